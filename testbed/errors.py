@@ -1,0 +1,46 @@
+"""
+Everything testbed raises on purpose::
+
+    TestbedError                 exit status 1: the run did not end as it should
+    ├── InputError                           2: a file, a name or a value the user gave
+    ├── UnsupportedError                     3: this machine cannot do it (tool, kernel, space, network)
+    ├── MachineError                         1: the guest hung, panicked or ended early
+    └── DeadlineError                        1: a condition did not come true in time
+
+A message has three parts: what is wrong, where, and what to do about it.
+"""
+
+from __future__ import annotations
+
+
+class TestbedError(Exception):
+    """Base of the tree. `where` is a place a person can go to (``file:line:column``), `hint` the next thing to do."""
+
+    __test__ = False
+    exit_status = 1
+
+    def __init__(self, message: str, *, where: str = "", hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.where = where
+        self.hint = hint
+
+    def __str__(self) -> str:
+        text = f"{self.where}: {self.message}" if self.where else self.message
+        return f"{text}\n  {self.hint}" if self.hint else text
+
+
+class InputError(TestbedError):
+    exit_status = 2
+
+
+class UnsupportedError(TestbedError):
+    exit_status = 3
+
+
+class MachineError(TestbedError):
+    pass
+
+
+class DeadlineError(TestbedError):
+    pass
