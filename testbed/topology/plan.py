@@ -31,6 +31,8 @@ class Interface:
     """Switch port: the untagged (access) VLAN."""
     trunk: tuple[int, ...] = ()
     """Switch port: the tagged VLANs."""
+    gateway: IPv4Address | None = None
+    """Host: the SVI's address in the subnet of `address`, if a switch has one there."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,94 @@
+"""The user's cache directory: everything in it is whole, or is not there.
+
+What is being made has no name yet (O_TMPFILE) or lives in a directory that its maker holds locked, so a killed maker leaves nothing that
+could be taken for a result; the next one sweeps it away. Locks are flocks on directories: they vanish with their holder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from testbed.errors import UnsupportedError
+
+MAKING = "making-"
+
+
+def root() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "testbed"
+
+
+def directory(name: str) -> Path:
+    path = root() / name
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Holds the directory `path` against other processes; waits for its holder."""
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def making(parent: Path) -> Iterator[Path]:
+    """A directory to make something in; rename it away when it is whole. Left-overs of killed makers are swept first."""
+    sweep(parent)
+    path = Path(tempfile.mkdtemp(prefix=MAKING, dir=parent))
+    path.chmod(0o755)
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+        os.close(handle)
+
+
+def sweep(parent: Path) -> None:
+    """Removes what killed makers left in `parent`."""
+    for path in sorted(parent.glob(MAKING + "*")):
+        with contextlib.suppress(OSError):
+            handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(path, ignore_errors=True)
+            finally:
+                os.close(handle)
+
+
+def require_space(path: Path, needed: int, what: str) -> None:
+    """`needed` in bytes."""
+    free = shutil.disk_usage(path).free
+    if free < needed:
+        raise UnsupportedError(
+            f"{what} needs {needed / 1e9:.1f} GB and {path} has {free / 1e9:.1f} GB free",
+            hint="Free some space there, or set XDG_CACHE_HOME to a larger disk.",
+        )
+
+
+def digest(*parts: bytes | str) -> str:
+    """SHA-256 over the parts, each with its length, as 64 hex digits."""
+    state = hashlib.sha256()
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
+        state.update(len(data).to_bytes(8, "little"))
+        state.update(data)
+    return state.hexdigest()
+
+
+def file_digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,203 @@
+"""The guest's process 1: waits in the snapshot, runs what a parcel asks for, hands the artefacts back, pauses again.
+
+It speaks with the host through two pmem devices, a parcel in and a parcel out, and through the exact instruction at which it pauses.
+The guest reads and writes them with O_DIRECT, so nothing of them stays in a cache across a snapshot.
+
+in   8 bytes magic, u64 length, then a tar from offset 4096: job.json and what the job needs
+out  8 bytes magic, u64 length of the tar, u64 length of the progress, u64 finished, then from 4096 the progress (lines of
+     JSON) and from PROGRESS_END the tar of /run/testbed/out
+"""
+
+import fcntl
+import importlib
+import io
+import json
+import mmap
+import os
+import select
+import shutil
+import signal
+import struct
+import sys
+import tarfile
+import time
+import traceback
+
+IN_MAGIC = b"TBPARCEL"
+OUT_MAGIC = b"TBRESULT"
+BLOCK = 4096
+PROGRESS_END = 64 << 20
+CHUNK = 1 << 20
+PAUSE_PORT = 0x505
+RNDRESEEDCRNG = 0x5207
+WARM = "pydantic", "pyroute2", "pytest", "pyverbs.cq", "pyverbs.device", "pyverbs.mr", "pyverbs.pd", "pyverbs.qp", "yaml"
+
+
+class Pmem:
+    """A pmem block device, read and written past the page cache in whole blocks."""
+
+    def __init__(self, path):
+        self.fd = os.open(path, os.O_RDWR | os.O_DIRECT)
+        self.size = os.lseek(self.fd, 0, os.SEEK_END)
+        self.buffer = mmap.mmap(-1, CHUNK)
+
+    def read(self, offset, length):
+        start = offset - offset % BLOCK
+        out = bytearray()
+        while start + len(out) < offset + length:
+            count = os.preadv(self.fd, [self.buffer], start + len(out))
+            out += self.buffer[:count]
+        return bytes(out[offset - start : offset - start + length])
+
+    def write(self, offset, data):
+        """`offset` and the length are multiples of a block."""
+        for at in range(0, len(data), CHUNK):
+            piece = data[at : at + CHUNK]
+            self.buffer[: len(piece)] = piece
+            with memoryview(self.buffer) as view:
+                os.pwritev(self.fd, [view[: len(piece)]], offset + at)
+
+
+class Result(io.RawIOBase):
+    """The parcel out: progress while the job runs, then the tar, written front to back."""
+
+    def __init__(self, pmem):
+        self.pmem = pmem
+        self.progress = 0
+        self.block = b""
+        self.tar = 0
+        self.pending = bytearray()
+        self.header(finished=0)
+
+    def header(self, finished):
+        fields = struct.pack("<8sQQQ", OUT_MAGIC, self.tar, self.progress, finished)
+        self.pmem.write(0, fields.ljust(BLOCK, b"\0"))
+
+    def emit(self, record):
+        """Shows one record to the host now. What does not fit is only not shown live: it is in the artefacts."""
+        line = json.dumps(record, separators=(",", ":")).encode() + b"\n"
+        if BLOCK + self.progress + len(line) > PROGRESS_END - BLOCK:
+            return
+        data = self.block + line
+        start = BLOCK + self.progress - len(self.block)
+        self.pmem.write(start, data.ljust(-(-len(data) // BLOCK) * BLOCK, b"\0"))
+        self.progress += len(line)
+        self.block = data[len(data) - len(data) % BLOCK :]
+        self.header(finished=0)
+
+    def writable(self):
+        return True
+
+    def write(self, data):
+        self.pending += data
+        whole = len(self.pending) - len(self.pending) % BLOCK
+        if whole >= CHUNK:
+            self.flush_blocks(whole)
+        return len(data)
+
+    def flush_blocks(self, length):
+        if PROGRESS_END + self.tar + length > self.pmem.size:
+            raise OSError("the run's files do not fit the parcel out (%d MiB)" % (self.pmem.size >> 20))
+        self.pmem.write(PROGRESS_END + self.tar, bytes(self.pending[:length]))
+        self.tar += length
+        del self.pending[:length]
+
+    def finish(self, directory):
+        with tarfile.open(fileobj=self, mode="w|", format=tarfile.PAX_FORMAT) as tar:
+            tar.add(directory, arcname=".")
+        self.pending += bytes(-len(self.pending) % BLOCK)
+        self.flush_blocks(len(self.pending))
+        self.header(finished=1)
+
+
+def devices():
+    """The parcel in and the parcel out, told apart by their magic."""
+    found = {}
+    for name in sorted(os.listdir("/dev")):
+        if name.startswith("pmem"):
+            pmem = Pmem("/dev/" + name)
+            found[pmem.read(0, 8)] = pmem
+    return found[IN_MAGIC], found[OUT_MAGIC]
+
+
+def pause(port):
+    """The host sees GUEST_PANICKED and has the machine stopped right behind this instruction."""
+    os.pwrite(port, b"\1", PAUSE_PORT)
+
+
+def unpack(parcel, directory):
+    length = struct.unpack("<Q", parcel.read(8, 8))[0]
+    with tarfile.open(fileobj=io.BytesIO(parcel.read(BLOCK, length))) as tar:
+        tar.extractall(directory, filter="fully_trusted")
+    with open(os.path.join(directory, "job.json")) as file:
+        return json.load(file)
+
+
+def seed(value):
+    """Makes every random source of this kernel a function of `value`."""
+    with open("/dev/urandom", "wb", buffering=0) as urandom:
+        urandom.write(value.encode().ljust(256, b"\0"))
+        fcntl.ioctl(urandom, RNDRESEEDCRNG)
+
+
+def call(job, out, emit):
+    module, _, function = job["call"].partition(":")
+    return getattr(importlib.import_module(module), function)(job, out, emit)
+
+
+def in_child(job, out, emit):
+    """Runs the job in a process of its own, so that neither a crash nor a hang of it takes the machine down."""
+    child = os.fork()
+    if child == 0:
+        log = os.open(out + "/output.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        os.setsid()
+        status = 1
+        try:
+            call(job, out, emit)
+            status = 0
+        except BaseException:
+            with open(out + "/error.txt", "w") as file:
+                traceback.print_exc(file=file)
+        finally:
+            os._exit(status)
+    deadline = time.monotonic() + job["limit_s"]
+    pidfd = os.pidfd_open(child)
+    if not select.select([pidfd], [], [], deadline - time.monotonic())[0]:
+        os.killpg(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        with open(out + "/error.txt", "w") as file:
+            file.write("still running after %g virtual seconds" % job["limit_s"])
+        return
+    _, status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(status):
+        with open(out + "/error.txt", "w") as file:
+            file.write("ended by signal %d" % os.WTERMSIG(status))
+
+
+def main():
+    parcel, result_device = devices()
+    port = os.open("/dev/port", os.O_RDWR)
+    for name in WARM:
+        importlib.import_module(name)
+    pause(port)
+    while True:
+        result = Result(result_device)
+        for directory in "/run/testbed/in", "/run/testbed/out":
+            shutil.rmtree(directory, ignore_errors=True)
+            os.makedirs(directory)
+        job = unpack(parcel, "/run/testbed/in")
+        if "install" in job:
+            os.rename("/run/testbed/in", job["install"])
+            sys.path.insert(0, job["install"])
+            call(job, "/run/testbed/out", result.emit)
+        else:
+            seed(json.dumps(job.get("seed", 0)))
+            in_child(job, "/run/testbed/out", result.emit)
+        result.finish("/run/testbed/out")
+        pause(port)
+
+
+if __name__ == "__main__":
+    main()

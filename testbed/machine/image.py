@@ -1,0 +1,351 @@
+"""The guest's image: a Debian root, a kernel and an initramfs, made by mmdebstrap, kept in the cache under the hash of its inputs."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import platform
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from testbed.errors import InputError, TestbedError, UnsupportedError
+from testbed.machine import cache, processes
+
+GUEST = Path(__file__).parent / "guest"
+LOCK = Path(__file__).parents[2] / "requirements.lock"
+FILES = ("root.erofs", "vmlinuz", "initrd")
+SUITE = "trixie"
+OLDEST_KERNEL = (7, 3)
+PYTHON = "3.13"
+PMEM_ALIGNMENT = 2 << 20
+SPACE_TO_BUILD = 6_000_000_000
+TOOLS = {"mmdebstrap": "mmdebstrap", "mkfs.erofs": "erofs-utils", "apt-get": "apt"}
+
+Progress = Callable[[str, int], None]
+"""Called with the phase and the bytes fetched so far."""
+
+
+@dataclass(frozen=True)
+class Image:
+    path: Path
+    manifest: dict[str, Any]
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 over the contents: two images that differ in a byte differ here."""
+        return str(self.manifest["digest"])
+
+    @property
+    def kernel(self) -> str:
+        return str(self.manifest["kernel"])
+
+    def file(self, name: str) -> Path:
+        """A file of the image, checked against its recorded size."""
+        path = self.path / name
+        expected = self.manifest["files"][name]["size"]
+        size = path.stat().st_size if path.exists() else 0
+        if size != expected:
+            raise UnsupportedError(
+                f"the image is damaged: {name} has {size} bytes instead of {expected}",
+                where=str(self.path),
+                hint="Remove it with `testbed image rm`; the next run builds it anew.",
+            )
+        return path
+
+    def verify(self) -> None:
+        """Reads every byte: for a new snapshot, an import, an export."""
+        for name, entry in self.manifest["files"].items():
+            if cache.file_digest(self.file(name)) != entry["sha256"]:
+                raise UnsupportedError(
+                    f"the image is damaged: the contents of {name} are not what was built",
+                    where=str(self.path),
+                    hint="Remove it with `testbed image rm`; the next run builds it anew.",
+                )
+
+
+def inputs_key() -> str:
+    """Hash of what an image is made from. Debian's mirror moves on, so two builds with one key may differ: see `Image.digest`."""
+    parts = [f"{path.name}\0{path.read_text()}" for path in sorted(GUEST.iterdir()) if path.is_file()]
+    recipe = (inspect.getsource(step) for step in (fetch_python, bootstrap, describe))
+    return cache.digest(*parts, *guest_requirements(), *recipe)
+
+
+def guest_requirements() -> list[str]:
+    """The guest's Python packages with what they need, as `name==version` from the project's lock file."""
+    locked = dict(re.findall(r"^([a-z0-9._-]+)==([^\s;\\]+)", LOCK.read_text(), re.MULTILINE | re.IGNORECASE))
+    wanted = [line.strip() for line in (GUEST / "python.txt").read_text().splitlines()]
+    return [f"{name}=={locked[name]}" for name in wanted if name and not name.startswith("#")]
+
+
+def find() -> Image | None:
+    """The image for this version of testbed, None where it has not been built."""
+    return _load(cache.root() / "images" / inputs_key()[:16])
+
+
+def _load(path: Path) -> Image | None:
+    manifest = path / "manifest.json"
+    if not manifest.exists():
+        return None
+    try:
+        return Image(path, json.loads(manifest.read_text()))
+    except ValueError as error:
+        raise UnsupportedError(
+            f"the image's manifest is damaged: {error}", where=str(manifest), hint="Remove it with `testbed image rm`."
+        ) from error
+
+
+def images() -> Iterator[Image]:
+    for path in sorted((cache.root() / "images").glob("*")):
+        if image := _load(path):
+            yield image
+
+
+def ensure(progress: Progress) -> Image:
+    """The image, built if it is not there. Of two who start at once, one builds and the other waits for it."""
+    if image := find():
+        return image
+    parent = cache.directory("images")
+    with cache.locked(parent):
+        return find() or build(progress)
+
+
+def build(progress: Progress) -> Image:
+    """Makes the image of this version and puts it in its place in the cache. The caller holds the lock on the images."""
+    require_tools()
+    parent = cache.directory("images")
+    cache.require_space(parent, SPACE_TO_BUILD, "building the image")
+    started = time.monotonic()
+    with cache.making(parent) as work:
+        progress("fetch Python packages", 0)
+        fetch_python(work / "python")
+        bootstrap(work, progress)
+        progress("seal", 0)
+        pad(work / "root.erofs")
+        manifest = describe(work, started)
+        (work / "manifest.json").write_text(json.dumps(manifest, indent=1))
+        for scrap in "packages", "kernel-release", "constraints.txt":
+            (work / scrap).unlink()
+        shutil.rmtree(work / "python")
+        place = parent / inputs_key()[:16]
+        shutil.rmtree(place, ignore_errors=True)
+        work.rename(place)
+    return Image(place, manifest)
+
+
+def require_tools() -> None:
+    if platform.machine() != "x86_64":
+        raise UnsupportedError(f"images are made for x86-64 only, this machine is {platform.machine()}")
+    missing = sorted({package for tool, package in TOOLS.items() if not shutil.which(tool)})
+    if missing:
+        raise UnsupportedError(
+            f"building the image needs {', '.join(missing)}", hint=f"Run: sudo apt-get install {' '.join(missing)}"
+        )
+    if os.geteuid() != 0:
+        require_unshare()
+
+
+def require_unshare() -> None:
+    """What mmdebstrap needs to make a root file system for a user without privilege."""
+    user = os.environ.get("USER") or str(os.getuid())
+    subuid = Path("/etc/subuid")
+    ranges = subuid.read_text() if subuid.exists() else ""
+    if not shutil.which("newuidmap"):
+        raise UnsupportedError("building without root needs newuidmap", hint="Run: sudo apt-get install uidmap")
+    if not re.search(rf"^({re.escape(user)}|{os.getuid()}):", ranges, re.MULTILINE):
+        raise UnsupportedError(
+            f"building without root needs a range of subordinate user IDs, and /etc/subuid has none for {user}",
+            hint=f"Run: sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 {user}",
+        )
+    probe = subprocess.run(["unshare", "--user", "true"], capture_output=True, text=True, check=False)
+    if probe.returncode:
+        raise UnsupportedError(
+            f"building without root needs user namespaces, and this kernel refuses them: {probe.stderr.strip()}",
+            hint="Run: sudo sysctl kernel.unprivileged_userns_clone=1 (or kernel.apparmor_restrict_unprivileged_userns=0), "
+            "or build as root.",
+        )
+
+
+def fetch_python(target: Path) -> None:
+    """Wheels for the guest's Python, fetched by this machine's pip so that the user's pip configuration applies."""
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-compile", "--only-binary=:all:", "--target", str(target)]
+    command += ["--python-version", PYTHON, "--implementation", "cp", "--constraint", str(_constraints(target))]
+    for platform_tag in "manylinux_2_28_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64":
+        command += ["--platform", platform_tag]
+    done = subprocess.run([*command, *guest_requirements()], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise UnsupportedError(
+            "the guest's Python packages could not be fetched:\n  " + "\n  ".join(done.stderr.strip().splitlines()[-4:]),
+            hint="Check that `pip download pydantic` works on this machine.",
+        )
+
+
+def _constraints(target: Path) -> Path:
+    """The lock without its hashes and markers: pip takes versions from it for the guest's Python, not for ours."""
+    path = target.parent / "constraints.txt"
+    pins = re.findall(r"^[A-Za-z0-9._-]+==[^\s;\\]+", LOCK.read_text(), re.MULTILINE)
+    path.write_text("\n".join(pins) + "\n")
+    return path
+
+
+def bootstrap(work: Path, progress: Progress) -> None:
+    """Runs mmdebstrap; leaves root.erofs, vmlinuz, initrd, packages and kernel-release in `work`."""
+    packages = [
+        line.strip() for line in (GUEST / "packages.txt").read_text().splitlines() if line.strip() and not line.startswith("#")
+    ]
+    kernel = (
+        'mkdir -p "$1/testbed/kernel" && cd "$1/testbed/kernel" && export APT_CONFIG="$MMDEBSTRAP_APT_CONFIG" && '
+        "release=$(apt-cache pkgnames linux-modules- | sed -n "
+        r"'s/^linux-modules-\([0-9.]*+deb[0-9]*-amd64\)$/\1/p' | sort -V | tail -n 1) && "
+        f'dpkg --compare-versions "${{release%%+*}}" ge {".".join(map(str, OLDEST_KERNEL))} && '
+        "image=$(apt-cache pkgnames linux-binary- | sort -r | grep -x -e linux-binary-unsigned-$release -e linux-binary-$release "
+        "| head -n 1) && "
+        "apt-get download -q $image linux-modules-$release linux-base-$release"
+    )
+    exclude = "--exclude-regex=^(testbed|proc|sys|dev|run|tmp|var/cache/apt/archives)/."
+    hooks = [
+        *("--setup-hook", f'sed -n "s/ {SUITE} main/ {SUITE}-backports main/p" "$1/etc/apt/sources.list" '
+          '> "$1/etc/apt/sources.list.d/backports.list"'),
+        *("--customize-hook", kernel),
+        *(x for name in ("boot.py", "init.sh", "initramfs-init.sh", "modules.txt", "build.sh")
+          for x in ("--customize-hook", f"upload {shlex.quote(str(GUEST / name))} /testbed/{name}")),
+        *("--customize-hook", 'mkdir "$1/testbed/python"'),
+        *("--customize-hook", f"sync-in {shlex.quote(str(work / 'python'))} /testbed/python"),
+        *("--customize-hook", 'chroot "$1" sh /testbed/build.sh'),
+        *("--customize-hook", f'mkfs.erofs --quiet -x-1 "{exclude}" "$1/testbed/root.erofs" "$1"'),
+        *(x for inside, outside in (("root.erofs", "root.erofs"), ("vmlinuz", "vmlinuz"), ("initrd.cpio", "initrd"),
+                                    ("packages", "packages"), ("kernel-release", "kernel-release"))
+          for x in ("--customize-hook", f"download /testbed/{inside} {shlex.quote(str(work / outside))}")),
+    ]  # fmt: skip
+    command = ["mmdebstrap", "--verbose", "--variant=minbase", "--format=null", f"--include={','.join(packages)}", *hooks]
+    command += [SUITE, os.devnull, *mirror()]
+    with tempfile.TemporaryFile("w+") as log:
+        status = follow(command, log, progress)
+        if status:
+            log.seek(0)
+            raise_for(log.read())
+
+
+def mirror() -> list[str]:
+    """Debian's mirror: TESTBED_MIRROR, else the one this Debian uses itself, else mmdebstrap's default."""
+    if chosen := os.environ.get("TESTBED_MIRROR"):
+        return [chosen]
+    asked = subprocess.run(
+        ["apt-get", "indextargets", "--format", "$(ORIGIN) $(LABEL) $(REPO_URI)", "Created-By: Packages"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    found = re.findall(r"^Debian Debian (\S+)$", asked.stdout, re.MULTILINE)
+    return found[:1]
+
+
+def follow(command: list[str], log: Any, progress: Progress) -> int:
+    """Runs mmdebstrap, its words into `log` and its phases to `progress`."""
+    fetched = 0
+    phase = "prepare"
+    environment = {**os.environ, "LC_ALL": "C", "TMPDIR": os.environ.get("TMPDIR", "/var/tmp")}  # noqa: S108
+    with processes.child(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment) as process:
+        assert process.stdout
+        for line in process.stdout:
+            log.write(line)
+            if line.startswith("I: "):
+                phase = line[3:].strip().rstrip(".")
+            elif size := re.match(r"Get:\d+ .*\[([\d.,]+) ([kMG]?B)\]", line):
+                fetched += int(float(size[1].replace(",", "")) * {"B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9}[size[2]])
+            elif line.startswith("Setting up "):
+                phase = "install packages"
+            progress(phase, fetched)
+        return process.wait()
+
+
+def raise_for(output: str) -> None:
+    """Turns mmdebstrap's words into one message."""
+    lines = [line for line in output.splitlines() if line.strip()]
+    tail = "\n  ".join(line for line in lines[-6:])
+    if re.search(r"No space left on device", output):
+        raise UnsupportedError(
+            f"the disk filled up while the image was built:\n  {tail}",
+            hint=f"It needs about {SPACE_TO_BUILD / 1e9:.0f} GB; set TMPDIR and XDG_CACHE_HOME to a larger disk.",
+        )
+    if re.search(r"Could not (resolve|connect)|Failed to fetch|Temporary failure resolving|Unable to connect", output):
+        raise UnsupportedError(
+            f"Debian's packages could not be fetched:\n  {tail}",
+            hint="Check the network (`apt-get update`), or set TESTBED_MIRROR to a mirror this machine can reach.",
+        )
+    raise TestbedError(f"mmdebstrap failed:\n  {tail}", hint="Run `testbed doctor` to see what this machine lacks.")
+
+
+def pad(path: Path) -> None:
+    """pmem comes in units of 2 MiB."""
+    size = path.stat().st_size
+    os.truncate(path, -(-size // PMEM_ALIGNMENT) * PMEM_ALIGNMENT)
+
+
+def describe(work: Path, started: float) -> dict[str, Any]:
+    files = {name: {"size": (work / name).stat().st_size, "sha256": cache.file_digest(work / name)} for name in FILES}
+    return {
+        "digest": cache.digest(*(entry["sha256"] for entry in files.values())),
+        "inputs": inputs_key(),
+        "kernel": (work / "kernel-release").read_text().strip(),
+        "built": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "build_s": round(time.monotonic() - started, 1),
+        "files": files,
+        "packages": dict(line.split() for line in (work / "packages").read_text().splitlines()),
+        "python": guest_requirements(),
+    }
+
+
+def export(image: Image, target: Path) -> str:
+    """Writes the image as one tar with its manifest first; returns the tar's SHA-256, also left in `target`.sha256."""
+    image.verify()
+    partial = target.with_name(target.name + ".partial")
+    try:
+        with tarfile.open(partial, "w") as tar:
+            for name in ("manifest.json", *FILES):
+                tar.add(image.path / name, arcname=name)
+        checksum = cache.file_digest(partial)
+        partial.rename(target)
+    finally:
+        partial.unlink(missing_ok=True)
+    target.with_name(target.name + ".sha256").write_text(f"{checksum}  {target.name}\n")
+    return checksum
+
+
+def import_(source: Path) -> Image:
+    """Takes an exported image into the cache, after reading every byte of it against its checksums."""
+    parent = cache.directory("images")
+    cache.require_space(parent, source.stat().st_size, "importing the image")
+    with cache.locked(parent), cache.making(parent) as work:
+        try:
+            with tarfile.open(source) as tar:
+                for name in ("manifest.json", *FILES):
+                    tar.extract(name, work, filter="data")
+            manifest = json.loads((work / "manifest.json").read_text())
+            Image(work, manifest).verify()
+        except (tarfile.TarError, KeyError, ValueError, EOFError, UnsupportedError) as error:
+            raise InputError(
+                f"this is not a whole image: {error}", where=str(source), hint="Export it again with `testbed image export`."
+            ) from error
+        if manifest["inputs"] != inputs_key():
+            raise InputError(
+                "this image was made by another version of testbed",
+                where=str(source),
+                hint="Export one from the same checkout, or build one with `testbed image build`.",
+            )
+        place = parent / manifest["inputs"][:16]
+        shutil.rmtree(place, ignore_errors=True)
+        work.rename(place)
+    return Image(place, manifest)
+
+
+def remove(image: Image) -> None:
+    shutil.rmtree(image.path)

@@ -1,0 +1,95 @@
+"""The two memory files through which a guest gets its errand and hands back what it made. guest/boot.py is the other end."""
+
+from __future__ import annotations
+
+import io
+import json
+import mmap
+import os
+import struct
+import tarfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from testbed.errors import InputError, MachineError
+
+IN_MAGIC = b"TBPARCEL"
+OUT_MAGIC = b"TBRESULT"
+BLOCK = 4096
+PROGRESS_END = 64 << 20
+IN_SIZE = 64 << 20
+OUT_SIZE = 1 << 30
+
+
+class Parcel:
+    """An anonymous file of fixed size that QEMU maps as a pmem device: gone with its last user, sparse until written."""
+
+    def __init__(self, name: str, magic: bytes, size: int) -> None:
+        self.handle = os.memfd_create(name)
+        os.truncate(self.handle, size)
+        self.size = size
+        self.map = mmap.mmap(self.handle, size)
+        self.map[: len(magic)] = magic
+
+    @property
+    def path(self) -> str:
+        return f"/dev/fd/{self.handle}"
+
+    def close(self) -> None:
+        self.map.close()
+        os.close(self.handle)
+
+
+class Errand(Parcel):
+    def __init__(self) -> None:
+        super().__init__("testbed-parcel", IN_MAGIC, IN_SIZE)
+
+    def write(self, job: Mapping[str, Any], files: Mapping[str, bytes]) -> None:
+        """The tar is a function of its contents alone: no owner, no time, sorted names."""
+        buffer = io.BytesIO()
+        with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as tar:
+            for name, data in sorted({**files, "job.json": json.dumps(job, sort_keys=True).encode()}.items()):
+                info = tarfile.TarInfo(name)
+                info.size = len(data)
+                tar.addfile(info, io.BytesIO(data))
+        data = buffer.getvalue()
+        if BLOCK + len(data) > self.size:
+            raise InputError(f"the scenario's files are too large: {len(data) >> 20} MiB of at most {self.size >> 20}")
+        self.map[8:16] = struct.pack("<Q", len(data))
+        self.map[BLOCK : BLOCK + len(data)] = data
+
+
+class Outcome(Parcel):
+    def __init__(self) -> None:
+        super().__init__("testbed-result", OUT_MAGIC, OUT_SIZE)
+        self._seen = 0
+        self._rest = b""
+
+    def _header(self) -> tuple[int, int, int]:
+        return struct.unpack("<QQQ", self.map[8:32])  # type: ignore[return-value]
+
+    @property
+    def finished(self) -> bool:
+        return self._header()[2] == 1
+
+    def progress(self) -> Iterator[dict[str, Any]]:
+        """The records that came since the last call."""
+        length = self._header()[1]
+        data = self._rest + self.map[BLOCK + self._seen : BLOCK + length]
+        self._seen = length
+        *lines, self._rest = data.split(b"\n")
+        for line in lines:
+            yield json.loads(line)
+
+    def extract(self, directory: Path) -> None:
+        """Unpacks what the guest left. The guest ran the user's code, so nothing may land outside `directory`."""
+        if not self.finished:
+            raise MachineError("the guest paused without handing back its results")
+        length = self._header()[0]
+        data = memoryview(self.map)[PROGRESS_END : PROGRESS_END + length]
+        try:
+            with tarfile.open(fileobj=io.BytesIO(data)) as tar:
+                tar.extractall(directory, filter="data")
+        finally:
+            data.release()

@@ -1,0 +1,219 @@
+"""The QEMU process of a micro-VM: its command line, its QMP, and its end. See docs/architecture.md for why each flag is there."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from qemu.qmp import EventListener, QMPClient
+from qemu.qmp.error import QMPError
+
+from testbed.errors import MachineError, UnsupportedError
+from testbed.machine.image import Image
+from testbed.protocol import Clock
+
+BINARY = "qemu-system-x86_64"
+MEMORY = "3G"
+Accelerator = Literal["tcg", "kvm"]
+KERNEL_LINE = (
+    "console=ttyS0 quiet panic=-1 mitigations=off nokaslr audit=0 tsc=reliable random.trust_cpu=off "
+    "nowatchdog net.ifnames=0 cgroup_disable=memory rcupdate.rcu_expedited=1"
+)
+ANSWER_S = 30
+"""Wall seconds in which QMP must answer: QEMU works or it does not."""
+
+
+def binary() -> str:
+    found = shutil.which(BINARY)
+    if not found:
+        raise UnsupportedError(f"{BINARY} is not installed", hint="Run: sudo apt-get install qemu-system-x86")
+    return found
+
+
+def version() -> str:
+    said = subprocess.run([binary(), "--version"], capture_output=True, text=True, check=True).stdout
+    return said.split("version ")[1].split()[0]
+
+
+@dataclass(frozen=True)
+class Flavour:
+    """What a snapshot depends on beside the image: the clock and what executes the guest."""
+
+    clock: Clock
+    accelerator: Accelerator = "tcg"
+
+    @property
+    def cpus(self) -> int:
+        """icount takes turns between vCPUs in slices of 60 ms: on the virtual clock there is one."""
+        return 1 if self.clock == "virtual" else min(os.cpu_count() or 1, 8)
+
+    def arguments(self) -> list[str]:
+        if self.clock == "virtual":
+            # One instruction is one nanosecond; an idle guest jumps to its next timer; nothing random comes from the host.
+            return [
+                *("-accel", "tcg", "-icount", "shift=0,sleep=off,align=off", "-smp", "1"),
+                *("-cpu", "max,-rdrand,-rdseed", "-rtc", "base=2026-01-01,clock=vm"),
+            ]
+        cpu = ["-accel", "kvm", "-cpu", "host"] if self.accelerator == "kvm" else ["-accel", "tcg,thread=multi", "-cpu", "max"]
+        return [*cpu, "-smp", str(self.cpus), "-rtc", "base=utc"]
+
+
+class Qemu:
+    """A running QEMU. It dies with this process; its sockets and parcels are anonymous, so nothing of it is on a disk."""
+
+    def __init__(self, process: asyncio.subprocess.Process, qmp: QMPClient, console: socket.socket) -> None:
+        self.process = process
+        self.qmp = qmp
+        self._console = console
+        self.events = EventListener(("GUEST_PANICKED", "SHUTDOWN", "MIGRATION"))
+        qmp.register_listener(self.events)
+        self.output = bytearray()
+        asyncio.get_running_loop().add_reader(console.fileno(), self._read_console)
+
+    def _read_console(self) -> None:
+        with contextlib.suppress(BlockingIOError, ConnectionError):
+            data = self._console.recv(1 << 16)
+            if not data:
+                asyncio.get_running_loop().remove_reader(self._console.fileno())
+            self.output += data
+            del self.output[: -(1 << 16)]
+
+    def last_output(self, lines: int = 12) -> str:
+        """The end of what the guest wrote to its console, for error messages."""
+        text = self.output.decode(errors="replace").replace("\r", "").strip()
+        return "\n".join(f"  | {line}" for line in text.splitlines()[-lines:]) or "  | (the guest wrote nothing)"
+
+    async def command(self, name: str, **arguments: Any) -> Any:
+        try:
+            return await asyncio.wait_for(self.qmp.execute(name, arguments or None), ANSWER_S)
+        except (QMPError, TimeoutError) as error:
+            raise MachineError(f"QEMU did not carry out {name}: {error or 'no answer'}") from error
+
+    async def pass_file(self, name: str, handle: int) -> None:
+        self.qmp.send_fd_scm(handle)
+        await self.command("getfd", fdname=name)
+
+    async def migrated(self) -> None:
+        """Waits for the end of a migration that was started, in or out."""
+        async for event in self.events:
+            if event["event"] == "MIGRATION":
+                if event["data"]["status"] == "completed":
+                    return
+                if event["data"]["status"] == "failed":
+                    raise MachineError("QEMU could not read or write the snapshot")
+
+    async def prepare_migration(self) -> None:
+        capabilities = [{"capability": name, "state": True} for name in ("x-ignore-shared", "events")]
+        await self.command("migrate-set-capabilities", capabilities=capabilities)
+
+    async def save(self, handle: int) -> None:
+        """Writes the paused machine to the open file `handle`, from its current offset. The pmem devices are left out."""
+        await self.prepare_migration()
+        await self.command("migrate-set-parameters", **{"max-bandwidth": 1 << 40})
+        await self.pass_file("state", handle)
+        await self.command("migrate", uri="fd:state")
+        await asyncio.wait_for(self.migrated(), ANSWER_S)
+
+    async def load(self, handle: int) -> None:
+        await self.prepare_migration()
+        await self.pass_file("state", handle)
+        await self.command("migrate-incoming", uri="fd:state")
+        await asyncio.wait_for(self.migrated(), ANSWER_S)
+
+    async def paused(self, stalled: Callable[[], bool], poll_s: float) -> None:
+        """Returns when the guest pauses itself. `stalled` is asked every `poll_s` wall seconds; True means it hangs."""
+        ended = asyncio.ensure_future(self.process.wait())
+        event = asyncio.ensure_future(self.events.get())
+        try:
+            while True:
+                await asyncio.wait((ended, event), timeout=poll_s, return_when=asyncio.FIRST_COMPLETED)
+                if event.done():
+                    if event.result()["event"] == "GUEST_PANICKED":
+                        return
+                    if event.result()["event"] == "SHUTDOWN":
+                        raise MachineError(f"the guest went down. Its last output:\n{self.last_output()}")
+                    event = asyncio.ensure_future(self.events.get())
+                elif ended.done():
+                    raise MachineError(f"QEMU ended with status {ended.result()}. The guest's last output:\n{self.last_output()}")
+                elif stalled():
+                    raise MachineError(f"the guest hangs. Its last output:\n{self.last_output()}")
+        finally:
+            for task in ended, event:
+                task.cancel()
+
+
+def command_line(image: Image, flavour: Flavour, parcel: str, result: str, sizes: tuple[int, int]) -> list[str]:
+    """`parcel` and `result` are paths QEMU opens for the two pmem files, `sizes` theirs in bytes."""
+    root = image.file("root.erofs")
+    pmem = []
+    for name, path, size, extra in (
+        ("root", str(root), root.stat().st_size, ",readonly=on"),
+        ("parcel", parcel, sizes[0], ""),
+        ("result", result, sizes[1], ""),
+    ):
+        pmem += ["-object", f"memory-backend-file,id={name},share=on,mem-path={path},size={size}{extra}"]
+        pmem += ["-device", f"nvdimm,memdev={name}" + (",unarmed=on" if extra else "")]
+    return [
+        *(binary(), "-nodefaults", "-no-user-config", "-nographic", "-no-reboot"),
+        *("-M", "q35,nvdimm=on,usb=off,smbus=off,sata=off,hpet=off", "-m", f"{MEMORY},slots=4,maxmem=16G"),
+        *flavour.arguments(),
+        *("-kernel", str(image.file("vmlinuz")), "-initrd", str(image.file("initrd")), "-append", KERNEL_LINE),
+        *("-device", "pvpanic", "-action", "panic=pause"),
+        *pmem,
+    ]
+
+
+@contextlib.asynccontextmanager
+async def start(command: list[str], *, files: tuple[int, ...], incoming: bool) -> AsyncIterator[Qemu]:
+    """Runs QEMU with the open `files` inherited; it waits for `load` if `incoming`, else for nothing."""
+    qmp_here, qmp_there = socket.socketpair()
+    console_here, console_there = socket.socketpair()
+    console_here.setblocking(False)
+    command = [
+        *("setpriv", "--pdeathsig", "KILL", "--", *command),
+        *("-chardev", f"socket,id=qmp,fd={qmp_there.fileno()}", "-mon", "chardev=qmp,mode=control"),
+        *("-chardev", f"socket,id=console,fd={console_there.fileno()}", "-serial", "chardev:console"),
+        *(["-incoming", "defer"] if incoming else []),
+    ]
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        pass_fds=(qmp_there.fileno(), console_there.fileno(), *files),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    qmp_there.close()
+    console_there.close()
+    client = QMPClient("testbed")
+    try:
+        try:
+            await asyncio.wait_for(client.connect(qmp_here), ANSWER_S)
+        except (QMPError, TimeoutError, OSError) as error:
+            if process.returncode is None:
+                process.kill()
+            assert process.stderr
+            said = (await process.stderr.read()).decode(errors="replace").strip()
+            raise MachineError(f"QEMU did not start: {said or error}") from error
+        yield Qemu(process, client, console_here)
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+        with contextlib.suppress(Exception):
+            await client.disconnect()
+        console_here.close()
+
+
+def identity() -> str:
+    """Tells QEMU binaries apart without running them."""
+    path = Path(binary()).resolve()
+    status = path.stat()
+    return f"{path} {status.st_size} {status.st_mtime_ns}"

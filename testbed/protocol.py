@@ -1,0 +1,69 @@
+"""What crosses the border between the user's machine and the inside of a lab machine: plain data, named here once.
+
+`machine` and `cli` run outside; everything else runs inside, on a micro-VM's kernel or on this one. Neither imports the other, both import this.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NotRequired, TypedDict
+
+Observed = Literal["fault", "healthy"]
+Clock = Literal["virtual", "real"]
+ENTRY = "testbed.inside:run"
+"""What runs a job inside: `run(job, out, emit)`, the parcel's directory in job["in"]."""
+PREPARE = "testbed.inside:prepare"
+"""What a snapshot of our code calls once, before it is taken."""
+
+
+class Job(TypedDict):
+    """One errand for a machine. `kind` says which of the other keys are there."""
+
+    kind: Literal["variant", "pytest", "bench", "describe"]
+    seed: NotRequired[int]
+    scenario: NotRequired[str]
+    """Path of scenario.py below the parcel's directory."""
+    variant: NotRequired[str]
+    settings: NotRequired[dict[str, Any]]
+    arguments: NotRequired[list[str]]
+    """For pytest and bench."""
+
+
+class Event(TypedDict):
+    """A line of events.jsonl. `t` is in virtual nanoseconds since the variant began, `data` depends on `kind`."""
+
+    t: int
+    kind: str
+    node: str
+    text: str
+    data: dict[str, Any]
+
+
+class VariantInfo(TypedDict):
+    name: str
+    expected: Observed
+    text: str
+
+
+class ScenarioInfo(TypedDict):
+    """What `describe` says of a scenario; `parameters` is the JSON Schema of its parameters."""
+
+    name: str
+    title: str
+    text: str
+    tags: list[str]
+    parameters: dict[str, Any]
+    variants: list[VariantInfo]
+    limit_s: float
+
+
+class VariantOutcome(TypedDict):
+    """result.json of a variant, written inside. `trace` is the SHA-256 of its events.jsonl."""
+
+    name: str
+    expected: Observed
+    observed: Observed | None
+    as_expected: bool
+    evidence: dict[str, Any]
+    failures: list[str]
+    trace: str
+    virtual_s: float

@@ -1,0 +1,61 @@
+"""What a control plane decides, as data: the agent carries it out, a test reads it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+
+from testbed.switch.frames import Arp
+
+
+@dataclass(frozen=True, slots=True)
+class SendArp:
+    """Out of the SVI of `vlan`, from the SVI's MAC."""
+
+    vlan: int
+    dst: str
+    arp: Arp
+
+
+@dataclass(frozen=True, slots=True)
+class SetNeighbour:
+    """The data plane sends packets for `ip` to `mac`, those that wait for it included."""
+
+    vlan: int
+    ip: IPv4Address
+    mac: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteNeighbour:
+    """The data plane forgets `ip` and drops what waits for it; the next packet is a miss."""
+
+    vlan: int
+    ip: IPv4Address
+
+
+@dataclass(frozen=True, slots=True)
+class BlockLossless:
+    """The data plane drops routed packets of the lossless classes for `ip`, or forwards them again."""
+
+    vlan: int
+    ip: IPv4Address
+    blocked: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """
+    A change of a table, or the reason why there was none.
+
+    Kinds: arp.miss, arp.learned, arp.updated, arp.refresh, arp.confirmed, arp.aged, arp.failed, arp.ignored, arp.refused,
+    arp.evicted, arp.limited, arp.cleared; fdb.learned, fdb.moved, fdb.aged, fdb.flushed; lossless.blocked,
+    lossless.unblocked. Fields: switch, and as far as they apply vlan, ip, mac, old_mac, port, old_port, reason, packets,
+    entries, probe.
+    """
+
+    kind: str
+    fields: dict[str, str | int]
+
+
+Effect = SendArp | SetNeighbour | DeleteNeighbour | BlockLossless | Event

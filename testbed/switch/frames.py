@@ -1,0 +1,67 @@
+"""ARP on Ethernet, to and from bytes (RFC 826), with struct only: the guest cannot afford a packet library's import."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+
+ETH_P_ARP = 0x0806
+REQUEST = 1
+REPLY = 2
+BROADCAST = "ff:ff:ff:ff:ff:ff"
+NO_MAC = "00:00:00:00:00:00"
+NO_IP = IPv4Address(0)
+
+_ETHERNET = struct.Struct("!6s6sH")
+_ARP = struct.Struct("!HHBBH6s4s6s4s")
+_ARP_ON_ETHERNET = (1, 0x0800, 6, 4)  # hardware type, protocol type, address lengths
+
+
+@dataclass(frozen=True, slots=True)
+class Arp:
+    op: int
+    sender_mac: str
+    sender_ip: IPv4Address
+    target_mac: str
+    target_ip: IPv4Address
+
+    @property
+    def gratuitous(self) -> bool:
+        """Sender and target are one address; it may come as a request or as a reply (RFC 5227 section 3)."""
+        return self.sender_ip == self.target_ip
+
+    @property
+    def probe(self) -> bool:
+        """Asks whether an address is taken and claims none (RFC 5227 section 1.1)."""
+        return self.sender_ip == NO_IP
+
+
+def pack(dst: str, src: str, arp: Arp) -> bytes:
+    return _ETHERNET.pack(_mac_bytes(dst), _mac_bytes(src), ETH_P_ARP) + _ARP.pack(
+        *_ARP_ON_ETHERNET,
+        arp.op,
+        _mac_bytes(arp.sender_mac),
+        arp.sender_ip.packed,
+        _mac_bytes(arp.target_mac),
+        arp.target_ip.packed,
+    )
+
+
+def parse(frame: bytes) -> Arp | None:
+    """The ARP packet of an untagged Ethernet frame; None for anything that is not an IPv4 ARP request or reply."""
+    if len(frame) < _ETHERNET.size + _ARP.size or _ETHERNET.unpack_from(frame)[2] != ETH_P_ARP:
+        return None
+    *kind, op, sender_mac, sender_ip, target_mac, target_ip = _ARP.unpack_from(frame, _ETHERNET.size)
+    if tuple(kind) != _ARP_ON_ETHERNET or op not in (REQUEST, REPLY):
+        return None
+    return Arp(op, sender_mac.hex(":"), IPv4Address(sender_ip), target_mac.hex(":"), IPv4Address(target_ip))
+
+
+def unicast(mac: str) -> bool:
+    """Whether one station can own this address: neither a group address nor all zeros."""
+    return mac != NO_MAC and not int(mac[:2], 16) & 1
+
+
+def _mac_bytes(mac: str) -> bytes:
+    return bytes.fromhex(mac.replace(":", ""))

@@ -1,0 +1,161 @@
+"""How a kind of switch treats ARP and MAC addresses: typed values, read from profiles.yml."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from testbed.errors import InputError
+
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Duration = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Count = Annotated[int, Field(gt=0)]
+Source = Literal["D", "M", "S"]
+
+_DATA = Path(__file__).with_name("profiles.yml")
+
+
+class Profile(BaseModel):
+    """
+    One switch's ARP and FDB behaviour. Times are seconds; ARP ageing does not depend on data traffic.
+
+    `source` tells for each value of profiles.yml where it comes from; a value not named there is this class's default.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    about: str
+    source: Mapping[str, Source] = Field(default_factory=dict)
+
+    arp_age: Seconds
+    """From the last ARP packet that confirmed an entry until it is stale (`probe`) or removed (other refreshes)."""
+    arp_refresh: Literal["none", "probe", "daemon"] = "none"
+    """probe: the switch asks around the end of `arp_age`. daemon: it asks for every entry every `refresh_period`."""
+    refresh_before: Duration = 0
+    """probe: the first request goes out so long before `arp_age` is over."""
+    refresh_probes: Count = 3
+    refresh_interval: Seconds = 1
+    """probe: time between requests; the entry goes when `arp_age` is over and the last one was not answered."""
+    refresh_cast: Literal["unicast", "broadcast", "last-broadcast"] = "unicast"
+    """Unicast asks the old owner only; broadcast also finds a new one."""
+    refresh_period: Seconds = 120
+    refresh_incomplete: bool = False
+    """daemon: also asks for addresses that could not be resolved in the last `arp_age`."""
+
+    garp_new: bool
+    """A gratuitous ARP (request or reply) creates an entry."""
+    garp_update: bool
+    """A gratuitous ARP changes and confirms an entry."""
+    request_update: bool = True
+    """Requests, and replies nobody asked for, change and confirm an entry (RFC 826, "merge")."""
+    on_mac_change: Literal["update", "drop", "verify"] = "update"
+    """verify: ask the old owner by unicast; if it is silent, the new one; only then update."""
+    on_port_change: Literal["update", "drop"] = "update"
+    """When the MAC is the same and the FDB has it on another port than before."""
+    verify_timeout: Seconds = 3
+    """verify: wait for each of the two answers."""
+
+    arp_ignore: Literal[0, 1, 2] = 2
+    """As Linux's sysctl: 0 answers for any own address, 1 for that of the receiving SVI, 2 only to its subnet."""
+    announce: bool = False
+    """Sends a gratuitous ARP for each own address at start (Linux's arp_notify)."""
+
+    arp_cap: Count | None = None
+    arp_cap_per_svi: Count | None = None
+    """Bounds on entries, unresolved ones included. None: no bound."""
+    arp_full: Literal["refuse", "evict"] = "refuse"
+    """evict: the entry that was confirmed longest ago goes."""
+    arp_pps: Count | None = None
+    """ARP packets per second that reach the CPU, with a burst of one second's worth. None: no limit."""
+    miss_pps: Count | None = None
+    """Data packets without a neighbour entry that reach the CPU per second, as `arp_pps`."""
+
+    resolve_attempts: Count = 3
+    resolve_interval: Seconds = 1
+    """Broadcast requests for an address that data packets miss, and the wait after each."""
+    hold_down: Duration = 0
+    """After a failed resolution, data packets for the address are dropped without asking again for so long."""
+
+    mac_age: Seconds
+    mac_cap: Count | None = None
+    """Bound on learned MAC addresses; the bridge does not learn more."""
+    unknown_unicast: Literal["flood", "drop"] = "flood"
+    lossless_unknown_unicast: Literal["flood", "drop"] = "flood"
+    """drop: routed packets of a lossless class are dropped while the next hop's MAC is not in the FDB."""
+    lossless_dscp: tuple[Annotated[int, Field(ge=0, le=63)], ...] = (3, 4, 26)
+    """The lossless classes, for `lossless_unknown_unicast`."""
+
+    @model_validator(mode="after")
+    def _refresh_starts_after_birth(self) -> Self:
+        if self.refresh_before >= self.arp_age:
+            raise ValueError(
+                f"refresh_before ({self.refresh_before:g} s) must be less than arp_age ({self.arp_age:g} s)"
+            )
+        return self
+
+    @property
+    def arp_lifetime(self) -> float:
+        """Seconds from the last confirmation to the removal of an entry whose owner is gone."""
+        if self.arp_refresh != "probe":
+            return self.arp_age
+        return max(self.arp_age, self.arp_age - self.refresh_before + self.refresh_probes * self.refresh_interval)
+
+    def replace(self, **values: object) -> Profile:
+        """A copy with single values changed, validated as a whole; InputError names the value that is wrong."""
+        unknown = [name for name in values if name not in settable()]
+        if unknown:
+            raise InputError(f"a switch profile has no value {unknown[0]!r}", hint=_suggest(unknown[0], settable()))
+        return _validated({**self.model_dump(), **values}, where=f"profile {self.name}")
+
+
+@cache
+def settable() -> tuple[str, ...]:
+    """Names of the values that `replace` takes."""
+    return tuple(name for name in Profile.model_fields if name not in ("name", "about", "source"))
+
+
+@cache
+def load_profiles() -> Mapping[str, Profile]:
+    """All profiles of profiles.yml by name, in the order of the file, with `base` followed."""
+    data: dict[str, dict[str, Any]] = yaml.safe_load(_DATA.read_text(encoding="utf-8"))
+    return {name: _validated(_with_base(name, data), where=f"{_DATA.name}: {name}") for name in data}
+
+
+def profile(name: str) -> Profile:
+    profiles = load_profiles()
+    if name not in profiles:
+        raise InputError(f"there is no switch profile {name!r}", hint=_suggest(name, tuple(profiles)))
+    return profiles[name]
+
+
+def _with_base(name: str, data: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """The fields of a profile: each value of the file is [value, source], besides `about` and `base`."""
+    given = dict(data[name])
+    base, about = given.pop("base", None), given.pop("about")
+    fields: dict[str, Any] = _with_base(base, data) if base else {"source": {}}
+    fields |= {key: value for key, (value, _) in given.items()}
+    source = fields["source"] | {key: source for key, (_, source) in given.items()}
+    return fields | {"name": name, "about": about, "source": source}
+
+
+def _validated(fields: Mapping[str, Any], where: str) -> Profile:
+    try:
+        return Profile.model_validate(fields)
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        value = ".".join(str(part) for part in wrong["loc"])
+        message = f"{value}: {wrong['msg']}" if value else wrong["msg"].removeprefix("Value error, ")
+        raise InputError(message, where=where) from error
+
+
+def _suggest(name: str, known: tuple[str, ...]) -> str:
+    close = get_close_matches(name.replace("_", "-"), known) or get_close_matches(name.replace("-", "_"), known)
+    guess = f"did you mean {', '.join(close)}? " if close else ""
+    return f"{guess}known: {', '.join(known)}"

@@ -1,0 +1,31 @@
+"""What a lab should be: pure data and planning. Nothing here calls a kernel, and nothing of ours is imported but `testbed.errors`."""
+
+from testbed.topology.addressing import POOL, pod_mac
+from testbed.topology.models import (
+    Elements,
+    EndpointDefinition,
+    LinkDefinition,
+    NodeDefinition,
+    RouteDefinition,
+)
+from testbed.topology.plan import Interface, NicModel, Node, NodeKind, Plan, Route, Svi
+from testbed.topology.topology import Topology, json_schema
+
+__all__ = [
+    "POOL",
+    "Elements",
+    "EndpointDefinition",
+    "Interface",
+    "LinkDefinition",
+    "NicModel",
+    "Node",
+    "NodeDefinition",
+    "NodeKind",
+    "Plan",
+    "Route",
+    "RouteDefinition",
+    "Svi",
+    "Topology",
+    "json_schema",
+    "pod_mac",
+]

@@ -1,0 +1,72 @@
+"""
+Addresses that are planned, never drawn: what a lab's MAC and IPv4 addresses are follows from the order of its file alone.
+
+MAC addresses are locally administered (IEEE 802: bit 0x02 of the first byte), in three ranges that cannot meet, and readable:
+
+====================  =========================================================================
+02:NN:NN:00:II:II     interface I (counted from 1, in the order of the links) of node N (from 1)
+02:NN:NN:01:VV:VV     the SVI of VLAN V on node N
+06:HH:HH:HH:HH:HH     something made while the lab runs, a pod for example: a hash of its name
+====================  =========================================================================
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from ipaddress import IPv4Address, IPv4Network
+
+POOL = IPv4Network("198.18.0.0/15")
+"""Where layer-2 segments without any address in the file get theirs: a range for labs by standard (RFC 2544, RFC 6890)."""
+POOL_PREFIX = 24
+"""A segment's share of the pool, also on a link between two hosts: room for the pods to come. Larger when the hosts do not fit."""
+
+
+def interface_mac(node: int, interface: int) -> str:
+    return _mac(2, node, 0, interface)
+
+
+def svi_mac(node: int, vlan: int) -> str:
+    return _mac(2, node, 1, vlan)
+
+
+def pod_mac(lab_name: str, pod_name: str) -> str:
+    """The MAC address of a pod: the same for the same two names on every machine, never one of a planned interface."""
+    digest = hashlib.sha256(f"{lab_name}/{pod_name}".encode()).digest()
+    return ":".join(f"{byte:02x}" for byte in b"\x06" + digest[:5])
+
+
+def _mac(first: int, node: int, group: int, number: int) -> str:
+    return bytes([first, *node.to_bytes(2), group, *number.to_bytes(2)]).hex(":")
+
+
+def usable(network: IPv4Network) -> int:
+    """How many machines a subnet has addresses for; both addresses of a /31 count (RFC 3021)."""
+    return network.num_addresses - (2 if network.prefixlen < 31 else 0)
+
+
+def free_addresses(network: IPv4Network, taken: Iterable[IPv4Address]) -> Iterator[IPv4Address]:
+    """The subnet's host addresses that are not taken, ascending."""
+    known = frozenset(taken)
+    return (address for address in network.hosts() if address not in known)
+
+
+class Pool:
+    """Hands out subnets of POOL one after the other, around those that the file names itself."""
+
+    def __init__(self, named: Iterable[IPv4Network]) -> None:
+        self._named = [network for network in named if network.overlaps(POOL)]
+        self._next = int(POOL.network_address)
+
+    def take(self, hosts: int) -> IPv4Network | None:
+        """A subnet for this many hosts and at least a /24; None when the pool is used up."""
+        prefix = min(POOL_PREFIX, 32 - (hosts + 1).bit_length())
+        size = 1 << 32 - prefix
+        start = -(-self._next // size) * size
+        while start + size <= int(POOL.broadcast_address) + 1:
+            network = IPv4Network((start, prefix))
+            if not any(network.overlaps(named) for named in self._named):
+                self._next = start + size
+                return network
+            start += size
+        return None

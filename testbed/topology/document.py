@@ -1,0 +1,252 @@
+"""
+YAML text as plain values, with the line and column of each of them, under limits that no text can get around.
+
+The text becomes a tree straight from the parser's events, so depth, size and aliases are bounded while it is read: an alias costs as
+many nodes as it stands for. Plain scalars follow the core schema of YAML 1.2 (`on`, `no` and `12:30` are strings, as editors see them), decimal
+numbers only. Anchors, aliases and merge keys (`<<`) work as containerlab's users know them; tags do not, except `!!str`, `!!map`, `!!seq`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import yaml
+
+from testbed.errors import InputError
+
+MAX_BYTES = 1 << 20
+MAX_NODES = 50_000
+"""Keys and values with all aliases written out: a lab of 3000 hosts has fewer."""
+MAX_DEPTH = 20
+
+Path = tuple[str | int, ...]
+"""Keys and indices from the top of the document: ``("topology", "links", 0, "vlan")``."""
+
+_TAG = "tag:yaml.org,2002:"
+_NULL = re.compile(r"~|null|Null|NULL|")
+_TRUE = re.compile(r"true|True|TRUE")
+_FALSE = re.compile(r"false|False|FALSE")
+_INT = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})")
+_FLOAT = re.compile(r"[-+]?(\.[0-9]{1,18}|[0-9]{1,18}(\.[0-9]{0,18})?)([eE][-+]?[0-9]{1,3})?")
+_LEADING_ZERO = re.compile(r"[-+]?0[0-9]")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Mark:
+    """A place in the text; both count from 1."""
+
+    line: int
+    column: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    content: Any
+    """A scalar's value; ``list[_Node]``; or ``dict[key, (key's mark, _Node)]``."""
+    mark: Mark
+    size: int = 1
+    """How many nodes it is with all aliases written out."""
+    height: int = 0
+    """Levels below it, likewise."""
+
+    def value(self) -> Any:
+        if isinstance(self.content, dict):
+            return {key: child.value() for key, (_, child) in self.content.items()}
+        if isinstance(self.content, list):
+            return [child.value() for child in self.content]
+        return self.content
+
+
+class Document:
+    """`source` is what errors call the text: a file's name, or any other."""
+
+    def __init__(self, text: str, source: str) -> None:
+        self.source = source
+        self._root = _Reader(text, source).read()
+
+    def value(self) -> Any:
+        return self._root.value()
+
+    def find(self, path: Path, *, key: bool = False) -> Mark:
+        """Where the value at `path` stands (or its key), else the nearest thing around it that is there."""
+        node, mark = self._root, self._root.mark
+        for step in path:
+            if isinstance(node.content, dict) and step in node.content:
+                key_mark, node = node.content[step]
+                mark = key_mark if key else node.mark
+            elif isinstance(node.content, list) and isinstance(step, int) and step < len(node.content):
+                node = node.content[step]
+                mark = node.mark
+            else:
+                break
+        return mark
+
+
+class _Reader:
+    def __init__(self, text: str, source: str) -> None:
+        self.text = text
+        self.source = source
+        self.anchors: dict[str, _Node] = {}
+        self.total = 0
+
+    def read(self) -> _Node:
+        self._check_characters()
+        # libyaml's parser is ten times faster where PyYAML was built with it; both give the same events.
+        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        try:
+            return self._document(yaml.parse(self.text, Loader=loader))
+        except yaml.MarkedYAMLError as error:
+            mark = error.problem_mark or error.context_mark
+            self._fail(_mark(mark) if mark else Mark(1, 1), f"not valid YAML: {error.problem or error.context}")
+        except yaml.YAMLError as error:
+            self._fail(Mark(1, 1), f"not valid YAML: {error}")
+
+    def _check_characters(self) -> None:
+        if len(self.text) > MAX_BYTES:
+            self._fail(Mark(1, 1), f"the text is larger than {MAX_BYTES >> 20} MiB, the limit for a topology")
+        if found := yaml.reader.Reader.NON_PRINTABLE.search(self.text):
+            before = self.text[: found.start()]
+            mark = Mark(before.count("\n") + 1, found.start() - before.rfind("\n"))
+            self._fail(mark, f"character U+{ord(found.group()):04X} is not allowed in YAML")
+
+    def _document(self, events: Iterator[Any]) -> _Node:
+        next(events)  # the start of the stream
+        first = next(events)
+        if isinstance(first, yaml.StreamEndEvent):
+            self._fail(Mark(1, 1), "the file is empty; a topology needs 'name' and 'topology'")
+        root = self._node(next(events), events, 0)
+        next(events)  # the end of the document
+        if isinstance(second := next(events), yaml.DocumentStartEvent):
+            self._fail(_mark(second.start_mark), "a topology is one YAML document; a second one starts here")
+        return root
+
+    def _node(self, event: Any, events: Iterator[Any], depth: int) -> _Node:
+        mark = _mark(event.start_mark)
+        if isinstance(event, yaml.AliasEvent):
+            if event.anchor not in self.anchors:
+                self._fail(mark, f"alias '*{event.anchor}' has no complete anchor '&{event.anchor}' before it")
+            node = self.anchors[event.anchor]
+            self._check_limits(mark, node.size, depth + node.height)
+            return node
+        self._check_limits(mark, 1, depth)
+        if isinstance(event, yaml.ScalarEvent):
+            node = _Node(self._scalar(event, mark), mark)
+        elif isinstance(event, yaml.SequenceStartEvent):
+            self._check_tag(event, mark, "seq")
+            node = self._sequence(mark, events, depth)
+        else:
+            self._check_tag(event, mark, "map")
+            node = self._mapping(mark, events, depth)
+        if event.anchor is not None:
+            self.anchors[event.anchor] = node
+        return node
+
+    def _sequence(self, mark: Mark, events: Iterator[Any], depth: int) -> _Node:
+        items = []
+        while not isinstance(event := next(events), yaml.SequenceEndEvent):
+            items.append(self._node(event, events, depth + 1))
+        return _collection(items, mark, items)
+
+    def _mapping(self, mark: Mark, events: Iterator[Any], depth: int) -> _Node:
+        entries: dict[str | int, tuple[Mark, _Node]] = {}
+        inherited: dict[str | int, tuple[Mark, _Node]] = {}
+        while not isinstance(event := next(events), yaml.MappingEndEvent):
+            key = self._node(event, events, depth + 1)
+            is_merge = isinstance(event, yaml.ScalarEvent) and event.implicit[0] and key.content == "<<"
+            value = self._node(next(events), events, depth + 1)
+            if is_merge:
+                self._merge(value, inherited)
+                continue
+            if type(key.content) not in {str, int}:
+                self._fail(key.mark, f"a key must be a string or an integer, not {describe(key.content)}; quote it")
+            if key.content in entries:
+                first = entries[key.content][0].line
+                self._fail(key.mark, f"key {key.content!r} is given twice; the first is in line {first}")
+            entries[key.content] = (key.mark, value)
+        entries = {**entries, **{key: entry for key, entry in inherited.items() if key not in entries}}
+        return _collection(entries, mark, [node for _, node in entries.values()])
+
+    def _merge(self, value: _Node, inherited: dict[str | int, tuple[Mark, _Node]]) -> None:
+        """YAML's merge key: of several mappings the earlier one wins, and the mapping's own keys win over all."""
+        for source in value.content if isinstance(value.content, list) else [value]:
+            if not isinstance(source.content, dict):
+                self._fail(source.mark, f"'<<' merges mappings, not {describe(source.content)}")
+            for key, entry in source.content.items():
+                inherited.setdefault(key, entry)
+
+    def _scalar(self, event: yaml.ScalarEvent, mark: Mark) -> Any:
+        text: str = event.value
+        if "${" in text:
+            self._fail(
+                mark,
+                f"{describe(text)} uses an environment variable; containerlab expands it, "
+                "testbed does not: a lab is the same everywhere. Write the value",
+            )
+        if not event.implicit[0]:
+            if event.tag not in {None, "!", _TAG + "str"}:
+                self._refuse_tag(event, mark)
+            return text
+        if _NULL.fullmatch(text):
+            return None
+        if _TRUE.fullmatch(text):
+            return True
+        if _FALSE.fullmatch(text):
+            return False
+        # A leading zero is octal in YAML 1.1 and decimal in 1.2: as a string it is refused where a number is due.
+        if _LEADING_ZERO.match(text):
+            return text
+        if _INT.fullmatch(text):
+            return int(text)
+        if _FLOAT.fullmatch(text):
+            return float(text)
+        return text
+
+    def _check_tag(self, event: yaml.CollectionStartEvent, mark: Mark, allowed: str) -> None:
+        if event.tag not in {None, "!", _TAG + allowed}:
+            self._refuse_tag(event, mark)
+
+    def _refuse_tag(self, event: Any, mark: Mark) -> NoReturn:
+        tag = event.tag.replace(_TAG, "!!")
+        self._fail(mark, f"tag {describe(tag)} is not supported; allowed: !!str, !!map, !!seq")
+
+    def _check_limits(self, mark: Mark, nodes: int, depth: int) -> None:
+        if depth > MAX_DEPTH:
+            self._fail(mark, f"nested deeper than {MAX_DEPTH} levels, the limit for a topology")
+        self.total += nodes
+        if self.total > MAX_NODES:
+            self._fail(mark, f"more than {MAX_NODES} values with all aliases written out, the limit for a topology")
+
+    def _fail(self, mark: Mark, message: str) -> NoReturn:
+        raise InputError(message, where=f"{self.source}:{mark.line}:{mark.column}")
+
+
+def _collection(content: Any, mark: Mark, children: list[_Node]) -> _Node:
+    keys = len(children) if isinstance(content, dict) else 0
+    size = 1 + keys + sum(child.size for child in children)
+    return _Node(content, mark, size, 1 + max((child.height for child in children), default=0))
+
+
+def _mark(mark: Any) -> Mark:
+    return Mark(mark.line + 1, mark.column + 1)
+
+
+def describe(value: Any) -> str:
+    """A value as an error message shows it: its kind, and a short form of a scalar."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true" if value else "false"
+        case int() | float():
+            return f"the number {value}"
+        case str():
+            return f"the string {value if len(value) <= 40 else value[:37] + '...'!r}"
+        case dict():
+            return "a mapping"
+        case list():
+            return "a list"
+        case _:
+            return repr(value)

@@ -1,0 +1,125 @@
+"""From a file or a text to a checked document, and from pydantic's errors to ours with the line and column of the culprit."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path as FilePath
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from testbed.errors import InputError
+from testbed.topology import containerlab
+from testbed.topology.document import MAX_BYTES, Document, Path, describe
+from testbed.topology.models import definition_at
+from testbed.topology.problems import Problems, closest, listing
+
+Model = TypeVar("Model", bound=BaseModel)
+
+_EXPECTED = {
+    "bool_type": "true or false",
+    "dict_type": "a mapping",
+    "float_type": "a number",
+    "int_type": "an integer",
+    "list_type": "a list",
+    "model_type": "a mapping",
+    "string_type": "a string",
+}
+
+
+def read(file: FilePath) -> str:
+    """The text of a topology file. Bounded, and never waits: pipes and devices are refused."""
+    source = str(file)
+    try:
+        mode = file.stat().st_mode
+        if stat.S_ISDIR(mode):
+            inside = sorted(file.glob("*.clab.y*ml"))
+            raise InputError(
+                "is a directory, not a topology file",
+                where=source,
+                hint=f"Give the file, for example {inside[0] if inside else file / 'topology.clab.yml'}",
+            )
+        if not stat.S_ISREG(mode):
+            raise InputError("is not a regular file", where=source)
+        with file.open("rb") as stream:
+            data = stream.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        names = [path.name for path in sorted(file.parent.glob("*.y*ml"))]
+        hint = f"Topology files in {file.parent}: {listing(names)}{closest(file.name, names)}"
+        raise InputError("no such file", where=source, hint=hint) from None
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot be read: {error}", where=source) from None
+    if len(data) > MAX_BYTES:
+        raise InputError(f"the file is larger than {MAX_BYTES >> 20} MiB, the limit for a topology", where=source)
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        before = data[: error.start]
+        line, column = before.count(b"\n") + 1, error.start - before.rfind(b"\n")
+        raise InputError(f"byte 0x{data[error.start]:02x} is not UTF-8", where=f"{source}:{line}:{column}") from None
+
+
+def validate(model: type[Model], document: Document) -> Model:
+    """The document as `model`, the model of a whole file."""
+    problems = Problems(document)
+    value = document.value()
+    if not isinstance(value, dict):
+        problems.add((), f"a topology is a mapping with 'name' and 'topology', not {describe(value)}")
+        problems.stop()
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        for detail in error.errors(include_url=False):
+            _explain(detail, problems, model)
+    problems.stop()
+    raise AssertionError("a ValidationError without errors")
+
+
+def _explain(detail: ErrorDetails, problems: Problems, root: type[BaseModel]) -> None:
+    loc: Path = detail["loc"]
+    at_key = loc[-1:] == ("[key]",)
+    path = loc[:-1] if at_key else loc
+    kind = detail["type"]
+    if kind == "extra_forbidden":
+        problems.add(path, _unknown_key(path, root), at_key=True)
+    elif kind == "missing":
+        name, _, _ = _place(path[:-1], root)
+        problems.add(path[:-1], f"{name} lacks the key {path[-1]!r}")
+    else:
+        problems.add(path, _wrong_value(detail, path, at_key), at_key=at_key)
+
+
+def _place(path: Path, root: type[BaseModel]) -> tuple[str, type[BaseModel], frozenset[str]]:
+    return definition_at(path) or ("the file", root, containerlab.TOP_KEYS)
+
+
+def _unknown_key(path: Path, root: type[BaseModel]) -> str:
+    name, model, foreign = _place(path[:-1], root)
+    key, allowed = path[-1], sorted(model.model_fields)
+    if key in foreign:
+        return f"containerlab's key {key!r} is not supported in {name}; supported: {', '.join(allowed)}"
+    return f"unknown key {key!r} in {name}; allowed: {', '.join(allowed)}{closest(key, allowed)}"
+
+
+def _wrong_value(detail: ErrorDetails, path: Path, at_key: bool) -> str:
+    kind, context, value = detail["type"], detail.get("ctx", {}), detail["input"]
+    if kind == "value_error":
+        return str(context["error"])
+    name = f"an item of {path[-2]!r}" if isinstance(path[-1], int) and not at_key else repr(path[-1])
+    if at_key:
+        name = f"the key {path[-1]!r}"
+    if kind == "literal_error":
+        return f"{name} must be {context['expected']}, not {describe(value)}{closest(value, _choices(context))}"
+    if kind == "too_short":
+        return f"{name} needs at least {context['min_length']} items, not {context['actual_length']}"
+    if kind == "too_long":
+        return f"{name} takes at most {context['max_length']} items, not {context['actual_length']}"
+    if kind in _EXPECTED:
+        quote = "; quote it" if kind == "string_type" and not isinstance(value, dict | list) else ""
+        return f"{name} must be {_EXPECTED[kind]}, not {describe(value)}{quote}"
+    return f"{name}: {detail['msg']}"
+
+
+def _choices(context: dict[str, Any]) -> list[str]:
+    return [choice.strip("'") for choice in context["expected"].replace(" or ", ", ").split(", ")]

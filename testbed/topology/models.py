@@ -1,0 +1,332 @@
+"""
+The topology file as data: containerlab's format (https://containerlab.dev/manual/topo-def-file/) with testbed's own keys.
+
+One key, one field, with its description: the JSON Schema and the error messages come from here. What only makes sense with the rest of
+the file in view (does the node of a link exist? is the address in the subnet?) is checked by the planner.
+"""
+
+from __future__ import annotations
+
+import re
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network
+from typing import Annotated, Any
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    PlainSerializer,
+    WithJsonSchema,
+    model_validator,
+)
+from pydantic_core import CoreSchema
+
+from testbed.topology import containerlab
+from testbed.topology.document import describe
+from testbed.topology.plan import NicModel, NodeKind
+from testbed.topology.problems import closest
+
+KINDS: tuple[NodeKind, ...] = ("host", "switch", "bridge")
+KEYS_OF_KIND: dict[NodeKind, tuple[str, ...]] = {
+    "host": ("nic", "rdma", "routes"),
+    "switch": ("profile", "vlans", "routes"),
+    "bridge": (),
+}
+DEFAULT_MTU = 1500
+DEFAULT_ROUTE = IPv4Network("0.0.0.0/0")
+
+_LABEL = r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+_INTERFACE = r"[A-Za-z0-9][A-Za-z0-9._-]{0,14}"
+_MAC = r"[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}"
+_VLAN = r"([1-9]|[1-9][0-9]{1,2}|[1-3][0-9]{3}|40[0-8][0-9]|409[0-4])"
+_ADDRESS = r"[0-9]{1,3}(\.[0-9]{1,3}){3}"
+
+_TAKEN = frozenset({"lo", "all", "default"})
+"""The loopback device, and the two directories of net.ipv4.conf that are not devices."""
+
+
+def check_label(value: str) -> str:
+    """A lab's or a node's name: it becomes a host name and a file in /run/netns, so it is one DNS label (RFC 1123)."""
+    if not re.fullmatch(_LABEL, value):
+        raise ValueError(
+            f"{describe(value)} is not a usable name: letters, digits and '-', at most 63, no '-' at either end"
+        )
+    return value
+
+
+def check_interface(value: str) -> str:
+    """Linux: at most 15 bytes (IFNAMSIZ - 1), no '/', ':' or white space; '%' is a pattern to it."""
+    if not re.fullmatch(_INTERFACE, value):
+        raise ValueError(
+            f"{describe(value)} is not a usable interface name: letters, digits, '.', '_' and '-', at most 15"
+        )
+    if value in _TAKEN:
+        raise ValueError(f"interface name {value!r} is taken by Linux in every network namespace")
+    return value
+
+
+def check_kind(value: Any) -> Any:
+    if value is None or value in KINDS:
+        return value
+    if value == "linux":
+        raise ValueError(f"kind 'linux' (a container) needs a later version of testbed; supported: {', '.join(KINDS)}")
+    name = repr(value) if isinstance(value, str) else describe(value)
+    raise ValueError(f"kind {name} is not supported; supported: {', '.join(KINDS)}{closest(value, KINDS)}")
+
+
+def check_link_type(value: Any) -> Any:
+    if value == "veth":
+        return value
+    name = repr(value) if isinstance(value, str) else describe(value)
+    raise ValueError(f"link type {name} is not supported; supported: veth{closest(value, ['veth'])}")
+
+
+def check_vlan(value: int) -> int:
+    if not 1 <= value <= 4094:
+        raise ValueError(f"VLAN {value} is not in 1..4094")
+    return value
+
+
+def check_mtu(value: int) -> int:
+    # 68: the smallest MTU that IPv4 allows (RFC 791), and the least a veth takes; 65535: the largest.
+    if not 68 <= value <= 65535:
+        raise ValueError(f"MTU {value} is not in 68..65535 bytes")
+    return value
+
+
+def check_mac(value: str) -> str:
+    mac = value.lower()
+    if not re.fullmatch(_MAC, mac):
+        raise ValueError(f"{describe(value)} is not a MAC address such as 02:00:00:00:0a:01")
+    first = int(mac[:2], 16)
+    if first & 1 or mac == "00:00:00:00:00:00":
+        raise ValueError(f"{mac} is not a unicast MAC address")
+    if first == 0x06:
+        raise ValueError(f"{mac}: addresses that start with 06 are kept for what is made while a lab runs (pods)")
+    return mac
+
+
+def _ipv4(text: str) -> IPv4Address:
+    try:
+        address = IPv4Address(text)
+    except ValueError:
+        what = "IPv6, which is not supported yet" if ":" in text else "not an IPv4 address"
+        raise ValueError(f"{describe(text)} is {what}") from None
+    if address.is_multicast or address.is_loopback or address.is_reserved or address in IPv4Network("0.0.0.0/8"):
+        raise ValueError(f"{address} cannot be the address of an interface")
+    return address
+
+
+def parse_address(value: Any) -> Any:
+    """`10.0.10.1/24`: an address with the length of its subnet's prefix."""
+    if value is None or isinstance(value, IPv4Interface):
+        return value
+    if not isinstance(value, str):
+        raise ValueError(f"an address such as 10.0.10.1/24 is due here, not {describe(value)}")
+    text, slash, length = value.partition("/")
+    address = _ipv4(text)
+    if not slash:
+        raise ValueError(f"{describe(value)} lacks the length of its prefix; for example {value}/24")
+    if not re.fullmatch(r"[0-9]{1,2}", length) or not 1 <= int(length) <= 31:
+        raise ValueError(f"prefix length {length!r} of {describe(value)} is not in 1..31")
+    interface = IPv4Interface(f"{address}/{int(length)}")
+    network = interface.network
+    if network.prefixlen < 31 and address in {network.network_address, network.broadcast_address}:
+        raise ValueError(f"{interface} is the network or broadcast address of {network}, not one a machine can have")
+    return interface
+
+
+def parse_via(value: Any) -> Any:
+    if isinstance(value, IPv4Address):
+        return value
+    if not isinstance(value, str):
+        raise ValueError(f"'via' is the next hop's address, such as 10.0.10.1, not {describe(value)}")
+    return _ipv4(value)
+
+
+def parse_destination(value: Any) -> Any:
+    if isinstance(value, IPv4Network):
+        return value
+    if value == "default":
+        return DEFAULT_ROUTE
+    if not isinstance(value, str) or "/" not in value:
+        raise ValueError(f"'to' is 'default' or a subnet such as 10.0.20.0/24, not {describe(value)}")
+    try:
+        return IPv4Network(value)
+    except ValueError as error:
+        raise ValueError(f"'to' is 'default' or a subnet such as 10.0.20.0/24: {error}") from None
+
+
+def check_labels(value: dict[str, Any]) -> dict[str, Any]:
+    for key, item in value.items():
+        if not isinstance(item, str | int | float | bool):
+            raise ValueError(f"label {key!r} must be a string, a number or a boolean, not {describe(item)}")  # noqa: TRY004
+    return value
+
+
+def split_endpoint(value: Any) -> Any:
+    """The brief format's "node:interface" in the shape of the extended format's mapping."""
+    if not isinstance(value, str):
+        return value
+    node, colon, interface = value.partition(":")
+    if not colon or ":" in interface:
+        raise ValueError(f"{describe(value)} is not an endpoint such as 'leaf:e1' (node:interface)")
+    return {"node": node, "interface": interface}
+
+
+Label = Annotated[
+    str, AfterValidator(check_label), WithJsonSchema({"type": "string", "pattern": f"^{_LABEL}$", "maxLength": 63})
+]
+NodeName = Annotated[str, AfterValidator(check_label), WithJsonSchema({"type": "string", "pattern": f"^{_LABEL}$"})]
+InterfaceName = Annotated[
+    str, AfterValidator(check_interface), WithJsonSchema({"type": "string", "pattern": f"^{_INTERFACE}$"})
+]
+Kind = Annotated[NodeKind, BeforeValidator(check_kind)]
+Vlan = Annotated[int, AfterValidator(check_vlan), WithJsonSchema({"type": "integer", "minimum": 1, "maximum": 4094})]
+VlanKey = Annotated[int, AfterValidator(check_vlan), WithJsonSchema({"type": "string", "pattern": f"^{_VLAN}$"})]
+Mtu = Annotated[int, AfterValidator(check_mtu), WithJsonSchema({"type": "integer", "minimum": 68, "maximum": 65535})]
+Mac = Annotated[str, AfterValidator(check_mac), WithJsonSchema({"type": "string", "pattern": f"^{_MAC}$"})]
+Address = Annotated[
+    IPv4Interface,
+    BeforeValidator(parse_address),
+    PlainSerializer(str),
+    WithJsonSchema({"type": "string", "pattern": f"^{_ADDRESS}/[0-9]{{1,2}}$", "examples": ["10.0.10.1/24"]}),
+]
+Via = Annotated[
+    IPv4Address,
+    BeforeValidator(parse_via),
+    PlainSerializer(str),
+    WithJsonSchema({"type": "string", "pattern": f"^{_ADDRESS}$", "examples": ["10.0.10.1"]}),
+]
+Destination = Annotated[
+    IPv4Network,
+    BeforeValidator(parse_destination),
+    PlainSerializer(str),
+    WithJsonSchema({"type": "string", "pattern": f"^(default|{_ADDRESS}/[0-9]{{1,2}})$", "examples": ["default"]}),
+]
+Labels = Annotated[
+    dict[str, Any],
+    AfterValidator(check_labels),
+    WithJsonSchema({"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}}),
+]
+
+
+class _Definition(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, use_attribute_docstrings=True)
+
+
+class RouteDefinition(_Definition):
+    """A static route."""
+
+    to: Destination
+    """The destination: `default`, or a subnet such as `10.0.20.0/24`."""
+    via: Via
+    """The next hop: an address in a subnet that the node has an address in."""
+
+
+class NodeDefinition(_Definition):
+    """A node, or what the nodes of a kind, or all nodes, have in common. Keys that are absent or null are inherited."""
+
+    kind: Kind | None = None
+    """`host`: a machine with RDMA NICs. `switch`: VLANs, SVIs, an ARP/MAC profile. `bridge`: an unmanaged layer-2 segment."""
+    profile: str | None = None
+    """Switch: the name of its ARP/MAC profile, for example `cisco-nxos`."""
+    vlans: dict[VlanKey, Address | None] | None = None
+    """
+    Switch: its VLANs (1..4094), each with the address of the switch's SVI there, or null for layer 2 only.
+    Default: VLAN 1 without an address. Merged VLAN by VLAN when several levels of the file have the key.
+    """
+    nic: NicModel | None = None
+    """Host: `hardware` keeps a QP's destination MAC and sends no ARP, as a real NIC does; `rxe` (default) is plain soft-RoCE."""
+    rdma: bool | None = None
+    """Host: whether each of its interfaces gets a soft-RoCE device, named `<node>-<interface>`. Default true."""
+    routes: list[RouteDefinition] | None = None
+    """
+    Host, switch: its static routes. A host without this key has a default route via the SVI of its first interface's VLAN;
+    with the key it has exactly what is listed (`[]`: none).
+    """
+    labels: Labels | None = None
+    """Annotations without effect."""
+    group: str | None = None
+    """An annotation without effect: containerlab's graphs sort by it."""
+
+
+class EndpointDefinition(_Definition):
+    """One end of a link."""
+
+    node: NodeName
+    """A node of this file."""
+    interface: InterfaceName
+    """The name of the interface, unique in its node."""
+    mac: Mac | None = None
+    """The MAC address of the interface; planned when absent."""
+    ipv4: Address | None = None
+    """Host: the address of the interface with its prefix length; planned when absent."""
+
+    _split = model_validator(mode="before")(split_endpoint)
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        extended = handler.resolve_ref_schema(handler(core_schema))
+        brief = {
+            "type": "string",
+            "pattern": f"^{_LABEL}:{_INTERFACE}$",
+            "description": "Brief format: `node:interface`.",
+            "examples": ["leaf:e1"],
+        }
+        return {"anyOf": [brief, extended]}
+
+
+class LinkDefinition(_Definition):
+    """A cable between two nodes, in containerlab's brief or extended format."""
+
+    endpoints: list[EndpointDefinition] = Field(min_length=2, max_length=2)
+    """The two ends: `["leaf:e1", "client:eth1"]`, or two mappings of `node`, `interface` and optionally `mac`, `ipv4`."""
+    type: Annotated[str, BeforeValidator(check_link_type), WithJsonSchema({"const": "veth"})] = "veth"
+    """The extended format's type of link: `veth` is the only one."""
+    ipv4: list[Address | None] | None = Field(None, min_length=1, max_length=2)
+    """The addresses of the ends in the order of `endpoints`; null, or nothing for the second end: planned."""
+    mtu: Mtu = DEFAULT_MTU
+    """MTU of both ends in bytes, 68..65535."""
+    vlan: Vlan | None = None
+    """The access (untagged) VLAN of the switch port or ports of this link. Default: VLAN 1 when the switch has it."""
+    trunk: list[Vlan] | None = Field(None, min_length=1)
+    """The tagged VLANs of the switch port or ports of this link."""
+    labels: Labels | None = None
+    """Annotations without effect."""
+
+
+class Elements(_Definition):
+    """What the lab consists of. Keys of a node win over those of its kind, and those over the defaults."""
+
+    nodes: dict[NodeName, NodeDefinition | None] = Field(min_length=1)
+    """The nodes by name: letters, digits and `-`, at most 63."""
+    links: list[LinkDefinition] = []
+    """The links. Their order is the order in which addresses are planned."""
+    kinds: dict[Kind, NodeDefinition | None] = {}
+    """What the nodes of a kind have in common."""
+    defaults: NodeDefinition | None = None
+    """What all nodes have in common; a key that a kind does not have is passed over for its nodes."""
+
+
+def definition_at(path: tuple[str | int, ...]) -> tuple[str, type[BaseModel], frozenset[str]] | None:
+    """What stands at a path: what to call it, its model, and the keys that only containerlab knows there."""
+    match path:
+        case ("topology",):
+            return "'topology'", Elements, containerlab.TOPOLOGY_KEYS
+        case ("topology", "defaults"):
+            return "'defaults'", NodeDefinition, containerlab.NODE_KEYS
+        case ("topology", "kinds", name):
+            return f"kind {name!r}", NodeDefinition, containerlab.NODE_KEYS
+        case ("topology", "nodes", name):
+            return f"node {name!r}", NodeDefinition, containerlab.NODE_KEYS
+        case ("topology", "links", _):
+            return "a link", LinkDefinition, containerlab.LINK_KEYS
+        case ("topology", "links", _, "endpoints", _):
+            return "an endpoint", EndpointDefinition, containerlab.ENDPOINT_KEYS
+        case (*_, "routes", _):
+            return "a route", RouteDefinition, frozenset()
+    return None

@@ -1,0 +1,227 @@
+"""From a checked file to the plan: VLANs to segments, segments to subnets, subnets to addresses, and every name and MAC address."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network
+
+from testbed.topology.addressing import Pool, free_addresses, interface_mac, svi_mac, usable
+from testbed.topology.document import Path
+from testbed.topology.models import DEFAULT_ROUTE, Elements
+from testbed.topology.plan import Interface, Node, Plan, Route, Svi
+from testbed.topology.problems import Problems, closest, listing
+from testbed.topology.resolve import Port, ResolvedLink, ResolvedNode, resolve_links, resolve_nodes
+from testbed.topology.segments import Membership, Segment, build_segments, memberships
+
+MAX_RDMA_NAME = 63
+"""IB_DEVICE_NAME_MAX (64) of the kernel's rdma/rdma_netlink.h, less the final zero byte."""
+
+_End = tuple[str, str]
+"""(node, interface)."""
+
+
+def make_plan(name: str, elements: Elements, problems: Problems, profiles: Collection[str] | None) -> Plan:
+    """Raises InputError by `problems.stop`, after each stage that the next one relies on."""
+    nodes = resolve_nodes(elements, problems)
+    links = resolve_links(elements, nodes, problems)
+    if profiles is not None:
+        _check_profiles(nodes, profiles, problems)
+    problems.stop()
+
+    members = [(link, memberships(link, problems)) for link in links]
+    problems.stop()
+    segments = build_segments(nodes, members, problems)
+    problems.stop()
+
+    _check_port_addresses(nodes, problems)
+    _choose_networks(segments, problems)
+    problems.stop()
+    addresses = _choose_addresses(segments, problems)
+    interfaces = [_interfaces(link, pair, addresses) for link, pair in members]
+    by_end = {(end.node, end.name): end for pair in interfaces for end in pair}
+    _set_gateways(segments, by_end, interfaces)
+    plan = Plan(
+        name,
+        {node.name: _node(node, by_end, problems) for node in nodes.values()},
+        tuple((by_end[a.node, a.name], by_end[b.node, b.name]) for a, b in interfaces),
+    )
+    _check_macs(plan, nodes, problems)
+    _check_rdma_names(plan, nodes, problems)
+    problems.stop()
+    return plan
+
+
+def _check_profiles(nodes: dict[str, ResolvedNode], profiles: Collection[str], problems: Problems) -> None:
+    known = sorted(profiles)
+    for node in nodes.values():
+        if node.profile and node.profile not in profiles:
+            problems.add(
+                node.paths["profile"],
+                f"unknown profile {node.profile!r}; profiles: {listing(known)}{closest(node.profile, known)}",
+            )
+
+
+def _check_port_addresses(nodes: dict[str, ResolvedNode], problems: Problems) -> None:
+    for node in nodes.values():
+        for port in node.ports.values():
+            if port.address is not None and node.kind != "host":
+                instead = "; give the address to a VLAN in 'vlans'" if node.kind == "switch" else ""
+                problems.add(port.address_path, f"{port} is a port of a {node.kind} and has no address{instead}")
+
+
+def _choose_networks(segments: list[Segment], problems: Problems) -> None:
+    """The subnet of a segment is that of its first SVI, else of its first address in the file, else one of the pool."""
+    owners: list[tuple[IPv4Network, Segment, Path]] = []
+    for segment in segments:
+        given = [(svi.address, svi.path, str(svi)) for svi in segment.svis]
+        given += [(port.address, port.address_path, str(port)) for port in segment.ports if port.address is not None]
+        if not given:
+            continue
+        segment.network = given[0][0].network
+        owners.append((segment.network, segment, given[0][1]))
+        taken: dict[IPv4Address, tuple[Path, str]] = {}
+        for address, path, owner in given:
+            if address.network != segment.network:
+                inside = "has another prefix length than" if address.ip in segment.network else "is outside"
+                problems.add(path, f"{address} of {owner} {inside} {segment.network}, the subnet of {segment.name}")
+            if first := taken.setdefault(address.ip, (path, owner)):
+                if first[0] != path:
+                    problems.add(
+                        path, f"{address.ip} of {owner} is already {first[1]}'s, in {problems.place(first[0])}"
+                    )
+    _check_overlaps(owners, problems)
+    pool = Pool(network for network, _, _ in owners)
+    for segment in segments:
+        if segment.network is None:
+            segment.network = pool.take(len(segment.ports))
+        if segment.network is None:
+            problems.add(segment.path, f"no subnet is left in the pool for {segment.name}; give its hosts addresses")
+
+
+def _check_overlaps(owners: list[tuple[IPv4Network, Segment, Path]], problems: Problems) -> None:
+    """Subnets are nested or apart, so in ascending order it is enough to look at the widest one before."""
+    widest: tuple[IPv4Network, Segment, Path] | None = None
+    for owner in sorted(owners, key=lambda owner: owner[0]):
+        if widest is not None and owner[0].overlaps(widest[0]):
+            # The file reads downwards: the later of the two is the one to complain about.
+            (network, segment, path), other = (
+                (owner, widest) if owners.index(owner) > owners.index(widest) else (widest, owner)
+            )
+            problems.add(
+                path,
+                f"{network} of {segment.name} overlaps {other[0]} of {other[1].name}, in {problems.place(other[2])}: "
+                "segments that no link joins need subnets of their own",
+            )
+        else:
+            widest = owner
+
+
+def _choose_addresses(segments: list[Segment], problems: Problems) -> dict[_End, IPv4Interface]:
+    """Addresses in the file are taken first; the other interfaces get the lowest free ones, in the order of the links."""
+    chosen: dict[_End, IPv4Interface] = {}
+    for segment in segments:
+        network = segment.network
+        assert network is not None
+        taken = [svi.address.ip for svi in segment.svis]
+        taken += [port.address.ip for port in segment.ports if port.address is not None]
+        needed = len(taken) + sum(port.address is None for port in segment.ports)
+        if needed > usable(network):
+            path = segment.svis[0].path if segment.svis else segment.path
+            problems.add(
+                path, f"{network} of {segment.name} has {usable(network)} usable addresses, {needed} are needed"
+            )
+            continue
+        free = free_addresses(network, taken)
+        for port in segment.ports:
+            address = port.address or IPv4Interface((next(free), network.prefixlen))
+            chosen[port.node.name, port.name] = address
+    problems.stop()
+    return chosen
+
+
+def _interfaces(
+    link: ResolvedLink, members: tuple[Membership, Membership], addresses: dict[_End, IPv4Interface]
+) -> tuple[Interface, Interface]:
+    def interface(port: Port, peer: Port, member: Membership) -> Interface:
+        return Interface(
+            node=port.node.name,
+            name=port.name,
+            mac=port.mac or interface_mac(port.node.number, port.number),
+            mtu=link.definition.mtu,
+            peer=(peer.node.name, peer.name),
+            address=addresses.get((port.node.name, port.name)),
+            rdma=f"{port.node.name}-{port.name}" if port.node.kind == "host" and port.node.rdma else None,
+            vlan=member.access,
+            trunk=member.trunk,
+        )
+
+    a, b = link.ports
+    return interface(a, b, members[0]), interface(b, a, members[1])
+
+
+def _set_gateways(
+    segments: list[Segment], by_end: dict[_End, Interface], interfaces: list[tuple[Interface, Interface]]
+) -> None:
+    """A host's gateway is the SVI on the switch it is attached to, else the segment's first one."""
+    for segment in segments:
+        own = {(svi.switch.name, svi.vlan): svi.address.ip for svi in segment.svis}
+        for port in segment.ports:
+            end = by_end[port.node.name, port.name]
+            peer = by_end[end.peer]
+            gateway = own.get((peer.node, peer.vlan)) if peer.vlan is not None else None
+            if own:
+                by_end[port.node.name, port.name] = replace(end, gateway=gateway or next(iter(own.values())))
+
+
+def _node(node: ResolvedNode, by_end: dict[_End, Interface], problems: Problems) -> Node:
+    interfaces = tuple(by_end[node.name, port] for port in node.ports)
+    svis = tuple(
+        Svi(vlan, f"vlan{vlan}", svi_mac(node.number, vlan), address) for vlan, address in sorted(node.vlans.items())
+    )
+    own = [owner.address for owner in (*interfaces, *svis) if owner.address is not None]
+    if node.routes is not None:
+        routes = _static_routes(node, own, problems)
+    else:
+        gateway = next((i.gateway for i in interfaces if i.gateway is not None), None)
+        routes = () if gateway is None else (Route(DEFAULT_ROUTE, gateway),)
+    return Node(node.name, node.kind, interfaces, node.nic, node.profile, svis, routes)
+
+
+def _static_routes(node: ResolvedNode, own: list[IPv4Interface], problems: Problems) -> tuple[Route, ...]:
+    path = node.paths["routes"]
+    known: set[IPv4Network] = set()
+    for index, route in enumerate(node.routes or []):
+        if route.to in known:
+            problems.add((*path, index, "to"), f"{node.name!r} has two routes to {route.to}")
+        known.add(route.to)
+        if any(route.via == address.ip for address in own):
+            problems.add((*path, index, "via"), f"{route.via} is an address of {node.name!r} itself")
+        elif not any(route.via in address.network for address in own):
+            subnets = listing(address.network for address in own)
+            problems.add((*path, index, "via"), f"{route.via} is in no subnet of {node.name!r}; its subnets: {subnets}")
+    return tuple(Route(route.to, route.via) for route in node.routes or [])
+
+
+def _check_macs(plan: Plan, nodes: dict[str, ResolvedNode], problems: Problems) -> None:
+    """Two equal addresses in one lab would make rxe talk to itself (its loopback shortcut compares MAC addresses)."""
+    first: dict[str, str] = {svi.mac: f"{node.name}:{svi.name}" for node in plan.nodes.values() for svi in node.svis}
+    ends = [end for node in plan.nodes.values() for end in node.interfaces]
+    # Planned addresses first: it is the one in the file that has to change.
+    for end in sorted(ends, key=lambda end: nodes[end.node].ports[end.name].mac is not None):
+        name = f"{end.node}:{end.name}"
+        if (owner := first.setdefault(end.mac, name)) != name:
+            problems.add((*nodes[end.node].ports[end.name].path, "mac"), f"{end.mac} of {name} is already {owner}'s")
+
+
+def _check_rdma_names(plan: Plan, nodes: dict[str, ResolvedNode], problems: Problems) -> None:
+    first: dict[str, str] = {}
+    for node in plan.nodes.values():
+        for end in node.interfaces:
+            if end.rdma is None:
+                continue
+            path, name = nodes[node.name].ports[end.name].path, f"{end.node}:{end.name}"
+            if len(end.rdma) > MAX_RDMA_NAME:
+                problems.add(path, f"{end.rdma!r} is too long for an RDMA device: at most {MAX_RDMA_NAME} characters")
+            elif (owner := first.setdefault(end.rdma, name)) != name:
+                problems.add(path, f"{name} and {owner} would both have the RDMA device {end.rdma!r}; rename one")

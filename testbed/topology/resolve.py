@@ -1,0 +1,168 @@
+"""
+The file's definitions with inheritance and defaults worked out: nodes as they will be, and every link as two ports.
+
+Inheritance is containerlab's: defaults < kinds.<kind> < node. Of maps (`vlans`) each entry is inherited by itself, a list (`routes`) is
+replaced as a whole. What is left to the planner are VLANs and addresses.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from ipaddress import IPv4Interface
+
+from testbed.topology import containerlab
+from testbed.topology.document import Path
+from testbed.topology.models import KEYS_OF_KIND, Elements, LinkDefinition, NodeDefinition, RouteDefinition
+from testbed.topology.plan import NicModel, NodeKind
+from testbed.topology.problems import Problems, closest, listing
+
+TOP: Path = ("topology",)
+
+
+@dataclass(slots=True)
+class Port:
+    """One end of a link."""
+
+    node: ResolvedNode
+    name: str
+    number: int
+    """Position among the interfaces of its node, from 1."""
+    path: Path
+    mac: str | None
+    address: IPv4Interface | None
+    address_path: Path
+
+    def __str__(self) -> str:
+        return f"{self.node.name}:{self.name}"
+
+
+@dataclass(slots=True)
+class ResolvedNode:
+    number: int
+    """Position in the file, from 1."""
+    name: str
+    kind: NodeKind
+    path: Path
+    profile: str = ""
+    nic: NicModel = "rxe"
+    rdma: bool = True
+    vlans: dict[int, IPv4Interface | None] = field(default_factory=dict)
+    routes: list[RouteDefinition] | None = None
+    paths: dict[str | int, Path] = field(default_factory=dict)
+    """Where each setting was found: keys by name, VLANs by number."""
+    ports: dict[str, Port] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class ResolvedLink:
+    definition: LinkDefinition
+    path: Path
+    ports: tuple[Port, Port]
+
+
+def resolve_nodes(elements: Elements, problems: Problems) -> dict[str, ResolvedNode]:
+    for kind, definition in elements.kinds.items():
+        _check_keys(kind, definition, (*TOP, "kinds", kind), problems)
+        if definition is not None and definition.kind is not None:
+            problems.add(
+                (*TOP, "kinds", kind, "kind"), "'kind' belongs to a node or to the defaults, not to a kind", at_key=True
+            )
+    nodes = {}
+    for number, (name, own) in enumerate(elements.nodes.items(), start=1):
+        path = (*TOP, "nodes", name)
+        kind_of_node = (own and own.kind) or (elements.defaults and elements.defaults.kind)
+        if not kind_of_node:
+            problems.add(
+                path, f"node {name!r} has no kind; allowed: {', '.join(KEYS_OF_KIND)} (or set it in topology.defaults)"
+            )
+            continue
+        _check_keys(kind_of_node, own, path, problems)
+        layers = [
+            ((*TOP, "defaults"), elements.defaults),
+            ((*TOP, "kinds", kind_of_node), elements.kinds.get(kind_of_node)),
+            (path, own),
+        ]
+        node = nodes[name] = ResolvedNode(number, name, kind_of_node, path)
+        for layer_path, layer in layers:
+            if layer is not None:
+                _inherit(node, layer, layer_path)
+        if node.kind == "switch" and not node.vlans:
+            node.vlans[1] = None
+    return nodes
+
+
+def _check_keys(kind: NodeKind, definition: NodeDefinition | None, path: Path, problems: Problems) -> None:
+    """A key that the kind does not have is an error on a node or a kind; in the defaults it is meant for other kinds."""
+    allowed = KEYS_OF_KIND[kind]
+    for owner, keys in KEYS_OF_KIND.items():
+        for key in keys:
+            if owner != kind and key not in allowed and getattr(definition, key, None) is not None:
+                own = ", ".join((*allowed, "labels", "group"))
+                problems.add(
+                    (*path, key), f"{key!r} is a key of a {owner}, not of a {kind}; allowed: {own}", at_key=True
+                )
+
+
+def _inherit(node: ResolvedNode, layer: NodeDefinition, path: Path) -> None:
+    for key in KEYS_OF_KIND[node.kind]:
+        value = getattr(layer, key)
+        if value is None:
+            continue
+        node.paths[key] = (*path, key)
+        if key == "vlans":
+            node.vlans |= value
+            node.paths |= {vlan: (*path, key, vlan) for vlan in value}
+        else:
+            setattr(node, key, value)
+
+
+def resolve_links(elements: Elements, nodes: dict[str, ResolvedNode], problems: Problems) -> list[ResolvedLink]:
+    """The links whose two ends are there; every other one is a problem."""
+    links = []
+    for index, definition in enumerate(elements.links):
+        path = (*TOP, "links", index)
+        ends = [_port(definition, end, path, elements, nodes, problems) for end in range(2)]
+        if ends[0] is None or ends[1] is None:
+            continue
+        if ends[0].node is ends[1].node:
+            problems.add(path, f"both ends of the link are on node {ends[0].node.name!r}")
+        links.append(ResolvedLink(definition, path, (ends[0], ends[1])))
+    return links
+
+
+def _port(
+    definition: LinkDefinition,
+    end: int,
+    link: Path,
+    elements: Elements,
+    nodes: dict[str, ResolvedNode],
+    problems: Problems,
+) -> Port | None:
+    endpoint = definition.endpoints[end]
+    path = (*link, "endpoints", end)
+    node = nodes.get(endpoint.node)
+    if node is None:
+        # A node that is in the file but has no usable kind has had its own message.
+        if endpoint.node not in elements.nodes:
+            problems.add(path, _unknown_node(endpoint.node, nodes))
+        return None
+    address, address_path = endpoint.ipv4, (*path, "ipv4")
+    if definition.ipv4 is not None and end < len(definition.ipv4) and definition.ipv4[end] is not None:
+        if address is not None:
+            problems.add(
+                address_path, f"{endpoint.node}:{endpoint.interface} has an address here and in the link's 'ipv4'"
+            )
+        address, address_path = definition.ipv4[end], (*link, "ipv4", end)
+    port = Port(node, endpoint.interface, len(node.ports) + 1, path, endpoint.mac, address, address_path)
+    if other := node.ports.get(port.name):
+        problems.add(path, f"interface {port} is used twice; the first is in {problems.place(other.path)}")
+    elif node.kind != "host" and (port.name == "br0" or port.name.startswith("vlan")):
+        problems.add(path, f"port name {port.name!r} is kept for the {node.kind}'s own interfaces (br0, vlan<N>)")
+    node.ports[port.name] = port
+    return port
+
+
+def _unknown_node(name: str, nodes: dict[str, ResolvedNode]) -> str:
+    if name in containerlab.LINK_TYPES:
+        return f"containerlab's special endpoint {name!r} is not supported; both ends must be nodes of this file"
+    return f"unknown node {name!r}; nodes: {listing(nodes)}{closest(name, nodes)}"

@@ -1,0 +1,69 @@
+"""Topology: a lab's file, or the same written in Python, and the way from it to a plan."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, PrivateAttr
+
+from testbed.topology import loader
+from testbed.topology.document import Document
+from testbed.topology.models import Elements, Label
+from testbed.topology.plan import Plan
+from testbed.topology.planner import make_plan
+from testbed.topology.problems import Problems
+
+
+class Topology(BaseModel):
+    """
+    A lab in containerlab's format with testbed's own keys.
+
+    In Python it takes the shape of the file::
+
+        Topology(name="pair", topology={"nodes": {"a": {"kind": "host"}, "b": {"kind": "host"}},
+                                        "links": [{"endpoints": ["a:eth1", "b:eth1"]}]})
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, use_attribute_docstrings=True)
+
+    name: Label
+    """The lab's name: letters, digits and `-`, at most 63."""
+    topology: Elements
+    """Nodes and links, and what they have in common."""
+
+    _document: Document | None = PrivateAttr(None)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read a file. Raises InputError with the place for what is wrong in the file's form; `plan` checks its meaning."""
+        file = Path(path)
+        return cls.parse(loader.read(file), source=str(file))
+
+    @classmethod
+    def parse(cls, text: str, source: str = "<string>") -> Self:
+        """The same from a text; `source` is what the places in errors start with."""
+        document = Document(text, source)
+        topology = loader.validate(cls, document)
+        topology._document = document
+        return topology
+
+    def plan(self, *, profiles: Collection[str] | None = None) -> Plan:
+        """
+        The lab down to the last address, always the same for the same topology.
+
+        `profiles`: the names that a switch's `profile` may have; without it any name passes. A switch that names none has ``""``.
+        Raises InputError with up to five problems, by line.
+        """
+        return make_plan(self.name, self.topology, Problems(self._document), profiles)
+
+
+def json_schema() -> dict[str, Any]:
+    """
+    The JSON Schema (2020-12) of a topology file, for editors: self-contained, without `$schema` and `$id`.
+
+    An editor with the YAML language server takes it by a first line ``# yaml-language-server: $schema=PATH``.
+    """
+    return Topology.model_json_schema()
