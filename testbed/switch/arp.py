@@ -1,8 +1,8 @@
 """
 The control plane of one switch: ARP as its profile does it, and what the bridge learned.
 
-Pure: times come in (nanoseconds of any monotonic clock), effects go out; no sockets, no clock, no randomness. Entries age
-by the time of the last ARP packet that confirmed them: unlike Linux's NUD, data traffic neither renews nor probes them.
+Pure: times come in (nanoseconds of any monotonic clock), effects go out; no sockets, no clock, no randomness. Entries
+age from the last ARP packet that confirmed them: unlike in Linux's NUD, data traffic neither renews nor probes them.
 
 RFC 826 has a host merge the sender of every ARP packet into an entry it already holds, and add one only when it is the
 target. The profile says where a switch departs from that.
@@ -128,15 +128,13 @@ class ControlPlane:
                 self._ask_again(key, self._unresolved[key], now)
         return self._done()
 
-    def on_fdb(
-        self, vlan: int, mac: str, port: str | None, reason: Literal["aged", "flushed"] = "aged"
-    ) -> list[Effect]:
-        """The bridge learned `mac` on `port`, or forgot it (None)."""
+    def on_fdb(self, vlan: int, mac: str, port: str | None, lost: Literal["aged", "flushed"] = "aged") -> list[Effect]:
+        """The bridge learned `mac` on `port`, or lost it (None)."""
         old = self._fdb.get((vlan, mac))
         if port is None:
             if old is not None:
                 del self._fdb[vlan, mac]
-                self._event(f"fdb.{reason}", vlan, mac=mac, port=old)
+                self._event(f"fdb.{lost}", vlan, mac=mac, port=old)
         elif old is None:
             self._fdb[vlan, mac] = port
             self._event("fdb.learned", vlan, mac=mac, port=port)
@@ -291,11 +289,11 @@ class ControlPlane:
 
     def _make_room(self, vlan: int, ip: IPv4Address) -> bool:
         """Room for one more entry in this VLAN, if the profile's bounds let it or an old entry may go for it."""
-        full = self._within(self.profile.arp_cap, len(self._entries) + len(self._unresolved))
-        svi_full = self._within(self.profile.arp_cap_per_svi, self._per_svi[vlan])
-        if full and svi_full:
+        full = _full(self.profile.arp_cap, len(self._entries) + len(self._unresolved))
+        svi_full = _full(self.profile.arp_cap_per_svi, self._per_svi[vlan])
+        if not full and not svi_full:
             return True
-        candidates = (key for key in self._entries if svi_full or key[0] == vlan)
+        candidates = (key for key in self._entries if key[0] == vlan or not svi_full)
         victim = next(candidates, None) if self.profile.arp_full == "evict" else None
         if victim is None:
             self._event("arp.refused", vlan, ip, reason="table-full")
@@ -303,10 +301,6 @@ class ControlPlane:
         self._event("arp.evicted", *victim, mac=self._entries[victim].mac)
         self._forget(victim)
         return True
-
-    @staticmethod
-    def _within(bound: int | None, used: int) -> bool:
-        return bound is None or used < bound
 
     # Answering and asking
 
@@ -357,8 +351,8 @@ class ControlPlane:
         if (entry := self._entries.get(key)) is None:
             return None
         at = entry.confirmed + nanoseconds(self.profile.arp_lifetime)
-        if self._next_probe(entry) is not None:
-            at = min(at, self._next_probe(entry) or at)
+        if (probe := self._next_probe(entry)) is not None:
+            at = min(at, probe)
         return at if entry.claim is None else min(at, entry.claim.deadline)
 
     def _next_probe(self, entry: Entry) -> int | None:
@@ -436,7 +430,7 @@ class ControlPlane:
             self._event("lossless.blocked" if blocked else "lossless.unblocked", *key, mac=entry.mac)
 
     def _admit(self, what: Literal["arp", "miss"], bucket: TokenBucket, now: int, vlan: int) -> bool:
-        """Whether a packet gets through to the CPU. The first one lost is an event, then their number when it is over."""
+        """Whether the CPU gets a packet. The first one lost is an event, and their number when it is over."""
         if not bucket.take(now):
             self._limited[what] += 1
             if self._limited[what] == 1:
@@ -461,3 +455,7 @@ class ControlPlane:
     def _done(self) -> list[Effect]:
         effects, self._effects = self._effects, []
         return effects
+
+
+def _full(bound: int | None, used: int) -> bool:
+    return bound is not None and used >= bound

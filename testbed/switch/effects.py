@@ -48,10 +48,10 @@ class Event:
     """
     A change of a table, or the reason why there was none.
 
-    Kinds: arp.miss, arp.learned, arp.updated, arp.refresh, arp.confirmed, arp.aged, arp.failed, arp.ignored, arp.refused,
-    arp.evicted, arp.limited, arp.cleared; fdb.learned, fdb.moved, fdb.aged, fdb.flushed; lossless.blocked,
-    lossless.unblocked. Fields: switch, and as far as they apply vlan, ip, mac, old_mac, port, old_port, reason, packets,
-    entries, probe.
+    Kinds: arp.miss, arp.learned, arp.updated, arp.refresh, arp.confirmed, arp.aged, arp.failed, arp.ignored,
+    arp.refused, arp.evicted, arp.limited, arp.cleared; fdb.learned, fdb.moved, fdb.aged, fdb.flushed;
+    lossless.blocked, lossless.unblocked. Fields: switch, and as far as they apply vlan, ip, mac, old_mac, port,
+    old_port, reason, packets, entries, probe.
     """
 
     kind: str

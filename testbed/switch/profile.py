@@ -94,10 +94,9 @@ class Profile(BaseModel):
 
     @model_validator(mode="after")
     def _refresh_starts_after_birth(self) -> Self:
-        if self.refresh_before >= self.arp_age:
-            raise ValueError(
-                f"refresh_before ({self.refresh_before:g} s) must be less than arp_age ({self.arp_age:g} s)"
-            )
+        before, age = self.refresh_before, self.arp_age
+        if before >= age:
+            raise ValueError(f"refresh_before ({before:g} s) must be less than arp_age ({age:g} s)")
         return self
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from typing import Generic, TypeVar
 
 SECOND = 1_000_000_000
@@ -41,7 +41,6 @@ class Deadlines(Generic[Key]):
         self._armed.clear()
         for key in keys:
             self.arm(key)
-        heapify(self._heap)
 
     def next(self) -> tuple[int, Key] | None:
         """The earliest true deadline and its key; it stays until it moves."""

@@ -1,0 +1,107 @@
+"""A switch in simulated time: what goes in is an ARP packet or a miss, what comes out is read from the effects."""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Address, IPv4Interface
+
+from testbed.switch.arp import ControlPlane
+from testbed.switch.effects import BlockLossless, DeleteNeighbour, Effect, Event, SendArp, SetNeighbour
+from testbed.switch.frames import NO_MAC, REPLY, REQUEST, Arp
+from testbed.switch.profile import Profile, profile
+from testbed.switch.timers import SECOND
+from testbed.topology.plan import Svi
+
+GATEWAY = IPv4Address("10.0.10.254")
+OTHER_GATEWAY = IPv4Address("10.0.20.254")
+X = IPv4Address("10.0.10.1")
+"""The address in question: pod A had it, pod B has it now."""
+Y = IPv4Address("10.0.10.2")
+GATEWAY_MAC = "02:00:00:00:00:fe"
+A = "02:00:00:00:00:0a"
+B = "02:00:00:00:00:0b"
+
+
+class Switch:
+    """Runs a control plane against a clock in seconds and keeps the data plane's neighbour table."""
+
+    def __init__(self, of: Profile) -> None:
+        svis = (
+            Svi(10, "vlan10", GATEWAY_MAC, IPv4Interface(f"{GATEWAY}/24")),
+            Svi(20, "vlan20", GATEWAY_MAC, IPv4Interface(f"{OTHER_GATEWAY}/24")),
+            Svi(30, "vlan30", GATEWAY_MAC, None),
+        )
+        self.plane = ControlPlane("leaf", svis, of)
+        self.now = 0.0
+        self.neighbours: dict[tuple[int, IPv4Address], str] = {}
+        self.blocked: set[tuple[int, IPv4Address]] = set()
+        self.sent: list[SendArp] = []
+        self.events: list[Event] = []
+        self.forgotten: list[tuple[int, IPv4Address]] = []
+        self._take(self.plane.start(0))
+
+    def request(self, ip: IPv4Address, mac: str, target: IPv4Address = GATEWAY, vlan: int = 10) -> None:
+        self._arp(vlan, Arp(REQUEST, mac, ip, NO_MAC, target))
+
+    def reply(self, ip: IPv4Address, mac: str, vlan: int = 10) -> None:
+        self._arp(vlan, Arp(REPLY, mac, ip, GATEWAY_MAC, GATEWAY))
+
+    def garp(self, ip: IPv4Address, mac: str, op: int = REQUEST, vlan: int = 10) -> None:
+        self._arp(vlan, Arp(op, mac, ip, NO_MAC, ip))
+
+    def miss(self, ip: IPv4Address, vlan: int = 10) -> None:
+        self._take(self.plane.on_miss(self._ns(), vlan, ip))
+
+    def fdb(self, mac: str, port: str | None, vlan: int = 10) -> None:
+        self._take(self.plane.on_fdb(vlan, mac, port))
+
+    def clear(self, ip: IPv4Address | None = None) -> None:
+        self._take(self.plane.clear(ip=ip))
+
+    def set(self, **values: object) -> None:
+        self._take(self.plane.set_profile(self._ns(), self.plane.profile.replace(**values)))
+
+    def wait_until(self, second: float) -> None:
+        """Lets time pass, and runs the control plane exactly when it asks to be run."""
+        while (due := self.plane.next_deadline) is not None and due <= second * SECOND:
+            self.now = due / SECOND
+            self._take(self.plane.on_timer(due))
+        self.now = second
+
+    def mac(self, ip: IPv4Address, vlan: int = 10) -> str | None:
+        return self.neighbours.get((vlan, ip))
+
+    def requests_for(self, ip: IPv4Address) -> list[str]:
+        """Destination MACs of the requests sent so far."""
+        return [sent.dst for sent in self.sent if sent.arp.op == REQUEST and sent.arp.target_ip == ip]
+
+    def kinds(self, prefix: str = "") -> list[str]:
+        return [event.kind for event in self.events if event.kind.startswith(prefix)]
+
+    def last(self, kind: str) -> dict[str, str | int]:
+        return next(event.fields for event in reversed(self.events) if event.kind == kind)
+
+    def _arp(self, vlan: int, arp: Arp) -> None:
+        self._take(self.plane.on_arp(self._ns(), vlan, arp))
+
+    def _ns(self) -> int:
+        return round(self.now * SECOND)
+
+    def _take(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case SetNeighbour(vlan, ip, mac):
+                    self.neighbours[vlan, ip] = mac
+                case DeleteNeighbour(vlan, ip):
+                    self.neighbours.pop((vlan, ip), None)
+                    self.forgotten.append((vlan, ip))
+                case BlockLossless(vlan, ip, blocked):
+                    (self.blocked.add if blocked else self.blocked.discard)((vlan, ip))
+                case SendArp():
+                    self.sent.append(effect)
+                case Event():
+                    self.events.append(effect)
+
+
+def switch(name: str, **values: object) -> Switch:
+    """A switch with a profile of the file, single values changed."""
+    return Switch(profile(name).replace(**values))

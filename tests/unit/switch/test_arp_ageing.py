@@ -1,0 +1,267 @@
+"""When entries go, and what a switch does to keep them."""
+
+from ipaddress import IPv4Address
+
+import pytest
+from simulated_switch import A, B, X, Y, switch
+
+from testbed.switch.frames import BROADCAST
+
+LIFETIMES = {
+    "linux-default": 38,
+    "cisco-nxos": 1500,
+    "cisco-ios": 14400,
+    "arista-eos": 14400,
+    "cumulus-3-4plus": 1083,
+    "cumulus-3-0": 14403,
+    "sonic": 1800,
+    "h3c-comware7": 1200,
+    "huawei-ce": 1215,
+    "nokia-sar": 14400,
+    "msft-2016-tor": 14400,
+}
+
+
+@pytest.mark.parametrize(("name", "seconds"), LIFETIMES.items())
+def test_an_entry_whose_owner_is_gone_lives_exactly_so_long(name: str, seconds: int) -> None:
+    leaf = switch(name)
+    leaf.wait_until(7)
+    leaf.request(X, A)
+
+    leaf.wait_until(7 + seconds - 0.001)
+    assert leaf.mac(X) == A
+    leaf.wait_until(7 + seconds)
+
+    assert leaf.mac(X) is None
+    assert leaf.last("arp.aged") == {"switch": "leaf", "vlan": 10, "ip": str(X), "mac": A}
+
+
+def test_each_arp_packet_of_the_owner_starts_the_age_anew() -> None:
+    leaf = switch("cisco-ios")
+    leaf.request(X, A)
+    leaf.wait_until(14000)
+    leaf.request(X, A)
+
+    leaf.wait_until(14000 + 14399)
+    assert leaf.mac(X) == A
+    leaf.wait_until(14000 + 14400)
+
+    assert leaf.mac(X) is None
+
+
+def test_a_packet_the_profile_ignores_does_not_renew() -> None:
+    leaf = switch("ignore-garp-strict", arp_refresh="none")
+    leaf.request(X, A)
+    leaf.wait_until(1000)
+    leaf.garp(X, A)
+    leaf.request(X, A)
+
+    leaf.wait_until(1500)
+
+    assert leaf.mac(X) is None
+
+
+def test_probes_go_to_the_known_mac_before_the_end() -> None:
+    leaf = switch("cisco-nxos")
+    leaf.request(X, A)
+
+    leaf.wait_until(1469.999)
+    assert leaf.requests_for(X) == []
+    leaf.wait_until(1470)
+    assert leaf.requests_for(X) == [A]
+    leaf.wait_until(1499)
+
+    assert leaf.requests_for(X) == [A, A, A]
+    assert leaf.kinds("arp.refresh") == ["arp.refresh"] * 3
+
+
+def test_an_answered_probe_keeps_the_entry_for_another_age() -> None:
+    leaf = switch("cisco-nxos")
+    leaf.request(X, A)
+    leaf.wait_until(1471)
+    leaf.reply(X, A)
+
+    leaf.wait_until(1471 + 1499)
+    assert leaf.mac(X) == A
+    leaf.wait_until(1471 + 1500)
+
+    assert leaf.mac(X) is None
+    assert leaf.kinds("arp.confirmed") == ["arp.confirmed"]
+
+
+def test_huawei_asks_everybody_the_last_time_and_so_finds_a_silent_new_owner() -> None:
+    leaf = switch("huawei-ce")
+    leaf.request(X, A)
+
+    leaf.wait_until(1210)
+    assert leaf.requests_for(X) == [A, A, BROADCAST]
+    leaf.reply(X, B)
+
+    assert leaf.mac(X) == B
+
+
+def test_sonic_daemon_finds_a_silent_new_owner_within_its_period() -> None:
+    leaf = switch("sonic")
+    leaf.request(X, A)
+
+    leaf.wait_until(119)
+    assert leaf.requests_for(X) == []
+    leaf.wait_until(120)
+    assert leaf.requests_for(X) == [BROADCAST]
+    leaf.reply(X, B)
+
+    assert leaf.mac(X) == B
+    assert leaf.last("arp.refresh")["entries"] == 1
+
+
+def test_sonic_daemon_asks_again_for_what_failed() -> None:
+    leaf = switch("sonic")
+    leaf.miss(X)
+    leaf.wait_until(10)
+    assert leaf.kinds("arp.failed") == ["arp.failed"]
+    asked = len(leaf.requests_for(X))
+
+    leaf.wait_until(120)
+    assert leaf.requests_for(X)[asked:] == [BROADCAST]
+    leaf.reply(X, B)
+
+    assert leaf.mac(X) == B
+
+
+def test_the_daemon_gives_a_failed_address_up_after_the_age() -> None:
+    leaf = switch("sonic")
+    leaf.miss(X)
+
+    leaf.wait_until(3 + 1800)
+
+    assert leaf.plane.arp_table(0) == []
+
+
+class TestMiss:
+    def test_asks_three_times_then_drops_what_waits(self) -> None:
+        leaf = switch("arista-eos")
+
+        leaf.miss(X)
+        leaf.wait_until(2.999)
+        assert leaf.requests_for(X) == [BROADCAST] * 3
+        assert leaf.forgotten == []
+        leaf.wait_until(3)
+
+        assert leaf.forgotten == [(10, X)]
+        assert leaf.kinds("arp.") == ["arp.miss", "arp.failed"]
+        assert leaf.plane.next_deadline is None
+
+    def test_answer_makes_an_entry(self) -> None:
+        leaf = switch("arista-eos")
+        leaf.miss(X)
+
+        leaf.reply(X, A)
+        leaf.wait_until(10)
+
+        assert leaf.mac(X) == A
+        assert leaf.requests_for(X) == [BROADCAST]
+
+    def test_the_host_speaking_first_is_as_good_as_an_answer(self) -> None:
+        leaf = switch("arista-eos")
+        leaf.miss(X)
+
+        leaf.garp(X, A)
+
+        assert leaf.mac(X) == A
+
+    def test_a_second_packet_does_not_start_a_second_resolution(self) -> None:
+        leaf = switch("arista-eos")
+        leaf.miss(X)
+
+        leaf.miss(X)
+
+        assert leaf.requests_for(X) == [BROADCAST]
+
+    def test_hold_down_drops_without_asking_until_it_is_over(self) -> None:
+        leaf = switch("cisco-nxos")
+        leaf.miss(X)
+        leaf.wait_until(3)
+        asked = len(leaf.requests_for(X))
+
+        leaf.wait_until(182)
+        leaf.miss(X)
+        assert len(leaf.requests_for(X)) == asked
+        assert leaf.forgotten == [(10, X)] * 2
+        leaf.wait_until(183)
+        leaf.miss(X)
+
+        assert len(leaf.requests_for(X)) == asked + 1
+
+    def test_a_host_in_hold_down_that_speaks_is_learned(self) -> None:
+        leaf = switch("cisco-nxos")
+        leaf.miss(X)
+        leaf.wait_until(10)
+
+        leaf.request(X, A)
+
+        assert leaf.mac(X) == A
+
+    def test_huawei_fake_entry_waits_three_seconds_on_one_request(self) -> None:
+        leaf = switch("huawei-ce")
+
+        leaf.miss(X)
+        leaf.wait_until(3)
+        leaf.miss(X)
+
+        assert leaf.requests_for(X) == [BROADCAST] * 2
+
+    def test_a_known_address_is_installed_again(self) -> None:
+        leaf = switch("cisco-nxos")
+        leaf.request(X, A)
+        leaf.neighbours.clear()
+
+        leaf.miss(X)
+
+        assert leaf.mac(X) == A
+        assert leaf.requests_for(X) == []
+
+    def test_an_address_outside_the_subnet_is_not_asked_for(self) -> None:
+        leaf = switch("cisco-nxos")
+
+        leaf.miss(IPv4Address("192.0.2.1"))
+
+        assert leaf.sent == []
+
+
+def test_shortening_the_age_while_it_runs() -> None:
+    leaf = switch("cisco-ios")
+    leaf.request(X, A)
+    leaf.wait_until(100)
+
+    leaf.set(arp_age=150)
+    leaf.wait_until(149)
+    assert leaf.mac(X) == A
+    leaf.wait_until(150)
+
+    assert leaf.mac(X) is None
+
+
+def test_clear_one_and_clear_all() -> None:
+    leaf = switch("cisco-ios")
+    leaf.request(X, A)
+    leaf.request(Y, B)
+
+    leaf.clear(X)
+    assert leaf.neighbours == {(10, Y): B}
+    leaf.clear()
+
+    assert leaf.neighbours == {}
+    assert leaf.kinds("arp.cleared") == ["arp.cleared"] * 2
+
+
+def test_table_shows_what_is_known_and_what_is_not() -> None:
+    leaf = switch("cisco-nxos")
+    leaf.fdb(A, "port1")
+    leaf.request(Y, A)
+    leaf.miss(X)
+
+    assert leaf.plane.arp_table(90_500_000_000) == [
+        {"vlan": 10, "ip": str(X), "state": "asking", "mac": None, "port": None, "age": None},
+        {"vlan": 10, "ip": str(Y), "state": "resolved", "mac": A, "port": "port1", "age": 90.5},
+    ]
+    assert leaf.plane.fdb_table() == [{"vlan": 10, "mac": A, "port": "port1"}]

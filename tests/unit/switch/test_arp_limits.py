@@ -1,0 +1,164 @@
+"""Bounds of the table and of the CPU, and what follows from the FDB."""
+
+from ipaddress import IPv4Address
+
+import pytest
+from simulated_switch import A, B, X, Y, switch
+
+
+def address(number: int, vlan: int = 10) -> IPv4Address:
+    return IPv4Address(f"10.0.{vlan}.0") + number
+
+
+def test_a_full_table_refuses() -> None:
+    leaf = switch("cisco-nxos", arp_cap=2)
+    for number in (1, 2, 3):
+        leaf.request(address(number), A)
+
+    assert [ip for _, ip in leaf.neighbours] == [address(1), address(2)]
+    assert leaf.last("arp.refused")["ip"] == str(address(3))
+
+
+def test_a_full_table_evicts_the_entry_confirmed_longest_ago() -> None:
+    leaf = switch("sonic", arp_cap=2)
+    leaf.request(address(1), A)
+    leaf.request(address(2), A)
+    leaf.request(address(1), A)
+
+    leaf.request(address(3), A)
+
+    assert sorted(ip for _, ip in leaf.neighbours) == [address(1), address(3)]
+    assert leaf.last("arp.evicted")["ip"] == str(address(2))
+
+
+def test_a_bound_per_svi_leaves_the_others_alone() -> None:
+    leaf = switch("h3c-comware7", arp_cap_per_svi=1)
+    for vlan in (10, 20):
+        for number in (1, 2):
+            leaf.garp(address(number, vlan), A, vlan=vlan)
+
+    assert sorted(leaf.neighbours) == [(10, address(1)), (20, address(1, 20))]
+
+
+def test_an_aged_entry_makes_room() -> None:
+    leaf = switch("cisco-ios", arp_cap=1, arp_cap_per_svi=1)
+    leaf.request(X, A)
+    leaf.wait_until(14400)
+
+    leaf.request(Y, B)
+
+    assert leaf.mac(Y) == B
+
+
+def test_unresolved_addresses_take_room_until_they_fail() -> None:
+    leaf = switch("arista-eos", arp_cap=1)
+
+    leaf.miss(X)
+    leaf.miss(Y)
+    assert leaf.requests_for(Y) == []
+    assert leaf.forgotten == [(10, Y)]
+    leaf.wait_until(3)
+    leaf.miss(Y)
+
+    assert len(leaf.requests_for(Y)) == 1
+
+
+def test_a_bound_set_while_it_runs_keeps_what_is_there_and_lets_nothing_in() -> None:
+    leaf = switch("cisco-nxos")
+    for number in (1, 2, 3):
+        leaf.request(address(number), A)
+
+    leaf.set(arp_cap=2)
+    leaf.request(address(4), A)
+
+    assert [ip for _, ip in leaf.neighbours] == [address(1), address(2), address(3)]
+
+
+@pytest.mark.parametrize("pps", [1, 600])
+def test_arp_to_the_cpu_is_limited_to_a_burst_and_a_rate(pps: int) -> None:
+    leaf = switch("arista-eos", arp_pps=pps, arp_age=1_000_000)
+
+    for _ in range(pps + 50):
+        leaf.request(X, A)
+    assert len(leaf.sent) == pps
+    leaf.wait_until(0.5)
+    for _ in range(pps):
+        leaf.request(X, A)
+    assert len(leaf.sent) == pps + pps // 2
+    leaf.wait_until(1)
+    leaf.request(X, A)
+
+    assert len(leaf.sent) == pps + pps // 2 + 1
+
+
+def test_the_loss_is_told_when_it_begins_and_counted_when_it_ends() -> None:
+    leaf = switch("arista-eos", arp_pps=1)
+    for _ in range(4):
+        leaf.request(X, A)
+    leaf.wait_until(1)
+    leaf.request(X, A)
+
+    limited = [event.fields for event in leaf.events if event.kind == "arp.limited"]
+    assert [fields["packets"] for fields in limited] == [1, 3]
+    assert limited[0]["reason"] == "arp-rate"
+
+
+def test_misses_have_a_limit_of_their_own() -> None:
+    leaf = switch("arista-eos", miss_pps=2)
+    for number in range(1, 6):
+        leaf.miss(address(number))
+    leaf.request(X, A)
+
+    assert leaf.kinds("arp.miss") == ["arp.miss"] * 2
+    assert leaf.mac(X) == A
+
+
+def test_fdb_changes_are_events() -> None:
+    leaf = switch("cisco-nxos")
+    leaf.fdb(A, "port1")
+    leaf.fdb(A, "port1")
+    leaf.fdb(A, "port2")
+    leaf.fdb(A, None)
+    leaf.fdb(A, None)
+
+    assert leaf.kinds() == ["fdb.learned", "fdb.moved", "fdb.aged"]
+    assert leaf.last("fdb.moved") == {
+        "switch": "leaf", "vlan": 10, "mac": A, "port": "port2", "old_port": "port1",
+    }  # fmt: skip
+
+
+class TestLosslessUnknownUnicast:
+    """The fix of SIGCOMM 2016: ARP lives 4 h, the MAC 5 min; lossless packets must not be flooded in between."""
+
+    def test_is_blocked_while_the_fdb_does_not_know_the_mac(self) -> None:
+        leaf = switch("msft-2016-tor-fixed")
+        leaf.fdb(A, "port1")
+        leaf.request(X, A)
+        assert leaf.blocked == set()
+
+        leaf.fdb(A, None)
+        assert leaf.blocked == {(10, X)}
+        leaf.fdb(A, "port1")
+
+        assert leaf.blocked == set()
+
+    def test_is_flooded_before_the_fix(self) -> None:
+        leaf = switch("msft-2016-tor")
+        leaf.fdb(A, "port1")
+        leaf.request(X, A)
+
+        leaf.fdb(A, None)
+
+        assert leaf.blocked == set()
+
+    def test_ends_with_the_entry_and_follows_its_mac(self) -> None:
+        leaf = switch("msft-2016-tor-fixed")
+        leaf.fdb(B, "port2")
+        leaf.request(X, A)
+        leaf.request(Y, A)
+        assert leaf.blocked == {(10, X), (10, Y)}
+
+        leaf.request(X, B)
+        leaf.clear(Y)
+
+        assert leaf.blocked == set()
