@@ -25,7 +25,7 @@ MEMORY = "3G"
 Accelerator = Literal["tcg", "kvm"]
 KERNEL_LINE = (
     "console=ttyS0 quiet panic=-1 mitigations=off nokaslr audit=0 tsc=reliable random.trust_cpu=off "
-    "nowatchdog net.ifnames=0 cgroup_disable=memory rcupdate.rcu_expedited=1"
+    "nowatchdog psi=0 net.ifnames=0 cgroup_disable=memory rcupdate.rcu_expedited=1"
 )
 ANSWER_S = 30
 """Wall seconds in which QMP must answer: QEMU works or it does not."""

@@ -1,4 +1,4 @@
-"""What a lab should be: pure data and planning. Nothing here calls a kernel, and nothing of ours is imported but `testbed.errors`."""
+"""What a lab should be: pure data and planning. No kernel is called, and of ours only `testbed.errors` is imported."""
 
 from testbed.topology.addressing import POOL, pod_mac
 from testbed.topology.models import (

@@ -1,7 +1,7 @@
 """
-Addresses that are planned, never drawn: what a lab's MAC and IPv4 addresses are follows from the order of its file alone.
+Addresses that are planned, never drawn: they follow from the order of the lab's file alone.
 
-MAC addresses are locally administered (IEEE 802: bit 0x02 of the first byte), in three ranges that cannot meet, and readable:
+MAC addresses are locally administered (IEEE 802: bit 0x02 of the first byte), in three ranges that cannot meet:
 
 ====================  =========================================================================
 02:NN:NN:00:II:II     interface I (counted from 1, in the order of the links) of node N (from 1)
@@ -17,9 +17,9 @@ from collections.abc import Iterable, Iterator
 from ipaddress import IPv4Address, IPv4Network
 
 POOL = IPv4Network("198.18.0.0/15")
-"""Where layer-2 segments without any address in the file get theirs: a range for labs by standard (RFC 2544, RFC 6890)."""
+"""Where segments without any address in the file get theirs: a range for labs by standard (RFC 2544, RFC 6890)."""
 POOL_PREFIX = 24
-"""A segment's share of the pool, also on a link between two hosts: room for the pods to come. Larger when the hosts do not fit."""
+"""A segment's share of the pool, also on a link between two hosts: room for pods. Larger when its hosts need it."""
 
 
 def interface_mac(node: int, interface: int) -> str:

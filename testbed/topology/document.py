@@ -1,9 +1,10 @@
 """
 YAML text as plain values, with the line and column of each of them, under limits that no text can get around.
 
-The text becomes a tree straight from the parser's events, so depth, size and aliases are bounded while it is read: an alias costs as
-many nodes as it stands for. Plain scalars follow the core schema of YAML 1.2 (`on`, `no` and `12:30` are strings, as editors see them), decimal
-numbers only. Anchors, aliases and merge keys (`<<`) work as containerlab's users know them; tags do not, except `!!str`, `!!map`, `!!seq`.
+The tree is made straight from the parser's events, so depth, size and aliases are bounded while the text is read: an
+alias costs as many nodes as it stands for. Plain scalars follow the core schema of YAML 1.2 (`on`, `no` and `12:30` are
+strings, as editors see them), with decimal numbers only. Anchors, aliases and merge keys (`<<`) work as containerlab's
+users know them; tags do not, except `!!str`, `!!map` and `!!seq`.
 """
 
 from __future__ import annotations
@@ -26,9 +27,11 @@ Path = tuple[str | int, ...]
 """Keys and indices from the top of the document: ``("topology", "links", 0, "vlan")``."""
 
 _TAG = "tag:yaml.org,2002:"
-_NULL = re.compile(r"~|null|Null|NULL|")
-_TRUE = re.compile(r"true|True|TRUE")
-_FALSE = re.compile(r"false|False|FALSE")
+_WORDS = (
+    dict.fromkeys(("", "~", "null", "Null", "NULL"))
+    | dict.fromkeys(("true", "True", "TRUE"), True)
+    | dict.fromkeys(("false", "False", "FALSE"), False)
+)
 _INT = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]{1,18}|[0-9]{1,18}(\.[0-9]{0,18})?)([eE][-+]?[0-9]{1,3})?")
 _LEADING_ZERO = re.compile(r"[-+]?0[0-9]")
@@ -127,7 +130,7 @@ class _Reader:
         mark = _mark(event.start_mark)
         if isinstance(event, yaml.AliasEvent):
             if event.anchor not in self.anchors:
-                self._fail(mark, f"alias '*{event.anchor}' has no complete anchor '&{event.anchor}' before it")
+                self._fail(mark, f"alias {quoted('*' + event.anchor)} has no complete anchor before it")
             node = self.anchors[event.anchor]
             self._check_limits(mark, node.size, depth + node.height)
             return node
@@ -161,10 +164,10 @@ class _Reader:
                 self._merge(value, inherited)
                 continue
             if type(key.content) not in {str, int}:
-                self._fail(key.mark, f"a key must be a string or an integer, not {describe(key.content)}; quote it")
+                self._fail(key.mark, f"a key must be a string or an integer, not {describe(key.content)}")
             if key.content in entries:
                 first = entries[key.content][0].line
-                self._fail(key.mark, f"key {key.content!r} is given twice; the first is in line {first}")
+                self._fail(key.mark, f"key {quoted(key.content)} is given twice; the first is in line {first}")
             entries[key.content] = (key.mark, value)
         entries = {**entries, **{key: entry for key, entry in inherited.items() if key not in entries}}
         return _collection(entries, mark, [node for _, node in entries.values()])
@@ -189,28 +192,15 @@ class _Reader:
             if event.tag not in {None, "!", _TAG + "str"}:
                 self._refuse_tag(event, mark)
             return text
-        if _NULL.fullmatch(text):
-            return None
-        if _TRUE.fullmatch(text):
-            return True
-        if _FALSE.fullmatch(text):
-            return False
-        # A leading zero is octal in YAML 1.1 and decimal in 1.2: as a string it is refused where a number is due.
-        if _LEADING_ZERO.match(text):
-            return text
-        if _INT.fullmatch(text):
-            return int(text)
-        if _FLOAT.fullmatch(text):
-            return float(text)
-        return text
+        return _plain(text)
 
     def _check_tag(self, event: yaml.CollectionStartEvent, mark: Mark, allowed: str) -> None:
         if event.tag not in {None, "!", _TAG + allowed}:
             self._refuse_tag(event, mark)
 
     def _refuse_tag(self, event: Any, mark: Mark) -> NoReturn:
-        tag = event.tag.replace(_TAG, "!!")
-        self._fail(mark, f"tag {describe(tag)} is not supported; allowed: !!str, !!map, !!seq")
+        tag = quoted(event.tag.replace(_TAG, "!!"))
+        self._fail(mark, f"tag {tag} is not supported; allowed: !!str, !!map, !!seq")
 
     def _check_limits(self, mark: Mark, nodes: int, depth: int) -> None:
         if depth > MAX_DEPTH:
@@ -233,20 +223,34 @@ def _mark(mark: Any) -> Mark:
     return Mark(mark.line + 1, mark.column + 1)
 
 
+def _plain(text: str) -> str | int | float | bool | None:
+    """A scalar without quotes, by its look."""
+    if text in _WORDS:
+        return _WORDS[text]
+    # A leading zero is octal in YAML 1.1 and decimal in 1.2: as a string it is refused where a number is due.
+    if _LEADING_ZERO.match(text):
+        return text
+    if _INT.fullmatch(text):
+        return int(text)
+    return float(text) if _FLOAT.fullmatch(text) else text
+
+
+def quoted(name: object) -> str:
+    """A name as an error message shows it, cut when it is long."""
+    text = str(name)
+    return repr(text if len(text) <= 64 else text[:61] + "...")
+
+
 def describe(value: Any) -> str:
     """A value as an error message shows it: its kind, and a short form of a scalar."""
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "true" if value else "false"
-        case int() | float():
-            return f"the number {value}"
-        case str():
-            return f"the string {value if len(value) <= 40 else value[:37] + '...'!r}"
-        case dict():
-            return "a mapping"
-        case list():
-            return "a list"
-        case _:
-            return repr(value)
+    if value is None or isinstance(value, bool):
+        text = {None: "null", True: "true", False: "false"}[value]
+    elif isinstance(value, str):
+        text = f"the string {quoted(value)}"
+    elif isinstance(value, int | float):
+        text = f"the number {value}"
+    elif isinstance(value, dict | list):
+        text = "a mapping" if isinstance(value, dict) else "a list"
+    else:
+        text = repr(value)
+    return text

@@ -1,4 +1,4 @@
-"""From a file or a text to a checked document, and from pydantic's errors to ours with the line and column of the culprit."""
+"""Reading a file, and turning pydantic's errors into ours, with the line and column of the culprit."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pydantic_core import ErrorDetails
 
 from testbed.errors import InputError
 from testbed.topology import containerlab
-from testbed.topology.document import MAX_BYTES, Document, Path, describe
-from testbed.topology.models import definition_at
+from testbed.topology.document import MAX_BYTES, Document, Path, describe, quoted
+from testbed.topology.models import Place, place_of
 from testbed.topology.problems import Problems, closest, listing
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -71,50 +71,46 @@ def validate(model: type[Model], document: Document) -> Model:
         return model.model_validate(value)
     except ValidationError as error:
         for detail in error.errors(include_url=False):
-            _explain(detail, problems, model)
+            _explain(detail, problems, ("the file", model, containerlab.TOP_KEYS))
     problems.stop()
     raise AssertionError("a ValidationError without errors")
 
 
-def _explain(detail: ErrorDetails, problems: Problems, root: type[BaseModel]) -> None:
+def _explain(detail: ErrorDetails, problems: Problems, top: Place) -> None:
     loc: Path = detail["loc"]
     at_key = loc[-1:] == ("[key]",)
     path = loc[:-1] if at_key else loc
     kind = detail["type"]
     if kind == "extra_forbidden":
-        problems.add(path, _unknown_key(path, root), at_key=True)
+        problems.add(path, _unknown_key(path, top), at_key=True)
     elif kind == "missing":
-        name, _, _ = _place(path[:-1], root)
+        name, _, _ = place_of(path[:-1], top)
         problems.add(path[:-1], f"{name} lacks the key {path[-1]!r}")
     else:
         problems.add(path, _wrong_value(detail, path, at_key), at_key=at_key)
 
 
-def _place(path: Path, root: type[BaseModel]) -> tuple[str, type[BaseModel], frozenset[str]]:
-    return definition_at(path) or ("the file", root, containerlab.TOP_KEYS)
-
-
-def _unknown_key(path: Path, root: type[BaseModel]) -> str:
-    name, model, foreign = _place(path[:-1], root)
+def _unknown_key(path: Path, top: Place) -> str:
+    name, model, foreign = place_of(path[:-1], top)
     key, allowed = path[-1], sorted(model.model_fields)
     if key in foreign:
-        return f"containerlab's key {key!r} is not supported in {name}; supported: {', '.join(allowed)}"
-    return f"unknown key {key!r} in {name}; allowed: {', '.join(allowed)}{closest(key, allowed)}"
+        return f"containerlab's key {quoted(key)} is not supported in {name}; supported: {', '.join(allowed)}"
+    return f"unknown key {quoted(key)} in {name}; allowed: {', '.join(allowed)}{closest(key, allowed)}"
 
 
 def _wrong_value(detail: ErrorDetails, path: Path, at_key: bool) -> str:
     kind, context, value = detail["type"], detail.get("ctx", {}), detail["input"]
     if kind == "value_error":
         return str(context["error"])
-    name = f"an item of {path[-2]!r}" if isinstance(path[-1], int) and not at_key else repr(path[-1])
-    if at_key:
-        name = f"the key {path[-1]!r}"
+    name = f"key {quoted(path[-1])}" if at_key else quoted(path[-1])
+    if isinstance(path[-1], int) and not at_key:
+        name = f"an entry of {quoted(path[-2])}"
     if kind == "literal_error":
         return f"{name} must be {context['expected']}, not {describe(value)}{closest(value, _choices(context))}"
     if kind == "too_short":
-        return f"{name} needs at least {context['min_length']} items, not {context['actual_length']}"
+        return f"too few entries in {name}: {context['actual_length']}, at least {context['min_length']}"
     if kind == "too_long":
-        return f"{name} takes at most {context['max_length']} items, not {context['actual_length']}"
+        return f"too many entries in {name}: {context['actual_length']}, at most {context['max_length']}"
     if kind in _EXPECTED:
         quote = "; quote it" if kind == "string_type" and not isinstance(value, dict | list) else ""
         return f"{name} must be {_EXPECTED[kind]}, not {describe(value)}{quote}"

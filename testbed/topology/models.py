@@ -1,8 +1,9 @@
 """
-The topology file as data: containerlab's format (https://containerlab.dev/manual/topo-def-file/) with testbed's own keys.
+The topology file as data: containerlab's format with testbed's own keys (containerlab.dev, Topology definition).
 
-One key, one field, with its description: the JSON Schema and the error messages come from here. What only makes sense with the rest of
-the file in view (does the node of a link exist? is the address in the subnet?) is checked by the planner.
+One key, one field, with its description: the JSON Schema and the error messages come from here. What only makes sense
+with the rest of the file in view (does the node of a link exist? is the address in the subnet?) is checked by the
+planner.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from pydantic import (
 from pydantic_core import CoreSchema
 
 from testbed.topology import containerlab
-from testbed.topology.document import describe
+from testbed.topology.document import describe, quoted
 from testbed.topology.plan import NicModel, NodeKind
 from testbed.topology.problems import closest
 
@@ -73,14 +74,14 @@ def check_kind(value: Any) -> Any:
         return value
     if value == "linux":
         raise ValueError(f"kind 'linux' (a container) needs a later version of testbed; supported: {', '.join(KINDS)}")
-    name = repr(value) if isinstance(value, str) else describe(value)
+    name = quoted(value) if isinstance(value, str) else describe(value)
     raise ValueError(f"kind {name} is not supported; supported: {', '.join(KINDS)}{closest(value, KINDS)}")
 
 
 def check_link_type(value: Any) -> Any:
     if value == "veth":
         return value
-    name = repr(value) if isinstance(value, str) else describe(value)
+    name = quoted(value) if isinstance(value, str) else describe(value)
     raise ValueError(f"link type {name} is not supported; supported: veth{closest(value, ['veth'])}")
 
 
@@ -125,7 +126,10 @@ def parse_address(value: Any) -> Any:
     if value is None or isinstance(value, IPv4Interface):
         return value
     if not isinstance(value, str):
-        raise ValueError(f"an address such as 10.0.10.1/24 is due here, not {describe(value)}")
+        # Not a TypeError: pydantic takes ValueError only.
+        raise ValueError(  # noqa: TRY004
+            f"an address such as 10.0.10.1/24 is due here, not {describe(value)}"
+        )
     text, slash, length = value.partition("/")
     address = _ipv4(text)
     if not slash:
@@ -143,7 +147,7 @@ def parse_via(value: Any) -> Any:
     if isinstance(value, IPv4Address):
         return value
     if not isinstance(value, str):
-        raise ValueError(f"'via' is the next hop's address, such as 10.0.10.1, not {describe(value)}")
+        raise ValueError(f"'via' is the next hop's address, such as 10.0.10.1, not {describe(value)}")  # noqa: TRY004
     return _ipv4(value)
 
 
@@ -163,7 +167,7 @@ def parse_destination(value: Any) -> Any:
 def check_labels(value: dict[str, Any]) -> dict[str, Any]:
     for key, item in value.items():
         if not isinstance(item, str | int | float | bool):
-            raise ValueError(f"label {key!r} must be a string, a number or a boolean, not {describe(item)}")  # noqa: TRY004
+            raise ValueError(f"label {quoted(key)} must be a string, a number or a boolean, not {describe(item)}")  # noqa: TRY004
     return value
 
 
@@ -177,10 +181,7 @@ def split_endpoint(value: Any) -> Any:
     return {"node": node, "interface": interface}
 
 
-Label = Annotated[
-    str, AfterValidator(check_label), WithJsonSchema({"type": "string", "pattern": f"^{_LABEL}$", "maxLength": 63})
-]
-NodeName = Annotated[str, AfterValidator(check_label), WithJsonSchema({"type": "string", "pattern": f"^{_LABEL}$"})]
+Label = Annotated[str, AfterValidator(check_label), WithJsonSchema({"type": "string", "pattern": f"^{_LABEL}$"})]
 InterfaceName = Annotated[
     str, AfterValidator(check_interface), WithJsonSchema({"type": "string", "pattern": f"^{_INTERFACE}$"})
 ]
@@ -195,6 +196,8 @@ Address = Annotated[
     PlainSerializer(str),
     WithJsonSchema({"type": "string", "pattern": f"^{_ADDRESS}/[0-9]{{1,2}}$", "examples": ["10.0.10.1/24"]}),
 ]
+# Other keys are errors; without this the schema would let them pass.
+Vlans = Annotated[dict[VlanKey, Address | None], Field(json_schema_extra={"additionalProperties": False})]
 Via = Annotated[
     IPv4Address,
     BeforeValidator(parse_via),
@@ -231,22 +234,22 @@ class NodeDefinition(_Definition):
     """A node, or what the nodes of a kind, or all nodes, have in common. Keys that are absent or null are inherited."""
 
     kind: Kind | None = None
-    """`host`: a machine with RDMA NICs. `switch`: VLANs, SVIs, an ARP/MAC profile. `bridge`: an unmanaged layer-2 segment."""
+    """`host`: a machine with RDMA NICs. `switch`: VLANs, SVIs and a profile. `bridge`: an unmanaged layer-2 segment."""
     profile: str | None = None
     """Switch: the name of its ARP/MAC profile, for example `cisco-nxos`."""
-    vlans: dict[VlanKey, Address | None] | None = None
+    vlans: Vlans | None = None
     """
     Switch: its VLANs (1..4094), each with the address of the switch's SVI there, or null for layer 2 only.
     Default: VLAN 1 without an address. Merged VLAN by VLAN when several levels of the file have the key.
     """
     nic: NicModel | None = None
-    """Host: `hardware` keeps a QP's destination MAC and sends no ARP, as a real NIC does; `rxe` (default) is plain soft-RoCE."""
+    """Host: `hardware` keeps a QP's destination MAC and sends no ARP, as real NICs do; `rxe` (default) is soft-RoCE."""
     rdma: bool | None = None
     """Host: whether each of its interfaces gets a soft-RoCE device, named `<node>-<interface>`. Default true."""
     routes: list[RouteDefinition] | None = None
     """
-    Host, switch: its static routes. A host without this key has a default route via the SVI of its first interface's VLAN;
-    with the key it has exactly what is listed (`[]`: none).
+    Host, switch: its static routes. A host without this key has a default route via the SVI of its first interface's
+    VLAN; with the key it has exactly what is listed (`[]`: none).
     """
     labels: Labels | None = None
     """Annotations without effect."""
@@ -257,7 +260,7 @@ class NodeDefinition(_Definition):
 class EndpointDefinition(_Definition):
     """One end of a link."""
 
-    node: NodeName
+    node: Label
     """A node of this file."""
     interface: InterfaceName
     """The name of the interface, unique in its node."""
@@ -284,7 +287,7 @@ class LinkDefinition(_Definition):
     """A cable between two nodes, in containerlab's brief or extended format."""
 
     endpoints: list[EndpointDefinition] = Field(min_length=2, max_length=2)
-    """The two ends: `["leaf:e1", "client:eth1"]`, or two mappings of `node`, `interface` and optionally `mac`, `ipv4`."""
+    """The two ends: `["leaf:e1", "client:eth1"]`, or two mappings of `node`, `interface`, `mac` and `ipv4`."""
     type: Annotated[str, BeforeValidator(check_link_type), WithJsonSchema({"const": "veth"})] = "veth"
     """The extended format's type of link: `veth` is the only one."""
     ipv4: list[Address | None] | None = Field(None, min_length=1, max_length=2)
@@ -302,7 +305,7 @@ class LinkDefinition(_Definition):
 class Elements(_Definition):
     """What the lab consists of. Keys of a node win over those of its kind, and those over the defaults."""
 
-    nodes: dict[NodeName, NodeDefinition | None] = Field(min_length=1)
+    nodes: dict[Label, NodeDefinition | None] = Field(min_length=1, json_schema_extra={"additionalProperties": False})
     """The nodes by name: letters, digits and `-`, at most 63."""
     links: list[LinkDefinition] = []
     """The links. Their order is the order in which addresses are planned."""
@@ -312,21 +315,24 @@ class Elements(_Definition):
     """What all nodes have in common; a key that a kind does not have is passed over for its nodes."""
 
 
-def definition_at(path: tuple[str | int, ...]) -> tuple[str, type[BaseModel], frozenset[str]] | None:
-    """What stands at a path: what to call it, its model, and the keys that only containerlab knows there."""
+Place = tuple[str, type[BaseModel], frozenset[str]]
+"""What to call a mapping of the file, its model, and the keys that only containerlab knows there."""
+
+
+def place_of(path: tuple[str | int, ...], top: Place) -> Place:
+    """The place of the mapping at `path`; `top` is that of the whole file."""
+    place = top
     match path:
         case ("topology",):
-            return "'topology'", Elements, containerlab.TOPOLOGY_KEYS
+            place = ("'topology'", Elements, containerlab.TOPOLOGY_KEYS)
         case ("topology", "defaults"):
-            return "'defaults'", NodeDefinition, containerlab.NODE_KEYS
-        case ("topology", "kinds", name):
-            return f"kind {name!r}", NodeDefinition, containerlab.NODE_KEYS
-        case ("topology", "nodes", name):
-            return f"node {name!r}", NodeDefinition, containerlab.NODE_KEYS
+            place = ("'defaults'", NodeDefinition, containerlab.NODE_KEYS)
+        case ("topology", "kinds" | "nodes" as what, name):
+            place = (f"{what[:-1]} {quoted(name)}", NodeDefinition, containerlab.NODE_KEYS)
         case ("topology", "links", _):
-            return "a link", LinkDefinition, containerlab.LINK_KEYS
+            place = ("a link", LinkDefinition, containerlab.LINK_KEYS)
         case ("topology", "links", _, "endpoints", _):
-            return "an endpoint", EndpointDefinition, containerlab.ENDPOINT_KEYS
+            place = ("an endpoint", EndpointDefinition, containerlab.ENDPOINT_KEYS)
         case (*_, "routes", _):
-            return "a route", RouteDefinition, frozenset()
-    return None
+            place = ("a route", RouteDefinition, frozenset())
+    return place

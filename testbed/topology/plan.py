@@ -1,7 +1,8 @@
 """
 What a lab will be, down to the last address: the pure data that `lab` builds and `switch` runs.
 
-Nothing here is decided at run time. Two labs planned from the same file are equal, so nobody has to read a MAC address back from a kernel.
+Nothing here is decided at run time. Two labs planned from the same file are equal, so nobody has to read a MAC address
+back from a kernel.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From a checked file to the plan: VLANs to segments, segments to subnets, subnets to addresses, and every name and MAC address."""
+"""From a checked file to the plan: VLANs to segments, segments to subnets, subnets to addresses; names and MACs."""
 
 from __future__ import annotations
 
@@ -85,11 +85,9 @@ def _choose_networks(segments: list[Segment], problems: Problems) -> None:
             if address.network != segment.network:
                 inside = "has another prefix length than" if address.ip in segment.network else "is outside"
                 problems.add(path, f"{address} of {owner} {inside} {segment.network}, the subnet of {segment.name}")
-            if first := taken.setdefault(address.ip, (path, owner)):
-                if first[0] != path:
-                    problems.add(
-                        path, f"{address.ip} of {owner} is already {first[1]}'s, in {problems.place(first[0])}"
-                    )
+            first = taken.setdefault(address.ip, (path, owner))
+            if first[0] != path:
+                problems.add(path, f"{address.ip} of {owner} is already {first[1]}'s, in {problems.place(first[0])}")
     _check_overlaps(owners, problems)
     pool = Pool(network for network, _, _ in owners)
     for segment in segments:
@@ -118,7 +116,7 @@ def _check_overlaps(owners: list[tuple[IPv4Network, Segment, Path]], problems: P
 
 
 def _choose_addresses(segments: list[Segment], problems: Problems) -> dict[_End, IPv4Interface]:
-    """Addresses in the file are taken first; the other interfaces get the lowest free ones, in the order of the links."""
+    """Addresses in the file are taken first; other interfaces get the lowest free ones, in the order of the links."""
     chosen: dict[_End, IPv4Interface] = {}
     for segment in segments:
         network = segment.network
@@ -179,7 +177,7 @@ def _node(node: ResolvedNode, by_end: dict[_End, Interface], problems: Problems)
     svis = tuple(
         Svi(vlan, f"vlan{vlan}", svi_mac(node.number, vlan), address) for vlan, address in sorted(node.vlans.items())
     )
-    own = [owner.address for owner in (*interfaces, *svis) if owner.address is not None]
+    own = [address for address in (*(i.address for i in interfaces), *(s.address for s in svis)) if address is not None]
     if node.routes is not None:
         routes = _static_routes(node, own, problems)
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -10,11 +11,15 @@ from testbed.errors import InputError
 from testbed.topology.document import Document, Mark, Path
 
 MAX_SHOWN = 5
+_MAX_KEPT = 100
+"""Enough to sort and to count; a file with more is refused without looking further."""
+_MAX_COMPARED = 200
 
 
 def closest(name: object, allowed: Iterable[object]) -> str:
     """`; did you mean 'x'?` when something allowed is near, else nothing."""
-    near = difflib.get_close_matches(str(name), [str(item) for item in allowed], n=1)
+    names = [str(item) for item in itertools.islice(allowed, _MAX_COMPARED)]
+    near = difflib.get_close_matches(str(name), names, n=1)
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
@@ -32,7 +37,7 @@ class _Problem:
 
 
 class Problems:
-    """Collects problems; `stop` raises them as one InputError. Without a document the places are paths: ``topology.links[0]``."""
+    """Collects problems until `stop`. Places are lines and columns, or without a document ``topology.links[0]``."""
 
     def __init__(self, document: Document | None) -> None:
         self._document = document
@@ -40,11 +45,13 @@ class Problems:
 
     def add(self, path: Path, message: str, *, at_key: bool = False) -> None:
         """`at_key` points at the last key of `path` instead of its value."""
-        if self._document is None:
-            self._found.append(_Problem(Mark(1, 1), _dotted(path), message))
-            return
-        mark = self._document.find(path, key=at_key)
-        self._found.append(_Problem(mark, f"{self._document.source}:{mark.line}:{mark.column}", message))
+        mark, where = Mark(1, 1), _dotted(path)
+        if self._document is not None:
+            mark = self._document.find(path, key=at_key)
+            where = f"{self._document.source}:{mark.line}:{mark.column}"
+        self._found.append(_Problem(mark, where, message))
+        if len(self._found) >= _MAX_KEPT:
+            self.stop()
 
     def place(self, path: Path) -> str:
         """How a message refers to another place of the same file."""
@@ -57,7 +64,8 @@ class Problems:
         first, *others = sorted(dict.fromkeys(self._found), key=lambda problem: problem.mark)
         lines = [f"{problem.where}: {problem.message}" for problem in others[: MAX_SHOWN - 1]]
         if len(others) >= MAX_SHOWN:
-            lines.append(f"… and {len(others) - MAX_SHOWN + 1} more")
+            more = "many" if len(self._found) >= _MAX_KEPT else len(others) - MAX_SHOWN + 1
+            lines.append(f"… and {more} more")
         raise InputError("\n".join([first.message, *lines]), where=first.where)
 
 

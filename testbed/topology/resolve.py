@@ -1,8 +1,8 @@
 """
 The file's definitions with inheritance and defaults worked out: nodes as they will be, and every link as two ports.
 
-Inheritance is containerlab's: defaults < kinds.<kind> < node. Of maps (`vlans`) each entry is inherited by itself, a list (`routes`) is
-replaced as a whole. What is left to the planner are VLANs and addresses.
+Inheritance is containerlab's: defaults < kinds.<kind> < node. Of a map (`vlans`) each entry is inherited by itself, a
+list (`routes`) is replaced as a whole. What is left to the planner are VLANs and addresses.
 """
 
 from __future__ import annotations
@@ -61,28 +61,29 @@ class ResolvedLink:
 
 
 def resolve_nodes(elements: Elements, problems: Problems) -> dict[str, ResolvedNode]:
-    for kind, definition in elements.kinds.items():
-        _check_keys(kind, definition, (*TOP, "kinds", kind), problems)
+    for name_of_kind, definition in elements.kinds.items():
+        _check_keys(name_of_kind, definition, (*TOP, "kinds", name_of_kind), problems)
         if definition is not None and definition.kind is not None:
             problems.add(
-                (*TOP, "kinds", kind, "kind"), "'kind' belongs to a node or to the defaults, not to a kind", at_key=True
+                (*TOP, "kinds", name_of_kind, "kind"),
+                "'kind' belongs to a node or to the defaults, not to a kind",
+                at_key=True,
             )
     nodes = {}
     for number, (name, own) in enumerate(elements.nodes.items(), start=1):
         path = (*TOP, "nodes", name)
-        kind_of_node = (own and own.kind) or (elements.defaults and elements.defaults.kind)
-        if not kind_of_node:
-            problems.add(
-                path, f"node {name!r} has no kind; allowed: {', '.join(KEYS_OF_KIND)} (or set it in topology.defaults)"
-            )
+        kind = _kind(own) or _kind(elements.defaults)
+        node = nodes[name] = ResolvedNode(number, name, kind or "host", path)
+        if kind is None:
+            kinds = ", ".join(KEYS_OF_KIND)
+            problems.add(path, f"node {name!r} has no kind; add one to it or to topology.defaults: {kinds}")
             continue
-        _check_keys(kind_of_node, own, path, problems)
+        _check_keys(kind, own, path, problems)
         layers = [
             ((*TOP, "defaults"), elements.defaults),
-            ((*TOP, "kinds", kind_of_node), elements.kinds.get(kind_of_node)),
+            ((*TOP, "kinds", kind), elements.kinds.get(kind)),
             (path, own),
         ]
-        node = nodes[name] = ResolvedNode(number, name, kind_of_node, path)
         for layer_path, layer in layers:
             if layer is not None:
                 _inherit(node, layer, layer_path)
@@ -91,8 +92,12 @@ def resolve_nodes(elements: Elements, problems: Problems) -> dict[str, ResolvedN
     return nodes
 
 
+def _kind(definition: NodeDefinition | None) -> NodeKind | None:
+    return definition.kind if definition is not None else None
+
+
 def _check_keys(kind: NodeKind, definition: NodeDefinition | None, path: Path, problems: Problems) -> None:
-    """A key that the kind does not have is an error on a node or a kind; in the defaults it is meant for other kinds."""
+    """A key that the kind does not have is an error on a node or a kind; in the defaults it is for other kinds."""
     allowed = KEYS_OF_KIND[kind]
     for owner, keys in KEYS_OF_KIND.items():
         for key in keys:
@@ -121,7 +126,7 @@ def resolve_links(elements: Elements, nodes: dict[str, ResolvedNode], problems: 
     links = []
     for index, definition in enumerate(elements.links):
         path = (*TOP, "links", index)
-        ends = [_port(definition, end, path, elements, nodes, problems) for end in range(2)]
+        ends = [_port(definition, end, path, nodes, problems) for end in range(2)]
         if ends[0] is None or ends[1] is None:
             continue
         if ends[0].node is ends[1].node:
@@ -134,7 +139,6 @@ def _port(
     definition: LinkDefinition,
     end: int,
     link: Path,
-    elements: Elements,
     nodes: dict[str, ResolvedNode],
     problems: Problems,
 ) -> Port | None:
@@ -142,9 +146,7 @@ def _port(
     path = (*link, "endpoints", end)
     node = nodes.get(endpoint.node)
     if node is None:
-        # A node that is in the file but has no usable kind has had its own message.
-        if endpoint.node not in elements.nodes:
-            problems.add(path, _unknown_node(endpoint.node, nodes))
+        problems.add(path, _unknown_node(endpoint.node, nodes))
         return None
     address, address_path = endpoint.ipv4, (*path, "ipv4")
     if definition.ipv4 is not None and end < len(definition.ipv4) and definition.ipv4[end] is not None:

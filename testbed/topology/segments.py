@@ -1,8 +1,9 @@
 """
 Layer-2 segments: who hears whose broadcasts, so who shares a subnet.
 
-A segment is what VLANs of switches, bridges and host interfaces become when the links join them. Two switches share a VLAN by an
-access link or a trunk; nothing here runs spanning tree, so a link that closes a loop is an error and not a broadcast storm.
+A segment is what VLANs of switches, bridges and host interfaces become when the links join them. Two switches share a
+VLAN by an access link or a trunk; nothing here runs spanning tree, so a link that closes a loop is an error and not a
+broadcast storm.
 """
 
 from __future__ import annotations

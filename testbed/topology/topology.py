@@ -1,4 +1,20 @@
-"""Topology: a lab's file, or the same written in Python, and the way from it to a plan."""
+"""
+Topology: a lab's file, or the same written in Python, and the way from it to a plan.
+
+In Python it takes the shape of the file::
+
+    Topology.model_validate({"name": "pair", "topology": {
+        "nodes": {"a": {"kind": "host"}, "b": {"kind": "host"}},
+        "links": [{"endpoints": ["a:eth1", "b:eth1"]}],
+    }})
+
+or is put together from the models::
+
+    Topology(name="pair", topology=Elements(
+        nodes={"a": NodeDefinition(kind="host"), "b": NodeDefinition(kind="host")},
+        links=[LinkDefinition(endpoints=[EndpointDefinition(node=node, interface="eth1") for node in "ab"])],
+    ))
+"""
 
 from __future__ import annotations
 
@@ -18,14 +34,7 @@ from testbed.topology.problems import Problems
 
 
 class Topology(BaseModel):
-    """
-    A lab in containerlab's format with testbed's own keys.
-
-    In Python it takes the shape of the file::
-
-        Topology(name="pair", topology={"nodes": {"a": {"kind": "host"}, "b": {"kind": "host"}},
-                                        "links": [{"endpoints": ["a:eth1", "b:eth1"]}]})
-    """
+    """A lab in containerlab's format with testbed's own keys."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, use_attribute_docstrings=True)
 
@@ -38,7 +47,7 @@ class Topology(BaseModel):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read a file. Raises InputError with the place for what is wrong in the file's form; `plan` checks its meaning."""
+        """Read a file. Raises InputError, with places, for what is wrong in its form; `plan` checks its meaning."""
         file = Path(path)
         return cls.parse(loader.read(file), source=str(file))
 
@@ -54,8 +63,8 @@ class Topology(BaseModel):
         """
         The lab down to the last address, always the same for the same topology.
 
-        `profiles`: the names that a switch's `profile` may have; without it any name passes. A switch that names none has ``""``.
-        Raises InputError with up to five problems, by line.
+        `profiles`: the names that a switch's `profile` may have; without it any name passes. A switch that names none
+        has ``""``. Raises InputError with up to five problems, by line.
         """
         return make_plan(self.name, self.topology, Problems(self._document), profiles)
 

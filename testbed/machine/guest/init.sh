@@ -1,6 +1,6 @@
 #!/bin/sh
 # Second program of the guest: the mounts and modules a lab expects, then the process that waits for work.
-export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8 PYTHONHASHSEED=0 PYTHONUNBUFFERED=1
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8 PYTHONHASHSEED=0 PYTHONUNBUFFERED=1 PYTEST_DISABLE_PLUGIN_AUTOLOAD=1
 mount -t proc proc /proc
 mount -t sysfs sys /sys
 mount -t devtmpfs dev /dev
@@ -20,6 +20,10 @@ sed "/^#/d" /usr/lib/testbed/modules.txt | xargs modprobe -a
 # A quiet kernel: every one of these would wake an idle guest, and a virtual hour costs what its wake-ups cost.
 echo 0 > /proc/sys/vm/dirty_writeback_centisecs
 echo 3600 > /proc/sys/vm/stat_interval
+echo 0 > /proc/sys/vm/compaction_proactiveness
+echo never > /sys/kernel/mm/transparent_hugepage/enabled
+echo N > /sys/module/damon_stat/parameters/enabled
+for family in ipv4 ipv6; do echo 3600000 > /proc/sys/net/$family/neigh/default/interval_probe_time_ms; done
 # Namespaces, veth and rxe wait for RCU grace periods when they come and go.
 echo 1 > /sys/kernel/rcu_expedited
 # Neighbour limits are those of a kernel, not of a switch: out of the way, the switch agent keeps its own.
