@@ -130,7 +130,7 @@ class _Reader:
         mark = _mark(event.start_mark)
         if isinstance(event, yaml.AliasEvent):
             if event.anchor not in self.anchors:
-                self._fail(mark, f"alias {quoted('*' + event.anchor)} has no complete anchor before it")
+                self._fail(mark, f"alias {quoted(f'*{event.anchor}')} has no complete anchor before it")
             node = self.anchors[event.anchor]
             self._check_limits(mark, node.size, depth + node.height)
             return node

@@ -87,7 +87,7 @@ def _choose_networks(segments: list[Segment], problems: Problems) -> None:
                 problems.add(path, f"{address} of {owner} {inside} {segment.network}, the subnet of {segment.name}")
             first = taken.setdefault(address.ip, (path, owner))
             if first[0] != path:
-                problems.add(path, f"{address.ip} of {owner} is already {first[1]}'s, in {problems.place(first[0])}")
+                problems.add(path, f"{address.ip} of {owner} is also that of {first[1]}, in {problems.place(first[0])}")
     _check_overlaps(owners, problems)
     pool = Pool(network for network, _, _ in owners)
     for segment in segments:
@@ -209,7 +209,7 @@ def _check_macs(plan: Plan, nodes: dict[str, ResolvedNode], problems: Problems) 
     for end in sorted(ends, key=lambda end: nodes[end.node].ports[end.name].mac is not None):
         name = f"{end.node}:{end.name}"
         if (owner := first.setdefault(end.mac, name)) != name:
-            problems.add((*nodes[end.node].ports[end.name].path, "mac"), f"{end.mac} of {name} is already {owner}'s")
+            problems.add((*nodes[end.node].ports[end.name].path, "mac"), f"{end.mac} of {name} is also that of {owner}")
 
 
 def _check_rdma_names(plan: Plan, nodes: dict[str, ResolvedNode], problems: Problems) -> None:

@@ -19,7 +19,7 @@ from testbed.topology.problems import Problems, closest, listing
 TOP: Path = ("topology",)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Port:
     """One end of a link."""
 
@@ -36,7 +36,7 @@ class Port:
         return f"{self.node.name}:{self.name}"
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class ResolvedNode:
     number: int
     """Position in the file, from 1."""
@@ -53,7 +53,7 @@ class ResolvedNode:
     ports: dict[str, Port] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class ResolvedLink:
     definition: LinkDefinition
     path: Path

@@ -22,7 +22,7 @@ _Vertex = tuple[str, str | int]
 """(switch, VLAN), (bridge, "") or (host, interface)."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class SviAddress:
     switch: ResolvedNode
     vlan: int
@@ -33,7 +33,7 @@ class SviAddress:
         return f"the SVI of VLAN {self.vlan} on {self.switch.name}"
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Segment:
     name: str
     path: Path

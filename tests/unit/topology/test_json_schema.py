@@ -1,0 +1,60 @@
+"""The JSON Schema that editors use says what the loader accepts."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from testbed.topology import LinkDefinition, NodeDefinition, json_schema
+
+
+def objects(schema: Any) -> Iterator[dict[str, Any]]:
+    """Every part of the schema that describes a mapping with fixed keys."""
+    if isinstance(schema, dict):
+        if isinstance(schema.get("properties"), dict):
+            yield schema
+        for part in schema.values():
+            yield from objects(part)
+    elif isinstance(schema, list):
+        for part in schema:
+            yield from objects(part)
+
+
+def test_it_is_json_and_needs_nothing_from_elsewhere() -> None:
+    schema = json_schema()
+    text = json.dumps(schema)
+    assert "$id" not in schema
+    assert all(reference.startswith("#/$defs/") for reference in re.findall(r'"\$ref": "([^"]*)"', text))
+
+
+def test_every_key_has_a_description_and_no_other_key_passes() -> None:
+    found = list(objects(json_schema()))
+    assert len(found) == 6
+    for part in found:
+        assert part["additionalProperties"] is False, part["title"]
+        for key, value in part["properties"].items():
+            assert value.get("description"), (part["title"], key)
+
+
+def test_the_keys_are_those_of_the_models() -> None:
+    definitions = json_schema()["$defs"]
+    assert set(definitions["NodeDefinition"]["properties"]) == set(NodeDefinition.model_fields)
+    assert set(definitions["LinkDefinition"]["properties"]) == set(LinkDefinition.model_fields)
+
+
+def test_an_endpoint_is_brief_or_extended() -> None:
+    brief, extended = json_schema()["$defs"]["EndpointDefinition"]["anyOf"]
+    assert brief["type"] == "string"
+    assert re.search(brief["pattern"], "leaf:e1")
+    assert not re.search(brief["pattern"], "leaf")
+    assert extended["required"] == ["node", "interface"]
+
+
+def test_vlans_are_limited_by_their_keys() -> None:
+    vlans, null = json_schema()["$defs"]["NodeDefinition"]["properties"]["vlans"]["anyOf"]
+    (pattern,) = vlans["patternProperties"]
+    assert null == {"type": "null"}
+    assert vlans["additionalProperties"] is False
+    assert [vlan for vlan in range(5000) if re.search(pattern, str(vlan))] == list(range(1, 4095))
