@@ -69,7 +69,8 @@ class ControlPlane:
         self._entries: dict[Key, Entry] = {}  # least recently confirmed first
         self._unresolved: dict[Key, Unresolved] = {}
         self._per_svi = dict.fromkeys(self._svis, 0)
-        self._fdb: dict[tuple[int, str], str] = {}
+        self.fdb: dict[tuple[int, str], str] = {}
+        """Port by VLAN and MAC, as the bridge tells it."""
         self._arp_limit = TokenBucket(profile.arp_pps)
         self._miss_limit = TokenBucket(profile.miss_pps)
         self._limited = {"arp": 0, "miss": 0}
@@ -110,36 +111,27 @@ class ControlPlane:
         """The data plane holds packets for `ip` and knows no MAC. It may say so again while it waits."""
         svi = self._svis.get(vlan)
         if svi is None or svi.address is None or ip not in svi.address.network:
-            return []
+            return [DeleteNeighbour(vlan, ip)]
         key = (vlan, ip)
         entry, waiting = self._entries.get(key), self._unresolved.get(key)
         if entry is not None:
             self._effects.append(SetNeighbour(vlan, ip, entry.mac))
-        elif waiting is not None and waiting.state == "held":
-            self._effects.append(DeleteNeighbour(vlan, ip))
-        elif (waiting is None or waiting.state == "failed") and self._admit("miss", self._miss_limit, now, vlan):
-            if waiting is None and not self._make_room(vlan, ip):
-                self._effects.append(DeleteNeighbour(vlan, ip))
-            else:
-                if waiting is None:
-                    self._per_svi[vlan] += 1
-                self._event("arp.miss", vlan, ip)
-                self._unresolved[key] = Unresolved("asking", 0, now)
-                self._ask_again(key, self._unresolved[key], now)
+        elif waiting is None or waiting.state != "asking":
+            self._resolve(now, key, waiting)
         return self._done()
 
     def on_fdb(self, vlan: int, mac: str, port: str | None, lost: Literal["aged", "flushed"] = "aged") -> list[Effect]:
         """The bridge learned `mac` on `port`, or lost it (None)."""
-        old = self._fdb.get((vlan, mac))
+        old = self.fdb.get((vlan, mac))
         if port is None:
             if old is not None:
-                del self._fdb[vlan, mac]
+                del self.fdb[vlan, mac]
                 self._event(f"fdb.{lost}", vlan, mac=mac, port=old)
         elif old is None:
-            self._fdb[vlan, mac] = port
+            self.fdb[vlan, mac] = port
             self._event("fdb.learned", vlan, mac=mac, port=port)
         elif port != old:
-            self._fdb[vlan, mac] = port
+            self.fdb[vlan, mac] = port
             self._event("fdb.moved", vlan, mac=mac, port=port, old_port=old)
         if self.profile.lossless_unknown_unicast == "drop":
             for key, entry in self._entries.items():
@@ -203,7 +195,7 @@ class ControlPlane:
         return table
 
     def fdb_table(self) -> list[dict[str, str | int]]:
-        return [{"vlan": vlan, "mac": mac, "port": port} for (vlan, mac), port in sorted(self._fdb.items())]
+        return [{"vlan": vlan, "mac": mac, "port": port} for (vlan, mac), port in sorted(self.fdb.items())]
 
     # Learning
 
@@ -253,14 +245,14 @@ class ControlPlane:
             if not self._make_room(vlan, ip):
                 return
             self._per_svi[vlan] += 1
-        entry = self._entries[key] = Entry(mac, self._fdb.get((vlan, mac)), now)
+        entry = self._entries[key] = Entry(mac, self.fdb.get((vlan, mac)), now)
         self._effects.append(SetNeighbour(vlan, ip, mac))
         self._event("arp.learned", vlan, ip, mac=mac, port=entry.port, reason=via)
         self._block_lossless(key, entry)
         self._deadlines.arm(key)
 
     def _same_owner(self, now: int, key: Key, entry: Entry, arp: Arp) -> bool:
-        port = self._fdb.get((key[0], entry.mac))
+        port = self.fdb.get((key[0], entry.mac))
         if entry.port is not None and port is not None and port != entry.port:
             if self.profile.on_port_change == "drop":
                 self._ignored(key, arp, "port-changed", port=port)
@@ -275,7 +267,7 @@ class ControlPlane:
 
     def _update(self, now: int, key: Key, entry: Entry, mac: str, reason: str) -> None:
         vlan, ip = key
-        port = self._fdb.get((vlan, mac))
+        port = self.fdb.get((vlan, mac))
         self._effects.append(SetNeighbour(vlan, ip, mac))
         self._event("arp.updated", vlan, ip, mac=mac, old_mac=entry.mac, port=port, old_port=entry.port, reason=reason)
         entry.mac, entry.port = mac, None
@@ -321,6 +313,17 @@ class ControlPlane:
             entry.asked = True
         arp = Arp(REQUEST, self._svis[vlan].mac, self._address(vlan), NO_MAC, ip)
         self._effects.append(SendArp(vlan, dst, arp))
+
+    def _resolve(self, now: int, key: Key, waiting: Unresolved | None) -> None:
+        held = waiting is not None and waiting.state == "held"
+        if held or not self._admit("miss", self._miss_limit, now, key[0]) or not (waiting or self._make_room(*key)):
+            self._effects.append(DeleteNeighbour(*key))
+            return
+        if waiting is None:
+            self._per_svi[key[0]] += 1
+        self._event("arp.miss", *key)
+        self._unresolved[key] = Unresolved("asking", 0, now)
+        self._ask_again(key, self._unresolved[key], now)
 
     def _ask_again(self, key: Key, waiting: Unresolved, at: int) -> None:
         """The next request for an unresolved address, or the next state when there are no more."""
@@ -423,7 +426,7 @@ class ControlPlane:
 
     def _block_lossless(self, key: Key, entry: Entry) -> None:
         """Lossless packets must not be flooded: the profile drops them while the FDB does not know the entry's MAC."""
-        blocked = self.profile.lossless_unknown_unicast == "drop" and (key[0], entry.mac) not in self._fdb
+        blocked = self.profile.lossless_unknown_unicast == "drop" and (key[0], entry.mac) not in self.fdb
         if blocked != entry.blocked:
             entry.blocked = blocked
             self._effects.append(BlockLossless(*key, blocked))

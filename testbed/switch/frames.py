@@ -58,6 +58,11 @@ def parse(frame: bytes) -> Arp | None:
     return Arp(op, sender_mac.hex(":"), IPv4Address(sender_ip), target_mac.hex(":"), IPv4Address(target_ip))
 
 
+def gratuitous_arp(mac: str, ip: IPv4Address) -> bytes:
+    """The frame a host broadcasts to announce its address: a request for itself (RFC 5227 section 3)."""
+    return pack(BROADCAST, mac, Arp(REQUEST, mac, ip, NO_MAC, ip))
+
+
 def unicast(mac: str) -> bool:
     """Whether one station can own this address: neither a group address nor all zeros."""
     return mac != NO_MAC and not int(mac[:2], 16) & 1

@@ -1,0 +1,131 @@
+"""
+The parent's end of the agent: one process that runs the control planes of all switches of a lab.
+
+It is forked from the process that built the switches: everything is imported already, and its sockets were opened in
+the switches' namespaces. Over a socket pair go JSON lines, commands down, events and answers up. The agent ends with
+its parent; when it ends by itself, the parent's next use of it raises.
+
+An event: ``{"t": CLOCK_MONOTONIC in ns, "kind": "arp.learned", "switch": …, "vlan": …, …}``, see effects.Event.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import socket
+import time
+from collections.abc import Sequence
+from ipaddress import IPv4Address
+from typing import Any, Self
+
+from testbed.errors import DeadlineError, InputError, TestbedError
+from testbed.switch.dataplane import DataPlane
+from testbed.switch.profile import Profile
+from testbed.switch.running import run_in_child
+
+ANSWER_S = 10.0
+
+
+class Agent:
+    """`fileno` is readable when there are events. Not for use by several threads at once."""
+
+    def __init__(self, pid: int, channel: socket.socket) -> None:
+        self._pid = pid
+        self._channel = channel
+        self._partial = b""
+        self._events: list[dict[str, Any]] = []
+        self._answers: list[dict[str, Any]] = []
+        self._crash = ""
+        self._status: int | None = None
+
+    @classmethod
+    def start(cls, switches: Sequence[tuple[DataPlane, Profile]]) -> Self:
+        """
+        Hands the data planes to a new agent; the switches are at work when this returns.
+
+        Call it from the main thread: the agent dies with the thread that made it.
+        """
+        ours, theirs = socket.socketpair()
+        parent = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            ours.close()
+            run_in_child(parent, theirs, switches)
+        theirs.close()
+        for plane, _ in switches:
+            plane.close()
+        agent = cls(pid, ours)
+        agent._request("ready")
+        return agent
+
+    def fileno(self) -> int:
+        return self._channel.fileno()
+
+    def events(self) -> list[dict[str, Any]]:
+        """What happened since the last call, oldest first; does not wait."""
+        while select.select([self._channel], [], [], 0)[0]:
+            self._receive()
+        events, self._events = self._events, []
+        return events
+
+    def tables(self, switch: str) -> dict[str, list[dict[str, Any]]]:
+        """``{"arp": […], "fdb": […]}``, see ControlPlane.arp_table and fdb_table."""
+        tables: dict[str, list[dict[str, Any]]] = self._request("tables", switch=switch)
+        return tables
+
+    def clear_arp(self, switch: str, vlan: int | None = None, ip: IPv4Address | None = None) -> None:
+        """Forgets all entries, or those of a VLAN, of an address."""
+        self._request("clear_arp", switch=switch, vlan=vlan, ip=None if ip is None else str(ip))
+
+    def clear_fdb(self, switch: str, vlan: int | None = None, mac: str | None = None) -> None:
+        """Forgets all learned MACs, or those of a VLAN, one MAC."""
+        self._request("clear_fdb", switch=switch, vlan=vlan, mac=mac)
+
+    def set(self, switch: str, **values: object) -> None:
+        """Changes values of a switch's profile while it runs; InputError if one is wrong."""
+        self._request("set", switch=switch, values=values)
+
+    def stop(self) -> list[dict[str, Any]]:
+        """Ends the agent and returns the events not yet taken. The kernel keeps its tables."""
+        if self._status is None:
+            self._channel.shutdown(socket.SHUT_WR)
+            while self._status is None:
+                self._receive(ending=True)
+        self._channel.close()
+        events, self._events = self._events, []
+        return events
+
+    def _request(self, command: str, **arguments: Any) -> Any:
+        deadline = time.monotonic() + ANSWER_S
+        try:
+            self._channel.sendall(json.dumps({"command": command, **arguments}).encode() + b"\n")
+        except BrokenPipeError:
+            self._receive()
+        while not self._answers:
+            if not select.select([self._channel], [], [], max(0.0, deadline - time.monotonic()))[0]:
+                raise DeadlineError(f"the switch agent did not answer {command!r} within {ANSWER_S:g} s")
+            self._receive()
+        answer = self._answers.pop()
+        if "wrong" in answer:
+            raise InputError(**answer["wrong"])
+        return answer["result"]
+
+    def _receive(self, ending: bool = False) -> None:
+        """Takes what is there, waiting for something. An agent that ended without being told to is an error."""
+        data = self._channel.recv(1 << 16)
+        *lines, self._partial = (self._partial + data).split(b"\n")
+        for line in lines:
+            message = json.loads(line)
+            if "kind" in message:
+                self._events.append(message)
+            elif "crash" in message:
+                self._crash = message["crash"]
+            else:
+                self._answers.append(message)
+        if data:
+            return
+        if self._status is None:
+            self._status = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
+        if self._status or not ending:
+            raise TestbedError(f"the switch agent ended with status {self._status}\n{self._crash}".rstrip())

@@ -1,0 +1,281 @@
+"""
+The kernel's half of a switch: one VLAN-aware bridge `br0` and an SVI per VLAN, a VLAN device on it.
+
+The kernel forwards; it does not speak ARP:
+
+- an nftables chain of family arp drops what comes in. Packet sockets get it before, and what they send passes no chain;
+- mcast_solicit and ucast_solicit are 0: the kernel sends no requests;
+- app_solicit is 1: for a packet without a neighbour entry it multicasts RTM_GETNEIGH once, and queues the packet for
+  retrans_time, which is a day: the control plane decides long before.
+
+All SVIs of a switch should have one MAC, as a router has. The kernel makes a bridge promiscuous when a VLAN device on it
+has another MAC than the bridge, and then every forwarded frame is copied to the switch's own stack as well.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+from pathlib import Path
+from typing import Any, Literal
+
+from pyroute2 import IPRoute
+from pyroute2.nftables.main import NFTables
+
+from testbed.errors import TestbedError
+from testbed.switch import rtnetlink as rt
+from testbed.switch.frames import ETH_P_ARP, Arp, pack, parse
+from testbed.switch.profile import Profile
+from testbed.topology.plan import Node
+
+BRIDGE = "br0"
+LOSSLESS_TABLE = 100
+"""Routing table, and priority of the rules that lead to it, where next hops are blackholes for lossless packets."""
+
+_NFPROTO_ARP = 3
+_NUD_PERMANENT = 0x80
+_NTF_SELF, _NTF_MASTER = 0x2, 0x4
+_NDA_DST, _NDA_LLADDR, _NDA_CACHEINFO, _NDA_VLAN = 1, 2, 3, 5
+_NDMSG = struct.Struct("=B3xiHBB")  # family, interface, state, flags, type
+_IFINFOMSG = struct.Struct("=BxHiII")  # family, type, index, flags, change
+_RTMSG = struct.Struct("=8BI")  # family, dst_len, src_len, tos, table, protocol, scope, type; flags
+_RULE = struct.Struct("=8BI")  # family, dst_len, src_len, tos, table, -, -, action; flags
+_USER_HZ = 100
+_SOL_PACKET, _PACKET_STATISTICS = 263, 6
+_BUFFER = 32 << 20
+"""Bytes for packets and messages that wait for the agent: storms of some 40 000."""
+_DAY_MS = 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class Miss:
+    vlan: int
+    ip: IPv4Address
+
+
+@dataclass(frozen=True, slots=True)
+class FdbChange:
+    """The bridge learned a MAC on `port`, or lost it (None)."""
+
+    vlan: int
+    mac: str
+    port: str | None
+    lost: Literal["aged", "flushed"] = "aged"
+
+
+class DataPlane:
+    """The sockets through which a control plane works on one switch; they stay in the switch's namespace."""
+
+    def __init__(self, node: Node, bridge: int) -> None:
+        self.node = node
+        self._bridge = bridge
+        self._ports: dict[int, str] = {}
+        self._svis: dict[int, int] = {}  # index to VLAN
+        self._index: dict[int, int] = {}  # VLAN to index
+        self._vlans = {svi.name: svi.vlan for svi in node.svis}
+        self._macs = {svi.vlan: (svi.name, svi.mac) for svi in node.svis}
+        self._mac_age = 0.0
+        self._netlink = rt.Rtnetlink()
+        self._monitor = rt.Rtnetlink(rt.RTMGRP_NEIGH)
+        self._monitor.listen(_BUFFER)
+        kind = socket.SOCK_RAW | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
+        self._packets = socket.socket(socket.AF_PACKET, kind, socket.htons(ETH_P_ARP))
+        self._packets.setsockopt(socket.SOL_SOCKET, rt.SO_RCVBUFFORCE, _BUFFER)
+
+    def add_port(self, name: str, index: int) -> None:
+        self._ports[index] = name
+
+    def add_svi(self, vlan: int, index: int) -> None:
+        self._svis[index], self._index[vlan] = vlan, index
+
+    def close(self) -> None:
+        for open_socket in (self._netlink, self._monitor, self._packets):
+            open_socket.close()
+
+    def filenos(self) -> tuple[int, int]:
+        """Readable when there may be something for `changes`, for `arps`."""
+        return self._monitor.fileno(), self._packets.fileno()
+
+    # What the switch sees
+
+    def changes(self) -> Iterator[Miss | FdbChange]:
+        try:
+            for kind, body in self._monitor.messages():
+                if change := self._change(kind, body):
+                    yield change
+        except OSError as error:
+            raise TestbedError(f"switch {self.node.name} lost news of its tables: {error.strerror}") from error
+
+    def arps(self) -> Iterator[tuple[int, Arp]]:
+        """(VLAN, packet) of the ARP packets that reached an SVI. The FDB change a packet made is there before it."""
+        while True:
+            try:
+                frame, (name, _, pkttype, *_) = self._packets.recvfrom(2048)
+            except BlockingIOError:
+                break
+            arp = parse(frame)
+            if arp is not None and name in self._vlans and pkttype in (socket.PACKET_HOST, socket.PACKET_BROADCAST):
+                yield self._vlans[name], arp
+        _, dropped = struct.unpack("=II", self._packets.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, 8))
+        if dropped:
+            raise TestbedError(f"switch {self.node.name} lost {dropped} ARP packets that its profile would have let in")
+
+    # What the control plane does
+
+    def send(self, vlan: int, dst: str, arp: Arp) -> None:
+        name, mac = self._macs[vlan]
+        self._packets.sendto(pack(dst, mac, arp), (name, 0))
+
+    def set_neighbour(self, vlan: int, ip: IPv4Address, mac: str) -> None:
+        """Permanent: the kernel neither ages nor changes it (neigh_update refuses without the admin flag)."""
+        body = _NDMSG.pack(socket.AF_INET, self._index[vlan], _NUD_PERMANENT, 0, 0)
+        body += rt.attribute(_NDA_DST, ip.packed) + rt.attribute(_NDA_LLADDR, _packed(mac))
+        self._netlink.request(rt.RTM_NEWNEIGH, body, rt.NLM_F_CREATE | rt.NLM_F_REPLACE)
+
+    def delete_neighbour(self, vlan: int, ip: IPv4Address) -> None:
+        body = _NDMSG.pack(socket.AF_INET, self._index[vlan], 0, 0, 0) + rt.attribute(_NDA_DST, ip.packed)
+        self._delete(rt.RTM_DELNEIGH, body)
+
+    def delete_fdb(self, vlan: int, mac: str, port: str) -> None:
+        index = next(index for index, name in self._ports.items() if name == port)
+        body = _NDMSG.pack(socket.AF_BRIDGE, index, 0, _NTF_MASTER, 0)
+        body += rt.attribute(_NDA_LLADDR, _packed(mac)) + rt.attribute(_NDA_VLAN, struct.pack("=H", vlan))
+        self._delete(rt.RTM_DELNEIGH, body)
+
+    def block_lossless(self, ip: IPv4Address, blocked: bool) -> None:
+        """A blackhole for packets to `ip` that the rules by DSCP send to its table."""
+        blackhole, static = 6, 4
+        body = _RTMSG.pack(socket.AF_INET, 32, 0, 0, LOSSLESS_TABLE, static, 0, blackhole, 0)
+        body += rt.attribute(1, ip.packed)  # RTA_DST
+        if blocked:
+            self._netlink.request(rt.RTM_NEWROUTE, body, rt.NLM_F_CREATE | rt.NLM_F_REPLACE)
+        else:
+            self._delete(rt.RTM_DELROUTE, body)
+
+    def configure(self, profile: Profile) -> None:
+        """The values of a profile that the kernel carries out; may be repeated with another profile."""
+        self._mac_age = profile.mac_age
+        ageing = rt.u32(4, round(profile.mac_age * _USER_HZ))  # IFLA_BR_AGEING_TIME
+        learned = rt.u32(49, profile.mac_cap or 0)  # IFLA_BR_FDB_MAX_LEARNED, 0: no bound
+        bridge = rt.nested(18, rt.attribute(1, b"bridge\0"), rt.nested(2, ageing, learned))  # IFLA_LINKINFO
+        self._netlink.request(rt.RTM_NEWLINK, _IFINFOMSG.pack(0, 0, self._bridge, 0, 0) + bridge)
+        flood = rt.attribute(9, bytes([profile.unknown_unicast == "flood"]))  # IFLA_BRPORT_UNICAST_FLOOD
+        for index in self._ports:
+            port = _IFINFOMSG.pack(socket.AF_BRIDGE, 0, index, 0, 0) + rt.nested(12, flood)  # IFLA_PROTINFO
+            self._netlink.request(rt.RTM_SETLINK, port)
+        self._delete_lossless_rules()
+        if profile.lossless_unknown_unicast == "drop":
+            for dscp in profile.lossless_dscp:
+                self._netlink.request(
+                    rt.RTM_NEWRULE, _rule(rt.attribute(25, bytes([dscp]))), rt.NLM_F_CREATE
+                )  # FRA_DSCP
+
+    def _delete_lossless_rules(self) -> None:
+        while True:
+            try:
+                self._netlink.request(rt.RTM_DELRULE, _rule())
+            except OSError as error:
+                if not rt.missing(error):
+                    raise
+                return
+
+    def _delete(self, kind: int, body: bytes) -> None:
+        try:
+            self._netlink.request(kind, body)
+        except OSError as error:
+            if not rt.missing(error):
+                raise
+
+    def _change(self, kind: int, body: bytes) -> Miss | FdbChange | None:
+        family, index, state, _, _ = _NDMSG.unpack_from(body)
+        if family == socket.AF_INET and kind == rt.RTM_GETNEIGH and index in self._svis:
+            return Miss(self._svis[index], IPv4Address(rt.attributes(body, _NDMSG.size)[_NDA_DST]))
+        if family != socket.AF_BRIDGE or index not in self._ports or state & _NUD_PERMANENT:
+            return None
+        values = rt.attributes(body, _NDMSG.size)
+        if _NDA_VLAN not in values:
+            return None
+        (vlan,) = struct.unpack("=H", values[_NDA_VLAN])
+        mac = values[_NDA_LLADDR].hex(":")
+        if kind == rt.RTM_NEWNEIGH:
+            return FdbChange(vlan, mac, self._ports[index])
+        _, _, idle, _ = struct.unpack("=IIII", values[_NDA_CACHEINFO])  # confirmed, used, updated, references
+        # The bridge does not say why it forgot a MAC, but for how long it had not seen it, in whole ticks.
+        return FdbChange(vlan, mac, None, "aged" if idle + 2 >= self._mac_age * _USER_HZ else "flushed")
+
+
+def build(ip: IPRoute, node: Node, profile: Profile) -> DataPlane:
+    """
+    Makes the switch `node` of its ports, which are there with their MACs and MTUs.
+
+    The calling thread and `ip` are in the switch's namespace. The data plane has seen every MAC since the first port.
+    """
+    _silence_arp()
+    _sysctls({"ip_forward": 1, "conf/all/rp_filter": 0, "conf/default/rp_filter": 0})
+    _sysctls({"conf/all/send_redirects": 0, "conf/default/send_redirects": 0})
+    mac = (node.svis or node.interfaces)[0].mac
+    ip.link("add", ifname=BRIDGE, kind="bridge", address=mac, br_vlan_filtering=1, br_vlan_default_pvid=0,
+            br_mcast_snooping=0, br_stp_state=0)  # fmt: skip
+    bridge = _index(ip, BRIDGE)
+    ip.link("set", index=bridge, state="up")
+    plane = DataPlane(node, bridge)
+    for port in node.interfaces:
+        index = _index(ip, port.name)
+        plane.add_port(port.name, index)
+        ip.link("set", index=index, master=bridge)
+        for vlan in (port.vlan, *port.trunk):
+            if vlan is not None:
+                ip.vlan_filter("add", index=index, vlan_info={"vid": vlan, "pvid": vlan == port.vlan})
+        ip.link("set", index=index, state="up")
+    for svi in node.svis:
+        if svi.address is None:
+            continue
+        ip.vlan_filter("add", index=bridge, vlan_info={"vid": svi.vlan}, vlan_flags="self")
+        if svi.mac != mac:
+            ip.fdb("add", ifindex=bridge, lladdr=svi.mac, vlan=svi.vlan, flags=_NTF_SELF, state=_NUD_PERMANENT)
+        ip.link("add", ifname=svi.name, kind="vlan", link=bridge, vlan_id=svi.vlan, address=svi.mac)
+        index = _index(ip, svi.name)
+        plane.add_svi(svi.vlan, index)
+        solicit = {"mcast_solicit": 0, "ucast_solicit": 0, "app_solicit": 1, "retrans_time_ms": _DAY_MS}
+        _sysctls({f"neigh/{svi.name}/{name}": value for name, value in solicit.items()})
+        ip.link("set", index=index, state="up")
+        ip.addr("add", index=index, address=str(svi.address.ip), prefixlen=svi.address.network.prefixlen)
+    for route in node.routes:
+        ip.route("replace", dst=str(route.destination), gateway=str(route.via))
+    plane.configure(profile)
+    return plane
+
+
+def _silence_arp() -> None:
+    nft = NFTables(nfgen_family=_NFPROTO_ARP)
+    try:
+        nft.table("add", name="silence")
+        # pyroute2 has the names of the IP families' hooks only; number 0, their prerouting, is ARP's input.
+        nft.chain("add", table="silence", name="input", hook="prerouting", type="filter", policy=0)
+    finally:
+        nft.close()
+
+
+def _sysctls(values: dict[str, int]) -> None:
+    for path, value in values.items():
+        Path("/proc/sys/net/ipv4", path).write_text(f"{value}\n")
+
+
+def _index(ip: Any, name: str) -> int:
+    found = ip.link_lookup(ifname=name)
+    if not found:
+        raise TestbedError(f"there is no interface {name}")
+    return int(found[0])
+
+
+def _rule(*match: bytes) -> bytes:
+    to_table = 1
+    header = _RULE.pack(socket.AF_INET, 0, 0, 0, LOSSLESS_TABLE, 0, 0, to_table, 0)
+    return header + rt.u32(6, LOSSLESS_TABLE) + b"".join(match)  # FRA_PRIORITY
+
+
+def _packed(mac: str) -> bytes:
+    return bytes.fromhex(mac.replace(":", ""))
