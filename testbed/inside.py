@@ -1,4 +1,7 @@
-"""Where a machine begins to run our code: `prepare` once before the snapshot, `run` for each job."""
+"""Where a machine begins to run our code: `prepare` once before a snapshot, `run` for each job.
+
+As a program (``python -m testbed.inside IN OUT``) it runs the job in the directory IN on this very kernel; progress goes to file descriptor 3.
+"""
 
 from __future__ import annotations
 
@@ -6,27 +9,80 @@ import importlib
 import io
 import json
 import os
+import signal
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from testbed.protocol import Job
+from testbed.errors import TestbedError
+from testbed.protocol import Job, VariantOutcome
 
 Emit = Callable[[dict[str, Any]], None]
-PARCEL = "/run/testbed/in"
+
+WARM = ("pytest", "testbed.lab", "testbed.scenario.run", "testbed.scenario.loading", "testbed.workload")
+FULL_DISK_HINT = "The guest's disk is its memory, about 1 GB. Captures can be narrowed with a filter."
 
 
 def prepare(job: dict[str, Any], out: str, emit: Emit) -> None:
     """Imports what any job may use, so that it is in the snapshot."""
-    for name in ("pytest",):
+    for name in WARM:
         importlib.import_module(name)
 
 
 def run(job: Job, out: str, emit: Emit) -> None:
-    match job["kind"]:
-        case "pytest":
-            run_pytest(job, Path(out), emit)
+    """Runs one job. What it has to say besides progress is in the directory `out`."""
+    try:
+        match job["kind"]:
+            case "describe":
+                describe(job, Path(out))
+            case "variant":
+                run_variant(job, Path(out), emit)
+            case "pytest":
+                run_pytest(job, Path(out), emit)
+    except TestbedError as error:
+        refusal = {"message": error.message, "where": error.where, "hint": error.hint, "status": error.exit_status}
+        (Path(out) / "refusal.json").write_text(json.dumps(refusal))
+
+
+def describe(job: Job, out: Path) -> None:
+    """Loads a scenario and checks the user's settings against it; leaves its description in info.json."""
+    from testbed.scenario import loading
+
+    scenario = loading.load(Path(job["in"]) / job["scenario"])
+    for variant in scenario.variants:
+        scenario.parameters(variant, job.get("settings", {}))
+    (out / "info.json").write_text(json.dumps(scenario.info(job["name"])))
+
+
+def run_variant(job: Job, out: Path, emit: Emit) -> None:
+    """Builds the lab, tells the story, takes the lab down, leaves the verdict in outcome.json."""
+    from testbed.lab import Lab
+    from testbed.scenario import loading
+    from testbed.scenario.events import EventLog
+    from testbed.scenario.run import Run
+    from testbed.topology import Topology
+
+    file = Path(job["in"]) / job["scenario"]
+    scenario = loading.load(file)
+    variant = scenario.variant(job["variant"])
+    parameters = scenario.parameters(variant, job.get("settings", {}))
+    log = EventLog(lambda event: emit({"event": event}))
+    topology = Topology.load(file.parent / scenario.topology)
+    lab = Lab(topology, out, log.emit, switch_settings=parameters.switch_settings())
+    story = Run(lab, log, variant)
+    try:
+        with lab:
+            scenario().run(story, parameters)
+    except TestbedError as error:
+        story.failures.append(str(error))
+    except OSError as error:
+        if error.errno != 28:
+            raise
+        raise TestbedError(f"the machine's disk is full: {error}", hint=FULL_DISK_HINT) from error
+    outcome: VariantOutcome = story.outcome(out)
+    (out / "outcome.json").write_text(json.dumps(outcome))
 
 
 class Terminal(io.TextIOBase):
@@ -45,8 +101,29 @@ class Terminal(io.TextIOBase):
 def run_pytest(job: Job, out: Path, emit: Emit) -> None:
     import pytest
 
-    os.chdir(PARCEL)
+    os.chdir(job["in"])
+    sys.path.insert(0, job["in"])
     sys.stdout = Terminal(emit)
-    arguments = ["-p", "no:cacheprovider", "--color=yes", *job["arguments"]]
+    arguments = ["-p", "no:cacheprovider", "-p", "testbed.scenario.plugin", "--color=yes", *job["arguments"]]
     status = pytest.main(arguments)
-    (out / "result.json").write_text(json.dumps({"status": int(status)}))
+    (out / "status.json").write_text(json.dumps(int(status)))
+
+
+def main() -> None:
+    """The job of a directory, on this kernel. Ends with status 0 whenever the job could say how it ended."""
+    parcel, out = sys.argv[1:]
+    job = json.loads((Path(parcel) / "job.json").read_text())
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that a lab is taken down when its parent goes
+    with os.fdopen(3, "w", buffering=1) as progress:
+
+        def emit(record: dict[str, Any]) -> None:
+            progress.write(json.dumps(record) + "\n")
+
+        try:
+            run(job, out, emit)
+        except Exception:
+            (Path(out) / "error.txt").write_text(traceback.format_exc())
+
+
+if __name__ == "__main__":
+    main()

@@ -10,22 +10,30 @@ from typing import Any, Literal, NotRequired, TypedDict
 Observed = Literal["fault", "healthy"]
 Clock = Literal["virtual", "real"]
 ENTRY = "testbed.inside:run"
-"""What runs a job inside: `run(job, out, emit)`, the parcel's directory in job["in"]."""
+"""What runs a job inside."""
 PREPARE = "testbed.inside:prepare"
 """What a snapshot of our code calls once, before it is taken."""
 
 
-class Job(TypedDict):
-    """One errand for a machine. `kind` says which of the other keys are there."""
+# Functional syntax, for the key `in`.
+_Directory = TypedDict("_Directory", {"in": NotRequired[str]})
 
-    kind: Literal["variant", "pytest", "bench", "describe"]
+
+class Job(_Directory):
+    """One errand for a machine. `kind` says which of the other keys are there; `in`, the directory of its files, comes on arrival."""
+
+    kind: Literal["variant", "pytest", "describe"]
+    name: str
+    """For people: the scenario's name, or what is run."""
     seed: NotRequired[int]
     scenario: NotRequired[str]
     """Path of scenario.py below the parcel's directory."""
     variant: NotRequired[str]
     settings: NotRequired[dict[str, Any]]
     arguments: NotRequired[list[str]]
-    """For pytest and bench."""
+    """For pytest."""
+
+
 
 
 class Event(TypedDict):

@@ -6,27 +6,17 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from testbed.machine import snapshot
 from testbed.machine.image import Image
 from testbed.machine.parcel import Errand, Outcome
 from testbed.machine.qemu import Flavour
+from testbed.machine.local import Listener
 from testbed.protocol import ENTRY, Job
 
 POLL_S = 0.03
 SILENCE_LIMIT_S = 600
 """Wall seconds without a sign of life after which the guest is said to hang. Four idle virtual hours take 13 s."""
-
-Listener = Callable[[dict[str, Any]], None]
-
-
-@dataclass(frozen=True)
-class Ran:
-    """How an errand ended. `error` is the guest's own account, empty if the job returned."""
-
-    error: str
-    wall_s: float
 
 
 @dataclass(frozen=True)
@@ -37,15 +27,13 @@ class VirtualMachine:
 
     async def run(
         self, job: Job, files: Mapping[str, bytes], out: Path, listen: Listener, *, limit_s: float, silence_s: float = SILENCE_LIMIT_S
-    ) -> Ran:
-        """Runs `job` with `files` beside it, shows its progress to `listen`, leaves its artefacts in `out`.
-
-        `limit_s` bounds the job in the guest's seconds; `silence_s` bounds the wall seconds without progress.
+    ) -> float:
+        """See `Machine.run`. `limit_s` bounds the job in the guest's seconds; `silence_s` bounds the wall seconds without progress.
         """
         source = await snapshot.ensure(self.image, self.flavour, self.say)
         started = time.monotonic()
         errand, outcome = Errand(), Outcome()
-        envelope = {**job, "call": ENTRY, "limit_s": limit_s}
+        envelope = {**job, "in": "/run/testbed/in", "call": ENTRY, "limit_s": limit_s}
         heard = time.monotonic()
 
         def stalled() -> bool:
@@ -65,10 +53,5 @@ class VirtualMachine:
         finally:
             errand.close()
             outcome.close()
-        return Ran(take_error(out), time.monotonic() - started)
-
-
-def take_error(out: Path) -> str:
-    path = out / "error.txt"
-    return path.read_text() if path.exists() else ""
+        return time.monotonic() - started
 

@@ -1,0 +1,170 @@
+"""A lab that runs: built from a plan in one pass, taken down in the order the kernel needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Literal, Protocol, Self
+
+from testbed.errors import InputError
+from testbed.lab import rdma
+from testbed.lab.nodes import Bridge, Host, Node, Pod, Switch
+from testbed.nic import HardwareNic
+from testbed.switch.agent import AgentProcess
+from testbed.switch.profile import load_profiles
+from testbed.topology import Interface, Plan, Topology
+
+RdmaMode = Literal["shared", "exclusive"]
+SHARED_AT_MOST = 16
+"""RDMA devices up to which a lab is in shared mode: there each namespace has a copy of each device, and memory grows with the square."""
+
+
+class Emit(Protocol):
+    """Where a lab tells what happens; the scenario's event log in a run."""
+
+    def __call__(self, kind: str, node: str, text: str, /, **data: Any) -> None: ...
+
+
+class Lab:
+    """Use as a context manager. `lab["name"]` is a node; `directory` takes captures and outputs."""
+
+    def __init__(self, topology: Topology | Plan, directory: Path, emit: Emit, *, rdma_mode: RdmaMode | None = None) -> None:
+        self.plan = topology if isinstance(topology, Plan) else topology.plan(profiles=load_profiles())
+        self.directory = directory
+        self.emit = emit
+        devices = [i.rdma for node in self.plan.nodes.values() for i in node.interfaces if i.rdma]
+        self.rdma_mode: RdmaMode = rdma_mode or ("shared" if len(devices) <= SHARED_AT_MOST else "exclusive")
+        self.nodes: dict[str, Node] = {}
+        self._undo = ExitStack()
+        self._devices: dict[str, Node] = {}
+
+    def __getitem__(self, name: str) -> Node:
+        if name not in self.nodes:
+            raise InputError(f"the lab has no node {name}", hint=f"It has: {', '.join(self.nodes)}.")
+        return self.nodes[name]
+
+    def host(self, name: str) -> Host:
+        node = self[name]
+        if not isinstance(node, Host):
+            raise InputError(f"{name} is no host")
+        return node
+
+    def switch(self, name: str) -> Switch:
+        node = self[name]
+        if not isinstance(node, Switch):
+            raise InputError(f"{name} is no switch")
+        return node
+
+    def file(self, name: str) -> Path:
+        """A path in the run directory for a node to write to."""
+        return self.directory / name
+
+    def __enter__(self) -> Self:
+        self.emit("lab", "", f"build {self.plan.name}", nodes=len(self.plan.nodes), rdma_mode=self.rdma_mode)
+        try:
+            self._build()
+        except BaseException:
+            self.close()
+            raise
+        self.emit("lab", "", f"{self.plan.name} is up")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _build(self) -> None:
+        set_mode(self.rdma_mode)
+        for plan in self.plan.nodes.values():
+            self.nodes[plan.name] = self._make_node(plan)
+        for left, right in self.plan.links:
+            self._make_link(left, right)
+        for plan in self.plan.nodes.values():
+            node = self.nodes[plan.name]
+            for interface in plan.interfaces:
+                node.ip.link("set", index=node.index(interface.name), state="up")
+            if isinstance(node, Host):
+                self._configure_host(node, plan)
+            elif isinstance(node, Bridge):
+                node.join([interface.name for interface in plan.interfaces])
+        self._start_switches()
+        for plan in self.plan.nodes.values():
+            for interface in plan.interfaces:
+                if interface.rdma:
+                    self.add_rdma(self.host(plan.name), interface.name, interface.rdma)
+
+    def _make_node(self, plan: NodePlan) -> Node:
+        match plan.kind:
+            case "host":
+                return Host(self, plan.name, plan.nic)
+            case "switch":
+                return Switch(self, plan.name)
+            case "bridge":
+                return Bridge(self, plan.name)
+
+    def _make_link(self, left: Interface, right: Interface) -> None:
+        """A veth pair, each end born in its namespace with its planned MAC."""
+        near, far = self.nodes[left.node], self.nodes[right.node]
+        far.next_index(right.name)
+        near.ip.link(
+            "add",
+            kind="veth",
+            ifname=left.name,
+            address=left.mac,
+            mtu=left.mtu,
+            index=near.next_index(left.name),
+            peer={"ifname": right.name, "address": right.mac, "mtu": right.mtu, "net_ns_fd": str(netns.path(far.namespace))},
+        )
+
+    def _configure_host(self, host: Host, plan: NodePlan) -> None:
+        for interface in plan.interfaces:
+            host.macs[interface.name] = interface.mac
+            if interface.address:
+                host.add_address(interface.name, interface.address)
+        for route in plan.routes:
+            host.add_route(route.destination, route.via)
+
+    def _start_switches(self) -> None:
+        switches = [node for node in self.nodes.values() if isinstance(node, Switch)]
+        if switches:
+            self.agent = Agent(self, switches)
+
+    def add_rdma(self, host: Host, interface: str, device: str) -> None:
+        """Gives an interface its soft-RoCE device and, on a host with `nic: hardware`, what makes it behave like a card."""
+        with host.entered(), rdma.Rdma() as here:
+            here.add(device, interface)
+        if self.rdma_mode == "exclusive":
+            with rdma.Rdma() as initial:
+                initial.move(device, netns.path(host.namespace))
+        host.rdma[interface] = device
+        if host.nic == "hardware":
+            host.install_card(interface)
+
+    def pod(self, name: str, *, on: str, address: IPv4Interface, gateway: IPv4Address | None = None, parent: str = "eth1") -> Pod:
+        """A pod with an RDMA device of its own, on a macvlan child of interface `parent` of host `on`."""
+        pod = Pod(self.host(on), name, parent=parent, address=address, gateway=gateway)
+        self.nodes[name] = pod
+        return pod
+
+    def delete(self, node: Node) -> None:
+        """Takes one node away: its processes, its RDMA devices, then the rest."""
+        self._delete([self.nodes.pop(node.name)])
+
+    def _delete(self, nodes: list[Node]) -> None:
+        for node in nodes:
+            node.release()
+        for node in nodes:
+            if isinstance(node, Host):
+                with node.entered(), rdma.Rdma() as here:
+                    for device in node.rdma.values():
+                        here.delete(device)
+                    here.wait_gone(list(node.rdma.values()))
+        for node in nodes:
+            node.close()
+
+    def close(self) -> None:
+        """Takes everything down, whatever state it is in."""
+        self._delete(list(reversed(self.nodes.values())))
+        self.nodes.clear()
+        if self.agent:
+            self.agent.stop()

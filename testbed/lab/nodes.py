@@ -1,0 +1,214 @@
+"""What a running lab consists of: hosts, the pods on them, switches and plain bridges, each a network namespace."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import TYPE_CHECKING, Any
+
+from pyroute2 import IPRoute
+
+from testbed.errors import InputError
+from testbed.lab import netns, processes
+from testbed.lab.capture import Capture
+from testbed.lab.processes import Process
+from testbed.switch import frames
+from testbed.topology import NicModel, pod_mac
+
+if TYPE_CHECKING:
+    from testbed.lab.lab import Lab
+
+COMMAND_S = 30.0
+NUD_PERMANENT = 0x80
+FIRST_INDEX = 2
+"""A new namespace numbers its interfaces upwards from here; `lo` is 1."""
+
+
+class Node:
+    """A network namespace with a name. `ip` is a netlink socket in it (pyroute2's IPRoute)."""
+
+    def __init__(self, lab: Lab, name: str) -> None:
+        self.lab = lab
+        self.name = name
+        self.namespace = f"{lab.plan.name}-{name}"
+        netns.create(self.namespace)
+        with self.entered():
+            self.ip = IPRoute()
+            for scope in "all", "default":
+                Path(f"/proc/sys/net/ipv6/conf/{scope}/disable_ipv6").write_text("1\n")
+        self.ip.link("set", index=1, state="up")
+        self._indices = {"lo": 1}
+        self._processes: list[Process] = []
+        self._captures: list[Capture] = []
+
+    def __str__(self) -> str:
+        return self.name
+
+    def entered(self) -> AbstractContextManager[None]:
+        """The block's sockets, devices and /proc/sys/net are those of this node."""
+        return netns.entered(self.namespace)
+
+    def next_index(self, interface: str) -> int:
+        """The number the kernel gives the interface that is made next, here by `interface`'s name from now on."""
+        index = FIRST_INDEX + len(self._indices) - 1
+        self._indices[interface] = index
+        return index
+
+    def index(self, interface: str) -> int:
+        if interface not in self._indices:
+            raise InputError(f"{self.name} has no interface {interface}", hint=f"It has: {', '.join(self._indices)}.")
+        return self._indices[interface]
+
+    def sysctl(self, path: str, value: int | str) -> None:
+        """`path` below /proc/sys, for example ``net/ipv4/ip_forward``."""
+        with self.entered():
+            (Path("/proc/sys") / path).write_text(f"{value}\n")
+
+    def set_link(self, interface: str, state: str) -> None:
+        """`state` is ``up`` or ``down``."""
+        self.ip.link("set", index=self.index(interface), state=state)
+        self.lab.emit("link", self.name, f"{interface} {state}", interface=interface, state=state)
+
+    def run(self, *command: str, within: float = COMMAND_S) -> CompletedProcess[str]:
+        """Runs a command to its end; a status other than 0 raises. `within` in seconds."""
+        return processes.run(self.name, self.namespace, command, within)
+
+    def spawn(self, *command: str) -> Process:
+        """Starts a program; what it writes is kept in the run directory. It is stopped with the lab at the latest."""
+        log = self.lab.file(f"{self.name}-{Path(command[0]).name}-{len(self._processes)}.log")
+        process = Process(self.name, self.namespace, command, log)
+        self._processes.append(process)
+        return process
+
+    def capture(self, interface: str, filter_: str = "") -> Capture:
+        """Records an interface's frames into ``<node>-<interface>.pcap`` of the run directory, from when this returns."""
+        capture = Capture(self.name, self.namespace, interface, filter_, self.lab.file(f"{self.name}-{interface}.pcap"))
+        self._captures.append(capture)
+        return capture
+
+    def statistics(self, interface: str) -> dict[str, int]:
+        """The kernel's counters of an interface, by their names in rtnl_link_stats64."""
+        link = self.ip.get_links(self.index(interface))[0]
+        return dict(link.get_attr("IFLA_STATS64"))
+
+    def stop_processes(self) -> None:
+        for process in reversed(self._processes):
+            process.stop()
+        for capture in self._captures:
+            capture.stop()
+
+    def close(self) -> None:
+        self.ip.close()
+        netns.delete(self.namespace)
+
+
+class Host(Node):
+    """A machine with RoCE interfaces.
+
+    `nic` is how its network card behaves, `rdma` the device on each interface that has one, `addresses` each interface's.
+    """
+
+    def __init__(self, lab: Lab, name: str, nic: NicModel) -> None:
+        super().__init__(lab, name)
+        self.nic = nic
+        self.rdma: dict[str, str] = {}
+        self.addresses: dict[str, IPv4Interface] = {}
+        self.macs: dict[str, str] = {}
+
+    def add_address(self, interface: str, address: IPv4Interface) -> None:
+        self.ip.addr(
+            "add",
+            index=self.index(interface),
+            address=str(address.ip),
+            prefixlen=address.network.prefixlen,
+            broadcast=str(address.network.broadcast_address),
+        )
+        self.addresses[interface] = address
+
+    def add_route(self, destination: IPv4Network, via: IPv4Address) -> None:
+        self.ip.route("add", dst=str(destination), gateway=str(via))
+
+    def set_neighbour(self, interface: str, ip: IPv4Address, mac: str) -> None:
+        """A static neighbour entry, as ``ip neigh replace … nud permanent``."""
+        self.ip.neigh("replace", dst=str(ip), lladdr=mac, ifindex=self.index(interface), state=NUD_PERMANENT)
+
+    def neighbour(self, interface: str, ip: IPv4Address) -> str | None:
+        """The MAC this host has for `ip`, None if it has none."""
+        for entry in self.ip.get_neighbours(family=socket.AF_INET, ifindex=self.index(interface)):
+            if entry.get_attr("NDA_DST") == str(ip):
+                return entry.get_attr("NDA_LLADDR")
+        return None
+
+    def announce(self, interface: str) -> None:
+        """Broadcasts a gratuitous ARP request for the interface's address, as ``arping -U`` does."""
+        mac, ip = self.macs[interface], self.addresses[interface].ip
+        arp = frames.Arp(frames.REQUEST, mac, ip, frames.NO_MAC, ip)
+        with self.entered(), socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as wire:
+            wire.bind((interface, frames.ETH_P_ARP))
+            wire.send(frames.pack(frames.BROADCAST, mac, arp))
+        self.lab.emit("garp", self.name, f"announces {ip} at {mac}", interface=interface, ip=str(ip), mac=mac)
+
+
+class Pod(Host):
+    """A pod on a host: a namespace of its own, on a macvlan child (bridge mode) of the host's interface."""
+
+    interface = "eth0"
+
+    def __init__(self, host: Host, name: str, *, parent: str, address: IPv4Interface, gateway: IPv4Address | None) -> None:
+        super().__init__(host.lab, name, host.nic)
+        self.host = host
+        mac = pod_mac(host.lab.plan.name, name)
+        host.ip.link(
+            "add",
+            ifname=self.interface,
+            kind="macvlan",
+            link=host.index(parent),
+            macvlan_mode="bridge",
+            address=mac,
+            index=self.next_index(self.interface),
+            net_ns_fd=str(netns.path(self.namespace)),
+        )
+        self.macs[self.interface] = mac
+        self.ip.link("set", index=self.index(self.interface), state="up")
+        self.add_address(self.interface, address)
+        if gateway:
+            self.add_route(IPv4Network("0.0.0.0/0"), gateway)
+        host.lab.add_rdma(self, self.interface, f"{name}-{self.interface}")
+        host.lab.emit("pod", name, f"created on {host.name} with {address.ip} at {mac}", host=host.name, ip=str(address.ip), mac=mac)
+
+    @property
+    def address(self) -> IPv4Address:
+        return self.addresses[self.interface].ip
+
+    @property
+    def mac(self) -> str:
+        return self.macs[self.interface]
+
+    def delete(self) -> None:
+        """Ends the pod as a container runtime does: its processes, its devices, its namespace."""
+        self.lab.delete_pod(self)
+        self.lab.emit("pod", self.name, f"deleted from {self.host.name}", host=self.host.name)
+
+
+class Switch(Node):
+    """A switch: a VLAN-aware bridge with SVIs in the kernel, its ARP in the lab's agent."""
+
+    def __init__(self, lab: Lab, name: str, request: Callable[..., Any]) -> None:
+        super().__init__(lab, name)
+        self._request = request
+
+    def arp_table(self) -> dict[str, str]:
+        """IP to MAC, as the control plane has it."""
+        return {entry["ip"]: entry["mac"] for entry in self.tables()["arp"]}
+
+    def tables(self) -> dict[str, Any]:
+        """The ARP and FDB tables in full."""
+        return dict(self._request("tables", switch=self.name))
+
+
+class Bridge(Node):
+    """A plain learning bridge."""

@@ -1,0 +1,95 @@
+"""Processes in namespaces, with every byte they wrote kept."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from testbed.errors import DeadlineError, TestbedError
+from testbed.lab import netns
+
+STOP_S = 5.0
+
+
+class Process:
+    """A program running in a namespace; its output goes to `log`."""
+
+    def __init__(self, node: str, namespace: str, command: Sequence[str], log: Path) -> None:
+        self.node = node
+        self.command = list(command)
+        self.log = log
+        with netns.entered(namespace), log.open("wb") as output:
+            try:
+                self._popen = subprocess.Popen(
+                    self.command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+                )
+            except OSError as error:
+                raise TestbedError(f"{node}: {command[0]} cannot be started: {error.strerror}") from error
+
+    def __str__(self) -> str:
+        return f"{self.node}: {' '.join(self.command)}"
+
+    @property
+    def output(self) -> str:
+        return self.log.read_text(errors="replace")
+
+    @property
+    def running(self) -> bool:
+        return self._popen.poll() is None
+
+    def wait(self, within: float) -> int:
+        """The exit status, negative for a signal. `within` in seconds."""
+        handle = os.pidfd_open(self._popen.pid)
+        try:
+            if not select.select([handle], [], [], within)[0]:
+                raise DeadlineError(f"{self}: still running after {within:g} s")
+        finally:
+            os.close(handle)
+        return self._popen.wait()
+
+    def wait_output(self, text: str, within: float) -> None:
+        """Returns when the output contains `text`."""
+        deadline = time.monotonic() + within
+        while text not in self.output:
+            if not self.running:
+                raise TestbedError(f"{self}: ended with status {self._popen.returncode} before it said {text!r}:\n{self.output}")
+            if time.monotonic() > deadline:
+                raise DeadlineError(f"{self}: did not say {text!r} within {within:g} s:\n{self.output}")
+            time.sleep(0.002)
+
+    def send(self, number: int) -> None:
+        self._popen.send_signal(number)
+
+    def stop(self, signal_number: int = signal.SIGTERM) -> None:
+        """Ends the process and whatever it started, by force if it must be."""
+        if not self.running:
+            return
+        os.killpg(self._popen.pid, signal_number)
+        try:
+            self.wait(STOP_S)
+        except DeadlineError:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._popen.pid, signal.SIGKILL)
+            self._popen.wait()
+
+
+def run(node: str, namespace: str, command: Sequence[str], within: float) -> subprocess.CompletedProcess[str]:
+    """Runs a short command to its end; raises if it fails."""
+    with netns.entered(namespace):
+        try:
+            done = subprocess.run(
+                list(command), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=within, check=False
+            )
+        except OSError as error:
+            raise TestbedError(f"{node}: {command[0]} cannot be started: {error.strerror}") from error
+        except subprocess.TimeoutExpired as error:
+            raise DeadlineError(f"{node}: {' '.join(command)}: still running after {within:g} s") from error
+    if done.returncode:
+        raise TestbedError(f"{node}: {' '.join(command)}: status {done.returncode}: {(done.stderr or done.stdout).strip()}")
+    return done

@@ -1,0 +1,149 @@
+"""RDMA devices over netlink: add, delete, move to a namespace, list. What `rdma link` and `rdma dev` do, without the fork.
+
+Source: include/uapi/rdma/rdma_netlink.h. pyroute2 has no client for this family.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from testbed.errors import DeadlineError, TestbedError, UnsupportedError
+
+NETLINK_RDMA = 20
+NL_NLDEV = 5
+GET, SET, NEWLINK, DELLINK, SYS_GET, SYS_SET = 1, 2, 3, 4, 6, 7
+DEV_INDEX, DEV_NAME, NDEV_NAME, LINK_TYPE, SYS_NETNS_MODE, NET_NS_FD = 1, 2, 51, 65, 66, 68
+REQUEST, ACK, DUMP = 1, 4, 0x300
+MESSAGE = struct.Struct("=IHHII")
+ATTRIBUTE = struct.Struct("=HH")
+ERROR, DONE = 2, 3
+GONE_S = 10.0
+"""Virtual seconds a device may take to vanish after its deletion; it takes milliseconds."""
+SYSFS = Path("/sys/class/infiniband")
+
+
+def _string(kind: int, value: str) -> bytes:
+    return _raw(kind, value.encode() + b"\0")
+
+
+def _raw(kind: int, value: bytes) -> bytes:
+    length = ATTRIBUTE.size + len(value)
+    return ATTRIBUTE.pack(length, kind) + value + bytes(-length % 4)
+
+
+def _attributes(data: bytes) -> dict[int, bytes]:
+    found = {}
+    while len(data) >= ATTRIBUTE.size:
+        length, kind = ATTRIBUTE.unpack_from(data)
+        found[kind] = data[ATTRIBUTE.size : length]
+        data = data[length + (-length % 4) :]
+    return found
+
+
+class Rdma:
+    """A netlink socket of the namespace it is opened in. In that namespace `add` finds the interfaces."""
+
+    def __init__(self) -> None:
+        try:
+            self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_RDMA)
+        except OSError as error:
+            raise UnsupportedError(f"this kernel has no RDMA netlink: {error.strerror}", hint="modprobe ib_core") from error
+        self._sequence = 0
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def __enter__(self) -> Rdma:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _request(self, operation: int, attributes: bytes, flags: int = 0) -> list[dict[int, bytes]]:
+        """Raises OSError with the kernel's errno."""
+        self._sequence += 1
+        header = MESSAGE.pack(
+            MESSAGE.size + len(attributes), (NL_NLDEV << 10) + operation, REQUEST | ACK | flags, self._sequence, 0
+        )
+        self._socket.send(header + attributes)
+        answers = []
+        while True:
+            data = self._socket.recv(1 << 16)
+            while data:
+                length, kind, _, _, _ = MESSAGE.unpack_from(data)
+                body, data = data[MESSAGE.size : length], data[length + (-length % 4) :]
+                if kind == ERROR:
+                    (number,) = struct.unpack_from("=i", body)
+                    if number:
+                        raise OSError(-number, os.strerror(-number))
+                    return answers
+                if kind == DONE:
+                    return answers
+                answers.append(_attributes(body))
+
+    def add(self, name: str, interface: str) -> None:
+        """A soft-RoCE device `name` on `interface`. Its GIDs follow asynchronously."""
+        try:
+            self._request(NEWLINK, _string(DEV_NAME, name) + _string(LINK_TYPE, "rxe") + _string(NDEV_NAME, interface))
+        except OSError as error:
+            reason = {
+                errno.EEXIST: "the interface has one already, or the name is taken",
+                errno.EPERM: "not root, or the interface is a VLAN device: put it on the parent",
+                errno.ENODEV: "there is no such interface here",
+                errno.EOPNOTSUPP: "the kernel has no rdma_rxe (modprobe rdma_rxe)",
+            }.get(error.errno or 0, error.strerror)
+            raise TestbedError(f"RDMA device {name} on {interface}: {reason}") from error
+
+    def devices(self) -> dict[str, int]:
+        """Name to index of the devices this namespace sees, in the order of their indices."""
+        found = {}
+        for answer in self._request(GET, b"", DUMP):
+            found[answer[DEV_NAME].rstrip(b"\0").decode()] = struct.unpack("=I", answer[DEV_INDEX])[0]
+        return dict(sorted(found.items(), key=lambda item: item[1]))
+
+    def delete(self, name: str) -> None:
+        """Asks for the end of the device; see `wait_gone`. One that is not there is left so."""
+        index = self.devices().get(name)
+        if index is not None:
+            self._request(DELLINK, _raw(DEV_INDEX, struct.pack("=I", index)))
+
+    def move(self, name: str, netns: Path) -> None:
+        """Exclusive mode: hands the device to another namespace."""
+        handle = os.open(netns, os.O_RDONLY)
+        try:
+            index = struct.pack("=I", self.devices()[name])
+            self._request(SET, _raw(DEV_INDEX, index) + _raw(NET_NS_FD, struct.pack("=I", handle)))
+        finally:
+            os.close(handle)
+
+    @property
+    def exclusive(self) -> bool:
+        return self._request(SYS_GET, b"")[0][SYS_NETNS_MODE] == b"\0"
+
+    def set_exclusive(self, exclusive: bool) -> None:
+        """Possible while no network namespace but the first exists."""
+        if self.exclusive == exclusive:
+            return
+        try:
+            self._request(SYS_SET, _raw(SYS_NETNS_MODE, struct.pack("=B", not exclusive)))
+        except OSError as error:
+            raise TestbedError(
+                f"the RDMA netns mode could not be changed: {error.strerror}",
+                hint="The kernel allows it only while no other network namespace exists.",
+            ) from error
+
+
+def wait_gone(names: Iterator[str] | list[str]) -> None:
+    """Deletion is asynchronous, and a name can be used again only when sysfs has lost it (facts: parallel use leaks)."""
+    deadline = time.monotonic() + GONE_S
+    for name in names:
+        while (SYSFS / name).exists():
+            if time.monotonic() > deadline:
+                raise DeadlineError(f"RDMA device {name} is still there {GONE_S:g} s after its deletion")
+            time.sleep(0.002)

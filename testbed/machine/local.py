@@ -1,0 +1,76 @@
+"""This very kernel as a lab machine, and what every machine offers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from testbed.errors import MachineError
+from testbed.protocol import Job
+
+Listener = Callable[[dict[str, Any]], None]
+
+
+class Machine(Protocol):
+    """Somewhere a job can run."""
+
+    async def run(self, job: Job, files: Mapping[str, bytes], out: Path, listen: Listener, *, limit_s: float) -> float:
+        """Runs `job` with `files` beside it, shows its progress to `listen`, leaves its artefacts in `out`.
+
+        `limit_s` bounds the job in the machine's own seconds. Returns the wall seconds it took. Raises MachineError when the machine
+        itself fails; what the job made of its task is in `out`.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class LocalMachine:
+    """Runs a job in a process of this machine. Labs need root here; a description needs nothing."""
+
+    async def run(self, job: Job, files: Mapping[str, bytes], out: Path, listen: Listener, *, limit_s: float) -> float:
+        started = time.monotonic()
+        with tempfile.TemporaryDirectory(prefix="testbed-") as parcel:
+            for name, data in {**files, "job.json": json.dumps({**job, "in": parcel}).encode()}.items():
+                path = Path(parcel) / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(data)
+            readable, writable = os.pipe()
+            command = ["setpriv", "--pdeathsig", "TERM", "--", "sh", "-c", 'exec "$@" 3>&"$0"', str(writable)]
+            with (out / "output.log").open("wb") as output:
+                process = await asyncio.create_subprocess_exec(
+                    *command, sys.executable, "-m", "testbed.inside", parcel, str(out),
+                    pass_fds=(writable,), stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+                )  # fmt: skip
+            os.close(writable)
+            try:
+                await asyncio.wait_for(self._follow(readable, listen), limit_s)
+                status = await process.wait()
+            except TimeoutError:
+                raise MachineError(f"still running after {limit_s:g} s") from None
+            finally:
+                if process.returncode is None:
+                    process.terminate()
+                    await process.wait()
+        if status:
+            raise MachineError(f"the job ended with status {status}:\n{(out / 'output.log').read_text(errors='replace')}")
+        return time.monotonic() - started
+
+    async def _follow(self, readable: int, listen: Listener) -> None:
+        reader = asyncio.StreamReader(limit=1 << 24)
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(readable, "rb")
+        )
+        try:
+            async for line in reader:
+                listen(json.loads(line))
+        finally:
+            transport.close()

@@ -1,0 +1,202 @@
+"""A scenario's variants on machines, side by side, and the run directory that keeps what they left."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from testbed.errors import InputError, MachineError, TestbedError
+from testbed.machine import cache, scenarios
+from testbed.machine.local import Machine
+from testbed.machine.scenarios import Source
+from testbed.protocol import Clock, Event, Job, Observed, ScenarioInfo, VariantInfo
+
+MachineName = Literal["vm", "local"]
+
+
+class Listener:
+    """Sees a run as it happens; the console is one. Every method does nothing until it is overridden."""
+
+    def started(self, variant: VariantInfo) -> None: ...
+
+    def event(self, variant: VariantInfo, event: Event) -> None: ...
+
+    def finished(self, variant: VariantInfo, result: VariantResult) -> None: ...
+
+
+@dataclass(frozen=True)
+class VariantResult:
+    """`observed` is None when the variant did not come to an observation; `failures` says why it is not as expected."""
+
+    name: str
+    expected: Observed
+    observed: Observed | None
+    as_expected: bool
+    evidence: Mapping[str, Any]
+    failures: Sequence[str]
+    trace: str
+    virtual_s: float
+    wall_s: float
+
+    def json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "expected": self.expected,
+            "observed": self.observed,
+            "trace": self.trace,
+            "virtual_s": round(self.virtual_s, 9),
+            "wall_s": round(self.wall_s, 3),
+            "evidence": dict(self.evidence),
+            "failures": list(self.failures),
+        }
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the user chose for a run."""
+
+    seed: int
+    clock: Clock
+    parameters: Mapping[str, str]
+    jobs: int
+
+
+@dataclass(frozen=True)
+class RunResult:
+    scenario: str
+    settings: Settings
+    machine: MachineName
+    image: str | None
+    """Digest of the image, None on the local machine."""
+    out: Path
+    wall_s: float
+    variants: list[VariantResult] = field(default_factory=list)
+
+    @property
+    def as_expected(self) -> bool:
+        return all(variant.as_expected for variant in self.variants)
+
+    @property
+    def trace(self) -> str:
+        """SHA-256 over the variants' names and traces."""
+        return cache.digest(*(part for variant in self.variants for part in (variant.name, variant.trace)))
+
+    def json(self) -> dict[str, Any]:
+        return {
+            "scenario": self.scenario,
+            "verdict": "as-expected" if self.as_expected else "unexpected",
+            "seed": self.settings.seed,
+            "clock": self.settings.clock,
+            "machine": self.machine,
+            "image": self.image,
+            "trace": self.trace,
+            "wall_s": round(self.wall_s, 3),
+            "out": str(self.out),
+            "variants": [variant.json() for variant in self.variants],
+        }
+
+
+def choose(info: ScenarioInfo, variant: str | None) -> list[VariantInfo]:
+    """The variants to run: all, or the named one."""
+    if variant is None:
+        return info["variants"]
+    chosen = [v for v in info["variants"] if v["name"] == variant]
+    if not chosen:
+        names = ", ".join(v["name"] for v in info["variants"])
+        raise InputError(f"scenario {info['name']} has no variant {variant!r}", hint=f"It has: {names}.")
+    return chosen
+
+
+def run_directory(base: Path, scenario: str) -> Path:
+    """A new directory ``<base>/<scenario>/<time>``; ``latest`` beside it points to it."""
+    parent = base / scenario
+    parent.mkdir(parents=True, exist_ok=True)
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    number = 0
+    while True:
+        path = parent / (f"{stamp}-{number}" if number else stamp)
+        try:
+            path.mkdir()
+            break
+        except FileExistsError:
+            number += 1
+    link = parent / f".latest-{path.name}"
+    link.symlink_to(path.name)
+    link.replace(parent / "latest")
+    return path
+
+
+async def run(
+    source: Source,
+    info: ScenarioInfo,
+    variants: Sequence[VariantInfo],
+    settings: Settings,
+    machine: Machine,
+    names: tuple[MachineName, str | None],
+    out: Path,
+    listener: Listener,
+) -> RunResult:
+    """Runs the variants, `settings.jobs` at a time; `names` is the machine's and its image's. Leaves result.json in `out`."""
+    started = time.monotonic()
+    files = source.files()
+    free = asyncio.Semaphore(settings.jobs)
+
+    async def one(variant: VariantInfo) -> VariantResult:
+        async with free:
+            listener.started(variant)
+            directory = out / variant["name"]
+            directory.mkdir()
+            result = await run_variant(source, info, variant, settings, machine, files, directory, listener)
+            listener.finished(variant, result)
+            return result
+
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(one(variant)) for variant in variants]
+    result = RunResult(info["name"], settings, *names, out, time.monotonic() - started, [task.result() for task in tasks])
+    (out / "result.json").write_text(json.dumps(result.json(), indent=1) + "\n")
+    return result
+
+
+async def run_variant(
+    source: Source,
+    info: ScenarioInfo,
+    variant: VariantInfo,
+    settings: Settings,
+    machine: Machine,
+    files: Mapping[str, bytes],
+    directory: Path,
+    listener: Listener,
+) -> VariantResult:
+    job: Job = {
+        "kind": "variant",
+        "name": info["name"],
+        "scenario": source.file.name,
+        "variant": variant["name"],
+        "settings": dict(settings.parameters),
+        "seed": settings.seed,
+    }
+    started = time.monotonic()
+
+    def failed(reason: str) -> VariantResult:
+        wall = time.monotonic() - started
+        return VariantResult(variant["name"], variant["expected"], None, False, {}, [reason], "", 0.0, wall)
+
+    def listen(record: dict[str, Any]) -> None:
+        listener.event(variant, record["event"])
+
+    try:
+        wall = await machine.run(job, files, directory, listen, limit_s=info["limit_s"])
+        scenarios.raise_refusal(directory, source)
+    except MachineError as error:
+        return failed(str(error))
+    except TestbedError as error:
+        if error.exit_status != 1:
+            raise
+        return failed(str(error))
+    outcome = json.loads((directory / "outcome.json").read_text())
+    return VariantResult(**outcome, wall_s=wall)

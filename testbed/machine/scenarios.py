@@ -1,0 +1,85 @@
+"""Scenarios as the outside sees them: where they are, and what they say of themselves. Their code is never imported here."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+
+from testbed.errors import InputError, TestbedError
+from testbed.machine.local import LocalMachine
+from testbed.protocol import Job, ScenarioInfo
+
+SHIPPED = Path(__file__).parents[2] / "scenarios"
+FILE = "scenario.py"
+DESCRIBE_S = 60.0
+LARGEST = 32 << 20
+
+
+@dataclass(frozen=True)
+class Source:
+    """A scenario's directory and the file in it."""
+
+    name: str
+    file: Path
+
+    def files(self) -> dict[str, bytes]:
+        """Everything beside the scenario, as it travels to the machine."""
+        root = self.file.parent
+        found = {}
+        for path in sorted(root.rglob("*")):
+            inner = path.relative_to(root)
+            if path.is_file() and "__pycache__" not in inner.parts and not any(part.startswith(".") for part in inner.parts):
+                found[str(inner)] = path.read_bytes()
+        if sum(map(len, found.values())) > LARGEST:
+            raise InputError(f"the scenario's directory holds more than {LARGEST >> 20} MiB", where=str(root))
+        return found
+
+
+def shipped() -> list[Source]:
+    return [Source(path.parent.name, path) for path in sorted(SHIPPED.glob(f"*/{FILE}"))]
+
+
+def resolve(name: str) -> Source:
+    """A shipped scenario's name, or the path of a directory or file of the user's own."""
+    for source in shipped():
+        if source.name == name:
+            return source
+    path = Path(name)
+    if path.is_dir() and (path / FILE).is_file():
+        return Source(path.resolve().name, path / FILE)
+    if path.is_file():
+        return Source(path.resolve().parent.name if path.name == FILE else path.stem, path)
+    names = [source.name for source in shipped()]
+    close = get_close_matches(name, names, 1)
+    hint = f"Did you mean {close[0]}?" if close else "A path needs to be a scenario.py or a directory with one."
+    raise InputError(f"there is no scenario {name!r}", hint=f"{hint} Shipped: {', '.join(names)} (`testbed list`).")
+
+
+async def describe(source: Source, settings: Mapping[str, str]) -> ScenarioInfo:
+    """What a scenario says of itself, after its settings were checked; its code runs in a process of its own."""
+    job: Job = {"kind": "describe", "name": source.name, "scenario": source.file.name, "settings": dict(settings)}
+    with tempfile.TemporaryDirectory(prefix="testbed-") as directory:
+        out = Path(directory)
+        try:
+            await LocalMachine().run(job, source.files(), out, lambda _: None, limit_s=DESCRIBE_S)
+        except TestbedError as error:
+            raise InputError(f"the scenario cannot be loaded: {error.message}", where=str(source.file)) from error
+        raise_refusal(out, source)
+        return json.loads((out / "info.json").read_text())  # type: ignore[no-any-return]
+
+
+def raise_refusal(out: Path, source: Source) -> None:
+    """Raises here what the job refused there."""
+    refusal, crash = out / "refusal.json", out / "error.txt"
+    if crash.exists():
+        raise TestbedError(crash.read_text().strip(), where=str(source.file))
+    if refusal.exists():
+        said = json.loads(refusal.read_text())
+        where = str(source.file.parent / said["where"]) if said["where"] else ""
+        error = TestbedError(said["message"], where=where, hint=said["hint"])
+        error.exit_status = said["status"]
+        raise error

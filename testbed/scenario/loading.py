@@ -1,0 +1,58 @@
+"""Finds the scenario in a user's file, and says clearly what is wrong with it where there is none."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import sys
+import traceback
+from pathlib import Path
+
+from testbed.errors import InputError
+from testbed.scenario.model import Scenario
+
+
+def load(path: Path) -> type[Scenario]:
+    """The one Scenario class of the file `path`. Its directory is importable, so it may bring modules of its own."""
+    sys.path.insert(0, str(path.parent))
+    spec = importlib.util.spec_from_file_location("testbed_scenario", path)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)]
+        line = getattr(error, "lineno", None) or (frames[-1].lineno if frames else 1)
+        raise InputError(f"{type(error).__name__}: {error}", where=f"{path.name}:{line}") from error
+    found = [
+        value
+        for value in vars(module).values()
+        if inspect.isclass(value) and issubclass(value, Scenario) and value.__module__ == module.__name__
+    ]
+    if len(found) != 1:
+        raise InputError(
+            f"a scenario file holds one subclass of testbed.Scenario, this one {len(found)}",
+            where=path.name,
+            hint="docs/scenarios.md shows how to write one.",
+        )
+    check(found[0], path.name)
+    return found[0]
+
+
+def check(scenario: type[Scenario], where: str) -> None:
+    """What every scenario must say, found before a machine is started."""
+    for name in ("title", "variants"):
+        if not hasattr(scenario, name):
+            raise InputError(f"class {scenario.__name__} has no `{name}`", where=where)
+    if inspect.isabstract(scenario):
+        raise InputError(f"class {scenario.__name__} has no method `run`", where=where)
+    names = [variant.name for variant in scenario.variants]
+    if not names:
+        raise InputError(f"class {scenario.__name__} has no variants", where=where)
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise InputError(f"variant {twice[0]} is there twice", where=where)
+    for variant in scenario.variants:
+        if variant.expected not in ("fault", "healthy"):
+            raise InputError(f"variant {variant.name} expects {variant.expected!r}, not 'fault' or 'healthy'", where=where)
+        scenario.parameters(variant, {})

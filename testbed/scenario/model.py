@@ -1,0 +1,76 @@
+"""What a scenario is: a story on a topology, told in variants, each with the outcome it expects."""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from testbed.errors import InputError
+from testbed.protocol import Observed, ScenarioInfo
+
+if TYPE_CHECKING:
+    from testbed.scenario.run import Run
+
+
+class Parameters(BaseModel):
+    """Parameters of a scenario: fields with a unit in their description and a default. `--set` changes them."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One telling of the story. `settings` replaces defaults of the parameters."""
+
+    name: str
+    expected: Observed
+    text: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Scenario(ABC):
+    """Subclass it once in a scenario.py. The class's docstring is what `testbed describe` shows."""
+
+    title: ClassVar[str]
+    tags: ClassVar[tuple[str, ...]] = ()
+    topology: ClassVar[str] = "topology.clab.yml"
+    """The lab's file, beside scenario.py."""
+    limit_s: ClassVar[float] = 7 * 86400
+    """Virtual seconds after which a variant counts as hung."""
+    variants: ClassVar[tuple[Variant, ...]]
+    Parameters: ClassVar[type[Parameters]] = Parameters
+
+    @abstractmethod
+    def run(self, run: Run, parameters: Any) -> None:
+        """Tells the story once; says what users see with `run.observe`."""
+
+    @classmethod
+    def variant(cls, name: str) -> Variant:
+        return next(variant for variant in cls.variants if variant.name == name)
+
+    @classmethod
+    def parameters(cls, variant: Variant, settings: Mapping[str, Any]) -> Parameters:
+        """The variant's parameters with the user's settings on top; raises InputError for one that does not fit."""
+        try:
+            return cls.Parameters.model_validate({**variant.settings, **settings})
+        except ValidationError as error:
+            known = ", ".join(cls.Parameters.model_fields) or "none"
+            problems = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+            raise InputError(f"parameters of variant {variant.name}: {problems}", hint=f"Parameters: {known}.") from error
+
+    @classmethod
+    def info(cls, name: str) -> ScenarioInfo:
+        return {
+            "name": name,
+            "title": cls.title,
+            "text": inspect.cleandoc(cls.__doc__ or ""),
+            "tags": list(cls.tags),
+            "parameters": cls.Parameters.model_json_schema(),
+            "variants": [{"name": v.name, "expected": v.expected, "text": v.text} for v in cls.variants],
+            "limit_s": cls.limit_s,
+        }

@@ -1,0 +1,111 @@
+"""One variant of a scenario while it is told: steps, expectations, evidence, and in the end the verdict."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from testbed.errors import InputError
+from testbed.lab import Lab
+from testbed.protocol import Observed, VariantOutcome
+from testbed.scenario.events import EventLog
+from testbed.scenario.model import Variant
+
+Test = Callable[[Any], bool]
+
+
+class Run:
+    """What a scenario's `run` works with. `lab` is up; `log` is the event log."""
+
+    def __init__(self, lab: Lab, log: EventLog, variant: Variant) -> None:
+        self.lab = lab
+        self.log = log
+        self.variant = variant
+        self.observed: Observed | None = None
+        self.evidence: dict[str, Any] = {}
+        self.failures: list[str] = []
+        self._depth = 0
+
+    @contextlib.contextmanager
+    def step(self, text: str) -> Iterator[None]:
+        """A stage of the story. At its end the switch tables are written to the run directory."""
+        self.log.emit("step", "", text)
+        yield
+        self.save_tables(text)
+
+    def note(self, **evidence: Any) -> None:
+        """Evidence for the verdict, shown beside it: short values under the field's names."""
+        self.evidence |= evidence
+        self.log.emit("evidence", "", ", ".join(f"{name} {value}" for name, value in evidence.items()), **evidence)
+
+    def expect(self, what: str, actual: Any, expected: Any) -> bool:
+        """States that `actual` equals `expected`, or that `expected(actual)` holds. No data (None) never passes."""
+        test = expected if callable(expected) else lambda value: value == expected
+        met = actual is not None and bool(test(actual))
+        self.log.emit("expect", "", what, met=met, actual=_plain(actual))
+        if not met:
+            wanted = "" if callable(expected) else f", not {_plain(expected)!r}"
+            self.failures.append(f"{what}: it was {_plain(actual)!r}{wanted}")
+        return met
+
+    def eventually(self, what: str, probe: Callable[[], Any], expected: Any, *, within: float) -> bool:
+        """The same of `probe()`, which has `within` virtual seconds to come true; it is asked at every event."""
+        test = expected if callable(expected) else lambda value: value == expected
+
+        def true() -> bool:
+            value = probe()
+            return value is not None and bool(test(value))
+
+        self.log.wait(true, within)
+        return self.expect(what, probe(), expected)
+
+    def observe(self, observed: Observed, text: str) -> None:
+        """What users see in the end. Exactly once in a run."""
+        if self.observed:
+            raise InputError(f"the scenario observed {self.observed} before it observed {observed}")
+        self.observed = observed
+        self.log.emit("observed", "", text, observed=observed)
+
+    def sleep(self, seconds: float, why: str) -> None:
+        """Lets virtual time pass as part of the story."""
+        self.log.emit("sleep", "", f"{seconds:g} s: {why}", seconds=seconds)
+        time.sleep(seconds)
+
+    def save_tables(self, text: str) -> None:
+        """Appends each switch's tables to tables.jsonl."""
+        with self.lab.file("tables.jsonl").open("a") as file:
+            for switch in self.lab.switches():
+                file.write(json.dumps({"t": self.log.now, "after": text, "switch": switch.name, **switch.tables()}) + "\n")
+
+    def outcome(self, directory: Path) -> VariantOutcome:
+        """The verdict: as expected when users saw what the variant expects and every expectation held."""
+        if self.observed is None:
+            self.failures.append("the scenario ended without an observation")
+        elif self.observed != self.variant.expected:
+            self.failures.append(f"users saw {self.observed} where {self.variant.expected} was expected")
+        self.log.emit("verdict", "", "unexpected" if self.failures else "as expected", failures=list(self.failures))
+        return {
+            "name": self.variant.name,
+            "expected": self.variant.expected,
+            "observed": self.observed,
+            "as_expected": not self.failures,
+            "evidence": self.evidence,
+            "failures": self.failures,
+            "trace": self.log.write(directory / "events.jsonl"),
+            "virtual_s": self.log.now / 1e9,
+        }
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON can hold it."""
+    if isinstance(value, (str, int, float, bool, type(None))):
+        return value
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return str(value)
