@@ -52,7 +52,7 @@ def describe(job: Job, out: Path) -> None:
 
     scenario = loading.load(Path(job["in"]) / job["scenario"])
     for variant in scenario.variants:
-        scenario.parameters(variant, job.get("settings", {}))
+        scenario.settle(variant, job.get("settings", {}))
     (out / "info.json").write_text(json.dumps(scenario.info(job["name"])))
 
 
@@ -67,14 +67,15 @@ def run_variant(job: Job, out: Path, emit: Emit) -> None:
     file = Path(job["in"]) / job["scenario"]
     scenario = loading.load(file)
     variant = scenario.variant(job["variant"])
-    parameters = scenario.parameters(variant, job.get("settings", {}))
+    parameters = scenario.settle(variant, job.get("settings", {}))
     log = EventLog(lambda event: emit({"event": event}))
     topology = Topology.load(file.parent / scenario.topology)
-    lab = Lab(topology, out, log.emit, switch_settings=parameters.switch_settings())
+    teller = scenario()
+    lab = Lab(topology, out, log.emit, profiles=teller.profiles(parameters))
     story = Run(lab, log, variant)
     try:
         with lab:
-            scenario().run(story, parameters)
+            teller.run(story, parameters)
     except TestbedError as error:
         story.failures.append(str(error))
     except OSError as error:

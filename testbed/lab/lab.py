@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import ExitStack
+import select
+import time
+from collections.abc import Callable, Mapping
+from ipaddress import IPv4Address, IPv4Interface
 from pathlib import Path
 from typing import Any, Literal, Protocol, Self
 
 from testbed.errors import InputError
-from testbed.lab import rdma
+from testbed.lab import netns, rdma
 from testbed.lab.nodes import Bridge, Host, Node, Pod, Switch
-from testbed.nic import HardwareNic
-from testbed.switch.agent import AgentProcess
-from testbed.switch.profile import load_profiles
+from testbed.switch import dataplane
+from testbed.switch.agent import Agent
+from testbed.switch.profile import Profile, load_profiles, profile
+from testbed.switch.sentences import sentence
 from testbed.topology import Interface, Plan, Topology
+from testbed.topology import Node as NodePlan
 
 RdmaMode = Literal["shared", "exclusive"]
 SHARED_AT_MOST = 16
-"""RDMA devices up to which a lab is in shared mode: there each namespace has a copy of each device, and memory grows with the square."""
+"""RDMA devices up to which a lab is in shared mode: there each namespace has a copy of each device, which grows with the square."""
+DEFAULT_PROFILE = "linux-default"
+POLL_S = (0.01, 1.0)
+"""Shortest and longest pause between two looks at a condition that no event announces."""
 
 
 class Emit(Protocol):
@@ -29,15 +36,24 @@ class Emit(Protocol):
 class Lab:
     """Use as a context manager. `lab["name"]` is a node; `directory` takes captures and outputs."""
 
-    def __init__(self, topology: Topology | Plan, directory: Path, emit: Emit, *, rdma_mode: RdmaMode | None = None) -> None:
+    def __init__(
+        self,
+        topology: Topology | Plan,
+        directory: Path,
+        emit: Emit,
+        *,
+        rdma_mode: RdmaMode | None = None,
+        profiles: Mapping[str, Profile] | None = None,
+    ) -> None:
+        """`profiles` replaces the profile of a switch by its name."""
         self.plan = topology if isinstance(topology, Plan) else topology.plan(profiles=load_profiles())
         self.directory = directory
         self.emit = emit
-        devices = [i.rdma for node in self.plan.nodes.values() for i in node.interfaces if i.rdma]
-        self.rdma_mode: RdmaMode = rdma_mode or ("shared" if len(devices) <= SHARED_AT_MOST else "exclusive")
+        devices = sum(interface.rdma is not None for node in self.plan.nodes.values() for interface in node.interfaces)
+        self.rdma_mode: RdmaMode = rdma_mode or ("shared" if devices <= SHARED_AT_MOST else "exclusive")
         self.nodes: dict[str, Node] = {}
-        self._undo = ExitStack()
-        self._devices: dict[str, Node] = {}
+        self._profiles = dict(profiles or {})
+        self._agent: Agent | None = None
 
     def __getitem__(self, name: str) -> Node:
         if name not in self.nodes:
@@ -55,6 +71,16 @@ class Lab:
         if not isinstance(node, Switch):
             raise InputError(f"{name} is no switch")
         return node
+
+    def switches(self) -> list[Switch]:
+        return [node for node in self.nodes.values() if isinstance(node, Switch)]
+
+    @property
+    def agent(self) -> Agent:
+        """The control plane of all switches."""
+        if self._agent is None:
+            raise InputError("the lab has no switch")
+        return self._agent
 
     def file(self, name: str) -> Path:
         """A path in the run directory for a node to write to."""
@@ -74,7 +100,8 @@ class Lab:
         self.close()
 
     def _build(self) -> None:
-        set_mode(self.rdma_mode)
+        with rdma.Rdma() as system:
+            system.set_exclusive(self.rdma_mode == "exclusive")
         for plan in self.plan.nodes.values():
             self.nodes[plan.name] = self._make_node(plan)
         for left, right in self.plan.links:
@@ -125,9 +152,47 @@ class Lab:
             host.add_route(route.destination, route.via)
 
     def _start_switches(self) -> None:
-        switches = [node for node in self.nodes.values() if isinstance(node, Switch)]
-        if switches:
-            self.agent = Agent(self, switches)
+        planes = []
+        for switch in self.switches():
+            plan = self.plan.nodes[switch.name]
+            chosen = self._profiles.get(switch.name) or profile(plan.profile or DEFAULT_PROFILE)
+            with switch.entered():
+                planes.append((dataplane.build(switch.ip, plan, chosen), chosen))
+        if planes:
+            self._agent = Agent.start(planes)
+
+    # Time
+
+    def drain(self) -> None:
+        """Takes over what the switches did since the last look."""
+        if self._agent:
+            self._tell(self._agent.events())
+
+    def _tell(self, events: list[dict[str, Any]]) -> None:
+        for event in events:
+            data = {key: value for key, value in event.items() if key not in ("t", "kind", "switch")}
+            self.emit(event["kind"], event["switch"], sentence(event), at_ns=event["t"], **data)
+
+    def sleep(self, seconds: float) -> None:
+        """Lets time pass, and tells what the switches do meanwhile."""
+        deadline = time.monotonic() + seconds
+        while (left := deadline - time.monotonic()) > 0:
+            select.select([self._agent] if self._agent else [], [], [], left)
+            self.drain()
+
+    def wait(self, condition: Callable[[], bool], within: float) -> bool:
+        """Asks `condition` at every event of a switch and from time to time, for `within` seconds at most; its last answer."""
+        deadline = time.monotonic() + within
+        pause = POLL_S[0]
+        while True:
+            self.drain()
+            if condition():
+                return True
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return False
+            pause = min(pause * 2, POLL_S[1])
+            select.select([self._agent] if self._agent else [], [], [], min(left, pause))
 
     def add_rdma(self, host: Host, interface: str, device: str) -> None:
         """Gives an interface its soft-RoCE device and, on a host with `nic: hardware`, what makes it behave like a card."""
@@ -144,10 +209,11 @@ class Lab:
         """A pod with an RDMA device of its own, on a macvlan child of interface `parent` of host `on`."""
         pod = Pod(self.host(on), name, parent=parent, address=address, gateway=gateway)
         self.nodes[name] = pod
+        self.add_rdma(pod, pod.interface, f"{name}-{pod.interface}")
         return pod
 
     def delete(self, node: Node) -> None:
-        """Takes one node away: its processes, its RDMA devices, then the rest."""
+        """Takes one node away: what runs on it, its RDMA devices, then the rest."""
         self._delete([self.nodes.pop(node.name)])
 
     def _delete(self, nodes: list[Node]) -> None:
@@ -166,5 +232,6 @@ class Lab:
         """Takes everything down, whatever state it is in."""
         self._delete(list(reversed(self.nodes.values())))
         self.nodes.clear()
-        if self.agent:
-            self.agent.stop()
+        if self._agent:
+            self._tell(self._agent.stop())
+            self._agent = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -21,6 +21,7 @@ from testbed.topology import NicModel, pod_mac
 
 if TYPE_CHECKING:
     from testbed.lab.lab import Lab
+    from testbed.nic import HardwareNic
 
 COMMAND_S = 30.0
 NUD_PERMANENT = 0x80
@@ -42,8 +43,8 @@ class Node:
                 Path(f"/proc/sys/net/ipv6/conf/{scope}/disable_ipv6").write_text("1\n")
         self.ip.link("set", index=1, state="up")
         self._indices = {"lo": 1}
-        self._processes: list[Process] = []
-        self._captures: list[Capture] = []
+        self._files = 0
+        self._undo = ExitStack()
 
     def __str__(self) -> str:
         return self.name
@@ -79,15 +80,16 @@ class Node:
 
     def spawn(self, *command: str) -> Process:
         """Starts a program; what it writes is kept in the run directory. It is stopped with the lab at the latest."""
-        log = self.lab.file(f"{self.name}-{Path(command[0]).name}-{len(self._processes)}.log")
+        self._files += 1
+        log = self.lab.file(f"{self.name}-{Path(command[0]).name}-{self._files}.log")
         process = Process(self.name, self.namespace, command, log)
-        self._processes.append(process)
+        self.defer(process.stop)
         return process
 
     def capture(self, interface: str, filter_: str = "") -> Capture:
         """Records an interface's frames into ``<node>-<interface>.pcap`` of the run directory, from when this returns."""
         capture = Capture(self.name, self.namespace, interface, filter_, self.lab.file(f"{self.name}-{interface}.pcap"))
-        self._captures.append(capture)
+        self.defer(capture.stop)
         return capture
 
     def statistics(self, interface: str) -> dict[str, int]:
@@ -95,11 +97,13 @@ class Node:
         link = self.ip.get_links(self.index(interface))[0]
         return dict(link.get_attr("IFLA_STATS64"))
 
-    def stop_processes(self) -> None:
-        for process in reversed(self._processes):
-            process.stop()
-        for capture in self._captures:
-            capture.stop()
+    def defer(self, undo: Callable[[], object]) -> None:
+        """Has `undo` called when the node is taken down, before its devices go; the last one first."""
+        self._undo.callback(undo)
+
+    def release(self) -> None:
+        """Stops what runs on the node."""
+        self._undo.close()
 
     def close(self) -> None:
         self.ip.close()
@@ -118,6 +122,15 @@ class Host(Node):
         self.rdma: dict[str, str] = {}
         self.addresses: dict[str, IPv4Interface] = {}
         self.macs: dict[str, str] = {}
+        self.cards: dict[str, HardwareNic] = {}
+
+    def install_card(self, interface: str) -> None:
+        """Makes a soft-RoCE interface behave like a card: pinned destination MACs, and no ARP of its own."""
+        from testbed.nic import HardwareNic
+
+        card = HardwareNic(self.namespace, interface)
+        card.install()
+        self.cards[interface] = card
 
     def add_address(self, interface: str, address: IPv4Interface) -> None:
         self.ip.addr(
@@ -140,7 +153,8 @@ class Host(Node):
         """The MAC this host has for `ip`, None if it has none."""
         for entry in self.ip.get_neighbours(family=socket.AF_INET, ifindex=self.index(interface)):
             if entry.get_attr("NDA_DST") == str(ip):
-                return entry.get_attr("NDA_LLADDR")
+                mac: str | None = entry.get_attr("NDA_LLADDR")
+                return mac
         return None
 
     def announce(self, interface: str) -> None:
@@ -161,54 +175,54 @@ class Pod(Host):
     def __init__(self, host: Host, name: str, *, parent: str, address: IPv4Interface, gateway: IPv4Address | None) -> None:
         super().__init__(host.lab, name, host.nic)
         self.host = host
-        mac = pod_mac(host.lab.plan.name, name)
+        self.mac = pod_mac(host.lab.plan.name, name)
+        self.address = address.ip
         host.ip.link(
             "add",
             ifname=self.interface,
             kind="macvlan",
             link=host.index(parent),
             macvlan_mode="bridge",
-            address=mac,
+            address=self.mac,
             index=self.next_index(self.interface),
             net_ns_fd=str(netns.path(self.namespace)),
         )
-        self.macs[self.interface] = mac
+        self.macs[self.interface] = self.mac
         self.ip.link("set", index=self.index(self.interface), state="up")
         self.add_address(self.interface, address)
         if gateway:
             self.add_route(IPv4Network("0.0.0.0/0"), gateway)
-        host.lab.add_rdma(self, self.interface, f"{name}-{self.interface}")
-        host.lab.emit("pod", name, f"created on {host.name} with {address.ip} at {mac}", host=host.name, ip=str(address.ip), mac=mac)
-
-    @property
-    def address(self) -> IPv4Address:
-        return self.addresses[self.interface].ip
-
-    @property
-    def mac(self) -> str:
-        return self.macs[self.interface]
+        text = f"created on {host.name} with {self.address} at {self.mac}"
+        self.lab.emit("pod", name, text, host=host.name, ip=str(self.address), mac=self.mac)
 
     def delete(self) -> None:
         """Ends the pod as a container runtime does: its processes, its devices, its namespace."""
-        self.lab.delete_pod(self)
+        self.lab.delete(self)
         self.lab.emit("pod", self.name, f"deleted from {self.host.name}", host=self.host.name)
 
 
 class Switch(Node):
     """A switch: a VLAN-aware bridge with SVIs in the kernel, its ARP in the lab's agent."""
 
-    def __init__(self, lab: Lab, name: str, request: Callable[..., Any]) -> None:
-        super().__init__(lab, name)
-        self._request = request
-
     def arp_table(self) -> dict[str, str]:
         """IP to MAC, as the control plane has it."""
         return {entry["ip"]: entry["mac"] for entry in self.tables()["arp"]}
 
-    def tables(self) -> dict[str, Any]:
-        """The ARP and FDB tables in full."""
-        return dict(self._request("tables", switch=self.name))
+    def fdb_table(self) -> dict[str, str]:
+        """MAC to port, as the bridge learned it."""
+        return {entry["mac"]: entry["port"] for entry in self.tables()["fdb"]}
+
+    def tables(self) -> dict[str, list[dict[str, Any]]]:
+        """The ARP and FDB tables in full, see testbed.switch.arp."""
+        return self.lab.agent.tables(self.name)
 
 
 class Bridge(Node):
     """A plain learning bridge."""
+
+    def join(self, interfaces: list[str]) -> None:
+        index = self.next_index("br0")
+        self.ip.link("add", ifname="br0", kind="bridge", index=index, br_mcast_snooping=0)
+        self.ip.link("set", index=index, state="up")
+        for interface in interfaces:
+            self.ip.link("set", index=self.index(interface), master=index)

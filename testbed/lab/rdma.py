@@ -10,7 +10,6 @@ import os
 import socket
 import struct
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 from testbed.errors import DeadlineError, TestbedError, UnsupportedError
@@ -24,7 +23,7 @@ MESSAGE = struct.Struct("=IHHII")
 ATTRIBUTE = struct.Struct("=HH")
 ERROR, DONE = 2, 3
 GONE_S = 10.0
-"""Virtual seconds a device may take to vanish after its deletion; it takes milliseconds."""
+"""Seconds that a deletion may take to be complete; it takes milliseconds."""
 SYSFS = Path("/sys/class/infiniband")
 
 
@@ -72,7 +71,7 @@ class Rdma:
             MESSAGE.size + len(attributes), (NL_NLDEV << 10) + operation, REQUEST | ACK | flags, self._sequence, 0
         )
         self._socket.send(header + attributes)
-        answers = []
+        answers: list[dict[int, bytes]] = []
         while True:
             data = self._socket.recv(1 << 16)
             while data:
@@ -127,23 +126,28 @@ class Rdma:
         return self._request(SYS_GET, b"")[0][SYS_NETNS_MODE] == b"\0"
 
     def set_exclusive(self, exclusive: bool) -> None:
-        """Possible while no network namespace but the first exists."""
+        """Possible while no network namespace but the first exists; the end of a deleted one may take some milliseconds."""
         if self.exclusive == exclusive:
             return
-        try:
-            self._request(SYS_SET, _raw(SYS_NETNS_MODE, struct.pack("=B", not exclusive)))
-        except OSError as error:
-            raise TestbedError(
-                f"the RDMA netns mode could not be changed: {error.strerror}",
-                hint="The kernel allows it only while no other network namespace exists.",
-            ) from error
+        deadline = time.monotonic() + GONE_S
+        while True:
+            try:
+                self._request(SYS_SET, _raw(SYS_NETNS_MODE, struct.pack("=B", not exclusive)))
+            except OSError as error:
+                if error.errno == errno.EBUSY and time.monotonic() < deadline:
+                    time.sleep(0.005)
+                    continue
+                raise TestbedError(
+                    f"the RDMA netns mode could not be changed: {error.strerror}",
+                    hint="The kernel allows it only while no other network namespace exists (`ip netns`).",
+                ) from error
+            return
 
-
-def wait_gone(names: Iterator[str] | list[str]) -> None:
-    """Deletion is asynchronous, and a name can be used again only when sysfs has lost it (facts: parallel use leaks)."""
-    deadline = time.monotonic() + GONE_S
-    for name in names:
-        while (SYSFS / name).exists():
-            if time.monotonic() > deadline:
-                raise DeadlineError(f"RDMA device {name} is still there {GONE_S:g} s after its deletion")
-            time.sleep(0.002)
+    def wait_gone(self, names: list[str]) -> None:
+        """Deletion is asynchronous, and a name is free again only when sysfs has lost it: until then a new device gets ENFILE."""
+        deadline = time.monotonic() + GONE_S
+        for name in names:
+            while (SYSFS / name).exists() or name in self.devices():
+                if time.monotonic() > deadline:
+                    raise DeadlineError(f"RDMA device {name} is still there {GONE_S:g} s after its deletion")
+                time.sleep(0.001)

@@ -77,7 +77,7 @@ class Image:
 def inputs_key() -> str:
     """Hash of what an image is made from. Debian's mirror moves on, so two builds with one key may differ: see `Image.digest`."""
     parts = [f"{path.name}\0{path.read_text()}" for path in sorted(GUEST.iterdir()) if path.is_file()]
-    recipe = (inspect.getsource(step) for step in (fetch_python, bootstrap, describe))
+    recipe = [inspect.getsource(fetch_python), inspect.getsource(bootstrap), inspect.getsource(describe)]
     return cache.digest(*parts, *guest_requirements(), *recipe)
 
 

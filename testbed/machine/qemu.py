@@ -103,11 +103,13 @@ class Qemu:
 
     async def migrated(self) -> None:
         """Waits for the end of a migration that was started, in or out."""
-        async for event in self.events:
+        while True:
+            event = await self.events.get()
             if event["event"] == "MIGRATION":
-                if event["data"]["status"] == "completed":
+                status = dict(event["data"])["status"]  # type: ignore[call-overload]
+                if status == "completed":
                     return
-                if event["data"]["status"] == "failed":
+                if status == "failed":
                     raise MachineError("QEMU could not read or write the snapshot")
 
     async def prepare_migration(self) -> None:

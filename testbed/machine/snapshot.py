@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import struct
+import tempfile
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,8 +48,8 @@ class Snapshot:
             with self.path.open("rb") as file:
                 magic, key, size = HEADER.unpack(file.read(HEADER.size))
             os.utime(self.path)
-            return magic == MAGIC and key == self.key.encode() and size == self.path.stat().st_size
-        except (OSError, struct.error):
+            return (magic, key.decode(), size) == (MAGIC, self.key, self.path.stat().st_size)
+        except (OSError, struct.error, UnicodeDecodeError):
             return False
 
     def open(self) -> int:
@@ -120,7 +121,7 @@ async def ensure(image: Image, flavour: Flavour, say: Callable[[str], None]) -> 
 
 
 async def take(
-    image: Image, flavour: Flavour, base: Snapshot | None, target: Snapshot, job: dict[str, object], files: dict[str, bytes]
+    image: Image, flavour: Flavour, base: Snapshot | None, target: Snapshot, job: Mapping[str, object], files: Mapping[str, bytes]
 ) -> None:
     """Lets the machine run to its next pause, then saves it under `target`. Nothing of it has a name until it is whole."""
     errand, outcome = Errand(), Outcome()
@@ -132,8 +133,8 @@ async def take(
                 await machine.command("cont")
             end = time.monotonic() + BOOT_LIMIT_S
             await machine.paused(lambda: time.monotonic() > end, 0.05)
-            if base and not outcome.finished:
-                raise MachineError(f"the guest could not load testbed:\n{machine.last_output()}")
+            if base:
+                raise_error(outcome)
             handle = os.open(target.path.parent, os.O_RDWR | os.O_TMPFILE, 0o644)
             try:
                 os.lseek(handle, OFFSET, os.SEEK_SET)
@@ -145,6 +146,14 @@ async def take(
     finally:
         errand.close()
         outcome.close()
+
+
+def raise_error(outcome: Outcome) -> None:
+    with tempfile.TemporaryDirectory(prefix="testbed-") as directory:
+        outcome.extract(Path(directory))
+        error = Path(directory) / "error.txt"
+        if error.exists():
+            raise MachineError(f"the guest could not load testbed:\n{error.read_text()}")
 
 
 def publish(handle: int, path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,12 +13,11 @@ from testbed.protocol import Event
 
 
 class EventLog:
-    """Collects events from the story (this thread) and from agents (theirs); `listen` sees each at once."""
+    """Collects what the story and its lab tell; `listen` sees each event at once."""
 
     def __init__(self, listen: Callable[[Event], None]) -> None:
         self._listen = listen
         self._zero = time.monotonic_ns()
-        self._changed = threading.Condition()
         self.events: list[Event] = []
 
     @property
@@ -29,38 +27,18 @@ class EventLog:
 
     def emit(self, kind: str, node: str, text: str, /, *, at_ns: int | None = None, **data: Any) -> None:
         """`at_ns` is a CLOCK_MONOTONIC time for what happened earlier than it is told."""
-        event: Event = {
-            "t": self.now if at_ns is None else at_ns - self._zero,
-            "kind": kind,
-            "node": node,
-            "text": text,
-            "data": data,
-        }
-        with self._changed:
-            self.events.append(event)
-            self._changed.notify_all()
+        at = self.now if at_ns is None else at_ns - self._zero
+        event: Event = {"t": at, "kind": kind, "node": node, "text": text, "data": data}
+        self.events.append(event)
         self._listen(event)
 
     def find(self, kind: str, **data: Any) -> list[Event]:
         """The events of a kind whose data contains all of `data`, oldest first."""
-        with self._changed:
-            events = list(self.events)
-        return [e for e in events if e["kind"] == kind and all(e["data"].get(k) == v for k, v in data.items())]
-
-    def wait(self, condition: Callable[[], bool], within: float) -> bool:
-        """Asks `condition` after every event, and at the end of `within` seconds; the last answer."""
-        deadline = time.monotonic() + within
-        with self._changed:
-            while not condition():
-                left = deadline - time.monotonic()
-                if left <= 0 or not self._changed.wait(left):
-                    return condition()
-        return True
+        return [e for e in self.events if e["kind"] == kind and all(e["data"].get(k) == v for k, v in data.items())]
 
     def write(self, path: Path) -> str:
         """Writes the log as JSON lines in the order of time; returns its SHA-256."""
-        with self._changed:
-            ordered = sorted(self.events, key=lambda event: event["t"])
+        ordered = sorted(self.events, key=lambda event: event["t"])
         data = b"".join(json.dumps(event, separators=(",", ":"), ensure_ascii=False).encode() + b"\n" for event in ordered)
         path.write_bytes(data)
         return hashlib.sha256(data).hexdigest()

@@ -55,4 +55,4 @@ def check(scenario: type[Scenario], where: str) -> None:
     for variant in scenario.variants:
         if variant.expected not in ("fault", "healthy"):
             raise InputError(f"variant {variant.name} expects {variant.expected!r}, not 'fault' or 'healthy'", where=where)
-        scenario.parameters(variant, {})
+        scenario.settle(variant, {})

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from testbed.errors import InputError
 from testbed.protocol import Observed, ScenarioInfo
+from testbed.switch.profile import Profile
 
 if TYPE_CHECKING:
     from testbed.scenario.run import Run
@@ -43,7 +44,11 @@ class Scenario(ABC):
     limit_s: ClassVar[float] = 7 * 86400
     """Virtual seconds after which a variant counts as hung."""
     variants: ClassVar[tuple[Variant, ...]]
-    Parameters: ClassVar[type[Parameters]] = Parameters
+    parameters: ClassVar[type[Parameters]] = Parameters
+
+    def profiles(self, parameters: Any) -> Mapping[str, Profile]:
+        """Switches whose profile depends on the parameters, by name."""
+        return {}
 
     @abstractmethod
     def run(self, run: Run, parameters: Any) -> None:
@@ -54,12 +59,12 @@ class Scenario(ABC):
         return next(variant for variant in cls.variants if variant.name == name)
 
     @classmethod
-    def parameters(cls, variant: Variant, settings: Mapping[str, Any]) -> Parameters:
+    def settle(cls, variant: Variant, settings: Mapping[str, Any]) -> Parameters:
         """The variant's parameters with the user's settings on top; raises InputError for one that does not fit."""
         try:
-            return cls.Parameters.model_validate({**variant.settings, **settings})
+            return cls.parameters.model_validate({**variant.settings, **settings})
         except ValidationError as error:
-            known = ", ".join(cls.Parameters.model_fields) or "none"
+            known = ", ".join(cls.parameters.model_fields) or "none"
             problems = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
             raise InputError(f"parameters of variant {variant.name}: {problems}", hint=f"Parameters: {known}.") from error
 
@@ -70,7 +75,7 @@ class Scenario(ABC):
             "title": cls.title,
             "text": inspect.cleandoc(cls.__doc__ or ""),
             "tags": list(cls.tags),
-            "parameters": cls.Parameters.model_json_schema(),
+            "parameters": cls.parameters.model_json_schema(),
             "variants": [{"name": v.name, "expected": v.expected, "text": v.text} for v in cls.variants],
             "limit_s": cls.limit_s,
         }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,6 @@ class Run:
         self.observed: Observed | None = None
         self.evidence: dict[str, Any] = {}
         self.failures: list[str] = []
-        self._depth = 0
 
     @contextlib.contextmanager
     def step(self, text: str) -> Iterator[None]:
@@ -53,14 +51,14 @@ class Run:
         return met
 
     def eventually(self, what: str, probe: Callable[[], Any], expected: Any, *, within: float) -> bool:
-        """The same of `probe()`, which has `within` virtual seconds to come true; it is asked at every event."""
+        """The same of `probe()`, which has `within` virtual seconds to come true."""
         test = expected if callable(expected) else lambda value: value == expected
 
         def true() -> bool:
             value = probe()
             return value is not None and bool(test(value))
 
-        self.log.wait(true, within)
+        self.lab.wait(true, within)
         return self.expect(what, probe(), expected)
 
     def observe(self, observed: Observed, text: str) -> None:
@@ -73,7 +71,7 @@ class Run:
     def sleep(self, seconds: float, why: str) -> None:
         """Lets virtual time pass as part of the story."""
         self.log.emit("sleep", "", f"{seconds:g} s: {why}", seconds=seconds)
-        time.sleep(seconds)
+        self.lab.sleep(seconds)
 
     def save_tables(self, text: str) -> None:
         """Appends each switch's tables to tables.jsonl."""

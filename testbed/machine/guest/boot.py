@@ -145,6 +145,11 @@ def call(job, out, emit):
     return getattr(importlib.import_module(module), function)(job, out, emit)
 
 
+def report(out, text):
+    with open(out + "/error.txt", "w") as file:
+        file.write(text)
+
+
 def in_child(job, out, emit):
     """Runs the job in a process of its own, so that neither a crash nor a hang of it takes the machine down."""
     child = os.fork()
@@ -158,8 +163,7 @@ def in_child(job, out, emit):
             call(job, out, emit)
             status = 0
         except BaseException:
-            with open(out + "/error.txt", "w") as file:
-                traceback.print_exc(file=file)
+            report(out, traceback.format_exc())
         finally:
             os._exit(status)
     deadline = time.monotonic() + job["limit_s"]
@@ -167,13 +171,11 @@ def in_child(job, out, emit):
     if not select.select([pidfd], [], [], deadline - time.monotonic())[0]:
         os.killpg(child, signal.SIGKILL)
         os.waitpid(child, 0)
-        with open(out + "/error.txt", "w") as file:
-            file.write("still running after %g virtual seconds" % job["limit_s"])
+        report(out, "still running after %g virtual seconds" % job["limit_s"])
         return
     _, status = os.waitpid(child, 0)
     if os.WIFSIGNALED(status):
-        with open(out + "/error.txt", "w") as file:
-            file.write("ended by signal %d" % os.WTERMSIG(status))
+        report(out, "ended by signal %d" % os.WTERMSIG(status))
 
 
 def main():
@@ -191,7 +193,10 @@ def main():
         if "install" in job:
             os.rename("/run/testbed/in", job["install"])
             sys.path.insert(0, job["install"])
-            call(job, "/run/testbed/out", result.emit)
+            try:
+                call(job, "/run/testbed/out", result.emit)
+            except Exception:
+                report("/run/testbed/out", traceback.format_exc())
         else:
             seed(json.dumps(job.get("seed", 0)))
             in_child(job, "/run/testbed/out", result.emit)

@@ -1,0 +1,46 @@
+"""pytest inside a machine: the `lab` fixture for the tests of a user and for ours.
+
+    @pytest.mark.topology("pair.clab.yml")          # a file beside the test, or the YAML itself
+    def test_ping(lab):
+        lab["a"].run("ping", "-c1", "198.18.0.2")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.lab import Lab
+from testbed.scenario.events import EventLog
+from testbed.topology import Topology
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "topology(file_or_yaml): the topology of the test's `lab`")
+
+
+@pytest.fixture
+def log() -> EventLog:
+    """The events of the test's lab."""
+    return EventLog(lambda _: None)
+
+
+@pytest.fixture
+def lab(request: pytest.FixtureRequest, tmp_path: Path, log: EventLog) -> Iterator[Lab]:
+    """A running lab with the topology of the test's `topology` mark; keywords of the mark go to `Lab`."""
+    mark = request.node.get_closest_marker("topology")
+    if mark is None:
+        raise pytest.UsageError(f"{request.node.nodeid} uses `lab` and has no @pytest.mark.topology(file or YAML)")
+    with Lab(_topology(mark.args[0], request.path), tmp_path, log.emit, **mark.kwargs) as running:
+        yield running
+
+
+def _topology(source: Any, test: Path) -> Topology:
+    if isinstance(source, Topology):
+        return source
+    if "\n" in source:
+        return Topology.parse(source, source=f"{test.name} (topology mark)")
+    return Topology.load(test.parent / source)
