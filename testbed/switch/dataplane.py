@@ -8,8 +8,8 @@ The kernel forwards; it does not speak ARP:
 - app_solicit is 1: for a packet without a neighbour entry it multicasts RTM_GETNEIGH once, and queues the packet for
   retrans_time, which is a day: the control plane decides long before.
 
-All SVIs of a switch should have one MAC, as a router has. The kernel makes a bridge promiscuous when a VLAN device on it
-has another MAC than the bridge, and then every forwarded frame is copied to the switch's own stack as well.
+All SVIs of a switch should have one MAC, as a router has. The kernel makes a bridge promiscuous when a VLAN device on
+it has another MAC than the bridge, and then every forwarded frame is copied to the switch's own stack as well.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pyroute2 import IPRoute
 from pyroute2.nftables.main import NFTables
@@ -29,7 +29,7 @@ from testbed.errors import TestbedError
 from testbed.switch import rtnetlink as rt
 from testbed.switch.frames import ETH_P_ARP, Arp, pack, parse
 from testbed.switch.profile import Profile
-from testbed.topology.plan import Node
+from testbed.topology.plan import Interface, Node
 
 BRIDGE = "br0"
 LOSSLESS_TABLE = 100
@@ -85,8 +85,19 @@ class DataPlane:
         self._packets = socket.socket(socket.AF_PACKET, kind, socket.htons(ETH_P_ARP))
         self._packets.setsockopt(socket.SOL_SOCKET, rt.SO_RCVBUFFORCE, _BUFFER)
 
-    def add_port(self, name: str, index: int) -> None:
-        self._ports[index] = name
+    def attach(self, port: Interface) -> None:
+        """Makes an interface of the switch's namespace a port, and sets it up."""
+        index = socket.if_nametoindex(port.name)
+        self._ports[index] = port.name
+        up = 1  # IFF_UP
+        body = _IFINFOMSG.pack(0, 0, index, up, up) + rt.u32(10, self._bridge)  # IFLA_MASTER
+        self._netlink.request(rt.RTM_NEWLINK, body)
+        pvid_untagged, tagged = 0x6, 0
+        vlans = [(pvid_untagged, port.vlan)] if port.vlan is not None else []
+        vlans += [(tagged, vlan) for vlan in port.trunk]
+        given = (rt.attribute(2, struct.pack("=HH", *vlan)) for vlan in vlans)  # IFLA_BRIDGE_VLAN_INFO
+        body = _IFINFOMSG.pack(socket.AF_BRIDGE, 0, index, 0, 0) + rt.nested(26, *given)  # IFLA_AF_SPEC
+        self._netlink.request(rt.RTM_SETLINK, body)
 
     def add_svi(self, vlan: int, index: int) -> None:
         self._svis[index], self._index[vlan] = vlan, index
@@ -219,17 +230,11 @@ def build(ip: IPRoute, node: Node, profile: Profile) -> DataPlane:
     mac = (node.svis or node.interfaces)[0].mac
     ip.link("add", ifname=BRIDGE, kind="bridge", address=mac, br_vlan_filtering=1, br_vlan_default_pvid=0,
             br_mcast_snooping=0, br_stp_state=0)  # fmt: skip
-    bridge = _index(ip, BRIDGE)
+    bridge = socket.if_nametoindex(BRIDGE)
     ip.link("set", index=bridge, state="up")
     plane = DataPlane(node, bridge)
     for port in node.interfaces:
-        index = _index(ip, port.name)
-        plane.add_port(port.name, index)
-        ip.link("set", index=index, master=bridge)
-        for vlan in (port.vlan, *port.trunk):
-            if vlan is not None:
-                ip.vlan_filter("add", index=index, vlan_info={"vid": vlan, "pvid": vlan == port.vlan})
-        ip.link("set", index=index, state="up")
+        plane.attach(port)
     for svi in node.svis:
         if svi.address is None:
             continue
@@ -237,7 +242,7 @@ def build(ip: IPRoute, node: Node, profile: Profile) -> DataPlane:
         if svi.mac != mac:
             ip.fdb("add", ifindex=bridge, lladdr=svi.mac, vlan=svi.vlan, flags=_NTF_SELF, state=_NUD_PERMANENT)
         ip.link("add", ifname=svi.name, kind="vlan", link=bridge, vlan_id=svi.vlan, address=svi.mac)
-        index = _index(ip, svi.name)
+        index = socket.if_nametoindex(svi.name)
         plane.add_svi(svi.vlan, index)
         solicit = {"mcast_solicit": 0, "ucast_solicit": 0, "app_solicit": 1, "retrans_time_ms": _DAY_MS}
         _sysctls({f"neigh/{svi.name}/{name}": value for name, value in solicit.items()})
@@ -262,13 +267,6 @@ def _silence_arp() -> None:
 def _sysctls(values: dict[str, int]) -> None:
     for path, value in values.items():
         Path("/proc/sys/net/ipv4", path).write_text(f"{value}\n")
-
-
-def _index(ip: Any, name: str) -> int:
-    found = ip.link_lookup(ifname=name)
-    if not found:
-        raise TestbedError(f"there is no interface {name}")
-    return int(found[0])
 
 
 def _rule(*match: bytes) -> bytes:

@@ -2,7 +2,7 @@
 The netlink messages a switch needs while it runs.
 
 pyroute2 builds the switch. This is for what it has no names for (fdb_max_learned, rules by DSCP), and for what happens
-per neighbour entry: its general decoder costs an emulated processor about a millisecond a message.
+per port or neighbour entry: its general codec costs an emulated processor more than a millisecond a message.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import signal
 import socket
 import time
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from ipaddress import IPv4Address
 from typing import Any, NoReturn
 
@@ -43,59 +43,86 @@ def run_in_child(parent: int, channel: socket.socket, switches: Sequence[tuple[D
 
 
 async def _serve(channel: socket.socket, switches: Sequence[tuple[DataPlane, Profile]]) -> None:
-    loop = asyncio.get_running_loop()
-    failed: asyncio.Future[None] = loop.create_future()
-
-    def fail(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """An exception in a callback ends the agent; asyncio would log it and go on."""
-        if not failed.done():
-            failed.set_exception(context.get("exception") or RuntimeError(context["message"]))
-
-    loop.set_exception_handler(fail)
-    reader, writer = await asyncio.open_connection(sock=channel.dup())
-    running = {plane.node.name: _Switch(plane, profile, writer) for plane, profile in switches}
-    commands = asyncio.ensure_future(_commands(reader, writer, running))
-    await asyncio.wait([commands, failed], return_when=asyncio.FIRST_COMPLETED)
-    for switch in running.values():
-        switch.close()
-    writer.close()
-    await writer.wait_closed()
-    (failed if failed.done() else commands).result()
+    agent = _Agent(channel)
+    for plane, profile in switches:
+        agent.switches[plane.node.name] = _Switch(plane, profile, agent.say)
+    try:
+        await agent.done
+    finally:
+        agent.close()
 
 
-async def _commands(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, running: dict[str, _Switch]) -> None:
-    while line := await reader.readline():
-        answer: dict[str, Any]
-        try:
-            answer = {"result": _command(running, **json.loads(line))}
-        except InputError as error:
-            answer = {"wrong": {"message": error.message, "where": error.where, "hint": error.hint}}
-        writer.write(json.dumps(answer).encode() + b"\n")
+class _Agent:
+    """The agent's end of the channel; `done` when the parent closed its end, or with what a callback raised."""
 
+    def __init__(self, channel: socket.socket) -> None:
+        self.switches: dict[str, _Switch] = {}
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._loop = asyncio.get_running_loop()
+        self._loop.set_exception_handler(self._fail)  # by default an exception in a callback is logged and forgotten
+        self._channel = channel
+        self._channel.setblocking(False)
+        self._heard = b""
+        self._unsent = bytearray()
+        self._loop.add_reader(channel, self._read)
 
-def _command(running: dict[str, _Switch], command: str, switch: str = "", **arguments: Any) -> Any:
-    if command == "ready":
-        return None
-    if switch not in running:
-        raise InputError(f"there is no switch {switch!r}", hint=f"switches: {', '.join(running)}")
-    at_work = running[switch]
-    at_work.catch_up()
-    match command:
-        case "tables":
-            return at_work.tables()
-        case "clear_arp":
-            return at_work.clear_arp(**arguments)
-        case "clear_fdb":
-            return at_work.clear_fdb(**arguments)
-        case "set":
-            return at_work.set(arguments["values"])
-    raise ValueError(command)
+    def say(self, message: dict[str, Any]) -> None:
+        """Never waits for the parent to listen."""
+        if not self._unsent:
+            self._loop.add_writer(self._channel, self._write)
+        self._unsent += json.dumps(message).encode() + b"\n"
+
+    def close(self) -> None:
+        for switch in self.switches.values():
+            switch.close()
+        self._loop.remove_reader(self._channel)
+        self._loop.remove_writer(self._channel)
+        self._channel.setblocking(True)
+        self._channel.sendall(self._unsent)
+
+    def _write(self) -> None:
+        del self._unsent[: self._channel.send(self._unsent[: 1 << 16])]
+        if not self._unsent:
+            self._loop.remove_writer(self._channel)
+
+    def _read(self) -> None:
+        data = self._channel.recv(1 << 16)
+        *lines, self._heard = (self._heard + data).split(b"\n")
+        for line in lines:
+            try:
+                self.say({"result": self._obey(**json.loads(line))})
+            except InputError as error:
+                self.say({"wrong": {"message": error.message, "where": error.where, "hint": error.hint}})
+        if not data and not self.done.done():
+            self.done.set_result(None)
+
+    def _obey(self, command: str, switch: str = "", **arguments: Any) -> Any:
+        if command == "ready":
+            return None
+        if switch not in self.switches:
+            raise InputError(f"there is no switch {switch!r}", hint=f"switches: {', '.join(self.switches)}")
+        at_work = self.switches[switch]
+        at_work.catch_up()
+        match command:
+            case "tables":
+                return at_work.tables()
+            case "clear_arp":
+                return at_work.clear_arp(**arguments)
+            case "clear_fdb":
+                return at_work.clear_fdb(**arguments)
+            case "set":
+                return at_work.set(arguments["values"])
+        raise ValueError(command)
+
+    def _fail(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        if not self.done.done():
+            self.done.set_exception(context.get("exception") or RuntimeError(context["message"]))
 
 
 class _Switch:
-    def __init__(self, data: DataPlane, profile: Profile, writer: asyncio.StreamWriter) -> None:
+    def __init__(self, data: DataPlane, profile: Profile, say: Callable[[dict[str, Any]], None]) -> None:
         self._data = data
-        self._writer = writer
+        self._say = say
         self._control = ControlPlane(data.node.name, data.node.svis, profile)
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
@@ -170,5 +197,4 @@ class _Switch:
                 case BlockLossless(_, ip, blocked):
                     self._data.block_lossless(ip, blocked)
                 case Event(kind, fields):
-                    line = json.dumps({"t": time.monotonic_ns(), "kind": kind, **fields})
-                    self._writer.write(line.encode() + b"\n")
+                    self._say({"t": time.monotonic_ns(), "kind": kind, **fields})
