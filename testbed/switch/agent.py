@@ -10,6 +10,7 @@ An event: ``{"t": CLOCK_MONOTONIC in ns, "kind": "arp.learned", "switch": …, "
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -32,7 +33,7 @@ class Agent:
     """`fileno` is readable when there are events. Not for use by several threads at once."""
 
     def __init__(self, pid: int, channel: socket.socket) -> None:
-        self._pid = pid
+        self.pid = pid
         self._channel = channel
         self._partial = b""
         self._events: list[dict[str, Any]] = []
@@ -60,13 +61,19 @@ class Agent:
         agent._request("ready")
         return agent
 
+    @property
+    def running(self) -> bool:
+        """As far as the parent has noticed."""
+        return self._status is None
+
     def fileno(self) -> int:
         return self._channel.fileno()
 
     def events(self) -> list[dict[str, Any]]:
         """What happened since the last call, oldest first; does not wait."""
-        while select.select([self._channel], [], [], 0)[0]:
-            self._receive()
+        while self._readable(0):
+            if not self._receive():
+                raise self._ended()
         events, self._events = self._events, []
         return events
 
@@ -89,31 +96,37 @@ class Agent:
 
     def stop(self) -> list[dict[str, Any]]:
         """Ends the agent and returns the events not yet taken. The kernel keeps its tables."""
-        if self._status is None:
+        if self.running:
             self._channel.shutdown(socket.SHUT_WR)
-            while self._status is None:
-                self._receive(ending=True)
-        self._channel.close()
+            while self._receive():
+                pass
+            if self._status:
+                raise self._ended()
         events, self._events = self._events, []
         return events
 
     def _request(self, command: str, **arguments: Any) -> Any:
         deadline = time.monotonic() + ANSWER_S
-        try:
-            self._channel.sendall(json.dumps({"command": command, **arguments}).encode() + b"\n")
-        except BrokenPipeError:
-            self._receive()
+        if self.running:
+            with contextlib.suppress(BrokenPipeError):  # it has ended; what it said last is still to be read
+                self._channel.sendall(json.dumps({"command": command, **arguments}).encode() + b"\n")
         while not self._answers:
-            if not select.select([self._channel], [], [], max(0.0, deadline - time.monotonic()))[0]:
+            if not self._readable(max(0.0, deadline - time.monotonic())):
                 raise DeadlineError(f"the switch agent did not answer {command!r} within {ANSWER_S:g} s")
-            self._receive()
+            if not self._receive():
+                raise self._ended()
         answer = self._answers.pop()
         if "wrong" in answer:
             raise InputError(**answer["wrong"])
         return answer["result"]
 
-    def _receive(self, ending: bool = False) -> None:
-        """Takes what is there, waiting for something. An agent that ended without being told to is an error."""
+    def _readable(self, timeout: float) -> bool:
+        return not self.running or bool(select.select([self._channel], [], [], timeout)[0])
+
+    def _receive(self) -> bool:
+        """Takes what is there, waiting for something; False when the agent has ended."""
+        if not self.running:
+            return False
         try:
             data = self._channel.recv(1 << 16)
         except ConnectionResetError:  # it was killed with a command unread
@@ -127,9 +140,10 @@ class Agent:
                 self._crash = message["crash"]
             else:
                 self._answers.append(message)
-        if data:
-            return
-        if self._status is None:
-            self._status = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
-        if self._status or not ending:
-            raise TestbedError(f"the switch agent ended with status {self._status}\n{self._crash}".rstrip())
+        if not data:
+            self._channel.close()
+            self._status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        return self.running
+
+    def _ended(self) -> TestbedError:
+        return TestbedError(f"the switch agent ended with status {self._status}\n{self._crash}".rstrip())

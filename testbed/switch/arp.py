@@ -11,53 +11,18 @@ target. The profile says where a switch departs from that.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from ipaddress import IPv4Address
 from typing import Literal
 
 from testbed.switch.effects import BlockLossless, DeleteNeighbour, Effect, Event, SendArp, SetNeighbour
 from testbed.switch.frames import BROADCAST, NO_MAC, REPLY, REQUEST, Arp, unicast
 from testbed.switch.profile import Profile
+from testbed.switch.table import ArpTable, Claim, Entry, Key, Unresolved
 from testbed.switch.timers import Deadlines, TokenBucket, nanoseconds
 from testbed.topology.plan import Svi
 
-Key = tuple[int, IPv4Address]
-"""(VLAN, address)"""
-
 _DAEMON: Key = (0, IPv4Address(0))
 """Key of the refresh daemon's deadline; VLAN 0 does not exist."""
-
-
-@dataclass(slots=True)
-class Claim:
-    """A changed MAC that has to prove itself: first its old owner is asked, then the claimant."""
-
-    mac: str
-    asked: Literal["owner", "claimant"]
-    deadline: int
-
-
-@dataclass(slots=True)
-class Entry:
-    mac: str
-    port: str | None
-    """Where the FDB had the MAC when the entry was last confirmed."""
-    confirmed: int
-    probes: int = 0
-    """Refresh requests since then."""
-    asked: bool = False
-    """A request of ours is out."""
-    claim: Claim | None = None
-    blocked: bool = False
-
-
-@dataclass(slots=True)
-class Unresolved:
-    """An address that data packets asked for; `until` ends the wait for an answer, or the state."""
-
-    state: Literal["asking", "held", "failed"]
-    requests: int
-    until: int
 
 
 class ControlPlane:
@@ -66,9 +31,7 @@ class ControlPlane:
         self.profile = profile
         self._svis = {svi.vlan: svi for svi in svis if svi.address is not None}
         self._own = {svi.address.ip for svi in self._svis.values() if svi.address is not None}
-        self._entries: dict[Key, Entry] = {}  # least recently confirmed first
-        self._unresolved: dict[Key, Unresolved] = {}
-        self._per_svi = dict.fromkeys(self._svis, 0)
+        self._table = ArpTable()
         self.fdb: dict[tuple[int, str], str] = {}
         """Port by VLAN and MAC, as the bridge tells it."""
         self._arp_limit = TokenBucket(profile.arp_pps)
@@ -113,7 +76,7 @@ class ControlPlane:
         if svi is None or svi.address is None or ip not in svi.address.network:
             return [DeleteNeighbour(vlan, ip)]
         key = (vlan, ip)
-        entry, waiting = self._entries.get(key), self._unresolved.get(key)
+        entry, waiting = self._table.entries.get(key), self._table.unresolved.get(key)
         if entry is not None:
             self._effects.append(SetNeighbour(vlan, ip, entry.mac))
         elif waiting is None or waiting.state != "asking":
@@ -134,7 +97,7 @@ class ControlPlane:
             self.fdb[vlan, mac] = port
             self._event("fdb.moved", vlan, mac=mac, port=port, old_port=old)
         if self.profile.lossless_unknown_unicast == "drop":
-            for key, entry in self._entries.items():
+            for key, entry in self._table.entries.items():
                 if key[0] == vlan and entry.mac == mac:
                     self._block_lossless(key, entry)
         return self._done()
@@ -145,10 +108,10 @@ class ControlPlane:
             at, key = due
             if key == _DAEMON:
                 self._run_daemon(at)
-            elif (entry := self._entries.get(key)) is not None:
+            elif (entry := self._table.entries.get(key)) is not None:
                 self._entry_due(key, entry, at)
             else:
-                self._ask_again(key, self._unresolved[key], at)
+                self._ask_again(key, self._table.unresolved[key], at)
         return self._done()
 
     @property
@@ -165,17 +128,16 @@ class ControlPlane:
             self._miss_limit = TokenBucket(profile.miss_pps)
         self._daemon_at = None
         self._schedule_daemon(now)
-        self._deadlines.rearm_all([_DAEMON, *self._entries, *self._unresolved])
-        for key, entry in self._entries.items():
+        self._deadlines.rearm_all([_DAEMON, *self._table.addresses()])
+        for key, entry in self._table.entries.items():
             self._block_lossless(key, entry)
         return self._done()
 
     def clear(self, vlan: int | None = None, ip: IPv4Address | None = None) -> list[Effect]:
         """Forget entries: all, or those of a VLAN, of an address."""
-        for key in [*self._entries, *self._unresolved]:
+        for key in self._table.addresses():
             if vlan in (None, key[0]) and ip in (None, key[1]):
-                entry = self._entries.get(key)
-                self._forget(key)
+                entry = self._forget(key)
                 self._event("arp.cleared", *key, mac=entry.mac if entry else None)
         return self._done()
 
@@ -184,13 +146,13 @@ class ControlPlane:
     def arp_table(self, now: int) -> list[dict[str, str | int | float | None]]:
         """By VLAN and address; `age` in seconds since the entry was confirmed."""
         table: list[dict[str, str | int | float | None]] = []
-        for vlan, ip in sorted([*self._entries, *self._unresolved]):
+        for vlan, ip in sorted(self._table.addresses()):
             row: dict[str, str | int | float | None] = {"vlan": vlan, "ip": str(ip)}
-            if (entry := self._entries.get((vlan, ip))) is not None:
+            if (entry := self._table.entries.get((vlan, ip))) is not None:
                 age = (now - entry.confirmed) / nanoseconds(1)
                 row |= {"state": "resolved", "mac": entry.mac, "port": entry.port, "age": age}
             else:
-                row |= {"state": self._unresolved[vlan, ip].state, "mac": None, "port": None, "age": None}
+                row |= {"state": self._table.unresolved[vlan, ip].state, "mac": None, "port": None, "age": None}
             table.append(row)
         return table
 
@@ -209,7 +171,7 @@ class ControlPlane:
     def _learn(self, now: int, vlan: int, arp: Arp) -> bool:
         """Merge the sender into the table; True if the profile discards the packet."""
         key = (vlan, arp.sender_ip)
-        entry, waiting = self._entries.get(key), self._unresolved.get(key)
+        entry, waiting = self._table.entries.get(key), self._table.unresolved.get(key)
         via = "garp" if arp.gratuitous else "request" if arp.op == REQUEST else "reply"
         to_us = arp.target_ip == self._address(vlan) or (self.profile.arp_ignore == 0 and arp.target_ip in self._own)
         answer = via == "reply" and to_us and (waiting is not None or (entry is not None and entry.asked))
@@ -241,11 +203,10 @@ class ControlPlane:
 
     def _create(self, now: int, key: Key, mac: str, via: str) -> None:
         vlan, ip = key
-        if self._unresolved.pop(key, None) is None:
-            if not self._make_room(vlan, ip):
-                return
-            self._per_svi[vlan] += 1
-        entry = self._entries[key] = Entry(mac, self.fdb.get((vlan, mac)), now)
+        if not self._make_room(key):
+            return
+        entry = Entry(mac, self.fdb.get((vlan, mac)), now)
+        self._table.learn(key, entry)
         self._effects.append(SetNeighbour(vlan, ip, mac))
         self._event("arp.learned", vlan, ip, mac=mac, port=entry.port, reason=via)
         self._block_lossless(key, entry)
@@ -277,21 +238,17 @@ class ControlPlane:
     def _confirm(self, now: int, key: Key, entry: Entry, port: str | None) -> None:
         entry.confirmed, entry.port = now, port or entry.port
         entry.probes, entry.asked, entry.claim = 0, False, None
-        self._entries[key] = self._entries.pop(key)
+        self._table.most_recent(key)
 
-    def _make_room(self, vlan: int, ip: IPv4Address) -> bool:
-        """Room for one more entry in this VLAN, if the profile's bounds let it or an old entry may go for it."""
-        full = _full(self.profile.arp_cap, len(self._entries) + len(self._unresolved))
-        svi_full = _full(self.profile.arp_cap_per_svi, self._per_svi[vlan])
-        if not full and not svi_full:
-            return True
-        candidates = (key for key in self._entries if key[0] == vlan or not svi_full)
-        victim = next(candidates, None) if self.profile.arp_full == "evict" else None
-        if victim is None:
-            self._event("arp.refused", vlan, ip, reason="table-full")
+    def _make_room(self, key: Key) -> bool:
+        """Whether the table may hold one more address; for it, an old entry may have to go."""
+        obstacle = self._table.obstacle(key, self.profile)
+        if obstacle == "full":
+            self._event("arp.refused", *key, reason="table-full")
             return False
-        self._event("arp.evicted", *victim, mac=self._entries[victim].mac)
-        self._forget(victim)
+        if obstacle is not None:
+            self._event("arp.evicted", *obstacle, mac=self._table.entries[obstacle].mac)
+            self._forget(obstacle)
         return True
 
     # Answering and asking
@@ -316,14 +273,13 @@ class ControlPlane:
 
     def _resolve(self, now: int, key: Key, waiting: Unresolved | None) -> None:
         held = waiting is not None and waiting.state == "held"
-        if held or not self._admit("miss", self._miss_limit, now, key[0]) or not (waiting or self._make_room(*key)):
+        if held or not self._admit("miss", self._miss_limit, now, key[0]) or not self._make_room(key):
             self._effects.append(DeleteNeighbour(*key))
             return
-        if waiting is None:
-            self._per_svi[key[0]] += 1
         self._event("arp.miss", *key)
-        self._unresolved[key] = Unresolved("asking", 0, now)
-        self._ask_again(key, self._unresolved[key], now)
+        asking = Unresolved("asking", 0, now)
+        self._table.wait(key, asking)
+        self._ask_again(key, asking, now)
 
     def _ask_again(self, key: Key, waiting: Unresolved, at: int) -> None:
         """The next request for an unresolved address, or the next state when there are no more."""
@@ -341,7 +297,7 @@ class ControlPlane:
             elif self.profile.arp_refresh == "daemon" and self.profile.refresh_incomplete:
                 waiting.state, waiting.until = "failed", at + nanoseconds(self.profile.arp_age)
             else:
-                self._drop_unresolved(key)
+                self._table.remove(key)
         self._deadlines.arm(key)
 
     # Ageing and refreshing
@@ -349,26 +305,15 @@ class ControlPlane:
     def _deadline(self, key: Key) -> int | None:
         if key == _DAEMON:
             return self._daemon_at
-        if (waiting := self._unresolved.get(key)) is not None:
+        if (waiting := self._table.unresolved.get(key)) is not None:
             return waiting.until
-        if (entry := self._entries.get(key)) is None:
-            return None
-        at = entry.confirmed + nanoseconds(self.profile.arp_lifetime)
-        if (probe := self._next_probe(entry)) is not None:
-            at = min(at, probe)
-        return at if entry.claim is None else min(at, entry.claim.deadline)
-
-    def _next_probe(self, entry: Entry) -> int | None:
-        profile = self.profile
-        if profile.arp_refresh != "probe" or entry.probes >= profile.refresh_probes:
-            return None
-        after = profile.arp_age - profile.refresh_before + entry.probes * profile.refresh_interval
-        return entry.confirmed + nanoseconds(after)
+        entry = self._table.entries.get(key)
+        return None if entry is None else entry.deadline(self.profile)
 
     def _entry_due(self, key: Key, entry: Entry, at: int) -> None:
         if entry.claim is not None and entry.claim.deadline <= at:
             self._claim_due(key, entry, entry.claim, at)
-        elif self._next_probe(entry) == at:
+        elif entry.next_probe(self.profile) == at:
             entry.probes += 1
             last = entry.probes == self.profile.refresh_probes
             cast = self.profile.refresh_cast
@@ -394,13 +339,13 @@ class ControlPlane:
 
     def _run_daemon(self, at: int) -> None:
         cast_to_all = self.profile.refresh_cast == "broadcast"
-        for key, entry in self._entries.items():
+        for key, entry in self._table.entries.items():
             self._request(key, BROADCAST if cast_to_all else entry.mac, entry)
-        failed = [key for key, waiting in self._unresolved.items() if waiting.state == "failed"]
+        failed = [key for key, waiting in self._table.unresolved.items() if waiting.state == "failed"]
         for key in failed:
             self._request(key, BROADCAST)
-        if self._entries or failed:
-            self._event("arp.refresh", entries=len(self._entries) + len(failed), reason="daemon")
+        if self._table.entries or failed:
+            self._event("arp.refresh", entries=len(self._table.entries) + len(failed), reason="daemon")
         self._schedule_daemon(at)
 
     # Bookkeeping
@@ -410,19 +355,12 @@ class ControlPlane:
         assert address is not None  # `_svis` holds no others
         return address.ip
 
-    def _forget(self, key: Key) -> None:
-        entry = self._entries.pop(key, None)
-        if entry is None:
-            self._drop_unresolved(key)
-            return
-        self._per_svi[key[0]] -= 1
-        if entry.blocked:
+    def _forget(self, key: Key) -> Entry | None:
+        entry = self._table.remove(key)
+        if entry is not None and entry.blocked:
             self._effects.append(BlockLossless(*key, blocked=False))
         self._effects.append(DeleteNeighbour(*key))
-
-    def _drop_unresolved(self, key: Key) -> None:
-        del self._unresolved[key]
-        self._per_svi[key[0]] -= 1
+        return entry
 
     def _block_lossless(self, key: Key, entry: Entry) -> None:
         """Lossless packets must not be flooded: the profile drops them while the FDB does not know the entry's MAC."""
@@ -445,7 +383,7 @@ class ControlPlane:
         return True
 
     def _ignored(self, key: Key, arp: Arp, reason: str, port: str | None = None) -> None:
-        entry = self._entries.get(key)
+        entry = self._table.entries.get(key)
         old = entry.mac if entry is not None and entry.mac != arp.sender_mac else None
         self._event("arp.ignored", *key, mac=arp.sender_mac, old_mac=old, reason=reason, port=port)
 
@@ -458,7 +396,3 @@ class ControlPlane:
     def _done(self) -> list[Effect]:
         effects, self._effects = self._effects, []
         return effects
-
-
-def _full(bound: int | None, used: int) -> bool:
-    return bound is not None and used >= bound

@@ -129,7 +129,8 @@ class _Switch:
         self._timer_at: int | None = None
         for fileno in data.filenos():
             self._loop.add_reader(fileno, self.catch_up)
-        self._do(self._control.start(time.monotonic_ns()))
+        now = time.monotonic_ns()
+        self._do(now, self._control.start(now))
         self.catch_up()
 
     def close(self) -> None:
@@ -143,15 +144,18 @@ class _Switch:
         self._hear_changes()
         for vlan, arp in self._data.arps():
             self._hear_changes()  # the bridge learned the packet's sender before it passed the packet up
-            self._do(self._control.on_arp(time.monotonic_ns(), vlan, arp))
-        self._do(self._control.on_timer(time.monotonic_ns()))
+            now = time.monotonic_ns()
+            self._do(now, self._control.on_arp(now, vlan, arp))
+        now = time.monotonic_ns()
+        self._do(now, self._control.on_timer(now))
         self._set_timer()
 
     def tables(self) -> dict[str, list[Any]]:
         return {"arp": [*self._control.arp_table(time.monotonic_ns())], "fdb": [*self._control.fdb_table()]}
 
     def clear_arp(self, vlan: int | None, ip: str | None) -> None:
-        self._do(self._control.clear(vlan, None if ip is None else IPv4Address(ip)))
+        self._do(time.monotonic_ns(), self._control.clear(vlan, None if ip is None else IPv4Address(ip)))
+        self._set_timer()
 
     def clear_fdb(self, vlan: int | None, mac: str | None) -> None:
         for (at_vlan, learned), port in self._control.fdb.items():
@@ -162,15 +166,17 @@ class _Switch:
     def set(self, values: dict[str, object]) -> None:
         profile = self._control.profile.replace(**values)
         self._data.configure(profile)
-        self._do(self._control.set_profile(time.monotonic_ns(), profile))
+        now = time.monotonic_ns()
+        self._do(now, self._control.set_profile(now, profile))
         self._set_timer()
 
     def _hear_changes(self) -> None:
         for change in self._data.changes():
+            now = time.monotonic_ns()
             if isinstance(change, Miss):
-                self._do(self._control.on_miss(time.monotonic_ns(), change.vlan, change.ip))
+                self._do(now, self._control.on_miss(now, change.vlan, change.ip))
             else:
-                self._do(self._control.on_fdb(change.vlan, change.mac, change.port, change.lost))
+                self._do(now, self._control.on_fdb(change.vlan, change.mac, change.port, change.lost))
 
     def _set_timer(self) -> None:
         at = self._control.next_deadline
@@ -185,7 +191,7 @@ class _Switch:
         self._timer_at = None
         self.catch_up()
 
-    def _do(self, effects: Iterable[Effect]) -> None:
+    def _do(self, now: int, effects: Iterable[Effect]) -> None:
         for effect in effects:
             match effect:
                 case SendArp(vlan, dst, arp):
@@ -197,4 +203,4 @@ class _Switch:
                 case BlockLossless(_, ip, blocked):
                     self._data.block_lossless(ip, blocked)
                 case Event(kind, fields):
-                    self._say({"t": time.monotonic_ns(), "kind": kind, **fields})
+                    self._say({"t": now, "kind": kind, **fields})

@@ -1,0 +1,110 @@
+"""The ARP table of one switch: what it knows, what it asks for, and how full it is. Times in nanoseconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+from typing import Literal
+
+from testbed.switch.profile import Profile
+from testbed.switch.timers import nanoseconds
+
+Key = tuple[int, IPv4Address]
+"""(VLAN, address)"""
+
+
+@dataclass(slots=True)
+class Claim:
+    """A changed MAC that has to prove itself: first its old owner is asked, then the claimant."""
+
+    mac: str
+    asked: Literal["owner", "claimant"]
+    deadline: int
+
+
+@dataclass(slots=True)
+class Entry:
+    mac: str
+    port: str | None
+    """Where the FDB had the MAC when the entry was last confirmed."""
+    confirmed: int
+    probes: int = 0
+    """Refresh requests since then."""
+    asked: bool = False
+    """A request of ours is out."""
+    claim: Claim | None = None
+    blocked: bool = False
+    """Lossless packets for it are dropped."""
+
+    def next_probe(self, profile: Profile) -> int | None:
+        if profile.arp_refresh != "probe" or self.probes >= profile.refresh_probes:
+            return None
+        after = profile.arp_age - profile.refresh_before + self.probes * profile.refresh_interval
+        return self.confirmed + nanoseconds(after)
+
+    def deadline(self, profile: Profile) -> int:
+        at = self.confirmed + nanoseconds(profile.arp_lifetime)
+        if (probe := self.next_probe(profile)) is not None:
+            at = min(at, probe)
+        return at if self.claim is None else min(at, self.claim.deadline)
+
+
+@dataclass(slots=True)
+class Unresolved:
+    """An address that data packets asked for; `until` ends the wait for an answer, or the state."""
+
+    state: Literal["asking", "held", "failed"]
+    requests: int
+    until: int
+
+
+class ArpTable:
+    """An address is either in `entries` (least recently confirmed first) or in `unresolved`, or in neither."""
+
+    def __init__(self) -> None:
+        self.entries: dict[Key, Entry] = {}
+        self.unresolved: dict[Key, Unresolved] = {}
+        self._per_vlan: dict[int, int] = {}
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self.entries or key in self.unresolved
+
+    def addresses(self) -> list[Key]:
+        return [*self.entries, *self.unresolved]
+
+    def learn(self, key: Key, entry: Entry) -> None:
+        self.remove(key)
+        self.entries[key] = entry
+        self._count(key, 1)
+
+    def wait(self, key: Key, unresolved: Unresolved) -> None:
+        self.remove(key)
+        self.unresolved[key] = unresolved
+        self._count(key, 1)
+
+    def remove(self, key: Key) -> Entry | None:
+        """The entry that was there, None if there was none or it was unresolved."""
+        if key in self:
+            self._count(key, -1)
+        self.unresolved.pop(key, None)
+        return self.entries.pop(key, None)
+
+    def most_recent(self, key: Key) -> None:
+        self.entries[key] = self.entries.pop(key)
+
+    def obstacle(self, key: Key, profile: Profile) -> Key | Literal["full"] | None:
+        """What stands against one more address: nothing, an entry that has to go first, or the profile."""
+        full = _full(profile.arp_cap, len(self.entries) + len(self.unresolved))
+        vlan_full = _full(profile.arp_cap_per_svi, self._per_vlan.get(key[0], 0))
+        if key in self or not (full or vlan_full):
+            return None
+        if profile.arp_full == "refuse":
+            return "full"
+        return next((old for old in self.entries if old[0] == key[0] or not vlan_full), "full")
+
+    def _count(self, key: Key, step: int) -> None:
+        self._per_vlan[key[0]] = self._per_vlan.get(key[0], 0) + step
+
+
+def _full(bound: int | None, used: int) -> bool:
+    return bound is not None and used >= bound

@@ -1,0 +1,209 @@
+"""The agent process on a data plane that is not a kernel: a pipe wakes it, and what it does is in a file."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from ipaddress import IPv4Address, IPv4Interface
+from pathlib import Path
+
+import pytest
+from simulated_switch import GATEWAY, GATEWAY_MAC, A, X, Y
+
+from testbed.errors import InputError, TestbedError
+from testbed.switch.agent import Agent
+from testbed.switch.dataplane import FdbChange, Miss
+from testbed.switch.frames import NO_MAC, REQUEST, Arp
+from testbed.switch.profile import Profile, profile
+from testbed.topology.plan import Node, Svi
+
+SVI = Svi(10, "vlan10", GATEWAY_MAC, IPv4Interface(f"{GATEWAY}/24"))
+
+
+class Pipes:
+    """Stands for DataPlane: JSON lines written to its pipe are what the kernel would have to say."""
+
+    def __init__(self, name: str, did: Path) -> None:
+        self.node = Node(name, "switch", (), svis=(SVI,))
+        self._did = did
+        self._news, self.kernel = os.pipe2(os.O_NONBLOCK)
+        self._idle, self._keep = os.pipe2(os.O_NONBLOCK)
+        self._lines: list[dict[str, str]] = []
+
+    def close(self) -> None:
+        """The parent's copies; the test goes on writing to `kernel`."""
+
+    def filenos(self) -> tuple[int, int]:
+        return self._news, self._idle
+
+    def changes(self) -> Iterator[Miss | FdbChange]:
+        self._read()
+        while self._lines and "arp" not in self._lines[0]:
+            line = self._lines.pop(0)
+            if "lose" in line:
+                raise TestbedError("switch leaf lost news of its tables")
+            yield Miss(10, IPv4Address(line["miss"])) if "miss" in line else FdbChange(10, line["mac"], line["port"])
+
+    def arps(self) -> Iterator[tuple[int, Arp]]:
+        while self._lines and "arp" in self._lines[0]:
+            line = self._lines.pop(0)
+            yield 10, Arp(REQUEST, line["mac"], IPv4Address(line["arp"]), NO_MAC, GATEWAY)
+
+    def say(self, **line: str) -> None:
+        os.write(self.kernel, json.dumps(line).encode() + b"\n")
+
+    def done(self) -> list[str]:
+        return self._did.read_text().splitlines()
+
+    def _read(self) -> None:
+        try:
+            data = os.read(self._news, 1 << 16)
+        except BlockingIOError:
+            return
+        self._lines += [json.loads(line) for line in data.splitlines()]
+
+    def send(self, vlan: int, dst: str, arp: Arp) -> None:
+        self._do(f"send {arp.target_ip} to {dst}")
+
+    def set_neighbour(self, vlan: int, ip: IPv4Address, mac: str) -> None:
+        self._do(f"set {ip} {mac}")
+
+    def delete_neighbour(self, vlan: int, ip: IPv4Address) -> None:
+        self._do(f"delete {ip}")
+
+    def configure(self, profile: Profile) -> None:
+        self._do(f"mac_age {profile.mac_age:g}")
+
+    def _do(self, what: str) -> None:
+        with self._did.open("a") as file:
+            file.write(f"{what}\n")
+
+
+@pytest.fixture
+def leaf(tmp_path: Path) -> Pipes:
+    return Pipes("leaf", tmp_path / "leaf")
+
+
+@pytest.fixture
+def agent(leaf: Pipes) -> Iterator[Agent]:
+    agent = Agent.start([(leaf, profile("arista-eos"))])  # type: ignore[list-item]
+    yield agent
+    if agent.running:
+        agent.stop()
+
+
+def wait_for(agent: Agent, kind: str) -> list[dict[str, object]]:
+    events: list[dict[str, object]] = []
+    deadline = time.monotonic() + 5
+    while kind not in [event["kind"] for event in events]:
+        assert time.monotonic() < deadline, events
+        events += agent.events()
+        time.sleep(0.001)
+    return events
+
+
+def test_a_packet_becomes_an_entry_an_answer_and_an_event_with_its_time(agent: Agent, leaf: Pipes) -> None:
+    before = time.monotonic_ns()
+
+    leaf.say(mac=A, port="port1")
+    leaf.say(arp=str(X), mac=A)
+    learned = wait_for(agent, "arp.learned")
+
+    assert [event["kind"] for event in learned] == ["fdb.learned", "arp.learned"]
+    assert before < learned[0]["t"] <= learned[1]["t"] <= time.monotonic_ns()  # type: ignore[operator]
+    assert leaf.done() == [f"set {X} {A}", f"send {X} to {A}"]
+    tables = agent.tables("leaf")
+    assert tables["fdb"] == [{"vlan": 10, "mac": A, "port": "port1"}]
+    assert (tables["arp"][0]["ip"], tables["arp"][0]["port"]) == (str(X), "port1")
+
+
+def test_deadlines_are_kept_without_being_asked(agent: Agent, leaf: Pipes) -> None:
+    agent.set("leaf", resolve_interval=0.05)
+    leaf.say(miss=str(X))
+
+    events = wait_for(agent, "arp.failed")
+
+    asked, failed = events[0]["t"], events[-1]["t"]
+    assert failed - asked >= 150_000_000  # type: ignore[operator]
+    assert leaf.done() == ["mac_age 300", *[f"send {X} to ff:ff:ff:ff:ff:ff"] * 3, f"delete {X}"]
+
+
+def test_commands_see_what_came_before_them(agent: Agent, leaf: Pipes) -> None:
+    leaf.say(arp=str(X), mac=A)
+    leaf.say(arp=str(Y), mac=A)
+
+    agent.clear_arp("leaf", ip=X)
+
+    assert [row["ip"] for row in agent.tables("leaf")["arp"]] == [str(Y)]
+
+
+def test_a_wrong_value_and_a_wrong_name_are_the_users_and_leave_the_agent_alive(agent: Agent) -> None:
+    with pytest.raises(InputError, match="arp_age: Input should be greater than 0"):
+        agent.set("leaf", arp_age=0)
+    with pytest.raises(InputError, match="there is no switch 'spine'") as error:
+        agent.tables("spine")
+
+    assert error.value.hint == "switches: leaf"
+    assert agent.tables("leaf") == {"arp": [], "fdb": []}
+
+
+def test_a_parent_that_does_not_listen_does_not_stop_it(agent: Agent, leaf: Pipes) -> None:
+    for number in range(6000):
+        leaf.say(mac=f"02:00:00:00:{number >> 8:02x}:{number & 255:02x}", port="port1")
+        if number % 100 == 99:
+            agent.tables("leaf")
+
+    assert len(agent.events()) == 6000
+
+
+def test_stop_returns_the_last_events_and_leaves_no_process(agent: Agent, leaf: Pipes) -> None:
+    leaf.say(arp=str(X), mac=A)
+
+    events = agent.stop()
+
+    assert [event["kind"] for event in events] in ([], ["arp.learned"])
+    assert not agent.running
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+def test_an_error_in_the_agent_is_an_error_in_the_parent(agent: Agent, leaf: Pipes) -> None:
+    leaf.say(lose="news")
+
+    with pytest.raises(TestbedError, match=r"ended with status 1\n(.*\n)*.*lost news of its tables"):
+        wait_for(agent, "never")
+    assert not agent.running
+
+
+@pytest.mark.parametrize("use", [lambda agent: agent.events(), lambda agent: agent.tables("leaf"), Agent.stop])
+def test_a_killed_agent_is_an_error_at_the_next_use(agent: Agent, use) -> None:  # type: ignore[no-untyped-def]
+    os.kill(agent.pid, signal.SIGKILL)
+    os.waitid(os.P_PID, agent.pid, os.WEXITED | os.WNOWAIT)
+
+    with pytest.raises(TestbedError, match="ended with status -9"):
+        use(agent)
+
+
+def test_the_agent_dies_with_its_parent(tmp_path: Path) -> None:
+    report = tmp_path / "pid"
+    parent = os.fork()
+    if parent == 0:
+        agent = Agent.start([(Pipes("leaf", tmp_path / "leaf"), profile("sonic"))])  # type: ignore[list-item]
+        report.write_text(str(agent.pid))
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(parent, 0)
+
+    deadline = time.monotonic() + 5
+    while Path(f"/proc/{report.read_text()}/cmdline").exists() and "Z" not in _state(report.read_text()):
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def _state(pid: str) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split()[2]
+    except FileNotFoundError:
+        return "Z"
