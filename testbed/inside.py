@@ -1,10 +1,12 @@
 """Where a machine begins to run our code: `prepare` once before a snapshot, `run` for each job.
 
-As a program (``python -m testbed.inside IN OUT``) it runs the job in the directory IN on this very kernel; progress goes to file descriptor 3.
+As a program (``python -m testbed.inside IN OUT``) it runs the job in the directory IN on this very kernel; progress
+goes to file descriptor 3.
 """
 
 from __future__ import annotations
 
+import errno
 import importlib
 import io
 import json
@@ -22,7 +24,9 @@ from testbed.protocol import Job, VariantOutcome
 Emit = Callable[[dict[str, Any]], None]
 
 WARM = ("pytest", "testbed.lab", "testbed.scenario.run", "testbed.scenario.loading", "testbed.workload")
-FULL_DISK_HINT = "The guest's disk is its memory, about 1 GB. Captures can be narrowed with a filter."
+RESERVE = 16 << 20
+"""Bytes kept for the verdict of a scenario that fills the disk."""
+FULL_DISK_HINT = "The guest's disk is memory, 900 MB. A capture can be narrowed with a filter."
 
 
 def prepare(job: dict[str, Any], out: str, emit: Emit) -> None:
@@ -69,6 +73,8 @@ def run_variant(job: Job, out: Path, emit: Emit) -> None:
     variant = scenario.variant(job["variant"])
     parameters = scenario.settle(variant, job.get("settings", {}))
     log = EventLog(lambda event: emit({"event": event}))
+    reserve = out / "reserve"
+    reserve.write_bytes(bytes(RESERVE))
     topology = Topology.load(file.parent / scenario.topology)
     teller = scenario()
     lab = Lab(topology, out, log.emit, profiles=teller.profiles(parameters))
@@ -76,14 +82,23 @@ def run_variant(job: Job, out: Path, emit: Emit) -> None:
     try:
         with lab:
             teller.run(story, parameters)
-    except TestbedError as error:
-        story.failures.append(str(error))
-    except OSError as error:
-        if error.errno != 28:
-            raise
-        raise TestbedError(f"the machine's disk is full: {error}", hint=FULL_DISK_HINT) from error
+    except Exception as error:
+        (out / "traceback.txt").write_text(traceback.format_exc())
+        story.failures.append(explain(error, file))
+    finally:
+        reserve.unlink()
     outcome: VariantOutcome = story.outcome(out)
     (out / "outcome.json").write_text(json.dumps(outcome))
+
+
+def explain(error: Exception, file: Path) -> str:
+    """What ended the story, with the place in the scenario's file it came from."""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
+    place = f"{file.name}:{lines[-1]}: " if lines else ""
+    if isinstance(error, TestbedError):
+        return f"{place}{error}"
+    hint = FULL_DISK_HINT if isinstance(error, OSError) and error.errno == errno.ENOSPC else ""
+    return f"{place}{type(error).__name__}: {error}" + (f"\n  {hint}" if hint else "")
 
 
 class Terminal(io.TextIOBase):
@@ -105,8 +120,8 @@ def run_pytest(job: Job, out: Path, emit: Emit) -> None:
     os.chdir(job["in"])
     sys.path.insert(0, job["in"])
     sys.stdout = Terminal(emit)
-    arguments = ["-p", "no:cacheprovider", "-p", "testbed.scenario.plugin", "--color=yes", *job["arguments"]]
-    status = pytest.main(arguments)
+    arguments = ["-p", "no:cacheprovider", "-p", "testbed.scenario.plugin", "--color=yes", f"--basetemp={out / 'tmp'}"]
+    status = pytest.main([*arguments, *job["arguments"]])
     (out / "status.json").write_text(json.dumps(int(status)))
 
 

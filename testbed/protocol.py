@@ -1,6 +1,7 @@
 """What crosses the border between the user's machine and the inside of a lab machine: plain data, named here once.
 
-`machine` and `cli` run outside; everything else runs inside, on a micro-VM's kernel or on this one. Neither imports the other, both import this.
+`machine` and `cli` run outside; everything else runs inside, on a micro-VM's kernel or on this one. Neither imports the
+other, both import this.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ _Directory = TypedDict("_Directory", {"in": NotRequired[str]})
 
 
 class Job(_Directory):
-    """One errand for a machine. `kind` says which of the other keys are there; `in`, the directory of its files, comes on arrival."""
+    """One errand for a machine. `kind` says which of the other keys are there; `in`, the directory of its files, comes
+    on arrival."""
 
     kind: Literal["variant", "pytest", "describe"]
     name: str
@@ -32,8 +34,6 @@ class Job(_Directory):
     settings: NotRequired[dict[str, Any]]
     arguments: NotRequired[list[str]]
     """For pytest."""
-
-
 
 
 class Event(TypedDict):

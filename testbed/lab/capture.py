@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 import signal
+import struct
 import time
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.errors import DeadlineError
@@ -12,6 +15,35 @@ from testbed.lab.processes import Process
 
 START_S = 10.0
 DRAIN_S = 10.0
+ROCE_PORT = 4791
+_RECORD = struct.Struct("=IIII")  # seconds, nanoseconds, bytes here, bytes on the wire
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A captured Ethernet frame; `t_ns` is CLOCK_REALTIME."""
+
+    t_ns: int
+    data: bytes
+
+    @property
+    def dst(self) -> str:
+        return self.data[:6].hex(":")
+
+    @property
+    def src(self) -> str:
+        return self.data[6:12].hex(":")
+
+    @property
+    def roce(self) -> bool:
+        """Untagged RoCE v2 over IPv4: UDP to port 4791."""
+        ipv4, udp, no_options = b"\x08\x00", 17, 0x45
+        return (
+            self.data[12:14] == ipv4
+            and self.data[14] == no_options
+            and self.data[23] == udp
+            and int.from_bytes(self.data[36:38]) == ROCE_PORT
+        )
 
 
 class Capture:
@@ -19,8 +51,20 @@ class Capture:
 
     def __init__(self, node: str, namespace: str, interface: str, filter_: str, file: Path) -> None:
         self.file = file
-        command = ["tcpdump", "-n", "-U", "--immediate-mode", "-B", "8192", "--time-stamp-precision=nano", "-i", interface]
-        self._process = Process(node, namespace, [*command, "-w", str(file), *filter_.split()], file.with_suffix(".tcpdump.log"))
+        command = [
+            "tcpdump",
+            "-n",
+            "-U",
+            "--immediate-mode",
+            "-B",
+            "8192",
+            "--time-stamp-precision=nano",
+            "-i",
+            interface,
+        ]
+        self._process = Process(
+            node, namespace, [*command, "-w", str(file), *filter_.split()], file.with_suffix(".tcpdump.log")
+        )
         self._process.wait_output("listening on", START_S)
 
     def stop(self) -> None:
@@ -32,7 +76,10 @@ class Capture:
         while True:
             self._process.send(signal.SIGUSR1)
             reports += 1
-            while len(found := re.findall(r"(\d+) packets? captured, (\d+) packets? received", self._process.output)) < reports:
+            while (
+                len(found := re.findall(r"(\d+) packets? captured, (\d+) packets? received", self._process.output))
+                < reports
+            ):
                 if time.monotonic() > deadline:
                     raise DeadlineError(f"{self._process} does not answer:\n{self._process.output}")
                 time.sleep(0.001)
@@ -40,3 +87,11 @@ class Capture:
             if captured == received:
                 break
         self._process.stop(signal.SIGINT)
+
+    def frames(self) -> Iterator[Frame]:
+        """What was captured, after `stop`."""
+        with self.file.open("rb") as file:
+            file.read(24)
+            while header := file.read(_RECORD.size):
+                seconds, nanoseconds, length, _ = _RECORD.unpack(header)
+                yield Frame(seconds * 10**9 + nanoseconds, file.read(length))

@@ -21,7 +21,8 @@ from testbed.topology import Node as NodePlan
 
 RdmaMode = Literal["shared", "exclusive"]
 SHARED_AT_MOST = 16
-"""RDMA devices up to which a lab is in shared mode: there each namespace has a copy of each device, which grows with the square."""
+"""RDMA devices up to which a lab is in shared mode: there each namespace has a copy of each device, which grows with
+the square."""
 DEFAULT_PROFILE = "linux-default"
 POLL_S = (0.01, 1.0)
 """Shortest and longest pause between two looks at a condition that no event announces."""
@@ -140,7 +141,12 @@ class Lab:
             address=left.mac,
             mtu=left.mtu,
             index=near.next_index(left.name),
-            peer={"ifname": right.name, "address": right.mac, "mtu": right.mtu, "net_ns_fd": str(netns.path(far.namespace))},
+            peer={
+                "ifname": right.name,
+                "address": right.mac,
+                "mtu": right.mtu,
+                "net_ns_fd": str(netns.path(far.namespace)),
+            },
         )
 
     def _configure_host(self, host: Host, plan: NodePlan) -> None:
@@ -181,7 +187,8 @@ class Lab:
             self.drain()
 
     def wait(self, condition: Callable[[], bool], within: float) -> bool:
-        """Asks `condition` at every event of a switch and from time to time, for `within` seconds at most; its last answer."""
+        """Asks `condition` at every event of a switch and from time to time, for `within` seconds at most; its last
+        answer."""
         deadline = time.monotonic() + within
         pause = POLL_S[0]
         while True:
@@ -195,7 +202,8 @@ class Lab:
             select.select([self._agent] if self._agent else [], [], [], min(left, pause))
 
     def add_rdma(self, host: Host, interface: str, device: str) -> None:
-        """Gives an interface its soft-RoCE device and, on a host with `nic: hardware`, what makes it behave like a card."""
+        """Gives an interface its soft-RoCE device and, on a host with `nic: hardware`, what makes it behave like a
+        card."""
         with host.entered(), rdma.Rdma() as here:
             here.add(device, interface)
         if self.rdma_mode == "exclusive":
@@ -205,7 +213,9 @@ class Lab:
         if host.nic == "hardware":
             host.install_card(interface)
 
-    def pod(self, name: str, *, on: str, address: IPv4Interface, gateway: IPv4Address | None = None, parent: str = "eth1") -> Pod:
+    def pod(
+        self, name: str, *, on: str, address: IPv4Interface, gateway: IPv4Address | None = None, parent: str = "eth1"
+    ) -> Pod:
         """A pod with an RDMA device of its own, on a macvlan child of interface `parent` of host `on`."""
         pod = Pod(self.host(on), name, parent=parent, address=address, gateway=gateway)
         self.nodes[name] = pod

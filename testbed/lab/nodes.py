@@ -87,7 +87,8 @@ class Node:
         return process
 
     def capture(self, interface: str, filter_: str = "") -> Capture:
-        """Records an interface's frames into ``<node>-<interface>.pcap`` of the run directory, from when this returns."""
+        """Records an interface's frames into ``<node>-<interface>.pcap`` of the run directory, from when this
+        returns."""
         capture = Capture(self.name, self.namespace, interface, filter_, self.lab.file(f"{self.name}-{interface}.pcap"))
         self.defer(capture.stop)
         return capture
@@ -113,7 +114,8 @@ class Node:
 class Host(Node):
     """A machine with RoCE interfaces.
 
-    `nic` is how its network card behaves, `rdma` the device on each interface that has one, `addresses` each interface's.
+    `nic` is how its network card behaves, `rdma` the device on each interface that has one, `addresses` each
+    interface's.
     """
 
     def __init__(self, lab: Lab, name: str, nic: NicModel) -> None:
@@ -172,7 +174,9 @@ class Pod(Host):
 
     interface = "eth0"
 
-    def __init__(self, host: Host, name: str, *, parent: str, address: IPv4Interface, gateway: IPv4Address | None) -> None:
+    def __init__(
+        self, host: Host, name: str, *, parent: str, address: IPv4Interface, gateway: IPv4Address | None
+    ) -> None:
         super().__init__(host.lab, name, host.nic)
         self.host = host
         self.mac = pod_mac(host.lab.plan.name, name)

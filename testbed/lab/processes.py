@@ -27,7 +27,11 @@ class Process:
         with netns.entered(namespace), log.open("wb") as output:
             try:
                 self._popen = subprocess.Popen(
-                    self.command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+                    self.command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
                 )
             except OSError as error:
                 raise TestbedError(f"{node}: {command[0]} cannot be started: {error.strerror}") from error
@@ -58,7 +62,9 @@ class Process:
         deadline = time.monotonic() + within
         while text not in self.output:
             if not self.running:
-                raise TestbedError(f"{self}: ended with status {self._popen.returncode} before it said {text!r}:\n{self.output}")
+                raise TestbedError(
+                    f"{self}: ended with status {self._popen.returncode} before it said {text!r}:\n{self.output}"
+                )
             if time.monotonic() > deadline:
                 raise DeadlineError(f"{self}: did not say {text!r} within {within:g} s:\n{self.output}")
             time.sleep(0.002)
@@ -91,5 +97,7 @@ def run(node: str, namespace: str, command: Sequence[str], within: float) -> sub
         except subprocess.TimeoutExpired as error:
             raise DeadlineError(f"{node}: {' '.join(command)}: still running after {within:g} s") from error
     if done.returncode:
-        raise TestbedError(f"{node}: {' '.join(command)}: status {done.returncode}: {(done.stderr or done.stdout).strip()}")
+        raise TestbedError(
+            f"{node}: {' '.join(command)}: status {done.returncode}: {(done.stderr or done.stdout).strip()}"
+        )
     return done

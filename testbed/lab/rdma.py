@@ -1,4 +1,5 @@
-"""RDMA devices over netlink: add, delete, move to a namespace, list. What `rdma link` and `rdma dev` do, without the fork.
+"""RDMA devices over netlink: add, delete, move to a namespace, list. What `rdma link` and `rdma dev` do, without the
+fork.
 
 Source: include/uapi/rdma/rdma_netlink.h. pyroute2 has no client for this family.
 """
@@ -52,7 +53,9 @@ class Rdma:
         try:
             self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_RDMA)
         except OSError as error:
-            raise UnsupportedError(f"this kernel has no RDMA netlink: {error.strerror}", hint="modprobe ib_core") from error
+            raise UnsupportedError(
+                f"this kernel has no RDMA netlink: {error.strerror}", hint="modprobe ib_core"
+            ) from error
         self._sequence = 0
 
     def close(self) -> None:
@@ -126,7 +129,8 @@ class Rdma:
         return self._request(SYS_GET, b"")[0][SYS_NETNS_MODE] == b"\0"
 
     def set_exclusive(self, exclusive: bool) -> None:
-        """Possible while no network namespace but the first exists; the end of a deleted one may take some milliseconds."""
+        """Possible while no network namespace but the first exists; the end of a deleted one may take some
+        milliseconds."""
         if self.exclusive == exclusive:
             return
         deadline = time.monotonic() + GONE_S
@@ -144,7 +148,8 @@ class Rdma:
             return
 
     def wait_gone(self, names: list[str]) -> None:
-        """Deletion is asynchronous, and a name is free again only when sysfs has lost it: until then a new device gets ENFILE."""
+        """Deletion is asynchronous, and a name is free again only when sysfs has lost it: until then a new device gets
+        ENFILE."""
         deadline = time.monotonic() + GONE_S
         for name in names:
             while (SYSFS / name).exists() or name in self.devices():

@@ -1,7 +1,9 @@
 """The user's cache directory: everything in it is whole, or is not there.
 
-What is being made has no name yet (O_TMPFILE) or lives in a directory that its maker holds locked, so a killed maker leaves nothing that
-could be taken for a result; the next one sweeps it away. Locks are flocks on directories: they vanish with their holder.
+What is being made has no name yet (O_TMPFILE) or lives in a directory that its maker holds locked, so a killed maker
+leaves nothing that
+could be taken for a result; the next one sweeps it away. Locks are flocks on directories: they vanish with their
+holder.
 """
 
 from __future__ import annotations
@@ -44,7 +46,8 @@ def locked(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def making(parent: Path) -> Iterator[Path]:
-    """A directory to make something in; rename it away when it is whole. Left-overs of killed makers are swept first."""
+    """A directory to make something in; rename it away when it is whole. Left-overs of killed makers are swept
+    first."""
     sweep(parent)
     path = Path(tempfile.mkdtemp(prefix=MAKING, dir=parent))
     path.chmod(0o755)

@@ -1,4 +1,5 @@
-"""The guest's image: a Debian root, a kernel and an initramfs, made by mmdebstrap, kept in the cache under the hash of its inputs."""
+"""The guest's image: a Debian root, a kernel and an initramfs, made by mmdebstrap, kept in the cache under the hash of
+its inputs."""
 
 from __future__ import annotations
 
@@ -75,7 +76,8 @@ class Image:
 
 
 def inputs_key() -> str:
-    """Hash of what an image is made from. Debian's mirror moves on, so two builds with one key may differ: see `Image.digest`."""
+    """Hash of what an image is made from. Debian's mirror moves on, so two builds with one key may differ: see
+    `Image.digest`."""
     parts = [f"{path.name}\0{path.read_text()}" for path in sorted(GUEST.iterdir()) if path.is_file()]
     recipe = [inspect.getsource(fetch_python), inspect.getsource(bootstrap), inspect.getsource(describe)]
     return cache.digest(*parts, *guest_requirements(), *recipe)
@@ -84,8 +86,13 @@ def inputs_key() -> str:
 def guest_requirements() -> list[str]:
     """The guest's Python packages with what they need, as `name==version` from the project's lock file."""
     locked = dict(re.findall(r"^([a-z0-9._-]+)==([^\s;\\]+)", LOCK.read_text(), re.MULTILINE | re.IGNORECASE))
-    wanted = [line.strip() for line in (GUEST / "python.txt").read_text().splitlines()]
-    return [f"{name}=={locked[name]}" for name in wanted if name and not name.startswith("#")]
+    return [f"{name}=={locked[name]}" for name in names_in("python.txt")]
+
+
+def names_in(file: str) -> list[str]:
+    """The lines of a list in guest/ that are neither empty nor a comment."""
+    lines = (line.strip() for line in (GUEST / file).read_text().splitlines())
+    return [line for line in lines if line and not line.startswith("#")]
 
 
 def find() -> Image | None:
@@ -121,7 +128,8 @@ def ensure(progress: Progress) -> Image:
 
 
 def build(progress: Progress) -> Image:
-    """Makes the image of this version and puts it in its place in the cache. The caller holds the lock on the images."""
+    """Makes the image of this version and puts it in its place in the cache. The caller holds the lock on the
+    images."""
     require_tools()
     parent = cache.directory("images")
     cache.require_space(parent, SPACE_TO_BUILD, "building the image")
@@ -171,21 +179,30 @@ def require_unshare() -> None:
     if probe.returncode:
         raise UnsupportedError(
             f"building without root needs user namespaces, and this kernel refuses them: {probe.stderr.strip()}",
-            hint="Run: sudo sysctl kernel.unprivileged_userns_clone=1 (or kernel.apparmor_restrict_unprivileged_userns=0), "
-            "or build as root.",
+            hint="Build as root, or run: sudo sysctl kernel.unprivileged_userns_clone=1 "
+            "(on Ubuntu: kernel.apparmor_restrict_unprivileged_userns=0)",
         )
 
 
 def fetch_python(target: Path) -> None:
     """Wheels for the guest's Python, fetched by this machine's pip so that the user's pip configuration applies."""
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-compile", "--only-binary=:all:", "--target", str(target)]
-    command += ["--python-version", PYTHON, "--implementation", "cp", "--constraint", str(_constraints(target))]
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-compile", "--only-binary=:all:"]
+    command += [
+        "--target",
+        str(target),
+        "--python-version",
+        PYTHON,
+        "--implementation",
+        "cp",
+        "--constraint",
+        str(_constraints(target)),
+    ]
     for platform_tag in "manylinux_2_28_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64":
         command += ["--platform", platform_tag]
     done = subprocess.run([*command, *guest_requirements()], capture_output=True, text=True, check=False)
     if done.returncode:
         raise UnsupportedError(
-            "the guest's Python packages could not be fetched:\n  " + "\n  ".join(done.stderr.strip().splitlines()[-4:]),
+            "\n  ".join(["the guest's Python packages could not be fetched:", *done.stderr.strip().splitlines()[-4:]]),
             hint="Check that `pip download pydantic` works on this machine.",
         )
 
@@ -200,16 +217,14 @@ def _constraints(target: Path) -> Path:
 
 def bootstrap(work: Path, progress: Progress) -> None:
     """Runs mmdebstrap; leaves root.erofs, vmlinuz, initrd, packages and kernel-release in `work`."""
-    packages = [
-        line.strip() for line in (GUEST / "packages.txt").read_text().splitlines() if line.strip() and not line.startswith("#")
-    ]
+    packages = names_in("packages.txt")
     kernel = (
         'mkdir -p "$1/testbed/kernel" && cd "$1/testbed/kernel" && export APT_CONFIG="$MMDEBSTRAP_APT_CONFIG" && '
         "release=$(apt-cache pkgnames linux-modules- | sed -n "
         r"'s/^linux-modules-\([0-9.]*+deb[0-9]*-amd64\)$/\1/p' | sort -V | tail -n 1) && "
         f'dpkg --compare-versions "${{release%%+*}}" ge {".".join(map(str, OLDEST_KERNEL))} && '
-        "image=$(apt-cache pkgnames linux-binary- | sort -r | grep -x -e linux-binary-unsigned-$release -e linux-binary-$release "
-        "| head -n 1) && "
+        "image=$(apt-cache pkgnames linux-binary- | sort -r | "
+        "grep -x -e linux-binary-unsigned-$release -e linux-binary-$release | head -n 1) && "
         "apt-get download -q $image linux-modules-$release linux-base-$release"
     )
     exclude = "--exclude-regex=^(testbed|proc|sys|dev|run|tmp|var/cache/apt/archives)/."
@@ -227,8 +242,8 @@ def bootstrap(work: Path, progress: Progress) -> None:
                                     ("packages", "packages"), ("kernel-release", "kernel-release"))
           for x in ("--customize-hook", f"download /testbed/{inside} {shlex.quote(str(work / outside))}")),
     ]  # fmt: skip
-    command = ["mmdebstrap", "--verbose", "--variant=minbase", "--format=null", f"--include={','.join(packages)}", *hooks]
-    command += [SUITE, os.devnull, *mirror()]
+    command = ["mmdebstrap", "--verbose", "--variant=minbase", "--format=null"]
+    command += [f"--include={','.join(packages)}", *hooks, SUITE, os.devnull, *mirror()]
     with tempfile.TemporaryFile("w+") as log:
         status = follow(command, log, progress)
         if status:
@@ -253,7 +268,9 @@ def follow(command: list[str], log: Any, progress: Progress) -> int:
     fetched = 0
     phase = "prepare"
     environment = {**os.environ, "LC_ALL": "C", "TMPDIR": os.environ.get("TMPDIR", "/var/tmp")}  # noqa: S108
-    with processes.child(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment) as process:
+    with processes.child(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
+    ) as process:
         assert process.stdout
         for line in process.stdout:
             log.write(line)
@@ -293,7 +310,7 @@ def pad(path: Path) -> None:
 def describe(work: Path, started: float) -> dict[str, Any]:
     files = {name: {"size": (work / name).stat().st_size, "sha256": cache.file_digest(work / name)} for name in FILES}
     return {
-        "digest": cache.digest(*(entry["sha256"] for entry in files.values())),
+        "digest": cache.digest(*(str(entry["sha256"]) for entry in files.values())),
         "inputs": inputs_key(),
         "kernel": (work / "kernel-release").read_text().strip(),
         "built": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -333,7 +350,9 @@ def import_(source: Path) -> Image:
             Image(work, manifest).verify()
         except (tarfile.TarError, KeyError, ValueError, EOFError, UnsupportedError) as error:
             raise InputError(
-                f"this is not a whole image: {error}", where=str(source), hint="Export it again with `testbed image export`."
+                f"this is not a whole image: {error}",
+                where=str(source),
+                hint="Export it again with `testbed image export`.",
             ) from error
         if manifest["inputs"] != inputs_key():
             raise InputError(

@@ -26,7 +26,8 @@ class Machine(Protocol):
     async def run(self, job: Job, files: Mapping[str, bytes], out: Path, listen: Listener, *, limit_s: float) -> float:
         """Runs `job` with `files` beside it, shows its progress to `listen`, leaves its artefacts in `out`.
 
-        `limit_s` bounds the job in the machine's own seconds. Returns the wall seconds it took. Raises MachineError when the machine
+        `limit_s` bounds the job in the machine's own seconds. Returns the wall seconds it took. Raises MachineError
+        when the machine
         itself fails; what the job made of its task is in `out`.
         """
         ...
@@ -61,7 +62,9 @@ class LocalMachine:
                     process.terminate()
                     await process.wait()
         if status:
-            raise MachineError(f"the job ended with status {status}:\n{(out / 'output.log').read_text(errors='replace')}")
+            raise MachineError(
+                f"the job ended with status {status}:\n{(out / 'output.log').read_text(errors='replace')}"
+            )
         return time.monotonic() - started
 
     async def _follow(self, readable: int, listen: Listener) -> None:

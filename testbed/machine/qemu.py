@@ -1,4 +1,5 @@
-"""The QEMU process of a micro-VM: its command line, its QMP, and its end. See docs/architecture.md for why each flag is there."""
+"""The QEMU process of a micro-VM: its command line, its QMP, and its end. See docs/architecture.md for why each flag is
+there."""
 
 from __future__ import annotations
 
@@ -57,17 +58,23 @@ class Flavour:
 
     def arguments(self) -> list[str]:
         if self.clock == "virtual":
-            # One instruction is one nanosecond; an idle guest jumps to its next timer; nothing random comes from the host.
+            # One instruction is one nanosecond; an idle guest jumps to its next timer; nothing random comes from the
+            # host.
             return [
                 *("-accel", "tcg", "-icount", "shift=0,sleep=off,align=off", "-smp", "1"),
                 *("-cpu", "max,-rdrand,-rdseed", "-rtc", "base=2026-01-01,clock=vm"),
             ]
-        cpu = ["-accel", "kvm", "-cpu", "host"] if self.accelerator == "kvm" else ["-accel", "tcg,thread=multi", "-cpu", "max"]
+        cpu = (
+            ["-accel", "kvm", "-cpu", "host"]
+            if self.accelerator == "kvm"
+            else ["-accel", "tcg,thread=multi", "-cpu", "max"]
+        )
         return [*cpu, "-smp", str(self.cpus), "-rtc", "base=utc"]
 
 
 class Qemu:
-    """A running QEMU. It dies with this process; its sockets and parcels are anonymous, so nothing of it is on a disk."""
+    """A running QEMU. It dies with this process; its sockets and parcels are anonymous, so nothing of it is on a
+    disk."""
 
     def __init__(self, process: asyncio.subprocess.Process, qmp: QMPClient, console: socket.socket) -> None:
         self.process = process
@@ -117,7 +124,8 @@ class Qemu:
         await self.command("migrate-set-capabilities", capabilities=capabilities)
 
     async def save(self, handle: int) -> None:
-        """Writes the paused machine to the open file `handle`, from its current offset. The pmem devices are left out."""
+        """Writes the paused machine to the open file `handle`, from its current offset. The pmem devices are left
+        out."""
         await self.prepare_migration()
         await self.command("migrate-set-parameters", **{"max-bandwidth": 1 << 40})
         await self.pass_file("state", handle)
@@ -144,7 +152,9 @@ class Qemu:
                         raise MachineError(f"the guest went down. Its last output:\n{self.last_output()}")
                     event = asyncio.ensure_future(self.events.get())
                 elif ended.done():
-                    raise MachineError(f"QEMU ended with status {ended.result()}. The guest's last output:\n{self.last_output()}")
+                    raise MachineError(
+                        f"QEMU ended with status {ended.result()}. The guest's last output:\n{self.last_output()}"
+                    )
                 elif stalled():
                     raise MachineError(f"the guest hangs. Its last output:\n{self.last_output()}")
         finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -141,7 +141,8 @@ async def run(
     out: Path,
     listener: Listener,
 ) -> RunResult:
-    """Runs the variants, `settings.jobs` at a time; `names` is the machine's and its image's. Leaves result.json in `out`."""
+    """Runs the variants, `settings.jobs` at a time; `names` is the machine's and its image's. Leaves result.json in
+    `out`."""
     started = time.monotonic()
     files = source.files()
     free = asyncio.Semaphore(settings.jobs)
@@ -157,7 +158,9 @@ async def run(
 
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(one(variant)) for variant in variants]
-    result = RunResult(info["name"], settings, *names, out, time.monotonic() - started, [task.result() for task in tasks])
+    result = RunResult(
+        info["name"], settings, *names, out, time.monotonic() - started, [task.result() for task in tasks]
+    )
     (out / "result.json").write_text(json.dumps(result.json(), indent=1) + "\n")
     return result
 

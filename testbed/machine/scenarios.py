@@ -1,4 +1,5 @@
-"""Scenarios as the outside sees them: where they are, and what they say of themselves. Their code is never imported here."""
+"""Scenarios as the outside sees them: where they are, and what they say of themselves. Their code is never imported
+here."""
 
 from __future__ import annotations
 
@@ -32,7 +33,11 @@ class Source:
         found = {}
         for path in sorted(root.rglob("*")):
             inner = path.relative_to(root)
-            if path.is_file() and "__pycache__" not in inner.parts and not any(part.startswith(".") for part in inner.parts):
+            if (
+                path.is_file()
+                and "__pycache__" not in inner.parts
+                and not any(part.startswith(".") for part in inner.parts)
+            ):
                 found[str(inner)] = path.read_bytes()
         if sum(map(len, found.values())) > LARGEST:
             raise InputError(f"the scenario's directory holds more than {LARGEST >> 20} MiB", where=str(root))

@@ -1,6 +1,7 @@
 """Warm starts: a machine saved at an exact instruction, and restored from there in a fraction of a second.
 
-Two snapshots stand on each other. The boot snapshot holds the kernel and the third-party packages; the code snapshot, made from it, also
+Two snapshots stand on each other. The boot snapshot holds the kernel and the third-party packages; the code snapshot,
+made from it, also
 holds this version of testbed, imported. An edit of the code remakes only the second, in a few seconds.
 """
 
@@ -121,9 +122,15 @@ async def ensure(image: Image, flavour: Flavour, say: Callable[[str], None]) -> 
 
 
 async def take(
-    image: Image, flavour: Flavour, base: Snapshot | None, target: Snapshot, job: Mapping[str, object], files: Mapping[str, bytes]
+    image: Image,
+    flavour: Flavour,
+    base: Snapshot | None,
+    target: Snapshot,
+    job: Mapping[str, object],
+    files: Mapping[str, bytes],
 ) -> None:
-    """Lets the machine run to its next pause, then saves it under `target`. Nothing of it has a name until it is whole."""
+    """Lets the machine run to its next pause, then saves it under `target`. Nothing of it has a name until it is
+    whole."""
     errand, outcome = Errand(), Outcome()
     try:
         if base:
@@ -168,7 +175,9 @@ def publish(handle: int, path: Path) -> None:
 
 def prune(parent: Path) -> None:
     """Forgets the snapshots not used for longest."""
-    files = sorted((path for path in parent.iterdir() if path.is_file()), key=lambda path: path.stat().st_mtime, reverse=True)
+    files = sorted(
+        (path for path in parent.iterdir() if path.is_file()), key=lambda path: path.stat().st_mtime, reverse=True
+    )
     for path in files[KEEP:]:
         path.unlink(missing_ok=True)
 
@@ -176,5 +185,3 @@ def prune(parent: Path) -> None:
 def clear() -> None:
     for path in (cache.root() / "snapshots").glob("*"):
         path.unlink(missing_ok=True)
-
-

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from testbed.machine import snapshot
 from testbed.machine.image import Image
+from testbed.machine.local import Listener
 from testbed.machine.parcel import Errand, Outcome
 from testbed.machine.qemu import Flavour
-from testbed.machine.local import Listener
 from testbed.protocol import ENTRY, Job
 
 POLL_S = 0.03
@@ -26,9 +26,17 @@ class VirtualMachine:
     say: Callable[[str], None]
 
     async def run(
-        self, job: Job, files: Mapping[str, bytes], out: Path, listen: Listener, *, limit_s: float, silence_s: float = SILENCE_LIMIT_S
+        self,
+        job: Job,
+        files: Mapping[str, bytes],
+        out: Path,
+        listen: Listener,
+        *,
+        limit_s: float,
+        silence_s: float = SILENCE_LIMIT_S,
     ) -> float:
-        """See `Machine.run`. `limit_s` bounds the job in the guest's seconds; `silence_s` bounds the wall seconds without progress.
+        """See `Machine.run`. `limit_s` bounds the job in the guest's seconds; `silence_s` bounds the wall seconds
+        without progress.
         """
         source = await snapshot.ensure(self.image, self.flavour, self.say)
         started = time.monotonic()
@@ -54,4 +62,3 @@ class VirtualMachine:
             errand.close()
             outcome.close()
         return time.monotonic() - started
-

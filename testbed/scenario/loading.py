@@ -54,5 +54,7 @@ def check(scenario: type[Scenario], where: str) -> None:
         raise InputError(f"variant {twice[0]} is there twice", where=where)
     for variant in scenario.variants:
         if variant.expected not in ("fault", "healthy"):
-            raise InputError(f"variant {variant.name} expects {variant.expected!r}, not 'fault' or 'healthy'", where=where)
+            raise InputError(
+                f"variant {variant.name} expects {variant.expected!r}, not 'fault' or 'healthy'", where=where
+            )
         scenario.settle(variant, {})

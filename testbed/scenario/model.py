@@ -66,7 +66,9 @@ class Scenario(ABC):
         except ValidationError as error:
             known = ", ".join(cls.parameters.model_fields) or "none"
             problems = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
-            raise InputError(f"parameters of variant {variant.name}: {problems}", hint=f"Parameters: {known}.") from error
+            raise InputError(
+                f"parameters of variant {variant.name}: {problems}", hint=f"Parameters: {known}."
+            ) from error
 
     @classmethod
     def info(cls, name: str) -> ScenarioInfo:

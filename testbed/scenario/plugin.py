@@ -1,8 +1,8 @@
 """pytest inside a machine: the `lab` fixture for the tests of a user and for ours.
 
-    @pytest.mark.topology("pair.clab.yml")          # a file beside the test, or the YAML itself
-    def test_ping(lab):
-        lab["a"].run("ping", "-c1", "198.18.0.2")
+@pytest.mark.topology("pair.clab.yml")          # a file beside the test, or the YAML itself
+def test_ping(lab):
+    lab["a"].run("ping", "-c1", "198.18.0.2")
 """
 
 from __future__ import annotations

@@ -77,7 +77,9 @@ class Run:
         """Appends each switch's tables to tables.jsonl."""
         with self.lab.file("tables.jsonl").open("a") as file:
             for switch in self.lab.switches():
-                file.write(json.dumps({"t": self.log.now, "after": text, "switch": switch.name, **switch.tables()}) + "\n")
+                file.write(
+                    json.dumps({"t": self.log.now, "after": text, "switch": switch.name, **switch.tables()}) + "\n"
+                )
 
     def outcome(self, directory: Path) -> VariantOutcome:
         """The verdict: as expected when users saw what the variant expects and every expectation held."""

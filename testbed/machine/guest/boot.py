@@ -1,10 +1,12 @@
 """The guest's process 1: waits in the snapshot, runs what a parcel asks for, hands the artefacts back, pauses again.
 
-It speaks with the host through two pmem devices, a parcel in and a parcel out, and through the exact instruction at which it pauses.
+It speaks with the host through two pmem devices, a parcel in and a parcel out, and through the exact instruction at
+which it pauses.
 The guest reads and writes them with O_DIRECT, so nothing of them stays in a cache across a snapshot.
 
 in   8 bytes magic, u64 length, then a tar from offset 4096: job.json and what the job needs
-out  8 bytes magic, u64 length of the tar, u64 length of the progress, u64 finished, then from 4096 the progress (lines of
+out  8 bytes magic, u64 length of the tar, u64 length of the progress, u64 finished, then from 4096 the progress (lines
+of
      JSON) and from PROGRESS_END the tar of /run/testbed/out
 """
 
@@ -22,26 +24,41 @@ import sys
 import tarfile
 import time
 import traceback
+from collections.abc import Callable
+from typing import Any
 
+Emit = Callable[[dict[str, Any]], None]
 IN_MAGIC = b"TBPARCEL"
 OUT_MAGIC = b"TBRESULT"
 BLOCK = 4096
 PROGRESS_END = 64 << 20
 CHUNK = 1 << 20
 PAUSE_PORT = 0x505
+IN = "/run/testbed/in"
+OUT = "/run/testbed/out"
 RNDRESEEDCRNG = 0x5207
-WARM = "pydantic", "pyroute2", "pytest", "pyverbs.cq", "pyverbs.device", "pyverbs.mr", "pyverbs.pd", "pyverbs.qp", "yaml"
+WARM = (
+    "pydantic",
+    "pyroute2",
+    "pytest",
+    "pyverbs.cq",
+    "pyverbs.device",
+    "pyverbs.mr",
+    "pyverbs.pd",
+    "pyverbs.qp",
+    "yaml",
+)
 
 
 class Pmem:
     """A pmem block device, read and written past the page cache in whole blocks."""
 
-    def __init__(self, path):
+    def __init__(self, path: str) -> None:
         self.fd = os.open(path, os.O_RDWR | os.O_DIRECT)
         self.size = os.lseek(self.fd, 0, os.SEEK_END)
         self.buffer = mmap.mmap(-1, CHUNK)
 
-    def read(self, offset, length):
+    def read(self, offset: int, length: int) -> bytes:
         start = offset - offset % BLOCK
         out = bytearray()
         while start + len(out) < offset + length:
@@ -49,7 +66,7 @@ class Pmem:
             out += self.buffer[:count]
         return bytes(out[offset - start : offset - start + length])
 
-    def write(self, offset, data):
+    def write(self, offset: int, data: bytes) -> None:
         """`offset` and the length are multiples of a block."""
         for at in range(0, len(data), CHUNK):
             piece = data[at : at + CHUNK]
@@ -61,7 +78,7 @@ class Pmem:
 class Result(io.RawIOBase):
     """The parcel out: progress while the job runs, then the tar, written front to back."""
 
-    def __init__(self, pmem):
+    def __init__(self, pmem: Pmem) -> None:
         self.pmem = pmem
         self.progress = 0
         self.block = b""
@@ -69,11 +86,11 @@ class Result(io.RawIOBase):
         self.pending = bytearray()
         self.header(finished=0)
 
-    def header(self, finished):
+    def header(self, finished: int) -> None:
         fields = struct.pack("<8sQQQ", OUT_MAGIC, self.tar, self.progress, finished)
         self.pmem.write(0, fields.ljust(BLOCK, b"\0"))
 
-    def emit(self, record):
+    def emit(self, record: dict[str, Any]) -> None:
         """Shows one record to the host now. What does not fit is only not shown live: it is in the artefacts."""
         line = json.dumps(record, separators=(",", ":")).encode() + b"\n"
         if BLOCK + self.progress + len(line) > PROGRESS_END - BLOCK:
@@ -85,24 +102,24 @@ class Result(io.RawIOBase):
         self.block = data[len(data) - len(data) % BLOCK :]
         self.header(finished=0)
 
-    def writable(self):
+    def writable(self) -> bool:
         return True
 
-    def write(self, data):
+    def write(self, data: Any) -> int:
         self.pending += data
         whole = len(self.pending) - len(self.pending) % BLOCK
         if whole >= CHUNK:
             self.flush_blocks(whole)
         return len(data)
 
-    def flush_blocks(self, length):
+    def flush_blocks(self, length: int) -> None:
         if PROGRESS_END + self.tar + length > self.pmem.size:
-            raise OSError("the run's files do not fit the parcel out (%d MiB)" % (self.pmem.size >> 20))
+            raise OSError(f"the run's files do not fit the parcel out ({self.pmem.size >> 20} MiB)")
         self.pmem.write(PROGRESS_END + self.tar, bytes(self.pending[:length]))
         self.tar += length
         del self.pending[:length]
 
-    def finish(self, directory):
+    def finish(self, directory: str) -> None:
         with tarfile.open(fileobj=self, mode="w|", format=tarfile.PAX_FORMAT) as tar:
             tar.add(directory, arcname=".")
         self.pending += bytes(-len(self.pending) % BLOCK)
@@ -110,7 +127,15 @@ class Result(io.RawIOBase):
         self.header(finished=1)
 
 
-def devices():
+def empty(directory: str) -> None:
+    for entry in list(os.scandir(directory)):
+        if entry.is_dir(follow_symlinks=False):
+            shutil.rmtree(entry.path)
+        else:
+            os.unlink(entry.path)
+
+
+def devices() -> tuple[Pmem, Pmem]:
     """The parcel in and the parcel out, told apart by their magic."""
     found = {}
     for name in sorted(os.listdir("/dev")):
@@ -120,37 +145,38 @@ def devices():
     return found[IN_MAGIC], found[OUT_MAGIC]
 
 
-def pause(port):
+def pause(port: int) -> None:
     """The host sees GUEST_PANICKED and has the machine stopped right behind this instruction."""
     os.pwrite(port, b"\1", PAUSE_PORT)
 
 
-def unpack(parcel, directory):
+def unpack(parcel: Pmem, directory: str) -> dict[str, Any]:
     length = struct.unpack("<Q", parcel.read(8, 8))[0]
     with tarfile.open(fileobj=io.BytesIO(parcel.read(BLOCK, length))) as tar:
         tar.extractall(directory, filter="fully_trusted")
     with open(os.path.join(directory, "job.json")) as file:
-        return json.load(file)
+        job: dict[str, Any] = json.load(file)
+        return job
 
 
-def seed(value):
+def seed(value: str) -> None:
     """Makes every random source of this kernel a function of `value`."""
     with open("/dev/urandom", "wb", buffering=0) as urandom:
         urandom.write(value.encode().ljust(256, b"\0"))
         fcntl.ioctl(urandom, RNDRESEEDCRNG)
 
 
-def call(job, out, emit):
+def call(job: dict[str, Any], out: str, emit: Emit) -> None:
     module, _, function = job["call"].partition(":")
-    return getattr(importlib.import_module(module), function)(job, out, emit)
+    getattr(importlib.import_module(module), function)(job, out, emit)
 
 
-def report(out, text):
+def report(out: str, text: str) -> None:
     with open(out + "/error.txt", "w") as file:
         file.write(text)
 
 
-def in_child(job, out, emit):
+def in_child(job: dict[str, Any], out: str, emit: Emit) -> None:
     """Runs the job in a process of its own, so that neither a crash nor a hang of it takes the machine down."""
     child = os.fork()
     if child == 0:
@@ -171,14 +197,14 @@ def in_child(job, out, emit):
     if not select.select([pidfd], [], [], deadline - time.monotonic())[0]:
         os.killpg(child, signal.SIGKILL)
         os.waitpid(child, 0)
-        report(out, "still running after %g virtual seconds" % job["limit_s"])
+        report(out, f"still running after {job['limit_s']:g} virtual seconds")
         return
     _, status = os.waitpid(child, 0)
     if os.WIFSIGNALED(status):
-        report(out, "ended by signal %d" % os.WTERMSIG(status))
+        report(out, f"ended by signal {os.WTERMSIG(status)}")
 
 
-def main():
+def main() -> None:
     parcel, result_device = devices()
     port = os.open("/dev/port", os.O_RDWR)
     for name in WARM:
@@ -186,21 +212,20 @@ def main():
     pause(port)
     while True:
         result = Result(result_device)
-        for directory in "/run/testbed/in", "/run/testbed/out":
-            shutil.rmtree(directory, ignore_errors=True)
-            os.makedirs(directory)
-        job = unpack(parcel, "/run/testbed/in")
+        for directory in IN, OUT:
+            empty(directory)
+        job = unpack(parcel, IN)
         if "install" in job:
-            os.rename("/run/testbed/in", job["install"])
+            shutil.copytree(IN, job["install"])
             sys.path.insert(0, job["install"])
             try:
-                call(job, "/run/testbed/out", result.emit)
+                call(job, OUT, result.emit)
             except Exception:
-                report("/run/testbed/out", traceback.format_exc())
+                report(OUT, traceback.format_exc())
         else:
             seed(json.dumps(job.get("seed", 0)))
-            in_child(job, "/run/testbed/out", result.emit)
-        result.finish("/run/testbed/out")
+            in_child(job, OUT, result.emit)
+        result.finish(OUT)
         pause(port)
 
 

@@ -13,7 +13,9 @@ mount -t cgroup2 cgroup /sys/fs/cgroup
 mount -t bpf bpf /sys/fs/bpf
 mount -t tracefs tracing /sys/kernel/tracing
 mount -t configfs config /sys/kernel/config
-mkdir -p /run/netns /run/lock /run/testbed
+mkdir -p /run/netns /run/lock /run/testbed/in /run/testbed/out
+# What a run leaves travels in a pmem file of 1 GiB, progress included.
+mount -t tmpfs -o size=900m out /run/testbed/out
 hostname testbed
 ip link set lo up
 sed "/^#/d" /usr/lib/testbed/modules.txt | xargs modprobe -a

@@ -1,0 +1,64 @@
+"""Whether KVM works here. /dev/kvm may be there and QEMU still abort or the guest hang: only a boot tells."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from pathlib import Path
+
+from testbed.errors import MachineError
+from testbed.machine import cache, qemu, snapshot
+from testbed.machine.image import Image
+from testbed.machine.parcel import Errand, Outcome
+from testbed.machine.qemu import Flavour
+from testbed.protocol import Clock
+
+DEVICE = Path("/dev/kvm")
+BOOT_S = 25.0
+"""Wall seconds a boot may take; under a KVM that works it takes about two."""
+
+
+async def flavour(image: Image, clock: Clock) -> Flavour:
+    """What executes a guest with this clock. The virtual clock counts instructions, which only TCG can."""
+    return Flavour(clock, "kvm" if clock == "real" and await works(image) else "tcg")
+
+
+def answer() -> bool | None:
+    """What is remembered of this machine, kernel and QEMU; None if it was never tried. No device is a no."""
+    if not os.access(DEVICE, os.R_OK | os.W_OK):
+        return False
+    path = _memory()
+    return path.read_text() == "works\n" if path.exists() else None
+
+
+async def works(image: Image) -> bool:
+    """The remembered answer, else that of a boot with a deadline."""
+    known = answer()
+    if known is None:
+        known = await _boots(image)
+        path = _memory()
+        path.with_suffix(".new").write_text("works\n" if known else "fails\n")
+        path.with_suffix(".new").rename(path)
+    return known
+
+
+def _memory() -> Path:
+    machine = Path("/etc/machine-id")
+    identity = machine.read_text() if machine.exists() else platform.node()
+    return cache.directory("kvm") / cache.digest(identity, platform.release(), qemu.identity())[:16]
+
+
+async def _boots(image: Image) -> bool:
+    errand, outcome = Errand(), Outcome()
+    end = time.monotonic() + BOOT_S
+    try:
+        async with snapshot.running(image, Flavour("real", "kvm"), None, errand, outcome) as machine:
+            await machine.paused(lambda: time.monotonic() > end, 0.1)
+    except MachineError:
+        return False
+    else:
+        return True
+    finally:
+        errand.close()
+        outcome.close()
