@@ -55,7 +55,7 @@ class ControlPlane:
     def on_arp(self, now: int, vlan: int, arp: Arp) -> list[Effect]:
         """A packet that reached the SVI of `vlan`: broadcast, or addressed to its MAC."""
         svi = self._svis.get(vlan)
-        if svi is None or svi.address is None or arp.sender_mac == svi.mac:
+        if svi is None or svi.address is None:
             return []
         if not self._admit("arp", self._arp_limit, now, vlan):
             return self._done()
@@ -66,7 +66,7 @@ class ControlPlane:
                 self._event("arp.ignored", vlan, arp.sender_ip, mac=arp.sender_mac, reason=reason)
             else:
                 discarded = self._learn(now, vlan, arp)
-        if arp.op == REQUEST and not arp.gratuitous and not discarded:
+        if arp.op == REQUEST and not discarded:
             self._answer(vlan, arp, on_link or arp.probe)
         return self._done()
 

@@ -229,7 +229,8 @@ class TestMiss:
 
 
 def test_shortening_the_age_while_it_runs() -> None:
-    leaf = switch("cisco-ios")
+    leaf = switch("cisco-ios", hold_down=180)
+    leaf.miss(Y)  # is due between the old end and the new one
     leaf.request(X, A)
     leaf.wait_until(100)
 

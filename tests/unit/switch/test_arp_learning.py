@@ -158,6 +158,8 @@ def test_strict_profile_believes_only_answers_to_its_own_requests() -> None:
 
     leaf.wait_until(1470)  # asks the owner it knows
     leaf.reply(X, B)
+    assert leaf.mac(X) == B
+    leaf.reply(X, A)
 
     assert leaf.mac(X) == B
 
@@ -171,6 +173,14 @@ def test_own_address_and_impossible_macs_are_not_learned() -> None:
 
     assert leaf.neighbours == {}
     assert [event.fields["reason"] for event in leaf.events] == ["own-address", "invalid-mac", "invalid-mac"]
+
+
+def test_who_announces_the_gateways_address_is_told_that_it_is_taken() -> None:
+    leaf = switch("cisco-nxos")
+
+    leaf.garp(GATEWAY, A)
+
+    assert leaf.sent == [SendArp(10, A, Arp(REPLY, GATEWAY_MAC, GATEWAY, A, GATEWAY))]
 
 
 def test_address_probe_is_answered_and_not_learned() -> None:
@@ -252,6 +262,7 @@ class TestEntryCheck:
         leaf.garp(X, B)
         leaf.wait_until(3)
         assert leaf.requests_for(X) == [A, B]
+        leaf.garp(X, B)  # not an answer
         assert leaf.mac(X) == A
         leaf.reply(X, B)
 
