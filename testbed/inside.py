@@ -30,9 +30,12 @@ FULL_DISK_HINT = "The guest's disk is memory, 900 MB. A capture can be narrowed 
 
 
 def prepare(job: dict[str, Any], out: str, emit: Emit) -> None:
-    """Imports what any job may use, so that it is in the snapshot."""
+    """Imports and reads what any job may use, so that it is in the snapshot."""
     for name in WARM:
         importlib.import_module(name)
+    from testbed.switch.profile import load_profiles
+
+    load_profiles()
 
 
 def run(job: Job, out: str, emit: Emit) -> None:

@@ -5,7 +5,7 @@ MAC addresses are locally administered (IEEE 802: bit 0x02 of the first byte), i
 
 ====================  =========================================================================
 02:NN:NN:00:II:II     interface I (counted from 1, in the order of the links) of node N (from 1)
-02:NN:NN:01:VV:VV     the SVI of VLAN V on node N
+02:NN:NN:01:00:00     the SVIs of node N: one MAC, as a router has
 06:HH:HH:HH:HH:HH     something made while the lab runs, a pod for example: a hash of its name
 ====================  =========================================================================
 """
@@ -26,8 +26,9 @@ def interface_mac(node: int, interface: int) -> str:
     return _mac(2, node, 0, interface)
 
 
-def svi_mac(node: int, vlan: int) -> str:
-    return _mac(2, node, 1, vlan)
+def svi_mac(node: int) -> str:
+    """One for all: with several the kernel makes the bridge promiscuous and hands every frame to the switch's own stack too."""
+    return _mac(2, node, 1, 0)
 
 
 def pod_mac(lab_name: str, pod_name: str) -> str:

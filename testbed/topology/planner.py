@@ -175,7 +175,7 @@ def _set_gateways(
 def _node(node: ResolvedNode, by_end: dict[_End, Interface], problems: Problems) -> Node:
     interfaces = tuple(by_end[node.name, port] for port in node.ports)
     svis = tuple(
-        Svi(vlan, f"vlan{vlan}", svi_mac(node.number, vlan), address) for vlan, address in sorted(node.vlans.items())
+        Svi(vlan, f"vlan{vlan}", svi_mac(node.number), address) for vlan, address in sorted(node.vlans.items())
     )
     own = [address for address in (*(i.address for i in interfaces), *(s.address for s in svis)) if address is not None]
     if node.routes is not None:

@@ -60,10 +60,12 @@ class Pmem:
 
     def read(self, offset: int, length: int) -> bytes:
         start = offset - offset % BLOCK
+        end = -(-(offset + length) // BLOCK) * BLOCK
         out = bytearray()
-        while start + len(out) < offset + length:
-            count = os.preadv(self.fd, [self.buffer], start + len(out))
-            out += self.buffer[:count]
+        with memoryview(self.buffer) as view:
+            while start + len(out) < end:
+                count = os.preadv(self.fd, [view[: min(CHUNK, end - start - len(out))]], start + len(out))
+                out += view[:count]
         return bytes(out[offset - start : offset - start + length])
 
     def write(self, offset: int, data: bytes) -> None:
@@ -80,27 +82,34 @@ class Result(io.RawIOBase):
 
     def __init__(self, pmem: Pmem) -> None:
         self.pmem = pmem
-        self.progress = 0
-        self.block = b""
         self.tar = 0
         self.pending = bytearray()
-        self.header(finished=0)
+        self.header(progress=0, finished=0)
 
-    def header(self, finished: int) -> None:
-        fields = struct.pack("<8sQQQ", OUT_MAGIC, self.tar, self.progress, finished)
+    def header(self, progress: int, finished: int) -> None:
+        fields = struct.pack("<8sQQQ", OUT_MAGIC, self.tar, progress, finished)
         self.pmem.write(0, fields.ljust(BLOCK, b"\0"))
 
+    def progress(self) -> int:
+        length: int = struct.unpack("<Q", self.pmem.read(16, 8))[0]
+        return length
+
     def emit(self, record: dict[str, Any]) -> None:
-        """Shows one record to the host now. What does not fit is only not shown live: it is in the artefacts."""
+        """Shows one record to the host now. What does not fit is only not shown live: it is in the artefacts.
+
+        The length is kept in the device, under a lock: the job's process and any it forks may have something to show.
+        """
         line = json.dumps(record, separators=(",", ":")).encode() + b"\n"
-        if BLOCK + self.progress + len(line) > PROGRESS_END - BLOCK:
-            return
-        data = self.block + line
-        start = BLOCK + self.progress - len(self.block)
-        self.pmem.write(start, data.ljust(-(-len(data) // BLOCK) * BLOCK, b"\0"))
-        self.progress += len(line)
-        self.block = data[len(data) - len(data) % BLOCK :]
-        self.header(finished=0)
+        fcntl.lockf(self.pmem.fd, fcntl.LOCK_EX)
+        try:
+            length = self.progress()
+            if BLOCK + length + len(line) <= PROGRESS_END:
+                begun = length % BLOCK
+                data = self.pmem.read(BLOCK + length - begun, begun) + line
+                self.pmem.write(BLOCK + length - begun, data.ljust(-(-len(data) // BLOCK) * BLOCK, b"\0"))
+                self.header(length + len(line), finished=0)
+        finally:
+            fcntl.lockf(self.pmem.fd, fcntl.LOCK_UN)
 
     def writable(self) -> bool:
         return True
@@ -124,7 +133,7 @@ class Result(io.RawIOBase):
             tar.add(directory, arcname=".")
         self.pending += bytes(-len(self.pending) % BLOCK)
         self.flush_blocks(len(self.pending))
-        self.header(finished=1)
+        self.header(self.progress(), finished=1)
 
 
 def empty(directory: str) -> None:

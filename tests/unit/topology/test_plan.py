@@ -92,7 +92,7 @@ class TestTheExample:
     def test_mac_addresses_follow_from_the_order(self) -> None:
         reuse = plan(IP_REUSE)
         assert reuse.nodes["leaf"].interface("e3").mac == "02:00:01:00:00:03"
-        assert reuse.nodes["leaf"].svis[1].mac == "02:00:01:01:00:14"
+        assert reuse.nodes["leaf"].svis[1].mac == "02:00:01:01:00:00"
         assert reuse.nodes["node2"].interface("eth1").mac == "02:00:04:00:00:01"
 
 

@@ -1,0 +1,163 @@
+"""What this machine has of what testbed needs, and the command that brings the rest."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from testbed.errors import TestbedError, UnsupportedError
+from testbed.machine import cache, image, kvm, qemu, snapshot
+from testbed.machine.image import Image
+from testbed.machine.qemu import Flavour
+
+State = Literal["works", "note", "missing"]
+OLDEST_LOCAL_KERNEL = (7, 1)
+"""From here on rdma_rxe works inside network namespaces."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One finding. `note` is worth knowing and hinders nothing; `mend` is what to type."""
+
+    subject: str
+    state: State
+    text: str
+    mend: str = ""
+
+
+def apt(*packages: str) -> str:
+    return f"sudo apt-get install --no-install-recommends {' '.join(packages)}"
+
+
+def vm() -> Iterator[Check]:
+    """Whether labs can run in micro-VMs here. Nothing is started."""
+    yield Check("Python", "works", f"{platform.python_version()} ({sys.executable})")
+    yield _qemu()
+    if shutil.which("setpriv"):
+        yield Check("setpriv", "works", "ends what testbed started when testbed ends")
+    else:
+        yield Check("setpriv", "missing", "not installed", apt("util-linux"))
+    try:
+        built = image.find()
+    except UnsupportedError as error:
+        yield Check("image", "missing", error.message, "testbed image rm")
+        return
+    if built:
+        yield _image(built)
+    else:
+        yield Check("image", "note", "not built yet; the first run builds it", "testbed image build")
+    yield from _tools(needed=built is None)
+    yield _space(built)
+    if built and shutil.which(qemu.BINARY):
+        yield _snapshot(built)
+
+
+def _qemu() -> Check:
+    if not shutil.which(qemu.BINARY):
+        return Check("QEMU", "missing", f"{qemu.BINARY} is not installed", apt("qemu-system-x86"))
+    return Check("QEMU", "works", f"{qemu.version()} ({qemu.binary()})")
+
+
+def _image(built: Image) -> Check:
+    try:
+        for name in image.FILES:
+            built.file(name)
+    except UnsupportedError as error:
+        return Check("image", "missing", error.message, "testbed image rm")
+    return Check("image", "works", f"{built.digest[:12]}, Linux {built.kernel}, built {built.manifest['built']}")
+
+
+def _tools(needed: bool) -> Iterator[Check]:
+    """What building an image takes; with an image there, only a note."""
+    try:
+        image.require_tools()
+    except UnsupportedError as error:
+        yield Check("image tools", "missing" if needed else "note", error.message, error.hint.removeprefix("Run: "))
+    else:
+        how = "as root" if os.geteuid() == 0 else "without root"
+        yield Check("image tools", "works", f"{', '.join(image.TOOLS)}; images are built {how}")
+
+
+def _space(built: Image | None) -> Check:
+    place = cache.root()
+    while not place.exists():
+        place = place.parent
+    try:
+        cache.require_space(place, snapshot.SPACE if built else image.SPACE_TO_BUILD, "a snapshot" if built else "an image")
+    except UnsupportedError as error:
+        return Check("disk", "missing", error.message, "export XDG_CACHE_HOME=/a/larger/disk")
+    return Check("disk", "works", f"{shutil.disk_usage(place).free / 1e9:.0f} GB free for {cache.root()}")
+
+
+def _snapshot(built: Image) -> Check:
+    try:
+        boot = snapshot.boot_key(built, Flavour("virtual"))
+        code = snapshot.Snapshot(snapshot.code_key(boot, snapshot.code_files()))
+    except TestbedError as error:
+        return Check("snapshot", "note", error.message)
+    if code.usable():
+        return Check("snapshot", "works", "there: a lab starts at once")
+    seconds = 3 if snapshot.Snapshot(boot).usable() else 20
+    return Check("snapshot", "note", f"not there; the next run makes it, in about {seconds} s")
+
+
+def kvm_answer() -> Check:
+    """What is known of KVM, which only the real clock can use."""
+    answer = kvm.answer() if shutil.which(qemu.BINARY) else None
+    match answer:
+        case True:
+            return Check("KVM", "works", "a guest boots under it; the real clock uses it")
+        case None:
+            return Check("KVM", "note", "not tried yet; only the real clock uses it")
+    if not kvm.DEVICE.exists():
+        return Check("KVM", "note", f"no {kvm.DEVICE}; not needed, the real clock is slower without")
+    if not os.access(kvm.DEVICE, os.R_OK | os.W_OK):
+        text = f"no access to {kvm.DEVICE}; not needed, the real clock is slower without"
+        return Check("KVM", "note", text, f"sudo usermod --append --groups kvm {os.environ.get('USER', '$USER')}")
+    return Check("KVM", "note", f"{kvm.DEVICE} is there and no guest boots under it; not needed")
+
+
+def local() -> Iterator[Check]:
+    """Whether labs can run on this very kernel (`--machine local`)."""
+    root = os.geteuid() == 0
+    yield Check("root", "works", "yes") if root else Check("root", "missing", "labs on this kernel need root", "sudo -s")
+    release = platform.release()
+    version = tuple(int(part) for part in re.findall(r"\d+", release)[:2])
+    if version >= OLDEST_LOCAL_KERNEL:
+        yield Check("kernel", "works", f"Linux {release}")
+    else:
+        oldest = ".".join(map(str, OLDEST_LOCAL_KERNEL))
+        yield Check("kernel", "missing", f"Linux {release}; rdma_rxe works in network namespaces from {oldest} on")
+    if _has_module("rdma_rxe", release):
+        yield Check("rdma_rxe", "works", "this kernel has it")
+    else:
+        yield Check("rdma_rxe", "missing", "this kernel has no module rdma_rxe")
+    if importlib.util.find_spec("pyverbs"):
+        yield Check("pyverbs", "works", "this Python has it")
+    else:
+        yield Check("pyverbs", "missing", f"{sys.executable} has no module pyverbs", apt("python3-pyverbs"))
+
+
+def _has_module(name: str, release: str) -> bool:
+    if (Path("/sys/module") / name).exists():
+        return True
+    lists = (Path("/lib/modules") / release / file for file in ("modules.dep", "modules.builtin"))
+    return any(f"/{name}.ko" in path.read_text() for path in lists if path.exists())
+
+
+def require_local() -> None:
+    """Raises UnsupportedError with all that this kernel lacks."""
+    lacking = [check for check in local() if check.state == "missing"]
+    if lacking:
+        texts = "".join(f"\n  {check.subject}: {check.text}" for check in lacking)
+        raise UnsupportedError(
+            f"labs cannot run on this kernel:{texts}", hint="Leave out `--machine local`: a micro-VM needs none of this."
+        )
