@@ -1,0 +1,156 @@
+"""Each queue pair of this kernel that goes to ready-to-receive (RTR), as the soft-RoCE driver sees it.
+
+The kernel resolves the destination MAC at that moment (ib_resolve_eth_dmac), and tells nobody. A return probe on the
+function of rdma_rxe that takes it over writes it into a trace buffer of our own, whoever owns the queue pair. The
+record is there when ibv_modify_qp returns. Source: Documentation/trace/kprobetrace.rst.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+from pathlib import Path
+
+from testbed.errors import TestbedError, UnsupportedError
+
+TRACEFS = Path("/sys/kernel/tracing")
+INSTANCE = TRACEFS / "instances/testbed"
+EVENT = "testbed/ready_to_receive"
+PROBE = (
+    "device=qp->ibqp.device->name:string qpn=qp->ibqp.qp_num:u32 remote_qpn=qp->attr.dest_qp_num:u32 "
+    "family=qp->pri_av.dgid_addr._sockaddr_in.sin_family:u16 ip=qp->pri_av.dgid_addr._sockaddr_in.sin_addr.s_addr:x32 "
+    "flow_label=qp->pri_av.grh.flow_label:u32 mac=qp->pri_av.dmac:x64 mask=mask:u32 status=$retval:s32"
+)
+FILTER = "mask & 128 && status == 0 && family == 2"
+"""IB_QP_AV: the address was set. AF_INET: IPv6 peers are not followed yet."""
+BUFFER_KB = 64
+"""Per CPU; some 600 records."""
+READ = 1 << 16
+_RECORD = re.compile(
+    r'device="(?P<device>[^"]*)" qpn=(?P<qpn>\d+) remote_qpn=(?P<remote_qpn>\d+) family=2 ip=0x(?P<ip>[0-9a-f]+) '
+    r"flow_label=(?P<flow_label>\d+) mac=0x(?P<mac>[0-9a-f]+) "
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """A queue pair of `device` and where its packets go. `sport` is the UDP source port, `mac` what RTR resolved."""
+
+    device: str
+    qpn: int
+    remote_ip: IPv4Address
+    remote_qpn: int
+    sport: int
+    mac: str
+
+
+def source_port(flow_label: int, qpn: int, remote_qpn: int) -> int:
+    """The UDP source port of a queue pair. Source: rdma_get_udp_sport in the kernel's include/rdma/ib_verbs.h."""
+    if not flow_label:
+        product = qpn * remote_qpn
+        product ^= product >> 20
+        product ^= product >> 40
+        flow_label = product & 0xFFFFF
+    return (flow_label & 0x3FFF) ^ (flow_label >> 14) | 0xC000
+
+
+def parse(line: str) -> Connection:
+    """A line of the trace."""
+    found = _RECORD.search(line)
+    if not found:
+        raise TestbedError(f"the kernel's trace of queue pairs cannot be read: {line!r}")
+    # The probe reads whole words of the kernel's memory: of eight bytes at `mac` the first six are the address.
+    word = int(found["mac"], 16).to_bytes(8, sys.byteorder)
+    qpn, remote_qpn = int(found["qpn"]), int(found["remote_qpn"])
+    return Connection(
+        found["device"],
+        qpn,
+        IPv4Address(int(found["ip"], 16).to_bytes(4, sys.byteorder)),
+        remote_qpn,
+        source_port(int(found["flow_label"]), qpn, remote_qpn),
+        word[:6].hex(":"),
+    )
+
+
+def _write(path: Path, text: str, flags: int = 0) -> None:
+    handle = os.open(path, os.O_WRONLY | flags)
+    try:
+        os.write(handle, text.encode() + b"\n")
+    finally:
+        os.close(handle)
+
+
+def arm() -> bool:
+    """Has the kernel record from now on. False if it does already; costs 20 ms, so a snapshot may take it before."""
+    if INSTANCE.exists():
+        return False
+    try:
+        _write(TRACEFS / "dynamic_events", f"r:{EVENT} rxe_qp_from_attr {PROBE}", os.O_APPEND)
+        INSTANCE.mkdir()
+        _write(INSTANCE / "buffer_size_kb", str(BUFFER_KB))
+        _write(INSTANCE / "buffer_percent", "0")  # a reader is woken by the first record
+        _write(INSTANCE / "events" / EVENT / "filter", FILTER)
+        _write(INSTANCE / "events" / EVENT / "enable", "1")
+    except OSError as error:
+        disarm()
+        raise UnsupportedError(
+            f"this kernel cannot trace queue pairs: {error}",
+            hint="`nic: hardware` needs root, tracefs on /sys/kernel/tracing and a kernel with BTF and kprobe events.",
+        ) from error
+    return True
+
+
+def disarm() -> None:
+    """Undoes `arm`, or what of it was done."""
+    with contextlib.suppress(OSError):
+        _write(INSTANCE / "events" / EVENT / "enable", "0")
+    with contextlib.suppress(FileNotFoundError):
+        INSTANCE.rmdir()
+    with contextlib.suppress(OSError):
+        _write(TRACEFS / "dynamic_events", f"-:{EVENT}", os.O_APPEND)
+
+
+class Trace:
+    """The connections made since it was opened. One reader at a time on a kernel."""
+
+    def __init__(self) -> None:
+        self._armed = arm()
+        try:
+            self._pipe = os.open(INSTANCE / "trace_pipe", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError as error:
+            if error.errno != errno.EBUSY:
+                raise
+            raise TestbedError(
+                "somebody reads the trace of queue pairs already", hint="Another lab runs on this kernel: end it first."
+            ) from None
+        for _ in self._lines():  # from before
+            pass
+
+    def fileno(self) -> int:
+        return self._pipe
+
+    def close(self) -> None:
+        os.close(self._pipe)
+        if self._armed:
+            disarm()
+
+    def read(self) -> list[Connection]:
+        """What is there now, without waiting."""
+        return [parse(line) for line in self._lines()]
+
+    def _lines(self) -> Iterator[str]:
+        while True:
+            try:
+                text = os.read(self._pipe, READ).decode(errors="replace")
+            except BlockingIOError:
+                return
+            for line in text.splitlines():
+                if "LOST" in line:
+                    raise TestbedError(f"the kernel's trace of queue pairs overflowed: {line.strip()}")
+                yield line

@@ -1,0 +1,146 @@
+"""What a hardware NIC does and soft-RoCE does not: `nic: hardware`.
+
+A queue pair keeps the destination MAC it had at RTR for its whole life, where rxe asks the neighbour table for each
+packet; and RoCE traffic uses neighbour entries without ever verifying them, where rxe's makes the kernel probe.
+docs/fidelity.md says how near this comes.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Self
+
+from testbed.errors import InputError, TestbedError
+from testbed.nic import nftables
+from testbed.nic.connections import Connection, Trace
+
+NEVER_MS = 1_000_000_000
+"""Eleven days, the time for which a confirmed neighbour entry stays reachable: no lab lives as long."""
+NEVER_S = NEVER_MS // 1000
+"""And the time from the first use of a stale one to its verification."""
+Enter = Callable[[], AbstractContextManager[None]]
+"""Brings the calling thread into a network namespace, as `testbed.lab.Node.entered` and `netns.entered` do."""
+TABLE = """
+table netdev {table} {{
+    map pins {{ typeof ip daddr . udp sport . @th,104,24 : ether daddr; }}
+    chain out {{
+        type filter hook egress device "{interface}" priority 0;
+        udp dport 4791 ether daddr set ip daddr . udp sport . @th,104,24 map @pins;
+    }}
+}}
+"""
+"""@th,104,24: the destination QP in the base transport header, 13 bytes from the start of UDP. ICRC covers no MAC."""
+
+
+class HardwareNics:
+    """The hardware NICs of a lab. Pins each queue pair that connects on one of them, whichever program owns it.
+
+    A thread does it a moment after RTR, so the first packets of a third-party program may still follow the neighbour
+    table. Who must be exact calls `HardwareNic.pin` between RTR and RTS.
+    """
+
+    def __init__(self) -> None:
+        self._nics: dict[str, HardwareNic] = {}
+        self._trace = Trace()
+        self._lock = threading.Lock()
+        self._failure: OSError | TestbedError | None = None
+        self._stop = os.eventfd(0)
+        self._thread = threading.Thread(target=self._follow, name="hardware-nics", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def add(self, enter: Enter, interface: str, device: str) -> HardwareNic:
+        """Makes `interface` where `enter` leads, with its RDMA device, a hardware NIC until `remove` or `close`."""
+        nic = HardwareNic(self, enter, interface, device)
+        with self._lock:
+            self._nics[device] = nic
+        return nic
+
+    def remove(self, device: str) -> None:
+        """Forgets a NIC whose device or namespace goes."""
+        with self._lock:
+            self._nics.pop(device, None)
+
+    def settle(self) -> None:
+        """Returns when each queue pair that is in RTR by now is pinned."""
+        with self._lock:
+            self._pin_new()
+            failure, self._failure = self._failure, None
+        if failure:
+            raise failure
+
+    def close(self) -> None:
+        os.eventfd_write(self._stop, 1)
+        self._thread.join()
+        os.close(self._stop)
+        self._trace.close()
+
+    def _follow(self) -> None:
+        poll = select.poll()
+        poll.register(self._stop, select.POLLIN)
+        poll.register(self._trace.fileno(), select.POLLIN)
+        while True:
+            ready = [handle for handle, _ in poll.poll()]
+            if self._stop in ready:
+                return
+            with self._lock:
+                try:
+                    self._pin_new()
+                except (OSError, TestbedError) as error:
+                    self._failure = error  # `settle` raises it
+
+    def _pin_new(self) -> None:
+        new: dict[str, list[Connection]] = {}
+        for connection in self._trace.read():
+            if connection.device in self._nics:
+                new.setdefault(connection.device, []).append(connection)
+        for device, connections in new.items():
+            self._nics[device].write(connections)
+
+
+class HardwareNic:
+    """One of `HardwareNics`. `pins` has the queue pairs pinned so far, by their local number, dead ones too."""
+
+    def __init__(self, nics: HardwareNics, enter: Enter, interface: str, device: str) -> None:
+        self.device = device
+        self.pins: dict[int, Connection] = {}
+        self._nics = nics
+        self._enter = enter
+        with enter():
+            self._table = f"nic{socket.if_nametoindex(interface)}"
+            for setting, value in {
+                f"neigh/{interface}/base_reachable_time_ms": NEVER_MS,
+                f"neigh/{interface}/delay_first_probe_time": NEVER_S,
+                f"conf/{interface}/arp_notify": 0,
+            }.items():
+                (Path("/proc/sys/net/ipv4") / setting).write_text(f"{value}\n")
+            nftables.run(TABLE.format(table=self._table, interface=interface))
+
+    def pin(self, qpn: int) -> Connection:
+        """Returns when the local queue pair `qpn`, which is in RTR, keeps its MAC."""
+        self._nics.settle()
+        if qpn not in self.pins:
+            raise InputError(f"{self.device}: queue pair {qpn} has not been in RTR, or its peer is not an IPv4 address")
+        return self.pins[qpn]
+
+    def write(self, connections: Iterable[Connection]) -> None:
+        """Enters connections into the map. What differs in peer, its QP or source port is told apart."""
+        commands = []
+        for connection in connections:
+            key = f"{connection.remote_ip} . {connection.sport} . {connection.remote_qpn}"
+            element = f"element netdev {self._table} pins"
+            commands += [f"destroy {element} {{ {key} }}", f"add {element} {{ {key} : {connection.mac} }}"]
+            self.pins[connection.qpn] = connection
+        with self._enter():
+            nftables.run("\n".join(commands))

@@ -1,0 +1,40 @@
+"""nftables commands in this process: libnftables, the library inside `nft`, saves the fork."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+
+from testbed.errors import TestbedError, UnsupportedError
+
+LIBRARY = "libnftables.so.1"
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    try:
+        library = ctypes.CDLL(LIBRARY)
+    except OSError as error:
+        raise UnsupportedError(f"no {LIBRARY}: {error}", hint="apt-get install nftables") from error
+    library.nft_ctx_new.argtypes = [ctypes.c_uint32]
+    library.nft_ctx_new.restype = ctypes.c_void_p
+    library.nft_ctx_free.argtypes = [ctypes.c_void_p]
+    library.nft_ctx_buffer_error.argtypes = [ctypes.c_void_p]
+    library.nft_ctx_get_error_buffer.argtypes = [ctypes.c_void_p]
+    library.nft_ctx_get_error_buffer.restype = ctypes.c_char_p
+    library.nft_run_cmd_from_buffer.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
+    return library
+
+
+def run(commands: str) -> None:
+    """Runs `commands` (the language of nft(8)) in the namespace of the calling thread, all or nothing."""
+    library = _library()
+    # A context keeps a socket, and that its namespace: it must not outlive the command.
+    context = library.nft_ctx_new(0)
+    try:
+        library.nft_ctx_buffer_error(context)
+        if library.nft_run_cmd_from_buffer(context, commands.encode()):
+            reason = library.nft_ctx_get_error_buffer(context).decode(errors="replace").strip()
+            raise TestbedError(f"nftables: {reason}")
+    finally:
+        library.nft_ctx_free(context)

@@ -1,0 +1,59 @@
+"""What a reliable connection is told at modify-to-RTR and modify-to-RTS."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from testbed.errors import InputError
+
+VALID: dict[str, range | tuple[int, ...]] = {
+    "timeout": range(32),
+    "retry_cnt": range(8),
+    "rnr_retry": range(8),
+    "min_rnr_timer": range(32),
+    "path_mtu": (256, 512, 1024, 2048, 4096),
+    "traffic_class": range(256),
+    "flow_label": range(1 << 20),
+    "hop_limit": range(1, 256),
+    "max_rd_atomic": range(1, 129),
+}
+TIMEOUT_UNIT_US = 4.096
+
+
+@dataclass(frozen=True, slots=True)
+class Attributes:
+    """The values of one side. InputError if one is out of range. Source: ibv_modify_qp(3); rxe's ways were measured."""
+
+    timeout: int = 14
+    """Local ACK timeout, 4.096 us * 2^timeout. rxe: 68 ms for 14, exact to a jiffy of 4 ms from 13 on, at least 6 ms
+    below; no back-off. 0 means no retransmission at all: what is lost once never completes."""
+    retry_cnt: int = 3
+    """Retransmissions before RETRY_EXC_ERR, so retry_cnt + 1 timeouts pass. 7 is for ever on rxe, 7 on hardware."""
+    rnr_retry: int = 3
+    """Retries before RNR_RETRY_EXC_ERR when the peer has no receive posted; 7 is for ever, as the standard says."""
+    min_rnr_timer: int = 12
+    """What the peer waits between those, a code: 12 is 0.64 ms, 0 is 655 ms. rxe: at least 8 ms."""
+    path_mtu: int = 1024
+    """Payload bytes a packet: 256, 512, 1024, 2048 or 4096, and the smaller one of both interfaces at most."""
+    traffic_class: int = 0
+    """The IP type of service: DSCP * 4 + ECN."""
+    flow_label: int = 0
+    """Chooses the UDP source port, and with it the path through ECMP. 0: made of both queue pair numbers."""
+    hop_limit: int = 64
+    """The IP time to live. rxe sends 64 whatever this says."""
+    max_rd_atomic: int = 16
+    """READs and atomics in flight, as initiator and as responder."""
+
+    def __post_init__(self) -> None:
+        for name, valid in VALID.items():
+            value = getattr(self, name)
+            if isinstance(value, bool) or value not in valid:
+                text = f"{valid[0]} to {valid[-1]}" if isinstance(valid, range) else "one of " + str(valid)[1:-1]
+                raise InputError(f"{name} is {value!r}", hint=f"It is {text}.")
+
+    @property
+    def retry_s(self) -> float:
+        """Nominal seconds until RETRY_EXC_ERR on a path that is dead. Infinite where rxe never gives up."""
+        if self.timeout == 0 or self.retry_cnt == 7:
+            return float("inf")
+        return (self.retry_cnt + 1) * TIMEOUT_UNIT_US * (1 << self.timeout) / 1e6

@@ -1,0 +1,188 @@
+"""RC endpoints: queue pairs driven from one process that reaches into the hosts' namespaces.
+
+Only RoCE is on the wire: the two sides exchange their addresses as Python objects. Nothing polls; a wait sleeps on the
+completion channel until its deadline. One thread uses an endpoint at a time.
+"""
+
+from __future__ import annotations
+
+import select
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pyverbs import enums
+from pyverbs.wr import SGE, RecvWR, SendWR
+
+from testbed.errors import DeadlineError, InputError
+from testbed.workload.attributes import Attributes
+from testbed.workload.queue_pair import DEPTH, Address, ConnectError, QueuePair, names, reported
+
+__all__ = ["Address", "Attributes", "Completion", "ConnectError", "Endpoint", "connect_pair"]
+
+ATOMIC_SIZE = 8
+STATUSES = names("IBV_WC_") | {enums.IBV_WC_SUCCESS: "SUCCESS"}
+"""Opcodes are named IBV_WC_… too, and IBV_WC_SEND is 0 as well."""
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """How a request ended. `status` and `opcode` are the standard names (IBV_WC_…) without their prefix.
+
+    `byte_len` is what was received or read. `posted_ns` and `t_ns`, when it was read from the queue, are
+    CLOCK_MONOTONIC.
+    """
+
+    wr_id: int
+    opcode: str
+    status: str
+    byte_len: int
+    posted_ns: int
+    t_ns: int
+
+    @property
+    def ok(self) -> bool:
+        return self.status == "SUCCESS"
+
+    @property
+    def elapsed_s(self) -> float:
+        return (self.t_ns - self.posted_ns) / 1e9
+
+
+class Endpoint(QueuePair):
+    """A queue pair to talk with. Exchange `address`, `connect` both sides (`connect_pair` does it), then make requests.
+
+    Lengths and offsets are in bytes; `offset` is in the memory here, `remote_offset` in the peer's. Each `post_…`
+    returns a number for `wait` and `done`; the short names wait at once.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._posted: dict[int, tuple[str, int]] = {}
+        self._completed: dict[int, Completion] = {}
+        self._next_id = 1
+        super().__init__(*args, **kwargs)
+
+    def post_send(self, length: int, *, offset: int = 0) -> int:
+        """Sends memory into a receive the peer has posted."""
+        return self._post_send("SEND", enums.IBV_WR_SEND, offset, length)
+
+    def post_recv(self, length: int, *, offset: int = 0) -> int:
+        """Lends memory to a SEND of the peer, of `length` bytes at most."""
+        self._inside(offset, length, self._size)
+        element = SGE(self._mr.buf + offset, length, self._mr.lkey)
+        request = RecvWR(wr_id=self._next_id, num_sge=1, sg=[element])
+        return self._post("RECV", self._qp.post_recv, request, element)
+
+    def post_write(self, length: int, *, offset: int = 0, remote_offset: int = 0) -> int:
+        return self._post_send("RDMA_WRITE", enums.IBV_WR_RDMA_WRITE, offset, length, remote_offset)
+
+    def post_read(self, length: int, *, offset: int = 0, remote_offset: int = 0) -> int:
+        return self._post_send("RDMA_READ", enums.IBV_WR_RDMA_READ, offset, length, remote_offset)
+
+    def post_fetch_add(self, add: int, *, offset: int = 0, remote_offset: int = 0) -> int:
+        """Adds to the eight bytes (of the machine's order, aligned) there; what they were comes here."""
+        opcode = enums.IBV_WR_ATOMIC_FETCH_AND_ADD
+        return self._post_send("FETCH_ADD", opcode, offset, ATOMIC_SIZE, remote_offset, (add,))
+
+    def post_compare_swap(self, compare: int, swap: int, *, offset: int = 0, remote_offset: int = 0) -> int:
+        """Puts `swap` into the eight bytes there if they are `compare`; what they were comes here."""
+        opcode = enums.IBV_WR_ATOMIC_CMP_AND_SWP
+        return self._post_send("COMP_SWAP", opcode, offset, ATOMIC_SIZE, remote_offset, (compare, swap))
+
+    def _post_send(
+        self,
+        name: str,
+        opcode: int,
+        offset: int,
+        length: int,
+        remote_offset: int | None = None,
+        operands: tuple[int, ...] = (),
+    ) -> int:
+        self._inside(offset, length, self._size)
+        if self._remote is None:
+            raise InputError(f"{self} is not connected")
+        element = SGE(self._mr.buf + offset, length, self._mr.lkey)
+        request = SendWR(wr_id=self._next_id, opcode=opcode, num_sge=1, sg=[element])
+        if remote_offset is not None:
+            self._inside(remote_offset, length, self._remote.size)
+            target = self._remote.rkey, self._remote.address + remote_offset
+            if operands:
+                request.set_wr_atomic(*target, *operands)
+            else:
+                request.set_wr_rdma(*target)
+        return self._post(name, self._qp.post_send, request, element)
+
+    def _post(self, name: str, post: Callable[[Any], None], request: Any, element: SGE) -> int:
+        number, self._next_id = self._next_id, self._next_id + 1
+        posted_ns = time.monotonic_ns()
+        try:
+            with reported(f"{self}: post {name}"):
+                post(request)
+        finally:
+            request.close()  # pyverbs frees neither on its own
+            element.close()
+        self._posted[number] = name, posted_ns
+        return number
+
+    def done(self, wr_id: int) -> bool:
+        """Whether a request has completed by now."""
+        self._collect()
+        if wr_id not in self._completed and wr_id not in self._posted:
+            raise InputError(f"{self}: request {wr_id} was never posted, or its completion has been taken")
+        return wr_id in self._completed
+
+    def wait(self, wr_id: int, within: float) -> Completion:
+        """The completion of a request, whatever its status, in any order. DeadlineError after `within` seconds."""
+        deadline = time.monotonic() + within
+        while not self.done(wr_id):
+            with reported(f"{self}: ask for a completion event"):
+                self._cq.req_notify()
+            if self.done(wr_id):  # it came before the event was asked for
+                break
+            left = max(0.0, deadline - time.monotonic())
+            if not select.select([self._channel_fd], [], [], left)[0]:
+                name, _ = self._posted[wr_id]
+                raise DeadlineError(f"{self}: {name} (request {wr_id}) has not completed after {within:g} s")
+            with reported(f"{self}: take a completion event"):
+                self._channel.get_cq_event(self._cq)
+                self._cq.ack_events(1)
+        return self._completed.pop(wr_id)
+
+    def _collect(self) -> None:
+        with reported(f"{self}: poll completions"):
+            _, found = self._cq.poll(2 * DEPTH)
+        t_ns = time.monotonic_ns() if found else 0
+        for wc in found:
+            opcode, posted_ns = self._posted.pop(wc.wr_id)
+            status = STATUSES[wc.status]
+            self._completed[wc.wr_id] = Completion(wc.wr_id, opcode, status, wc.byte_len, posted_ns, t_ns)
+
+    def send(self, length: int, *, offset: int = 0, within: float) -> Completion:
+        return self.wait(self.post_send(length, offset=offset), within)
+
+    def recv(self, length: int, *, offset: int = 0, within: float) -> Completion:
+        return self.wait(self.post_recv(length, offset=offset), within)
+
+    def write(self, length: int, *, offset: int = 0, remote_offset: int = 0, within: float) -> Completion:
+        return self.wait(self.post_write(length, offset=offset, remote_offset=remote_offset), within)
+
+    def read(self, length: int, *, offset: int = 0, remote_offset: int = 0, within: float) -> Completion:
+        return self.wait(self.post_read(length, offset=offset, remote_offset=remote_offset), within)
+
+    def fetch_add(self, add: int, *, offset: int = 0, remote_offset: int = 0, within: float) -> Completion:
+        return self.wait(self.post_fetch_add(add, offset=offset, remote_offset=remote_offset), within)
+
+    def compare_swap(
+        self, compare: int, swap: int, *, offset: int = 0, remote_offset: int = 0, within: float
+    ) -> Completion:
+        return self.wait(self.post_compare_swap(compare, swap, offset=offset, remote_offset=remote_offset), within)
+
+
+def connect_pair(left: Endpoint, right: Endpoint, attributes: Attributes | None = None) -> None:
+    """Connects two endpoints with each other: both are ready to receive before either may send."""
+    attributes = attributes or Attributes()
+    left.to_rtr(right.address, attributes)
+    right.to_rtr(left.address, attributes)
+    left.to_rts(attributes)
+    right.to_rts(attributes)
