@@ -24,7 +24,7 @@ _HOMES = {
     "Topology": "testbed.topology",
     "Variant": "testbed.scenario.model",
 }
-__all__ = ["Lab", "Parameters", "Run", "Scenario", "Topology", "Variant"]  # noqa: F822 - resolved on first use
+__all__ = ["Lab", "Parameters", "Run", "Scenario", "Topology", "Variant"]
 
 
 def __getattr__(name: str) -> Any:

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import errno
 import importlib
+import importlib.util
 import io
 import json
 import os
+import re
 import signal
 import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 from testbed.errors import TestbedError
 from testbed.protocol import Job, VariantOutcome
@@ -26,6 +29,7 @@ Emit = Callable[[dict[str, Any]], None]
 WARM = ("pytest", "testbed.lab", "testbed.scenario.run", "testbed.scenario.loading", "testbed.workload")
 RESERVE = 16 << 20
 """Bytes kept for the verdict of a scenario that fills the disk."""
+COMPLAINT = re.compile(r"\bWARNING: |\bBUG: |\bOops\b|general protection fault|refcount_t")
 FULL_DISK_HINT = "The guest's disk is memory, 900 MB. A capture can be narrowed with a filter."
 
 
@@ -57,10 +61,18 @@ def describe(job: Job, out: Path) -> None:
     """Loads a scenario and checks the user's settings against it; leaves its description in info.json."""
     from testbed.scenario import loading
 
+    stand_in_for_pyverbs()
     scenario = loading.load(Path(job["in"]) / job["scenario"])
     for variant in scenario.variants:
         scenario.settle(variant, job.get("settings", {}))
     (out / "info.json").write_text(json.dumps(scenario.info(job["name"])))
+
+
+def stand_in_for_pyverbs() -> None:
+    """Lets a scenario be described where there is no RDMA: it imports verbs and does not use them before it runs."""
+    if importlib.util.find_spec("pyverbs") is None:
+        names = ("addr", "cmid", "cq", "device", "enums", "mr", "pd", "pyverbs_error", "qp", "wr")
+        sys.modules |= {"pyverbs": MagicMock()} | {f"pyverbs.{name}": MagicMock() for name in names}
 
 
 def run_variant(job: Job, out: Path, emit: Emit) -> None:
@@ -85,13 +97,32 @@ def run_variant(job: Job, out: Path, emit: Emit) -> None:
     try:
         with lab:
             teller.run(story, parameters)
+            story.save_counters()
     except Exception as error:
         (out / "traceback.txt").write_text(traceback.format_exc())
         story.failures.append(explain(error, file))
     finally:
         reserve.unlink()
+    story.failures += kernel_complaints(out / "kernel.log")
     outcome: VariantOutcome = story.outcome(out)
     (out / "outcome.json").write_text(json.dumps(outcome))
+
+
+def kernel_complaints(copy: Path) -> list[str]:
+    """Keeps the kernel's log in the file `copy`; a warning or an oops in it is a failure, whatever users saw."""
+    lines = []
+    log = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        while True:
+            head, _, text = os.read(log, 1 << 16).decode(errors="replace").partition(";")
+            microseconds = int(head.split(",")[2])
+            lines.append(f"[{microseconds / 1e6:12.6f}] {text.splitlines()[0]}")
+    except BlockingIOError:
+        pass
+    finally:
+        os.close(log)
+    copy.write_text("\n".join(lines) + "\n")
+    return [f"the kernel complained: {line}" for line in lines if COMPLAINT.search(line)]
 
 
 def explain(error: Exception, file: Path) -> str:

@@ -2,29 +2,42 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from ipaddress import IPv4Interface
 
 from pydantic import Field
 
 from testbed import Parameters, Run, Scenario, Variant
-from testbed.lab import Host, Pod
+from testbed.lab import Host, Pod, Switch
+from testbed.lab.capture import Capture
 from testbed.switch.profile import Profile, profile
-from testbed.workload import Attributes, Completion, counters, endpoint
+from testbed.workload.attributes import Attributes
+from testbed.workload.counters import counters
+from testbed.workload.verbs import Completion, connect_pair
 
-REUSED = IPv4Interface("10.0.20.100/24")
-MESSAGE = b"gradient " * 64
+ADDRESS = IPv4Interface("10.0.20.100/24")
+MESSAGE = 4096
+"""Bytes of the RDMA WRITE, four packets."""
+FIRST_PAUSE_S = 10.0
+READY_S = 30.0
 
 
 class Settings(Parameters):
     profile: str = Field("cisco-nxos", description="ARP and FDB profile of the leaf switch")
     arp_age: float | None = Field(None, gt=0, description="ARP ageing of the leaf in seconds; empty: the profile's own")
     announce: bool = Field(False, description="whether pod B sends a gratuitous ARP when it starts")
-    gateway_by_arp: bool = Field(False, description="whether pod B asks for its gateway by ARP; else the entry is static")
+    gateway_by_arp: bool = Field(
+        False, description="whether pod B asks for its gateway by ARP; else the entry is static"
+    )
     reuse_after: float = Field(1.0, ge=0, description="seconds between the end of pod A and the start of pod B")
-    readiness_gate: bool = Field(False, description="whether pod B counts as ready only when the switch's entry is right")
+    readiness_gate: bool = Field(
+        False, description="whether pod B counts as ready only when the switch's entry is right"
+    )
     retry_for: float = Field(0.0, ge=0, description="seconds for which the client tries again; 0: it tries once")
-    retry_every: float = Field(300.0, gt=0, description="longest pause between tries in seconds; it starts at 10 and doubles")
+    retry_every: float = Field(
+        300.0, gt=0, description="longest pause between tries in seconds; it starts at 10 and doubles"
+    )
     timeout: int = Field(14, ge=1, le=31, description="the QP's ACK timeout, 4.096 us * 2^timeout")
     retry_cnt: int = Field(3, ge=0, le=6, description="the QP's retries; 7 would be infinite on soft-RoCE")
 
@@ -55,7 +68,12 @@ class IpReuse(Scenario):
             "pod B announces itself, the switch ignores gratuitous ARP",
             {"announce": True, "profile": "ignore-garp-strict"},
         ),
-        Variant("gateway-arp", "healthy", "pod B asks for its gateway, the switch learns from that", {"gateway_by_arp": True}),
+        Variant(
+            "gateway-arp",
+            "healthy",
+            "pod B asks for its gateway, the switch learns from that",
+            {"gateway_by_arp": True},
+        ),
         Variant("aging", "healthy", "the client tries until the entry has aged out (1500 s)", {"retry_for": 3600}),
         Variant(
             "aging-4h",
@@ -63,7 +81,9 @@ class IpReuse(Scenario):
             "the same with Arista's 4 hours",
             {"retry_for": 18000, "profile": "arista-eos"},
         ),
-        Variant("cool-down", "healthy", "the address is not reused before the entry has aged out", {"reuse_after": 1600}),
+        Variant(
+            "cool-down", "healthy", "the address is not reused before the entry has aged out", {"reuse_after": 1600}
+        ),
         Variant(
             "readiness-gate",
             "healthy",
@@ -77,56 +97,122 @@ class IpReuse(Scenario):
         return {"leaf": chosen.replace(arp_age=parameters.arp_age) if parameters.arp_age else chosen}
 
     def run(self, run: Run, p: Settings) -> None:
-        lab, leaf, client = run.lab, run.lab.switch("leaf"), run.lab.host("client")
-        ip = str(REUSED.ip)
-        port_of = {"node1": "e2", "node2": "e3"}
-        for port in port_of.values():
-            leaf.capture(port)
+        leaf, client = run.lab.switch("leaf"), run.lab.host("client")
+        attributes = Attributes(timeout=p.timeout, retry_cnt=p.retry_cnt)
+        captures = {port: leaf.capture(port, "udp port 4791 or arp") for port in ("e2", "e3")}
 
-        with run.step("pod A serves RDMA on node1"):
-            a = self.start_pod(run, "pod-a", on="node1", by_arp=True)
-            first = self.exchange(run, client, a, p)
+        with run.step("pod A on node1 serves RDMA at the address"):
+            a = start_pod(run, "pod-a", "node1", static_gateway=False)
+            first = write(run, client, a, attributes)
             run.expect("the client reaches pod A", first.status, "SUCCESS")
-            run.expect("the switch has pod A's MAC", leaf.arp_table().get(ip), a.mac)
-            learned = lab_time(run, ip)
+            run.expect("the switch has pod A's MAC", entry(leaf), a.mac)
 
         with run.step("pod A is deleted"):
             a.delete()
             run.sleep(p.reuse_after, "the address rests")
 
         with run.step("pod B on node2 gets the address"):
-            b = self.start_pod(run, "pod-b", on="node2", by_arp=p.gateway_by_arp)
+            b = start_pod(run, "pod-b", "node2", static_gateway=not p.gateway_by_arp)
             if p.announce:
                 b.announce(b.interface)
             if p.readiness_gate:
-                self.gate(run, b)
+                wait_until_ready(run, b)
 
         with run.step("the client connects to the address"):
-            before = counters(client, "eth1")
-            tried = run.log.now
-            result = self.exchange(run, client, b, p)
-            tries = 1
-            pause = 10.0
-            while result.status != "SUCCESS" and run.log.now - tried < p.retry_for * 1e9:
-                run.sleep(pause, "the client waits before it tries again")
-                result = self.exchange(run, client, b, p)
-                tries += 1
-                pause = min(2 * pause, p.retry_every)
-            after = counters(client, "eth1")
+            since = time.time_ns()
+            before = counters(client.rdma["eth1"], client.namespace)
+            result, tries = connect_until(run, client, b, attributes, p)
+            after = counters(client.rdma["eth1"], client.namespace)
 
-        entry = leaf.arp_table().get(ip)
-        run.note(completion=result.status, arp="pod A's MAC" if entry == a.mac else "pod B's MAC" if entry == b.mac else str(entry))
+        to_dead_mac = {port: frames_to(a.mac, capture, since) for port, capture in captures.items()}
+        owner = {a.mac: "pod A", b.mac: "pod B"}.get(entry(leaf) or "", "nobody")
+        run.note(completion=result.status, arp=owner)
         if result.status == "SUCCESS":
-            run.observe("healthy", f"the client works with pod B at try {tries}")
-            run.expect("the switch has pod B's MAC", entry, b.mac)
+            run.observe("healthy", f"the client reaches pod B, at try {tries}")
+            run.expect("the switch has pod B's MAC", entry(leaf), b.mac)
+            if p.retry_for:
+                self.expect_ageing(run, a, p, tries)
         else:
-            run.observe("fault", f"the client's connection dies of {result.status}")
+            run.observe("fault", f"the client's work request dies of {result.status}")
             retries = after["completer_retry_err"] - before["completer_retry_err"]
-            run.note(retries=retries)
+            run.note(retries=retries, frames_to_dead_mac=to_dead_mac)
             run.expect("it dies of unanswered retries", result.status, "RETRY_EXC_ERR")
-            run.expect("the switch still has pod A's MAC", entry, a.mac)
-            run.expect("the retry counter grew by the QP's retries", retries, p.retry_cnt)
+            run.expect("the switch still has pod A's MAC", entry(leaf), a.mac)
+            run.expect("the client's NIC retried as often as it may", retries, p.retry_cnt)
+            run.expect("its frames went to pod A's MAC", sum(to_dead_mac.values()), lambda frames: frames > 0)
+
+    def expect_ageing(self, run: Run, a: Pod, p: Settings, tries: int) -> None:
+        """The client worked when the entry had aged out, to the second, and not before."""
+        confirmed = max(e["t"] for kind in ("arp.learned", "arp.confirmed") for e in run.log.find(kind, mac=a.mac))
+        aged = [e["t"] for e in run.log.find("arp.aged", mac=a.mac)]
+        if not run.expect("the switch's entry aged out once", len(aged), 1):
+            return
+        life_s = (aged[0] - confirmed) / 1e9
+        profile_s = self.profiles(p)["leaf"].arp_lifetime
+        run.note(tries=tries, aged_after_s=round(life_s))
+        run.expect("it did so when its profile says", life_s, lambda s: abs(s - profile_s) < 0.1)
+        results = [(e["t"], e["data"]["status"]) for e in run.log.find("completion")][-tries:]
+        early = [status for t, status in results if t < aged[0]]
+        late = [status for t, status in results if t > aged[0]]
+        run.expect("no try worked before that", early, ["RETRY_EXC_ERR"] * (tries - 1))
+        run.expect("the first try after that worked", late, ["SUCCESS"])
 
 
-def lab_time(run: Run, ip: str) -> int:
-    return run.log.find("arp.learned", ip=ip)[-1]["t"]
+def start_pod(run: Run, name: str, node: str, *, static_gateway: bool) -> Pod:
+    """A pod with the address; with a static gateway entry it has no reason to speak ARP."""
+    gateway = run.lab.plan.nodes[node].interface("eth1").gateway
+    pod = run.lab.pod(name, on=node, address=ADDRESS, gateway=gateway)
+    if static_gateway and gateway:
+        pod.set_neighbour(pod.interface, gateway, run.lab.plan.nodes["leaf"].svis[0].mac)
+    return pod
+
+
+def write(run: Run, client: Host, pod: Pod, attributes: Attributes) -> Completion:
+    """A new connection from the client to the pod, one RDMA WRITE over it; checks that the bytes arrived."""
+    with run.endpoint(client, "eth1") as near, run.endpoint(pod, pod.interface) as far:
+        connect_pair(near, far, attributes)
+        result = run.completed(client, near.write(MESSAGE, within=60))
+        if result.ok:
+            run.expect("the bytes arrived", far.load(0, MESSAGE) == near.load(0, MESSAGE), True)
+        return result
+
+
+def connect_until(run: Run, client: Host, pod: Pod, attributes: Attributes, p: Settings) -> tuple[Completion, int]:
+    """Tries, and tries again with a growing pause as a restarting container does; the last result and the tries."""
+    started = run.log.now
+    tries, pause = 0, FIRST_PAUSE_S
+    while True:
+        result = write(run, client, pod, attributes)
+        tries += 1
+        if result.ok or run.log.now - started >= p.retry_for * 1e9:
+            return result, tries
+        run.sleep(pause, "the client waits before it tries again")
+        pause = min(2 * pause, p.retry_every)
+
+
+def wait_until_ready(run: Run, pod: Pod) -> None:
+    """The readiness gate: the pod is ready when its gateway's answer reaches it; until then it announces itself.
+
+    An answer to ping is sent to the MAC in the switch's ARP entry, so it comes back exactly if the entry is right.
+    """
+    gateway = str(run.lab.plan.nodes["node2"].interface("eth1").gateway)
+
+    def answered() -> bool:
+        if pod.ping(gateway, within=1.0):
+            return True
+        pod.announce(pod.interface)
+        return False
+
+    run.expect("the first ping of the gateway gets no answer", answered(), False)
+    run.eventually("the gate opens", answered, True, within=READY_S)
+
+
+def entry(leaf: Switch) -> str | None:
+    """The MAC that the switch has for the address."""
+    return leaf.arp_table().get(str(ADDRESS.ip))
+
+
+def frames_to(mac: str, capture: Capture, since: int) -> int:
+    """RoCE frames to a MAC on a captured port; `since` in ns of CLOCK_REALTIME."""
+    capture.stop()
+    return sum(frame.roce and frame.dst == mac and frame.t_ns > since for frame in capture.frames())

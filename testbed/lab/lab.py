@@ -12,6 +12,7 @@ from typing import Any, Literal, Protocol, Self
 from testbed.errors import InputError
 from testbed.lab import netns, rdma
 from testbed.lab.nodes import Bridge, Host, Node, Pod, Switch
+from testbed.nic import HardwareNics
 from testbed.switch import dataplane
 from testbed.switch.agent import Agent
 from testbed.switch.profile import Profile, load_profiles, profile
@@ -55,6 +56,7 @@ class Lab:
         self.nodes: dict[str, Node] = {}
         self._profiles = dict(profiles or {})
         self._agent: Agent | None = None
+        self._cards: HardwareNics | None = None
 
     def __getitem__(self, name: str) -> Node:
         if name not in self.nodes:
@@ -211,7 +213,9 @@ class Lab:
                 initial.move(device, netns.path(host.namespace))
         host.rdma[interface] = device
         if host.nic == "hardware":
-            host.install_card(interface)
+            if self._cards is None:
+                self._cards = HardwareNics()
+            host.cards[interface] = self._cards.add(host.entered, interface, device)
 
     def pod(
         self, name: str, *, on: str, address: IPv4Interface, gateway: IPv4Address | None = None, parent: str = "eth1"
@@ -233,6 +237,8 @@ class Lab:
             if isinstance(node, Host):
                 with node.entered(), rdma.Rdma() as here:
                     for device in node.rdma.values():
+                        if self._cards:
+                            self._cards.remove(device)
                         here.delete(device)
                     here.wait_gone(list(node.rdma.values()))
         for node in nodes:
@@ -242,6 +248,9 @@ class Lab:
         """Takes everything down, whatever state it is in."""
         self._delete(list(reversed(self.nodes.values())))
         self.nodes.clear()
+        if self._cards:
+            self._cards.close()
+            self._cards = None
         if self._agent:
             self._tell(self._agent.stop())
             self._agent = None

@@ -59,6 +59,11 @@ class Node:
         self._indices[interface] = index
         return index
 
+    @property
+    def interfaces(self) -> list[str]:
+        """The names of the links' ends, without `lo` and what a switch adds."""
+        return [name for name in self._indices if name != "lo"]
+
     def index(self, interface: str) -> int:
         if interface not in self._indices:
             raise InputError(f"{self.name} has no interface {interface}", hint=f"It has: {', '.join(self._indices)}.")
@@ -77,6 +82,11 @@ class Node:
     def run(self, *command: str, within: float = COMMAND_S) -> CompletedProcess[str]:
         """Runs a command to its end; a status other than 0 raises. `within` in seconds."""
         return processes.run(self.name, self.namespace, command, within)
+
+    def ping(self, ip: str, *, within: float) -> bool:
+        """Whether one echo request is answered; `within` in seconds."""
+        with self.entered():
+            return processes.succeeds(["ping", "-n", "-c", "1", "-W", f"{within:g}", ip])
 
     def spawn(self, *command: str) -> Process:
         """Starts a program; what it writes is kept in the run directory. It is stopped with the lab at the latest."""
@@ -125,14 +135,7 @@ class Host(Node):
         self.addresses: dict[str, IPv4Interface] = {}
         self.macs: dict[str, str] = {}
         self.cards: dict[str, HardwareNic] = {}
-
-    def install_card(self, interface: str) -> None:
-        """Makes a soft-RoCE interface behave like a card: pinned destination MACs, and no ARP of its own."""
-        from testbed.nic import HardwareNic
-
-        card = HardwareNic(self.namespace, interface)
-        card.install()
-        self.cards[interface] = card
+        """Interfaces with a hardware NIC; empty on a host whose `nic` is rxe."""
 
     def add_address(self, interface: str, address: IPv4Interface) -> None:
         self.ip.addr(
@@ -162,10 +165,9 @@ class Host(Node):
     def announce(self, interface: str) -> None:
         """Broadcasts a gratuitous ARP request for the interface's address, as ``arping -U`` does."""
         mac, ip = self.macs[interface], self.addresses[interface].ip
-        arp = frames.Arp(frames.REQUEST, mac, ip, frames.NO_MAC, ip)
         with self.entered(), socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as wire:
             wire.bind((interface, frames.ETH_P_ARP))
-            wire.send(frames.pack(frames.BROADCAST, mac, arp))
+            wire.send(frames.gratuitous_arp(mac, ip))
         self.lab.emit("garp", self.name, f"announces {ip} at {mac}", interface=interface, ip=str(ip), mac=mac)
 
 

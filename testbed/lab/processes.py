@@ -101,3 +101,8 @@ def run(node: str, namespace: str, command: Sequence[str], within: float) -> sub
             f"{node}: {' '.join(command)}: status {done.returncode}: {(done.stderr or done.stdout).strip()}"
         )
     return done
+
+
+def succeeds(command: Sequence[str]) -> bool:
+    """Whether a command that bounds its own time ends with status 0, run in the namespace of the caller."""
+    return subprocess.run(list(command), stdin=subprocess.DEVNULL, capture_output=True, check=False).returncode == 0

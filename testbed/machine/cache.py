@@ -8,13 +8,14 @@ holder.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import fcntl
 import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 from testbed.errors import UnsupportedError
@@ -39,6 +40,22 @@ def locked(path: Path) -> Iterator[None]:
     handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+@contextlib.asynccontextmanager
+async def locked_async(path: Path) -> AsyncIterator[None]:
+    """The same without stopping the event loop, whose own tasks may hold the lock."""
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                await asyncio.sleep(0.05)
         yield
     finally:
         os.close(handle)

@@ -91,7 +91,9 @@ def _space(built: Image | None) -> Check:
     while not place.exists():
         place = place.parent
     try:
-        cache.require_space(place, snapshot.SPACE if built else image.SPACE_TO_BUILD, "a snapshot" if built else "an image")
+        cache.require_space(
+            place, snapshot.SPACE if built else image.SPACE_TO_BUILD, "a snapshot" if built else "an image"
+        )
     except UnsupportedError as error:
         return Check("disk", "missing", error.message, "export XDG_CACHE_HOME=/a/larger/disk")
     return Check("disk", "works", f"{shutil.disk_usage(place).free / 1e9:.0f} GB free for {cache.root()}")
@@ -128,7 +130,9 @@ def kvm_answer() -> Check:
 def local() -> Iterator[Check]:
     """Whether labs can run on this very kernel (`--machine local`)."""
     root = os.geteuid() == 0
-    yield Check("root", "works", "yes") if root else Check("root", "missing", "labs on this kernel need root", "sudo -s")
+    yield (
+        Check("root", "works", "yes") if root else Check("root", "missing", "labs on this kernel need root", "sudo -s")
+    )
     release = platform.release()
     version = tuple(int(part) for part in re.findall(r"\d+", release)[:2])
     if version >= OLDEST_LOCAL_KERNEL:
@@ -159,5 +163,6 @@ def require_local() -> None:
     if lacking:
         texts = "".join(f"\n  {check.subject}: {check.text}" for check in lacking)
         raise UnsupportedError(
-            f"labs cannot run on this kernel:{texts}", hint="Leave out `--machine local`: a micro-VM needs none of this."
+            f"labs cannot run on this kernel:{texts}",
+            hint="Leave out `--machine local`: a micro-VM needs none of this.",
         )

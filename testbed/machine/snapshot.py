@@ -106,7 +106,7 @@ async def ensure(image: Image, flavour: Flavour, say: Callable[[str], None]) -> 
     if code.usable():
         return code
     parent = cache.directory("snapshots")
-    with cache.locked(parent):
+    async with cache.locked_async(parent):
         if not boot.usable():
             say("start the machine for the first time")
             cache.require_space(parent, SPACE, "a snapshot")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.machine import snapshot
@@ -12,6 +12,7 @@ from testbed.machine.image import Image
 from testbed.machine.local import Listener
 from testbed.machine.parcel import Errand, Outcome
 from testbed.machine.qemu import Flavour
+from testbed.machine.snapshot import Snapshot
 from testbed.protocol import ENTRY, Job
 
 POLL_S = 0.03
@@ -19,11 +20,22 @@ SILENCE_LIMIT_S = 600
 """Wall seconds without a sign of life after which the guest is said to hang. Four idle virtual hours take 13 s."""
 
 
-@dataclass(frozen=True)
 class VirtualMachine:
-    image: Image
-    flavour: Flavour
-    say: Callable[[str], None]
+    """Micro-VMs of one image and flavour, one for each errand, all from the snapshot of the code as it is at the first."""
+
+    def __init__(self, image: Image, flavour: Flavour, say: Callable[[str], None]) -> None:
+        """`say` is told what takes long, when a snapshot has to be made."""
+        self.image = image
+        self.flavour = flavour
+        self._say = say
+        self._snapshot: Snapshot | None = None
+        self._making = asyncio.Lock()
+
+    async def _source(self) -> Snapshot:
+        async with self._making:
+            if self._snapshot is None:
+                self._snapshot = await snapshot.ensure(self.image, self.flavour, self._say)
+            return self._snapshot
 
     async def run(
         self,
@@ -38,7 +50,7 @@ class VirtualMachine:
         """See `Machine.run`. `limit_s` bounds the job in the guest's seconds; `silence_s` bounds the wall seconds
         without progress.
         """
-        source = await snapshot.ensure(self.image, self.flavour, self.say)
+        source = await self._source()
         started = time.monotonic()
         errand, outcome = Errand(), Outcome()
         envelope = {**job, "in": "/run/testbed/in", "call": ENTRY, "limit_s": limit_s}

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from testbed.errors import InputError
-from testbed.lab import Lab
+from testbed.lab import Host, Lab
 from testbed.protocol import Observed, VariantOutcome
 from testbed.scenario.events import EventLog
 from testbed.scenario.model import Variant
+from testbed.workload.counters import counters
+from testbed.workload.verbs import Completion, Endpoint
 
 Test = Callable[[Any], bool]
 
@@ -68,6 +70,20 @@ class Run:
         self.observed = observed
         self.log.emit("observed", "", text, observed=observed)
 
+    def endpoint(self, host: Host, interface: str) -> Endpoint:
+        """An RC queue pair on a host's interface, closed with the host at the latest; `nic: hardware` pins its MAC."""
+        ip = host.addresses[interface].ip
+        endpoint = Endpoint(host.rdma[interface], host.namespace, ip, nic=host.cards.get(interface))
+        host.defer(endpoint.close)
+        return endpoint
+
+    def completed(self, host: Host, completion: Completion) -> Completion:
+        """Tells how a work request ended."""
+        text = f"{completion.opcode} ends with {completion.status} after {completion.elapsed_s * 1e3:.1f} ms"
+        data = {"opcode": completion.opcode, "status": completion.status, "elapsed_s": completion.elapsed_s}
+        self.log.emit("completion", host.name, text, at_ns=completion.t_ns, **data)
+        return completion
+
     def sleep(self, seconds: float, why: str) -> None:
         """Lets virtual time pass as part of the story."""
         self.log.emit("sleep", "", f"{seconds:g} s: {why}", seconds=seconds)
@@ -80,6 +96,17 @@ class Run:
                 file.write(
                     json.dumps({"t": self.log.now, "after": text, "switch": switch.name, **switch.tables()}) + "\n"
                 )
+
+    def save_counters(self) -> None:
+        """Writes the counters of every interface and RDMA device to counters.json."""
+        found: dict[str, Any] = {}
+        for node in self.lab.nodes.values():
+            devices = node.rdma if isinstance(node, Host) else {}
+            found[node.name] = {
+                "interfaces": {name: node.statistics(name) for name in node.interfaces},
+                "rdma": {device: counters(device, node.namespace) for device in devices.values()},
+            }
+        self.lab.file("counters.json").write_text(json.dumps(found, indent=1))
 
     def outcome(self, directory: Path) -> VariantOutcome:
         """The verdict: as expected when users saw what the variant expects and every expectation held."""

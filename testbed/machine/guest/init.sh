@@ -26,6 +26,10 @@ echo 0 > /proc/sys/vm/compaction_proactiveness
 echo never > /sys/kernel/mm/transparent_hugepage/enabled
 echo N > /sys/module/damon_stat/parameters/enabled
 for family in ipv4 ipv6; do echo 3600000 > /proc/sys/net/$family/neigh/default/interval_probe_time_ms; done
+# GVRP and MVRP run on every parent of a VLAN device, whether the VLAN speaks them or not: 20 timers a second.
+for timer in garp/parameters/garp_join_time mrp/parameters/mrp_join_time mrp/parameters/mrp_periodic_time; do
+    echo 3600000 > /sys/module/$timer
+done
 # Namespaces, veth and rxe wait for RCU grace periods when they come and go.
 echo 1 > /sys/kernel/rcu_expedited
 # Neighbour limits are those of a kernel, not of a switch: out of the way, the switch agent keeps its own.
