@@ -48,6 +48,8 @@ def run(job: Job, out: str, emit: Emit) -> None:
         match job["kind"]:
             case "describe":
                 describe(job, Path(out))
+            case "topology":
+                show_topology(job, Path(out))
             case "variant":
                 run_variant(job, Path(out), emit)
             case "pytest":
@@ -66,6 +68,33 @@ def describe(job: Job, out: Path) -> None:
     for variant in scenario.variants:
         scenario.settle(variant, job.get("settings", {}))
     (out / "info.json").write_text(json.dumps(scenario.info(job["name"])))
+
+
+def show_topology(job: Job, out: Path) -> None:
+    """Leaves in topology.json the plan of the file that the job names, or the format's JSON Schema if it names none."""
+    from testbed.switch.profile import load_profiles
+    from testbed.topology import Topology, json_schema
+
+    if not job["name"]:
+        (out / "topology.json").write_text(json.dumps(json_schema()))
+        return
+    text = (Path(job["in"]) / job["name"]).read_bytes()
+    plan = Topology.parse(text.decode(), source=job["name"]).plan(profiles=load_profiles())
+    rows = [
+        {
+            "node": node.name,
+            "kind": node.kind,
+            "interface": interface.name,
+            "peer": ":".join(interface.peer),
+            "mac": interface.mac,
+            "address": str(interface.address or ""),
+            "vlan": ",".join(map(str, filter(None, (interface.vlan, *interface.trunk)))),
+            "rdma": interface.rdma,
+        }
+        for node in plan.nodes.values()
+        for interface in node.interfaces
+    ]
+    (out / "topology.json").write_text(json.dumps({"name": plan.name, "interfaces": rows}))
 
 
 def stand_in_for_pyverbs() -> None:

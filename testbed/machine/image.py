@@ -366,5 +366,9 @@ def import_(source: Path) -> Image:
     return Image(place, manifest)
 
 
-def remove(image: Image) -> None:
-    shutil.rmtree(image.path)
+def remove_all() -> int:
+    """Removes every image from the cache; returns how many there were."""
+    places = [path for path in (cache.root() / "images").glob("*") if path.is_dir()]
+    for path in places:
+        shutil.rmtree(path)
+    return len(places)

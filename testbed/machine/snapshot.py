@@ -93,6 +93,12 @@ async def running(
             handle = snapshot.open()
             try:
                 await machine.load(handle)
+            except MachineError as error:
+                snapshot.path.unlink(missing_ok=True)
+                raise MachineError(
+                    "the snapshot could not be restored; it has been removed",
+                    hint="Run the command again: it makes a new one.",
+                ) from error
             finally:
                 os.close(handle)
         yield machine

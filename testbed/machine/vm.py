@@ -16,12 +16,12 @@ from testbed.machine.snapshot import Snapshot
 from testbed.protocol import ENTRY, Job
 
 POLL_S = 0.03
-SILENCE_LIMIT_S = 600
+SILENCE_LIMIT_S = 300
 """Wall seconds without a sign of life after which the guest is said to hang. Four idle virtual hours take 13 s."""
 
 
 class VirtualMachine:
-    """Micro-VMs of one image and flavour, one for each errand, all from the snapshot of the code as it is at the first."""
+    """Micro-VMs of one image and flavour, one for each errand, all with the code as it is at the first."""
 
     def __init__(self, image: Image, flavour: Flavour, say: Callable[[str], None]) -> None:
         """`say` is told what takes long, when a snapshot has to be made."""

@@ -18,7 +18,7 @@ from typing import Self
 
 from testbed.errors import InputError, TestbedError
 from testbed.nic import nftables
-from testbed.nic.connections import Connection, Trace
+from testbed.nic.connections import Connection, Trace, arm
 
 NEVER_MS = 1_000_000_000
 """Eleven days, the time for which a confirmed neighbour entry stays reachable: no lab lives as long."""
@@ -36,6 +36,12 @@ table netdev {table} {{
 }}
 """
 """@th,104,24: the destination QP in the base transport header, 13 bytes from the start of UDP. ICRC covers no MAC."""
+
+
+def prepare() -> None:
+    """Does what the first `HardwareNics` would, for good: for the snapshot of a machine that has labs only."""
+    arm()
+    nftables.library()
 
 
 class HardwareNics:

@@ -11,7 +11,8 @@ LIBRARY = "libnftables.so.1"
 
 
 @functools.cache
-def _library() -> ctypes.CDLL:
+def library() -> ctypes.CDLL:
+    """libnftables, its functions declared."""
     try:
         library = ctypes.CDLL(LIBRARY)
     except OSError as error:
@@ -28,13 +29,13 @@ def _library() -> ctypes.CDLL:
 
 def run(commands: str) -> None:
     """Runs `commands` (the language of nft(8)) in the namespace of the calling thread, all or nothing."""
-    library = _library()
+    loaded = library()
     # A context keeps a socket, and that its namespace: it must not outlive the command.
-    context = library.nft_ctx_new(0)
+    context = loaded.nft_ctx_new(0)
     try:
-        library.nft_ctx_buffer_error(context)
-        if library.nft_run_cmd_from_buffer(context, commands.encode()):
-            reason = library.nft_ctx_get_error_buffer(context).decode(errors="replace").strip()
+        loaded.nft_ctx_buffer_error(context)
+        if loaded.nft_run_cmd_from_buffer(context, commands.encode()):
+            reason = loaded.nft_ctx_get_error_buffer(context).decode(errors="replace").strip()
             raise TestbedError(f"nftables: {reason}")
     finally:
-        library.nft_ctx_free(context)
+        loaded.nft_ctx_free(context)

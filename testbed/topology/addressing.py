@@ -27,7 +27,7 @@ def interface_mac(node: int, interface: int) -> str:
 
 
 def svi_mac(node: int) -> str:
-    """One for all: with several the kernel makes the bridge promiscuous and hands every frame to the switch's own stack too."""
+    """One for all: with several the kernel makes the bridge promiscuous, so that its own stack gets every frame."""
     return _mac(2, node, 1, 0)
 
 

@@ -159,9 +159,8 @@ class QueuePair:
             pd = self._kept(PD(context))
             self._mr = self._kept(MR(pd, self._size, ACCESS))
             self._mr.write(os.urandom(self._size), self._size)
-            before = _event_files()
-            self._channel = self._kept(CompChannel(context))
-            (self._channel_fd,) = _event_files() - before
+            self._channel, self._channel_fd = _completion_channel(context)
+            self._kept(self._channel)
             self._cq = self._kept(CQ(context, 2 * DEPTH, None, self._channel, 0))
             capacity = QPCap(max_send_wr=DEPTH, max_recv_wr=DEPTH, max_send_sge=1, max_recv_sge=1, max_inline_data=0)
             self._qp = self._kept(QP(pd, QPInitAttr(enums.IBV_QPT_RC, scq=self._cq, rcq=self._cq, cap=capacity)))
@@ -258,11 +257,13 @@ class QueuePair:
             raise InputError(f"{self}: {length} bytes at {offset} are not within the memory of {size} bytes")
 
 
-def _event_files() -> set[int]:
-    """The completion channels (and other event files of RDMA) this process has open: pyverbs does not tell its own."""
-    found = set()
-    for name in os.listdir("/proc/self/fd"):
-        with suppress(FileNotFoundError):  # the directory's own
-            if os.readlink(f"/proc/self/fd/{name}") == "anon_inode:[infinibandevent]":
-                found.add(int(name))
-    return found
+def _completion_channel(context: Context) -> tuple[CompChannel, int]:
+    """A channel and its descriptor, which pyverbs does not tell: the kernel gives the lowest number that is free."""
+    while True:
+        descriptor = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        os.close(descriptor)
+        channel = CompChannel(context)
+        with suppress(FileNotFoundError):
+            if os.readlink(f"/proc/self/fd/{descriptor}") == "anon_inode:[infinibandevent]":
+                return channel, descriptor
+        channel.close()  # another thread opened a file in between

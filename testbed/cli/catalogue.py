@@ -1,0 +1,93 @@
+"""`testbed list` and `testbed describe`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from testbed.cli.console import OUTCOME
+from testbed.cli.progress import output_console
+from testbed.machine import scenarios
+from testbed.machine.scenarios import Source
+from testbed.protocol import ScenarioInfo
+
+
+async def describe_all(sources: Sequence[Source], settings: Mapping[str, str]) -> list[tuple[Source, ScenarioInfo]]:
+    """What each says of itself, asked side by side."""
+    infos = await asyncio.gather(*(scenarios.describe(source, settings) for source in sources))
+    return list(zip(sources, infos, strict=True))
+
+
+@click.command("list", help="List the scenarios that come with testbed.")
+@click.option("--tag", metavar="TAG", help="Only those with this tag.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON array of {name, title, tags, variants}.")
+def list_(tag: str | None, as_json: bool) -> None:
+    described = asyncio.run(describe_all(scenarios.shipped(), {}))
+    infos = [info for _, info in described if tag is None or tag in info["tags"]]
+    if as_json:
+        keys = ("name", "title", "tags", "variants")
+        click.echo(json.dumps([{key: info[key] for key in keys} for info in infos]))  # type: ignore[literal-required]
+        return
+    table = _table("name", "title", "tags", "variants")
+    for info in infos:
+        tags = ", ".join(info["tags"])
+        table.add_row(Text(info["name"], "bold"), info["title"], Text(tags, "dim"), str(len(info["variants"])))
+    output_console().print(table)
+
+
+@click.command(help="Show what a scenario is: its story, its variants and its parameters.")
+@click.argument("name", metavar="SCENARIO")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def describe(name: str, as_json: bool) -> None:
+    source = scenarios.resolve(name)
+    info = asyncio.run(scenarios.describe(source, {}))
+    if as_json:
+        click.echo(json.dumps({**info, "source": str(source.file)}))
+        return
+    console = output_console()
+    console.print(Text.assemble((info["name"], "bold"), ": ", info["title"]))
+    if info["tags"]:
+        console.print(Text(f"tags: {', '.join(info['tags'])}", "dim"))
+    console.print()
+    for paragraph in info["text"].split("\n\n"):
+        console.print(" ".join(paragraph.split()))
+        console.print()
+    _section(console, "Variants", _variants(info))
+    if properties := info["parameters"].get("properties"):
+        _section(console, "Parameters (--set KEY=VALUE)", _parameters(properties))
+    console.print(Text(str(source.file), "dim"), soft_wrap=True)
+
+
+def _variants(info: ScenarioInfo) -> Table:
+    table = _table("name", "expected", "")
+    for variant in info["variants"]:
+        table.add_row(variant["name"], Text(variant["expected"], OUTCOME[variant["expected"]]), variant["text"])
+    return table
+
+
+def _parameters(properties: Mapping[str, Mapping[str, Any]]) -> Table:
+    table = _table("name", "default", "")
+    for name, schema in properties.items():
+        default = schema.get("default")
+        table.add_row(name, "-" if default is None else json.dumps(default).strip('"'), schema.get("description", ""))
+    return table
+
+
+def _section(console: Console, title: str, table: Table) -> None:
+    console.print(Text(title, "bold"))
+    console.print(Padding(table, (0, 0, 1, 2)))
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for number, column in enumerate(columns):
+        table.add_column(column, no_wrap=number == 0, overflow="fold")
+    return table

@@ -1,0 +1,245 @@
+"""A run for people: what happens while it happens, then the table of its variants and the verdict.
+
+On a terminal each running variant has a few live lines; when only one variant runs, its story stays on the screen. In
+a log there are the steps, what users saw, what was not as expected, and the verdicts, one plain line each.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from testbed.cli.progress import terminal
+from testbed.cli.words import clock, duration, plain, plain_lines
+from testbed.machine.runs import Listener, RunResult, VariantResult
+from testbed.protocol import Event, VariantInfo
+
+STYLES = {
+    "step": "bold",
+    "observed": "bold",
+    "evidence": "cyan",
+    "sleep": "magenta",
+    "garp": "yellow",
+    "link": "yellow",
+    "pod": "yellow",
+    "lab": "dim",
+    "verdict": "dim",
+    "fdb": "dim",
+    "arp.confirmed": "dim",
+    "arp.refresh": "dim",
+}
+"""How an event looks, by its kind or by what its kind begins with; others are plain."""
+LOGGED = ("step", "observed")
+"""Kinds that a log shows; beside them expectations that did not hold."""
+HIDDEN = ("verdict",)
+"""Kinds that say what the line at a variant's end says again."""
+OUTCOME = {"fault": "yellow", "healthy": "green"}
+TAIL = 6
+"""Live lines a variant has at most."""
+NODE_WIDTH = 9
+WIDE = 100
+"""Columns from which on evidence has a column of its own."""
+
+
+def style_of(event: Event) -> str:
+    kind = event["kind"]
+    if kind == "expect":
+        return "green" if event["data"].get("met") else "bold red"
+    if kind == "observed":
+        return f"bold {OUTCOME.get(event['data'].get('observed', ''), '')}".strip()
+    return STYLES.get(kind, STYLES.get(kind.split(".")[0], ""))
+
+
+def words_of(event: Event) -> str:
+    text = plain(event["text"])
+    match event["kind"]:
+        case "expect":
+            return f"✓ {text}" if event["data"].get("met") else f"✗ {text}"
+        case "observed":
+            return f"users see: {event['data'].get('observed')}. {text}"
+        case "sleep":
+            return f"… {text}"
+    return text
+
+
+def event_line(event: Event) -> Text:
+    """Virtual time, node, text."""
+    step = event["kind"] == "step"
+    line = Text(no_wrap=True, overflow="ellipsis")
+    line.append(f"{clock(event['t']):>12}  ", "bold" if step else "dim")
+    if not step:
+        line.append(f"{plain(event['node']):<{NODE_WIDTH}} ", "blue")
+    line.append(words_of(event), style_of(event))
+    return line
+
+
+def logged(event: Event) -> bool:
+    return event["kind"] in LOGGED or (event["kind"] == "expect" and not event["data"].get("met"))
+
+
+class Running:
+    """A variant that runs. A thread draws it, so what it draws is replaced as a whole and never changed."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.started = time.monotonic()
+        self.tail: tuple[Text, ...] = ()
+        self.now = 0
+
+    def add(self, event: Event) -> None:
+        self.now = max(self.now, event["t"])
+        self.tail = (*self.tail, event_line(event))[-TAIL:]
+
+    def render(self, lines: int) -> Group:
+        wall = duration(round(time.monotonic() - self.started))
+        head = Text.assemble(
+            ("▸ ", "cyan"), (self.name, "bold cyan"), (f"   virtual {clock(self.now)}   wall {wall}", "dim"),
+            no_wrap=True, overflow="ellipsis",
+        )  # fmt: skip
+        return Group(head, *(self.tail[-lines:] if lines else ()))
+
+
+class RunConsole(Listener):
+    """Shows the variants of a run on `console`; a context, because a terminal must be given back as it was."""
+
+    def __init__(self, console: Console, *, variants: int) -> None:
+        self._console = console
+        self._alone = variants == 1
+        self._running: dict[str, Running] = {}
+        self._live: Live | None = None
+        if terminal(console):
+            self._live = Live(console=console, get_renderable=self._render, refresh_per_second=8, transient=True)
+
+    def __enter__(self) -> Self:
+        if self._live:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live:
+            self._live.stop()
+
+    def say(self, text: str) -> None:
+        """Something about the machine, not of a variant."""
+        self._console.print(Text(f"… {text}", "dim"), soft_wrap=True)
+
+    def started(self, variant: VariantInfo) -> None:
+        self._running = {**self._running, variant["name"]: Running(variant["name"])}
+        if not self._live:
+            self._console.print(f"{variant['name']}: begins, {variant['expected']} is expected", soft_wrap=True)
+
+    def event(self, variant: VariantInfo, event: Event) -> None:
+        if event["kind"] in HIDDEN:
+            return
+        self._running[variant["name"]].add(event)
+        if not self._live:
+            if logged(event):
+                self._console.print(
+                    f"{variant['name']}: {clock(event['t'])} {words_of(event)}", soft_wrap=True, style=style_of(event)
+                )
+        elif self._alone:
+            self._console.print(event_line(event))
+
+    def finished(self, variant: VariantInfo, result: VariantResult) -> None:
+        self._running = {name: running for name, running in self._running.items() if name != variant["name"]}
+        self._console.print(result_line(result), soft_wrap=True)
+
+    def _render(self) -> RenderableType:
+        running = list(self._running.values())
+        if self._alone:
+            return Group(*(one.render(0) for one in running))
+        lines = max(1, min(TAIL, (self._console.height - 2) // max(1, len(running)) - 2))
+        return Group(*(part for one in running for part in (Text(), one.render(lines))))
+
+
+def mark(result: VariantResult) -> tuple[str, str]:
+    return ("✓", "bold green") if result.as_expected else ("✗", "bold red")
+
+
+def result_line(result: VariantResult) -> Text:
+    if result.as_expected:
+        said = f"{result.observed}, as expected"
+    elif result.observed is None:
+        said = f"no observation, {result.expected} was expected"
+    elif result.observed != result.expected:
+        said = f"{result.observed}, {result.expected} was expected"
+    else:
+        said = f"{result.observed}, and an expectation did not hold"
+    times = f"   {duration(result.virtual_s)} virtual, {duration(result.wall_s)} wall"
+    return Text.assemble(mark(result), f" {result.name}: ", (said, "" if result.as_expected else "red"), (times, "dim"))
+
+
+def result_table(result: RunResult, width: int) -> RenderableType:
+    """Variant x expected x observed x evidence x virtual time x wall time. On a narrow screen evidence has its own
+    lines."""
+    if width >= WIDE:
+        return _table(result, evidence=True)
+    lines = [
+        Text.assemble(f"{variant.name}: ", evidence_text(variant.evidence))
+        for variant in result.variants
+        if variant.evidence
+    ]
+    return Group(_table(result, evidence=False), Text(), *lines)
+
+
+def _table(result: RunResult, *, evidence: bool) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("variant", no_wrap=True)
+    table.add_column("expected", no_wrap=True)
+    table.add_column("observed", no_wrap=True)
+    if evidence:
+        table.add_column("evidence")
+    table.add_column("virtual time", no_wrap=True, justify="right")
+    table.add_column("wall time", no_wrap=True, justify="right")
+    for variant in result.variants:
+        table.add_row(
+            Text.assemble(mark(variant), f" {variant.name}"),
+            _outcome(variant.expected, expected=True),
+            _outcome(variant.observed, expected=variant.observed == variant.expected),
+            *([evidence_text(variant.evidence)] if evidence else []),
+            duration(variant.virtual_s),
+            duration(variant.wall_s),
+        )
+    return table
+
+
+def _outcome(outcome: str | None, *, expected: bool) -> Text:
+    return Text(outcome or "nothing", OUTCOME[outcome] if outcome and expected else "bold red")
+
+
+def evidence_text(evidence: Mapping[str, Any]) -> Text:
+    """`completion RETRY_EXC_ERR, switch arp 02:…`; an entry is not broken where there is room for it on a line."""
+    text = Text()
+    for name, value in evidence.items():
+        text.append(", " if text else "")
+        text.append(plain(name).replace("_", " "), "dim")
+        text.append(f" {plain(value)}")
+    return text
+
+
+def report(console: Console, result: RunResult) -> None:
+    """The end of a run: table, what failed, where everything is, and the verdict."""
+    console.print()
+    console.print(result_table(result, console.width))
+    failed = [variant for variant in result.variants if not variant.as_expected]
+    for variant in failed:
+        console.print()
+        console.print(Text(f"{variant.name} is not as expected:", "bold red"))
+        for failure in variant.failures:
+            console.print(Padding(Text(plain_lines(failure)), (0, 0, 0, 2)))
+    console.print()
+    verdict = ("as expected", "bold green") if result.as_expected else ("unexpected", "bold red")
+    count = f"{len(result.variants)} variant{'s' if len(result.variants) != 1 else ''}"
+    facts = f" · {count} · {duration(result.wall_s)} · seed {result.settings.seed} · trace {result.trace[:12]}"
+    console.print(Text.assemble((result.scenario, "bold"), ": ", verdict, (facts, "dim")))
+    console.print(Text(str(result.out), "dim"), soft_wrap=True)

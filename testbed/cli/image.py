@@ -1,0 +1,81 @@
+"""`testbed image`: what machines boot from."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+from rich.table import Table
+
+from testbed.cli.progress import ensure_image, output_console
+from testbed.cli.words import duration, size
+from testbed.errors import InputError, UnsupportedError
+from testbed.machine import image as images
+from testbed.machine import snapshot
+from testbed.machine.image import Image
+
+FILE = click.Path(dir_okay=False, path_type=Path)
+
+
+@click.group(help="Build, show, move or remove the image that machines boot from.")
+def image() -> None:
+    pass
+
+
+@image.command(help="Build the image if it is not there.")
+def build() -> None:
+    click.echo(ensure_image().path)
+
+
+@image.command(help="Show the image of this version of testbed.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object, with every package and its version.")
+def info(as_json: bool) -> None:
+    found = _needed()
+    if as_json:
+        click.echo(json.dumps({**found.manifest, "path": str(found.path)}))
+        return
+    manifest = found.manifest
+    total = sum(entry["size"] for entry in manifest["files"].values())
+    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+    for name, value in (
+        ("digest", found.digest[:16]),
+        ("kernel", found.kernel),
+        ("packages", f"{len(manifest['packages'])} of Debian, {len(manifest['python'])} of Python"),
+        ("size", size(total)),
+        ("built", f"{manifest['built']}, in {duration(manifest['build_s'])}"),
+        ("path", str(found.path)),
+    ):
+        table.add_row(name, value)
+    output_console().print(table, soft_wrap=True)
+
+
+@image.command(help="Remove every image and snapshot from the cache.")
+def rm() -> None:
+    removed = images.remove_all()
+    snapshot.clear()
+    click.echo(f"removed {removed} image{'' if removed == 1 else 's'} and their snapshots")
+
+
+@image.command(help="Write the image to FILE, with its checksum in FILE.sha256.")
+@click.argument("file", type=FILE)
+def export(file: Path) -> None:
+    if not file.parent.is_dir():
+        raise InputError("there is no such directory", where=str(file.parent))
+    checksum = images.export(_needed(), file)
+    click.echo(f"{checksum}  {file}")
+
+
+@image.command("import", help="Take an exported image into the cache, checked to the byte.")
+@click.argument("file", type=FILE)
+def import_(file: Path) -> None:
+    if not file.is_file():
+        raise InputError("there is no such file", where=str(file))
+    click.echo(images.import_(file).path)
+
+
+def _needed() -> Image:
+    found = images.find()
+    if found is None:
+        raise UnsupportedError("there is no image of this version yet", hint="Run: testbed image build")
+    return found

@@ -1,0 +1,115 @@
+"""The command `testbed`. Its help must come at once, so a subcommand's module is imported when it is called."""
+
+from __future__ import annotations
+
+import errno
+import importlib
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from testbed.errors import TestbedError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+COMMANDS = {
+    "run": ("testbed.cli.run", "Run scenarios and say whether they went as expected."),
+    "list": ("testbed.cli.catalogue:list_", "List the scenarios."),
+    "describe": ("testbed.cli.catalogue", "Show what a scenario is, its variants and its parameters."),
+    "pytest": ("testbed.cli.pytest", "Run your own pytest files inside a machine."),
+    "topology": ("testbed.cli.topology", "Check a topology file, or print the format's JSON Schema."),
+    "image": ("testbed.cli.image", "Build, show, move or remove the image that machines boot from."),
+    "doctor": ("testbed.cli.doctor", "Say what works on this machine, and how to mend what does not."),
+}
+"""Name -> module[:attribute], where the attribute is called like the command unless it is given, and the line for the
+help."""
+
+EPILOG = "Exit status: 0 as expected, 1 not, 2 wrong usage or input, 3 this machine cannot do it."
+FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+class LazyGroup(click.Group):
+    """Knows its commands by name and line; loads one when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), attribute or cmd_name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+
+
+def print_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        click.echo(f"testbed {version('testbed')}")
+        ctx.exit()
+
+
+@click.group(cls=LazyGroup, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=print_version, help="Show the version."
+)
+def cli() -> None:
+    """Reproduce RoCE network failures of AI clusters, without RDMA hardware."""
+
+
+def main() -> None:
+    for stream in sys.stdout, sys.stderr:
+        stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+    for number in signal.SIGTERM, signal.SIGHUP:
+        signal.signal(number, lambda got, _: sys.exit(128 + got))
+    sys.exit(invoke(sys.argv[1:]))
+
+
+def invoke(arguments: Sequence[str]) -> int:
+    """Runs the command; every error ends here. Returns the exit status; a defect of testbed stays an exception."""
+    try:
+        try:
+            status = cli.main(arguments, prog_name="testbed", standalone_mode=False)
+        except BaseExceptionGroup as group:  # from tasks side by side: the first is why the others were given up
+            raise next(leaves(group)) from None
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted", err=True)
+        return 130
+    except TestbedError as error:
+        show(error)
+        return error.exit_status
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        hint = "Free some space, or name another place with --out."
+        show(TestbedError("the disk is full", where=str(error.filename or ""), hint=hint))
+        return 3
+    return status if isinstance(status, int) else 0
+
+
+def leaves(error: BaseException) -> Iterator[BaseException]:
+    """The errors of a group, those of ours first."""
+    if isinstance(error, BaseExceptionGroup):
+        every = [leaf for inner in error.exceptions for leaf in leaves(inner)]
+        yield from sorted(every, key=lambda leaf: not isinstance(leaf, TestbedError))
+    else:
+        yield error
+
+
+def show(error: TestbedError) -> None:
+    from testbed.cli.words import plain_lines
+
+    label = click.style("error:", fg="red", bold=True) if not os.environ.get("NO_COLOR") else "error:"
+    click.echo(f"{label} {plain_lines(str(error))}", err=True)

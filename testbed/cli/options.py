@@ -1,0 +1,80 @@
+"""Options that several commands have, and the machine they stand for."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from testbed.cli.progress import ensure_image
+from testbed.machine import checkup, kvm, qemu
+from testbed.machine.local import LocalMachine, Machine
+from testbed.machine.runs import MachineName
+from testbed.machine.vm import VirtualMachine
+from testbed.protocol import Clock
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+AT_ONCE = 4
+"""Variants that run side by side unless the user says otherwise: each takes a core and up to 1 GB."""
+
+
+def machine_options(command: Command) -> Command:
+    """--seed, --clock, --machine and --out, which `run` and `pytest` share."""
+    for option in reversed((
+        click.option(
+            "--seed", type=click.IntRange(0), default=1, show_default=True, help="Seed of all randomness in the guest."
+        ),
+        click.option(
+            "--clock", type=click.Choice(["virtual", "real"]), help="Default: virtual; real on the local machine."
+        ),
+        click.option(
+            "--machine", "machine_name", type=click.Choice(["auto", "vm", "local"]), default="auto", show_default=True,
+            help="A micro-VM, or this very kernel; auto is vm.",
+        ),
+        click.option(
+            "--out", type=click.Path(file_okay=False, path_type=Path), default=Path("runs"), show_default=True,
+            help="Where run directories are made.",
+        ),
+    )):  # fmt: skip
+        command = option(command)
+    return command
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A machine that can run jobs. `image` is its image's digest, None on the local machine."""
+
+    machine: Machine
+    name: MachineName
+    image: str | None
+    clock: Clock
+
+
+def choose(machine_name: str, clock: Clock | None, say: Callable[[str], None]) -> Chosen:
+    """The machine the options ask for, with its image built if need be. `say` hears what takes time."""
+    if machine_name == "local":
+        if clock == "virtual":
+            raise click.UsageError("this kernel has only the real clock: leave out --clock virtual or --machine local")
+        checkup.require_local()
+        return Chosen(LocalMachine(), "local", None, "real")
+    qemu.binary()
+    clock = clock or "virtual"
+    image = ensure_image()
+    if clock == "real" and kvm.answer() is None:
+        say("try KVM, which takes up to half a minute and is remembered")
+    flavour = asyncio.run(kvm.flavour(image, clock))
+    return Chosen(VirtualMachine(image, flavour, say), "vm", image.digest, clock)
+
+
+def jobs_for(chosen: Chosen, asked: int | None) -> int:
+    """Variants at once. On the real clock they would disturb each other, on the local machine they share a kernel."""
+    if chosen.name == "local" and asked not in (None, 1):
+        raise click.UsageError("on the local machine variants run one after the other: leave out --jobs")
+    if asked:
+        return asked
+    return min(len(os.sched_getaffinity(0)), AT_ONCE) if chosen.clock == "virtual" else 1

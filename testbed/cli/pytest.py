@@ -1,0 +1,35 @@
+"""`testbed pytest`: a user's own tests inside a machine."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from testbed.cli import options
+from testbed.machine import pytests, runs
+from testbed.protocol import Clock
+
+
+@click.command(
+    help="""Run your own pytest files inside a machine, with the `lab` fixture.
+
+    Options of pytest go behind a double dash: testbed pytest tests/lab -- -k aging -x
+
+    What the tests leave in `tmp_path` is in the run directory afterwards.""",
+)
+@click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@options.machine_options
+def pytest(paths: tuple[Path, ...], seed: int, clock: Clock | None, machine_name: str, out: Path) -> int:
+    tests, arguments = pytests.split(paths)
+    chosen = options.choose(machine_name, clock, lambda text: click.echo(f"… {text}", err=True))
+    directory = runs.run_directory(out, "pytest")
+
+    def show(record: dict[str, Any]) -> None:
+        sys.stdout.write(record["write"])
+        sys.stdout.flush()
+
+    return asyncio.run(pytests.run(tests, arguments, seed, chosen.machine, directory, show))

@@ -1,0 +1,105 @@
+"""`testbed run`: scenarios on machines, shown as they run."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from testbed.cli import console, options
+from testbed.cli.catalogue import describe_all
+from testbed.cli.options import Chosen
+from testbed.cli.progress import error_console, output_console
+from testbed.errors import InputError
+from testbed.machine import runs, scenarios
+from testbed.machine.runs import Listener, RunResult, Settings
+from testbed.machine.scenarios import Source
+from testbed.protocol import Clock, ScenarioInfo, VariantInfo
+
+Task = tuple[Source, ScenarioInfo, list[VariantInfo]]
+
+
+def split_setting(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    settings = {}
+    for value in values:
+        key, equals, chosen = value.partition("=")
+        if not equals or not key.strip():
+            raise click.BadParameter(f"{value!r} is not of the form KEY=VALUE")
+        settings[key.strip()] = chosen.strip()
+    return settings
+
+
+@click.command(
+    help="""Run scenarios and say whether they went as expected.
+
+    SCENARIO is a name of `testbed list`, or the path of a scenario.py or of a directory with one.
+
+    Progress goes to standard error, the table of variants to standard output. Exit status: 0 every variant as expected,
+    1 not, 2 wrong usage or input, 3 this machine cannot run it."""
+)
+@click.argument("names", metavar="SCENARIO...", nargs=-1)
+@click.option("--tag", metavar="TAG", help="Every shipped scenario with this tag.")
+@click.option("--variant", metavar="NAME", help="Only this variant.")
+@click.option(
+    "--set", "settings", metavar="KEY=VALUE", multiple=True, callback=split_setting,
+    help="Replace a parameter's default; may be repeated.",
+)  # fmt: skip
+@options.machine_options
+@click.option(
+    "--jobs", type=click.IntRange(1), metavar="N", help="Variants side by side. Default: by the number of CPUs."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object; for several scenarios an array of them.")
+def run(
+    names: tuple[str, ...],
+    tag: str | None,
+    variant: str | None,
+    settings: dict[str, str],
+    seed: int,
+    clock: Clock | None,
+    machine_name: str,
+    out: Path,
+    jobs: int | None,
+    as_json: bool,
+) -> int:
+    tasks = asyncio.run(plan(names, tag, variant, settings))
+    with console.RunConsole(error_console(), variants=sum(len(variants) for _, _, variants in tasks)) as shown:
+        chosen = options.choose(machine_name, clock, shown.say)
+        settled = Settings(seed, chosen.clock, settings, options.jobs_for(chosen, jobs))
+        results = asyncio.run(run_all(tasks, settled, chosen, out, shown))
+    if as_json:
+        found = [result.json() for result in results]
+        click.echo(json.dumps(found[0] if len(found) == 1 else found))
+    else:
+        for result in results:
+            console.report(output_console(), result)
+    return 0 if all(result.as_expected for result in results) else 1
+
+
+async def run_all(
+    tasks: Sequence[Task], settings: Settings, chosen: Chosen, out: Path, listener: Listener
+) -> list[RunResult]:
+    """The scenarios one after the other, each with its variants side by side."""
+    return [
+        await runs.run(
+            source, info, variants, settings, chosen.machine, (chosen.name, chosen.image),
+            runs.run_directory(out, info["name"]), listener,
+        )
+        for source, info, variants in tasks
+    ]  # fmt: skip
+
+
+async def plan(names: Sequence[str], tag: str | None, variant: str | None, settings: dict[str, str]) -> list[Task]:
+    """What is to be run, with every name and setting checked before a machine is started."""
+    if not names and not tag:
+        raise click.UsageError("name a scenario; `testbed list` shows them")
+    sources = [scenarios.resolve(name) for name in names]
+    described = await describe_all(sources, settings)
+    if tag:
+        shipped = await describe_all([s for s in scenarios.shipped() if s.name not in names], {})
+        described += [(source, info) for source, info in shipped if tag in info["tags"]]
+        if not described:
+            raise InputError(f"no scenario has the tag {tag!r}", hint="`testbed list` shows the tags.")
+    return [(source, info, runs.choose(info, variant)) for source, info in described]

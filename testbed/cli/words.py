@@ -1,0 +1,47 @@
+"""Numbers and foreign text as people read them."""
+
+from __future__ import annotations
+
+MINUTE, HOUR, DAY = 60, 3600, 86400
+
+
+def duration(seconds: float) -> str:
+    """`85 ms`, `1.24 s`, `25 min 03 s`, `4 h 00 min 03 s`, `7 d 00 h 00 min`."""
+    if 0 < seconds < 0.9995e-3:
+        return f"{seconds * 1e6:.3g} µs"
+    if 0 < seconds < 0.9995:
+        return f"{seconds * 1e3:.3g} ms"
+    if seconds < MINUTE - 0.005:
+        return f"{seconds:.2f} s" if seconds else "0 s"
+    whole = round(seconds)
+    if whole < HOUR:
+        return f"{whole // MINUTE} min {whole % MINUTE:02} s"
+    if whole < DAY:
+        return f"{whole // HOUR} h {whole % HOUR // MINUTE:02} min {whole % MINUTE:02} s"
+    return f"{whole // DAY} d {whole % DAY // HOUR:02} h {whole % HOUR // MINUTE:02} min"
+
+
+def clock(nanoseconds: int) -> str:
+    """A virtual time in a column: `0:00:01.240`, `4:00:03.124`."""
+    milliseconds = nanoseconds // 1_000_000
+    seconds = milliseconds // 1000
+    return f"{seconds // HOUR}:{seconds % HOUR // MINUTE:02}:{seconds % MINUTE:02}.{milliseconds % 1000:03}"
+
+
+def size(count: int) -> str:
+    """Bytes: `1.3 GB`, `250 MB`, `12 kB`."""
+    for unit, factor in ("GB", 1_000_000_000), ("MB", 1_000_000), ("kB", 1000):
+        if count >= factor:
+            number = count / factor
+            return f"{number:.1f} {unit}" if number < 10 else f"{number:.0f} {unit}"
+    return f"{count} B"
+
+
+def plain(text: object) -> str:
+    """Text from a guest or a file on one line, with nothing in it that a terminal would obey."""
+    return "".join(c if c.isprintable() else " " for c in str(text))
+
+
+def plain_lines(text: str) -> str:
+    """The same, with its lines kept."""
+    return "\n".join(plain(line.expandtabs()) for line in text.splitlines())

@@ -1,0 +1,39 @@
+"""Topology files as the outside sees them: read and planned by a process of the inside."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from testbed.machine import scenarios
+from testbed.machine.local import LocalMachine
+from testbed.machine.scenarios import Source
+from testbed.protocol import Job
+
+LIMIT_S = 60.0
+
+
+def plan(file: Path) -> dict[str, Any]:
+    """The plan of a file: `name`, and `interfaces` as rows of node, kind, interface, peer, mac, address, vlan, rdma.
+
+    Raises what the file's reader raises, InputError for what is wrong in it.
+    """
+    return asyncio.run(_ask(file, {file.name: file.read_bytes()}))
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema of the format."""
+    return asyncio.run(_ask(None, {}))
+
+
+async def _ask(file: Path | None, files: dict[str, bytes]) -> dict[str, Any]:
+    job: Job = {"kind": "topology", "name": file.name if file else ""}
+    with tempfile.TemporaryDirectory(prefix="testbed-") as directory:
+        out = Path(directory)
+        await LocalMachine().run(job, files, out, lambda _: None, limit_s=LIMIT_S)
+        scenarios.raise_refusal(out, Source(job["name"], file or Path()))
+        found: dict[str, Any] = json.loads((out / "topology.json").read_text())
+        return found

@@ -1,0 +1,191 @@
+"""perftest and rping as they are: third-party programs, a server and a client.
+
+perftest's two sides agree over TCP. In shared RDMA netns mode both run in a namespace that has nothing but a loopback,
+so that the lab's network carries RoCE alone; in exclusive mode a device is to be seen only where its interface is, and
+TCP goes over the data network as well. rping connects with rdma_cm, which needs shared mode and the data network.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from ipaddress import IPv4Address, IPv4Interface
+from pathlib import Path
+
+from testbed.errors import DeadlineError, InputError, TestbedError, UnsupportedError
+from testbed.lab import netns, processes, rdma
+from testbed.lab.processes import Process
+from testbed.workload.queue_pair import gid_index, open_device
+from testbed.workload.verbs import STATUSES
+
+EVENTS = {
+    "ib_send_bw": True,
+    "ib_send_lat": True,
+    "ib_read_bw": True,
+    "ib_read_lat": True,
+    "ib_atomic_bw": True,
+    "ib_atomic_lat": True,
+    "ib_write_bw": False,
+    "ib_write_lat": False,
+}
+"""perftest's programs, and whether they can wait for events. On one CPU a busy ib_write_lat measures the scheduler."""
+PORT = 18515
+MANAGEMENT = "management"
+"""The namespace made for the time of a perftest in shared mode."""
+LISTEN_S = 10.0
+POLL_S = 0.002
+TCP_LISTEN = "0A"
+_STATUS = re.compile(r"Failed status (\d+)")
+_EVENT = re.compile(r"RDMA_CM_EVENT_\w+")
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A host as these programs see it: `ip` is its address on the interface of RDMA device `device`."""
+
+    node: str
+    namespace: str
+    device: str
+    ip: IPv4Address
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a client made of it. `error` is empty if all went well, else a completion status or an event of rdma_cm, or
+    the first line the client wrote (its errors come first). `output` is all it wrote.
+
+    `figures` are perftest's own: BW_average and BW_peak in MiB/s, MsgRate in millions a second, t_min, t_avg, t_max,
+    percentile_99 … in microseconds, MsgSize in bytes; for rping `pings`.
+    """
+
+    output: str
+    error: str = ""
+    figures: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def ok(self) -> bool:
+        return not self.error
+
+
+def perftest(
+    tool: str, server: Side, client: Side, directory: Path, *, options: Sequence[str] = (), within: float
+) -> Result:
+    """Runs a program of perftest between two hosts; outputs are kept in `directory`.
+
+    `options` go to both sides, as ``-n 1000 -s 4096``. DeadlineError after `within` seconds: perftest asks for seven
+    retries, which rxe takes as for ever, so on a path that died it ends by this alone.
+    """
+    if tool not in EVENTS:
+        raise InputError(f"{tool} is no program of perftest we know", hint=f"There is {', '.join(EVENTS)}.")
+    report = directory / f"{client.node}-{tool}.json"
+    report.unlink(missing_ok=True)
+    with _exchange(server, client) as (server_place, client_place, address), ExitStack() as undo:
+
+        def start(side: Side, place: str, *more: str) -> Process:
+            events = ("-e",) if EVENTS[tool] else ()
+            gid = str(_gid_index(side))
+            command = [tool, "-d", side.device, "-x", gid, "-p", str(PORT), *events, *options, *more]
+            process = Process(side.node, place, command, directory / f"{side.node}-{tool}.log")
+            undo.callback(process.stop)
+            return process
+
+        listener = start(server, server_place)
+        _wait_for(listener, lambda: _listens(server_place, PORT))
+        sender = start(client, client_place, "--out_json", f"--out_json_file={report}", str(address))
+        status = sender.wait(within)
+        output = sender.output
+    if status:
+        return Result(output, error_in(output))
+    return Result(output, figures=figures_in(report.read_text()))
+
+
+def rping(server: Side, client: Side, directory: Path, *, count: int = 10, size: int = 64, within: float) -> Result:
+    """`count` round trips of rping, `size` bytes each, with the data verified."""
+    with rdma.Rdma() as system:
+        if system.exclusive:
+            raise UnsupportedError("rdma_cm does not work in exclusive RDMA netns mode", hint="Use rdma_mode: shared.")
+    common = ["-a", str(server.ip), "-C", str(count), "-S", str(size), "-v", "-V"]
+    with ExitStack() as undo:
+
+        def start(side: Side, role: str) -> Process:
+            log = directory / f"{side.node}-rping.log"
+            process = Process(side.node, side.namespace, ["rping", role, *common], log)
+            undo.callback(process.stop)
+            return process
+
+        listener = start(server, "-s")
+        _wait_for(listener, lambda: _accepts(server))
+        sender = start(client, "-c")
+        status = sender.wait(within)
+        output = sender.output
+    pings = float(output.count("ping data: "))
+    return Result(output, error_in(output) if status else "", {"pings": pings})
+
+
+def error_in(output: str) -> str:
+    """Why a client failed, by the standard name if it says one."""
+    if found := _STATUS.search(output):
+        return str(STATUSES[int(found[1])])
+    if found := _EVENT.search(output):
+        return found[0]
+    return next((line.strip() for line in output.splitlines() if line.strip()), "ended without a word")
+
+
+def figures_in(report: str) -> dict[str, float]:
+    """The results in a report of perftest (--out_json)."""
+    try:
+        results = json.loads(report)["results"]
+        return {name: float(value) for name, value in results.items()}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise TestbedError(f"the report of perftest cannot be read: {error!r}\n{report}") from error
+
+
+@contextmanager
+def _exchange(server: Side, client: Side) -> Iterator[tuple[str, str, IPv4Address]]:
+    """Where server and client are to run, and the server's address for TCP."""
+    with rdma.Rdma() as system:
+        exclusive = system.exclusive
+    if exclusive:
+        yield server.namespace, client.namespace, server.ip
+        return
+    netns.create(MANAGEMENT)
+    try:
+        processes.run(MANAGEMENT, MANAGEMENT, ["ip", "link", "set", "lo", "up"], LISTEN_S)
+        yield MANAGEMENT, MANAGEMENT, IPv4Interface("127.0.0.1/8").ip
+    finally:
+        netns.delete(MANAGEMENT)
+
+
+def _gid_index(side: Side) -> int:
+    context = open_device(side.namespace, side.device)
+    try:
+        return gid_index(context, side.ip)
+    finally:
+        context.close()
+
+
+def _wait_for(listener: Process, ready: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + LISTEN_S
+    while not ready():
+        if not listener.running:
+            raise TestbedError(f"{listener}: ended before its client came:\n{listener.output}")
+        if time.monotonic() > deadline:
+            raise DeadlineError(f"{listener}: does not listen after {LISTEN_S:g} s:\n{listener.output}")
+        time.sleep(POLL_S)
+
+
+def _listens(namespace: str, port: int) -> bool:
+    with netns.entered(namespace):
+        sockets = [Path(f"/proc/thread-self/net/{table}").read_text().splitlines()[1:] for table in ("tcp", "tcp6")]
+    fields = [line.split() for table in sockets for line in table]
+    return any(state == TCP_LISTEN and local.endswith(f":{port:04X}") for _, local, _, state, *_ in fields)
+
+
+def _accepts(server: Side) -> bool:
+    """Whether an rdma_cm identifier listens on the server's device."""
+    shown = processes.run(server.node, server.namespace, ["rdma", "-j", "resource", "show", "cm_id"], LISTEN_S)
+    return any(entry["ifname"] == server.device and entry["state"] == "LISTEN" for entry in json.loads(shown.stdout))

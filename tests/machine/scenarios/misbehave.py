@@ -1,0 +1,40 @@
+"""A scenario with a variant for each way in which a user's code can go wrong."""
+
+import ctypes
+import time
+from pathlib import Path
+
+from testbed import Scenario, Variant
+
+WAYS = ("fine", "raises", "sleeps", "spins", "crashes", "panics", "fills-the-disk", "observes-nothing", "has-no-data")
+
+
+class Misbehave(Scenario):
+    """Goes wrong as the variant says."""
+
+    title = "User code that goes wrong"
+    limit_s = 30
+    variants = tuple(Variant(name, "healthy", name) for name in WAYS)
+
+    def run(self, run, parameters):
+        match run.variant.name:
+            case "raises":
+                raise ValueError("the user's mistake")
+            case "sleeps":
+                time.sleep(3600)
+            case "spins":
+                while True:
+                    pass
+            case "crashes":
+                ctypes.string_at(0)
+            case "panics":
+                Path("/proc/sysrq-trigger").write_text("c")
+            case "fills-the-disk":
+                with run.lab.file("huge").open("wb") as file:
+                    while True:
+                        file.write(bytes(1 << 20))
+            case "observes-nothing":
+                return
+            case "has-no-data":
+                run.expect("an absent value", None, lambda value: True)
+        run.observe("healthy", "nothing is wrong")

@@ -1,0 +1,35 @@
+"""Whatever a user's scenario does, the run ends with one clear message and the right status."""
+
+import pytest
+
+
+@pytest.mark.parametrize(
+    ("variant", "said"),
+    [
+        ("raises", "misbehave.py:26: ValueError: the user's mistake"),
+        ("sleeps", "still running after 30 virtual seconds"),
+        ("crashes", "ended by signal 11"),
+        ("panics", "sysrq: Trigger a crash"),
+        ("fills-the-disk", "No space left on device"),
+        ("observes-nothing", "ended without an observation"),
+        ("has-no-data", "an absent value: it was None"),
+    ],
+)
+def test_a_scenario_that_goes_wrong_is_unexpected_and_says_why(testbed, misbehave, variant, said):
+    done = testbed("run", misbehave, "--variant", variant, "--json")
+    assert done.status == 1
+    assert done.json["verdict"] == "unexpected"
+    (result,) = done.json["variants"]
+    assert said in "\n".join(result["failures"])
+
+
+def test_a_full_disk_still_leaves_the_verdict_and_the_events(testbed, misbehave, tmp_path):
+    done = testbed("run", misbehave, "--variant", "fills-the-disk", "--json")
+    directory = tmp_path / done.json["out"] / "fills-the-disk"
+    assert (directory / "events.jsonl").read_text().count("\n") > 2
+    assert done.json["variants"][0]["trace"]
+
+
+def test_one_bad_variant_does_not_hide_the_good_one(testbed, misbehave):
+    done = testbed("run", misbehave, "--variant", "fine", "--json")
+    assert (done.status, done.json["verdict"]) == (0, "as-expected")

@@ -1,0 +1,96 @@
+"""Damaged or missing parts: each gives one clear message and the right status, or is mended."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+VARIANT = ("run", "ip-reuse", "--variant", "garp", "--json")
+
+
+@pytest.fixture
+def cache(tmp_path) -> Path:
+    """A cache of its own with a copy of the image's small files and a hard link to its root, and no snapshot."""
+    user = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "testbed"
+    fresh = tmp_path / "cache" / "testbed"
+    fresh.mkdir(parents=True)
+    shutil.copytree(user / "images", fresh / "images", copy_function=os.link)
+    return fresh
+
+
+def own(path: Path) -> Path:
+    """Replaces a hard link by a copy, so that it can be damaged."""
+    data = path.read_bytes()
+    path.unlink()
+    path.write_bytes(data)
+    return path
+
+
+def environment(cache: Path) -> dict[str, str]:
+    return {"XDG_CACHE_HOME": str(cache.parent)}
+
+
+def test_a_cut_image_is_named_with_its_cure(testbed, cache):
+    (root,) = cache.glob("images/*/root.erofs")
+    os.truncate(own(root), 1 << 20)
+    done = testbed(*VARIANT, env=environment(cache))
+    assert done.status == 3
+    assert "root.erofs has 1048576 bytes instead of" in done.error
+    assert "testbed image rm" in done.error
+
+
+def test_a_corrupted_image_is_named_before_it_is_started(testbed, cache):
+    (root,) = cache.glob("images/*/root.erofs")
+    with own(root).open("r+b") as file:
+        file.seek(100 << 20)
+        file.write(b"corrupt")
+    done = testbed(*VARIANT, env=environment(cache))
+    assert done.status == 3
+    assert "the contents of root.erofs are not what was built" in done.error
+
+
+def test_a_manifest_that_is_no_json_is_named(testbed, cache):
+    (manifest,) = cache.glob("images/*/manifest.json")
+    own(manifest).write_text("{")
+    done = testbed(*VARIANT, env=environment(cache))
+    assert done.status == 3
+    assert "manifest is damaged" in done.error
+
+
+def test_a_cut_snapshot_or_one_of_another_image_is_made_anew(testbed, cache):
+    first = testbed(*VARIANT, env=environment(cache))
+    assert first.status == 0, first.err
+    one, other = sorted(cache.glob("snapshots/*"))
+    data = one.read_bytes()
+    os.truncate(one, 5000)
+    other.write_bytes(data)
+    second = testbed(*VARIANT, env=environment(cache))
+    assert second.status == 0, second.err
+    assert second.json["trace"] == first.json["trace"]
+
+
+def test_without_qemu_the_message_has_the_command_to_install_it(testbed, tmp_path):
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for directory in ("/bin", "/usr/bin"):
+        for tool in Path(directory).iterdir():
+            if not tool.name.startswith("qemu-") and not (tools / tool.name).exists():
+                (tools / tool.name).symlink_to(tool)
+    done = testbed(*VARIANT, env={"PATH": str(tools)})
+    assert done.status == 3
+    assert "apt-get install qemu-system-x86" in done.error
+
+
+def test_an_exported_image_comes_back_and_a_cut_one_does_not(testbed, tmp_path):
+    exported = tmp_path / "image.tar"
+    assert testbed("image", "export", exported).status == 0
+    empty = {"XDG_CACHE_HOME": str(tmp_path / "empty")}
+    assert testbed("image", "import", exported, env=empty).status == 0
+    info = testbed("image", "info", "--json")
+    assert json.loads(testbed("image", "info", "--json", env=empty).out)["digest"] == info.json["digest"]
+    os.truncate(exported, exported.stat().st_size // 2)
+    done = testbed("image", "import", exported, env={"XDG_CACHE_HOME": str(tmp_path / "other")})
+    assert done.status == 2
+    assert "not a whole image" in done.error

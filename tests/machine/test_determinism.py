@@ -1,0 +1,63 @@
+"""The same image, QEMU, code, scenario, parameters and seed give the same events at the same nanosecond."""
+
+import multiprocessing
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+VARIANT = ("run", "ip-reuse", "--variant", "garp", "--json")
+
+
+@pytest.fixture(scope="module")
+def reference() -> dict[str, str]:
+    return {}
+
+
+def trace(done) -> str:
+    assert done.status == 0, done.err
+    assert done.json["trace"]
+    return done.json["variants"][0]["trace"]
+
+
+def spin() -> None:
+    while True:
+        pass
+
+
+def test_two_runs_are_identical_to_the_byte(testbed, tmp_path):
+    first, second = (testbed(*VARIANT).json for _ in range(2))
+    assert first["trace"] == second["trace"]
+    logs = [(tmp_path / run["out"] / "garp" / "events.jsonl").read_bytes() for run in (first, second)]
+    assert logs[0] == logs[1]
+    captures = [(tmp_path / run["out"] / "garp" / "leaf-e3.pcap").read_bytes() for run in (first, second)]
+    assert captures[0] == captures[1]
+
+
+def test_another_seed_is_another_run_with_the_same_verdict(testbed):
+    one, other = testbed(*VARIANT), testbed(*VARIANT, "--seed", "2")
+    assert trace(one) != trace(other)
+    assert other.json["verdict"] == "as-expected"
+
+
+def test_load_on_the_host_changes_nothing(testbed):
+    alone = trace(testbed(*VARIANT))
+    hogs = [multiprocessing.Process(target=spin, daemon=True) for _ in range(2 * (os.cpu_count() or 1))]
+    for hog in hogs:
+        hog.start()
+    try:
+        assert trace(testbed(*VARIANT)) == alone
+    finally:
+        for hog in hogs:
+            hog.kill()
+
+
+def test_a_snapshot_made_anew_changes_nothing(testbed, tmp_path):
+    """In a cache of its own, with the image of the user's cache and no snapshot."""
+    user = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "testbed"
+    fresh = tmp_path / "cache" / "testbed"
+    fresh.mkdir(parents=True)
+    shutil.copytree(user / "images", fresh / "images", copy_function=os.link)
+    known = trace(testbed(*VARIANT))
+    assert trace(testbed(*VARIANT, env={"XDG_CACHE_HOME": str(tmp_path / "cache")})) == known
