@@ -88,15 +88,17 @@ def _write(path: Path, text: str, flags: int = 0) -> None:
 
 def arm() -> bool:
     """Has the kernel record from now on. False if it does already; costs 20 ms, so a snapshot may take it before."""
-    if INSTANCE.exists():
+    enable = INSTANCE / "events" / EVENT / "enable"
+    if enable.exists() and enable.read_text().startswith("1"):
         return False
+    disarm()  # what a process left that was killed while it armed
     try:
         _write(TRACEFS / "dynamic_events", f"r:{EVENT} rxe_qp_from_attr {PROBE}", os.O_APPEND)
         INSTANCE.mkdir()
         _write(INSTANCE / "buffer_size_kb", str(BUFFER_KB))
         _write(INSTANCE / "buffer_percent", "0")  # a reader is woken by the first record
         _write(INSTANCE / "events" / EVENT / "filter", FILTER)
-        _write(INSTANCE / "events" / EVENT / "enable", "1")
+        _write(enable, "1")
     except OSError as error:
         disarm()
         raise UnsupportedError(

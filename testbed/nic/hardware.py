@@ -20,10 +20,12 @@ from testbed.errors import InputError, TestbedError
 from testbed.nic import nftables
 from testbed.nic.connections import Connection, Trace, arm
 
-NEVER_MS = 1_000_000_000
-"""Eleven days, the time for which a confirmed neighbour entry stays reachable: no lab lives as long."""
-NEVER_S = NEVER_MS // 1000
-"""And the time from the first use of a stale one to its verification."""
+NEVER_S = 1_000_000
+"""Eleven days from the first use of a neighbour entry that is not confirmed to its verification: no lab lives as long.
+
+The kernel takes the address of a stale entry for a queue pair without verifying it; only IP packets, which rxe's are,
+start that.
+"""
 Enter = Callable[[], AbstractContextManager[None]]
 """Brings the calling thread into a network namespace, as `testbed.lab.Node.entered` and `netns.entered` do."""
 TABLE = """
@@ -125,12 +127,8 @@ class HardwareNic:
         self._enter = enter
         with enter():
             self._table = f"nic{socket.if_nametoindex(interface)}"
-            for setting, value in {
-                f"neigh/{interface}/base_reachable_time_ms": NEVER_MS,
-                f"neigh/{interface}/delay_first_probe_time": NEVER_S,
-                f"conf/{interface}/arp_notify": 0,
-            }.items():
-                (Path("/proc/sys/net/ipv4") / setting).write_text(f"{value}\n")
+            delay = Path(f"/proc/sys/net/ipv4/neigh/{interface}/delay_first_probe_time")
+            delay.write_text(f"{NEVER_S}\n")
             nftables.run(TABLE.format(table=self._table, interface=interface))
 
     def pin(self, qpn: int) -> Connection:

@@ -58,12 +58,7 @@ TO_RTS = (
 )
 
 
-def names(prefix: str) -> dict[int, str]:
-    """The constants of verbs whose names begin with `prefix`, without it."""
-    return {value: name.removeprefix(prefix) for name, value in vars(enums).items() if name.startswith(prefix)}
-
-
-STATES = names("IBV_QPS_")
+STATES = {getattr(enums, f"IBV_QPS_{name}"): name for name in ("RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR")}
 
 
 class ConnectError(TestbedError):

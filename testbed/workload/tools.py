@@ -8,7 +8,6 @@ TCP goes over the data network as well. rping connects with rdma_cm, which needs
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -20,7 +19,7 @@ from testbed.errors import DeadlineError, InputError, TestbedError, UnsupportedE
 from testbed.lab import netns, processes, rdma
 from testbed.lab.processes import Process
 from testbed.workload.queue_pair import gid_index, open_device
-from testbed.workload.verbs import STATUSES
+from testbed.workload.reports import error_in, figures_in
 
 EVENTS = {
     "ib_send_bw": True,
@@ -39,8 +38,6 @@ MANAGEMENT = "management"
 LISTEN_S = 10.0
 POLL_S = 0.002
 TCP_LISTEN = "0A"
-_STATUS = re.compile(r"Failed status (\d+)")
-_EVENT = re.compile(r"RDMA_CM_EVENT_\w+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,24 +121,6 @@ def rping(server: Side, client: Side, directory: Path, *, count: int = 10, size:
         output = sender.output
     pings = float(output.count("ping data: "))
     return Result(output, error_in(output) if status else "", {"pings": pings})
-
-
-def error_in(output: str) -> str:
-    """Why a client failed, by the standard name if it says one."""
-    if found := _STATUS.search(output):
-        return str(STATUSES[int(found[1])])
-    if found := _EVENT.search(output):
-        return found[0]
-    return next((line.strip() for line in output.splitlines() if line.strip()), "ended without a word")
-
-
-def figures_in(report: str) -> dict[str, float]:
-    """The results in a report of perftest (--out_json)."""
-    try:
-        results = json.loads(report)["results"]
-        return {name: float(value) for name, value in results.items()}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise TestbedError(f"the report of perftest cannot be read: {error!r}\n{report}") from error
 
 
 @contextmanager

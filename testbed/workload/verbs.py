@@ -9,7 +9,6 @@ from __future__ import annotations
 import select
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from pyverbs import enums
@@ -17,37 +16,12 @@ from pyverbs.wr import SGE, RecvWR, SendWR
 
 from testbed.errors import DeadlineError, InputError
 from testbed.workload.attributes import Attributes
-from testbed.workload.queue_pair import DEPTH, Address, ConnectError, QueuePair, names, reported
+from testbed.workload.completion import STATUSES, Completion
+from testbed.workload.queue_pair import DEPTH, Address, ConnectError, QueuePair, reported
 
 __all__ = ["Address", "Attributes", "Completion", "ConnectError", "Endpoint", "connect_pair"]
 
 ATOMIC_SIZE = 8
-STATUSES = names("IBV_WC_") | {enums.IBV_WC_SUCCESS: "SUCCESS"}
-"""Opcodes are named IBV_WC_… too, and IBV_WC_SEND is 0 as well."""
-
-
-@dataclass(frozen=True, slots=True)
-class Completion:
-    """How a request ended. `status` and `opcode` are the standard names (IBV_WC_…) without their prefix.
-
-    `byte_len` is what was received or read. `posted_ns` and `t_ns`, when it was read from the queue, are
-    CLOCK_MONOTONIC.
-    """
-
-    wr_id: int
-    opcode: str
-    status: str
-    byte_len: int
-    posted_ns: int
-    t_ns: int
-
-    @property
-    def ok(self) -> bool:
-        return self.status == "SUCCESS"
-
-    @property
-    def elapsed_s(self) -> float:
-        return (self.t_ns - self.posted_ns) / 1e9
 
 
 class Endpoint(QueuePair):
@@ -57,11 +31,11 @@ class Endpoint(QueuePair):
     returns a number for `wait` and `done`; the short names wait at once.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def _open(self, namespace: str) -> None:
         self._posted: dict[int, tuple[str, int]] = {}
         self._completed: dict[int, Completion] = {}
         self._next_id = 1
-        super().__init__(*args, **kwargs)
+        super()._open(namespace)
 
     def post_send(self, length: int, *, offset: int = 0) -> int:
         """Sends memory into a receive the peer has posted."""

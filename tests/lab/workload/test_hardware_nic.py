@@ -10,9 +10,9 @@ from collections.abc import Iterator
 import pytest
 from conftest import Host, Wire
 
-from testbed.errors import InputError
+from testbed.errors import InputError, TestbedError
 from testbed.lab import netns, rdma
-from testbed.nic import HardwareNic, HardwareNics
+from testbed.nic import HardwareNic, HardwareNics, connections
 from testbed.switch import frames
 from testbed.workload.attributes import Attributes
 from testbed.workload.verbs import Endpoint, connect_pair
@@ -139,3 +139,19 @@ def test_a_namespace_with_a_hardware_nic_can_go(wire: Wire, nics: HardwareNics) 
     with wire.left.endpoint() as a, wire.left.endpoint() as b:
         connect_pair(a, b)
         nics.settle()
+
+
+def test_what_was_armed_by_half_is_armed_again_and_disarmed_at_the_end(wire: Wire) -> None:
+    connections.disarm()
+    connections.INSTANCE.mkdir()
+    with HardwareNics() as nics:
+        nic = nics.add(wire.left.entered, "eth1", wire.left.device)
+        with connected(wire, nic) as (left, _):
+            assert nic.pins[left.address.qpn] == left.connection
+    assert not connections.INSTANCE.exists()
+    assert connections.EVENT not in (connections.TRACEFS / "dynamic_events").read_text()
+
+
+def test_a_second_lab_on_the_kernel_is_refused(nics: HardwareNics) -> None:
+    with pytest.raises(TestbedError, match="Another lab runs on this kernel"):
+        HardwareNics()

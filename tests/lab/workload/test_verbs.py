@@ -10,10 +10,12 @@ from ipaddress import IPv4Address
 
 import pytest
 from conftest import Wire
+from pyverbs import enums
 
 from testbed.errors import DeadlineError, InputError, TestbedError
 from testbed.lab import netns, rdma
 from testbed.workload.attributes import Attributes
+from testbed.workload.completion import STATUSES
 from testbed.workload.verbs import ConnectError, Endpoint, connect_pair
 
 SOON = 1.0
@@ -197,6 +199,10 @@ def test_an_endpoint_closes_after_its_namespace_has_gone(wire: Wire) -> None:
             with pytest.raises(TestbedError):
                 right.state  # noqa: B018
         assert left.write(64, within=SOON).status == "RETRY_EXC_ERR"
+
+
+def test_statuses_have_the_numbers_of_verbs() -> None:
+    assert [getattr(enums, f"IBV_WC_{name}") for name in STATUSES] == list(range(len(STATUSES)))
 
 
 def test_no_such_device(wire: Wire) -> None:
