@@ -1,0 +1,47 @@
+MAKEFLAGS += --no-print-directory --no-builtin-rules
+.DEFAULT_GOAL := $(if $(scenario),scenario,help)
+.PHONY: help setup scenario scenarios check test bench lock
+
+shipped := $(sort $(patsubst scenarios/%/scenario.py,%,$(wildcard scenarios/*/scenario.py)))
+
+define HELP
+make scenario=NAME   run a scenario; also variant=NAME seed=N args="--json …"
+make scenarios       run all of them: $(shipped)
+make test            unit tests, tests inside a machine, tests of machines
+make check           lint, types, unit tests: no machine needed
+make bench           measure build, start and run; prints JSON
+make lock            bring requirements.lock up to pyproject.toml
+make setup           install what is missing; the others do so themselves
+endef
+
+help:
+	$(info $(HELP))@:
+
+setup:
+	@./setup.sh
+
+scenario: setup
+	@.venv/bin/testbed run $(scenario) $(if $(variant),--variant $(variant)) $(if $(seed),--seed $(seed)) $(args)
+
+scenarios: setup
+	@.venv/bin/testbed run $(if $(seed),--seed $(seed)) $(args) $(shipped)
+
+check: setup
+	@.venv/bin/ruff check
+	@.venv/bin/ruff format --check
+	@.venv/bin/mypy
+	@set -e; for name in $(shipped); do .venv/bin/mypy scenarios/$$name; done
+	@.venv/bin/pytest -q tests/unit
+
+test: setup
+	@.venv/bin/pytest -q tests/unit
+	@.venv/bin/testbed pytest tests/lab
+	@.venv/bin/pytest -q tests/machine
+
+bench: setup
+	@.venv/bin/python tests/bench/bench.py
+
+lock: setup
+	@.venv/bin/python -m pip install --quiet uv
+	@.venv/bin/uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes \
+		--no-header --no-annotate --no-emit-index-url --quiet --output-file requirements.lock

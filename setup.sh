@@ -1,0 +1,95 @@
+#!/bin/sh
+# Makes this checkout ready: the Debian packages that are missing, and .venv with testbed in it. It is quick when nothing
+# is missing, and begins anew where it was interrupted. Exit status 3: something is missing, and the message says what.
+set -eu
+cd "$(dirname "$0")"
+
+say() { printf 'set-up: %s\n' "$*" >&2; }
+fail() { say "$@"; exit 3; }
+need() { command -v "$1" >/dev/null || missing="$missing $2"; }
+
+# The first Python that is new enough; nothing where there is none.
+find_python() {
+    for candidate in python3 python3.14 python3.13 python3.12 python3.11 /usr/bin/python3; do
+        if "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+            echo "$candidate"
+            return
+        fi
+    done
+}
+
+# The Debian package without which no virtual environment can be made.
+venv_package() {
+    python=$(find_python)
+    if [ -n "$python" ]; then
+        "$python" -c 'import ensurepip, venv' 2>/dev/null ||
+            "$python" -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])'
+    elif command -v python3 >/dev/null; then
+        fail "Python 3.11 or newer is needed, and this machine has $(python3 -V 2>&1)"
+    else
+        echo python3-venv
+    fi
+}
+
+install_packages() {
+    install="apt-get install --no-install-recommends$1"
+    command -v apt-get >/dev/null ||
+        fail "missing here, by their names in Debian:$1. Only apt-get is known here: please install them yourself"
+    as_root=
+    if [ "$(id -u)" != 0 ]; then
+        sudo -n true 2>/dev/null || fail "Debian packages are missing. Run: sudo apt-get update && sudo $install"
+        as_root='sudo -n'
+    fi
+    say "installing the Debian packages$1"
+    # An update may fail for a mirror that is not needed here; dpkg may have been killed in the middle.
+    output=$(
+        exec 2>&1 </dev/null
+        $as_root apt-get update -q
+        $as_root dpkg --configure -a
+        $as_root env DEBIAN_FRONTEND=noninteractive $install -qy -o DPkg::Lock::Timeout=120
+    ) || {
+        printf '%s\n' "$output" | tail -n 20 >&2
+        fail "apt-get could not install them; see above, then try again: $install"
+    }
+}
+
+install_python() {
+    rm -f "$stamp"
+    if [ "$1" = anew ]; then
+        python=$(find_python)
+        [ -n "$python" ] || fail "Python 3.11 or newer is needed"
+        "$python" -m venv --clear .venv || fail "$python could not make .venv"
+    fi
+    pip='.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-input'
+    $pip --require-hashes --requirement requirements.lock || fail "pip could not install requirements.lock; see above"
+    $pip --no-build-isolation --no-deps --editable . || fail "pip could not install testbed; see above"
+}
+
+# What .venv was made by and where: neither may change under it.
+place() { echo "$(.venv/bin/python -V 2>/dev/null) in $(pwd -P)"; }
+
+exec 9<. && flock 9 # two set-ups at once take turns; the lock lives as long as its holder and what it started
+stamp=.venv/set-up  # written last
+inputs=$(cat requirements.lock pyproject.toml | sha256sum)
+made=$(cat "$stamp" 2>/dev/null || :)
+ready=$(printf '%s\n%s' "$(place)" "$inputs")
+
+missing=
+need qemu-system-x86_64 qemu-system-x86
+need mmdebstrap mmdebstrap
+need mkfs.erofs erofs-utils
+[ "$(id -u)" = 0 ] || need newuidmap uidmap
+[ -e /usr/share/keyrings/debian-archive-keyring.gpg ] || missing="$missing debian-archive-keyring"
+[ "$made" = "$ready" ] || {
+    venv=$(venv_package)
+    missing="$missing${venv:+ $venv}"
+}
+[ -z "$missing" ] || install_packages "$missing"
+[ "$made" = "$ready" ] && exit
+
+say "installing the Python packages into .venv"
+case $made in
+    "$(place)"*) install_python again ;;
+    *) install_python anew ;;
+esac
+printf '%s\n%s\n' "$(place)" "$inputs" >"$stamp"
