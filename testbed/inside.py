@@ -26,7 +26,14 @@ from testbed.protocol import Job, VariantOutcome
 
 Emit = Callable[[dict[str, Any]], None]
 
-WARM = ("pytest", "testbed.lab", "testbed.scenario.run", "testbed.scenario.loading", "testbed.workload")
+WARM = (
+    "pytest",
+    "testbed.lab",
+    "testbed.scenario.run",
+    "testbed.scenario.loading",
+    "testbed.workload.tools",
+    "testbed.workload.verbs",
+)
 RESERVE = 16 << 20
 """Bytes kept for the verdict of a scenario that fills the disk."""
 COMPLAINT = re.compile(r"\bWARNING: |\bBUG: |\bOops\b|general protection fault|refcount_t")
@@ -37,9 +44,11 @@ def prepare(job: dict[str, Any], out: str, emit: Emit) -> None:
     """Imports and reads what any job may use, so that it is in the snapshot."""
     for name in WARM:
         importlib.import_module(name)
+    from testbed import nic
     from testbed.switch.profile import load_profiles
 
     load_profiles()
+    nic.prepare()
 
 
 def run(job: Job, out: str, emit: Emit) -> None:
@@ -128,10 +137,10 @@ def run_variant(job: Job, out: Path, emit: Emit) -> None:
             teller.run(story, parameters)
             story.save_counters()
     except Exception as error:
+        reserve.unlink()
         (out / "traceback.txt").write_text(traceback.format_exc())
         story.failures.append(explain(error, file))
-    finally:
-        reserve.unlink()
+    reserve.unlink(missing_ok=True)
     story.failures += kernel_complaints(out / "kernel.log")
     outcome: VariantOutcome = story.outcome(out)
     (out / "outcome.json").write_text(json.dumps(outcome))

@@ -125,8 +125,8 @@ class IpReuse(Scenario):
             after = counters(client.rdma["eth1"], client.namespace)
 
         to_dead_mac = {port: frames_to(a.mac, capture, since) for port, capture in captures.items()}
-        owner = {a.mac: "pod A", b.mac: "pod B"}.get(entry(leaf) or "", "nobody")
-        run.note(completion=result.status, arp=owner)
+        known = {a.mac: "pod A's MAC", b.mac: "pod B's MAC"}.get(entry(leaf) or "", "no entry")
+        run.note(completion=result.status, switch_arp=known)
         if result.status == "SUCCESS":
             run.observe("healthy", f"the client reaches pod B, at try {tries}")
             run.expect("the switch has pod B's MAC", entry(leaf), b.mac)
@@ -135,7 +135,8 @@ class IpReuse(Scenario):
         else:
             run.observe("fault", f"the client's work request dies of {result.status}")
             retries = after["completer_retry_err"] - before["completer_retry_err"]
-            run.note(retries=retries, frames_to_dead_mac=to_dead_mac)
+            where = ", ".join(f"{count} on {port}" for port, count in to_dead_mac.items() if count)
+            run.note(retries=retries, frames_to_dead_mac=where)
             run.expect("it dies of unanswered retries", result.status, "RETRY_EXC_ERR")
             run.expect("the switch still has pod A's MAC", entry(leaf), a.mac)
             run.expect("the client's NIC retried as often as it may", retries, p.retry_cnt)

@@ -67,7 +67,7 @@ class Rdma:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _request(self, operation: int, attributes: bytes, flags: int = 0) -> list[dict[int, bytes]]:
+    def request(self, operation: int, attributes: bytes, flags: int = 0) -> list[dict[int, bytes]]:
         """Raises OSError with the kernel's errno."""
         self._sequence += 1
         header = MESSAGE.pack(
@@ -92,7 +92,7 @@ class Rdma:
     def add(self, name: str, interface: str) -> None:
         """A soft-RoCE device `name` on `interface`. Its GIDs follow asynchronously."""
         try:
-            self._request(NEWLINK, _string(DEV_NAME, name) + _string(LINK_TYPE, "rxe") + _string(NDEV_NAME, interface))
+            self.request(NEWLINK, _string(DEV_NAME, name) + _string(LINK_TYPE, "rxe") + _string(NDEV_NAME, interface))
         except OSError as error:
             reason = {
                 errno.EEXIST: "the interface has one already, or the name is taken",
@@ -105,7 +105,7 @@ class Rdma:
     def devices(self) -> dict[str, int]:
         """Name to index of the devices this namespace sees, in the order of their indices."""
         found = {}
-        for answer in self._request(GET, b"", DUMP):
+        for answer in self.request(GET, b"", DUMP):
             found[answer[DEV_NAME].rstrip(b"\0").decode()] = struct.unpack("=I", answer[DEV_INDEX])[0]
         return dict(sorted(found.items(), key=lambda item: item[1]))
 
@@ -113,20 +113,20 @@ class Rdma:
         """Asks for the end of the device; see `wait_gone`. One that is not there is left so."""
         index = self.devices().get(name)
         if index is not None:
-            self._request(DELLINK, _raw(DEV_INDEX, struct.pack("=I", index)))
+            self.request(DELLINK, _raw(DEV_INDEX, struct.pack("=I", index)))
 
     def move(self, name: str, netns: Path) -> None:
         """Exclusive mode: hands the device to another namespace."""
         handle = os.open(netns, os.O_RDONLY)
         try:
             index = struct.pack("=I", self.devices()[name])
-            self._request(SET, _raw(DEV_INDEX, index) + _raw(NET_NS_FD, struct.pack("=I", handle)))
+            self.request(SET, _raw(DEV_INDEX, index) + _raw(NET_NS_FD, struct.pack("=I", handle)))
         finally:
             os.close(handle)
 
     @property
     def exclusive(self) -> bool:
-        return self._request(SYS_GET, b"")[0][SYS_NETNS_MODE] == b"\0"
+        return self.request(SYS_GET, b"")[0][SYS_NETNS_MODE] == b"\0"
 
     def set_exclusive(self, exclusive: bool) -> None:
         """Possible while no network namespace but the first exists; the end of a deleted one may take some
@@ -136,7 +136,7 @@ class Rdma:
         deadline = time.monotonic() + GONE_S
         while True:
             try:
-                self._request(SYS_SET, _raw(SYS_NETNS_MODE, struct.pack("=B", not exclusive)))
+                self.request(SYS_SET, _raw(SYS_NETNS_MODE, struct.pack("=B", not exclusive)))
             except OSError as error:
                 if error.errno == errno.EBUSY and time.monotonic() < deadline:
                     time.sleep(0.005)

@@ -30,6 +30,8 @@ SUITE = "trixie"
 OLDEST_KERNEL = (7, 3)
 PYTHON = "3.13"
 PMEM_ALIGNMENT = 2 << 20
+KEEP = 2
+"""Images kept beside the newest, by their age; each is about 400 MB."""
 SPACE_TO_BUILD = 6_000_000_000
 TOOLS = {"mmdebstrap": "mmdebstrap", "mkfs.erofs": "erofs-utils", "apt-get": "apt"}
 
@@ -148,7 +150,15 @@ def build(progress: Progress) -> Image:
         place = parent / inputs_key()[:16]
         shutil.rmtree(place, ignore_errors=True)
         work.rename(place)
+    prune(place)
     return Image(place, manifest)
+
+
+def prune(used: Path) -> None:
+    """Forgets the images of older versions, but for the last ones built: another checkout may use them."""
+    others = sorted((path for path in used.parent.glob("*") if path != used), key=lambda path: path.stat().st_mtime)
+    for path in others[: max(0, len(others) - KEEP)]:
+        shutil.rmtree(path)
 
 
 def require_tools() -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -28,6 +29,7 @@ KERNEL_LINE = (
     "console=ttyS0 quiet panic=-1 mitigations=off nokaslr audit=0 tsc=reliable random.trust_cpu=off "
     "nowatchdog psi=0 net.ifnames=0 cgroup_disable=memory rcupdate.rcu_expedited=1"
 )
+CAUSE = re.compile(r"sysrq:|Kernel panic|BUG: |Oops|Out of memory")
 ANSWER_S = 30
 """Wall seconds in which QMP must answer: QEMU works or it does not."""
 
@@ -94,9 +96,11 @@ class Qemu:
             del self.output[: -(1 << 16)]
 
     def last_output(self, lines: int = 12) -> str:
-        """The end of what the guest wrote to its console, for error messages."""
-        text = self.output.decode(errors="replace").replace("\r", "").strip()
-        return "\n".join(f"  | {line}" for line in text.splitlines()[-lines:]) or "  | (the guest wrote nothing)"
+        """The end of what the guest wrote to its console, for error messages; first, if it panicked, why."""
+        text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\x1bc|\r", "", self.output.decode(errors="replace")).strip()
+        every = text.splitlines()
+        causes = [line for line in every[:-lines] if CAUSE.search(line)]
+        return "\n".join(f"  | {line}" for line in causes + every[-lines:]) or "  | (the guest wrote nothing)"
 
     async def command(self, name: str, **arguments: Any) -> Any:
         try:

@@ -25,7 +25,7 @@ def counters(device: str, namespace: str) -> dict[str, int]:
         if index is None:
             raise InputError(f"there is no RDMA device {device} in {namespace}")
         request = _attribute(DEV_INDEX, struct.pack("=I", index)) + _attribute(PORT_INDEX, struct.pack("=I", PORT))
-        (answer,) = here._request(STAT_GET, request)
+        (answer,) = here.request(STAT_GET, request)
     found = {}
     for _, entry in _attributes(answer[STAT_HWCOUNTERS | NESTED]):
         fields = dict(_attributes(entry))

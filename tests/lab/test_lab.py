@@ -33,7 +33,9 @@ def test_hosts_reach_each_other_within_a_vlan_and_through_the_svi(lab):
 
 @pytest.mark.topology(ROUTED)
 def test_a_pod_has_its_own_address_and_device(lab):
-    pod = lab.pod("pod", on="b", address=IPv4Interface("10.0.20.100/24"), gateway=lab.plan.nodes["b"].interfaces[0].gateway)
+    pod = lab.pod(
+        "pod", on="b", address=IPv4Interface("10.0.20.100/24"), gateway=lab.plan.nodes["b"].interfaces[0].gateway
+    )
     pod.run("ping", "-c1", "-W1", "10.0.10.1")
     with rdma.Rdma() as system:
         assert "pod-eth0" in system.devices()

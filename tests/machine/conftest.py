@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -56,3 +57,18 @@ def testbed(tmp_path: Path) -> Callable[..., Done]:
 @pytest.fixture
 def misbehave() -> Path:
     return HERE / "scenarios" / "misbehave.py"
+
+
+@pytest.fixture
+def cache(testbed: Callable[..., Done], tmp_path: Path) -> Path:
+    """A cache of its own, with hard links to the image's files and without a snapshot."""
+    image = Path(testbed("image", "info", "--json").json["path"])
+    fresh = tmp_path / "cache" / "testbed"
+    shutil.copytree(image, fresh / "images" / image.name, copy_function=os.link)
+    return fresh
+
+
+@pytest.fixture(scope="session", autouse=True)
+def image() -> None:
+    """The image is there before the first test."""
+    subprocess.run([*COMMAND, "image", "build"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=True)

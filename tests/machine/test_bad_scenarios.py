@@ -6,11 +6,10 @@ import pytest
 @pytest.mark.parametrize(
     ("variant", "said"),
     [
-        ("raises", "misbehave.py:26: ValueError: the user's mistake"),
+        ("raises", "ValueError: the user's mistake"),
         ("sleeps", "still running after 30 virtual seconds"),
         ("crashes", "ended by signal 11"),
         ("panics", "sysrq: Trigger a crash"),
-        ("fills-the-disk", "No space left on device"),
         ("observes-nothing", "ended without an observation"),
         ("has-no-data", "an absent value: it was None"),
     ],
@@ -25,6 +24,8 @@ def test_a_scenario_that_goes_wrong_is_unexpected_and_says_why(testbed, misbehav
 
 def test_a_full_disk_still_leaves_the_verdict_and_the_events(testbed, misbehave, tmp_path):
     done = testbed("run", misbehave, "--variant", "fills-the-disk", "--json")
+    assert (done.status, done.json["verdict"]) == (1, "unexpected")
+    assert "No space left on device" in done.json["variants"][0]["failures"][0]
     directory = tmp_path / done.json["out"] / "fills-the-disk"
     assert (directory / "events.jsonl").read_text().count("\n") > 2
     assert done.json["variants"][0]["trace"]
@@ -33,3 +34,9 @@ def test_a_full_disk_still_leaves_the_verdict_and_the_events(testbed, misbehave,
 def test_one_bad_variant_does_not_hide_the_good_one(testbed, misbehave):
     done = testbed("run", misbehave, "--variant", "fine", "--json")
     assert (done.status, done.json["verdict"]) == (0, "as-expected")
+
+
+def test_a_failure_names_the_line_of_the_user_s_file(testbed, misbehave):
+    done = testbed("run", misbehave, "--variant", "raises", "--json")
+    place = next(n for n, line in enumerate(misbehave.read_text().splitlines(), 1) if "raise ValueError" in line)
+    assert done.json["variants"][0]["failures"][0].startswith(f"misbehave.py:{place}: ")

@@ -2,22 +2,9 @@
 
 import json
 import os
-import shutil
 from pathlib import Path
 
-import pytest
-
 VARIANT = ("run", "ip-reuse", "--variant", "garp", "--json")
-
-
-@pytest.fixture
-def cache(tmp_path) -> Path:
-    """A cache of its own with a copy of the image's small files and a hard link to its root, and no snapshot."""
-    user = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "testbed"
-    fresh = tmp_path / "cache" / "testbed"
-    fresh.mkdir(parents=True)
-    shutil.copytree(user / "images", fresh / "images", copy_function=os.link)
-    return fresh
 
 
 def own(path: Path) -> Path:

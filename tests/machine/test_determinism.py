@@ -2,17 +2,8 @@
 
 import multiprocessing
 import os
-import shutil
-from pathlib import Path
-
-import pytest
 
 VARIANT = ("run", "ip-reuse", "--variant", "garp", "--json")
-
-
-@pytest.fixture(scope="module")
-def reference() -> dict[str, str]:
-    return {}
 
 
 def trace(done) -> str:
@@ -53,11 +44,6 @@ def test_load_on_the_host_changes_nothing(testbed):
             hog.kill()
 
 
-def test_a_snapshot_made_anew_changes_nothing(testbed, tmp_path):
-    """In a cache of its own, with the image of the user's cache and no snapshot."""
-    user = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "testbed"
-    fresh = tmp_path / "cache" / "testbed"
-    fresh.mkdir(parents=True)
-    shutil.copytree(user / "images", fresh / "images", copy_function=os.link)
+def test_a_snapshot_made_anew_changes_nothing(testbed, cache):
     known = trace(testbed(*VARIANT))
-    assert trace(testbed(*VARIANT, env={"XDG_CACHE_HOME": str(tmp_path / "cache")})) == known
+    assert trace(testbed(*VARIANT, env={"XDG_CACHE_HOME": str(cache.parent)})) == known

@@ -35,7 +35,9 @@ def wait_for(condition, within: float) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)], ids=["INT", "TERM", "KILL"]
+    ("number", "status"),
+    [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)],
+    ids=["INT", "TERM", "KILL"],
 )
 @pytest.mark.parametrize("moment", ["the machine starts", "the scenario runs"])
 def test_a_signal_leaves_nothing(number, status, moment, tmp_path, misbehave):

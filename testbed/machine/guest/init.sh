@@ -37,4 +37,5 @@ for family in ipv4 ipv6; do
     echo 1000000 | tee /proc/sys/net/$family/neigh/default/gc_thresh1 \
         /proc/sys/net/$family/neigh/default/gc_thresh2 /proc/sys/net/$family/neigh/default/gc_thresh3 > /dev/null
 done
+ulimit -n 65536
 exec python3 -X frozen_modules=on /usr/lib/testbed/boot.py

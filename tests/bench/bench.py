@@ -1,0 +1,113 @@
+"""`make bench`: figures of this machine as JSON, on standard output and in runs/bench.json. Nothing is asserted."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from testbed.machine import cache, image, qemu, snapshot
+from testbed.machine.image import Image
+from testbed.machine.parcel import Errand, Outcome
+from testbed.machine.qemu import Flavour
+
+HERE = Path(__file__).parent
+RUNS = HERE.parents[1] / "runs"
+COMMAND = (sys.executable, "-m", "testbed")
+RESTORES = 5
+VIRTUAL = Flavour("virtual")
+
+
+def say(text: str) -> None:
+    print(f"bench: {text}", file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def empty_cache_with(built: Image) -> Iterator[None]:
+    """A cache directory with the image and nothing else."""
+    before = os.environ.get("XDG_CACHE_HOME")
+    with tempfile.TemporaryDirectory(prefix="testbed-", dir=cache.root()) as directory:
+        shutil.copytree(built.path.parent, Path(directory) / "testbed" / "images", copy_function=os.link)
+        os.environ["XDG_CACHE_HOME"] = directory
+        try:
+            yield
+        finally:
+            del os.environ["XDG_CACHE_HOME"]
+            if before is not None:
+                os.environ["XDG_CACHE_HOME"] = before
+
+
+def snapshot_time(built: Image) -> float:
+    with empty_cache_with(built):
+        started = time.monotonic()
+        asyncio.run(snapshot.ensure(built, VIRTUAL, say))
+        return time.monotonic() - started
+
+
+async def restore_once(built: Image) -> float:
+    source = await snapshot.ensure(built, VIRTUAL, say)
+    errand, outcome = Errand(), Outcome()
+    try:
+        started = time.monotonic()
+        async with snapshot.running(built, VIRTUAL, source, errand, outcome):
+            return time.monotonic() - started
+    finally:
+        errand.close()
+        outcome.close()
+
+
+def command(*arguments: str) -> str:
+    return subprocess.run([*COMMAND, *arguments], stdout=subprocess.PIPE, text=True, check=True).stdout
+
+
+def variants() -> list[dict[str, Any]]:
+    """One after the other, so that each has the machine for itself."""
+    found = json.loads(command("run", "ip-reuse", "--jobs", "1", "--json"))
+    return [{key: variant[key] for key in ("name", "virtual_s", "wall_s")} for variant in found["variants"]]
+
+
+def bring_up() -> dict[str, Any]:
+    with tempfile.TemporaryDirectory(prefix="testbed-") as directory:
+        command("pytest", str(HERE / "bring_up.py"), "--clock", "real", "--out", directory)
+        figures: dict[str, Any] = json.loads(Path(directory, "pytest", "latest", "figures.json").read_text())
+    ours = next(entry["up_s"] for entry in figures["lab"] if entry["hosts"] == figures["mininet"]["hosts"])
+    figures["mininet_over_lab"] = round(figures["mininet"]["up_s"] / ours, 1)
+    return figures
+
+
+def main() -> None:
+    say("image")
+    built = image.ensure(lambda phase, fetched: None)
+    say("snapshot and restore")
+    made = snapshot_time(built)
+    restores = [asyncio.run(restore_once(built)) for _ in range(RESTORES)]
+    say("variants of ip-reuse")
+    told = variants()
+    say("bring-up on the real clock, Mininet beside it")
+    result = {
+        "machine": {"cpus": os.cpu_count(), "kernel": platform.release(), "qemu": qemu.version()},
+        "image": {"digest": built.digest, "kernel": built.kernel, "build_s": built.manifest["build_s"]},
+        "snapshot_s": round(made, 2),
+        "restore_s": round(statistics.median(restores), 3),
+        "ip_reuse": told,
+        "bring_up": bring_up(),
+    }
+    RUNS.mkdir(exist_ok=True)
+    text = json.dumps(result, indent=1)
+    (RUNS / "bench.json").write_text(text + "\n")
+    print(text)
+
+
+if __name__ == "__main__":
+    main()
