@@ -6,6 +6,7 @@ cd "$(dirname "$0")"
 
 say() { printf 'set-up: %s\n' "$*" >&2; }
 fail() { say "$@"; exit 3; }
+quietly() { output=$("$@" 2>&1 </dev/null) || { printf '%s\n' "$output" | tail -n 20 >&2; return 1; }; }
 need() { command -v "$1" >/dev/null || missing="$missing $2"; }
 
 # The first Python that is new enough; nothing where there is none.
@@ -41,16 +42,10 @@ install_packages() {
         as_root='sudo -n'
     fi
     say "installing the Debian packages$1"
-    # An update may fail for a mirror that is not needed here; dpkg may have been killed in the middle.
-    output=$(
-        exec 2>&1 </dev/null
-        $as_root apt-get update -q
-        $as_root dpkg --configure -a
-        $as_root env DEBIAN_FRONTEND=noninteractive $install -qy -o DPkg::Lock::Timeout=120
-    ) || {
-        printf '%s\n' "$output" | tail -n 20 >&2
-        fail "apt-get could not install them; see above, then try again: $install"
-    }
+    quietly $as_root env DEBIAN_FRONTEND=noninteractive sh -c "
+        apt-get update -q # may fail for a mirror that is not needed here
+        dpkg --configure -a # in case it was killed in the middle
+        $install -qy -o DPkg::Lock::Timeout=120" || fail "see above; mend it and try again, or run: $install"
 }
 
 install_python() {
@@ -58,11 +53,11 @@ install_python() {
     if [ "$1" = anew ]; then
         python=$(find_python)
         [ -n "$python" ] || fail "Python 3.11 or newer is needed"
-        "$python" -m venv --clear .venv || fail "$python could not make .venv"
+        quietly "$python" -m venv --clear .venv || fail "$python could not make .venv; see above"
     fi
-    pip='.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-input'
-    $pip --require-hashes --requirement requirements.lock || fail "pip could not install requirements.lock; see above"
-    $pip --no-build-isolation --no-deps --editable . || fail "pip could not install testbed; see above"
+    pip='.venv/bin/python -m pip install --disable-pip-version-check --no-input'
+    quietly $pip --require-hashes --requirement requirements.lock || fail "pip could not fetch the packages; see above"
+    quietly $pip --no-build-isolation --no-deps --editable . || fail "pip could not install testbed; see above"
 }
 
 # What .venv was made by and where: neither may change under it.
