@@ -35,6 +35,19 @@ KEEP = 2
 SPACE_TO_BUILD = 6_000_000_000
 TOOLS = {"mmdebstrap": "mmdebstrap", "mkfs.erofs": "erofs-utils", "apt-get": "apt"}
 
+PHASES = (
+    ("apt-get update", "read package lists"),
+    ("downloading packages", "download the base system"),
+    ("extracting archives", "unpack the base system"),
+    ("installing remaining packages", "download packages"),
+    ("apt-get download", "download the kernel"),
+    ("build.sh", "make the initramfs"),
+    ("mkfs.erofs", "pack the root file system"),
+    ("download /testbed/root.erofs", "copy it out"),
+    ("removing tempdir", "clean up"),
+)
+"""What mmdebstrap says it does, and what that means here; the first that is in its line."""
+
 Progress = Callable[[str, int], None]
 """Called with the phase and the bytes fetched so far."""
 
@@ -137,10 +150,10 @@ def build(progress: Progress) -> Image:
     cache.require_space(parent, SPACE_TO_BUILD, "building the image")
     started = time.monotonic()
     with cache.making(parent) as work:
-        progress("fetch Python packages", 0)
+        progress("download Python packages", 0)
         fetch_python(work / "python")
         bootstrap(work, progress)
-        progress("seal", 0)
+        progress("check and seal", 0)
         pad(work / "root.erofs")
         manifest = describe(work, started)
         (work / "manifest.json").write_text(json.dumps(manifest, indent=1))
@@ -276,7 +289,7 @@ def mirror() -> list[str]:
 def follow(command: list[str], log: Any, progress: Progress) -> int:
     """Runs mmdebstrap, its words into `log` and its phases to `progress`."""
     fetched = 0
-    phase = "prepare"
+    phase = "begin"
     environment = {**os.environ, "LC_ALL": "C", "TMPDIR": os.environ.get("TMPDIR", "/var/tmp")}  # noqa: S108
     with processes.child(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
@@ -285,7 +298,7 @@ def follow(command: list[str], log: Any, progress: Progress) -> int:
         for line in process.stdout:
             log.write(line)
             if line.startswith("I: "):
-                phase = line[3:].strip().rstrip(".")
+                phase = next((name for words, name in PHASES if words in line), phase)
             elif size := re.match(r"Get:\d+ .*\[([\d.,]+) ([kMG]?B)\]", line):
                 fetched += int(float(size[1].replace(",", "")) * {"B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9}[size[2]])
             elif line.startswith("Setting up "):

@@ -21,6 +21,7 @@ BLOCK = 4096
 PROGRESS_END = 64 << 20
 IN_SIZE = 64 << 20
 OUT_SIZE = 1 << 30
+FINISHED, JUMPED = 1, 2
 
 
 class Parcel:
@@ -73,7 +74,12 @@ class Outcome(Parcel):
 
     @property
     def finished(self) -> bool:
-        return self._header()[2] == 1
+        return self._header()[2] == FINISHED
+
+    @property
+    def jumped(self) -> bool:
+        """The machine comes from a snapshot in which time jumped while it was taken."""
+        return self._header()[2] == JUMPED
 
     def progress(self) -> Iterator[dict[str, Any]]:
         """The records that came since the last call."""

@@ -12,7 +12,7 @@ import struct
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,6 +32,8 @@ OFFSET = 4096
 KEEP = 6
 """Snapshots kept, by last use; each is about 250 MB."""
 BOOT_LIMIT_S = 300
+ATTEMPTS = 20
+"""How often a snapshot is made before the machine is given up; about one in ten is not exact on a busy machine."""
 SPACE = 600_000_000
 
 
@@ -83,24 +85,34 @@ def code_key(boot: str, files: dict[str, bytes]) -> str:
 
 @asynccontextmanager
 async def running(
-    image: Image, flavour: Flavour, snapshot: Snapshot | None, errand: Errand, outcome: Outcome
+    image: Image, flavour: Flavour, state: int | None, errand: Errand, outcome: Outcome
 ) -> AsyncIterator[Qemu]:
-    """A machine restored from `snapshot` and still paused, or booting where there is none."""
-    sizes = errand.size, outcome.size
-    command = qemu.command_line(image, flavour, errand.path, outcome.path, sizes)
-    async with qemu.start(command, files=(errand.handle, outcome.handle), incoming=snapshot is not None) as machine:
-        if snapshot:
-            handle = snapshot.open()
-            try:
-                await machine.load(handle)
-            except MachineError as error:
-                snapshot.path.unlink(missing_ok=True)
-                raise MachineError(
-                    "the snapshot could not be restored; it has been removed",
-                    hint="Run the command again: it makes a new one.",
-                ) from error
-            finally:
-                os.close(handle)
+    """A machine restored from the open file `state`, which is closed, and still paused; or booting where it is None."""
+    command = qemu.command_line(image, flavour, errand.path, outcome.path, (errand.size, outcome.size))
+    try:
+        async with qemu.start(command, files=(errand.handle, outcome.handle), incoming=state is not None) as machine:
+            if state is not None:
+                await machine.load(state)
+            yield machine
+    finally:
+        if state is not None:
+            os.close(state)
+
+
+@asynccontextmanager
+async def restored(
+    image: Image, flavour: Flavour, snapshot: Snapshot, errand: Errand, outcome: Outcome
+) -> AsyncIterator[Qemu]:
+    """The same from a snapshot of the cache. One that cannot be read is removed; the next run makes it anew."""
+    async with AsyncExitStack() as stack:
+        try:
+            machine = await stack.enter_async_context(running(image, flavour, snapshot.open(), errand, outcome))
+        except MachineError as error:
+            snapshot.path.unlink(missing_ok=True)
+            raise MachineError(
+                f"the snapshot could not be restored and has been removed: {error.message}",
+                hint="Run the command again: it makes a new one.",
+            ) from error
         yield machine
 
 
@@ -135,30 +147,68 @@ async def take(
     job: Mapping[str, object],
     files: Mapping[str, bytes],
 ) -> None:
-    """Lets the machine run to its next pause, then saves it under `target`. Nothing of it has a name until it is
-    whole."""
+    """Lets the machine run to its next pause and saves it under `target`; again if time jumped at the pause.
+
+    Nothing of it has a name until it is whole.
+    """
+    for _ in range(ATTEMPTS):
+        handle = os.open(target.path.parent, os.O_RDWR | os.O_TMPFILE, 0o644)
+        try:
+            await save(image, flavour, base, handle, job, files)
+            if await exact(image, flavour, handle):
+                os.pwrite(handle, HEADER.pack(MAGIC, target.key.encode(), os.fstat(handle).st_size), 0)
+                publish(handle, target.path)
+                return
+        finally:
+            os.close(handle)
+    raise MachineError(f"{ATTEMPTS} snapshots were not exact", hint="Report this with the output of `testbed doctor`.")
+
+
+async def save(
+    image: Image,
+    flavour: Flavour,
+    base: Snapshot | None,
+    handle: int,
+    job: Mapping[str, object],
+    files: Mapping[str, bytes],
+) -> None:
+    """Writes the machine at its next pause to the open file `handle`."""
     errand, outcome = Errand(), Outcome()
     try:
         if base:
             errand.write(job, files)
-        async with running(image, flavour, base, errand, outcome) as machine:
+        async with running(image, flavour, base.open() if base else None, errand, outcome) as machine:
             if base:
                 await machine.command("cont")
-            end = time.monotonic() + BOOT_LIMIT_S
-            await machine.paused(lambda: time.monotonic() > end, 0.05)
+            await pause_within(machine, BOOT_LIMIT_S)
             if base:
                 raise_error(outcome)
-            handle = os.open(target.path.parent, os.O_RDWR | os.O_TMPFILE, 0o644)
-            try:
-                os.lseek(handle, OFFSET, os.SEEK_SET)
-                await machine.save(handle)
-                os.pwrite(handle, HEADER.pack(MAGIC, target.key.encode(), os.fstat(handle).st_size), 0)
-                publish(handle, target.path)
-            finally:
-                os.close(handle)
+            os.lseek(handle, OFFSET, os.SEEK_SET)
+            await machine.save(handle)
     finally:
         errand.close()
         outcome.close()
+
+
+async def exact(image: Image, flavour: Flavour, handle: int) -> bool:
+    """Asks the machine saved in `handle` whether it was stopped at the instruction it chose (guest/boot.py)."""
+    errand, outcome = Errand(), Outcome()
+    copy = os.open(f"/proc/self/fd/{handle}", os.O_RDONLY)
+    os.lseek(copy, OFFSET, os.SEEK_SET)
+    try:
+        errand.write({}, {})
+        async with running(image, flavour, copy, errand, outcome) as machine:
+            await machine.command("cont")
+            await pause_within(machine, BOOT_LIMIT_S)
+        return not outcome.jumped
+    finally:
+        errand.close()
+        outcome.close()
+
+
+async def pause_within(machine: Qemu, seconds: float) -> None:
+    end = time.monotonic() + seconds
+    await machine.paused(lambda: time.monotonic() > end, 0.05)
 
 
 def raise_error(outcome: Outcome) -> None:

@@ -65,7 +65,7 @@ class VirtualMachine:
 
         try:
             errand.write(envelope, files)
-            async with snapshot.running(self.image, self.flavour, source, errand, outcome) as machine:
+            async with snapshot.restored(self.image, self.flavour, source, errand, outcome) as machine:
                 await machine.command("cont")
                 await machine.paused(stalled, POLL_S)
             stalled()

@@ -60,7 +60,7 @@ async def restore_once(built: Image) -> float:
     errand, outcome = Errand(), Outcome()
     try:
         started = time.monotonic()
-        async with snapshot.running(built, VIRTUAL, source, errand, outcome):
+        async with snapshot.restored(built, VIRTUAL, source, errand, outcome):
             return time.monotonic() - started
     finally:
         errand.close()

@@ -34,6 +34,11 @@ BLOCK = 4096
 PROGRESS_END = 64 << 20
 CHUNK = 1 << 20
 PAUSE_PORT = 0x505
+TICK_NS = 4_000_000
+"""The kernel's tick (HZ=250), at multiples of it of CLOCK_MONOTONIC."""
+PAUSE_NS = 500_000
+"""More than the way to the port and back takes, less than the time to the next tick."""
+RUNNING, FINISHED, JUMPED = 0, 1, 2
 IN = "/run/testbed/in"
 OUT = "/run/testbed/out"
 RNDRESEEDCRNG = 0x5207
@@ -84,10 +89,10 @@ class Result(io.RawIOBase):
         self.pmem = pmem
         self.tar = 0
         self.pending = bytearray()
-        self.header(progress=0, finished=0)
+        self.header(progress=0, state=RUNNING)
 
-    def header(self, progress: int, finished: int) -> None:
-        fields = struct.pack("<8sQQQ", OUT_MAGIC, self.tar, progress, finished)
+    def header(self, progress: int, state: int) -> None:
+        fields = struct.pack("<8sQQQ", OUT_MAGIC, self.tar, progress, state)
         self.pmem.write(0, fields.ljust(BLOCK, b"\0"))
 
     def progress(self) -> int:
@@ -107,7 +112,7 @@ class Result(io.RawIOBase):
                 begun = length % BLOCK
                 data = self.pmem.read(BLOCK + length - begun, begun) + line
                 self.pmem.write(BLOCK + length - begun, data.ljust(-(-len(data) // BLOCK) * BLOCK, b"\0"))
-                self.header(length + len(line), finished=0)
+                self.header(length + len(line), RUNNING)
         finally:
             fcntl.lockf(self.pmem.fd, fcntl.LOCK_UN)
 
@@ -133,7 +138,7 @@ class Result(io.RawIOBase):
             tar.add(directory, arcname=".")
         self.pending += bytes(-len(self.pending) % BLOCK)
         self.flush_blocks(len(self.pending))
-        self.header(self.progress(), finished=1)
+        self.header(self.progress(), FINISHED)
 
 
 def empty(directory: str) -> None:
@@ -154,9 +159,16 @@ def devices() -> tuple[Pmem, Pmem]:
     return found[IN_MAGIC], found[OUT_MAGIC]
 
 
-def pause(port: int) -> None:
-    """The host sees GUEST_PANICKED and has the machine stopped right behind this instruction."""
+def pause(port: int) -> bool:
+    """The host sees GUEST_PANICKED, the machine is stopped right behind this instruction; False if time jumped there.
+
+    It is done in the second quarter between two ticks, which is waited for without idling.
+    """
+    while not TICK_NS // 4 < time.monotonic_ns() % TICK_NS < TICK_NS // 2:
+        pass
+    before = time.monotonic_ns()
     os.pwrite(port, b"\1", PAUSE_PORT)
+    return time.monotonic_ns() - before < PAUSE_NS
 
 
 def unpack(parcel: Pmem, directory: str) -> dict[str, Any]:
@@ -218,9 +230,13 @@ def main() -> None:
     port = os.open("/dev/port", os.O_RDWR)
     for name in WARM:
         importlib.import_module(name)
-    pause(port)
+    exact = pause(port)
     while True:
         result = Result(result_device)
+        if not exact:
+            result.header(0, JUMPED)
+            exact = pause(port)
+            continue
         for directory in IN, OUT:
             empty(directory)
         job = unpack(parcel, IN)
@@ -231,11 +247,11 @@ def main() -> None:
                 call(job, OUT, result.emit)
             except Exception:
                 report(OUT, traceback.format_exc())
-        else:
+        elif "call" in job:
             seed(json.dumps(job.get("seed", 0)))
             in_child(job, OUT, result.emit)
         result.finish(OUT)
-        pause(port)
+        exact = pause(port)
 
 
 if __name__ == "__main__":

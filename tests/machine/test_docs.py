@@ -1,0 +1,32 @@
+"""What the documentation tells a user to write works as written."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+TOP = Path(__file__).parents[2]
+
+
+def blocks(page: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", (TOP / page).read_text(), re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize(("page", "observed"), [("docs/scenarios.md", ["fault", "healthy"]), ("README.md", ["fault", "healthy"])])
+def test_the_scenario_of_a_page_runs_as_expected(testbed, tmp_path, page, observed):
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "topology.clab.yml").write_text(blocks(page, "yaml")[0])
+    (mine / "scenario.py").write_text(blocks(page, "python")[0])
+    done = testbed("run", mine, "--json")
+    assert done.status == 0, done.err
+    assert [variant["observed"] for variant in done.json["variants"]] == observed
+
+
+def test_the_pytest_file_of_the_guide_passes(testbed, tmp_path):
+    (tmp_path / "topology.clab.yml").write_text(blocks("docs/scenarios.md", "yaml")[0])
+    (tmp_path / "test_mine.py").write_text(blocks("docs/scenarios.md", "python")[1])
+    done = testbed("pytest", tmp_path / "test_mine.py")
+    assert done.status == 0, done.out
+    assert "1 passed" in done.out
+    assert testbed("pytest", tmp_path / "no_such_test.py").status == 2
