@@ -1,0 +1,64 @@
+"""No command of these tests sees the user's cache or gets a machine."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from testbed.cli import options
+from testbed.machine.runs import RunResult, Settings, VariantResult
+
+SCENARIO = '''
+from pydantic import Field
+from testbed import Parameters, Scenario, Variant
+
+class Size(Parameters):
+    packets: int = Field(4, gt=0, description="packets of a message")
+
+class Tiny(Scenario):
+    """A scenario that says little."""
+    title = "Tiny"
+    variants = Variant("bad", "fault", "it breaks"), Variant("good", "healthy", "it works")
+    parameters = Size
+    def run(self, run, parameters): ...
+'''
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture(autouse=True)
+def _no_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(options, "choose", lambda *_: pytest.fail("a machine was asked for"))
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> Path:
+    """The directory of a user's scenario with the variants `bad` and `good` and the parameter `packets`."""
+    directory = tmp_path / "tiny"
+    directory.mkdir()
+    (directory / "scenario.py").write_text(SCENARIO)
+    return directory
+
+
+@pytest.fixture
+def good() -> VariantResult:
+    return VariantResult("good", "healthy", "healthy", True, {"completion": "SUCCESS"}, [], "ab" * 32, 1503.25, 2.5)
+
+
+@pytest.fixture
+def bad() -> VariantResult:
+    """Not as expected."""
+    failures = ["users saw fault where healthy was expected", "the first line\nand the second"]
+    evidence = {"completion": "RETRY_EXC_ERR", "switch_arp": "pod A's MAC", "frames_to_dead_mac": "16 on e2"}
+    return VariantResult("bad", "healthy", "fault", False, evidence, failures, "cd" * 32, 0.085, 1.0)
+
+
+@pytest.fixture
+def result_of() -> Callable[..., RunResult]:
+    def make(*variants: VariantResult) -> RunResult:
+        return RunResult("tiny", Settings(7, "virtual", {}, 2), "vm", "ef" * 32, Path("runs/tiny/1"), 3.5, [*variants])
+
+    return make

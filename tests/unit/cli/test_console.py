@@ -1,0 +1,211 @@
+"""What people read: the report at the end of a run, and the lines of a log while it goes on."""
+
+import io
+import unicodedata
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from testbed.cli import console
+from testbed.cli.console import RunConsole
+from testbed.cli.progress import phase_lines, terminal
+from testbed.machine.runs import RunResult, VariantResult
+from testbed.protocol import Event, VariantInfo
+
+HOSTILE = "\x1b[2J\x1b]0;owned\x07\x9b31mred\r\b\u202e"
+"""Clears the screen, sets the title, rings, colours by C1, overwrites the line, turns the writing direction."""
+VARIANT: VariantInfo = {"name": "garp", "expected": "healthy", "text": "pod B announces itself"}
+
+
+class Log(io.StringIO):
+    """A console's file that is no terminal."""
+
+    def text(self) -> str:
+        return self.getvalue()
+
+
+def log_console(log: Log, width: int = 80, **options: Any) -> Console:
+    return Console(file=log, width=width, highlight=False, emoji=False, markup=False, **options)
+
+
+def reported(result: RunResult, width: int) -> str:
+    log = Log()
+    console.report(log_console(log, width), result)
+    return "".join(f"{line.rstrip()}\n" for line in log.text().splitlines())
+
+
+def commands(text: str) -> list[str]:
+    """What a terminal would obey rather than show."""
+    return [c for c in text if c != "\n" and unicodedata.category(c) in ("Cc", "Cf")]
+
+
+def event(kind: str, text: str, t: int = 0, node: str = "", **data: Any) -> Event:
+    return {"t": t, "kind": kind, "node": node, "text": text, "data": data}
+
+
+def told(*events: Event) -> list[str]:
+    """The lines a log has of these events."""
+    log = Log()
+    with RunConsole(log_console(log), variants=1) as shown:
+        shown.started(VARIANT)
+        for one in events:
+            shown.event(VARIANT, one)
+    return log.text().splitlines()[1:]
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_report_fits_its_screen_and_has_no_control_characters(
+    result_of: Callable[..., RunResult], good: VariantResult, bad: VariantResult, width: int
+) -> None:
+    log = Log()
+    console.report(log_console(log, width), result_of(good, bad))
+    assert max(map(len, log.text().splitlines())) <= width
+    assert commands(log.text()) == []
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_report_has_verdict_failures_evidence_and_place(
+    result_of: Callable[..., RunResult], good: VariantResult, bad: VariantResult, width: int
+) -> None:
+    text = reported(result_of(good, bad), width)
+    words = " ".join(text.split())
+    assert "✓ good healthy healthy" in words
+    assert "✗ bad healthy fault" in words
+    assert "completion RETRY_EXC_ERR, switch arp pod A's MAC" in words
+    assert "25 min 03 s" in words
+    assert "bad is not as expected:\n  users saw fault where healthy was expected\n  the first line\n  and the" in text
+    assert "good is not as expected" not in text
+    assert "tiny: unexpected · 2 variants · 3.50 s · seed 7 · trace " in words
+    assert text.splitlines()[-1] == "runs/tiny/1"
+
+
+def test_evidence_has_a_column_where_there_is_room_and_lines_of_its_own_where_not(
+    result_of: Callable[..., RunResult], good: VariantResult
+) -> None:
+    narrow, wide = (reported(result_of(good), width) for width in (80, 120))
+    header = next(line for line in wide.splitlines() if "observed" in line)
+    assert header.split() == ["variant", "expected", "observed", "evidence", "virtual", "time", "wall", "time"]
+    assert "good: completion SUCCESS" in narrow
+    assert "evidence" not in narrow
+
+
+def test_a_report_of_one_variant_as_expected_has_no_failures(
+    result_of: Callable[..., RunResult], good: VariantResult
+) -> None:
+    text = reported(result_of(good), 80)
+    assert "not as expected" not in text
+    assert "tiny: as expected · 1 variant · " in text
+
+
+def test_a_variant_that_observed_nothing_is_shown_so(result_of: Callable[..., RunResult], bad: VariantResult) -> None:
+    assert "healthy   nothing" in reported(result_of(replace(bad, observed=None)), 120)
+
+
+def test_long_paths_are_not_broken(result_of: Callable[..., RunResult], good: VariantResult) -> None:
+    place = Path("/a" * 100)
+    assert reported(replace(result_of(good), out=place), 80).splitlines()[-1] == str(place)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({}, "✗ bad: fault, healthy was expected   85 ms virtual, 1.00 s wall"),
+        ({"observed": None}, "✗ bad: no observation, healthy was expected"),
+        ({"observed": "healthy"}, "✗ bad: healthy, and an expectation did not hold"),
+        ({"observed": "healthy", "as_expected": True}, "✓ bad: healthy, as expected"),
+    ],
+)
+def test_the_line_at_a_variant_s_end_says_why(bad: VariantResult, change: dict[str, Any], said: str) -> None:
+    assert console.result_line(replace(bad, **change)).plain.startswith(said)
+
+
+def test_a_log_has_steps_observations_and_what_did_not_hold() -> None:
+    lines = told(
+        event("step", "pod A is deleted", t=1_240_000_000),
+        event("arp.learned", "10.0.20.100 is at 02:00", node="leaf"),
+        event("expect", "it holds", met=True),
+        event("expect", "it does not hold", met=False),
+        event("observed", "the client waits", t=61_000_000_000, observed="fault"),
+        event("verdict", "unexpected"),
+    )
+    assert lines == [
+        "garp: 0:00:01.240 pod A is deleted",
+        "garp: 0:00:00.000 ✗ it does not hold",
+        "garp: 0:01:01.000 users see: fault. the client waits",
+    ]
+
+
+def test_a_log_says_how_a_variant_begins_and_ends(good: VariantResult) -> None:
+    log = Log()
+    with RunConsole(log_console(log), variants=3) as shown:
+        shown.say("start the machine for the first time")
+        shown.started(VARIANT)
+        shown.finished(VARIANT, replace(good, name="garp"))
+    assert log.text().splitlines() == [
+        "… start the machine for the first time",
+        "garp: begins, healthy is expected",
+        "✓ garp: healthy, as expected   25 min 03 s virtual, 2.50 s wall",
+    ]
+
+
+def test_a_log_s_lines_are_not_broken_at_a_width_nobody_chose() -> None:
+    (line,) = told(event("step", "word " * 100))
+    assert len(line) > 400
+
+
+def test_a_forced_colour_makes_no_terminal_of_a_file() -> None:
+    assert not terminal(log_console(Log(), force_terminal=True))
+
+
+@pytest.mark.parametrize("kind", ["step", "observed", "expect"])
+def test_text_from_a_guest_cannot_command_the_terminal(kind: str) -> None:
+    (line,) = told(event(kind, f"{HOSTILE}the text", met=False, observed="fault"))
+    assert commands(line) == []
+    assert line.endswith("the text")
+
+
+def test_live_lines_show_node_and_text_of_a_guest_harmlessly() -> None:
+    line = console.event_line(event("arp.learned", f"text{HOSTILE}", t=4 * 3600 * 10**9, node=f"leaf{HOSTILE}"))
+    assert commands(line.plain) == []
+    assert line.plain.startswith(" 4:00:00.000  leaf")
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_evidence_and_failures_of_a_guest_cannot_command_the_terminal(
+    result_of: Callable[..., RunResult], bad: VariantResult, width: int
+) -> None:
+    poisoned = replace(bad, evidence={f"key{HOSTILE}": f"value{HOSTILE}"}, failures=[f"why{HOSTILE}\nline{HOSTILE}"])
+    text = reported(result_of(poisoned), width)
+    assert commands(text) == []
+    assert all(word in text for word in ("key", "value", "why", "line"))
+
+
+def test_rich_markup_in_a_guest_s_text_is_text(result_of: Callable[..., RunResult], bad: VariantResult) -> None:
+    poisoned = replace(bad, evidence={"status": "[red]x[/red] :smile:"}, failures=["[link=http://x]y[/link]"])
+    text = reported(result_of(poisoned), 120)
+    assert "[red]x[/red] :smile:" in text
+    assert "[link=http://x]y[/link]" in text
+    assert "[bold]z[/bold]" in told(event("step", "[bold]z[/bold]"))[0]
+
+
+def test_a_live_variant_keeps_its_last_events_and_the_latest_time() -> None:
+    running = console.Running("garp")
+    for number in range(20):
+        running.add(event("arp.learned", f"event {number}", t=number * 10**9))
+    running.add(event("completion", "told late", t=0))
+    assert len(running.tail) == console.TAIL
+    assert running.tail[-1].plain.endswith("told late")
+    assert running.now == 19 * 10**9
+
+
+def test_a_build_in_a_log_has_a_line_a_phase() -> None:
+    log = Log()
+    update = phase_lines(log_console(log), started=0)
+    for phase, fetched in (("download", 0), ("download", 5_000_000), ("seal\x1b[2J", 250_000_000)):
+        update(phase, fetched)
+    lines = log.text().splitlines()
+    assert [line.split(" fetched")[0] for line in lines] == ["image: download (0 B", "image: seal [2J (250 MB"]

@@ -1,0 +1,155 @@
+"""Every way a command can end, as the shell sees it: a status, and one message that says what to do."""
+
+import errno
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import click
+import pytest
+
+from testbed.cli import main
+from testbed.cli.main import invoke
+from testbed.errors import DeadlineError, InputError, MachineError, TestbedError, UnsupportedError
+
+
+@pytest.fixture
+def ends_with(monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException | int | None], int]:
+    """The status of a command that raises this error or returns this value."""
+
+    def run(end: BaseException | int | None) -> int:
+        def callback() -> Any:
+            if isinstance(end, BaseException):
+                raise end
+            return end
+
+        module = SimpleNamespace(probe=click.Command("probe", callback=callback))
+        monkeypatch.setitem(sys.modules, "probe_command", module)
+        monkeypatch.setitem(main.COMMANDS, "probe", ("probe_command", "A command of this test."))
+        return invoke(["probe"])
+
+    return run
+
+
+def test_an_unknown_command_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["explode"]) == 2
+    assert "No such command 'explode'" in capsys.readouterr().err
+
+
+def test_run_needs_a_scenario(capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["run"]) == 2
+    assert "name a scenario; `testbed list` shows them" in capsys.readouterr().err
+
+
+def test_an_unknown_scenario_close_to_a_shipped_one_gets_its_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["run", "ip-resue"]) == 2
+    said = capsys.readouterr().err
+    assert "there is no scenario 'ip-resue'" in said
+    assert "Did you mean ip-reuse?" in said
+
+
+def test_an_unknown_scenario_far_from_all_gets_the_list(capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["describe", "zzz"]) == 2
+    said = capsys.readouterr().err
+    assert "Did you mean" not in said
+    assert "Shipped: " in said
+    assert "ip-reuse" in said
+
+
+def test_an_unknown_variant_gets_the_names_of_all(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["run", str(tiny), "--variant", "worse"]) == 2
+    said = capsys.readouterr().err
+    assert "scenario tiny has no variant 'worse'" in said
+    assert "It has: bad, good." in said
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("colour=red", "colour: Extra inputs are not permitted"),
+        ("packets=many", "packets: Input should be a valid integer"),
+        ("packets=0", "packets: Input should be greater than 0"),
+    ],
+)
+def test_a_setting_that_does_not_fit_is_refused_and_the_parameters_are_named(
+    tiny: Path, capsys: pytest.CaptureFixture[str], setting: str, said: str
+) -> None:
+    assert invoke(["run", str(tiny), "--set", setting]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert "Parameters: packets." in error
+
+
+@pytest.mark.parametrize("setting", ["packets", "=4", " =4"])
+def test_a_setting_has_a_key_and_a_value(capsys: pytest.CaptureFixture[str], setting: str) -> None:
+    assert invoke(["run", "ip-reuse", "--set", setting]) == 2
+    assert f"{setting!r} is not of the form KEY=VALUE" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", [("--seed", "-1"), ("--clock", "wall"), ("--machine", "cloud"), ("--jobs", "0")])
+def test_an_option_s_value_is_checked(capsys: pytest.CaptureFixture[str], option: tuple[str, str]) -> None:
+    assert invoke(["run", "ip-reuse", *option]) == 2
+    assert f"Invalid value for '{option[0]}'" in capsys.readouterr().err
+
+
+def test_a_tag_that_no_scenario_has_is_wrong_input(capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["run", "--tag", "no-such-tag"]) == 2
+    assert "no scenario has the tag 'no-such-tag'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [(TestbedError, 1), (MachineError, 1), (DeadlineError, 1), (InputError, 2), (UnsupportedError, 3)],
+)
+def test_an_error_of_the_tree_has_its_status_and_says_what_where_and_what_to_do(
+    ends_with: Callable[..., int], capsys: pytest.CaptureFixture[str], error: type[TestbedError], status: int
+) -> None:
+    assert ends_with(error("it is broken", where="a.yml:3:1", hint="Mend it.")) == status
+    out, err = capsys.readouterr()
+    assert (out, err) == ("", "error: a.yml:3:1: it is broken\n  Mend it.\n")
+
+
+def test_an_error_of_tasks_side_by_side_is_the_one_that_is_ours(
+    ends_with: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    group = ExceptionGroup("tasks", [OSError("a consequence"), ExceptionGroup("inner", [InputError("the cause")])])
+    assert ends_with(group) == 2
+    assert capsys.readouterr().err == "error: the cause\n"
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), click.Abort(), BaseExceptionGroup("", [KeyboardInterrupt()])])
+def test_an_interrupt_is_130(
+    ends_with: Callable[..., int], capsys: pytest.CaptureFixture[str], error: BaseException
+) -> None:
+    assert ends_with(error) == 130
+    assert capsys.readouterr().err.strip() == "interrupted"
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_is_3_and_names_the_file(
+    ends_with: Callable[..., int], capsys: pytest.CaptureFixture[str], number: int
+) -> None:
+    assert ends_with(OSError(number, "no space", "/data/result.json")) == 3
+    said = capsys.readouterr().err
+    assert "error: /data/result.json: the disk is full" in said
+    assert "--out" in said
+
+
+@pytest.mark.parametrize("defect", [ValueError("ours"), PermissionError(errno.EACCES, "denied")])
+def test_a_defect_of_testbed_stays_an_exception(ends_with: Callable[..., int], defect: Exception) -> None:
+    with pytest.raises(type(defect)):
+        ends_with(defect)
+
+
+@pytest.mark.parametrize(("returned", "status"), [(None, 0), (0, 0), (1, 1), (3, 3)])
+def test_what_a_command_returns_is_its_status(ends_with: Callable[..., int], returned: int | None, status: int) -> None:
+    assert ends_with(returned) == status
+
+
+def test_what_an_error_quotes_cannot_command_the_terminal(
+    ends_with: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    ends_with(InputError("bad \x1b[2J\x07name\x9b31m\n  second line"))
+    assert capsys.readouterr().err == "error: bad  [2J name 31m\n  second line\n"

@@ -1,0 +1,107 @@
+"""`testbed run` around its machines: status, standard output, and the JSON that other programs read."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.cli import options
+from testbed.cli.main import invoke
+from testbed.cli.options import Chosen
+from testbed.machine import runs
+from testbed.machine.runs import RunResult, VariantResult
+
+RUN_KEYS = {
+    "scenario", "verdict", "seed", "clock", "machine", "image", "trace", "wall_s", "out", "variants",
+}  # fmt: skip
+VARIANT_KEYS = {"name", "expected", "observed", "trace", "virtual_s", "wall_s", "evidence"}
+
+
+@pytest.fixture
+def variants_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[VariantResult], None]:
+    """Lets every variant end like the given one, without a machine."""
+
+    def end(result: VariantResult) -> None:
+        async def run_variant(_source: Any, _info: Any, variant: Any, *_: Any) -> VariantResult:
+            return replace(result, name=variant["name"])
+
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(options, "choose", lambda *_: Chosen(None, "vm", "ef" * 32, "virtual"))  # type: ignore[arg-type]
+        monkeypatch.setattr(runs, "run_variant", run_variant)
+
+    return end
+
+
+def test_a_run_as_expected_is_0_and_prints_one_object(
+    variants_end: Callable[..., None], good: VariantResult, tiny: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    variants_end(good)
+    assert invoke(["run", str(tiny), "--seed", "9", "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert set(printed) == RUN_KEYS
+    assert all(set(variant) >= VARIANT_KEYS for variant in printed["variants"])
+    assert (printed["scenario"], printed["verdict"], printed["seed"]) == ("tiny", "as-expected", 9)
+    assert (printed["clock"], printed["machine"], printed["image"]) == ("virtual", "vm", "ef" * 32)
+    assert [variant["name"] for variant in printed["variants"]] == ["bad", "good"]
+    assert json.loads((Path(printed["out"]) / "result.json").read_text()) == printed
+
+
+def test_a_run_that_is_not_as_expected_is_1_and_says_so(
+    variants_end: Callable[..., None], bad: VariantResult, tiny: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    variants_end(bad)
+    assert invoke(["run", str(tiny), "--variant", "good", "--out", "elsewhere"]) == 1
+    said = capsys.readouterr().out
+    assert "tiny: unexpected · 1 variant" in said
+    assert "good is not as expected:\n  users saw fault where healthy was expected" in said
+    assert Path("elsewhere/tiny/latest/result.json").is_file()
+
+
+def test_several_scenarios_print_an_array(
+    variants_end: Callable[..., None], good: VariantResult, tiny: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    variants_end(good)
+    assert invoke(["run", str(tiny), str(tiny / "scenario.py"), "--variant", "good", "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert [result["scenario"] for result in printed] == ["tiny", "tiny"]
+    assert printed[0]["out"] != printed[1]["out"]
+
+
+def test_json_of_a_result_is_what_the_design_lists(
+    result_of: Callable[..., RunResult], good: VariantResult, bad: VariantResult
+) -> None:
+    found = result_of(good, bad).json()
+    assert set(found) == RUN_KEYS
+    assert found["verdict"] == "unexpected"
+    assert len(found["trace"]) == 64
+    first, second = found["variants"]
+    assert set(first) == set(second) >= VARIANT_KEYS
+    assert (first["expected"], first["observed"], first["virtual_s"]) == ("healthy", "healthy", 1503.25)
+    assert second["evidence"]["switch_arp"] == "pod A's MAC"
+    assert result_of(good).json()["verdict"] == "as-expected"
+
+
+def test_a_variant_without_an_observation_is_null_in_json(
+    result_of: Callable[..., RunResult], bad: VariantResult
+) -> None:
+    found = json.loads(json.dumps(result_of(replace(bad, observed=None)).json()))
+    assert found["variants"][0]["observed"] is None
+
+
+def test_list_and_describe_print_what_programs_read(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["list", "--json"]) == 0
+    listed = {entry["name"]: entry for entry in json.loads(capsys.readouterr().out)}
+    assert set(listed["ip-reuse"]) == {"name", "title", "tags", "variants"}
+
+    assert invoke(["describe", str(tiny), "--json"]) == 0
+    described = json.loads(capsys.readouterr().out)
+    assert described["parameters"]["properties"]["packets"]["default"] == 4
+    assert described["source"] == str(tiny / "scenario.py")
+
+    assert invoke(["describe", str(tiny)]) == 0
+    shown = capsys.readouterr().out
+    assert "A scenario that says little." in shown
+    assert "packets of a message" in shown

@@ -1,0 +1,135 @@
+"""Everything in the cache is whole, or is not there."""
+
+import asyncio
+import fcntl
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from testbed.errors import UnsupportedError
+from testbed.machine import cache
+
+
+def held(path: Path) -> bool:
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
+    return False
+
+
+def directories(parent: Path) -> list[str]:
+    return sorted(path.name for path in parent.iterdir())
+
+
+def test_the_cache_is_where_the_user_wants_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert cache.root() == tmp_path / "cache" / "testbed"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", "/home/someone")
+    assert cache.root() == Path("/home/someone/.cache/testbed")
+
+
+def test_a_sweep_removes_what_killed_makers_left_and_nothing_else(tmp_path: Path) -> None:
+    for name in ("making-killed", "making-now", "whole", "xmaking-x"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_text("something")
+    (tmp_path / "making-file").write_text("no directory")
+    with cache.locked(tmp_path / "making-now"):
+        cache.sweep(tmp_path)
+        assert directories(tmp_path) == ["making-file", "making-now", "whole", "xmaking-x"]
+        assert (tmp_path / "making-now" / "file").exists()
+    cache.sweep(tmp_path)
+    assert directories(tmp_path) == ["making-file", "whole", "xmaking-x"]
+
+
+def test_what_is_made_stays_only_under_the_name_it_is_given(tmp_path: Path) -> None:
+    with cache.making(tmp_path) as work:
+        (work / "part").write_text("whole")
+        work.rename(tmp_path / "image")
+    with cache.making(tmp_path) as work:
+        (work / "part").write_text("given up")
+    assert directories(tmp_path) == ["image"]
+    assert (tmp_path / "image" / "part").read_text() == "whole"
+
+
+def test_what_fails_while_it_is_made_is_gone(tmp_path: Path) -> None:
+    def fail() -> None:
+        with cache.making(tmp_path):
+            raise ValueError("half way")
+
+    with pytest.raises(ValueError, match="half way"):
+        fail()
+    assert directories(tmp_path) == []
+
+
+def test_makers_side_by_side_leave_each_other_alone(tmp_path: Path) -> None:
+    with cache.making(tmp_path) as first, cache.making(tmp_path) as second:
+        assert first != second
+        assert sorted((first, second)) == sorted(tmp_path.iterdir())
+
+
+def test_a_lock_excludes_others_until_its_block_ends(tmp_path: Path) -> None:
+    with cache.locked(tmp_path):
+        assert held(tmp_path)
+    assert not held(tmp_path)
+
+
+def test_a_lock_vanishes_with_its_holder(tmp_path: Path) -> None:
+    code = (
+        "import sys, time; from pathlib import Path; from testbed.machine import cache\n"
+        "with cache.locked(Path(sys.argv[1])): print('held', flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE) as holder:
+        assert holder.stdout
+        assert holder.stdout.readline() == b"held\n"
+        assert held(tmp_path)
+        holder.kill()
+    assert not held(tmp_path)
+
+
+def test_waiting_for_a_lock_does_not_stop_the_loop_that_holds_it(tmp_path: Path) -> None:
+    order = []
+
+    async def hold(taken: asyncio.Event, release: asyncio.Event) -> None:
+        async with cache.locked_async(tmp_path):
+            taken.set()
+            await release.wait()
+            order.append("first ends")
+
+    async def story() -> None:
+        taken, release = asyncio.Event(), asyncio.Event()
+        first = asyncio.create_task(hold(taken, release))
+        await taken.wait()
+        asyncio.get_running_loop().call_later(0.01, release.set)
+        async with cache.locked_async(tmp_path):
+            order.append("second holds")
+        await first
+
+    asyncio.run(asyncio.wait_for(story(), 5))
+    assert order == ["first ends", "second holds"]
+
+
+def test_a_digest_tells_where_its_parts_end() -> None:
+    found = {cache.digest(*parts) for parts in (("ab", "c"), ("a", "bc"), ("abc",), ("abc", ""), ("", "abc"))}
+    assert len(found) == 5
+    assert cache.digest("µ") == cache.digest("µ".encode())
+    assert cache.digest("a") == hashlib.sha256(b"\1\0\0\0\0\0\0\0a").hexdigest()
+
+
+def test_a_file_s_digest_is_that_of_sha256sum(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"abc" * 100_000)
+    assert cache.file_digest(tmp_path / "file") == hashlib.sha256(b"abc" * 100_000).hexdigest()
+
+
+def test_too_little_space_is_said_before_it_is_used(tmp_path: Path) -> None:
+    cache.require_space(tmp_path, 1, "a snapshot")
+    with pytest.raises(UnsupportedError, match=r"a snapshot needs 1000000000\.0 GB and .* has \d+\.\d GB free") as said:
+        cache.require_space(tmp_path, 10**18, "a snapshot")
+    assert "XDG_CACHE_HOME" in said.value.hint

@@ -1,0 +1,326 @@
+"""The image before and after its build: what the build needs, what its failures mean, what damage looks like."""
+
+import io
+import json
+import os
+import re
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.errors import InputError, TestbedError, UnsupportedError
+from testbed.machine import cache, image
+from testbed.machine.image import FILES, Image
+
+CONTENTS = {"root.erofs": b"root" * 1000, "vmlinuz": b"kernel", "initrd": b"ramfs"}
+
+
+@pytest.fixture
+def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    """Makes the PATH have these programs only, each a shell script of the given lines."""
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+
+    def make(**scripts: str) -> Path:
+        place = tmp_path / "bin"
+        place.mkdir(exist_ok=True)
+        for name, script in scripts.items():
+            path = place / name.replace("_", "-").replace("mkfs-", "mkfs.")
+            path.write_text(f"#!/bin/sh\n{script}\n")
+            path.chmod(0o755)
+        monkeypatch.setenv("PATH", str(place))
+        return place
+
+    return make
+
+
+def make_image(place: Path, **changes: Any) -> Image:
+    """An image that is whole, of a few bytes; `changes` goes into its manifest."""
+    place.mkdir(parents=True)
+    for name, data in CONTENTS.items():
+        (place / name).write_bytes(data)
+    files = {name: {"size": len(data), "sha256": cache.file_digest(place / name)} for name, data in CONTENTS.items()}
+    manifest = {"digest": "d" * 64, "inputs": image.inputs_key(), "kernel": "7.3", "files": files, **changes}
+    (place / "manifest.json").write_text(json.dumps(manifest))
+    return Image(place, manifest)
+
+
+def place_of_this_version(root: Path) -> Path:
+    return root / "images" / image.inputs_key()[:16]
+
+
+def nothing_in_cache(root: Path) -> bool:
+    return list((root / "images").iterdir()) == []
+
+
+# What a build needs
+
+
+def test_without_tools_the_packages_and_the_command_are_named(tools: Callable[..., Path]) -> None:
+    tools()
+    with pytest.raises(UnsupportedError) as said:
+        image.require_tools()
+    assert said.value.message == "building the image needs apt, erofs-utils, mmdebstrap"
+    assert said.value.hint == "Run: sudo apt-get install apt erofs-utils mmdebstrap"
+
+
+def test_only_what_is_missing_is_named(tools: Callable[..., Path]) -> None:
+    tools(mmdebstrap="", apt_get="")
+    with pytest.raises(UnsupportedError, match=r"needs erofs-utils\n"):
+        image.require_tools()
+
+
+def test_root_needs_no_more_than_the_tools(tools: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    tools(mmdebstrap="", apt_get="", mkfs_erofs="")
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    image.require_tools()
+
+
+def test_without_root_newuidmap_is_needed(tools: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    tools(mmdebstrap="", apt_get="", mkfs_erofs="")
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(UnsupportedError, match="needs newuidmap") as said:
+        image.require_tools()
+    assert said.value.hint == "Run: sudo apt-get install uidmap"
+
+
+def test_another_processor_is_said_first(tools: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    tools()
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
+    with pytest.raises(UnsupportedError, match="x86-64 only, this machine is aarch64"):
+        image.require_tools()
+
+
+def test_lists_of_names_have_comments_and_empty_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(image, "GUEST", tmp_path)
+    (tmp_path / "packages.txt").write_text("# network\niproute2\n\n  rdma-core  \n   # end\n")
+    assert image.names_in("packages.txt") == ["iproute2", "rdma-core"]
+
+
+def test_every_python_package_of_the_guest_is_pinned() -> None:
+    names = [requirement.split("==")[0] for requirement in image.guest_requirements()]
+    assert names == image.names_in("python.txt")
+    assert all(re.fullmatch(r"[\w.-]+==\d[\w.]*", requirement) for requirement in image.guest_requirements())
+
+
+def test_the_key_changes_with_every_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = image.inputs_key()
+    for path in image.GUEST.iterdir():
+        if path.is_file():
+            (tmp_path / path.name).write_bytes(path.read_bytes())
+    monkeypatch.setattr(image, "GUEST", tmp_path)
+    assert image.inputs_key() == before
+    for path in sorted(tmp_path.iterdir()):
+        text = path.read_text()
+        path.write_text(text + "\n# changed\n")
+        assert image.inputs_key() != before, path.name
+        path.write_text(text)
+    assert image.inputs_key() == before
+
+
+# The build
+
+
+def test_the_mirror_is_the_one_the_user_chose(tools: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    tools(apt_get="echo Debian Debian http://this.machine/debian/")
+    monkeypatch.setenv("TESTBED_MIRROR", "http://chosen/debian")
+    assert image.mirror() == ["http://chosen/debian"]
+
+
+def test_the_mirror_is_else_the_one_of_this_debian(tools: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TESTBED_MIRROR", raising=False)
+    tools(apt_get="echo Docker Docker http://d/; echo 'Debian Debian http://m/debian/'; echo Debian Debian http://n/")
+    assert image.mirror() == ["http://m/debian/"]
+
+
+def test_on_another_distribution_the_mirror_is_left_to_mmdebstrap(
+    tools: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TESTBED_MIRROR", raising=False)
+    tools(apt_get="echo Ubuntu Ubuntu http://archive.ubuntu.com/ubuntu/")
+    assert image.mirror() == []
+
+
+def test_a_build_tells_the_bytes_it_fetched_and_keeps_every_line() -> None:
+    words = (
+        "I: running apt-get update...",
+        "Get:1 http://m trixie InRelease [1,500 B]",
+        "Get:2 http://m trixie/main amd64 Packages [2.5 MB]",
+        "Setting up libc6 (2.41) ...",
+        "unheard",
+    )
+    log, told = io.StringIO(), []
+    status = image.follow(
+        ["sh", "-c", 'printf "%s\\n" "$@"; exit 25', "sh", *words], log, lambda *now: told.append(now)
+    )
+    assert status == 25
+    assert log.getvalue().splitlines() == [*words]
+    assert [fetched for _, fetched in told] == [0, 1500, 2_501_500, 2_501_500, 2_501_500]
+    assert told[-1][0] == "install packages"
+
+
+@pytest.mark.parametrize(
+    ("words", "kind", "message", "hint"),
+    [
+        ("E: Could not resolve 'mirror.example'", UnsupportedError, "could not be fetched", "TESTBED_MIRROR"),
+        ("Err:1 Unable to connect to m:80", UnsupportedError, "could not be fetched", "apt-get update"),
+        ("E: Failed to fetch http://m/a.deb  404", UnsupportedError, "could not be fetched", "TESTBED_MIRROR"),
+        ("tar: write error: No space left on device", UnsupportedError, "the disk filled up", "XDG_CACHE_HOME"),
+        ("E: Failed to fetch a\nNo space left on device", UnsupportedError, "the disk filled up", "6 GB"),
+        ("E: setup hook failed", TestbedError, "mmdebstrap failed", "testbed doctor"),
+        ("", TestbedError, "mmdebstrap failed", "testbed doctor"),
+    ],
+)
+def test_a_failed_build_says_whose_fault_it_is(words: str, kind: type[TestbedError], message: str, hint: str) -> None:
+    with pytest.raises(TestbedError, match=message) as said:
+        image.raise_for(f"I: before\n\n{words}\n")
+    assert type(said.value) is kind
+    assert hint in said.value.hint
+    assert words.splitlines()[-1:] == [line.strip() for line in said.value.message.splitlines()][-1:] or not words
+
+
+def test_a_failed_build_quotes_its_last_lines_only() -> None:
+    with pytest.raises(TestbedError) as said:
+        image.raise_for("\n".join(f"line {number}" for number in range(100)))
+    assert "line 94" in said.value.message
+    assert "line 93" not in said.value.message
+
+
+# Damage
+
+
+def test_no_image_is_none(cache_root: Path) -> None:
+    assert image.find() is None
+
+
+def test_an_image_of_this_version_is_found(cache_root: Path) -> None:
+    make_image(place_of_this_version(cache_root))
+    found = image.find()
+    assert found
+    assert (found.kernel, found.digest) == ("7.3", "d" * 64)
+    found.verify()
+    assert found.file("vmlinuz").read_bytes() == b"kernel"
+
+
+def test_a_damaged_manifest_says_where_and_what_to_do(cache_root: Path) -> None:
+    place = make_image(place_of_this_version(cache_root)).path
+    (place / "manifest.json").write_text('{"digest": "d')
+    with pytest.raises(UnsupportedError, match="manifest is damaged") as said:
+        image.find()
+    assert said.value.where == str(place / "manifest.json")
+    assert "testbed image rm" in said.value.hint
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_that_is_cut_or_gone_is_damage(cache_root: Path, name: str) -> None:
+    found = make_image(place_of_this_version(cache_root))
+    os.truncate(found.path / name, 3)
+    with pytest.raises(UnsupportedError, match=rf"damaged: {name} has 3 bytes instead of {len(CONTENTS[name])}"):
+        found.file(name)
+    (found.path / name).unlink()
+    with pytest.raises(UnsupportedError, match=f"{name} has 0 bytes") as said:
+        found.file(name)
+    assert "testbed image rm" in said.value.hint
+
+
+def test_a_changed_byte_is_seen_when_every_byte_is_read(cache_root: Path) -> None:
+    found = make_image(place_of_this_version(cache_root))
+    (found.path / "vmlinuz").write_bytes(b"kernal")
+    assert found.file("vmlinuz")
+    with pytest.raises(UnsupportedError, match="the contents of vmlinuz are not what was built"):
+        found.verify()
+
+
+# From one machine to another
+
+
+def test_an_exported_image_is_the_same_after_its_import(tmp_path: Path, cache_root: Path) -> None:
+    target = tmp_path / "image.tar"
+    checksum = image.export(make_image(tmp_path / "elsewhere"), target)
+    assert (tmp_path / "image.tar.sha256").read_text() == f"{checksum}  image.tar\n"
+    assert not (tmp_path / "image.tar.partial").exists()
+
+    imported = image.import_(target)
+    assert imported.path == place_of_this_version(cache_root)
+    assert image.find() == imported
+    assert {name: imported.file(name).read_bytes() for name in FILES} == CONTENTS
+    assert [path.name for path in imported.path.parent.iterdir()] == [imported.path.name]
+
+
+def test_a_damaged_image_is_not_exported(tmp_path: Path) -> None:
+    found = make_image(tmp_path / "elsewhere")
+    (found.path / "initrd").write_bytes(b"RAMFS")
+    with pytest.raises(UnsupportedError, match="damaged"):
+        image.export(found, tmp_path / "image.tar")
+    assert not list(tmp_path.glob("image.tar*"))
+
+
+def test_junk_is_not_imported(tmp_path: Path, cache_root: Path) -> None:
+    junk = tmp_path / "image.tar"
+    for data in (b"", b"junk" * 1000, bytes(100_000)):
+        junk.write_bytes(data)
+        with pytest.raises(InputError, match="this is not a whole image") as said:
+            image.import_(junk)
+        assert said.value.where == str(junk)
+        assert nothing_in_cache(cache_root)
+
+
+@pytest.mark.parametrize("share", [0.2, 0.4])
+def test_a_cut_file_is_not_imported(tmp_path: Path, cache_root: Path, share: float) -> None:
+    target = tmp_path / "image.tar"
+    image.export(make_image(tmp_path / "elsewhere"), target)
+    os.truncate(target, int(target.stat().st_size * share))
+    with pytest.raises(InputError, match="this is not a whole image"):
+        image.import_(target)
+    assert nothing_in_cache(cache_root)
+
+
+def test_a_changed_byte_is_not_imported(tmp_path: Path, cache_root: Path) -> None:
+    target = tmp_path / "image.tar"
+    image.export(make_image(tmp_path / "elsewhere"), target)
+    target.write_bytes(target.read_bytes().replace(b"rootroot", b"rootruut", 1))
+    with pytest.raises(InputError, match=r"the contents of root\.erofs are not what was built"):
+        image.import_(target)
+    assert nothing_in_cache(cache_root)
+
+
+def test_another_version_s_image_is_not_imported(tmp_path: Path, cache_root: Path) -> None:
+    target = tmp_path / "image.tar"
+    image.export(make_image(tmp_path / "elsewhere", inputs="0" * 64), target)
+    with pytest.raises(InputError, match="another version of testbed"):
+        image.import_(target)
+    assert nothing_in_cache(cache_root)
+
+
+def test_an_import_follows_no_link_out_of_the_file(tmp_path: Path, cache_root: Path) -> None:
+    source = make_image(tmp_path / "elsewhere").path
+    target = tmp_path / "image.tar"
+    with tarfile.open(target, "w") as tar:
+        tar.add(source / "manifest.json", "manifest.json")
+        link = tarfile.TarInfo("root.erofs")
+        link.type, link.linkname = tarfile.SYMTYPE, str(source / "root.erofs")
+        tar.addfile(link)
+        for name in ("vmlinuz", "initrd"):
+            tar.add(source / name, name)
+    with pytest.raises(InputError, match="this is not a whole image"):
+        image.import_(target)
+    assert nothing_in_cache(cache_root)
+
+
+def test_of_other_versions_the_last_ones_stay(cache_root: Path) -> None:
+    places = [make_image(cache_root / "images" / name).path for name in ("oldest", "old", "newer", "newest", "used")]
+    for age, path in enumerate(places):
+        os.utime(path, (1000 + age, 1000 + age))
+    os.utime(places[-1], (1, 1))
+    image.prune(places[-1])
+    assert sorted(path.name for path in (cache_root / "images").iterdir()) == ["newer", "newest", "used"]
+
+
+def test_all_images_can_be_removed(cache_root: Path) -> None:
+    assert image.remove_all() == 0
+    for name in ("one", "two"):
+        make_image(cache_root / "images" / name)
+    assert image.remove_all() == 2
+    assert nothing_in_cache(cache_root)

@@ -1,0 +1,230 @@
+"""Variants side by side on any machine: what comes of them, and the directory that keeps what they left."""
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.errors import InputError, MachineError, TestbedError
+from testbed.machine import runs
+from testbed.machine.local import Listener as Listen
+from testbed.machine.runs import RunResult, Settings, VariantResult
+from testbed.machine.scenarios import Source
+from testbed.protocol import Event, Job, ScenarioInfo, VariantInfo
+
+EVENT: Event = {"t": 5, "kind": "step", "node": "", "text": "begin", "data": {}}
+
+
+def info(*names: str) -> ScenarioInfo:
+    variants: list[VariantInfo] = [{"name": name, "expected": "healthy", "text": ""} for name in names]
+    return {
+        "name": "story", "title": "", "text": "", "tags": [], "parameters": {}, "variants": variants, "limit_s": 60.0,
+    }  # fmt: skip
+
+
+def outcome(name: str, **changes: Any) -> dict[str, Any]:
+    good = {"name": name, "expected": "healthy", "observed": "healthy", "as_expected": True}
+    return {**good, "evidence": {}, "failures": [], "trace": name * 4, "virtual_s": 1.5, **changes}
+
+
+@dataclass
+class FakeMachine:
+    """Ends each variant as `endings` says: an error to raise, or files to leave; else with the expected outcome."""
+
+    endings: Mapping[str, Exception | dict[str, Any]] = field(default_factory=dict)
+    pauses: Mapping[str, float] = field(default_factory=dict)
+    jobs: list[Job] = field(default_factory=list)
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    limits: list[float] = field(default_factory=list)
+    at_once: int = 0
+    most: int = 0
+
+    async def run(self, job: Job, files: Mapping[str, bytes], out: Path, listen: Listen, *, limit_s: float) -> float:
+        self.jobs.append(job)
+        self.files = files
+        self.limits.append(limit_s)
+        self.at_once += 1
+        self.most = max(self.most, self.at_once)
+        try:
+            listen({"event": EVENT})
+            await asyncio.sleep(self.pauses.get(job["variant"], 0.001))
+            ending = self.endings.get(job["variant"], {"outcome.json": outcome(job["variant"])})
+            if isinstance(ending, Exception):
+                raise ending
+            for name, content in ending.items():
+                (out / name).write_text(content if isinstance(content, str) else json.dumps(content))
+            return 0.25
+        finally:
+            self.at_once -= 1
+
+
+class Heard(runs.Listener):
+    def __init__(self) -> None:
+        self.all: list[tuple[str, str]] = []
+
+    def started(self, variant: VariantInfo) -> None:
+        self.all.append(("started", variant["name"]))
+
+    def event(self, variant: VariantInfo, event: Event) -> None:
+        self.all.append((event["text"], variant["name"]))
+
+    def finished(self, variant: VariantInfo, result: VariantResult) -> None:
+        self.all.append(("finished", variant["name"]))
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Source:
+    (tmp_path / "story").mkdir()
+    (tmp_path / "story" / "scenario.py").write_text("the story")
+    return Source("story", tmp_path / "story" / "scenario.py")
+
+
+def run(
+    source: Source, machine: FakeMachine, names: Sequence[str], *, jobs: int = 2, listener: runs.Listener | None = None
+) -> RunResult:
+    said = info(*names)
+    out = runs.run_directory(source.file.parents[1] / "runs", "story")
+    settings = Settings(9, "virtual", {"packets": "4"}, jobs)
+    return asyncio.run(
+        runs.run(source, said, said["variants"], settings, machine, ("vm", "ef"), out, listener or runs.Listener())
+    )
+
+
+# What to run, and where it is kept
+
+
+def test_all_variants_are_run_unless_one_is_named() -> None:
+    said = info("as-is", "garp")
+    assert runs.choose(said, None) == said["variants"]
+    assert runs.choose(said, "garp") == said["variants"][1:]
+
+
+@pytest.mark.parametrize("name", ["", "GARP", "gar"])
+def test_a_variant_that_is_not_there_is_refused_with_the_names_of_those_that_are(name: str) -> None:
+    with pytest.raises(InputError, match=f"scenario story has no variant '{name}'") as said:
+        runs.choose(info("as-is", "garp"), name)
+    assert said.value.hint == "It has: as-is, garp."
+
+
+def test_run_directories_of_one_second_differ_and_latest_is_the_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("time.strftime", lambda _: "20260101-000000")
+    made = [runs.run_directory(tmp_path / "runs", "story") for _ in range(3)]
+    assert [path.name for path in made] == ["20260101-000000", "20260101-000000-1", "20260101-000000-2"]
+    parent = tmp_path / "runs" / "story"
+    assert (parent / "latest").resolve() == made[-1]
+    assert (parent / "latest").readlink() == Path(made[-1].name)
+    assert sorted(path.name for path in parent.iterdir()) == sorted([*(path.name for path in made), "latest"])
+
+
+# What comes of them
+
+
+def test_a_run_keeps_the_order_of_the_variants_and_leaves_its_result(source: Source) -> None:
+    machine = FakeMachine(pauses={"slow": 0.05})
+    result = run(source, machine, ["slow", "quick"])
+    assert [variant.name for variant in result.variants] == ["slow", "quick"]
+    assert result.as_expected
+    assert [variant.wall_s for variant in result.variants] == [0.25, 0.25]
+    assert json.loads((result.out / "result.json").read_text()) == result.json()
+    assert (result.out / "slow" / "outcome.json").is_file()
+
+
+def test_a_machine_gets_the_job_its_files_and_its_limit(source: Source) -> None:
+    machine = FakeMachine()
+    run(source, machine, ["only"])
+    assert machine.jobs == [
+        {
+            "kind": "variant",
+            "name": "story",
+            "scenario": "scenario.py",
+            "variant": "only",
+            "settings": {"packets": "4"},
+            "seed": 9,
+        }
+    ]
+    assert machine.files == {"scenario.py": b"the story"}
+    assert machine.limits == [60.0]
+
+
+@pytest.mark.parametrize("jobs", [1, 2, 3])
+def test_no_more_variants_run_at_once_than_jobs(source: Source, jobs: int) -> None:
+    machine = FakeMachine()
+    run(source, machine, [f"v{number}" for number in range(7)], jobs=jobs)
+    assert machine.most == jobs
+
+
+def test_a_listener_hears_of_a_variant_when_it_runs_and_not_when_it_waits(source: Source) -> None:
+    heard = Heard()
+    run(source, FakeMachine(), ["a", "b"], jobs=1, listener=heard)
+    story = ["started", "begin", "finished"]
+    assert heard.all == [(what, name) for name in ("a", "b") for what in story]
+
+
+def test_a_machine_that_fails_is_an_unexpected_variant_with_its_reason(source: Source) -> None:
+    machine = FakeMachine({"hangs": MachineError("the guest hangs. Its last output:\n  | Oops")})
+    result = run(source, machine, ["hangs", "fine"])
+    hangs, fine = result.variants
+    assert not result.as_expected
+    assert (hangs.observed, hangs.as_expected) == (None, False)
+    assert hangs.failures == ["the guest hangs. Its last output:\n  | Oops"]
+    assert fine.as_expected
+    assert json.loads((result.out / "result.json").read_text())["verdict"] == "unexpected"
+
+
+def test_an_error_of_the_story_is_an_unexpected_variant(source: Source) -> None:
+    refusal = {"message": "no such node", "where": "", "hint": "It has: a, b.", "status": 1}
+    result = run(source, FakeMachine({"v": {"refusal.json": refusal}}), ["v"])
+    assert result.variants[0].failures == ["no such node\n  It has: a, b."]
+
+
+def test_a_crash_of_the_inside_is_an_unexpected_variant_with_its_traceback(source: Source) -> None:
+    result = run(source, FakeMachine({"v": {"error.txt": "Traceback …\nValueError: ours\n"}}), ["v"])
+    (failure,) = result.variants[0].failures
+    assert failure.endswith("Traceback …\nValueError: ours")
+
+
+@pytest.mark.parametrize("status", [2, 3])
+def test_wrong_input_ends_the_whole_run(source: Source, status: int) -> None:
+    refusal = {"message": "unknown key", "where": "topology.clab.yml:3:1", "hint": "", "status": status}
+    with pytest.raises(ExceptionGroup) as said:
+        run(source, FakeMachine({"v": {"refusal.json": refusal}}), ["v", "w"])
+    (error,) = said.value.exceptions
+    assert isinstance(error, TestbedError)
+    assert error.exit_status == status
+    assert error.where == str(source.file.parent / "topology.clab.yml:3:1")
+
+
+# Its fingerprint
+
+
+def variant(name: str, trace: str, **changes: Any) -> VariantResult:
+    return VariantResult(**{**outcome(name, trace=trace), "wall_s": 1.0, **changes})
+
+
+def result(*variants: VariantResult, wall_s: float = 1.0) -> RunResult:
+    return RunResult("story", Settings(1, "virtual", {}, 2), "vm", "ef", Path("out"), wall_s, [*variants])
+
+
+def test_a_trace_tells_stories_apart_and_nothing_else() -> None:
+    one = result(variant("a", "11"), variant("b", "22"))
+    assert one.trace == result(variant("a", "11", wall_s=7.0), variant("b", "22"), wall_s=9.0).trace
+    others = [
+        result(variant("a", "11"), variant("b", "23")),
+        result(variant("a", "22"), variant("b", "11")),
+        result(variant("a", "11"), variant("c", "22")),
+        result(variant("a", "11")),
+        result(variant("a1", "1"), variant("b", "22")),
+    ]
+    assert one.trace not in {other.trace for other in others}
+
+
+def test_a_run_is_as_expected_when_every_variant_is() -> None:
+    good, bad = variant("a", "11"), variant("b", "22", as_expected=False)
+    assert result(good, good).as_expected
+    assert not result(good, bad).as_expected

@@ -1,0 +1,211 @@
+"""Where scenarios are, what travels to a machine, and what is said of a file that is none.
+
+A description runs the user's code in a process of its own; each test here that describes takes a moment.
+"""
+
+import asyncio
+import sys
+from pathlib import Path
+
+import pytest
+
+from testbed.errors import InputError, TestbedError
+from testbed.machine import scenarios
+from testbed.machine.scenarios import Source
+from testbed.protocol import ScenarioInfo
+
+GOOD = '''
+from testbed import Scenario, Variant
+class Story(Scenario):
+    """
+    What happens.
+
+        indented
+    """
+    title = "A story"
+    tags = "arp", "switch"
+    limit_s = 120
+    variants = Variant("as-is", "fault", "it breaks"), Variant("cure", "healthy", "it works")
+    def run(self, run, parameters): ...
+'''
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The user's current directory."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def write(directory: Path, text: str, name: str = "scenario.py") -> Source:
+    directory.mkdir(exist_ok=True)
+    (directory / name).write_text(text)
+    return Source(directory.name, directory / name)
+
+
+def describe(source: Source, **settings: str) -> ScenarioInfo:
+    return asyncio.run(scenarios.describe(source, settings))
+
+
+def refused(source: Source) -> TestbedError:
+    with pytest.raises(TestbedError) as said:
+        describe(source)
+    assert said.value.exit_status == 2
+    return said.value
+
+
+# Names and paths
+
+
+def test_a_shipped_scenario_has_its_directory_s_name() -> None:
+    found = scenarios.resolve("ip-reuse")
+    assert (found.name, found.file) == ("ip-reuse", scenarios.SHIPPED / "ip-reuse" / "scenario.py")
+    assert found in scenarios.shipped()
+
+
+def test_a_directory_with_a_scenario_is_one(home: Path) -> None:
+    write(home / "mine", GOOD)
+    for path in ("mine", "./mine/", str(home / "mine")):
+        found = scenarios.resolve(path)
+        assert found.name == "mine"
+        assert found.file.resolve() == home / "mine" / "scenario.py"
+
+
+def test_a_file_has_its_own_name_unless_it_is_called_scenario(home: Path) -> None:
+    write(home / "mine", GOOD)
+    write(home / "mine", GOOD, "other.py")
+    assert scenarios.resolve("mine/scenario.py").name == "mine"
+    assert scenarios.resolve("mine/other.py").name == "other"
+
+
+def test_the_current_directory_has_a_name_too(home: Path) -> None:
+    write(home, GOOD)
+    assert scenarios.resolve(".").name == scenarios.resolve("scenario.py").name == home.name
+
+
+def test_a_shipped_name_wins_over_a_directory_of_that_name(home: Path) -> None:
+    write(home / "ip-reuse", GOOD)
+    assert scenarios.resolve("ip-reuse").file.is_relative_to(scenarios.SHIPPED)
+    assert scenarios.resolve("./ip-reuse").file.resolve().is_relative_to(home)
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [("ip-reus", "Did you mean ip-reuse? Shipped: "), ("zzz", "A path needs to be a scenario.py or a directory with")],
+)
+def test_an_unknown_name_gets_the_closest_one_or_the_rule(home: Path, name: str, hint: str) -> None:
+    with pytest.raises(InputError, match=f"there is no scenario '{name}'") as said:
+        scenarios.resolve(name)
+    assert said.value.hint.startswith(hint)
+    assert "ip-reuse" in said.value.hint
+
+
+def test_a_directory_without_a_scenario_is_none(home: Path) -> None:
+    (home / "empty").mkdir()
+    with pytest.raises(InputError, match="there is no scenario 'empty'"):
+        scenarios.resolve("empty")
+
+
+# What travels
+
+
+def test_everything_beside_a_scenario_travels_but_for_what_is_hidden_or_compiled(tmp_path: Path) -> None:
+    source = write(tmp_path / "mine", GOOD)
+    for name in ("topology.clab.yml", "lib/model.py", "lib/__pycache__/model.pyc", ".git/HEAD", "lib/.swp", ".env"):
+        path = tmp_path / "mine" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+    (tmp_path / "outside").write_text("not beside it")
+    assert list(source.files()) == ["lib/model.py", "scenario.py", "topology.clab.yml"]
+    assert source.files()["lib/model.py"] == b"lib/model.py"
+
+
+def test_a_hidden_place_of_the_scenario_itself_hides_nothing(tmp_path: Path) -> None:
+    (tmp_path / ".work").mkdir()
+    assert list(write(tmp_path / ".work" / "mine", GOOD).files()) == ["scenario.py"]
+
+
+def test_a_directory_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = write(tmp_path / "mine", GOOD)
+    monkeypatch.setattr(scenarios, "LARGEST", 1 << 20)
+    (tmp_path / "mine" / "trace").write_bytes(bytes(1 << 20))
+    with pytest.raises(InputError, match="holds more than 1 MiB") as said:
+        source.files()
+    assert said.value.where == str(tmp_path / "mine")
+
+
+# What a scenario says of itself
+
+
+def test_a_description_is_what_the_class_says(tmp_path: Path) -> None:
+    said = describe(write(tmp_path / "mine", GOOD))
+    assert (said["name"], said["title"], said["tags"]) == ("mine", "A story", ["arp", "switch"])
+    assert said["text"] == "What happens.\n\n    indented"
+    assert [(v["name"], v["expected"]) for v in said["variants"]] == [("as-is", "fault"), ("cure", "healthy")]
+    assert said["limit_s"] == 120
+
+
+def test_a_scenario_s_code_is_never_imported_here(tmp_path: Path) -> None:
+    describe(write(tmp_path / "mine", f"import sys; sys.modules['seen_here'] = sys\n{GOOD}"))
+    assert "seen_here" not in sys.modules
+
+
+def test_a_description_does_not_read_the_topology(tmp_path: Path) -> None:
+    """A file that would take all memory, or is none at all, hinders nobody from reading what the scenario is."""
+    source = write(tmp_path / "mine", GOOD)
+    bomb = "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 20))
+    (tmp_path / "mine" / "topology.clab.yml").write_text(f"{bomb}\x00 : [")
+    assert describe(source)["title"] == "A story"
+
+
+def test_modules_beside_a_scenario_can_be_imported(tmp_path: Path) -> None:
+    source = write(tmp_path / "mine", f"import words\n{GOOD}    title = words.TITLE\n")
+    (tmp_path / "mine" / "words.py").write_text("TITLE = 'From beside'")
+    assert describe(source)["title"] == "From beside"
+
+
+def test_what_a_scenario_prints_disturbs_nothing(tmp_path: Path) -> None:
+    noise = "import os, sys\nprint('noise')\nos.write(1, b'noise')\nprint('noise', file=sys.stderr)\n"
+    assert describe(write(tmp_path / "mine", noise + GOOD))["title"] == "A story"
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "message"),
+    [
+        ("x = 1\ndef story(:\n", 2, "SyntaxError: invalid syntax"),
+        ("\n\nraise OSError('no such card')\n", 3, "OSError: no such card"),
+    ],
+)
+def test_a_file_that_cannot_be_loaded_is_named_with_its_line(
+    tmp_path: Path, text: str, line: int, message: str
+) -> None:
+    error = refused(write(tmp_path / "mine", text))
+    assert error.where == f"{tmp_path}/mine/scenario.py:{line}"
+    assert message in error.message
+
+
+def test_a_file_with_two_scenarios_is_refused(tmp_path: Path) -> None:
+    error = refused(write(tmp_path / "mine", f"{GOOD}\nclass Second(Story): ...\n"))
+    assert error.message == "a scenario file holds one subclass of testbed.Scenario, this one 2"
+    assert error.where == f"{tmp_path}/mine/scenario.py"
+
+
+def test_a_file_that_ends_the_process_is_refused(tmp_path: Path) -> None:
+    error = refused(write(tmp_path / "mine", "import os\nprint('the reason', flush=True)\nos._exit(7)\n"))
+    assert "the scenario cannot be loaded: the job ended with status 7" in error.message
+    assert "the reason" in error.message
+
+
+def test_a_file_that_never_ends_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scenarios, "DESCRIBE_S", 0.5)
+    error = refused(write(tmp_path / "mine", "while True: pass\n"))
+    assert error.message == "the scenario cannot be loaded: still running after 0.5 s"
+
+
+def test_descriptions_can_be_asked_side_by_side(tmp_path: Path) -> None:
+    sources = [write(tmp_path / f"mine{number}", GOOD) for number in range(2)]
+
+    async def ask() -> list[ScenarioInfo]:
+        return await asyncio.gather(*(scenarios.describe(source, {}) for source in sources))
+
+    assert [said["name"] for said in asyncio.run(ask())] == ["mine0", "mine1"]

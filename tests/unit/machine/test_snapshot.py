@@ -1,0 +1,145 @@
+"""Which snapshot fits: made for these very bytes, and whole."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from testbed.machine import snapshot
+from testbed.machine.snapshot import HEADER, KEEP, MAGIC, OFFSET, Snapshot, code_files, code_key
+
+KEY = "ab" * 32
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A package `testbed` of a few files."""
+    root = tmp_path / "testbed"
+    for name in ("errors.py", "lab/lab.py", "switch/profiles.yml", "machine/vm.py", "cli/main.py", "cli/deep/x.py"):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(name)
+    monkeypatch.setattr(snapshot, "PACKAGE", root)
+    return root
+
+
+@pytest.fixture
+def whole(cache_root: Path) -> Path:
+    """The file of a whole snapshot for KEY."""
+    path = Snapshot(KEY).path
+    path.parent.mkdir(parents=True)
+    write(path)
+    return path
+
+
+def write(path: Path, magic: bytes = MAGIC, key: str = KEY, size: int = OFFSET + 1000) -> None:
+    path.write_bytes(HEADER.pack(magic, key.encode(), OFFSET + 1000).ljust(size, b"s")[:size])
+
+
+def test_the_guest_gets_the_inside_of_the_package_only(package: Path) -> None:
+    (package / "lab" / "__pycache__").mkdir()
+    (package / "lab" / "__pycache__" / "lab.pyc").write_text("compiled")
+    assert code_files() == {
+        "testbed/errors.py": b"errors.py",
+        "testbed/lab/lab.py": b"lab/lab.py",
+        "testbed/switch/profiles.yml": b"switch/profiles.yml",
+    }
+
+
+def test_of_the_real_package_machine_and_command_stay_outside() -> None:
+    rooms = {Path(name).parts[1] for name in code_files()}
+    assert {"__init__.py", "inside.py", "protocol.py", "lab", "scenario", "switch", "topology", "workload"} <= rooms
+    assert rooms.isdisjoint({"machine", "cli"})
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("errors.py", "errors.pz"), ("switch/profiles.yml", ""), ("lab/new.py", ""), ("lab/__init__.py", "x")],
+)
+def test_a_changed_byte_or_a_new_file_of_the_inside_changes_the_key(package: Path, name: str, text: str) -> None:
+    before = code_key("boot", code_files())
+    (package / name).write_text(text)
+    assert code_key("boot", code_files()) != before
+
+
+def test_a_moved_file_changes_the_key(package: Path) -> None:
+    before = code_key("boot", code_files())
+    (package / "lab" / "lab.py").rename(package / "lab" / "lob.py")
+    assert code_key("boot", code_files()) != before
+
+
+def test_a_change_of_the_outside_or_of_what_python_compiles_changes_nothing(package: Path) -> None:
+    before = code_key("boot", code_files())
+    (package / "machine" / "vm.py").write_text("changed")
+    (package / "cli" / "new.py").write_text("new")
+    (package / "__pycache__").mkdir()
+    (package / "__pycache__" / "errors.pyc").write_text("compiled")
+    os.utime(package / "errors.py", (1, 1))
+    assert code_key("boot", code_files()) == before
+
+
+def test_another_machine_below_changes_the_key(package: Path) -> None:
+    assert code_key("boot", code_files()) != code_key("other", code_files())
+
+
+def test_a_whole_snapshot_for_the_key_is_usable_and_counts_as_used(whole: Path) -> None:
+    os.utime(whole, (1, 1))
+    assert Snapshot(KEY).usable()
+    assert whole.stat().st_mtime > 1000
+
+
+def test_no_file_is_no_snapshot() -> None:
+    assert not Snapshot(KEY).usable()
+
+
+@pytest.mark.parametrize("size", [0, 1, HEADER.size - 1, HEADER.size, OFFSET, OFFSET + 999, OFFSET + 1001])
+def test_a_cut_or_a_longer_file_is_not_usable(whole: Path, size: int) -> None:
+    write(whole, size=size)
+    assert not Snapshot(KEY).usable()
+
+
+def test_a_file_that_is_no_snapshot_or_of_another_key_is_not_usable(whole: Path) -> None:
+    write(whole, magic=b"TBSNAP0\0")
+    assert not Snapshot(KEY).usable()
+    write(whole, key=KEY[:24] + "0" * 40)
+    assert Snapshot(KEY[:24] + "0" * 40).path == whole
+    assert not Snapshot(KEY).usable()
+    whole.write_bytes(b"\xff" * (OFFSET + 1000))
+    assert not Snapshot(KEY).usable()
+    whole.unlink()
+    whole.mkdir()
+    assert not Snapshot(KEY).usable()
+
+
+def test_a_machine_s_state_is_read_behind_the_header(whole: Path) -> None:
+    handle = Snapshot(KEY).open()
+    try:
+        assert len(os.read(handle, 1 << 20)) == 1000
+    finally:
+        os.close(handle)
+
+
+def test_a_snapshot_has_no_name_until_it_is_published(tmp_path: Path) -> None:
+    path = tmp_path / "snapshot"
+    for text in (b"first", b"second"):
+        handle = os.open(tmp_path, os.O_RDWR | os.O_TMPFILE, 0o644)
+        os.write(handle, text)
+        before = [path.read_bytes() for path in tmp_path.iterdir()]
+        snapshot.publish(handle, path)
+        os.close(handle)
+        assert before == ([] if text == b"first" else [b"first"])
+        assert path.read_bytes() == text
+
+
+def test_the_snapshots_used_last_stay(tmp_path: Path) -> None:
+    for age in range(KEEP + 3):
+        path = tmp_path / f"s{age}"
+        path.write_text("")
+        os.utime(path, (1000 - age, 1000 - age))
+    (tmp_path / "a-directory").mkdir()
+    snapshot.prune(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a-directory", *(f"s{age}" for age in range(KEEP))]
+
+
+def test_snapshots_can_be_removed(whole: Path) -> None:
+    snapshot.clear()
+    assert list(whole.parent.iterdir()) == []

@@ -1,0 +1,48 @@
+"""pyverbs is in the guest only; where it is missing, what imports it is imported here with a stand-in, as for
+`testbed describe`. The stand-in does not stay, so that other tests see this machine as it is."""
+
+import importlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import MagicMock
+
+import pytest
+
+from testbed.inside import stand_in_for_pyverbs
+
+stand_in_for_pyverbs()
+importlib.import_module("testbed.scenario.run")
+for name in [name for name, module in sys.modules.items() if isinstance(module, MagicMock)]:
+    del sys.modules[name]
+
+
+class Clock:
+    """CLOCK_MONOTONIC, which stands still until a test moves it."""
+
+    def __init__(self) -> None:
+        self.ns = 1_000_000_000
+
+    def monotonic_ns(self) -> int:
+        return self.ns
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    one = Clock()
+    monkeypatch.setattr("testbed.scenario.events.time", SimpleNamespace(monotonic_ns=one.monotonic_ns))
+    return one
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    """Writes a file of the user's, and takes back what loading it does to this Python."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+    def make(text: str, name: str = "scenario.py") -> Path:
+        path = tmp_path / name
+        path.write_text(text)
+        return path
+
+    return make

@@ -1,0 +1,228 @@
+"""A variant is as expected when users saw what it expects and every expectation held; None never holds."""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable
+from ipaddress import IPv4Address
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from testbed.errors import InputError
+from testbed.protocol import VariantOutcome
+from testbed.scenario.events import EventLog
+from testbed.scenario.model import Variant
+from testbed.scenario.run import Run
+
+TRIES = 5
+
+
+class FakeLab:
+    """A lab without nodes in which a wait asks its condition a few times, and a switch's tables can be read."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.waits: list[float] = []
+        self.slept: list[float] = []
+
+    def wait(self, condition: Callable[[], bool], within: float) -> bool:
+        self.waits.append(within)
+        return any(condition() for _ in range(TRIES))
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+
+    def file(self, name: str) -> Path:
+        return self.directory / name
+
+    def switches(self) -> list[Any]:
+        return [SimpleNamespace(name="leaf", tables=lambda: {"arp": {"10.0.0.1": "02:00"}})]
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> FakeLab:
+    return FakeLab(tmp_path)
+
+
+@pytest.fixture
+def run(lab: FakeLab) -> Run:
+    """Of a variant that expects `healthy`."""
+    return Run(lab, EventLog(lambda _: None), Variant("cure", "healthy", "it works"))  # type: ignore[arg-type]
+
+
+def values(*found: Any) -> Callable[[], Any]:
+    """A probe that finds one value after the other, and the last for ever."""
+    left: Iterable[Any] = iter(found[:-1])
+    return lambda: next(left, found[-1])
+
+
+def verdict(run: Run, tmp_path: Path) -> VariantOutcome:
+    return run.outcome(tmp_path)
+
+
+# Expectations
+
+
+@pytest.mark.parametrize(
+    ("actual", "expected"),
+    [(0, 0), ("", ""), (False, False), ([], []), ("SUCCESS", "SUCCESS"), (7, lambda n: n > 3), ([], lambda x: not x)],
+)
+def test_an_expectation_that_holds_is_told_and_no_failure(run: Run, actual: Any, expected: Any) -> None:
+    assert run.expect("it is so", actual, expected) is True
+    assert run.failures == []
+    (event,) = run.log.find("expect", met=True)
+    assert (event["text"], event["data"]["actual"]) == ("it is so", actual)
+
+
+@pytest.mark.parametrize(
+    ("actual", "expected", "failure"),
+    [
+        ("RETRY_EXC_ERR", "SUCCESS", "it is so: it was 'RETRY_EXC_ERR', not 'SUCCESS'"),
+        (2, 3, "it is so: it was 2, not 3"),
+        (2, lambda n: n > 3, "it is so: it was 2"),
+        (1, None, "it is so: it was 1, not None"),
+    ],
+)
+def test_an_expectation_that_does_not_hold_says_what_was_and_what_was_wanted(
+    run: Run, actual: Any, expected: Any, failure: str
+) -> None:
+    assert run.expect("it is so", actual, expected) is False
+    assert run.failures == [failure]
+    assert len(run.log.find("expect", met=False)) == 1
+
+
+@pytest.mark.parametrize("expected", [None, lambda _: True, lambda value: value is None])
+def test_no_data_never_passes(run: Run, expected: Any) -> None:
+    assert run.expect("there is an entry", None, expected) is False
+    assert run.failures[0].startswith("there is an entry: it was None")
+
+
+def test_a_test_s_answer_need_not_be_a_bool(run: Run) -> None:
+    assert run.expect("frames were seen", 3, lambda frames: [frames]) is True
+    assert run.expect("frames were seen", 0, lambda _: []) is False
+
+
+def test_values_of_any_type_are_told_as_json_can_hold_them(run: Run) -> None:
+    run.expect("routes", {IPv4Address("10.0.0.1"): (IPv4Address("10.0.0.2"), {"via": {1}})}, lambda _: True)
+    told = run.log.events[0]["data"]["actual"]
+    assert json.loads(json.dumps(told)) == told == {"10.0.0.1": ["10.0.0.2", {"via": "{1}"}]}
+
+
+# What comes true in time
+
+
+def test_what_comes_true_in_time_holds(run: Run, lab: FakeLab) -> None:
+    assert run.eventually("the entry is there", values(None, "02:00", "02:01"), "02:01", within=30) is True
+    assert (run.failures, lab.waits) == ([], [30])
+    assert len(run.log.find("expect", met=True)) == 1
+
+
+def test_what_does_not_come_true_is_one_failure_with_the_last_value(run: Run) -> None:
+    assert run.eventually("the entry is there", values("02:00", "02:07"), "02:01", within=30) is False
+    assert run.failures == ["the entry is there: it was '02:07', not '02:01'"]
+
+
+def test_a_predicate_is_asked_of_data_only(run: Run) -> None:
+    asked = []
+
+    def many(count: int) -> bool:
+        asked.append(count)
+        return count > 3
+
+    assert run.eventually("frames come", values(None, 1, 4), many, within=1) is True
+    assert None not in asked
+    assert run.eventually("there is none", values(None), lambda _: True, within=1) is False
+
+
+# The verdict
+
+
+def test_a_variant_is_as_expected_when_users_saw_it_and_all_held(run: Run, tmp_path: Path) -> None:
+    run.expect("it works", 1, 1)
+    run.observe("healthy", "the client reaches pod B")
+    found = verdict(run, tmp_path)
+    assert (found["observed"], found["as_expected"], found["failures"]) == ("healthy", True, [])
+    assert run.log.events[-1]["text"] == "as expected"
+
+
+def test_without_an_observation_it_is_unexpected(run: Run, tmp_path: Path) -> None:
+    run.expect("it works", 1, 1)
+    found = verdict(run, tmp_path)
+    assert (found["observed"], found["as_expected"]) == (None, False)
+    assert found["failures"] == ["the scenario ended without an observation"]
+    assert run.log.events[-1]["text"] == "unexpected"
+
+
+def test_the_wrong_observation_is_unexpected(run: Run, tmp_path: Path) -> None:
+    run.observe("fault", "the client waits")
+    found = verdict(run, tmp_path)
+    assert (found["observed"], found["as_expected"]) == ("fault", False)
+    assert found["failures"] == ["users saw fault where healthy was expected"]
+
+
+def test_the_right_observation_for_the_wrong_reason_is_unexpected(run: Run, tmp_path: Path) -> None:
+    run.expect("the switch has pod B's MAC", "02:00", "02:01")
+    run.observe("healthy", "the client reaches pod B")
+    found = verdict(run, tmp_path)
+    assert (found["observed"], found["as_expected"]) == ("healthy", False)
+    assert len(found["failures"]) == 1
+
+
+def test_a_fault_that_is_expected_is_as_expected(lab: FakeLab, tmp_path: Path) -> None:
+    run = Run(lab, EventLog(lambda _: None), Variant("as-is", "fault", "it breaks"))  # type: ignore[arg-type]
+    run.observe("fault", "the work request dies")
+    assert verdict(run, tmp_path)["as_expected"]
+
+
+@pytest.mark.parametrize("second", ["healthy", "fault"])
+def test_a_story_observes_once(run: Run, second: Any) -> None:
+    run.observe("healthy", "the client reaches pod B")
+    with pytest.raises(InputError, match=f"observed healthy before it observed {second}"):
+        run.observe(second, "again")
+    assert run.observed == "healthy"
+
+
+def test_the_outcome_has_evidence_and_the_fingerprint_of_the_log(run: Run, tmp_path: Path) -> None:
+    run.note(completion="SUCCESS", tries=1)
+    run.note(tries=2)
+    run.observe("healthy", "in the end")
+    found = json.loads(json.dumps(verdict(run, tmp_path)))
+    assert found["evidence"] == {"completion": "SUCCESS", "tries": 2}
+    assert found["trace"] == hashlib.sha256((tmp_path / "events.jsonl").read_bytes()).hexdigest()
+    last = json.loads((tmp_path / "events.jsonl").read_text().splitlines()[-1])
+    assert (last["kind"], last["data"]) == ("verdict", {"failures": []})
+
+
+# The story
+
+
+def test_a_step_is_told_at_its_begin_and_leaves_the_switch_tables_at_its_end(run: Run, tmp_path: Path) -> None:
+    tables = tmp_path / "tables.jsonl"
+    for text in ("pod A serves", "pod A is deleted"):
+        before = tables.read_text() if tables.exists() else ""
+        with run.step(text):
+            assert run.log.events[-1]["text"] == text
+            assert (tables.read_text() if tables.exists() else "") == before
+    lines = [json.loads(line) for line in tables.read_text().splitlines()]
+    assert [(line["after"], line["switch"]) for line in lines] == [
+        ("pod A serves", "leaf"),
+        ("pod A is deleted", "leaf"),
+    ]
+    assert lines[0]["arp"] == {"10.0.0.1": "02:00"}
+
+
+def test_a_sleep_is_part_of_the_story(run: Run, lab: FakeLab) -> None:
+    run.sleep(1600, "the address rests")
+    assert lab.slept == [1600]
+    assert [event["text"] for event in run.log.find("sleep", seconds=1600)] == ["1600 s: the address rests"]
+
+
+def test_a_completion_is_told_when_it_happened(run: Run) -> None:
+    zero = run.log._zero
+    completion = SimpleNamespace(opcode="RDMA_WRITE", status="RETRY_EXC_ERR", elapsed_s=0.2684, t_ns=zero + 77)
+    assert run.completed(SimpleNamespace(name="client"), completion) is completion  # type: ignore[arg-type]
+    (event,) = run.log.find("completion", status="RETRY_EXC_ERR")
+    assert (event["t"], event["node"]) == (77, "client")
+    assert event["text"] == "RDMA_WRITE ends with RETRY_EXC_ERR after 268.4 ms"
