@@ -191,7 +191,7 @@ def run_pytest(job: Job, out: Path, emit: Emit) -> None:
 
     os.chdir(job["in"])
     sys.path.insert(0, job["in"])
-    sys.stdout = Terminal(emit)
+    sys.stdout = sys.stderr = Terminal(emit)
     arguments = ["-p", "no:cacheprovider", "-p", "testbed.scenario.plugin", "--color=yes", f"--basetemp={out / 'tmp'}"]
     status = pytest.main([*arguments, *job["arguments"]])
     (out / "status.json").write_text(json.dumps(int(status)))

@@ -67,18 +67,31 @@ def words_of(event: Event) -> str:
             return f"users see: {event['data'].get('observed')}. {text}"
         case "sleep":
             return f"… {text}"
+        case "evidence":
+            return evidence_text(event["data"]).plain
     return text
 
 
+def event_head(event: Event) -> Text:
+    """Virtual time and node; a step belongs to no node."""
+    if event["kind"] == "step":
+        return Text(f"{clock(event['t']):>12}  ", "bold")
+    return Text.assemble((f"{clock(event['t']):>12}  ", "dim"), (f"{plain(event['node']):<{NODE_WIDTH}} ", "blue"))
+
+
 def event_line(event: Event) -> Text:
-    """Virtual time, node, text."""
-    step = event["kind"] == "step"
-    line = Text(no_wrap=True, overflow="ellipsis")
-    line.append(f"{clock(event['t']):>12}  ", "bold" if step else "dim")
-    if not step:
-        line.append(f"{plain(event['node']):<{NODE_WIDTH}} ", "blue")
-    line.append(words_of(event), style_of(event))
-    return line
+    """An event on one line, cut where the screen ends."""
+    return Text.assemble(event_head(event), (words_of(event), style_of(event)), no_wrap=True, overflow="ellipsis")
+
+
+def event_rows(event: Event) -> RenderableType:
+    """The same to stay on the screen: what does not fit goes on below the text."""
+    head = event_head(event)
+    grid = Table.grid(expand=True)
+    grid.add_column(width=head.cell_len, no_wrap=True)
+    grid.add_column(ratio=1)
+    grid.add_row(head, Text(words_of(event), style_of(event)))
+    return grid
 
 
 def logged(event: Event) -> bool:
@@ -148,7 +161,7 @@ class RunConsole(Listener):
                     f"{variant['name']}: {clock(event['t'])} {words_of(event)}", soft_wrap=True, style=style_of(event)
                 )
         elif self._alone:
-            self._console.print(event_line(event))
+            self._console.print(event_rows(event))
 
     def finished(self, variant: VariantInfo, result: VariantResult) -> None:
         self._running = {name: running for name, running in self._running.items() if name != variant["name"]}
@@ -184,12 +197,11 @@ def result_table(result: RunResult, width: int) -> RenderableType:
     lines."""
     if width >= WIDE:
         return _table(result, evidence=True)
-    lines = [
-        Text.assemble(f"{variant.name}: ", evidence_text(variant.evidence))
-        for variant in result.variants
-        if variant.evidence
-    ]
-    return Group(_table(result, evidence=False), Text(), *lines)
+    below = Table.grid(padding=(0, 1, 0, 0))
+    for variant in result.variants:
+        if variant.evidence:
+            below.add_row(f"{variant.name}:", evidence_text(variant.evidence))
+    return Group(_table(result, evidence=False), Text(), below)
 
 
 def _table(result: RunResult, *, evidence: bool) -> Table:
@@ -218,12 +230,13 @@ def _outcome(outcome: str | None, *, expected: bool) -> Text:
 
 
 def evidence_text(evidence: Mapping[str, Any]) -> Text:
-    """`completion RETRY_EXC_ERR, switch arp 02:…`; an entry is not broken where there is room for it on a line."""
+    """`completion RETRY_EXC_ERR, aged after 25 min 00 s`; a number whose name ends in `_s` is in seconds."""
     text = Text()
     for name, value in evidence.items():
         text.append(", " if text else "")
-        text.append(plain(name).replace("_", " "), "dim")
-        text.append(f" {plain(value)}")
+        seconds = name.endswith("_s") and isinstance(value, (int, float))
+        text.append(plain(name.removesuffix("_s") if seconds else name).replace("_", " "), "dim")
+        text.append(f" {duration(value) if seconds else plain(value)}")
     return text
 
 

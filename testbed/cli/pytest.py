@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,8 @@ from testbed.protocol import Clock
 @options.machine_options
 def pytest(paths: tuple[Path, ...], seed: int, clock: Clock | None, machine_name: str, out: Path) -> int:
     tests, arguments = pytests.split(paths)
+    if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
+        arguments = ["--color=no", *arguments]
     chosen = options.choose(machine_name, clock, lambda text: click.echo(f"… {text}", err=True))
     directory = runs.run_directory(out, "pytest")
 
