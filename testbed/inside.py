@@ -87,8 +87,8 @@ def show_topology(job: Job, out: Path) -> None:
     if not job["name"]:
         (out / "topology.json").write_text(json.dumps(json_schema()))
         return
-    text = (Path(job["in"]) / job["name"]).read_bytes()
-    plan = Topology.parse(text.decode(), source=job["name"]).plan(profiles=load_profiles())
+    os.chdir(job["in"])  # places in errors start with the name as the user gave it
+    plan = Topology.load(job["name"]).plan(profiles=load_profiles())
     rows = [
         {
             "node": node.name,
@@ -108,7 +108,7 @@ def show_topology(job: Job, out: Path) -> None:
 
 def stand_in_for_pyverbs() -> None:
     """Lets a scenario be described where there is no RDMA: it imports verbs and does not use them before it runs."""
-    if importlib.util.find_spec("pyverbs") is None:
+    if "pyverbs" not in sys.modules and importlib.util.find_spec("pyverbs") is None:
         names = ("addr", "cmid", "cq", "device", "enums", "mr", "pd", "pyverbs_error", "qp", "wr")
         sys.modules |= {"pyverbs": MagicMock()} | {f"pyverbs.{name}": MagicMock() for name in names}
 

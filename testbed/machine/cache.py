@@ -14,11 +14,11 @@ import fcntl
 import hashlib
 import os
 import shutil
-import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 from testbed.errors import UnsupportedError
+from testbed.machine import processes
 
 MAKING = "making-"
 
@@ -63,18 +63,16 @@ async def locked_async(path: Path) -> AsyncIterator[None]:
 
 @contextlib.contextmanager
 def making(parent: Path) -> Iterator[Path]:
-    """A directory to make something in; rename it away when it is whole. Left-overs of killed makers are swept
-    first."""
+    """A directory to make something in; rename it away when it is whole. What killed makers left is swept first."""
     sweep(parent)
-    path = Path(tempfile.mkdtemp(prefix=MAKING, dir=parent))
-    path.chmod(0o755)
-    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    fcntl.flock(handle, fcntl.LOCK_EX)
-    try:
-        yield path
-    finally:
-        shutil.rmtree(path, ignore_errors=True)
-        os.close(handle)
+    with processes.scratch(MAKING, parent) as path:
+        path.chmod(0o755)
+        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield path
+        finally:
+            os.close(handle)
 
 
 def sweep(parent: Path) -> None:

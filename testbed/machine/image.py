@@ -66,6 +66,12 @@ class Image:
     def kernel(self) -> str:
         return str(self.manifest["kernel"])
 
+    def check(self) -> None:
+        """Raises KeyError, TypeError or ValueError for a manifest that was not written by `describe`."""
+        checksums = [str(self.manifest["files"][name]["sha256"]) for name in FILES]
+        if self.digest != cache.digest(*checksums) or not self.kernel or not self.manifest["inputs"]:
+            raise ValueError("its digest is not that of its files")
+
     def file(self, name: str) -> Path:
         """A file of the image, checked against its recorded size."""
         path = self.path / name
@@ -120,11 +126,15 @@ def _load(path: Path) -> Image | None:
     if not manifest.exists():
         return None
     try:
-        return Image(path, json.loads(manifest.read_text()))
-    except ValueError as error:
+        image = Image(path, json.loads(manifest.read_text()))
+        image.check()
+    except (ValueError, KeyError, TypeError) as error:
         raise UnsupportedError(
-            f"the image's manifest is damaged: {error}", where=str(manifest), hint="Remove it with `testbed image rm`."
+            f"the image's manifest is damaged: {error!r}",
+            where=str(manifest),
+            hint="Remove it with `testbed image rm`.",
         ) from error
+    return image
 
 
 def images() -> Iterator[Image]:
@@ -370,8 +380,10 @@ def import_(source: Path) -> Image:
                 for name in ("manifest.json", *FILES):
                     tar.extract(name, work, filter="data")
             manifest = json.loads((work / "manifest.json").read_text())
-            Image(work, manifest).verify()
-        except (tarfile.TarError, KeyError, ValueError, EOFError, UnsupportedError) as error:
+            image = Image(work, manifest)
+            image.check()
+            image.verify()
+        except (tarfile.TarError, KeyError, TypeError, ValueError, EOFError, UnsupportedError) as error:
             raise InputError(
                 f"this is not a whole image: {error}",
                 where=str(source),

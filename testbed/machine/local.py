@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,8 +14,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from testbed.errors import MachineError
+from testbed.machine import processes
 from testbed.protocol import Job
 
+END_S = 20.0
 Listener = Callable[[dict[str, Any]], None]
 
 
@@ -39,16 +40,16 @@ class LocalMachine:
 
     async def run(self, job: Job, files: Mapping[str, bytes], out: Path, listen: Listener, *, limit_s: float) -> float:
         started = time.monotonic()
-        with tempfile.TemporaryDirectory(prefix="testbed-") as parcel:
-            for name, data in {**files, "job.json": json.dumps({**job, "in": parcel}).encode()}.items():
-                path = Path(parcel) / name
+        with processes.scratch() as parcel:
+            for name, data in {**files, "job.json": json.dumps({**job, "in": str(parcel)}).encode()}.items():
+                path = parcel / name
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(data)
             readable, writable = os.pipe()
-            command = ["setpriv", "--pdeathsig", "TERM", "--", "sh", "-c", 'exec "$@" 3>&"$0"', str(writable)]
+            command = ["setpriv", "--pdeathsig", "TERM", "--", "sh", "-c", 'exec "$@" 3>"/dev/fd/$0"', str(writable)]
             with (out / "output.log").open("wb") as output:
                 process = await asyncio.create_subprocess_exec(
-                    *command, sys.executable, "-m", "testbed.inside", parcel, str(out),
+                    *command, sys.executable, "-m", "testbed.inside", str(parcel), str(out),
                     pass_fds=(writable,), stdin=subprocess.DEVNULL, stdout=output, stderr=output,
                 )  # fmt: skip
             os.close(writable)
@@ -58,9 +59,7 @@ class LocalMachine:
             except TimeoutError:
                 raise MachineError(f"still running after {limit_s:g} s") from None
             finally:
-                if process.returncode is None:
-                    process.terminate()
-                    await process.wait()
+                await _end(process)
         if status:
             raise MachineError(
                 f"the job ended with status {status}:\n{(out / 'output.log').read_text(errors='replace')}"
@@ -77,3 +76,14 @@ class LocalMachine:
                 listen(json.loads(line))
         finally:
             transport.close()
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """Lets the job take its lab down; ends it by force if it does not."""
+    if process.returncode is None:
+        process.terminate()
+        try:
+            await asyncio.wait_for(process.wait(), END_S)
+        except TimeoutError:
+            process.kill()
+            await process.wait()

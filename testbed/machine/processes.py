@@ -1,11 +1,13 @@
-"""Child processes that end when we do, however we end."""
+"""Child processes and directories that are gone when we are, however we end."""
 
 from __future__ import annotations
 
 import contextlib
 import signal
 import subprocess
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 
@@ -21,4 +23,16 @@ def child(command: list[str], *, death_signal: str = "TERM", **options: Any) -> 
     finally:
         if process.poll() is None:
             process.send_signal(getattr(signal, f"SIG{death_signal}"))
-            process.wait()
+        if process.stdout:
+            process.stdout.close()
+        process.wait()
+
+
+@contextlib.contextmanager
+def scratch(prefix: str = "testbed-", parent: Path | None = None) -> Iterator[Path]:
+    """A directory for the block. A process beside us removes it when we are gone, kill -9 included."""
+    path = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+    remove = ["sh", "-c", 'read -r _; rm -rf -- "$1"', "sh", str(path)]
+    silent = subprocess.DEVNULL
+    with subprocess.Popen(remove, stdin=subprocess.PIPE, stdout=silent, stderr=silent, start_new_session=True):
+        yield path

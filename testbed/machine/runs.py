@@ -201,5 +201,7 @@ async def run_variant(
         if error.exit_status != 1:
             raise
         return failed(str(error))
+    if not (directory / "outcome.json").exists():
+        return failed("the scenario's code ended its process before there was a verdict")
     outcome = json.loads((directory / "outcome.json").read_text())
     return VariantResult(**outcome, wall_s=wall)

@@ -4,13 +4,14 @@ here."""
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
 from testbed.errors import InputError, TestbedError
+from testbed.machine import processes
 from testbed.machine.local import LocalMachine
 from testbed.protocol import Job, ScenarioInfo
 
@@ -67,14 +68,13 @@ def resolve(name: str) -> Source:
 async def describe(source: Source, settings: Mapping[str, str]) -> ScenarioInfo:
     """What a scenario says of itself, after its settings were checked; its code runs in a process of its own."""
     job: Job = {"kind": "describe", "name": source.name, "scenario": source.file.name, "settings": dict(settings)}
-    with tempfile.TemporaryDirectory(prefix="testbed-") as directory:
-        out = Path(directory)
+    with processes.scratch() as out:
         try:
             await LocalMachine().run(job, source.files(), out, lambda _: None, limit_s=DESCRIBE_S)
         except TestbedError as error:
             raise InputError(f"the scenario cannot be loaded: {error.message}", where=str(source.file)) from error
-        raise_refusal(out, source)
-        return json.loads((out / "info.json").read_text())  # type: ignore[no-any-return]
+        info: ScenarioInfo = result_of(out, "info.json", source)
+        return info
 
 
 def raise_refusal(out: Path, source: Source) -> None:
@@ -88,3 +88,12 @@ def raise_refusal(out: Path, source: Source) -> None:
         error = TestbedError(said["message"], where=where, hint=said["hint"])
         error.exit_status = said["status"]
         raise error
+
+
+def result_of(out: Path, name: str, source: Source) -> Any:
+    """The file a job leaves when it did what it was asked; raises what it refused, or that it ended without a word."""
+    raise_refusal(out, source)
+    path = out / name
+    if not path.exists():
+        raise InputError("its code ended the process before testbed was done", where=str(source.file))
+    return json.loads(path.read_text())

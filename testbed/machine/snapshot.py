@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import struct
-import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -17,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.errors import MachineError
-from testbed.machine import cache, qemu
+from testbed.machine import cache, processes, qemu
 from testbed.machine.image import Image
 from testbed.machine.parcel import Errand, Outcome
 from testbed.machine.qemu import Flavour, Qemu
@@ -212,9 +211,9 @@ async def pause_within(machine: Qemu, seconds: float) -> None:
 
 
 def raise_error(outcome: Outcome) -> None:
-    with tempfile.TemporaryDirectory(prefix="testbed-") as directory:
-        outcome.extract(Path(directory))
-        error = Path(directory) / "error.txt"
+    with processes.scratch() as directory:
+        outcome.extract(directory)
+        error = directory / "error.txt"
         if error.exists():
             raise MachineError(f"the guest could not load testbed:\n{error.read_text()}")
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import tempfile
 from pathlib import Path
 from typing import Any
 
-from testbed.machine import scenarios
+from testbed.machine import processes, scenarios
 from testbed.machine.local import LocalMachine
 from testbed.machine.scenarios import Source
 from testbed.protocol import Job
@@ -31,9 +29,7 @@ def schema() -> dict[str, Any]:
 
 async def _ask(file: Path | None, files: dict[str, bytes]) -> dict[str, Any]:
     job: Job = {"kind": "topology", "name": file.name if file else ""}
-    with tempfile.TemporaryDirectory(prefix="testbed-") as directory:
-        out = Path(directory)
+    with processes.scratch() as out:
         await LocalMachine().run(job, files, out, lambda _: None, limit_s=LIMIT_S)
-        scenarios.raise_refusal(out, Source(job["name"], file or Path()))
-        found: dict[str, Any] = json.loads((out / "topology.json").read_text())
+        found: dict[str, Any] = scenarios.result_of(out, "topology.json", Source(job["name"], file or Path()))
         return found

@@ -39,8 +39,7 @@ class EventLog:
     def write(self, path: Path) -> str:
         """Writes the log as JSON lines in the order of time; returns its SHA-256."""
         ordered = sorted(self.events, key=lambda event: event["t"])
-        data = b"".join(
-            json.dumps(event, separators=(",", ":"), ensure_ascii=False).encode() + b"\n" for event in ordered
-        )
+        lines = (json.dumps(event, separators=(",", ":"), ensure_ascii=False) + "\n" for event in ordered)
+        data = "".join(lines).encode(errors="backslashreplace")
         path.write_bytes(data)
         return hashlib.sha256(data).hexdigest()

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import re
 import sys
 import traceback
 from pathlib import Path
 
 from testbed.errors import InputError
-from testbed.scenario.model import Scenario
+from testbed.scenario.model import Scenario, Variant
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+"""Names of variants: they are directories too."""
 
 
 def load(path: Path) -> type[Scenario]:
@@ -21,9 +25,11 @@ def load(path: Path) -> type[Scenario]:
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)]
-        line = getattr(error, "lineno", None) or (frames[-1].lineno if frames else 1)
+        line = frames[-1].lineno if frames else 1
+        if isinstance(error, SyntaxError) and error.filename == str(path):
+            line = error.lineno
         raise InputError(f"{type(error).__name__}: {error}", where=f"{path.name}:{line}") from error
     found = [
         value
@@ -47,6 +53,17 @@ def check(scenario: type[Scenario], where: str) -> None:
             raise InputError(f"class {scenario.__name__} has no `{name}`", where=where)
     if inspect.isabstract(scenario):
         raise InputError(f"class {scenario.__name__} has no method `run`", where=where)
+    for variant in scenario.variants:
+        if not isinstance(variant, Variant):
+            raise InputError(
+                f"class {scenario.__name__} has {variant!r} among its variants, which is no Variant", where=where
+            )
+        if not NAME.fullmatch(str(variant.name)):
+            raise InputError(
+                f"a variant cannot be called {variant.name!r}",
+                where=where,
+                hint="Letters, digits, `-`, `_` and `.` only.",
+            )
     names = [variant.name for variant in scenario.variants]
     if not names:
         raise InputError(f"class {scenario.__name__} has no variants", where=where)

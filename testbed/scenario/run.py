@@ -56,12 +56,14 @@ class Run:
         """The same of `probe()`, which has `within` virtual seconds to come true."""
         test = expected if callable(expected) else lambda value: value == expected
 
+        seen: list[Any] = []
+
         def true() -> bool:
-            value = probe()
-            return value is not None and bool(test(value))
+            seen[:] = [probe()]
+            return seen[0] is not None and bool(test(seen[0]))
 
         self.lab.wait(true, within)
-        return self.expect(what, probe(), expected)
+        return self.expect(what, seen[0], expected)
 
     def observe(self, observed: Observed, text: str) -> None:
         """What users see in the end. Exactly once in a run."""

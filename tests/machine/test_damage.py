@@ -81,3 +81,12 @@ def test_an_exported_image_comes_back_and_a_cut_one_does_not(testbed, tmp_path):
     done = testbed("image", "import", exported, env={"XDG_CACHE_HOME": str(tmp_path / "other")})
     assert done.status == 2
     assert "not a whole image" in done.error
+
+
+def test_a_build_without_a_network_says_so(testbed, tmp_path):
+    nowhere = {"XDG_CACHE_HOME": str(tmp_path / "cache"), "TESTBED_MIRROR": "http://127.0.0.1:9/debian"}
+    done = testbed("image", "build", env=nowhere)
+    assert done.status == 3
+    assert "Debian's packages could not be fetched" in done.error
+    assert "TESTBED_MIRROR" in done.error
+    assert not list((tmp_path / "cache" / "testbed" / "images").iterdir())

@@ -12,7 +12,9 @@ def blocks(page: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", (TOP / page).read_text(), re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize(("page", "observed"), [("docs/scenarios.md", ["fault", "healthy"]), ("README.md", ["fault", "healthy"])])
+@pytest.mark.parametrize(
+    ("page", "observed"), [("docs/scenarios.md", ["fault", "healthy"]), ("README.md", ["fault", "healthy"])]
+)
 def test_the_scenario_of_a_page_runs_as_expected(testbed, tmp_path, page, observed):
     mine = tmp_path / "mine"
     mine.mkdir()
