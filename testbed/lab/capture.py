@@ -10,12 +10,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from testbed.errors import DeadlineError
+from testbed.errors import DeadlineError, TestbedError
 from testbed.lab.processes import Process
 
+BUFFER_KIB = "16384"
+HAND_OVER_S = 1.1
+"""Seconds: tcpdump's buffer is handed over when a block is full or a second old."""
 START_S = 10.0
 DRAIN_S = 10.0
 ROCE_PORT = 4791
+_REPORT = re.compile(r"(\d+) packets? captured, (\d+) packets? received by filter, (\d+) packets? dropped by kernel")
 _RECORD = struct.Struct("=IIII")  # seconds, nanoseconds, bytes here, bytes on the wire
 
 
@@ -55,9 +59,8 @@ class Capture:
             "tcpdump",
             "-n",
             "-U",
-            "--immediate-mode",
             "-B",
-            "8192",
+            BUFFER_KIB,
             "--time-stamp-precision=nano",
             "-i",
             interface,
@@ -68,25 +71,31 @@ class Capture:
         self._process.wait_output("listening on", START_S)
 
     def stop(self) -> None:
-        """Ends the capture when tcpdump has written all that the kernel gave it."""
+        """Ends the capture when tcpdump has written all that the kernel gave it; TestbedError if frames were lost."""
         if not self._process.running:
             return
         deadline = time.monotonic() + DRAIN_S
-        reports = 0
-        while True:
-            self._process.send(signal.SIGUSR1)
-            reports += 1
-            while (
-                len(found := re.findall(r"(\d+) packets? captured, (\d+) packets? received", self._process.output))
-                < reports
-            ):
-                if time.monotonic() > deadline:
-                    raise DeadlineError(f"{self._process} does not answer:\n{self._process.output}")
-                time.sleep(0.001)
-            captured, received = found[-1]
-            if captured == received:
-                break
+        captured, received, dropped = before = self._report(deadline)
+        while captured + dropped < received:  # the rest is in a block that the kernel hands over within a second
+            time.sleep(HAND_OVER_S)
+            captured, received, dropped = self._report(deadline)
+            if (captured, received, dropped) == before:
+                break  # what is missing was counted and not for us: libpcap discards some frames itself
+            before = captured, received, dropped
         self._process.stop(signal.SIGINT)
+        if dropped:
+            raise TestbedError(f"{self._process}: {dropped} frames were lost", hint="Narrow the capture with a filter.")
+
+    def _report(self, deadline: float) -> tuple[int, int, int]:
+        """What tcpdump says of itself: packets captured, received by its filter (the dropped ones too), dropped."""
+        asked = len(_REPORT.findall(self._process.output))
+        self._process.send(signal.SIGUSR1)
+        while len(found := _REPORT.findall(self._process.output)) == asked:
+            if time.monotonic() > deadline:
+                raise DeadlineError(f"{self._process} has not written all it captured within {DRAIN_S:g} s")
+            time.sleep(0.001)
+        captured, received, dropped = found[-1]
+        return int(captured), int(received), int(dropped)
 
     def frames(self) -> Iterator[Frame]:
         """What was captured, after `stop`."""

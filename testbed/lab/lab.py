@@ -5,6 +5,7 @@ from __future__ import annotations
 import select
 import time
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from ipaddress import IPv4Address, IPv4Interface
 from pathlib import Path
 from typing import Any, Literal, Protocol, Self
@@ -27,6 +28,11 @@ the square."""
 DEFAULT_PROFILE = "linux-default"
 POLL_S = (0.01, 1.0)
 """Shortest and longest pause between two looks at a condition that no event announces."""
+
+
+def exact_timeout(left: float) -> float:
+    """What to give to select for a wait that must not be late: the kernel adds a thousandth to it, up to 0.1 s."""
+    return left - 0.11 if left > 0.2 else left
 
 
 class Emit(Protocol):
@@ -184,9 +190,12 @@ class Lab:
     def sleep(self, seconds: float) -> None:
         """Lets time pass, and tells what the switches do meanwhile."""
         deadline = time.monotonic() + seconds
-        while (left := deadline - time.monotonic()) > 0:
-            select.select([self._agent] if self._agent else [], [], [], left)
+        while True:
             self.drain()
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return
+            select.select([self._agent] if self._agent else [], [], [], exact_timeout(left))
 
     def wait(self, condition: Callable[[], bool], within: float) -> bool:
         """Asks `condition` at every event of a switch and from time to time, for `within` seconds at most; its last
@@ -221,9 +230,13 @@ class Lab:
         self, name: str, *, on: str, address: IPv4Interface, gateway: IPv4Address | None = None, parent: str = "eth1"
     ) -> Pod:
         """A pod with an RDMA device of its own, on a macvlan child of interface `parent` of host `on`."""
-        pod = Pod(self.host(on), name, parent=parent, address=address, gateway=gateway)
-        self.nodes[name] = pod
-        self.add_rdma(pod, pod.interface, f"{name}-{pod.interface}")
+        pod = self.nodes[name] = Pod(self.host(on), name, address)
+        try:
+            pod.attach(parent, gateway)
+            self.add_rdma(pod, pod.interface, f"{name}-{pod.interface}")
+        except BaseException:
+            self.delete(pod)
+            raise
         return pod
 
     def delete(self, node: Node) -> None:
@@ -231,26 +244,39 @@ class Lab:
         self._delete([self.nodes.pop(node.name)])
 
     def _delete(self, nodes: list[Node]) -> None:
-        for node in nodes:
-            node.release()
-        for node in nodes:
-            if isinstance(node, Host):
-                with node.entered(), rdma.Rdma() as here:
-                    for device in node.rdma.values():
-                        if self._cards:
-                            self._cards.remove(device)
-                        here.delete(device)
-                    here.wait_gone(list(node.rdma.values()))
-        for node in nodes:
-            node.close()
+        """Every step is taken, whichever fails; the first failure is raised at the end."""
+        with ExitStack() as steps:  # the last one entered is the first one taken
+            for node in reversed(nodes):
+                steps.callback(node.close)
+            for node in reversed(nodes):
+                if isinstance(node, Host):
+                    steps.callback(self._delete_rdma, node)
+            for node in reversed(nodes):
+                steps.callback(node.release)
+
+    def _delete_rdma(self, host: Host) -> None:
+        with host.entered(), rdma.Rdma() as here:
+            for device in host.rdma.values():
+                if self._cards:
+                    self._cards.remove(device)
+                here.delete(device)
+            here.wait_gone(list(host.rdma.values()))
 
     def close(self) -> None:
         """Takes everything down, whatever state it is in."""
-        self._delete(list(reversed(self.nodes.values())))
+        nodes = list(reversed(self.nodes.values()))
         self.nodes.clear()
+        with ExitStack() as steps:
+            steps.callback(self._stop_agent)
+            steps.callback(self._close_cards)
+            steps.callback(self._delete, nodes)
+
+    def _close_cards(self) -> None:
         if self._cards:
             self._cards.close()
             self._cards = None
+
+    def _stop_agent(self) -> None:
         if self._agent:
-            self._tell(self._agent.stop())
-            self._agent = None
+            agent, self._agent = self._agent, None
+            self._tell(agent.stop())

@@ -38,7 +38,11 @@ class Node:
         self.namespace = f"{lab.plan.name}-{name}"
         netns.create(self.namespace)
         with self.entered():
-            self.ip = IPRoute()
+            try:
+                self.ip = IPRoute()
+            except BaseException:
+                netns.delete(self.namespace)
+                raise
             for scope in "all", "default":
                 Path(f"/proc/sys/net/ipv6/conf/{scope}/disable_ipv6").write_text("1\n")
         self.ip.link("set", index=1, state="up")
@@ -176,18 +180,20 @@ class Pod(Host):
 
     interface = "eth0"
 
-    def __init__(
-        self, host: Host, name: str, *, parent: str, address: IPv4Interface, gateway: IPv4Address | None
-    ) -> None:
+    def __init__(self, host: Host, name: str, address: IPv4Interface) -> None:
         super().__init__(host.lab, name, host.nic)
         self.host = host
         self.mac = pod_mac(host.lab.plan.name, name)
         self.address = address.ip
-        host.ip.link(
+        self._address = address
+
+    def attach(self, parent: str, gateway: IPv4Address | None) -> None:
+        """Makes the pod's interface on the host's interface `parent`."""
+        self.host.ip.link(
             "add",
             ifname=self.interface,
             kind="macvlan",
-            link=host.index(parent),
+            link=self.host.index(parent),
             macvlan_mode="bridge",
             address=self.mac,
             index=self.next_index(self.interface),
@@ -195,11 +201,11 @@ class Pod(Host):
         )
         self.macs[self.interface] = self.mac
         self.ip.link("set", index=self.index(self.interface), state="up")
-        self.add_address(self.interface, address)
+        self.add_address(self.interface, self._address)
         if gateway:
             self.add_route(IPv4Network("0.0.0.0/0"), gateway)
-        text = f"created on {host.name} with {self.address} at {self.mac}"
-        self.lab.emit("pod", name, text, host=host.name, ip=str(self.address), mac=self.mac)
+        text = f"created on {self.host.name} with {self.address} at {self.mac}"
+        self.lab.emit("pod", self.name, text, host=self.host.name, ip=str(self.address), mac=self.mac)
 
     def delete(self) -> None:
         """Ends the pod as a container runtime does: its processes, its devices, its namespace."""

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from testbed.errors import InputError, TestbedError, UnsupportedError
 from testbed.machine import cache, processes
@@ -35,6 +35,8 @@ KEEP = 2
 SPACE_TO_BUILD = 6_000_000_000
 TOOLS = {"mmdebstrap": "mmdebstrap", "mkfs.erofs": "erofs-utils", "apt-get": "apt"}
 
+UNITS = {"B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9}
+POLL_S = 0.1
 PHASES = (
     ("apt-get update", "read package lists"),
     ("downloading packages", "download the base system"),
@@ -296,24 +298,31 @@ def mirror() -> list[str]:
     return found[:1]
 
 
-def follow(command: list[str], log: Any, progress: Progress) -> int:
-    """Runs mmdebstrap, its words into `log` and its phases to `progress`."""
+def follow(command: list[str], log: TextIO, progress: Progress) -> int:
+    """Runs mmdebstrap, its words into the file `log` and its phases to `progress`.
+
+    A file and no pipe: mmdebstrap must be able to speak while it cleans up behind a parent that is gone.
+    """
     fetched = 0
     phase = "begin"
     environment = {**os.environ, "LC_ALL": "C", "TMPDIR": os.environ.get("TMPDIR", "/var/tmp")}  # noqa: S108
-    with processes.child(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
-    ) as process:
-        assert process.stdout
-        for line in process.stdout:
-            log.write(line)
-            if line.startswith("I: "):
-                phase = next((name for words, name in PHASES if words in line), phase)
-            elif size := re.match(r"Get:\d+ .*\[([\d.,]+) ([kMG]?B)\]", line):
-                fetched += int(float(size[1].replace(",", "")) * {"B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9}[size[2]])
-            elif line.startswith("Setting up "):
-                phase = "install packages"
-            progress(phase, fetched)
+    with processes.child(command, stdout=log.fileno(), stderr=subprocess.STDOUT, env=environment) as process:
+        position, rest, running = 0, "", True
+        while running:
+            running = process.poll() is None
+            data = os.pread(log.fileno(), 1 << 24, position)  # the file's offset is the child's
+            position += len(data)
+            *lines, rest = (rest + data.decode(errors="replace")).split("\n")
+            for line in lines:
+                if line.startswith("I: "):
+                    phase = next((name for said, name in PHASES if said in line), phase)
+                elif size := re.match(r"Get:\d+ .*\[([\d.,]+) ([kMG]?B)\]", line):
+                    fetched += int(float(size[1].replace(",", "")) * UNITS[size[2]])
+                elif line.startswith("Setting up "):
+                    phase = "install packages"
+                progress(phase, fetched)
+            if running:
+                time.sleep(POLL_S)
         return process.wait()
 
 

@@ -23,9 +23,7 @@ def child(command: list[str], *, death_signal: str = "TERM", **options: Any) -> 
     finally:
         if process.poll() is None:
             process.send_signal(getattr(signal, f"SIG{death_signal}"))
-        if process.stdout:
-            process.stdout.close()
-        process.wait()
+            process.wait()
 
 
 @contextlib.contextmanager
