@@ -48,6 +48,7 @@ class Node:
         self.ip.link("set", index=1, state="up")
         self._indices = {"lo": 1}
         self._files = 0
+        self._captures: dict[str, int] = {}
         self._undo = ExitStack()
 
     def __str__(self) -> str:
@@ -101,9 +102,13 @@ class Node:
         return process
 
     def capture(self, interface: str, filter_: str = "") -> Capture:
-        """Records an interface's frames into ``<node>-<interface>.pcap`` of the run directory, from when this
-        returns."""
-        capture = Capture(self.name, self.namespace, interface, filter_, self.lab.file(f"{self.name}-{interface}.pcap"))
+        """Records an interface's frames into ``<node>-<interface>.pcap`` of the run directory, from when this returns.
+
+        A second capture of an interface goes into ``…-2.pcap``.
+        """
+        number = self._captures[interface] = self._captures.get(interface, 0) + 1
+        name = f"{self.name}-{interface}" + (f"-{number}" if number > 1 else "")
+        capture = Capture(self.name, self.namespace, interface, filter_, self.lab.file(f"{name}.pcap"))
         self.defer(capture.stop)
         return capture
 

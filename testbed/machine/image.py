@@ -4,6 +4,7 @@ its inputs."""
 from __future__ import annotations
 
 import inspect
+import io
 import json
 import os
 import platform
@@ -385,9 +386,11 @@ def import_(source: Path) -> Image:
     cache.require_space(parent, source.stat().st_size, "importing the image")
     with cache.locked(parent), cache.making(parent) as work:
         try:
-            with tarfile.open(source) as tar:
+            with tarfile.open(source, "r:") as tar:
                 for name in ("manifest.json", *FILES):
-                    tar.extract(name, work, filter="data")
+                    content = tar.extractfile(name)
+                    with (work / name).open("wb") as file:
+                        shutil.copyfileobj(content or io.BytesIO(), file, 1 << 20)
             manifest = json.loads((work / "manifest.json").read_text())
             image = Image(work, manifest)
             image.check()

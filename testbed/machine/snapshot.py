@@ -32,7 +32,7 @@ KEEP = 6
 """Snapshots kept, by last use; each is about 250 MB."""
 BOOT_LIMIT_S = 300
 ATTEMPTS = 20
-"""How often a snapshot is made before the machine is given up; about one in ten is not exact on a busy machine."""
+"""How often a snapshot is made before the machine is given up."""
 SPACE = 600_000_000
 
 
@@ -179,7 +179,13 @@ async def save(
         async with running(image, flavour, base.open() if base else None, errand, outcome) as machine:
             if base:
                 await machine.command("cont")
-            await pause_within(machine, BOOT_LIMIT_S)
+            vcpus = await machine.threads()
+
+            def look() -> None:
+                if outcome.about_to_pause:
+                    machine.let_main_thread_go_first(vcpus)
+
+            await pause_within(machine, BOOT_LIMIT_S, look)
             if base:
                 raise_error(outcome)
             os.lseek(handle, OFFSET, os.SEEK_SET)
@@ -205,9 +211,15 @@ async def exact(image: Image, flavour: Flavour, handle: int) -> bool:
         outcome.close()
 
 
-async def pause_within(machine: Qemu, seconds: float) -> None:
+async def pause_within(machine: Qemu, seconds: float, look: Callable[[], None] = lambda: None) -> None:
+    """Waits for the guest's pause; `look` is called again and again meanwhile."""
     end = time.monotonic() + seconds
-    await machine.paused(lambda: time.monotonic() > end, 0.05)
+
+    def stalled() -> bool:
+        look()
+        return time.monotonic() > end
+
+    await machine.paused(stalled, 0.01)
 
 
 def raise_error(outcome: Outcome) -> None:
