@@ -103,12 +103,15 @@ class Outcome(Parcel):
         data = memoryview(self.map)[PROGRESS_END : PROGRESS_END + length]
         try:
             with tarfile.open(fileobj=io.BytesIO(data)) as tar:
-                tar.extractall(directory, members=[member for member in tar if _inside(member, directory)])
+                for member in tar:
+                    if _inside(member, directory):
+                        member.mode &= 0o755
+                        tar.extract(member, directory)
         finally:
             data.release()
 
 
 def _inside(member: tarfile.TarInfo, directory: Path) -> bool:
-    """Files and directories that stay in `directory`; no links, no devices. Debian 12's Python has no tarfile filters."""
+    """Files and directories that stay in `directory`; no links, no devices. (Debian 12's Python has no filters for it.)"""
     target = Path(os.path.normpath(directory / member.name))
     return (member.isfile() or member.isdir()) and target.is_relative_to(directory)

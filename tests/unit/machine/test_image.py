@@ -1,10 +1,10 @@
 """The image before and after its build: what the build needs, what its failures mean, what damage looks like."""
 
-import io
 import json
 import os
 import re
 import tarfile
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -152,12 +152,13 @@ def test_a_build_tells_the_bytes_it_fetched_and_keeps_every_line() -> None:
         "Setting up libc6 (2.41) ...",
         "unheard",
     )
-    log, told = io.StringIO(), []
-    status = image.follow(
-        ["sh", "-c", 'printf "%s\\n" "$@"; exit 25', "sh", *words], log, lambda *now: told.append(now)
-    )
+    told: list[tuple[str, int]] = []
+    with tempfile.TemporaryFile("w+") as log:
+        command = ["sh", "-c", 'printf "%s\\n" "$@"; exit 25', "sh", *words]
+        status = image.follow(command, log, lambda *now: told.append(now))
+        log.seek(0)
+        assert log.read().splitlines() == [*words]
     assert status == 25
-    assert log.getvalue().splitlines() == [*words]
     assert [fetched for _, fetched in told] == [0, 1500, 2_501_500, 2_501_500, 2_501_500]
     assert told[-1][0] == "install packages"
 
