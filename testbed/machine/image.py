@@ -304,9 +304,16 @@ def follow(command: list[str], log: TextIO, progress: Progress) -> int:
 
     A file and no pipe: mmdebstrap must be able to speak while it cleans up behind a parent that is gone.
     """
+    own_mounts = ["unshare", "--mount", "--"] if os.geteuid() == 0 else []  # what mmdebstrap mounts must go with it
+    with processes.scratch(parent=Path(os.environ.get("TMPDIR", "/var/tmp"))) as space:  # noqa: S108
+        space.chmod(0o755)
+        environment = {**os.environ, "LC_ALL": "C", "TMPDIR": str(space)}
+        return _follow([*own_mounts, *command], environment, log, progress)
+
+
+def _follow(command: list[str], environment: dict[str, str], log: TextIO, progress: Progress) -> int:
     fetched = 0
     phase = "begin"
-    environment = {**os.environ, "LC_ALL": "C", "TMPDIR": os.environ.get("TMPDIR", "/var/tmp")}  # noqa: S108
     with processes.child(command, stdout=log.fileno(), stderr=subprocess.STDOUT, env=environment) as process:
         position, rest, running = 0, "", True
         while running:

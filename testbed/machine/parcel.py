@@ -112,6 +112,6 @@ class Outcome(Parcel):
 
 
 def _inside(member: tarfile.TarInfo, directory: Path) -> bool:
-    """Files and directories that stay in `directory`; no links, no devices. (Debian 12's Python has no filters for it.)"""
+    """Files and directories that stay in `directory`; no links, no devices. (Debian 12's Python has no filters.)"""
     target = Path(os.path.normpath(directory / member.name))
     return (member.isfile() or member.isdir()) and target.is_relative_to(directory)

@@ -79,7 +79,7 @@ def test_a_signal_ends_a_build_and_leaves_nothing(number, status, tmp_path, star
     """The build is ended while the base system is being unpacked."""
     marker = f"TESTBED_TEST={tmp_path}"
     process = start("image", "build", XDG_CACHE_HOME=str(tmp_path / "cache"))
-    assert wait_for(lambda: bool(list((tmp_path / "tmp").glob("mmdebstrap.*/usr"))), 120)
+    assert wait_for(lambda: bool(list((tmp_path / "tmp").glob("*/mmdebstrap.*/usr"))), 120)
     process.send_signal(number)
     assert process.wait(timeout=60) == status
     assert wait_for(lambda: not processes_of(marker), 60), processes_of(marker)
