@@ -36,6 +36,8 @@ KEEP = 2
 SPACE_TO_BUILD = 6_000_000_000
 TOOLS = {"mmdebstrap": "mmdebstrap", "mkfs.erofs": "erofs-utils", "apt-get": "apt"}
 
+OWN_NAMESPACES = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--")
+"""For mmdebstrap as root: with the first process all others end at once, and so does every mount."""
 UNITS = {"B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9}
 POLL_S = 0.1
 PHASES = (
@@ -304,17 +306,20 @@ def follow(command: list[str], log: TextIO, progress: Progress) -> int:
 
     A file and no pipe: mmdebstrap must be able to speak while it cleans up behind a parent that is gone.
     """
-    own_mounts = ["unshare", "--mount", "--"] if os.geteuid() == 0 else []  # what mmdebstrap mounts must go with it
     with processes.scratch(parent=Path(os.environ.get("TMPDIR", "/var/tmp"))) as space:  # noqa: S108
         space.chmod(0o755)
         environment = {**os.environ, "LC_ALL": "C", "TMPDIR": str(space)}
-        return _follow([*own_mounts, *command], environment, log, progress)
+        if os.geteuid() != 0:  # in a user namespace of its own; asked to end, it cleans up itself
+            return _follow(command, "TERM", environment, log, progress)
+        return _follow([*OWN_NAMESPACES, *command], "KILL", environment, log, progress)
 
 
-def _follow(command: list[str], environment: dict[str, str], log: TextIO, progress: Progress) -> int:
+def _follow(command: list[str], death_signal: str, environment: dict[str, str], log: TextIO, progress: Progress) -> int:
     fetched = 0
     phase = "begin"
-    with processes.child(command, stdout=log.fileno(), stderr=subprocess.STDOUT, env=environment) as process:
+    with processes.child(
+        command, death_signal=death_signal, stdout=log.fileno(), stderr=subprocess.STDOUT, env=environment
+    ) as process:
         position, rest, running = 0, "", True
         while running:
             running = process.poll() is None

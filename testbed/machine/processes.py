@@ -10,6 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+REMOVE = 'read -r _; for _ in $(seq 100); do rm -rf -- "$1" 2>/dev/null && exit; sleep 0.1; done'
+"""Again and again, for processes that are being killed may still write there."""
+
 
 @contextlib.contextmanager
 def child(command: list[str], *, death_signal: str = "TERM", **options: Any) -> Iterator[subprocess.Popen[Any]]:
@@ -30,7 +33,7 @@ def child(command: list[str], *, death_signal: str = "TERM", **options: Any) -> 
 def scratch(prefix: str = "testbed-", parent: Path | None = None) -> Iterator[Path]:
     """A directory for the block. A process beside us removes it when we are gone, kill -9 included."""
     path = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
-    remove = ["sh", "-c", 'read -r _; rm -rf -- "$1"', "sh", str(path)]
+    remove = ["sh", "-c", REMOVE, "sh", str(path)]
     silent = subprocess.DEVNULL
     with subprocess.Popen(remove, stdin=subprocess.PIPE, stdout=silent, stderr=silent, start_new_session=True):
         yield path

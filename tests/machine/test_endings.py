@@ -82,6 +82,6 @@ def test_a_signal_ends_a_build_and_leaves_nothing(number, status, tmp_path, star
     assert wait_for(lambda: bool(list((tmp_path / "tmp").glob("*/mmdebstrap.*/usr"))), 120)
     process.send_signal(number)
     assert process.wait(timeout=60) == status
-    assert wait_for(lambda: not processes_of(marker), 60), processes_of(marker)
+    assert wait_for(lambda: not processes_of(marker), 10), processes_of(marker)
     assert not list((tmp_path / "tmp").iterdir())
     assert not list((tmp_path / "cache" / "testbed" / "images").iterdir())
