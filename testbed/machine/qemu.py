@@ -195,7 +195,8 @@ def command_line(image: Image, flavour: Flavour, parcel: str, result: str, sizes
         *(binary(), "-nodefaults", "-no-user-config", "-nographic", "-no-reboot"),
         *("-M", "q35,nvdimm=on,usb=off,smbus=off,sata=off,hpet=off", "-m", f"{MEMORY},slots=4,maxmem=16G"),
         *flavour.arguments(),
-        *("-kernel", str(image.file("vmlinuz")), "-initrd", str(image.file("initrd")), "-append", KERNEL_LINE),
+        *("-kernel", str(image.file("vmlinuz")), "-initrd", str(image.file("initrd"))),
+        *("-append", f"{KERNEL_LINE} testbed.clock={flavour.clock}"),
         *("-device", "pvpanic", "-action", "panic=pause"),
         *pmem,
     ]

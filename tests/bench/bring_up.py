@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
+import yaml
 
 from testbed import Lab, Topology
 
@@ -18,7 +19,9 @@ def single_switch(hosts: int) -> Topology:
     nodes = {f"h{number}": {"kind": "host"} for number in range(1, hosts + 1)}
     links = [{"endpoints": [f"s1:e{n}", f"h{n}:eth1"], "vlan": 10} for n in range(1, hosts + 1)]
     switch = {"kind": "switch", "profile": "cisco-nxos", "vlans": {10: "10.0.0.1/16"}}
-    return Topology.parse(json.dumps({"name": "bench", "topology": {"nodes": {"s1": switch, **nodes}, "links": links}}))
+    return Topology.parse(
+        yaml.safe_dump({"name": "bench", "topology": {"nodes": {"s1": switch, **nodes}, "links": links}})
+    )
 
 
 @pytest.fixture(scope="module")

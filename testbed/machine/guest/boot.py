@@ -41,6 +41,9 @@ PAUSE_NS = 500_000
 SPIN = 200_000
 """Rounds, some 0.3 s of wall time on an emulated CPU."""
 RUNNING, FINISHED, JUMPED, ABOUT = 0, 1, 2, 3
+with open("/proc/cmdline") as _file:
+    REAL_CLOCK = "testbed.clock=real" in _file.read()
+"""Time passes there as it likes, and nothing has to be exact."""
 IN = "/run/testbed/in"
 OUT = "/run/testbed/out"
 RNDRESEEDCRNG = 0x5207
@@ -170,7 +173,7 @@ def pause(port: int) -> bool:
         pass
     before = time.monotonic_ns()
     os.pwrite(port, b"\1", PAUSE_PORT)
-    return time.monotonic_ns() - before < PAUSE_NS
+    return time.monotonic_ns() - before < PAUSE_NS or REAL_CLOCK
 
 
 def pause_for_snapshot(port: int, result: Result) -> bool:
