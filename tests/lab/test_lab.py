@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import time
 from collections.abc import Iterator
@@ -292,6 +293,15 @@ def test_labs_in_both_rdma_modes_one_after_the_other(tmp_path, log):
                 with lab["a"].entered():
                     assert devices() == (named if mode == "shared" else {"a-eth1"})
                 assert write_arrives(lab.host("a"), lab.host("c"))
+
+
+def test_a_lab_whose_agent_was_killed_unnoticed_ends_with_an_error_and_leaves_nothing(tmp_path, log):
+    with (
+        nothing_is_left(),
+        pytest.raises(TestbedError, match="status -9"),
+        Lab(Topology.parse(ROUTED), tmp_path, log.emit) as lab,
+    ):
+        os.kill(lab.agent.pid, signal.SIGKILL)
 
 
 # A lab that cannot be built

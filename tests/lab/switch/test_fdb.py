@@ -1,0 +1,98 @@
+"""The MAC addresses that a switch learned: where frames go with and without them, how long they stay."""
+
+from __future__ import annotations
+
+import pytest
+from switch_lab import EXACT_S, LEAF, B, arp_row, captured, ethernet, know_the_gateways, only, send, send_udp
+
+from testbed.switch.frames import BROADCAST
+
+pytestmark = pytest.mark.topology(LEAF)
+
+LATE_GC = 1 / 8
+"""What the bridge's gc may be late, as a share of its delay: a level of the timer wheel is so coarse
+(kernel/time/timer.c). Forwarding goes on until the gc has run."""
+
+
+def test_frames_to_a_cleared_mac_are_flooded_until_it_speaks(lab, log):
+    b, c, d = (lab.host(name) for name in "bcd")
+    mac = b.macs["eth1"]
+    send(b, ethernet(BROADCAST, mac))
+    to_b = ethernet(mac, c.macs["eth1"])
+    assert lab.switch("leaf").fdb_table()[mac] == "e2"
+
+    lab.agent.clear_fdb("leaf", mac=mac)
+    assert mac not in lab.switch("leaf").fdb_table()
+    wire = d.capture("eth1", f"ether dst {mac}")
+    send(c, *[to_b] * 3)
+    send(b, ethernet(BROADCAST, mac))
+    send(c, *[to_b] * 4)
+
+    assert len(captured(wire)) == 3
+    lab.drain()
+    assert only(log.find("fdb.flushed"))["data"]["mac"] == mac
+    assert [event["data"]["port"] for event in log.find("fdb.learned", mac=mac)] == ["e2", "e2"]
+
+
+def test_a_mac_that_speaks_elsewhere_moves(lab, log):
+    b, c = lab.host("b"), lab.host("c")
+    mac = b.macs["eth1"]
+    send(b, ethernet(BROADCAST, mac))
+    send(c, ethernet(BROADCAST, mac))
+
+    assert lab.switch("leaf").fdb_table()[mac] == "e3"
+    lab.drain()
+    moved = only(log.find("fdb.moved"))["data"]
+    assert (moved["mac"], moved["old_port"], moved["port"]) == (mac, "e2", "e3")
+
+
+@pytest.mark.parametrize(("what", "seen"), [("flood", 30), ("drop", 0)])
+def test_packets_to_an_arp_entry_without_an_fdb_entry(lab, log, what, seen):
+    know_the_gateways(lab)
+    a, b = lab.host("a"), lab.host("b")
+    lab.agent.set("leaf", mac_age=20, unknown_unicast=what)
+    assert a.ping(B, within=1)
+    assert lab.wait(lambda: bool(log.find("fdb.aged", mac=b.macs["eth1"])), within=30)
+    assert arp_row(lab, B)["mac"] == b.macs["eth1"]
+    b.run("nft", "add table ip mute; add chain ip mute out { type filter hook output priority 0; policy drop; }")
+
+    names = ("b", "c", "d")
+    wires = {name: lab.host(name).capture("eth1", f"udp and ether dst {b.macs['eth1']}") for name in names}
+    send_udp(a, B, 30)
+
+    assert {name: len(captured(wire)) for name, wire in wires.items()} == dict.fromkeys(names, seen)
+
+
+def test_macs_beyond_the_cap_are_flooded_and_not_learned(lab):
+    b, c, d = (lab.host(name) for name in "bcd")
+    lab.agent.set("leaf", mac_cap=3)
+    macs = [f"02:00:00:ff:00:{number:02x}" for number in range(10)]
+
+    send(c, *[ethernet(BROADCAST, mac) for mac in macs])
+
+    assert lab.switch("leaf").fdb_table() == dict.fromkeys(macs[:3], "e3")
+    wire = d.capture("eth1", "ether proto 0x88b5")
+    send(b, *[ethernet(mac, b.macs["eth1"]) for mac in macs])
+    assert [frame.dst for frame in captured(wire)] == macs[3:]
+    lab.agent.set("leaf", mac_cap=None)
+    send(c, *[ethernet(BROADCAST, mac) for mac in macs])
+    assert set(lab.switch("leaf").fdb_table()) == set(macs)
+
+
+@pytest.mark.parametrize("age", [1800, 10, 299.5], ids=["profile", "short", "fraction"])
+def test_a_mac_ages_from_its_last_frame(lab, log, age):
+    b = lab.host("b")
+    mac = b.macs["eth1"]
+    if age != 1800:
+        lab.agent.set("leaf", mac_age=age)
+    frame = ethernet(BROADCAST, mac)
+    send(b, frame)
+    lab.sleep(age - 3)
+    send(b, frame)
+    last_ns = log.now
+
+    assert lab.wait(lambda: bool(log.find("fdb.aged")), within=age * 2)
+
+    lived = (only(log.find("fdb.aged", mac=mac))["t"] - last_ns) / 1e9
+    assert age - EXACT_S <= lived <= age * (1 + LATE_GC) + EXACT_S
+    assert lab.switch("leaf").fdb_table() == {}

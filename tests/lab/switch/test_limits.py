@@ -1,0 +1,43 @@
+"""What the switch's processor gets to see."""
+
+from __future__ import annotations
+
+import pytest
+from switch_lab import LEAF, SVI_10, SVI_20, B, arp_row, arps, know_the_gateways, request, send, svi_mac
+
+from testbed.switch.frames import REPLY
+
+pytestmark = pytest.mark.topology(LEAF)
+
+
+def test_arp_above_the_limit_does_not_reach_the_processor(lab, log):
+    a = lab.host("a")
+    lab.agent.set("leaf", arp_pps=5)
+    lab.sleep(10)
+    wire = a.capture("eth1", "arp")
+
+    send(a, *[request(a, SVI_10)] * 20)
+    lab.sleep(2)
+    send(a, request(a, SVI_10))
+    lab.sleep(1)
+
+    assert len(arps(wire, REPLY, svi_mac(lab))) == 5 + 1
+    assert [event["data"]["packets"] for event in log.find("arp.limited", reason="arp-rate")] == [1, 15]
+
+
+def test_a_new_address_is_not_learned_while_the_limit_is_exceeded(lab, log):
+    know_the_gateways(lab)
+    b, c = lab.host("b"), lab.host("c")
+    assert lab.host("a").ping(B, within=1)
+    lab.agent.set("leaf", arp_pps=2)
+    send(c, *[request(c, SVI_20)] * 10)
+    c.add_address("eth1", b.addresses["eth1"])
+
+    c.announce("eth1")
+    lab.sleep(0.2)
+    assert arp_row(lab, B)["mac"] == b.macs["eth1"]
+
+    lab.sleep(2)
+    c.announce("eth1")
+    lab.sleep(0.2)
+    assert arp_row(lab, B)["mac"] == c.macs["eth1"]

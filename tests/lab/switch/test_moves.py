@@ -1,0 +1,104 @@
+"""An address moves to another host: how long a switch believes the old one."""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Address
+
+import pytest
+from switch_lab import (
+    EXACT_S,
+    LATE_S,
+    LEAF,
+    B,
+    C,
+    arp_row,
+    captured,
+    kernel_neighbours,
+    know_the_gateways,
+    only,
+    seconds,
+    send,
+    send_udp,
+)
+
+from testbed.switch.frames import gratuitous_arp
+from testbed.switch.profile import profile
+
+pytestmark = pytest.mark.topology(LEAF)
+
+STRICT = pytest.mark.topology(LEAF, profiles={"leaf": profile("ignore-garp-strict")})
+
+
+def test_after_a_silent_move_the_old_entry_lives_its_whole_age(lab, log):
+    know_the_gateways(lab)
+    a, b, c = lab.host("a"), lab.host("b"), lab.host("c")
+    assert a.ping(B, within=1)
+    b.set_link("eth1", "down")
+    c.add_address("eth1", b.addresses["eth1"])
+
+    lab.sleep(1400)
+    assert not a.ping(B, within=1)
+    assert arp_row(lab, B)["mac"] == b.macs["eth1"]
+    lab.sleep(200)
+
+    learned, aged = only(log.find("arp.learned", ip=B)), only(log.find("arp.aged", ip=B))
+    assert seconds(learned, aged) == pytest.approx(1500, abs=EXACT_S)
+    probes = [seconds(learned, event) for event in log.find("arp.refresh", ip=B)]
+    assert probes == pytest.approx([1470, 1480, 1490], abs=LATE_S)
+    assert a.ping(B, within=1)
+    assert arp_row(lab, B)["mac"] == c.macs["eth1"]
+
+
+def test_an_owner_that_answers_the_probe_keeps_its_entry(lab, log):
+    know_the_gateways(lab)
+    assert lab.host("a").ping(B, within=1)
+
+    lab.sleep(4000)
+
+    assert not log.find("arp.aged")
+    learned = only(log.find("arp.learned", ip=B))
+    confirmed = [seconds(learned, event) for event in log.find("arp.confirmed", ip=B)]
+    assert confirmed == pytest.approx([1470, 2940], abs=2 * LATE_S)
+    assert arp_row(lab, B)["age"] == pytest.approx(4000 - 2940, abs=1)
+
+
+@pytest.mark.parametrize(
+    ("owner", "told"),
+    [
+        pytest.param("c", "arp.updated", id="cisco-nxos"),
+        pytest.param("b", "arp.ignored", id="ignore-garp-strict", marks=STRICT),
+    ],
+)
+def test_a_gratuitous_arp_moves_the_entry_where_the_profile_lets_it(lab, log, owner, told):
+    know_the_gateways(lab)
+    a, b, c = lab.host("a"), lab.host("b"), lab.host("c")
+    assert a.ping(B, within=1)
+    send_udp(c, B, 1)  # the bridge knows c's port now
+    c.add_address("eth1", b.addresses["eth1"])
+    c.announce("eth1")
+    lab.sleep(1)
+
+    wires = {host.name: host.capture("eth1", "udp") for host in (b, c)}
+    send_udp(a, B, 10)
+    lab.sleep(1)
+
+    assert {name: len(captured(wire)) for name, wire in wires.items()} == {"b": 0, "c": 0} | {owner: 10}
+    assert arp_row(lab, B)["mac"] == lab.host(owner).macs["eth1"]
+    changes = [event for kind in ("arp.updated", "arp.ignored") for event in log.find(kind, ip=B)]
+    assert [(event["kind"], event["data"]["mac"]) for event in changes] == [(told, c.macs["eth1"])]
+
+
+def test_a_gratuitous_arp_creates_an_entry_only_where_the_profile_lets_it(lab, log):
+    c = lab.host("c")
+    frame = gratuitous_arp(c.macs["eth1"], IPv4Address(C))
+
+    send(c, frame)
+    lab.sleep(1)
+    assert arp_row(lab, C) is None
+
+    lab.agent.set("leaf", garp_new=True)
+    send(c, frame)
+    lab.sleep(1)
+    assert arp_row(lab, C)["mac"] == c.macs["eth1"]
+    assert kernel_neighbours(lab.switch("leaf")) == {C: c.macs["eth1"]}
+    assert only(log.find("arp.learned"))["data"]["reason"] == "garp"
