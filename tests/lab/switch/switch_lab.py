@@ -19,8 +19,6 @@ EXPERIMENTAL = b"\x88\xb5"
 """EtherType of IEEE 802 for local experiments: no kernel reacts to it."""
 EXACT_S = 0.02
 """What a deadline of the control plane may be late."""
-LATE_S = 0.12
-"""What a long sleep may be late: poll's slack is a thousandth, 100 ms at most (fs/select.c, MAX_SLACK)."""
 
 
 def ethernet(dst: str, src: str, payload: bytes = EXPERIMENTAL) -> bytes:
