@@ -31,9 +31,9 @@ def clock(nanoseconds: int) -> str:
 def size(count: int) -> str:
     """Bytes: `1.3 GB`, `250 MB`, `12 kB`."""
     for unit, factor in ("GB", 1_000_000_000), ("MB", 1_000_000), ("kB", 1000):
-        if count >= factor:
-            number = count / factor
-            return f"{number:.1f} {unit}" if number < 10 else f"{number:.0f} {unit}"
+        number = count / factor
+        if number >= 0.9995:
+            return f"{number:.1f} {unit}" if number < 9.95 else f"{number:.0f} {unit}"
     return f"{count} B"
 
 
