@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -22,12 +24,27 @@ def terminal(console: Console) -> bool:
     return console.file.isatty() and not console.is_dumb_terminal
 
 
+class PlainConsole(Console):
+    """Shows text as it is, without markup. In a log no line ends in spaces; rich fills its lines up with them."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(highlight=False, emoji=False, markup=False, **options)
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        if terminal(self):
+            super().print(*objects, **options)
+            return
+        with self.capture() as printed:
+            super().print(*objects, **options)
+        self.file.write(re.sub(r" +$", "", printed.get(), flags=re.MULTILINE))
+
+
 def error_console() -> Console:
-    return Console(stderr=True, highlight=False, emoji=False, markup=False)
+    return PlainConsole(stderr=True)
 
 
 def output_console() -> Console:
-    return Console(highlight=False, emoji=False, markup=False)
+    return PlainConsole()
 
 
 def ensure_image() -> Image:

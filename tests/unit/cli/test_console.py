@@ -12,7 +12,7 @@ from rich.console import Console
 
 from testbed.cli import console
 from testbed.cli.console import RunConsole
-from testbed.cli.progress import phase_lines, terminal
+from testbed.cli.progress import PlainConsole, phase_lines, terminal
 from testbed.machine.runs import RunResult, VariantResult
 from testbed.protocol import Event, VariantInfo
 
@@ -29,13 +29,13 @@ class Log(io.StringIO):
 
 
 def log_console(log: Log, width: int = 80, **options: Any) -> Console:
-    return Console(file=log, width=width, highlight=False, emoji=False, markup=False, **options)
+    return PlainConsole(file=log, width=width, **options)
 
 
 def reported(result: RunResult, width: int) -> str:
     log = Log()
     console.report(log_console(log, width), result)
-    return "".join(f"{line.rstrip()}\n" for line in log.text().splitlines())
+    return log.text()
 
 
 def commands(text: str) -> list[str]:
@@ -65,6 +65,16 @@ def test_a_report_fits_its_screen_and_has_no_control_characters(
     console.report(log_console(log, width), result_of(good, bad))
     assert max(map(len, log.text().splitlines())) <= width
     assert commands(log.text()) == []
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_no_line_of_a_log_ends_in_spaces_and_what_is_wrapped_stays_indented(
+    result_of: Callable[..., RunResult], good: VariantResult, bad: VariantResult, width: int
+) -> None:
+    long = replace(bad, failures=["word " * 40])
+    lines = reported(result_of(good, long), width).splitlines()
+    assert [line for line in lines if line != line.rstrip()] == []
+    assert len([line for line in lines if line.startswith("  word")]) == 200 // (width - 2) + 1
 
 
 @pytest.mark.parametrize("width", [80, 120])
