@@ -15,6 +15,7 @@ from rich.text import Text
 
 from testbed.cli.console import OUTCOME
 from testbed.cli.progress import output_console
+from testbed.cli.words import plain
 from testbed.machine import scenarios
 from testbed.machine.scenarios import Source
 from testbed.protocol import ScenarioInfo
@@ -38,8 +39,10 @@ def list_(tag: str | None, as_json: bool) -> None:
         return
     table = _table("name", "title", "tags", "variants")
     for info in infos:
-        tags = ", ".join(info["tags"])
-        table.add_row(Text(info["name"], "bold"), info["title"], Text(tags, "dim"), str(len(info["variants"])))
+        tags = plain(", ".join(info["tags"]))
+        table.add_row(
+            Text(plain(info["name"]), "bold"), plain(info["title"]), Text(tags, "dim"), str(len(info["variants"]))
+        )
     output_console().print(table)
 
 
@@ -53,23 +56,23 @@ def describe(name: str, as_json: bool) -> None:
         click.echo(json.dumps({**info, "source": str(source.file)}))
         return
     console = output_console()
-    console.print(Text.assemble((info["name"], "bold"), ": ", info["title"]))
+    console.print(Text.assemble((plain(info["name"]), "bold"), ": ", plain(info["title"])))
     if info["tags"]:
-        console.print(Text(f"tags: {', '.join(info['tags'])}", "dim"))
+        console.print(Text(plain(f"tags: {', '.join(info['tags'])}"), "dim"))
     console.print()
     for paragraph in info["text"].split("\n\n"):
-        console.print(" ".join(paragraph.split()))
+        console.print(plain(" ".join(paragraph.split())))
         console.print()
     _section(console, "Variants", _variants(info))
     if properties := info["parameters"].get("properties"):
         _section(console, "Parameters (--set KEY=VALUE)", _parameters(properties))
-    console.print(Text(str(source.file), "dim"), soft_wrap=True)
+    console.print(Text(plain(source.file), "dim"), soft_wrap=True)
 
 
 def _variants(info: ScenarioInfo) -> Table:
     table = _table("name", "expected", "")
     for variant in info["variants"]:
-        table.add_row(variant["name"], Text(variant["expected"], OUTCOME[variant["expected"]]), variant["text"])
+        table.add_row(variant["name"], Text(variant["expected"], OUTCOME[variant["expected"]]), plain(variant["text"]))
     return table
 
 
@@ -77,7 +80,8 @@ def _parameters(properties: Mapping[str, Mapping[str, Any]]) -> Table:
     table = _table("name", "default", "")
     for name, schema in properties.items():
         default = schema.get("default")
-        table.add_row(name, "-" if default is None else json.dumps(default).strip('"'), schema.get("description", ""))
+        value = "-" if default is None else json.dumps(default, ensure_ascii=False).strip('"')
+        table.add_row(plain(name), plain(value), plain(schema.get("description", "")))
     return table
 
 

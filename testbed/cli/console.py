@@ -254,5 +254,5 @@ def report(console: Console, result: RunResult) -> None:
     verdict = ("as expected", "bold green") if result.as_expected else ("unexpected", "bold red")
     count = f"{len(result.variants)} variant{'s' if len(result.variants) != 1 else ''}"
     facts = f" · {count} · {duration(result.wall_s)} · seed {result.settings.seed} · trace {result.trace[:12]}"
-    console.print(Text.assemble((result.scenario, "bold"), ": ", verdict, (facts, "dim")))
-    console.print(Text(str(result.out), "dim"), soft_wrap=True)
+    console.print(Text.assemble((plain(result.scenario), "bold"), ": ", verdict, (facts, "dim")))
+    console.print(Text(plain(result.out), "dim"), soft_wrap=True)

@@ -12,7 +12,9 @@ from rich.console import Console
 
 from testbed.cli import console
 from testbed.cli.console import RunConsole
+from testbed.cli.main import invoke
 from testbed.cli.progress import PlainConsole, phase_lines, terminal
+from testbed.machine import scenarios
 from testbed.machine.runs import RunResult, VariantResult
 from testbed.protocol import Event, VariantInfo
 
@@ -120,6 +122,13 @@ def test_long_paths_are_not_broken(result_of: Callable[..., RunResult], good: Va
     assert reported(replace(result_of(good), out=place), 80).splitlines()[-1] == str(place)
 
 
+def test_names_of_a_user_s_directories_cannot_command_the_terminal(
+    result_of: Callable[..., RunResult], good: VariantResult
+) -> None:
+    text = reported(replace(result_of(good), scenario=f"tiny{HOSTILE}", out=Path(f"runs/{HOSTILE}")), 120)
+    assert commands(text) == []
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -200,6 +209,35 @@ def test_rich_markup_in_a_guest_s_text_is_text(result_of: Callable[..., RunResul
     assert "[red]x[/red] :smile:" in text
     assert "[link=http://x]y[/link]" in text
     assert "[bold]z[/bold]" in told(event("step", "[bold]z[/bold]"))[0]
+
+
+def test_what_a_scenario_says_of_itself_is_shown_as_text_and_cannot_command_the_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = f"{HOSTILE}[red]"
+    directory = tmp_path / f"mine{bad}"
+    directory.mkdir()
+    (directory / "scenario.py").write_text(f"""
+from pydantic import Field
+from testbed import Parameters, Scenario, Variant
+class Size(Parameters):
+    size: str = Field({f"default {bad}"!r}, description={f"description {bad}"!r})
+class Hostile(Scenario):
+    __doc__ = {f"story {bad}"!r}
+    title = {f"title {bad}"!r}
+    tags = ({f"tag {bad}"!r},)
+    variants = (Variant("only", "fault", {f"variant {bad}"!r}),)
+    parameters = Size
+    def run(self, run, parameters): ...
+""")
+    source = scenarios.resolve(str(directory))
+    monkeypatch.setattr(scenarios, "shipped", lambda: [source])
+    monkeypatch.setenv("COLUMNS", "200")
+    assert invoke(["list"]) == invoke(["describe", str(directory)]) == 0
+    said = capsys.readouterr().out
+    assert commands(said) == []
+    assert all(f"{word} " in said for word in ("default", "description", "story", "title", "tag", "variant"))
+    assert said.count("[red]") == 11
 
 
 def test_a_live_variant_keeps_its_last_events_and_the_latest_time() -> None:
