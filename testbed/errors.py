@@ -13,6 +13,8 @@ A message has three parts: what is wrong, where, and what to do about it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 class TestbedError(Exception):
     """Base of the tree. `where` is a place a person can go to (``file:line:column``), `hint` the next thing to do."""
@@ -45,3 +47,11 @@ class MachineError(TestbedError):
 
 class DeadlineError(TestbedError):
     pass
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """`Did you mean x? ` to begin a hint with, when something known is near, else nothing."""
+    from difflib import get_close_matches
+
+    near = {one.lower(): one for one in known}
+    return "".join(f"Did you mean {near[key]}? " for key in get_close_matches(name.lower(), near, 1))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from testbed.errors import InputError, MachineError, TestbedError
+from testbed.errors import InputError, MachineError, TestbedError, did_you_mean
 from testbed.machine import cache, scenarios
 from testbed.machine.local import Machine
 from testbed.machine.scenarios import Source
@@ -107,8 +107,9 @@ def choose(info: ScenarioInfo, variant: str | None) -> list[VariantInfo]:
         return info["variants"]
     chosen = [v for v in info["variants"] if v["name"] == variant]
     if not chosen:
-        names = ", ".join(v["name"] for v in info["variants"])
-        raise InputError(f"scenario {info['name']} has no variant {variant!r}", hint=f"It has: {names}.")
+        names = [v["name"] for v in info["variants"]]
+        hint = f"{did_you_mean(variant, names)}It has: {', '.join(names)}."
+        raise InputError(f"scenario {info['name']} has no variant {variant!r}", hint=hint)
     return chosen
 
 

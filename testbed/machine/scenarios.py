@@ -6,11 +6,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from testbed.errors import InputError, TestbedError
+from testbed.errors import InputError, TestbedError, did_you_mean
 from testbed.machine import processes
 from testbed.machine.local import LocalMachine
 from testbed.protocol import Job, ScenarioInfo
@@ -60,9 +59,8 @@ def resolve(name: str) -> Source:
     if path.is_file():
         return Source(path.resolve().parent.name if path.name == FILE else path.stem, path)
     names = [source.name for source in shipped()]
-    close = get_close_matches(name, names, 1)
-    hint = f"Did you mean {close[0]}?" if close else "A path needs to be a scenario.py or a directory with one."
-    raise InputError(f"there is no scenario {name!r}", hint=f"{hint} Shipped: {', '.join(names)} (`testbed list`).")
+    hint = did_you_mean(name, names) or "A path needs to be a scenario.py or a directory with one. "
+    raise InputError(f"there is no scenario {name!r}", hint=f"{hint}Shipped: {', '.join(names)} (`testbed list`).")
 
 
 async def describe(source: Source, settings: Mapping[str, str]) -> ScenarioInfo:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from testbed.errors import InputError
+from testbed.errors import InputError, did_you_mean
 from testbed.protocol import Observed, ScenarioInfo
 from testbed.switch.profile import Profile
 
@@ -64,11 +64,12 @@ class Scenario(ABC):
         try:
             return cls.parameters.model_validate({**variant.settings, **settings})
         except ValidationError as error:
-            known = ", ".join(cls.parameters.model_fields) or "none"
-            problems = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
-            raise InputError(
-                f"parameters of variant {variant.name}: {problems}", hint=f"Parameters: {known}."
-            ) from error
+            known = list(cls.parameters.model_fields)
+            found = [(".".join(map(str, e["loc"])), e) for e in error.errors()]
+            unknown = [key for key, e in found if e["type"] == "extra_forbidden"]
+            problems = [f"there is no {key!r}" if key in unknown else f"{key}: {e['msg']}" for key, e in found]
+            hint = f"{did_you_mean(unknown[0], known) if unknown else ''}Parameters: {', '.join(known) or 'none'}."
+            raise InputError(f"parameters of variant {variant.name}: {'; '.join(problems)}", hint=hint) from error
 
     @classmethod
     def info(cls, name: str) -> ScenarioInfo:

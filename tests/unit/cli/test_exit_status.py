@@ -63,12 +63,19 @@ def test_an_unknown_variant_gets_the_names_of_all(tiny: Path, capsys: pytest.Cap
     said = capsys.readouterr().err
     assert "scenario tiny has no variant 'worse'" in said
     assert "It has: bad, good." in said
+    assert "Did you mean" not in said
+
+
+def test_an_unknown_variant_close_to_one_gets_its_name(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["run", str(tiny), "--variant", "god"]) == 2
+    assert "Did you mean good? It has: bad, good." in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("setting", "said"),
     [
-        ("colour=red", "colour: Extra inputs are not permitted"),
+        ("colour=red", "parameters of variant bad: there is no 'colour'\n  Parameters: packets."),
+        ("packet=5", "there is no 'packet'\n  Did you mean packets? Parameters: packets."),
         ("packets=many", "packets: Input should be a valid integer"),
         ("packets=0", "packets: Input should be greater than 0"),
     ],

@@ -103,11 +103,13 @@ def test_all_variants_are_run_unless_one_is_named() -> None:
     assert runs.choose(said, "garp") == said["variants"][1:]
 
 
-@pytest.mark.parametrize("name", ["", "GARP", "gar"])
-def test_a_variant_that_is_not_there_is_refused_with_the_names_of_those_that_are(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "guess"), [("", ""), ("worse", ""), ("GARP", "Did you mean garp? "), ("asis", "Did you mean as-is? ")]
+)
+def test_a_variant_that_is_not_there_is_refused_with_the_names_of_those_that_are(name: str, guess: str) -> None:
     with pytest.raises(InputError, match=f"scenario story has no variant '{name}'") as said:
         runs.choose(info("as-is", "garp"), name)
-    assert said.value.hint == "It has: as-is, garp."
+    assert said.value.hint == f"{guess}It has: as-is, garp."
 
 
 def test_run_directories_of_one_second_differ_and_latest_is_the_last(

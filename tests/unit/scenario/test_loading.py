@@ -87,7 +87,7 @@ def test_a_scenario_that_is_only_imported_is_not_the_file_s(write: Callable[...,
         ),
         (
             ['title = ""', 'variants = (Variant("a", "fault", "", {"colour": 1}),)', RUN],
-            "parameters of variant a: colour: Extra inputs are not permitted",
+            "parameters of variant a: there is no 'colour'",
         ),
     ],
 )

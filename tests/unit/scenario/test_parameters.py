@@ -70,7 +70,7 @@ def test_words_of_the_command_line_become_values(text: str, value: bool) -> None
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        ({"colour": "red"}, "colour: Extra inputs are not permitted"),
+        ({"colour": "red"}, "there is no 'colour'"),
         ({"announce": "perhaps"}, "announce: Input should be a valid boolean"),
         ({"rest": "-1"}, "rest: Input should be greater than or equal to 0"),
         ({"limit": "1.5"}, "limit: Input should be a valid integer"),
@@ -84,8 +84,14 @@ def test_what_does_not_fit_is_named_with_the_parameters_there_are(settings: dict
     assert said.value.hint == "Parameters: profile, announce, rest, limit."
 
 
+def test_a_parameter_that_is_near_is_suggested() -> None:
+    with pytest.raises(InputError, match="there is no 'profiles'") as said:
+        Story.settle(AS_IS, {"profiles": "sonic"})
+    assert said.value.hint == "Did you mean profile? Parameters: profile, announce, rest, limit."
+
+
 def test_every_problem_is_named_at_once() -> None:
-    with pytest.raises(InputError, match=r"announce: .*; colour: "):
+    with pytest.raises(InputError, match=r"announce: .*; there is no 'colour'"):
         Story.settle(AS_IS, {"colour": "red", "announce": "perhaps"})
 
 
