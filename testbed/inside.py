@@ -74,9 +74,12 @@ def describe(job: Job, out: Path) -> None:
 
     stand_in_for_pyverbs()
     scenario = loading.load(Path(job["in"]) / job["scenario"])
-    for variant in scenario.variants:
-        scenario.settle(variant, job.get("settings", {}))
-    (out / "info.json").write_text(json.dumps(scenario.info(job["name"])))
+    named = job.get("variant")
+    info = scenario.info(job["name"], job.get("settings", {}), named)
+    for variant, said in zip(scenario.variants, info["variants"], strict=True):
+        if named in (None, variant.name):
+            scenario.settle(variant, said["settings"])
+    (out / "info.json").write_text(json.dumps(info))
 
 
 def show_topology(job: Job, out: Path) -> None:

@@ -31,7 +31,9 @@ class Job(_Directory):
     scenario: NotRequired[str]
     """Path of scenario.py below the parcel's directory."""
     variant: NotRequired[str]
+    """Of a description: the one that the user named."""
     settings: NotRequired[dict[str, Any]]
+    """Of a description what the user set; of a variant its `VariantInfo.settings`."""
     arguments: NotRequired[list[str]]
     """For pytest."""
 
@@ -47,9 +49,12 @@ class Event(TypedDict):
 
 
 class VariantInfo(TypedDict):
+    """`settings` is what it changes of the parameters' defaults, the user's settings that count for it included."""
+
     name: str
     expected: Observed
     text: str
+    settings: dict[str, Any]
 
 
 class ScenarioInfo(TypedDict):

@@ -15,15 +15,17 @@ from rich.text import Text
 
 from testbed.cli.console import OUTCOME
 from testbed.cli.progress import output_console
-from testbed.cli.words import plain
+from testbed.cli.words import plain, setting
 from testbed.machine import scenarios
 from testbed.machine.scenarios import Source
 from testbed.protocol import ScenarioInfo
 
 
-async def describe_all(sources: Sequence[Source], settings: Mapping[str, str]) -> list[tuple[Source, ScenarioInfo]]:
+async def describe_all(
+    sources: Sequence[Source], settings: Mapping[str, str], variant: str | None = None
+) -> list[tuple[Source, ScenarioInfo]]:
     """What each says of itself, asked side by side."""
-    infos = await asyncio.gather(*(scenarios.describe(source, settings) for source in sources))
+    infos = await asyncio.gather(*(scenarios.describe(source, settings, variant) for source in sources))
     return list(zip(sources, infos, strict=True))
 
 
@@ -80,8 +82,8 @@ def _parameters(properties: Mapping[str, Mapping[str, Any]]) -> Table:
     table = _table("name", "default", "")
     for name, schema in properties.items():
         default = schema.get("default")
-        value = "-" if default is None else json.dumps(default, ensure_ascii=False).strip('"')
-        table.add_row(plain(name), plain(value), plain(schema.get("description", "")))
+        value = "-" if default is None else setting(default)
+        table.add_row(plain(name), value, plain(schema.get("description", "")))
     return table
 
 

@@ -143,7 +143,7 @@ class RunConsole(Listener):
             self._live.stop()
 
     def say(self, text: str) -> None:
-        """Something about the machine, not of a variant."""
+        """Something that is no event of a story."""
         self._console.print(Text(f"… {text}", "dim"), soft_wrap=True)
 
     def started(self, variant: VariantInfo) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
@@ -13,6 +13,7 @@ from testbed.cli import console, options
 from testbed.cli.catalogue import describe_all
 from testbed.cli.options import Chosen
 from testbed.cli.progress import error_console, output_console
+from testbed.cli.words import setting
 from testbed.errors import InputError
 from testbed.machine import runs, scenarios
 from testbed.machine.runs import Listener, RunResult, Settings
@@ -45,7 +46,7 @@ def split_setting(_: click.Context, __: click.Parameter, values: tuple[str, ...]
 @click.option("--variant", metavar="NAME", help="Only this variant.")
 @click.option(
     "--set", "settings", metavar="KEY=VALUE", multiple=True, callback=split_setting,
-    help="Replace a parameter's default; may be repeated.",
+    help="Replace a parameter's default; may be repeated. What a variant sets itself stays, unless --variant names it.",
 )  # fmt: skip
 @options.machine_options
 @click.option(
@@ -66,8 +67,10 @@ def run(
 ) -> int:
     tasks = asyncio.run(plan(names, tag, variant, settings))
     with console.RunConsole(error_console(), variants=sum(len(variants) for _, _, variants in tasks)) as shown:
+        for line in kept(tasks, settings):
+            shown.say(line)
         chosen = options.choose(machine_name, clock, shown.say)
-        settled = Settings(seed, chosen.clock, settings, options.jobs_for(chosen, jobs))
+        settled = Settings(seed, chosen.clock, options.jobs_for(chosen, jobs))
         results = asyncio.run(run_all(tasks, settled, chosen, out, shown))
     if as_json:
         found = [result.json() for result in results]
@@ -96,10 +99,23 @@ async def plan(names: Sequence[str], tag: str | None, variant: str | None, setti
     if not names and not tag:
         raise click.UsageError("name a scenario; `testbed list` shows them")
     sources = [scenarios.resolve(name) for name in names]
-    described = await describe_all(sources, settings)
     if tag:
         shipped = await describe_all([s for s in scenarios.shipped() if s.name not in names], {})
-        described += [(source, info) for source, info in shipped if tag in info["tags"]]
-        if not described:
+        sources += [source for source, info in shipped if tag in info["tags"]]
+        if not sources:
             raise InputError(f"no scenario has the tag {tag!r}", hint="`testbed list` shows the tags.")
+    described = await describe_all(sources, settings, variant)
     return [(source, info, runs.choose(info, variant)) for source, info in described]
+
+
+def kept(tasks: Sequence[Task], settings: dict[str, str]) -> Iterator[str]:
+    """Where the user's settings do not count, in words."""
+    for _, _, variants in tasks:
+        for variant in variants:
+            own = [
+                f"{key}={setting(variant['settings'][key])}"
+                for key, value in settings.items()
+                if variant["settings"][key] != value
+            ]
+            if own:
+                yield f"{variant['name']} keeps its own {', '.join(own)}"

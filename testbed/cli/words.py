@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 MINUTE, HOUR, DAY = 60, 3600, 86400
 
 
@@ -35,6 +38,11 @@ def size(count: int) -> str:
         if number >= 0.9995:
             return f"{number:.1f} {unit}" if number < 9.95 else f"{number:.0f} {unit}"
     return f"{count} B"
+
+
+def setting(value: Any) -> str:
+    """A parameter's value as one writes it behind `KEY=`."""
+    return plain(json.dumps(value, ensure_ascii=False).strip('"'))
 
 
 def plain(text: object) -> str:

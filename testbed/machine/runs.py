@@ -62,7 +62,6 @@ class Settings:
 
     seed: int
     clock: Clock
-    parameters: Mapping[str, str]
     jobs: int
 
 
@@ -181,7 +180,7 @@ async def run_variant(
         "name": info["name"],
         "scenario": source.file.name,
         "variant": variant["name"],
-        "settings": dict(settings.parameters),
+        "settings": variant["settings"],
         "seed": settings.seed,
     }
     started = time.monotonic()

@@ -63,9 +63,12 @@ def resolve(name: str) -> Source:
     raise InputError(f"there is no scenario {name!r}", hint=f"{hint}Shipped: {', '.join(names)} (`testbed list`).")
 
 
-async def describe(source: Source, settings: Mapping[str, str]) -> ScenarioInfo:
-    """What a scenario says of itself, after its settings were checked; its code runs in a process of its own."""
+async def describe(source: Source, settings: Mapping[str, str], variant: str | None = None) -> ScenarioInfo:
+    """What a scenario says of itself, after the user's settings were checked, for the variant they named or for all;
+    its code runs in a process of its own."""
     job: Job = {"kind": "describe", "name": source.name, "scenario": source.file.name, "settings": dict(settings)}
+    if variant is not None:
+        job["variant"] = variant
     with processes.scratch() as out:
         try:
             await LocalMachine().run(job, source.files(), out, lambda _: None, limit_s=DESCRIBE_S)

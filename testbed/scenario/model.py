@@ -19,14 +19,15 @@ if TYPE_CHECKING:
 
 
 class Parameters(BaseModel):
-    """Parameters of a scenario: fields with a unit in their description and a default. `--set` changes them."""
+    """Parameters of a scenario: fields with a unit in their description and a default. `--set` changes the default."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 @dataclass(frozen=True)
 class Variant:
-    """One telling of the story. `settings` replaces defaults of the parameters."""
+    """One telling of the story. `settings` replaces defaults of the parameters, and stays unless the user names the
+    variant."""
 
     name: str
     expected: Observed
@@ -60,25 +61,39 @@ class Scenario(ABC):
 
     @classmethod
     def settle(cls, variant: Variant, settings: Mapping[str, Any]) -> Parameters:
-        """The variant's parameters with the user's settings on top; raises InputError for one that does not fit."""
+        """The variant's parameters with `settings` on top; raises InputError for one that does not fit."""
         try:
             return cls.parameters.model_validate({**variant.settings, **settings})
         except ValidationError as error:
             known = list(cls.parameters.model_fields)
             found = [(".".join(map(str, e["loc"])), e) for e in error.errors()]
             unknown = [key for key, e in found if e["type"] == "extra_forbidden"]
-            problems = [f"there is no {key!r}" if key in unknown else f"{key}: {e['msg']}" for key, e in found]
+            problems = [
+                f"there is no {key!r}" if key in unknown else ": ".join(filter(None, (key, e["msg"])))
+                for key, e in found
+            ]
             hint = f"{did_you_mean(unknown[0], known) if unknown else ''}Parameters: {', '.join(known) or 'none'}."
             raise InputError(f"parameters of variant {variant.name}: {'; '.join(problems)}", hint=hint) from error
 
     @classmethod
-    def info(cls, name: str) -> ScenarioInfo:
+    def changes(cls, variant: Variant, chosen: Mapping[str, Any], named: str | None) -> dict[str, Any]:
+        """The variant's own settings and those the user chose. Its own make it what it is: they win, unless the user
+        named this variant."""
+        own = cls.settle(variant, {}).model_dump(mode="json", include=set(variant.settings))
+        return {**own, **chosen} if variant.name == named else {**chosen, **own}
+
+    @classmethod
+    def info(cls, name: str, chosen: Mapping[str, Any], named: str | None) -> ScenarioInfo:
+        """`chosen` are the user's settings, `named` the variant they named."""
         return {
             "name": name,
             "title": cls.title,
             "text": inspect.cleandoc(cls.__doc__ or ""),
             "tags": list(cls.tags),
             "parameters": cls.parameters.model_json_schema(),
-            "variants": [{"name": v.name, "expected": v.expected, "text": v.text} for v in cls.variants],
+            "variants": [
+                {"name": v.name, "expected": v.expected, "text": v.text, "settings": cls.changes(v, chosen, named)}
+                for v in cls.variants
+            ],
             "limit_s": cls.limit_s,
         }

@@ -18,7 +18,7 @@ class Size(Parameters):
 class Tiny(Scenario):
     """A scenario that says little."""
     title = "Tiny"
-    variants = Variant("bad", "fault", "it breaks"), Variant("good", "healthy", "it works")
+    variants = Variant("bad", "fault", "it breaks"), Variant("good", "healthy", "it works", {"packets": 9})
     parameters = Size
     def run(self, run, parameters): ...
 '''
@@ -36,7 +36,7 @@ def _no_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def tiny(tmp_path: Path) -> Path:
-    """The directory of a user's scenario with the variants `bad` and `good` and the parameter `packets`."""
+    """The directory of a user's scenario: variants `bad` and `good`, parameter `packets`, which `good` sets itself."""
     directory = tmp_path / "tiny"
     directory.mkdir()
     (directory / "scenario.py").write_text(SCENARIO)
@@ -59,6 +59,6 @@ def bad() -> VariantResult:
 @pytest.fixture
 def result_of() -> Callable[..., RunResult]:
     def make(*variants: VariantResult) -> RunResult:
-        return RunResult("tiny", Settings(7, "virtual", {}, 2), "vm", "ef" * 32, Path("runs/tiny/1"), 3.5, [*variants])
+        return RunResult("tiny", Settings(7, "virtual", 2), "vm", "ef" * 32, Path("runs/tiny/1"), 3.5, [*variants])
 
     return make

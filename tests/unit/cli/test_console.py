@@ -20,7 +20,7 @@ from testbed.protocol import Event, VariantInfo
 
 HOSTILE = "\x1b[2J\x1b]0;owned\x07\x9b31mred\r\b\u202e"
 """Clears the screen, sets the title, rings, colours by C1, overwrites the line, turns the writing direction."""
-VARIANT: VariantInfo = {"name": "garp", "expected": "healthy", "text": "pod B announces itself"}
+VARIANT: VariantInfo = {"name": "garp", "expected": "healthy", "text": "pod B announces itself", "settings": {}}
 
 
 class Log(io.StringIO):

@@ -22,11 +22,11 @@ VARIANT_KEYS = {"name", "expected", "observed", "trace", "virtual_s", "wall_s", 
 
 @pytest.fixture
 def variants_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[VariantResult], None]:
-    """Lets every variant end like the given one, without a machine."""
+    """Lets every variant end like the given one, with its settings as evidence, without a machine."""
 
     def end(result: VariantResult) -> None:
         async def run_variant(_source: Any, _info: Any, variant: Any, *_: Any) -> VariantResult:
-            return replace(result, name=variant["name"])
+            return replace(result, name=variant["name"], evidence=variant["settings"])
 
         monkeypatch.chdir(tmp_path)
         monkeypatch.setattr(options, "choose", lambda *_: Chosen(None, "vm", "ef" * 32, "virtual"))  # type: ignore[arg-type]
@@ -68,6 +68,25 @@ def test_several_scenarios_print_an_array(
     printed = json.loads(capsys.readouterr().out)
     assert [result["scenario"] for result in printed] == ["tiny", "tiny"]
     assert printed[0]["out"] != printed[1]["out"]
+
+
+@pytest.mark.parametrize(
+    ("variant", "settings", "said"),
+    [
+        ([], [{"packets": "7"}, {"packets": 9}], "… good keeps its own packets=9\n"),
+        (["--variant", "good"], [{"packets": "7"}], ""),
+        (["--variant", "bad"], [{"packets": "7"}], ""),
+    ],
+)
+def test_a_variant_keeps_what_it_sets_itself_unless_the_user_names_it(
+    variants_end: Callable[..., None], good: VariantResult, tiny: Path, capsys: pytest.CaptureFixture[str],
+    variant: list[str], settings: list[dict[str, Any]], said: str,
+) -> None:  # fmt: skip
+    variants_end(good)
+    assert invoke(["run", str(tiny), "--set", "packets=7", *variant, "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert [found["evidence"] for found in json.loads(out)["variants"]] == settings
+    assert "".join(line for line in err.splitlines(keepends=True) if "keeps" in line) == said
 
 
 def test_json_of_a_result_is_what_the_design_lists(

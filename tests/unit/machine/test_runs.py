@@ -20,7 +20,9 @@ EVENT: Event = {"t": 5, "kind": "step", "node": "", "text": "begin", "data": {}}
 
 
 def info(*names: str) -> ScenarioInfo:
-    variants: list[VariantInfo] = [{"name": name, "expected": "healthy", "text": ""} for name in names]
+    variants: list[VariantInfo] = [
+        {"name": name, "expected": "healthy", "text": "", "settings": {"packets": "4"}} for name in names
+    ]
     return {
         "name": "story", "title": "", "text": "", "tags": [], "parameters": {}, "variants": variants, "limit_s": 60.0,
     }  # fmt: skip
@@ -88,7 +90,7 @@ def run(
 ) -> RunResult:
     said = info(*names)
     out = runs.run_directory(source.file.parents[1] / "runs", "story")
-    settings = Settings(9, "virtual", {"packets": "4"}, jobs)
+    settings = Settings(9, "virtual", jobs)
     return asyncio.run(
         runs.run(source, said, said["variants"], settings, machine, ("vm", "ef"), out, listener or runs.Listener())
     )
@@ -210,7 +212,7 @@ def variant(name: str, trace: str, **changes: Any) -> VariantResult:
 
 
 def result(*variants: VariantResult, wall_s: float = 1.0) -> RunResult:
-    return RunResult("story", Settings(1, "virtual", {}, 2), "vm", "ef", Path("out"), wall_s, [*variants])
+    return RunResult("story", Settings(1, "virtual", 2), "vm", "ef", Path("out"), wall_s, [*variants])
 
 
 def test_a_trace_tells_stories_apart_and_nothing_else() -> None:

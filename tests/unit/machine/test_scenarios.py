@@ -158,6 +158,28 @@ def test_a_description_does_not_read_the_topology(tmp_path: Path) -> None:
     assert describe(source)["title"] == "A story"
 
 
+def test_settings_are_checked_for_the_variant_that_is_named_or_else_for_all(tmp_path: Path) -> None:
+    rule = """
+from pydantic import model_validator
+from testbed import Parameters
+class Pair(Parameters):
+    a: int = 1
+    b: int = 1
+    @model_validator(mode="after")
+    def _fits(self):
+        if self.a + self.b > 3:
+            raise ValueError("too many")
+        return self
+Story.parameters = Pair
+Story.variants = Variant("few", "fault", ""), Variant("many", "healthy", "", {"a": 2})
+"""
+    source = write(tmp_path / "mine", GOOD + rule)
+    said = asyncio.run(scenarios.describe(source, {"b": "2"}, "few"))
+    assert said["variants"][0]["settings"] == {"b": "2"}
+    with pytest.raises(TestbedError, match=r"^parameters of variant many: Value error, too many\n"):
+        describe(source, b="2")
+
+
 def test_modules_beside_a_scenario_can_be_imported(tmp_path: Path) -> None:
     source = write(tmp_path / "mine", f"import words\n{GOOD}    title = words.TITLE\n")
     (tmp_path / "mine" / "words.py").write_text("TITLE = 'From beside'")

@@ -1,4 +1,4 @@
-"""A scenario's parameters: defaults, the variant's settings over them, the user's over both."""
+"""A scenario's parameters: defaults, the user's settings over them, the variant's own over both unless it is named."""
 
 from typing import Any
 
@@ -48,11 +48,15 @@ def test_without_settings_the_defaults_count() -> None:
     assert Story.settle(AS_IS, {}) == Settings()
 
 
-def test_a_variant_replaces_defaults_and_the_user_replaces_both() -> None:
+def test_a_variant_replaces_defaults() -> None:
     assert Story.settle(CURE, {}) == Settings(announce=True, rest=1600)
-    assert Story.settle(CURE, {"rest": "0.5", "profile": "arista-eos"}) == Settings(
-        profile="arista-eos", announce=True, rest=0.5
-    )
+
+
+@pytest.mark.parametrize(("named", "rest"), [(None, 1600), ("as-is", 1600), ("cure", 0.5)])
+def test_a_variant_s_own_settings_stay_unless_the_user_names_it(named: str | None, rest: float) -> None:
+    changes = Story.changes(CURE, {"rest": "0.5", "profile": "arista-eos"}, named)
+    assert Story.settle(CURE, changes) == Settings(profile="arista-eos", announce=True, rest=rest)
+    assert Story.changes(AS_IS, {"rest": "0.5"}, named) == {"rest": "0.5"}
 
 
 def test_settling_one_variant_changes_no_other() -> None:
@@ -108,10 +112,11 @@ def test_parameters_do_not_change_during_a_story() -> None:
 
 
 def test_a_scenario_says_what_it_is() -> None:
-    said = Story.info("story")
+    said = Story.info("story", {}, None)
     assert (said["name"], said["title"], said["text"]) == ("story", "A story", "What happens.\n\nAnd why.")
     assert (said["tags"], said["limit_s"]) == (["arp"], 7 * 86400)
-    assert said["variants"][1] == {"name": "cure", "expected": "healthy", "text": "it works"}
+    own = {"announce": True, "rest": 1600.0}
+    assert said["variants"][1] == {"name": "cure", "expected": "healthy", "text": "it works", "settings": own}
     properties = said["parameters"]["properties"]
     assert list(properties) == ["profile", "announce", "rest", "limit"]
     assert (properties["rest"]["default"], properties["rest"]["description"]) == (1.0, "seconds between the pods")
