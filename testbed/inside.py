@@ -69,16 +69,28 @@ def run(job: Job, out: str, emit: Emit) -> None:
 
 
 def describe(job: Job, out: Path) -> None:
-    """Loads a scenario and checks the user's settings against it; leaves its description in info.json."""
+    """Loads a scenario and checks all that needs no kernel: the user's settings, the profiles they make, the topology.
+    Leaves its description in info.json."""
     from testbed.scenario import loading
+    from testbed.switch.profile import load_profiles
+    from testbed.topology import Topology
 
     stand_in_for_pyverbs()
-    scenario = loading.load(Path(job["in"]) / job["scenario"])
+    file = Path(job["in"]) / job["scenario"]
+    scenario = loading.load(file)
     named = job.get("variant")
     info = scenario.info(job["name"], job.get("settings", {}), named)
     for variant, said in zip(scenario.variants, info["variants"], strict=True):
         if named in (None, variant.name):
-            scenario.settle(variant, said["settings"])
+            parameters = scenario.settle(variant, said["settings"])
+            try:
+                scenario().profiles(parameters)
+            except TestbedError:
+                raise
+            except Exception as error:
+                raise loading.blame(error, file) from error
+    os.chdir(job["in"])  # places in errors start with the name that the scenario gives
+    Topology.load(scenario.topology).plan(profiles=load_profiles())
     (out / "info.json").write_text(json.dumps(info))
 
 

@@ -26,11 +26,7 @@ def load(path: Path) -> type[Scenario]:
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
-        frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)]
-        line = frames[-1].lineno if frames else 1
-        if isinstance(error, SyntaxError) and error.filename == str(path):
-            line = error.lineno
-        raise InputError(f"{type(error).__name__}: {error}", where=f"{path.name}:{line}") from error
+        raise blame(error, path) from error
     found = [
         value
         for value in vars(module).values()
@@ -44,6 +40,15 @@ def load(path: Path) -> type[Scenario]:
         )
     check(found[0], path.name)
     return found[0]
+
+
+def blame(error: BaseException, path: Path) -> InputError:
+    """What the user's file raised, at its line."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)]
+    line = frames[-1].lineno if frames else 1
+    if isinstance(error, SyntaxError) and error.filename == str(path):
+        line = error.lineno
+    return InputError(f"{type(error).__name__}: {error}", where=f"{path.name}:{line}")
 
 
 def check(scenario: type[Scenario], where: str) -> None:

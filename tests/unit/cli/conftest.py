@@ -23,6 +23,8 @@ class Tiny(Scenario):
     def run(self, run, parameters): ...
 '''
 
+TOPOLOGY = "{name: tiny, topology: {nodes: {a: {kind: host}}}}"
+
 
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,6 +42,7 @@ def tiny(tmp_path: Path) -> Path:
     directory = tmp_path / "tiny"
     directory.mkdir()
     (directory / "scenario.py").write_text(SCENARIO)
+    (directory / "topology.clab.yml").write_text(TOPOLOGY)
     return directory
 
 

@@ -212,11 +212,10 @@ def test_rich_markup_in_a_guest_s_text_is_text(result_of: Callable[..., RunResul
 
 
 def test_what_a_scenario_says_of_itself_is_shown_as_text_and_cannot_command_the_terminal(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tiny: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bad = f"{HOSTILE}[red]"
-    directory = tmp_path / f"mine{bad}"
-    directory.mkdir()
+    directory = tiny.rename(tiny.parent / f"mine{bad}")
     (directory / "scenario.py").write_text(f"""
 from pydantic import Field
 from testbed import Parameters, Scenario, Variant

@@ -101,6 +101,20 @@ def test_an_option_s_value_is_checked(capsys: pytest.CaptureFixture[str], option
     assert f"Invalid value for '{option[0]}'" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", ["run", "describe"])
+def test_an_error_of_the_topology_is_told_before_a_machine_is_asked_for(
+    tiny: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    (tiny / "topology.clab.yml").write_text("name: tiny\ntopology:\n  nodes: {a: {kind: hots}}\n")
+    assert invoke([command, str(tiny)]) == 2
+    assert f"error: {tiny}/topology.clab.yml:3:21: kind 'hots' is not supported" in capsys.readouterr().err
+
+
+def test_a_setting_is_checked_for_the_scenarios_of_a_tag_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["run", "--tag", "arp", "--set", "colour=red"]) == 2
+    assert "there is no 'colour'" in capsys.readouterr().err
+
+
 def test_a_tag_that_no_scenario_has_is_wrong_input(capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(["run", "--tag", "no-such-tag"]) == 2
     assert "no scenario has the tag 'no-such-tag'" in capsys.readouterr().err

@@ -28,6 +28,15 @@ class Story(Scenario):
     variants = Variant("as-is", "fault", "it breaks"), Variant("cure", "healthy", "it works")
     def run(self, run, parameters): ...
 '''
+TOPOLOGY = """\
+name: pair
+topology:
+  nodes:
+    a: {kind: host}
+    leaf: {kind: switch, profile: sonic}
+  links:
+    - endpoints: ["a:eth1", "leaf:e1"]
+"""
 
 
 @pytest.fixture
@@ -37,8 +46,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def write(directory: Path, text: str, name: str = "scenario.py") -> Source:
+def write(directory: Path, text: str, name: str = "scenario.py", *, topology: str = TOPOLOGY) -> Source:
     directory.mkdir(exist_ok=True)
+    (directory / "topology.clab.yml").write_text(topology)
     (directory / name).write_text(text)
     return Source(directory.name, directory / name)
 
@@ -47,9 +57,9 @@ def describe(source: Source, **settings: str) -> ScenarioInfo:
     return asyncio.run(scenarios.describe(source, settings))
 
 
-def refused(source: Source) -> TestbedError:
+def refused(source: Source, **settings: str) -> TestbedError:
     with pytest.raises(TestbedError) as said:
-        describe(source)
+        describe(source, **settings)
     assert said.value.exit_status == 2
     return said.value
 
@@ -111,7 +121,7 @@ def test_a_directory_without_a_scenario_is_none(home: Path) -> None:
 
 def test_everything_beside_a_scenario_travels_but_for_what_is_hidden_or_compiled(tmp_path: Path) -> None:
     source = write(tmp_path / "mine", GOOD)
-    for name in ("topology.clab.yml", "lib/model.py", "lib/__pycache__/model.pyc", ".git/HEAD", "lib/.swp", ".env"):
+    for name in ("lib/model.py", "lib/__pycache__/model.pyc", ".git/HEAD", "lib/.swp", ".env"):
         path = tmp_path / "mine" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(name)
@@ -122,7 +132,7 @@ def test_everything_beside_a_scenario_travels_but_for_what_is_hidden_or_compiled
 
 def test_a_hidden_place_of_the_scenario_itself_hides_nothing(tmp_path: Path) -> None:
     (tmp_path / ".work").mkdir()
-    assert list(write(tmp_path / ".work" / "mine", GOOD).files()) == ["scenario.py"]
+    assert "scenario.py" in write(tmp_path / ".work" / "mine", GOOD).files()
 
 
 def test_a_directory_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,12 +160,57 @@ def test_a_scenario_s_code_is_never_imported_here(tmp_path: Path) -> None:
     assert "seen_here" not in sys.modules
 
 
-def test_a_description_does_not_read_the_topology(tmp_path: Path) -> None:
-    """A file that would take all memory, or is none at all, hinders nobody from reading what the scenario is."""
-    source = write(tmp_path / "mine", GOOD)
-    bomb = "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 20))
-    (tmp_path / "mine" / "topology.clab.yml").write_text(f"{bomb}\x00 : [")
-    assert describe(source)["title"] == "A story"
+BOMB = "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 20))
+
+
+@pytest.mark.parametrize(
+    ("topology", "place", "message"),
+    [
+        (TOPOLOGY.replace("kind: host", "kind: hots"), "4:15", "kind 'hots' is not supported"),
+        (TOPOLOGY.replace("leaf:e1", "leef:e1"), "7:29", "leef"),
+        (TOPOLOGY.replace("sonic", "sonik"), "5:35", "unknown profile 'sonik'"),
+        (BOMB, "6:15", "more than "),
+    ],
+)
+def test_an_error_of_the_topology_is_found_with_its_line(
+    tmp_path: Path, topology: str, place: str, message: str
+) -> None:
+    error = refused(write(tmp_path / "mine", GOOD, topology=topology))
+    assert error.where == f"{tmp_path}/mine/topology.clab.yml:{place}"
+    assert message in error.message
+
+
+def test_a_topology_that_is_missing_is_named(tmp_path: Path) -> None:
+    error = refused(write(tmp_path / "mine", f"{GOOD}    topology = 'lab.clab.yml'\n"))
+    assert (error.where, error.message) == (f"{tmp_path}/mine/lab.clab.yml", "no such file")
+    assert "did you mean 'topology.clab.yml'?" in error.hint
+
+
+PROFILED = """
+from testbed import Parameters
+from testbed.switch.profile import profile
+class Switch(Parameters):
+    profile: str = "sonic"
+    arp_age: float = 60
+Story.parameters = Switch
+Story.profiles = lambda self, p: {"leaf": profile(p.profile).replace(arp_age=60 / p.arp_age)}
+"""
+
+
+@pytest.mark.parametrize(
+    ("settings", "place", "message"),
+    [
+        ({"profile": "sonik"}, "", "there is no switch profile 'sonik'"),
+        ({"arp_age": "-1"}, "profile sonic", "arp_age: Input should be greater than 0"),
+        ({"arp_age": "0"}, f"scenario.py:{len((GOOD + PROFILED).splitlines())}", "ZeroDivisionError: "),
+    ],
+)
+def test_a_profile_that_settings_make_is_checked(
+    tmp_path: Path, settings: dict[str, str], place: str, message: str
+) -> None:
+    error = refused(write(tmp_path / "mine", GOOD + PROFILED), **settings)
+    assert error.message.startswith(message)
+    assert error.where.endswith(place)
 
 
 def test_settings_are_checked_for_the_variant_that_is_named_or_else_for_all(tmp_path: Path) -> None:
