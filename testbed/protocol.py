@@ -14,6 +14,8 @@ ENTRY = "testbed.inside:run"
 """What runs a job inside."""
 PREPARE = "testbed.inside:prepare"
 """What a snapshot of our code calls once, before it is taken."""
+FILES = "files"
+"""Where a parcel holds the job's files, so that none of them can take the place of job.json beside it."""
 
 
 # Functional syntax, for the key `in`.

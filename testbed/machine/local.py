@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from testbed.errors import MachineError
 from testbed.machine import processes
-from testbed.protocol import Job
+from testbed.protocol import FILES, Job
 
 END_S = 20.0
 Listener = Callable[[dict[str, Any]], None]
@@ -41,8 +41,9 @@ class LocalMachine:
     async def run(self, job: Job, files: Mapping[str, bytes], out: Path, listen: Listener, *, limit_s: float) -> float:
         started = time.monotonic()
         with processes.scratch() as parcel:
-            for name, data in {**files, "job.json": json.dumps({**job, "in": str(parcel)}).encode()}.items():
-                path = parcel / name
+            (parcel / "job.json").write_text(json.dumps({**job, "in": str(parcel / FILES)}))
+            for name, data in files.items():
+                path = parcel / FILES / name
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(data)
             readable, writable = os.pipe()

@@ -13,7 +13,7 @@ from testbed.machine.local import Listener
 from testbed.machine.parcel import Errand, Outcome
 from testbed.machine.qemu import Flavour
 from testbed.machine.snapshot import Snapshot
-from testbed.protocol import ENTRY, Job
+from testbed.protocol import ENTRY, FILES, Job
 
 POLL_S = 0.03
 SILENCE_LIMIT_S = 300
@@ -53,7 +53,7 @@ class VirtualMachine:
         source = await self._source()
         started = time.monotonic()
         errand, outcome = Errand(), Outcome()
-        envelope = {**job, "in": "/run/testbed/in", "call": ENTRY, "limit_s": limit_s}
+        envelope = {**job, "in": f"/run/testbed/in/{FILES}", "call": ENTRY, "limit_s": limit_s}
         heard = time.monotonic()
 
         def stalled() -> bool:
@@ -64,7 +64,7 @@ class VirtualMachine:
             return time.monotonic() - heard > silence_s
 
         try:
-            errand.write(envelope, files)
+            errand.write(envelope, {f"{FILES}/{name}": data for name, data in files.items()})
             async with snapshot.restored(self.image, self.flavour, source, errand, outcome) as machine:
                 await machine.command("cont")
                 await machine.paused(stalled, POLL_S)

@@ -241,6 +241,13 @@ def test_modules_beside_a_scenario_can_be_imported(tmp_path: Path) -> None:
     assert describe(source)["title"] == "From beside"
 
 
+def test_a_file_beside_a_scenario_may_have_any_name(tmp_path: Path) -> None:
+    """The job, which travels with the files, is in a file job.json too."""
+    source = write(tmp_path / "mine", f"{GOOD}    title = open(__file__.replace('scenario.py', 'job.json')).read()\n")
+    (tmp_path / "mine" / "job.json").write_text("Of my own")
+    assert describe(source)["title"] == "Of my own"
+
+
 def test_what_a_scenario_prints_disturbs_nothing(tmp_path: Path) -> None:
     noise = "import os, sys\nprint('noise')\nos.write(1, b'noise')\nprint('noise', file=sys.stderr)\n"
     assert describe(write(tmp_path / "mine", noise + GOOD))["title"] == "A story"
