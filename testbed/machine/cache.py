@@ -1,9 +1,8 @@
 """The user's cache directory: everything in it is whole, or is not there.
 
 What is being made has no name yet (O_TMPFILE) or lives in a directory that its maker holds locked, so a killed maker
-leaves nothing that
-could be taken for a result; the next one sweeps it away. Locks are flocks on directories: they vanish with their
-holder.
+leaves nothing that could be taken for a result; the next one sweeps it away. Locks are flocks on directories: they
+vanish with their holder.
 """
 
 from __future__ import annotations

@@ -102,8 +102,8 @@ class Image:
 
 
 def inputs_key() -> str:
-    """Hash of what an image is made from. Debian's mirror moves on, so two builds with one key may differ: see
-    `Image.digest`."""
+    """Hash of what an image is made from. Two builds with one key differ only where Debian's mirror moved on between
+    them: see `Image.digest`."""
     parts = [f"{path.name}\0{path.read_text()}" for path in sorted(GUEST.iterdir()) if path.is_file()]
     recipe = [inspect.getsource(fetch_python), inspect.getsource(bootstrap), inspect.getsource(describe)]
     return cache.digest(*parts, *guest_requirements(), *recipe)
@@ -265,6 +265,8 @@ def bootstrap(work: Path, progress: Progress) -> None:
         "grep -x -e linux-binary-unsigned-$release -e linux-binary-$release | head -n 1) && "
         "apt-get download -q $image linux-modules-$release linux-base-$release"
     )
+    # Any, but the same in every build.
+    moment, uuid = "1767225600", "74657374-6265-4400-8000-000000000000"
     exclude = "--exclude-regex=^(testbed|proc|sys|dev|run|tmp|var/cache/apt/archives)/."
     hooks = [
         *("--setup-hook", f'sed -n "s/ {SUITE} main/ {SUITE}-backports main/p" "$1/etc/apt/sources.list" '
@@ -275,12 +277,13 @@ def bootstrap(work: Path, progress: Progress) -> None:
         *("--customize-hook", 'mkdir "$1/testbed/python"'),
         *("--customize-hook", f"sync-in {shlex.quote(str(work / 'python'))} /testbed/python"),
         *("--customize-hook", 'chroot "$1" sh /testbed/build.sh'),
-        *("--customize-hook", f'mkfs.erofs --quiet -x-1 "{exclude}" "$1/testbed/root.erofs" "$1"'),
+        *("--customize-hook", f"mkfs.erofs --quiet -x-1 --all-root -T {moment} -U {uuid} "
+          f'"{exclude}" "$1/testbed/root.erofs" "$1"'),
         *(x for inside, outside in (("root.erofs", "root.erofs"), ("vmlinuz", "vmlinuz"), ("initrd.cpio", "initrd"),
                                     ("packages", "packages"), ("kernel-release", "kernel-release"))
           for x in ("--customize-hook", f"download /testbed/{inside} {shlex.quote(str(work / outside))}")),
     ]  # fmt: skip
-    command = ["mmdebstrap", "--verbose", "--variant=minbase", "--format=null"]
+    command = ["env", f"SOURCE_DATE_EPOCH={moment}", "mmdebstrap", "--verbose", "--variant=minbase", "--format=null"]
     command += [f"--include={','.join(packages)}", *hooks, SUITE, os.devnull, *mirror()]
     with tempfile.TemporaryFile("w+") as log:
         status = follow(command, log, progress)

@@ -121,7 +121,8 @@ class Qemu:
                 if status == "completed":
                     return
                 if status == "failed":
-                    raise MachineError("QEMU could not read or write the snapshot")
+                    reason = (await self.command("query-migrate")).get("error-desc", "it does not say why")
+                    raise MachineError(f"QEMU could not read or write the snapshot: {reason}")
 
     async def threads(self) -> list[int]:
         """The thread ids of the virtual CPUs."""

@@ -1,12 +1,13 @@
 """Warm starts: a machine saved at an exact instruction, and restored from there in a fraction of a second.
 
 Two snapshots stand on each other. The boot snapshot holds the kernel and the third-party packages; the code snapshot,
-made from it, also
-holds this version of testbed, imported. An edit of the code remakes only the second, in a few seconds.
+made from it, also holds this version of testbed, imported. An edit of the code remakes only the second, in a few
+seconds.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import struct
 import time
@@ -15,7 +16,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from testbed.errors import MachineError
+from testbed.errors import MachineError, UnsupportedError
 from testbed.machine import cache, processes, qemu
 from testbed.machine.image import Image
 from testbed.machine.parcel import Errand, Outcome
@@ -158,6 +159,14 @@ async def take(
                 os.pwrite(handle, HEADER.pack(MAGIC, target.key.encode(), os.fstat(handle).st_size), 0)
                 publish(handle, target.path)
                 return
+        except MachineError as error:
+            if os.strerror(errno.ENOSPC) not in error.message:
+                raise
+            raise UnsupportedError(
+                f"the disk filled up while a snapshot was written; it needs {SPACE / 1e9:.1f} GB",
+                where=str(target.path.parent),
+                hint="Free some space there, or set XDG_CACHE_HOME to a larger disk.",
+            ) from error
         finally:
             os.close(handle)
     raise MachineError(f"{ATTEMPTS} snapshots were not exact", hint="Report this with the output of `testbed doctor`.")

@@ -68,7 +68,10 @@ async def restore_once(built: Image) -> float:
 
 
 def command(*arguments: str) -> str:
-    return subprocess.run([*COMMAND, *arguments], stdout=subprocess.PIPE, text=True, check=True).stdout
+    done = subprocess.run([*COMMAND, *arguments], stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode:
+        sys.exit(f"{done.stdout}bench: `testbed {' '.join(arguments)}` ended with status {done.returncode}")
+    return done.stdout
 
 
 def variants() -> list[dict[str, Any]]:

@@ -1,6 +1,14 @@
 """Whatever a user's scenario does, the run ends with one clear message and the right status."""
 
+import asyncio
+
 import pytest
+
+from testbed.errors import MachineError
+from testbed.machine.image import find
+from testbed.machine.qemu import Flavour
+from testbed.machine.scenarios import resolve
+from testbed.machine.vm import VirtualMachine
 
 
 @pytest.mark.parametrize(
@@ -40,3 +48,13 @@ def test_a_failure_names_the_line_of_the_user_s_file(testbed, misbehave):
     done = testbed("run", misbehave, "--variant", "raises", "--json")
     place = next(n for n, line in enumerate(misbehave.read_text().splitlines(), 1) if "raise ValueError" in line)
     assert done.json["variants"][0]["failures"][0].startswith(f"misbehave.py:{place}: ")
+
+
+def test_a_guest_that_gives_no_sign_of_life_is_ended(misbehave, tmp_path):
+    """The guest spins; `silence_s` is lowered from minutes to seconds."""
+    source = resolve(str(misbehave))
+    job = {"kind": "variant", "name": source.name, "scenario": misbehave.name, "variant": "spins", "settings": {}}
+    machine = VirtualMachine(find(), Flavour("virtual"), lambda _: None)
+    errand = machine.run({**job, "seed": 1}, source.files(), tmp_path, lambda _: None, limit_s=300, silence_s=3)
+    with pytest.raises(MachineError, match="the guest hangs"):
+        asyncio.run(errand)

@@ -1,7 +1,9 @@
 #!/bin/sh
 # Runs inside the new root, after Debian's packages are there: kernel, initramfs, and what the guest's first process needs.
 # /testbed holds kernel/*.deb and the files of this directory; vmlinuz, initrd and manifest are left there.
+# Two builds from the same packages are the same to the byte: what differs from one to the next is removed or dated.
 set -eu
+umask 022
 cd /testbed
 for deb in kernel/*.deb; do dpkg -x "$deb" kernel/root; done
 rm -rf /usr/lib/modules
@@ -25,15 +27,24 @@ for module in nfit nd_pmem erofs overlay; do modprobe --show-depends --set-versi
         esac > "initrd/modules/$name"
         echo "$name" >> initrd/modules/order
     done
-(cd initrd && find . | sort | busybox cpio -o -H newc 2>/dev/null) > initrd.cpio
+find initrd -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
+(cd initrd && find . | LC_ALL=C sort | busybox cpio -o -H newc --renumber-inodes --ignore-devno 2>/dev/null) > initrd.cpio
 
 mkdir -p /usr/lib/testbed /mnt/out
 install -m 755 init.sh /usr/lib/testbed/
 install -m 644 boot.py modules.txt /usr/lib/testbed/
-cp -a python/. /usr/local/lib/python3.13/dist-packages/
-python3 -m compileall -q -j0 --invalidation-mode unchecked-hash /usr/local/lib/python3.13/dist-packages || :
+rm -rf python/bin python/*.dist-info/RECORD # they name the Python that fetched them
+cp -r --no-preserve=mode python/. /usr/local/lib/python3.13/dist-packages/
+python3 -m compileall -q -j0 /usr/local/lib/python3.13/dist-packages || :
 printf '%s\n' "$release" > kernel-release
 dpkg-query -W -f '${Package} ${Version}\n' > packages
 # Nothing in the guest asks for these; they are a third of the files.
 rm -rf /usr/share/doc/* /usr/share/man/* /usr/share/locale/* /var/lib/apt/lists/* /var/cache/apt/*.bin /var/log/*
-rm -f /etc/machine-id /etc/resolv.conf
+rm -f /etc/machine-id /etc/resolv.conf /var/cache/ldconfig/aux-cache
+# Every file gets one time (mkfs.erofs -T), so Python's caches must not be compared with their sources: PEP 552.
+python3 - << 'END'
+import pathlib
+for path in pathlib.Path("/usr").rglob("*.pyc"):
+    data = path.read_bytes()
+    path.write_bytes(data[:4] + b"\1\0\0\0" + bytes(8) + data[16:])
+END
