@@ -13,7 +13,11 @@ A message has three parts: what is wrong, where, and what to do about it.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable
+
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+"""The numbers of an OSError that is the user's to mend, wherever it comes from."""
 
 
 class TestbedError(Exception):

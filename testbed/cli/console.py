@@ -6,6 +6,7 @@ a log there are the steps, what users saw, what was not as expected, and the ver
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
 from types import TracebackType
@@ -54,7 +55,7 @@ def style_of(event: Event) -> str:
     if kind == "expect":
         return "green" if event["data"].get("met") else "bold red"
     if kind == "observed":
-        return f"bold {OUTCOME.get(event['data'].get('observed', ''), '')}".strip()
+        return f"bold {OUTCOME.get(str(event['data'].get('observed')), '')}".strip()
     return STYLES.get(kind, STYLES.get(kind.split(".")[0], ""))
 
 
@@ -64,7 +65,7 @@ def words_of(event: Event) -> str:
         case "expect":
             return f"✓ {text}" if event["data"].get("met") else f"✗ {text}"
         case "observed":
-            return f"users see: {event['data'].get('observed')}. {text}"
+            return f"users see: {plain(event['data'].get('observed'))}. {text}"
         case "sleep":
             return f"… {text}"
         case "evidence":
@@ -234,7 +235,7 @@ def evidence_text(evidence: Mapping[str, Any]) -> Text:
     text = Text()
     for name, value in evidence.items():
         text.append(", " if text else "")
-        seconds = name.endswith("_s") and isinstance(value, (int, float))
+        seconds = name.endswith("_s") and isinstance(value, (int, float)) and value < math.inf
         text.append(plain(name.removesuffix("_s") if seconds else name).replace("_", " "), "dim")
         text.append(f" {duration(value) if seconds else plain(value)}")
     return text

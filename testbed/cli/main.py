@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import importlib
 import os
 import signal
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from testbed.errors import TestbedError
+from testbed.errors import DISK_FULL, TestbedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -29,7 +28,6 @@ COMMANDS = {
 help."""
 
 EPILOG = "Exit status: 0 as expected, 1 not, 2 wrong usage or input, 3 this machine cannot do it."
-FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class LazyGroup(click.Group):
@@ -91,7 +89,7 @@ def invoke(arguments: Sequence[str]) -> int:
         show(error)
         return error.exit_status
     except OSError as error:
-        if error.errno not in FULL:
+        if error.errno not in DISK_FULL:
             raise
         hint = "Free some space, or name another place with --out."
         show(TestbedError("the disk is full", where=str(error.filename or ""), hint=hint))

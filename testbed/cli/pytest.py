@@ -6,7 +6,6 @@ import asyncio
 import os
 import sys
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -31,8 +30,8 @@ def pytest(paths: tuple[Path, ...], seed: int, clock: Clock | None, machine_name
     chosen = options.choose(machine_name, clock, lambda text: click.echo(f"… {text}", err=True))
     directory = runs.run_directory(out, "pytest")
 
-    def show(record: dict[str, Any]) -> None:
-        sys.stdout.write(record["write"])
+    def show(text: str) -> None:
+        sys.stdout.write(text)
         sys.stdout.flush()
 
     return asyncio.run(pytests.run(tests, arguments, seed, chosen.machine, directory, show))

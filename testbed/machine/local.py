@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import subprocess
@@ -32,6 +33,14 @@ class Machine(Protocol):
         itself fails; what the job made of its task is in `out`.
         """
         ...
+
+
+def record(line: bytes) -> dict[str, Any]:
+    """A line of a job's progress. The job ran the user's code, so it may be anything."""
+    with contextlib.suppress(ValueError, RecursionError):
+        if isinstance(said := json.loads(line), dict):
+            return said
+    raise MachineError(f"a line of progress is damaged: {line[:80]!r}")
 
 
 @dataclass(frozen=True)
@@ -73,10 +82,17 @@ class LocalMachine:
             lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(readable, "rb")
         )
         try:
-            async for line in reader:
-                listen(json.loads(line))
+            while line := await _line(reader):
+                listen(record(line))
         finally:
             transport.close()
+
+
+async def _line(reader: asyncio.StreamReader) -> bytes:
+    try:
+        return await reader.readline()
+    except ValueError as error:  # longer than the reader's limit
+        raise MachineError(f"a line of progress is damaged: {error}") from error
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:

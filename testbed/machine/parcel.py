@@ -7,13 +7,15 @@ import io
 import json
 import mmap
 import os
+import shutil
 import struct
 import tarfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from testbed.errors import InputError, MachineError
+from testbed.errors import DISK_FULL, InputError, MachineError
+from testbed.machine.local import record
 
 IN_MAGIC = b"TBPARCEL"
 OUT_MAGIC = b"TBRESULT"
@@ -89,29 +91,47 @@ class Outcome(Parcel):
     def progress(self) -> Iterator[dict[str, Any]]:
         """The records that came since the last call."""
         length = self._header()[1]
+        if not self._seen <= length <= PROGRESS_END - BLOCK:
+            raise MachineError(f"the length of the guest's progress is damaged: {length} after {self._seen}")
         data = self._rest + self.map[BLOCK + self._seen : BLOCK + length]
         self._seen = length
         *lines, self._rest = data.split(b"\n")
         for line in lines:
-            yield json.loads(line)
+            yield record(line)
 
     def extract(self, directory: Path) -> None:
-        """Unpacks what the guest left. The guest ran the user's code, so nothing may land outside `directory`."""
+        """Unpacks what the guest left. The guest ran the user's code, so it may be anything: nothing lands outside
+        `directory`, and whatever is wrong with it is a MachineError."""
         if not self.finished:
             raise MachineError("the guest paused without handing back its results")
-        length = self._header()[0]
-        data = memoryview(self.map)[PROGRESS_END : PROGRESS_END + length]
+        if self._rest:
+            raise MachineError(f"the guest's progress is cut off: {self._rest[:80]!r}")
+        data = self.map[PROGRESS_END : PROGRESS_END + self._header()[0]]
         try:
-            with tarfile.open(fileobj=io.BytesIO(data)) as tar:
-                for member in tar:
-                    if _inside(member, directory):
-                        member.mode &= 0o755
-                        tar.extract(member, directory)
-        finally:
-            data.release()
+            unpack(data, directory)
+        except Exception as error:  # a damaged tar makes tarfile raise nearly anything
+            if isinstance(error, OSError) and error.errno in DISK_FULL:
+                raise
+            raise MachineError(f"the guest's results are damaged: {error}") from error
 
 
-def _inside(member: tarfile.TarInfo, directory: Path) -> bool:
-    """Files and directories that stay in `directory`; no links, no devices. (Debian 12's Python has no filters.)"""
-    target = Path(os.path.normpath(directory / member.name))
-    return (member.isfile() or member.isdir()) and target.is_relative_to(directory)
+def unpack(data: bytes, directory: Path) -> None:
+    """Writes the files and directories of a tar below `directory`; not its links and devices, nor owners and modes.
+
+    A name that leads out of `directory`, and an end before the end, is a tarfile.ReadError.
+    """
+    with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as tar:
+        for member in tar:
+            name = os.path.normpath(member.name)
+            # Without end is what has a negative size (CVE-2025-8194), and what is sparse may be: it fills the disk.
+            if name == ".." or name.startswith(("/", "../")) or member.size < 0 or member.issparse():
+                raise tarfile.ReadError(f"{member.name!r} cannot be a file of a run")
+            path = directory / name
+            if member.isdir():
+                path.mkdir(parents=True, exist_ok=True)
+            elif member.isreg() and (content := tar.extractfile(member)):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with path.open("wb") as file:
+                    shutil.copyfileobj(content, file)
+        if data[tar.offset : tar.offset + tarfile.BLOCKSIZE] != bytes(tarfile.BLOCKSIZE):
+            raise tarfile.ReadError(f"no header at byte {tar.offset}")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
-from testbed.errors import InputError
+from testbed.errors import InputError, MachineError
 from testbed.machine import scenarios
-from testbed.machine.local import Listener, Machine
+from testbed.machine.local import Machine
 from testbed.machine.scenarios import Source
 from testbed.protocol import Job
 
@@ -39,13 +39,27 @@ def place(tests: Sequence[Path]) -> tuple[Path, list[str]]:
 
 
 async def run(
-    tests: Sequence[Path], arguments: Sequence[str], seed: int, machine: Machine, out: Path, listen: Listener
+    tests: Sequence[Path], arguments: Sequence[str], seed: int, machine: Machine, out: Path, show: Callable[[str], None]
 ) -> int:
-    """Runs the tests with everything in their common directory beside them. 0 all passed, 1 not, 2 no such test."""
+    """Runs the tests with everything in their common directory beside them. 0 all passed, 1 not, 2 no such test.
+
+    `show` gets what they write to the terminal.
+    """
     top, names = place(tests)
     source = Source("pytest", top / scenarios.FILE)
     job: Job = {"kind": "pytest", "name": "pytest", "seed": seed, "arguments": [*names, *arguments]}
+
+    def listen(record: dict[str, Any]) -> None:
+        match record:
+            case {"write": str(text)}:
+                show(text)
+            case _:
+                raise MachineError(f"a line of progress is no output: {str(record)[:80]}")
+
     await machine.run(job, source.files(), out, listen, limit_s=LIMIT_S)
     scenarios.raise_refusal(out, source)
-    status = int(json.loads((out / "status.json").read_text()))
-    return 2 if status in USAGE else status
+    match scenarios.left_json(out, "status.json"):
+        case int(status):
+            return 2 if status in USAGE else status
+        case _:
+            raise MachineError("the tests' code ended its process before pytest was done")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -190,18 +191,41 @@ async def run_variant(
         return VariantResult(variant["name"], variant["expected"], None, False, {}, [reason], "", 0.0, wall)
 
     def listen(record: dict[str, Any]) -> None:
-        listener.event(variant, record["event"])
+        listener.event(variant, event_of(record))
 
     try:
         wall = await machine.run(job, files, directory, listen, limit_s=info["limit_s"])
         scenarios.raise_refusal(directory, source)
+        return result_of(scenarios.left_json(directory, "outcome.json"), variant, wall)
     except MachineError as error:
         return failed(str(error))
     except TestbedError as error:
         if error.exit_status != 1:
             raise
         return failed(str(error))
-    if not (directory / "outcome.json").exists():
-        return failed("the scenario's code ended its process before there was a verdict")
-    outcome = json.loads((directory / "outcome.json").read_text())
-    return VariantResult(**outcome, wall_s=wall)
+
+
+def event_of(record: Any) -> Event:
+    """The event of a line of progress. The job ran the user's code, so this and what it left may be anything."""
+    match record:
+        case {"event": {"t": int(), "kind": str(), "node": str(), "text": str(), "data": dict()}}:
+            event: Event = record["event"]
+            return event
+    raise MachineError(f"a line of progress is no event: {str(record)[:80]}")
+
+
+def result_of(found: Any, variant: VariantInfo, wall_s: float) -> VariantResult:
+    """What a job's outcome.json says; None where there is none."""
+    match found:
+        case {
+            "observed": "fault" | "healthy" | None as observed, "as_expected": bool(as_expected),
+            "evidence": dict(evidence), "failures": list(failures), "trace": str(trace),
+            "virtual_s": int() | float() as virtual_s,
+        } if virtual_s < math.inf:  # fmt: skip
+            said = [str(failure) for failure in failures]
+            return VariantResult(
+                variant["name"], variant["expected"], observed, as_expected, evidence, said, trace, virtual_s, wall_s
+            )
+        case None:
+            raise MachineError("the scenario's code ended its process before there was a verdict")
+    raise MachineError(f"the verdict is damaged: {str(found)[:80]}")

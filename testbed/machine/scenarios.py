@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from testbed.errors import InputError, TestbedError, did_you_mean
+from testbed.errors import InputError, MachineError, TestbedError, did_you_mean
 from testbed.machine import processes
 from testbed.machine.local import LocalMachine
 from testbed.protocol import Job, ScenarioInfo
@@ -80,21 +80,43 @@ async def describe(source: Source, settings: Mapping[str, str], variant: str | N
 
 def raise_refusal(out: Path, source: Source) -> None:
     """Raises here what the job refused there."""
-    refusal, crash = out / "refusal.json", out / "error.txt"
-    if crash.exists():
-        raise TestbedError(crash.read_text().strip(), where=str(source.file))
-    if refusal.exists():
-        said = json.loads(refusal.read_text())
-        where = str(source.file.parent / said["where"]) if said["where"] else ""
-        error = TestbedError(said["message"], where=where, hint=said["hint"])
-        error.exit_status = said["status"]
-        raise error
+    if (crash := left(out, "error.txt")) is not None:
+        raise TestbedError(crash.strip(), where=str(source.file))
+    match left_json(out, "refusal.json"):
+        case None:
+            return
+        case {"message": str(message), "where": str(place), "hint": str(hint), "status": 1 | 2 | 3 as status}:
+            where = str(source.file.parent / place) if place else ""
+            error = TestbedError(message, where=where, hint=hint)
+            error.exit_status = status
+            raise error
+        case refusal:
+            raise MachineError(f"the job left a damaged refusal.json: {refusal}")
 
 
 def result_of(out: Path, name: str, source: Source) -> Any:
     """The file a job leaves when it did what it was asked; raises what it refused, or that it ended without a word."""
     raise_refusal(out, source)
-    path = out / name
-    if not path.exists():
+    found = left_json(out, name)
+    if found is None:
         raise InputError("its code ended the process before testbed was done", where=str(source.file))
-    return json.loads(path.read_text())
+    return found
+
+
+def left(out: Path, name: str) -> str | None:
+    """The file that a job left under this name, if it is there. The job ran the user's code: it may be anything."""
+    try:
+        return (out / name).read_text(errors="replace")
+    except FileNotFoundError:
+        return None
+    except IsADirectoryError:
+        raise MachineError(f"the job left a directory {name}") from None
+
+
+def left_json(out: Path, name: str) -> Any:
+    """The same as JSON; None if there is no such file."""
+    text = left(out, name)
+    try:
+        return None if text is None else json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise MachineError(f"the job left a damaged {name}: {error}") from error

@@ -203,6 +203,22 @@ def test_evidence_and_failures_of_a_guest_cannot_command_the_terminal(
     assert all(word in text for word in ("key", "value", "why", "line"))
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), 10**400, [[]], None, {"a": 1}])
+def test_evidence_of_a_guest_may_be_anything(
+    result_of: Callable[..., RunResult], bad: VariantResult, value: object
+) -> None:
+    evidence = {"aged_after_s": value, "completion": value}
+    assert "aged after" in reported(result_of(replace(bad, evidence=evidence)), 120)
+    assert console.event_line(event("evidence", "", **evidence)).plain
+
+
+@pytest.mark.parametrize("observed", [HOSTILE, ["fault"], None])
+def test_what_a_guest_says_users_see_may_be_anything(observed: object) -> None:
+    (line,) = told(event("observed", "the text", observed=observed))
+    assert commands(line) == []
+    assert line.endswith("the text")
+
+
 def test_rich_markup_in_a_guest_s_text_is_text(result_of: Callable[..., RunResult], bad: VariantResult) -> None:
     poisoned = replace(bad, evidence={"status": "[red]x[/red] :smile:"}, failures=["[link=http://x]y[/link]"])
     text = reported(result_of(poisoned), 120)

@@ -1,5 +1,7 @@
 """The two memory files between us and a guest. What comes back was written by the user's code."""
 
+import errno
+import gzip
 import io
 import itertools
 import json
@@ -56,7 +58,11 @@ def guest_leaves(outcome: Outcome, *members: tarfile.TarInfo, contents: bytes = 
         for member in members:
             member.size = len(contents) if member.isreg() else 0
             tar.addfile(member, io.BytesIO(contents) if member.isreg() else None)
-    data = buffer.getvalue()
+    guest_hands_back(outcome, buffer.getvalue())
+
+
+def guest_hands_back(outcome: Outcome, data: bytes) -> None:
+    """Finishes with these bytes in the tar's place."""
     outcome.map[PROGRESS_END : PROGRESS_END + len(data)] = data
     outcome.map[8:16] = struct.pack("<Q", len(data))
     outcome.map[24:32] = struct.pack("<Q", 1)
@@ -149,15 +155,13 @@ def test_results_are_unpacked(outcome: Outcome, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "hostile",
     [
-        [member("../evil")],
-        [member("a/../../evil")],
-        [member("/evil")],
         [member("door", tarfile.SYMTYPE, ".."), member("door/evil")],
         [member("door", tarfile.SYMTYPE, "../.."), member("door/evil")],
         [member("a", tarfile.DIRTYPE, mode=0o755), member("a/door", tarfile.SYMTYPE, "../.."), member("a/door/evil")],
         [member("evil", tarfile.LNKTYPE, "../secret")],
         [member("evil", tarfile.CHRTYPE)],
         [member("evil", tarfile.BLKTYPE)],
+        [member("evil", tarfile.FIFOTYPE)],
     ],
     ids=lambda members: " ".join(info.name for info in members),
 )
@@ -174,6 +178,148 @@ def test_nothing_lands_outside_the_directory(outcome: Outcome, tmp_path: Path, h
     assert not any(path.is_symlink() for path in inside.rglob("*"))
 
 
+@pytest.mark.parametrize("name", ["../evil", "..", "a/../../evil", "/evil", "//evil", "/", "", "n" * 300])
+def test_a_name_that_no_file_of_a_run_has_is_damage(outcome: Outcome, tmp_path: Path, name: str) -> None:
+    guest_leaves(outcome, member("outcome.json"), member(name))
+    with pytest.raises(MachineError, match="the guest's results are damaged: "):
+        outcome.extract(tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_results_go_to_any_directory_the_user_names(outcome: Outcome, tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    guest_leaves(outcome, member("..data"))
+    outcome.extract(tmp_path / "a" / ".." / "out")
+    assert (tmp_path / "out" / "..data").read_bytes() == b"contents"
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        [member("a"), member("a/b")],
+        [member("a", tarfile.DIRTYPE), member("a")],
+        [member("a"), member("a", tarfile.DIRTYPE)],
+    ],
+)
+def test_a_name_that_is_a_file_and_a_directory_is_damage(
+    outcome: Outcome, tmp_path: Path, members: list[tarfile.TarInfo]
+) -> None:
+    guest_leaves(outcome, *members)
+    with pytest.raises(MachineError, match="the guest's results are damaged: "):
+        outcome.extract(tmp_path)
+
+
+def whole_tar() -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        for name in ("outcome.json", "ü" * 120, "pcap/e2.pcap"):
+            info = member(name)
+            info.size = 1000
+            tar.addfile(info, io.BytesIO(bytes(1000)))
+    return buffer.getvalue()
+
+
+def negative_size() -> bytes:
+    """A member that is its own successor, for ever."""
+    info = member("outcome.json")
+    info.size = -512
+    return info.tobuf(tarfile.GNU_FORMAT) + bytes(10240)
+
+
+def with_pax(headers: dict[str, str]) -> bytes:
+    info = member("outcome.json")
+    info.pax_headers = headers
+    return info.tobuf(tarfile.PAX_FORMAT) + bytes(10240)
+
+
+SPARSE = {"GNU.sparse.map": "0,1", "GNU.sparse.size": str(1 << 40)}
+"""Few bytes that would become a terabyte of zeros."""
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(b"", id="empty"),
+        pytest.param(b"no tar at all" * 1000, id="no tar"),
+        pytest.param(gzip.compress(bytes(1 << 20)), id="compressed"),
+        pytest.param(negative_size(), id="negative size"),
+        pytest.param(with_pax(SPARSE), id="sparse"),
+        pytest.param(with_pax({"path": "a\0b"}), id="zero in a name"),
+        pytest.param(with_pax({"size": "-512"}), id="negative size of pax"),
+        *(pytest.param(whole_tar()[:end], id=f"cut at {end}") for end in (100, 512, 1000, 1536, 2000, 5000)),
+        pytest.param(whole_tar()[:1536] + b"x" * 512 + whole_tar()[2048:], id="a header overwritten"),
+    ],
+)
+def test_a_damaged_tar_is_one_error(outcome: Outcome, tmp_path: Path, data: bytes) -> None:
+    guest_hands_back(outcome, data)
+    with pytest.raises(MachineError, match="the guest's results are damaged: "):
+        outcome.extract(tmp_path)
+
+
+def test_a_tar_with_a_byte_changed_is_unpacked_or_one_error(outcome: Outcome, tmp_path: Path) -> None:
+    places = range(0, len(whole_tar()), 29)
+    errors = 0
+    for place in places:
+        data = bytearray(whole_tar())
+        data[place] ^= 0xFF
+        guest_hands_back(outcome, bytes(data))
+        try:
+            outcome.extract(tmp_path / "out" / str(place))
+        except MachineError:
+            errors += 1
+    assert 0 < errors < len(places)
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_full_disk_is_no_damage(outcome: Outcome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    guest_leaves(outcome, member("outcome.json"))
+    monkeypatch.setattr("shutil.copyfileobj", full)
+    with pytest.raises(OSError, match="No space left"):
+        outcome.extract(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"not json\n",
+        b"{\n",
+        b"[]\n",
+        b'"text"\n',
+        b"null\n",
+        b"\n",
+        b"\xff\xfe{}\n",
+        b'{"a": "\xff"}\n',
+        b"[" * 100_000 + b"\n",
+        b"9" * 5000 + b"\n",
+    ],
+    ids=lambda text: repr(text[:10]),
+)
+def test_progress_that_is_no_record_is_one_error(outcome: Outcome, text: bytes) -> None:
+    guest_tells(outcome, b'{"n": 1}\n' + text)
+    with pytest.raises(MachineError, match="a line of progress is damaged: "):
+        list(outcome.progress())
+
+
+@pytest.mark.parametrize("length", [8, PROGRESS_END, 1 << 63])
+def test_progress_of_a_length_that_cannot_be_is_one_error(outcome: Outcome, length: int) -> None:
+    guest_tells(outcome, b'{"n": 1}\n')
+    assert list(outcome.progress()) == [{"n": 1}]
+    outcome.map[16:24] = struct.pack("<Q", length)
+    with pytest.raises(MachineError, match="the length of the guest's progress is damaged"):
+        list(outcome.progress())
+
+
+def test_progress_that_is_cut_off_is_one_error(outcome: Outcome, tmp_path: Path) -> None:
+    guest_tells(outcome, b'{"n": 1}\n{"n"')
+    assert list(outcome.progress()) == [{"n": 1}]
+    guest_leaves(outcome, member("outcome.json"))
+    with pytest.raises(MachineError, match="the guest's progress is cut off"):
+        outcome.extract(tmp_path)
+
+
 @pytest.mark.parametrize("target", ["/etc/passwd", "/", "../secret"])
 def test_links_that_point_outside_are_left_out(outcome: Outcome, tmp_path: Path, target: str) -> None:
     guest_leaves(outcome, member("link", tarfile.SYMTYPE, target), member("outcome.json"))
@@ -182,6 +328,7 @@ def test_links_that_point_outside_are_left_out(outcome: Outcome, tmp_path: Path,
 
 
 def test_a_program_from_a_guest_gets_no_privilege(outcome: Outcome, tmp_path: Path) -> None:
-    guest_leaves(outcome, member("tool", mode=0o6777))
+    guest_leaves(outcome, member("tool", mode=0o6777), member("closed", tarfile.DIRTYPE, mode=0))
     outcome.extract(tmp_path)
     assert (tmp_path / "tool").stat().st_mode & 0o7022 == 0
+    assert (tmp_path / "closed").stat().st_mode & 0o700 == 0o700

@@ -35,9 +35,11 @@ def outcome(name: str, **changes: Any) -> dict[str, Any]:
 
 @dataclass
 class FakeMachine:
-    """Ends each variant as `endings` says: an error to raise, or files to leave; else with the expected outcome."""
+    """Ends each variant as `endings` says: an error to raise, or files to leave (None: a directory of that name); else
+    with the expected outcome."""
 
     endings: Mapping[str, Exception | dict[str, Any]] = field(default_factory=dict)
+    record: Any = field(default_factory=lambda: {"event": EVENT})
     pauses: Mapping[str, float] = field(default_factory=dict)
     jobs: list[Job] = field(default_factory=list)
     files: Mapping[str, bytes] = field(default_factory=dict)
@@ -52,13 +54,16 @@ class FakeMachine:
         self.at_once += 1
         self.most = max(self.most, self.at_once)
         try:
-            listen({"event": EVENT})
+            listen(self.record)
             await asyncio.sleep(self.pauses.get(job["variant"], 0.001))
             ending = self.endings.get(job["variant"], {"outcome.json": outcome(job["variant"])})
             if isinstance(ending, Exception):
                 raise ending
             for name, content in ending.items():
-                (out / name).write_text(content if isinstance(content, str) else json.dumps(content))
+                if content is None:
+                    (out / name).mkdir()
+                else:
+                    (out / name).write_text(content if isinstance(content, str) else json.dumps(content))
             return 0.25
         finally:
             self.at_once -= 1
@@ -191,6 +196,38 @@ def test_a_crash_of_the_inside_is_an_unexpected_variant_with_its_traceback(sourc
     result = run(source, FakeMachine({"v": {"error.txt": "Traceback …\nValueError: ours\n"}}), ["v"])
     (failure,) = result.variants[0].failures
     assert failure.endswith("Traceback …\nValueError: ours")
+
+
+@pytest.mark.parametrize(
+    "record", [{}, {"write": "text"}, {"event": []}, {"event": {}}, {"event": {**EVENT, "t": "5"}}, {"event": None}]
+)
+def test_progress_that_is_no_event_is_an_unexpected_variant(source: Source, record: Any) -> None:
+    result = run(source, FakeMachine(record=record), ["v"])
+    (failure,) = result.variants[0].failures
+    assert failure.startswith("a line of progress is no event: {")
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ({"outcome.json": "{"}, "the job left a damaged outcome.json: "),
+        ({"outcome.json": "[" * 100_000}, "the job left a damaged outcome.json: "),
+        ({"outcome.json": None}, "the job left a directory outcome.json"),
+        ({"error.txt": None}, "the job left a directory error.txt"),
+        ({"outcome.json": []}, "the verdict is damaged: []"),
+        ({"outcome.json": {}}, "the verdict is damaged: {}"),
+        ({"outcome.json": outcome("v", observed="maybe")}, "the verdict is damaged: "),
+        ({"outcome.json": outcome("v", virtual_s=float("nan"))}, "the verdict is damaged: "),
+        ({"outcome.json": outcome("v", evidence=["a"])}, "the verdict is damaged: "),
+        ({"refusal.json": {"message": "no"}}, "the job left a damaged refusal.json: "),
+        ({"refusal.json": "\xff"}, "the job left a damaged refusal.json: "),
+    ],
+)
+def test_a_verdict_that_is_damaged_is_an_unexpected_variant(source: Source, files: dict[str, Any], said: str) -> None:
+    result = run(source, FakeMachine({"v": files}), ["v"])
+    assert not result.as_expected
+    (failure,) = result.variants[0].failures
+    assert failure.startswith(said)
 
 
 @pytest.mark.parametrize("status", [2, 3])

@@ -280,6 +280,12 @@ def test_a_file_that_ends_the_process_is_refused(tmp_path: Path) -> None:
     assert "the reason" in error.message
 
 
+@pytest.mark.parametrize("line", [r"b'not json\n'", "bytes(20 << 20)"])
+def test_a_file_that_damages_the_progress_is_refused(tmp_path: Path, line: str) -> None:
+    error = refused(write(tmp_path / "mine", f"open(3, 'wb', closefd=False).write({line})\n"))
+    assert error.message.startswith("the scenario cannot be loaded: a line of progress is damaged: ")
+
+
 def test_a_file_that_never_ends_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scenarios, "DESCRIBE_S", 0.5)
     error = refused(write(tmp_path / "mine", "while True: pass\n"))

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from testbed.errors import MachineError
 from testbed.machine import snapshot
 from testbed.machine.parcel import BLOCK, Errand, Outcome
 from testbed.machine.vm import VirtualMachine
@@ -51,6 +52,17 @@ def machine_with(monkeypatch: pytest.MonkeyPatch) -> Callable[[Guest], VirtualMa
         return VirtualMachine(None, None, lambda _: None)  # type: ignore[arg-type]
 
     return make
+
+
+def test_a_guest_whose_progress_is_damaged_is_one_error(
+    machine_with: Callable[[Guest], VirtualMachine], tmp_path: Path
+) -> None:
+    def guest(_: Errand, outcome: Outcome) -> None:
+        outcome.map[BLOCK : BLOCK + 4] = b"what"
+        outcome.map[16:24] = struct.pack("<Q", 1 << 40)
+
+    with pytest.raises(MachineError, match="progress is damaged"):
+        asyncio.run(machine_with(guest).run(JOB, {}, tmp_path, lambda _: None, limit_s=60))
 
 
 def finish(outcome: Outcome) -> None:
