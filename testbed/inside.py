@@ -78,10 +78,10 @@ def describe(job: Job, out: Path) -> None:
     stand_in_for_pyverbs()
     file = Path(job["in"]) / job["scenario"]
     scenario = loading.load(file)
-    named = job.get("variant")
+    named = job.get("named", [])
     info = scenario.info(job["name"], job.get("settings", {}), named)
     for variant, said in zip(scenario.variants, info["variants"], strict=True):
-        if named in (None, variant.name):
+        if not named or variant.name in named:
             parameters = scenario.settle(variant, said["settings"])
             try:
                 scenario().profiles(parameters)

@@ -33,7 +33,8 @@ class Job(_Directory):
     scenario: NotRequired[str]
     """Path of scenario.py below the parcel's directory."""
     variant: NotRequired[str]
-    """Of a description: the one that the user named."""
+    named: NotRequired[list[str]]
+    """Variants that the user named; for a description."""
     settings: NotRequired[dict[str, Any]]
     """Of a description what the user set; of a variant its `VariantInfo.settings`."""
     arguments: NotRequired[list[str]]

@@ -22,10 +22,10 @@ from testbed.protocol import ScenarioInfo
 
 
 async def describe_all(
-    sources: Sequence[Source], settings: Mapping[str, str], variant: str | None = None
+    sources: Sequence[Source], settings: Mapping[str, str], named: Sequence[str] = ()
 ) -> list[tuple[Source, ScenarioInfo]]:
     """What each says of itself, asked side by side."""
-    infos = await asyncio.gather(*(scenarios.describe(source, settings, variant) for source in sources))
+    infos = await asyncio.gather(*(scenarios.describe(source, settings, named) for source in sources))
     return list(zip(sources, infos, strict=True))
 
 

@@ -43,7 +43,7 @@ def split_setting(_: click.Context, __: click.Parameter, values: tuple[str, ...]
 )
 @click.argument("names", metavar="SCENARIO...", nargs=-1)
 @click.option("--tag", metavar="TAG", help="Every shipped scenario with this tag.")
-@click.option("--variant", metavar="NAME", help="Only this variant.")
+@click.option("--variant", "named", metavar="NAME", multiple=True, help="Only this variant; may be repeated.")
 @click.option(
     "--set", "settings", metavar="KEY=VALUE", multiple=True, callback=split_setting,
     help="Replace a parameter's default; may be repeated. What a variant sets itself stays, unless --variant names it.",
@@ -56,7 +56,7 @@ def split_setting(_: click.Context, __: click.Parameter, values: tuple[str, ...]
 def run(
     names: tuple[str, ...],
     tag: str | None,
-    variant: str | None,
+    named: tuple[str, ...],
     settings: dict[str, str],
     seed: int,
     clock: Clock | None,
@@ -65,7 +65,7 @@ def run(
     jobs: int | None,
     as_json: bool,
 ) -> int:
-    tasks = asyncio.run(plan(names, tag, variant, settings))
+    tasks = asyncio.run(plan(names, tag, named, settings))
     with console.RunConsole(error_console(), variants=sum(len(variants) for _, _, variants in tasks)) as shown:
         for line in kept(tasks, settings):
             shown.say(line)
@@ -94,7 +94,7 @@ async def run_all(
     ]  # fmt: skip
 
 
-async def plan(names: Sequence[str], tag: str | None, variant: str | None, settings: dict[str, str]) -> list[Task]:
+async def plan(names: Sequence[str], tag: str | None, named: Sequence[str], settings: dict[str, str]) -> list[Task]:
     """What is to be run, with every name and setting checked before a machine is started."""
     if not names and not tag:
         raise click.UsageError("name a scenario; `testbed list` shows them")
@@ -104,8 +104,8 @@ async def plan(names: Sequence[str], tag: str | None, variant: str | None, setti
         sources += [source for source, info in shipped if tag in info["tags"]]
         if not sources:
             raise InputError(f"no scenario has the tag {tag!r}", hint="`testbed list` shows the tags.")
-    described = await describe_all(sources, settings, variant)
-    return [(source, info, runs.choose(info, variant)) for source, info in described]
+    described = await describe_all(sources, settings, named)
+    return [(source, info, runs.choose(info, named)) for source, info in described]
 
 
 def kept(tasks: Sequence[Task], settings: dict[str, str]) -> Iterator[str]:

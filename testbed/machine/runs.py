@@ -101,16 +101,14 @@ class RunResult:
         }
 
 
-def choose(info: ScenarioInfo, variant: str | None) -> list[VariantInfo]:
-    """The variants to run: all, or the named one."""
-    if variant is None:
-        return info["variants"]
-    chosen = [v for v in info["variants"] if v["name"] == variant]
-    if not chosen:
-        names = [v["name"] for v in info["variants"]]
-        hint = f"{did_you_mean(variant, names)}It has: {', '.join(names)}."
-        raise InputError(f"scenario {info['name']} has no variant {variant!r}", hint=hint)
-    return chosen
+def choose(info: ScenarioInfo, named: Sequence[str]) -> list[VariantInfo]:
+    """The variants to run: those named, or all, in the scenario's order."""
+    names = [variant["name"] for variant in info["variants"]]
+    for name in named:
+        if name not in names:
+            hint = f"{did_you_mean(name, names)}It has: {', '.join(names)}."
+            raise InputError(f"scenario {info['name']} has no variant {name!r}", hint=hint)
+    return [variant for variant in info["variants"] if not named or variant["name"] in named]
 
 
 def run_directory(base: Path, scenario: str) -> Path:

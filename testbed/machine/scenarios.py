@@ -4,7 +4,7 @@ here."""
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -63,12 +63,16 @@ def resolve(name: str) -> Source:
     raise InputError(f"there is no scenario {name!r}", hint=f"{hint}Shipped: {', '.join(names)} (`testbed list`).")
 
 
-async def describe(source: Source, settings: Mapping[str, str], variant: str | None = None) -> ScenarioInfo:
-    """What a scenario says of itself, after the user's settings were checked, for the variant they named or for all;
+async def describe(source: Source, settings: Mapping[str, str], named: Sequence[str] = ()) -> ScenarioInfo:
+    """What a scenario says of itself, after the user's settings were checked, for the variants they named or for all;
     its code runs in a process of its own."""
-    job: Job = {"kind": "describe", "name": source.name, "scenario": source.file.name, "settings": dict(settings)}
-    if variant is not None:
-        job["variant"] = variant
+    job: Job = {
+        "kind": "describe",
+        "name": source.name,
+        "scenario": source.file.name,
+        "settings": dict(settings),
+        "named": list(named),
+    }
     with processes.scratch() as out:
         try:
             await LocalMachine().run(job, source.files(), out, lambda _: None, limit_s=DESCRIBE_S)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -76,15 +76,15 @@ class Scenario(ABC):
             raise InputError(f"parameters of variant {variant.name}: {'; '.join(problems)}", hint=hint) from error
 
     @classmethod
-    def changes(cls, variant: Variant, chosen: Mapping[str, Any], named: str | None) -> dict[str, Any]:
+    def changes(cls, variant: Variant, chosen: Mapping[str, Any], named: Collection[str]) -> dict[str, Any]:
         """The variant's own settings and those the user chose. Its own make it what it is: they win, unless the user
         named this variant."""
         own = cls.settle(variant, {}).model_dump(mode="json", include=set(variant.settings))
-        return {**own, **chosen} if variant.name == named else {**chosen, **own}
+        return {**own, **chosen} if variant.name in named else {**chosen, **own}
 
     @classmethod
-    def info(cls, name: str, chosen: Mapping[str, Any], named: str | None) -> ScenarioInfo:
-        """`chosen` are the user's settings, `named` the variant they named."""
+    def info(cls, name: str, chosen: Mapping[str, Any], named: Collection[str]) -> ScenarioInfo:
+        """`chosen` are the user's settings, `named` the variants they named."""
         return {
             "name": name,
             "title": cls.title,

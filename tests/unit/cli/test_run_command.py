@@ -76,6 +76,7 @@ def test_several_scenarios_print_an_array(
         ([], [{"packets": "7"}, {"packets": 9}], "… good keeps its own packets=9\n"),
         (["--variant", "good"], [{"packets": "7"}], ""),
         (["--variant", "bad"], [{"packets": "7"}], ""),
+        (["--variant", "good", "--variant", "bad"], [{"packets": "7"}, {"packets": "7"}], ""),
     ],
 )
 def test_a_variant_keeps_what_it_sets_itself_unless_the_user_names_it(

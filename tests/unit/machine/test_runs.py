@@ -104,10 +104,11 @@ def run(
 # What to run, and where it is kept
 
 
-def test_all_variants_are_run_unless_one_is_named() -> None:
-    said = info("as-is", "garp")
-    assert runs.choose(said, None) == said["variants"]
-    assert runs.choose(said, "garp") == said["variants"][1:]
+def test_all_variants_are_run_unless_some_are_named() -> None:
+    said = info("as-is", "garp", "aging")
+    assert runs.choose(said, []) == said["variants"]
+    assert runs.choose(said, ["garp"]) == said["variants"][1:2]
+    assert runs.choose(said, ["garp", "as-is", "garp"]) == said["variants"][:2]
 
 
 @pytest.mark.parametrize(
@@ -115,7 +116,7 @@ def test_all_variants_are_run_unless_one_is_named() -> None:
 )
 def test_a_variant_that_is_not_there_is_refused_with_the_names_of_those_that_are(name: str, guess: str) -> None:
     with pytest.raises(InputError, match=f"scenario story has no variant '{name}'") as said:
-        runs.choose(info("as-is", "garp"), name)
+        runs.choose(info("as-is", "garp"), ["garp", name])
     assert said.value.hint == f"{guess}It has: as-is, garp."
 
 

@@ -229,7 +229,7 @@ Story.parameters = Pair
 Story.variants = Variant("few", "fault", ""), Variant("many", "healthy", "", {"a": 2})
 """
     source = write(tmp_path / "mine", GOOD + rule)
-    said = asyncio.run(scenarios.describe(source, {"b": "2"}, "few"))
+    said = asyncio.run(scenarios.describe(source, {"b": "2"}, ["few"]))
     assert said["variants"][0]["settings"] == {"b": "2"}
     with pytest.raises(TestbedError, match=r"^parameters of variant many: Value error, too many\n"):
         describe(source, b="2")

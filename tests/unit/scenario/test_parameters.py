@@ -52,8 +52,8 @@ def test_a_variant_replaces_defaults() -> None:
     assert Story.settle(CURE, {}) == Settings(announce=True, rest=1600)
 
 
-@pytest.mark.parametrize(("named", "rest"), [(None, 1600), ("as-is", 1600), ("cure", 0.5)])
-def test_a_variant_s_own_settings_stay_unless_the_user_names_it(named: str | None, rest: float) -> None:
+@pytest.mark.parametrize(("named", "rest"), [([], 1600), (["as-is"], 1600), (["as-is", "cure"], 0.5)])
+def test_a_variant_s_own_settings_stay_unless_the_user_names_it(named: list[str], rest: float) -> None:
     changes = Story.changes(CURE, {"rest": "0.5", "profile": "arista-eos"}, named)
     assert Story.settle(CURE, changes) == Settings(profile="arista-eos", announce=True, rest=rest)
     assert Story.changes(AS_IS, {"rest": "0.5"}, named) == {"rest": "0.5"}
@@ -112,7 +112,7 @@ def test_parameters_do_not_change_during_a_story() -> None:
 
 
 def test_a_scenario_says_what_it_is() -> None:
-    said = Story.info("story", {}, None)
+    said = Story.info("story", {}, [])
     assert (said["name"], said["title"], said["text"]) == ("story", "A story", "What happens.\n\nAnd why.")
     assert (said["tags"], said["limit_s"]) == (["arp"], 7 * 86400)
     own = {"announce": True, "rest": 1600.0}
