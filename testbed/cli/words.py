@@ -9,13 +9,13 @@ MINUTE, HOUR, DAY = 60, 3600, 86400
 
 
 def duration(seconds: float) -> str:
-    """`85 ms`, `1.24 s`, `25 min 03 s`, `4 h 00 min 03 s`, `7 d 00 h 00 min`."""
+    """`85 ms`, `1.24 s`, `25 min 03 s`, `4 h 00 min 03 s`, `7 d 00 h 00 min`; `3 s` for an integer."""
     if 0 < seconds < 0.9995e-3:
         return f"{seconds * 1e6:.3g} µs"
     if 0 < seconds < 0.9995:
         return f"{seconds * 1e3:.3g} ms"
     if seconds < MINUTE - 0.005:
-        return f"{seconds:.2f} s" if seconds else "0 s"
+        return f"{seconds:g} s" if isinstance(seconds, int) or not seconds else f"{seconds:.2f} s"
     whole = round(seconds)
     if whole < HOUR:
         return f"{whole // MINUTE} min {whole % MINUTE:02} s"
