@@ -13,37 +13,16 @@ import struct
 import time
 from pathlib import Path
 
+from testbed import netlink
 from testbed.errors import DeadlineError, TestbedError, UnsupportedError
 
 NETLINK_RDMA = 20
 NL_NLDEV = 5
 GET, SET, NEWLINK, DELLINK, SYS_GET, SYS_SET = 1, 2, 3, 4, 6, 7
 DEV_INDEX, DEV_NAME, NDEV_NAME, LINK_TYPE, SYS_NETNS_MODE, NET_NS_FD = 1, 2, 51, 65, 66, 68
-REQUEST, ACK, DUMP = 1, 4, 0x300
-MESSAGE = struct.Struct("=IHHII")
-ATTRIBUTE = struct.Struct("=HH")
-ERROR, DONE = 2, 3
 GONE_S = 10.0
 """Seconds that a deletion may take to be complete; it takes milliseconds."""
 SYSFS = Path("/sys/class/infiniband")
-
-
-def _string(kind: int, value: str) -> bytes:
-    return _raw(kind, value.encode() + b"\0")
-
-
-def _raw(kind: int, value: bytes) -> bytes:
-    length = ATTRIBUTE.size + len(value)
-    return ATTRIBUTE.pack(length, kind) + value + bytes(-length % 4)
-
-
-def _attributes(data: bytes) -> dict[int, bytes]:
-    found = {}
-    while len(data) >= ATTRIBUTE.size:
-        length, kind = ATTRIBUTE.unpack_from(data)
-        found[kind] = data[ATTRIBUTE.size : length]
-        data = data[length + (-length % 4) :]
-    return found
 
 
 class Rdma:
@@ -56,7 +35,6 @@ class Rdma:
             raise UnsupportedError(
                 f"this kernel has no RDMA netlink: {error.strerror}", hint="modprobe ib_core"
             ) from error
-        self._sequence = 0
 
     def close(self) -> None:
         self._socket.close()
@@ -69,30 +47,21 @@ class Rdma:
 
     def request(self, operation: int, attributes: bytes, flags: int = 0) -> list[dict[int, bytes]]:
         """Raises OSError with the kernel's errno."""
-        self._sequence += 1
-        header = MESSAGE.pack(
-            MESSAGE.size + len(attributes), (NL_NLDEV << 10) + operation, REQUEST | ACK | flags, self._sequence, 0
-        )
-        self._socket.send(header + attributes)
+        self._socket.send(netlink.request((NL_NLDEV << 10) + operation, attributes, flags))
         answers: list[dict[int, bytes]] = []
         while True:
-            data = self._socket.recv(1 << 16)
-            while data:
-                length, kind, _, _, _ = MESSAGE.unpack_from(data)
-                body, data = data[MESSAGE.size : length], data[length + (-length % 4) :]
-                if kind == ERROR:
-                    (number,) = struct.unpack_from("=i", body)
-                    if number:
-                        raise OSError(-number, os.strerror(-number))
+            for kind, body in netlink.messages(self._socket.recv(1 << 16)):
+                if kind == netlink.ERROR:
+                    netlink.check(body)
+                if kind in (netlink.ERROR, netlink.DONE):
                     return answers
-                if kind == DONE:
-                    return answers
-                answers.append(_attributes(body))
+                answers.append(dict(netlink.attributes(body)))
 
     def add(self, name: str, interface: str) -> None:
         """A soft-RoCE device `name` on `interface`. Its GIDs follow asynchronously."""
+        wanted = {DEV_NAME: name, LINK_TYPE: "rxe", NDEV_NAME: interface}
         try:
-            self.request(NEWLINK, _string(DEV_NAME, name) + _string(LINK_TYPE, "rxe") + _string(NDEV_NAME, interface))
+            self.request(NEWLINK, b"".join(netlink.string(kind, value) for kind, value in wanted.items()))
         except OSError as error:
             reason = {
                 errno.EEXIST: "the interface has one already, or the name is taken",
@@ -105,7 +74,7 @@ class Rdma:
     def devices(self) -> dict[str, int]:
         """Name to index of the devices this namespace sees, in the order of their indices."""
         found = {}
-        for answer in self.request(GET, b"", DUMP):
+        for answer in self.request(GET, b"", netlink.DUMP):
             found[answer[DEV_NAME].rstrip(b"\0").decode()] = struct.unpack("=I", answer[DEV_INDEX])[0]
         return dict(sorted(found.items(), key=lambda item: item[1]))
 
@@ -113,14 +82,13 @@ class Rdma:
         """Asks for the end of the device; see `wait_gone`. One that is not there is left so."""
         index = self.devices().get(name)
         if index is not None:
-            self.request(DELLINK, _raw(DEV_INDEX, struct.pack("=I", index)))
+            self.request(DELLINK, netlink.u32(DEV_INDEX, index))
 
     def move(self, name: str, netns: Path) -> None:
         """Exclusive mode: hands the device to another namespace."""
         handle = os.open(netns, os.O_RDONLY)
         try:
-            index = struct.pack("=I", self.devices()[name])
-            self.request(SET, _raw(DEV_INDEX, index) + _raw(NET_NS_FD, struct.pack("=I", handle)))
+            self.request(SET, netlink.u32(DEV_INDEX, self.devices()[name]) + netlink.u32(NET_NS_FD, handle))
         finally:
             os.close(handle)
 
@@ -136,7 +104,7 @@ class Rdma:
         deadline = time.monotonic() + GONE_S
         while True:
             try:
-                self.request(SYS_SET, _raw(SYS_NETNS_MODE, struct.pack("=B", not exclusive)))
+                self.request(SYS_SET, netlink.attribute(SYS_NETNS_MODE, bytes([not exclusive])))
             except OSError as error:
                 if error.errno == errno.EBUSY and time.monotonic() < deadline:
                     time.sleep(0.005)

@@ -25,6 +25,7 @@ from typing import Literal
 from pyroute2 import IPRoute
 from pyroute2.nftables.main import NFTables
 
+from testbed import netlink
 from testbed.errors import TestbedError
 from testbed.switch import rtnetlink as rt
 from testbed.switch.frames import ETH_P_ARP, Arp, pack, parse
@@ -90,13 +91,13 @@ class DataPlane:
         index = socket.if_nametoindex(port.name)
         self._ports[index] = port.name
         up = 1  # IFF_UP
-        body = _IFINFOMSG.pack(0, 0, index, up, up) + rt.u32(10, self._bridge)  # IFLA_MASTER
+        body = _IFINFOMSG.pack(0, 0, index, up, up) + netlink.u32(10, self._bridge)  # IFLA_MASTER
         self._netlink.request(rt.RTM_NEWLINK, body)
         pvid_untagged, tagged = 0x6, 0
         vlans = [(pvid_untagged, port.vlan)] if port.vlan is not None else []
         vlans += [(tagged, vlan) for vlan in port.trunk]
-        given = (rt.attribute(2, struct.pack("=HH", *vlan)) for vlan in vlans)  # IFLA_BRIDGE_VLAN_INFO
-        body = _IFINFOMSG.pack(socket.AF_BRIDGE, 0, index, 0, 0) + rt.nested(26, *given)  # IFLA_AF_SPEC
+        given = (netlink.attribute(2, struct.pack("=HH", *vlan)) for vlan in vlans)  # IFLA_BRIDGE_VLAN_INFO
+        body = _IFINFOMSG.pack(socket.AF_BRIDGE, 0, index, 0, 0) + netlink.nested(26, *given)  # IFLA_AF_SPEC
         self._netlink.request(rt.RTM_SETLINK, body)
 
     def add_svi(self, vlan: int, index: int) -> None:
@@ -143,46 +144,46 @@ class DataPlane:
     def set_neighbour(self, vlan: int, ip: IPv4Address, mac: str) -> None:
         """Permanent: the kernel neither ages nor changes it (neigh_update refuses without the admin flag)."""
         body = _NDMSG.pack(socket.AF_INET, self._index[vlan], _NUD_PERMANENT, 0, 0)
-        body += rt.attribute(_NDA_DST, ip.packed) + rt.attribute(_NDA_LLADDR, _packed(mac))
-        self._netlink.request(rt.RTM_NEWNEIGH, body, rt.NLM_F_CREATE | rt.NLM_F_REPLACE)
+        body += netlink.attribute(_NDA_DST, ip.packed) + netlink.attribute(_NDA_LLADDR, _packed(mac))
+        self._netlink.request(rt.RTM_NEWNEIGH, body, netlink.CREATE | netlink.REPLACE)
 
     def delete_neighbour(self, vlan: int, ip: IPv4Address) -> None:
-        body = _NDMSG.pack(socket.AF_INET, self._index[vlan], 0, 0, 0) + rt.attribute(_NDA_DST, ip.packed)
+        body = _NDMSG.pack(socket.AF_INET, self._index[vlan], 0, 0, 0) + netlink.attribute(_NDA_DST, ip.packed)
         self._delete(rt.RTM_DELNEIGH, body)
 
     def delete_fdb(self, vlan: int, mac: str, port: str) -> None:
         index = next(index for index, name in self._ports.items() if name == port)
         body = _NDMSG.pack(socket.AF_BRIDGE, index, 0, _NTF_MASTER, 0)
-        body += rt.attribute(_NDA_LLADDR, _packed(mac)) + rt.attribute(_NDA_VLAN, struct.pack("=H", vlan))
+        body += netlink.attribute(_NDA_LLADDR, _packed(mac)) + netlink.attribute(_NDA_VLAN, struct.pack("=H", vlan))
         self._delete(rt.RTM_DELNEIGH, body)
 
     def block_lossless(self, ip: IPv4Address, blocked: bool) -> None:
         """A blackhole for packets to `ip` that the rules by DSCP send to its table."""
         blackhole, static = 6, 4
         body = _RTMSG.pack(socket.AF_INET, 32, 0, 0, LOSSLESS_TABLE, static, 0, blackhole, 0)
-        body += rt.attribute(1, ip.packed)  # RTA_DST
+        body += netlink.attribute(1, ip.packed)  # RTA_DST
         if blocked:
-            self._netlink.request(rt.RTM_NEWROUTE, body, rt.NLM_F_CREATE | rt.NLM_F_REPLACE)
+            self._netlink.request(rt.RTM_NEWROUTE, body, netlink.CREATE | netlink.REPLACE)
         else:
             self._delete(rt.RTM_DELROUTE, body)
 
     def configure(self, profile: Profile) -> None:
         """The values of a profile that the kernel carries out; may be repeated with another profile."""
         self._mac_age = profile.mac_age
-        ageing = rt.u32(4, round(profile.mac_age * _USER_HZ))  # IFLA_BR_AGEING_TIME
-        learned = rt.u32(49, profile.mac_cap or 0)  # IFLA_BR_FDB_MAX_LEARNED, 0: no bound
-        bridge = rt.nested(18, rt.attribute(1, b"bridge\0"), rt.nested(2, ageing, learned))  # IFLA_LINKINFO
-        self._netlink.request(rt.RTM_NEWLINK, _IFINFOMSG.pack(0, 0, self._bridge, 0, 0) + bridge)
-        flood = rt.attribute(9, bytes([profile.unknown_unicast == "flood"]))  # IFLA_BRPORT_UNICAST_FLOOD
+        ageing = netlink.u32(4, round(profile.mac_age * _USER_HZ))  # IFLA_BR_AGEING_TIME
+        learned = netlink.u32(49, profile.mac_cap or 0)  # IFLA_BR_FDB_MAX_LEARNED, 0: no bound
+        bridge = netlink.string(1, "bridge") + netlink.nested(2, ageing, learned)  # IFLA_INFO_KIND, IFLA_INFO_DATA
+        body = _IFINFOMSG.pack(0, 0, self._bridge, 0, 0) + netlink.nested(18, bridge)  # IFLA_LINKINFO
+        self._netlink.request(rt.RTM_NEWLINK, body)
+        flood = netlink.attribute(9, bytes([profile.unknown_unicast == "flood"]))  # IFLA_BRPORT_UNICAST_FLOOD
         for index in self._ports:
-            port = _IFINFOMSG.pack(socket.AF_BRIDGE, 0, index, 0, 0) + rt.nested(12, flood)  # IFLA_PROTINFO
+            port = _IFINFOMSG.pack(socket.AF_BRIDGE, 0, index, 0, 0) + netlink.nested(12, flood)  # IFLA_PROTINFO
             self._netlink.request(rt.RTM_SETLINK, port)
         self._delete_lossless_rules()
         if profile.lossless_unknown_unicast == "drop":
             for dscp in profile.lossless_dscp:
-                self._netlink.request(
-                    rt.RTM_NEWRULE, _rule(rt.attribute(25, bytes([dscp]))), rt.NLM_F_CREATE
-                )  # FRA_DSCP
+                rule = _rule(netlink.attribute(25, bytes([dscp])))  # FRA_DSCP
+                self._netlink.request(rt.RTM_NEWRULE, rule, netlink.CREATE)
 
     def _delete_lossless_rules(self) -> None:
         while True:
@@ -203,10 +204,10 @@ class DataPlane:
     def _change(self, kind: int, body: bytes) -> Miss | FdbChange | None:
         family, index, state, _, _ = _NDMSG.unpack_from(body)
         if family == socket.AF_INET and kind == rt.RTM_GETNEIGH and index in self._svis:
-            return Miss(self._svis[index], IPv4Address(rt.attributes(body, _NDMSG.size)[_NDA_DST]))
+            return Miss(self._svis[index], IPv4Address(dict(netlink.attributes(body, _NDMSG.size))[_NDA_DST]))
         if family != socket.AF_BRIDGE or index not in self._ports or state & _NUD_PERMANENT:
             return None
-        values = rt.attributes(body, _NDMSG.size)
+        values = dict(netlink.attributes(body, _NDMSG.size))
         if _NDA_VLAN not in values:
             return None
         (vlan,) = struct.unpack("=H", values[_NDA_VLAN])
@@ -272,7 +273,7 @@ def _sysctls(values: dict[str, int]) -> None:
 def _rule(*match: bytes) -> bytes:
     to_table = 1
     header = _RULE.pack(socket.AF_INET, 0, 0, 0, LOSSLESS_TABLE, 0, 0, to_table, 0)
-    return header + rt.u32(6, LOSSLESS_TABLE) + b"".join(match)  # FRA_PRIORITY
+    return header + netlink.u32(6, LOSSLESS_TABLE) + b"".join(match)  # FRA_PRIORITY
 
 
 def _packed(mac: str) -> bytes:
