@@ -242,6 +242,22 @@ def test_shortening_the_age_while_it_runs() -> None:
     assert leaf.mac(X) is None
 
 
+def test_the_daemon_follows_the_values_while_it_runs() -> None:
+    leaf = switch("sonic")
+    leaf.request(X, A)
+    leaf.wait_until(100)
+
+    leaf.set(refresh_period=60)
+    leaf.wait_until(159)
+    assert leaf.requests_for(X) == []
+    leaf.wait_until(160)
+    assert leaf.requests_for(X) == [BROADCAST]
+    leaf.set(arp_refresh="none")
+    leaf.wait_until(1000)
+
+    assert leaf.requests_for(X) == [BROADCAST]
+
+
 def test_clear_one_and_clear_all() -> None:
     leaf = switch("cisco-ios")
     leaf.request(X, A)

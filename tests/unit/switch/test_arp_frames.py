@@ -5,7 +5,7 @@ from ipaddress import IPv4Address
 import pytest
 from simulated_switch import GATEWAY_MAC, A, X, Y
 
-from testbed.switch.frames import BROADCAST, NO_MAC, REPLY, REQUEST, Arp, pack, parse, unicast
+from testbed.switch.frames import BROADCAST, NO_MAC, REPLY, REQUEST, Arp, gratuitous_arp, pack, parse, unicast
 
 REQUEST_ON_THE_WIRE = bytes.fromhex(
     "ffffffffffff 0200000000fe 0806"
@@ -36,6 +36,13 @@ def test_parse_reads_what_pack_writes_and_ignores_padding() -> None:
 )
 def test_parse_leaves_other_frames_alone(frame: bytes) -> None:
     assert parse(frame) is None
+
+
+def test_a_host_announces_itself_with_a_request_for_its_own_address() -> None:
+    frame = gratuitous_arp(A, X)
+
+    assert frame[:12].hex(":") == f"{BROADCAST}:{A}"
+    assert parse(frame) == Arp(REQUEST, A, X, NO_MAC, X)
 
 
 def test_gratuitous_and_probe() -> None:

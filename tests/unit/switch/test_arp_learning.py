@@ -38,6 +38,20 @@ def test_request_of_the_new_owner_updates_except_where_entries_are_guarded(name:
     assert leaf.mac(X) == (B if name in UPDATES_AT_ONCE else A)
 
 
+@pytest.mark.parametrize(
+    ("values", "announced", "asked"), [({"garp_update": False}, A, B), ({"request_update": False}, B, A)]
+)
+def test_announcements_and_requests_have_a_rule_each(values: dict[str, object], announced: str, asked: str) -> None:
+    by_garp, by_request = switch("cisco-nxos", **values), switch("cisco-nxos", **values)
+    for leaf in by_garp, by_request:
+        leaf.request(X, A)
+
+    by_garp.garp(X, B)
+    by_request.request(X, B)
+
+    assert (by_garp.mac(X), by_request.mac(X)) == (announced, asked)
+
+
 @pytest.mark.parametrize("name", ALL)
 def test_arp_expect_reply(name: str) -> None:
     leaf = switch(name)
@@ -129,6 +143,19 @@ def test_neighbor_mac() -> None:
         assert leaf.mac(X) == mac
 
 
+def test_an_updated_entry_has_the_port_of_its_new_mac() -> None:
+    leaf = switch("sonic")
+    leaf.fdb(A, "port1")
+    leaf.request(X, A)
+
+    leaf.request(X, B)
+    assert leaf.plane.arp_table(0)[0]["port"] is None
+    leaf.fdb(B, "port2")
+    leaf.request(X, B)
+
+    assert leaf.plane.arp_table(0)[0]["port"] == "port2"
+
+
 def test_a_request_between_two_hosts_updates_but_does_not_create() -> None:
     leaf = switch("cisco-nxos")
 
@@ -190,6 +217,7 @@ def test_address_probe_is_answered_and_not_learned() -> None:
 
     assert leaf.sent[-1].arp.op == REPLY
     assert leaf.neighbours == {}
+    assert leaf.events == []
 
 
 def test_each_vlan_has_its_own_entries_and_a_vlan_without_address_none() -> None:
@@ -230,17 +258,31 @@ class TestEntryCheck:
 
         assert leaf.plane.arp_table(0)[0]["port"] == port
 
-    def test_fixed_all_does_not_confirm_from_the_wrong_port(self) -> None:
+    def test_fixed_all_neither_answers_nor_confirms_from_the_wrong_port(self) -> None:
         leaf = switch("huawei-ce-fixed-all")
         leaf.fdb(A, "port1")
         leaf.request(X, A)
         leaf.wait_until(600)
         leaf.fdb(A, "port2")
-        leaf.request(X, A)
+        answers = len(leaf.sent)
 
+        leaf.request(X, A)
+        assert len(leaf.sent) == answers
         leaf.wait_until(1215)
 
         assert leaf.mac(X) is None
+
+    def test_fixed_all_remembers_the_port_of_a_mac_that_left_the_fdb(self) -> None:
+        leaf = switch("huawei-ce-fixed-all")
+        leaf.fdb(A, "port1")
+        leaf.request(X, A)
+        leaf.fdb(A, None)
+        leaf.request(X, A)
+
+        leaf.fdb(A, "port2")
+        leaf.request(X, A)
+
+        assert leaf.last("arp.ignored")["reason"] == "port-changed"
 
     def test_send_ack_keeps_the_old_owner_if_it_answers(self) -> None:
         leaf = switch("huawei-ce-send-ack")
@@ -268,6 +310,26 @@ class TestEntryCheck:
 
         assert leaf.mac(X) == B
         assert leaf.last("arp.updated")["reason"] == "verified"
+
+    def test_send_ack_hears_the_old_owner_first(self) -> None:
+        leaf = switch("huawei-ce-send-ack")
+        leaf.request(X, A)
+
+        leaf.garp(X, B)
+        leaf.reply(X, B)
+
+        assert leaf.mac(X) == A
+
+    def test_send_ack_deals_with_one_claim_at_a_time(self) -> None:
+        leaf = switch("huawei-ce-send-ack")
+        leaf.request(X, A)
+
+        leaf.garp(X, B)
+        leaf.wait_until(1)
+        leaf.garp(X, "02:00:00:00:00:0c")
+        leaf.wait_until(3)
+
+        assert leaf.requests_for(X) == [A, B]
 
     def test_send_ack_keeps_the_entry_when_both_are_silent(self) -> None:
         leaf = switch("huawei-ce-send-ack")

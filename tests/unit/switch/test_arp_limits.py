@@ -125,6 +125,31 @@ def test_the_loss_is_told_when_it_begins_and_counted_when_it_ends() -> None:
     assert limited[0]["reason"] == "arp-rate"
 
 
+def test_the_loss_of_a_single_packet_is_told_once() -> None:
+    leaf = switch("arista-eos", arp_pps=1)
+    leaf.request(X, A)
+    leaf.request(X, A)
+    leaf.wait_until(1)
+    leaf.request(X, A)
+
+    assert leaf.kinds("arp.limited") == ["arp.limited"]
+
+
+def test_a_rate_set_while_it_runs_holds_from_then_on() -> None:
+    leaf = switch("arista-eos", arp_pps=1, miss_pps=1)
+    leaf.request(address(1), A)
+    leaf.miss(address(100))
+
+    leaf.set(arp_pps=2, miss_pps=3)
+    for number in range(2, 9):
+        leaf.request(address(number), A)
+        leaf.miss(address(100 + number))
+        leaf.set(garp_new=True)  # gives no new burst
+
+    assert len(leaf.kinds("arp.learned")) == 1 + 2
+    assert len(leaf.kinds("arp.miss")) == 1 + 3
+
+
 def test_misses_have_a_limit_of_their_own() -> None:
     leaf = switch("arista-eos", miss_pps=2)
     for number in range(1, 6):
@@ -182,5 +207,15 @@ class TestLosslessUnknownUnicast:
 
         leaf.request(X, B)
         leaf.clear(Y)
+
+        assert leaf.blocked == set()
+
+    def test_starts_and_ends_with_the_value(self) -> None:
+        leaf = switch("msft-2016-tor")
+        leaf.request(X, A)
+
+        leaf.set(lossless_unknown_unicast="drop")
+        assert leaf.blocked == {(10, X)}
+        leaf.set(lossless_unknown_unicast="flood")
 
         assert leaf.blocked == set()
