@@ -54,6 +54,10 @@ def prepare(job: dict[str, Any], out: str, emit: Emit) -> None:
 def run(job: Job, out: str, emit: Emit) -> None:
     """Runs one job. What it has to say besides progress is in the directory `out`."""
     try:
+        if job.get("training"):
+            from testbed.workload.jobs import ranks
+
+            ranks.start()  # in a snapshot it has long been there
         match job["kind"]:
             case "describe":
                 describe(job, Path(out))

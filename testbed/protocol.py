@@ -14,6 +14,8 @@ ENTRY = "testbed.inside:run"
 """What runs a job inside."""
 PREPARE = "testbed.inside:prepare"
 """What a snapshot of our code calls once, before it is taken."""
+TORCH = "ranks:prepare"
+"""What a snapshot for training jobs calls once, below the one with our code (workload/jobs/ranks.py)."""
 FILES = "files"
 """Where a parcel holds the job's files, so that none of them can take the place of job.json beside it."""
 
@@ -30,6 +32,8 @@ class Job(_Directory):
     name: str
     """For people: the scenario's name, or what is run."""
     seed: NotRequired[int]
+    training: NotRequired[bool]
+    """Whether torch is to be imported when it begins."""
     scenario: NotRequired[str]
     """Path of scenario.py below the parcel's directory."""
     variant: NotRequired[str]
@@ -70,6 +74,7 @@ class ScenarioInfo(TypedDict):
     parameters: dict[str, Any]
     variants: list[VariantInfo]
     limit_s: float
+    training: bool
 
 
 class VariantOutcome(TypedDict):

@@ -22,8 +22,11 @@ from testbed.protocol import Clock
     What the tests leave in `tmp_path` is in the run directory afterwards.""",
 )
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--training", is_flag=True, help="Have torch imported, for tests that start training jobs.")
 @options.machine_options
-def pytest(paths: tuple[Path, ...], seed: int, clock: Clock | None, machine_name: str, out: Path) -> int:
+def pytest(
+    paths: tuple[Path, ...], training: bool, seed: int, clock: Clock | None, machine_name: str, out: Path
+) -> int:
     tests, arguments = pytests.split(paths)
     if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
         arguments = ["--color=no", *arguments]
@@ -34,4 +37,6 @@ def pytest(paths: tuple[Path, ...], seed: int, clock: Clock | None, machine_name
         sys.stdout.write(text)
         sys.stdout.flush()
 
-    return asyncio.run(pytests.run(tests, arguments, seed, chosen.machine, directory, show))
+    return asyncio.run(
+        pytests.run(tests, arguments, seed=seed, training=training, machine=chosen.machine, out=directory, show=show)
+    )

@@ -101,13 +101,12 @@ def _space(built: Image | None) -> Check:
 
 def _snapshot(built: Image) -> Check:
     try:
-        boot = snapshot.boot_key(built, Flavour("virtual"))
-        code = snapshot.Snapshot(snapshot.code_key(boot, snapshot.code_files()))
+        boot, code = (snapshot.Snapshot(layer.key) for layer in snapshot.layers(built, Flavour("virtual")))
     except TestbedError as error:
         return Check("snapshot", "note", error.message)
     if code.usable():
         return Check("snapshot", "works", "there: a lab starts at once")
-    seconds = 3 if snapshot.Snapshot(boot).usable() else 20
+    seconds = 3 if boot.usable() else 20
     return Check("snapshot", "note", f"not there; the next run makes it, in about {seconds} s")
 
 

@@ -39,7 +39,14 @@ def place(tests: Sequence[Path]) -> tuple[Path, list[str]]:
 
 
 async def run(
-    tests: Sequence[Path], arguments: Sequence[str], seed: int, machine: Machine, out: Path, show: Callable[[str], None]
+    tests: Sequence[Path],
+    arguments: Sequence[str],
+    *,
+    seed: int,
+    training: bool,
+    machine: Machine,
+    out: Path,
+    show: Callable[[str], None],
 ) -> int:
     """Runs the tests with everything in their common directory beside them. 0 all passed, 1 not, 2 no such test.
 
@@ -47,7 +54,13 @@ async def run(
     """
     top, names = place(tests)
     source = Source("pytest", top / scenarios.FILE)
-    job: Job = {"kind": "pytest", "name": "pytest", "seed": seed, "arguments": [*names, *arguments]}
+    job: Job = {
+        "kind": "pytest",
+        "name": "pytest",
+        "seed": seed,
+        "training": training,
+        "arguments": [*names, *arguments],
+    }
 
     def listen(record: dict[str, Any]) -> None:
         match record:

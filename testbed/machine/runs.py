@@ -181,6 +181,7 @@ async def run_variant(
         "variant": variant["name"],
         "settings": variant["settings"],
         "seed": settings.seed,
+        "training": info["training"],
     }
     started = time.monotonic()
 

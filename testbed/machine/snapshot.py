@@ -1,8 +1,8 @@
 """Warm starts: a machine saved at an exact instruction, and restored from there in a fraction of a second.
 
-Two snapshots stand on each other. The boot snapshot holds the kernel and the third-party packages; the code snapshot,
-made from it, also holds this version of testbed, imported. An edit of the code remakes only the second, in a few
-seconds.
+Snapshots stand on each other. The lowest holds the kernel and the third-party packages; the highest also holds this
+version of testbed, imported. An edit of the code remakes only the highest, in a few seconds. For training jobs there is
+one between the two, in which torch is imported.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from testbed.machine import cache, processes, qemu
 from testbed.machine.image import Image
 from testbed.machine.parcel import Errand, Outcome
 from testbed.machine.qemu import Flavour, Qemu
-from testbed.protocol import PREPARE
+from testbed.protocol import PREPARE, TORCH
 
 PACKAGE = Path(__file__).parents[1]
 OUTSIDE = ("machine", "cli")
@@ -29,12 +29,13 @@ OUTSIDE = ("machine", "cli")
 HEADER = struct.Struct("<8s64sQ")
 MAGIC = b"TBSNAP1\0"
 OFFSET = 4096
-KEEP = 6
-"""Snapshots kept, by last use; each is about 250 MB."""
+TORCH_FILES = ("workload/jobs/ranks.py", "workload/jobs/idle.c")
+KEEP = 8
+"""Snapshots kept, by last use; each is 250 to 600 MB."""
 BOOT_LIMIT_S = 300
 ATTEMPTS = 20
 """How often a snapshot is made before the machine is given up."""
-SPACE = 600_000_000
+SPACE = 1_000_000_000
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,37 @@ class Snapshot:
         return handle
 
 
+@dataclass(frozen=True)
+class Layer:
+    """What a snapshot has that the one below it has not. `job` and `files` are the errand that makes it so; the lowest
+    has none."""
+
+    key: str
+    text: str
+    job: Mapping[str, str]
+    files: Mapping[str, bytes]
+
+
+def layers(image: Image, flavour: Flavour, *, training: bool = False) -> list[Layer]:
+    """The snapshots for this image, QEMU, clock and code, the lowest first."""
+    status = image.file("root.erofs").stat()
+    command = qemu.command_line(image, flavour, "parcel", "result", (0, 0))
+    key = cache.digest(
+        image.digest, f"{status.st_mtime_ns} {status.st_ino}", qemu.identity(), *command, str(flavour.cpus), MAGIC
+    )
+    found = [Layer(key, "start the machine for the first time", {}, {})]
+    if training:
+        torch = {Path(name).name: (PACKAGE / name).read_bytes() for name in TORCH_FILES}
+        found.append(above(found[-1], "import torch in it", TORCH, "/run/testbed/torch", torch))
+    found.append(above(found[-1], "load this version of testbed into it", PREPARE, "/run/testbed/code", code_files()))
+    return found
+
+
+def above(below: Layer, text: str, call: str, directory: str, files: Mapping[str, bytes]) -> Layer:
+    key = cache.digest(below.key, *(part for item in files.items() for part in item))
+    return Layer(key, text, {"call": call, "install": directory}, files)
+
+
 def code_files() -> dict[str, bytes]:
     """The inside of the package, by its path in the guest."""
     files = (path for path in sorted(PACKAGE.rglob("*")) if path.is_file() and "__pycache__" not in path.parts)
@@ -69,18 +101,6 @@ def code_files() -> dict[str, bytes]:
         for path in files
         if path.relative_to(PACKAGE).parts[0] not in OUTSIDE
     }
-
-
-def boot_key(image: Image, flavour: Flavour) -> str:
-    status = image.file("root.erofs").stat()
-    command = qemu.command_line(image, flavour, "parcel", "result", (0, 0))
-    return cache.digest(
-        image.digest, f"{status.st_mtime_ns} {status.st_ino}", qemu.identity(), *command, str(flavour.cpus), MAGIC
-    )
-
-
-def code_key(boot: str, files: dict[str, bytes]) -> str:
-    return cache.digest(boot, *(part for item in files.items() for part in item))
 
 
 @asynccontextmanager
@@ -116,37 +136,26 @@ async def restored(
         yield machine
 
 
-async def ensure(image: Image, flavour: Flavour, say: Callable[[str], None]) -> Snapshot:
-    """The code snapshot for this image, QEMU, clock and code; made, with the one below it, where it is missing."""
-    files = code_files()
-    boot = Snapshot(boot_key(image, flavour))
-    code = Snapshot(code_key(boot.key, files))
-    if code.usable():
-        return code
+async def ensure(image: Image, flavour: Flavour, say: Callable[[str], None], *, training: bool = False) -> Snapshot:
+    """The highest snapshot; made, with those below it, where they are missing."""
+    stack = layers(image, flavour, training=training)
+    snapshots = [Snapshot(layer.key) for layer in stack]
+    if snapshots[-1].usable():
+        return snapshots[-1]
     parent = cache.directory("snapshots")
     async with cache.locked_async(parent):
-        if not boot.usable():
-            say("start the machine for the first time")
-            cache.require_space(parent, SPACE, "a snapshot")
+        there = max((number for number, snapshot in enumerate(snapshots, 1) if snapshot.usable()), default=0)
+        if not there:
             image.verify()
-            await take(image, flavour, None, boot, {}, {})
-        if not code.usable():
-            say("load this version of testbed into it")
+        for number in range(there, len(stack)):
+            say(stack[number].text)
             cache.require_space(parent, SPACE, "a snapshot")
-            job = {"call": PREPARE, "install": "/run/testbed/code"}
-            await take(image, flavour, boot, code, job, files)
+            await take(image, flavour, snapshots[number - 1] if number else None, stack[number], snapshots[number])
         prune(parent)
-    return code
+    return snapshots[-1]
 
 
-async def take(
-    image: Image,
-    flavour: Flavour,
-    base: Snapshot | None,
-    target: Snapshot,
-    job: Mapping[str, object],
-    files: Mapping[str, bytes],
-) -> None:
+async def take(image: Image, flavour: Flavour, base: Snapshot | None, layer: Layer, target: Snapshot) -> None:
     """Lets the machine run to its next pause and saves it under `target`; again if time jumped at the pause.
 
     Nothing of it has a name until it is whole.
@@ -154,7 +163,7 @@ async def take(
     for _ in range(ATTEMPTS):
         handle = os.open(target.path.parent, os.O_RDWR | os.O_TMPFILE, 0o644)
         try:
-            await save(image, flavour, base, handle, job, files)
+            await save(image, flavour, base, layer, handle)
             if await exact(image, flavour, handle):
                 os.pwrite(handle, HEADER.pack(MAGIC, target.key.encode(), os.fstat(handle).st_size), 0)
                 publish(handle, target.path)
@@ -172,19 +181,12 @@ async def take(
     raise MachineError(f"{ATTEMPTS} snapshots were not exact", hint="Report this with the output of `testbed doctor`.")
 
 
-async def save(
-    image: Image,
-    flavour: Flavour,
-    base: Snapshot | None,
-    handle: int,
-    job: Mapping[str, object],
-    files: Mapping[str, bytes],
-) -> None:
+async def save(image: Image, flavour: Flavour, base: Snapshot | None, layer: Layer, handle: int) -> None:
     """Writes the machine at its next pause to the open file `handle`."""
     errand, outcome = Errand(), Outcome()
     try:
         if base:
-            errand.write(job, files)
+            errand.write(layer.job, layer.files)
         async with running(image, flavour, base.open() if base else None, errand, outcome) as machine:
             if base:
                 await machine.command("cont")

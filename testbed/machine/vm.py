@@ -28,14 +28,15 @@ class VirtualMachine:
         self.image = image
         self.flavour = flavour
         self._say = say
-        self._snapshot: Snapshot | None = None
+        self._snapshots: dict[bool, Snapshot] = {}
         self._making = asyncio.Lock()
 
-    async def _source(self) -> Snapshot:
+    async def _source(self, training: bool) -> Snapshot:
         async with self._making:
-            if self._snapshot is None:
-                self._snapshot = await snapshot.ensure(self.image, self.flavour, self._say)
-            return self._snapshot
+            if training not in self._snapshots:
+                made = await snapshot.ensure(self.image, self.flavour, self._say, training=training)
+                self._snapshots[training] = made
+            return self._snapshots[training]
 
     async def run(
         self,
@@ -50,7 +51,7 @@ class VirtualMachine:
         """See `Machine.run`. `limit_s` bounds the job in the guest's seconds; `silence_s` bounds the wall seconds
         without progress.
         """
-        source = await self._source()
+        source = await self._source(job.get("training", False))
         started = time.monotonic()
         errand, outcome = Errand(), Outcome()
         envelope = {**job, "in": f"/run/testbed/in/{FILES}", "call": ENTRY, "limit_s": limit_s}

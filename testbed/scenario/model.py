@@ -44,6 +44,8 @@ class Scenario(ABC):
     """The lab's file, beside scenario.py."""
     limit_s: ClassVar[float] = 7 * 86400
     """Virtual seconds after which a variant counts as hung."""
+    training: ClassVar[bool] = False
+    """Whether it starts training jobs (testbed.workload.jobs): they find torch imported."""
     variants: ClassVar[tuple[Variant, ...]]
     parameters: ClassVar[type[Parameters]] = Parameters
 
@@ -96,4 +98,5 @@ class Scenario(ABC):
                 for v in cls.variants
             ],
             "limit_s": cls.limit_s,
+            "training": cls.training,
         }

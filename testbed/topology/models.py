@@ -298,6 +298,9 @@ class LinkDefinition(_Definition):
     """The access (untagged) VLAN of the switch port or ports of this link. Default: VLAN 1 when the switch has it."""
     trunk: list[Vlan] | None = Field(None, min_length=1)
     """The tagged VLANs of the switch port or ports of this link."""
+    rdma: bool | None = None
+    """Whether a host's end of this link gets a soft-RoCE device: false for a management network. Default: as the node
+    says."""
     labels: Labels | None = None
     """Annotations without effect."""
 

@@ -142,6 +142,7 @@ def _interfaces(
     link: ResolvedLink, members: tuple[Membership, Membership], addresses: dict[_End, IPv4Interface]
 ) -> tuple[Interface, Interface]:
     def interface(port: Port, peer: Port, member: Membership) -> Interface:
+        rdma = port.node.rdma if link.definition.rdma is None else link.definition.rdma
         return Interface(
             node=port.node.name,
             name=port.name,
@@ -149,7 +150,7 @@ def _interfaces(
             mtu=link.definition.mtu,
             peer=(peer.node.name, peer.name),
             address=addresses.get((port.node.name, port.name)),
-            rdma=f"{port.node.name}-{port.name}" if port.node.kind == "host" and port.node.rdma else None,
+            rdma=f"{port.node.name}-{port.name}" if port.node.kind == "host" and rdma else None,
             vlan=member.access,
             trunk=member.trunk,
         )

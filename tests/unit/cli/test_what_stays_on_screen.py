@@ -66,7 +66,7 @@ def test_the_output_of_tests_has_no_colours_in_a_log(
 ) -> None:
     given: list[Sequence[str]] = []
 
-    async def run(tests: Sequence[Path], arguments: Sequence[str], *_: object) -> int:
+    async def run(tests: Sequence[Path], arguments: Sequence[str], **_: object) -> int:
         given.append(arguments)
         return 0
 

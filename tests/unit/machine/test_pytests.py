@@ -34,7 +34,8 @@ def run(tmp_path: Path, record: Any, status: str | None) -> tuple[int, str]:
     for directory in (tests, tmp_path / "out"):
         directory.mkdir()
     machine = FakeMachine(record, status)
-    return asyncio.run(pytests.run([tests], [], 1, machine, tmp_path / "out", shown.append)), "".join(shown)
+    running = pytests.run([tests], [], seed=1, training=False, machine=machine, out=tmp_path / "out", show=shown.append)
+    return asyncio.run(running), "".join(shown)
 
 
 @pytest.mark.parametrize(("left", "status"), [("0", 0), ("1", 1), ("2", 2), ("3", 2), ("4", 2), ("5", 2)])

@@ -24,7 +24,8 @@ def info(*names: str) -> ScenarioInfo:
         {"name": name, "expected": "healthy", "text": "", "settings": {"packets": "4"}} for name in names
     ]
     return {
-        "name": "story", "title": "", "text": "", "tags": [], "parameters": {}, "variants": variants, "limit_s": 60.0,
+        "name": "story", "title": "", "text": "", "tags": [], "parameters": {}, "variants": variants,
+        "limit_s": 60.0, "training": False,
     }  # fmt: skip
 
 
@@ -156,6 +157,7 @@ def test_a_machine_gets_the_job_its_files_and_its_limit(source: Source) -> None:
             "variant": "only",
             "settings": {"packets": "4"},
             "seed": 9,
+            "training": False,
         }
     ]
     assert machine.files == {"scenario.py": b"the story"}

@@ -6,9 +6,14 @@ from pathlib import Path
 import pytest
 
 from testbed.machine import snapshot
-from testbed.machine.snapshot import HEADER, KEEP, MAGIC, OFFSET, Snapshot, code_files, code_key
+from testbed.machine.snapshot import HEADER, KEEP, MAGIC, OFFSET, Layer, Snapshot, above, code_files
 
 KEY = "ab" * 32
+
+
+def code_key(below: str) -> str:
+    """Of the snapshot with the code, above one with key `below`."""
+    return above(Layer(below, "", {}, {}), "", "", "", code_files()).key
 
 
 @pytest.fixture
@@ -56,29 +61,29 @@ def test_of_the_real_package_machine_and_command_stay_outside() -> None:
     [("errors.py", "errors.pz"), ("switch/profiles.yml", ""), ("lab/new.py", ""), ("lab/__init__.py", "x")],
 )
 def test_a_changed_byte_or_a_new_file_of_the_inside_changes_the_key(package: Path, name: str, text: str) -> None:
-    before = code_key("boot", code_files())
+    before = code_key("boot")
     (package / name).write_text(text)
-    assert code_key("boot", code_files()) != before
+    assert code_key("boot") != before
 
 
 def test_a_moved_file_changes_the_key(package: Path) -> None:
-    before = code_key("boot", code_files())
+    before = code_key("boot")
     (package / "lab" / "lab.py").rename(package / "lab" / "lob.py")
-    assert code_key("boot", code_files()) != before
+    assert code_key("boot") != before
 
 
 def test_a_change_of_the_outside_or_of_what_python_compiles_changes_nothing(package: Path) -> None:
-    before = code_key("boot", code_files())
+    before = code_key("boot")
     (package / "machine" / "vm.py").write_text("changed")
     (package / "cli" / "new.py").write_text("new")
     (package / "__pycache__").mkdir()
     (package / "__pycache__" / "errors.pyc").write_text("compiled")
     os.utime(package / "errors.py", (1, 1))
-    assert code_key("boot", code_files()) == before
+    assert code_key("boot") == before
 
 
 def test_another_machine_below_changes_the_key(package: Path) -> None:
-    assert code_key("boot", code_files()) != code_key("other", code_files())
+    assert code_key("boot") != code_key("other")
 
 
 def test_a_whole_snapshot_for_the_key_is_usable_and_counts_as_used(whole: Path) -> None:

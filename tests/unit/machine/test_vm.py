@@ -45,7 +45,7 @@ def machine_with(monkeypatch: pytest.MonkeyPatch) -> Callable[[Guest], VirtualMa
         async def restored(_: Any, __: Any, ___: Any, errand: Errand, outcome: Outcome) -> AsyncIterator[Machine]:
             yield Machine(guest, errand, outcome)
 
-        async def ensure(*_: Any) -> None: ...
+        async def ensure(*_: Any, training: bool) -> None: ...
 
         monkeypatch.setattr(snapshot, "restored", restored)
         monkeypatch.setattr(snapshot, "ensure", ensure)

@@ -69,6 +69,16 @@ class TestTheExample:
         assert client.interface("eth1").rdma == "client-eth1"
         assert client.nic == "hardware"
 
+    def test_a_management_link_carries_no_rdma_device(self) -> None:
+        links = '{endpoints: ["a:eth1", "b:eth1"]}, {endpoints: ["a:mgmt0", "b:mgmt0"], rdma: false}'
+        a = lab("a: {kind: host}, b: {kind: host, rdma: false}", links).nodes["a"]
+        assert [interface.rdma for interface in a.interfaces] == ["a-eth1", None]
+
+    def test_a_link_may_have_rdma_where_its_host_has_none(self) -> None:
+        links = '{endpoints: ["a:eth1", "b:eth1"], rdma: true}, {endpoints: ["a:eth2", "b:eth2"]}'
+        b = lab("a: {kind: host}, b: {kind: host, rdma: false}", links).nodes["b"]
+        assert [interface.rdma for interface in b.interfaces] == ["b-eth1", None]
+
     def test_the_switch_has_its_svis_and_access_ports(self) -> None:
         leaf = plan(IP_REUSE).nodes["leaf"]
         assert leaf.profile == "cisco-nxos"

@@ -1,0 +1,180 @@
+"""The process that ranks are forked from. It has torch imported, so that a rank begins in milliseconds; it waits in a
+snapshot of its own.
+
+A rank as a launcher starts it is a stub (stub.py): it sends its arguments, environment, directory and namespaces here,
+and a fork becomes the rank. Each follows the other's end: the stub ends as its rank did, and a rank whose stub is gone
+is killed.
+
+This file stands alone: it is in the snapshot below the one that has testbed.
+"""
+
+import atexit
+import ctypes
+import json
+import os
+import runpy
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import traceback
+from typing import Any
+
+DIRECTORY = os.path.dirname(os.path.abspath(__file__))
+SOCKET = "/run/testbed/ranks.sock"
+SHIM = "/run/testbed/idle.so"
+MESSAGE = 1 << 18
+NAMESPACES = ("net", "uts")
+
+libc = ctypes.CDLL(None, use_errno=True)  # os.setns came with Python 3.12
+
+
+def prepare(job: object, out: str, emit: object) -> None:
+    """What makes a snapshot that has the process."""
+    start()
+
+
+def start() -> None:
+    """Starts the process, where it is not there yet, and returns when it waits for ranks."""
+    if os.path.exists(SOCKET):
+        return
+    subprocess.run(["tcc", "-shared", "-nostdlib", "-o", SHIM, os.path.join(DIRECTORY, "idle.c")], check=True)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listener.bind(SOCKET)
+    listener.listen(64)
+    ready, told = os.pipe()
+    environment = {**os.environ, "LD_PRELOAD": SHIM, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    handles = (listener.fileno(), told)
+    subprocess.Popen(
+        [sys.executable, __file__, *map(str, handles)],
+        env=environment, pass_fds=handles, cwd="/", stdin=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
+    os.close(told)
+    listener.close()
+    with os.fdopen(ready) as end:
+        if end.read() != "ready":
+            os.unlink(SOCKET)
+            raise RuntimeError("the process that ranks are forked from could not import torch")
+
+
+def warm_up() -> None:
+    """Imports what a training program uses, and what torch imports at first use only."""
+    import mpi4py
+    import torch
+    import torch.distributed.run
+    from torch.nn.parallel import DistributedDataParallel
+
+    mpi()
+    torch.set_num_threads(1)
+    # No backward pass: after one torch refuses to go on in a fork.
+    weight = torch.nn.Linear(2, 1).requires_grad_(False).weight
+    weight.grad = torch.zeros_like(weight)
+    torch.optim.SGD([weight], lr=0.1).step()
+    _ = mpi4py, DistributedDataParallel
+
+
+def serve(listener: socket.socket) -> None:
+    """Forks a rank for each stub that comes, and tells the stub how it ended."""
+    events = selectors.DefaultSelector()
+    events.register(listener, selectors.EVENT_READ)
+    while True:
+        for key, _ in events.select():
+            if key.fileobj is listener:
+                stub, _ = listener.accept()
+                child = fork_rank(stub, listener)
+                ended = os.pidfd_open(child)
+                events.register(stub, selectors.EVENT_READ, (child, ended))
+                events.register(ended, selectors.EVENT_READ, (child, stub))
+            elif isinstance(key.fileobj, socket.socket):  # the stub is gone
+                child, ended = key.data
+                signal.pidfd_send_signal(ended, signal.SIGKILL)
+                events.unregister(key.fileobj)
+            else:
+                child, stub = key.data
+                _, status = os.waitpid(child, 0)
+                events.unregister(key.fileobj)
+                os.close(key.fd)
+                if stub in events.get_map():
+                    events.unregister(stub)
+                    stub.send(str(os.waitstatus_to_exitcode(status)).encode())
+                stub.close()
+
+
+def fork_rank(stub: socket.socket, listener: socket.socket) -> int:
+    data, handles, _, _ = socket.recv_fds(stub, MESSAGE, len(NAMESPACES))
+    child = os.fork()
+    if child:
+        for handle in handles:
+            os.close(handle)
+        return child
+    status = 1
+    try:
+        stub.close()
+        listener.close()
+        become_rank(json.loads(data), handles)
+        status = run_program()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)  # the interpreter's own end takes seconds: it frees what torch made, object by object
+
+
+def become_rank(wanted: dict[str, Any], namespaces: list[int]) -> None:
+    """Takes over what the stub has."""
+    os.setsid()
+    for handle in namespaces:
+        if libc.setns(handle, 0):
+            raise OSError(ctypes.get_errno(), "setns")
+        os.close(handle)
+    os.environ.clear()
+    os.environ.update(wanted["environment"])
+    os.chdir(wanted["directory"])
+    number = os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ["RANK"]
+    log = os.open(f"{os.environ['TESTBED_RANKS']}/rank-{number}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    for standard in 1, 2:
+        os.dup2(log, standard)
+    sys.argv = wanted["arguments"]
+    sys.path[0] = os.path.dirname(os.path.abspath(sys.argv[0]))
+
+
+def run_program() -> int:
+    """Runs the program and what it left to do at its end; returns the exit status.
+
+    A program that failed does not finalise MPI, which would wait for its peers: mpirun ends the job.
+    """
+    try:
+        runpy.run_path(sys.argv[0], run_name="__main__")
+    except SystemExit as end:
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
+        status = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    else:
+        status = 0
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    if status == 0 and mpi_says("MPI_Initialized") and not mpi_says("MPI_Finalized"):
+        mpi().MPI_Finalize()
+    return status
+
+
+def mpi() -> ctypes.CDLL:
+    return ctypes.CDLL("libmpi.so.40", ctypes.RTLD_GLOBAL)
+
+
+def mpi_says(question: str) -> bool:
+    answer = ctypes.c_int()
+    getattr(mpi(), question)(ctypes.byref(answer))
+    return bool(answer.value)
+
+
+if __name__ == "__main__":
+    _listener, _told = map(int, sys.argv[1:])
+    warm_up()
+    os.write(_told, b"ready")
+    os.close(_told)
+    serve(socket.socket(fileno=_listener))
