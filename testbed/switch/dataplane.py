@@ -4,12 +4,12 @@ The kernel's half of a switch: one VLAN-aware bridge `br0` and an SVI per VLAN, 
 The kernel forwards; it does not speak ARP:
 
 - an nftables chain of family arp drops what comes in. Packet sockets get it before, and what they send passes no chain;
-- mcast_solicit and ucast_solicit are 0: the kernel sends no requests;
+- mcast_solicit is 0: the kernel sends no requests (and unicast ones only for entries that are not permanent);
 - app_solicit is 1: for a packet without a neighbour entry it multicasts RTM_GETNEIGH once, and queues the packet for
   retrans_time, which is a day: the control plane decides long before.
 
-All SVIs of a switch should have one MAC, as a router has. The kernel makes a bridge promiscuous when a VLAN device on
-it has another MAC than the bridge, and then every forwarded frame is copied to the switch's own stack as well.
+All SVIs of a switch have one MAC, as a router has, and it is the bridge's. The kernel makes a bridge promiscuous when a
+VLAN device on it has another MAC, and then every forwarded frame is copied to the switch's own stack as well.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ LOSSLESS_TABLE = 100
 
 _NFPROTO_ARP = 3
 _NUD_PERMANENT = 0x80
-_NTF_SELF, _NTF_MASTER = 0x2, 0x4
+_NTF_MASTER = 0x4
 _NDA_DST, _NDA_LLADDR, _NDA_CACHEINFO, _NDA_VLAN = 1, 2, 3, 5
 _NDMSG = struct.Struct("=B3xiHBB")  # family, interface, state, flags, type
 _IFINFOMSG = struct.Struct("=BxHiII")  # family, type, index, flags, change
@@ -203,13 +203,11 @@ class DataPlane:
 
     def _change(self, kind: int, body: bytes) -> Miss | FdbChange | None:
         family, index, state, _, _ = _NDMSG.unpack_from(body)
-        if family == socket.AF_INET and kind == rt.RTM_GETNEIGH and index in self._svis:
+        if kind == rt.RTM_GETNEIGH and index in self._svis:
             return Miss(self._svis[index], IPv4Address(dict(netlink.attributes(body, _NDMSG.size))[_NDA_DST]))
         if family != socket.AF_BRIDGE or index not in self._ports or state & _NUD_PERMANENT:
             return None
         values = dict(netlink.attributes(body, _NDMSG.size))
-        if _NDA_VLAN not in values:
-            return None
         (vlan,) = struct.unpack("=H", values[_NDA_VLAN])
         mac = values[_NDA_LLADDR].hex(":")
         if kind == rt.RTM_NEWNEIGH:
@@ -230,7 +228,7 @@ def build(ip: IPRoute, node: Node, profile: Profile) -> DataPlane:
     _sysctls({"conf/all/send_redirects": 0, "conf/default/send_redirects": 0})
     mac = (node.svis or node.interfaces)[0].mac
     ip.link("add", ifname=BRIDGE, kind="bridge", address=mac, br_vlan_filtering=1, br_vlan_default_pvid=0,
-            br_mcast_snooping=0, br_stp_state=0)  # fmt: skip
+            br_mcast_snooping=0)  # fmt: skip
     bridge = socket.if_nametoindex(BRIDGE)
     ip.link("set", index=bridge, state="up")
     plane = DataPlane(node, bridge)
@@ -240,12 +238,10 @@ def build(ip: IPRoute, node: Node, profile: Profile) -> DataPlane:
         if svi.address is None:
             continue
         ip.vlan_filter("add", index=bridge, vlan_info={"vid": svi.vlan}, vlan_flags="self")
-        if svi.mac != mac:
-            ip.fdb("add", ifindex=bridge, lladdr=svi.mac, vlan=svi.vlan, flags=_NTF_SELF, state=_NUD_PERMANENT)
-        ip.link("add", ifname=svi.name, kind="vlan", link=bridge, vlan_id=svi.vlan, address=svi.mac)
+        ip.link("add", ifname=svi.name, kind="vlan", link=bridge, vlan_id=svi.vlan)
         index = socket.if_nametoindex(svi.name)
         plane.add_svi(svi.vlan, index)
-        solicit = {"mcast_solicit": 0, "ucast_solicit": 0, "app_solicit": 1, "retrans_time_ms": _DAY_MS}
+        solicit = {"mcast_solicit": 0, "app_solicit": 1, "retrans_time_ms": _DAY_MS}
         _sysctls({f"neigh/{svi.name}/{name}": value for name, value in solicit.items()})
         ip.link("set", index=index, state="up")
         ip.addr("add", index=index, address=str(svi.address.ip), prefixlen=svi.address.network.prefixlen)
