@@ -8,7 +8,6 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from ipaddress import IPv4Interface
 from pathlib import Path
 
 import pytest
@@ -164,57 +163,6 @@ def test_a_bridge_learns_and_then_keeps_unicast_from_the_others(lab):
         _ = lab.agent
 
 
-# Pods
-
-
-@pytest.mark.topology(ROUTED)
-def test_a_pod_has_its_own_address_and_device(lab):
-    pod = lab.pod(
-        "pod", on="b", address=IPv4Interface("10.0.20.100/24"), gateway=lab.plan.nodes["b"].interfaces[0].gateway
-    )
-    pod.run("ping", "-c1", "-W1", "10.0.10.1")
-    assert "pod-eth0" in devices()
-    pod.delete()
-    assert "pod-eth0" not in devices()
-    assert "routed-pod" not in namespaces()
-
-
-@pytest.mark.parametrize("host", ["b", "c"], ids=["same-host", "another-host"])
-@pytest.mark.topology(ROUTED)
-def test_pods_of_one_vlan_reach_each_other(lab, host):
-    near = lab.pod("near", on="b", address=IPv4Interface("10.0.20.100/24"))
-    far = lab.pod("far", on=host, address=IPv4Interface("10.0.20.101/24"))
-
-    assert near.ping("10.0.20.101", within=1)
-    assert write_arrives(near, far, "eth0")
-
-    learned = lab.switch("leaf").fdb_table()
-    assert learned[near.mac] == "e2"
-    assert (
-        learned.get(far.mac) == {"b": None, "c": "e3"}[host]
-    )  # macvlan passes frames between the pods of a host itself
-
-
-@pytest.mark.topology(ROUTED)
-def test_a_pods_address_can_come_back_on_another_host(lab):
-    address = IPv4Interface("10.0.20.100/24")
-    lab.pod("old", on="b", address=address).delete()
-    new = lab.pod("new", on="c", address=address)
-
-    assert lab.host("b").ping("10.0.20.100", within=1)
-    assert lab.host("b").neighbour("eth1", address.ip) == new.mac
-
-
-def test_a_pod_that_cannot_be_made_leaves_nothing(tmp_path, log):
-    address = IPv4Interface("10.0.20.100/24")
-    with nothing_is_left(), Lab(Topology.parse(ROUTED), tmp_path, log.emit) as lab:
-        before = namespaces()
-        with pytest.raises(InputError, match="eth9"):
-            lab.pod("pod", on="b", address=address, parent="eth9")
-        assert namespaces() == before
-        assert lab.pod("pod", on="b", address=address).ping("10.0.20.1", within=1)
-
-
 # Captures
 
 
@@ -276,7 +224,6 @@ def test_a_lab_leaves_nothing(mode, tmp_path, log):
     with nothing_is_left():
         with Lab(Topology.parse(ROUTED), tmp_path, log.emit, rdma_mode=mode) as lab:
             assert {"routed-leaf", "routed-a", "routed-b", "routed-c"} <= namespaces()
-            lab.pod("pod", on="a", address=IPv4Interface("10.0.10.100/24"))
             ping = lab["a"].spawn("ping", "-i", "0.2", "10.0.10.1")
             lab["b"].capture("eth1")
         assert not ping.running
@@ -343,14 +290,6 @@ def test_a_device_name_that_is_taken_leaves_nothing_else(tmp_path, log, mode):
             ip.link("del", ifname="other0")
     with nothing_is_left(), Lab(Topology.parse(ROUTED), tmp_path, log.emit, rdma_mode=mode) as lab:
         assert write_arrives(lab.host("a"), lab.host("c"))
-
-
-def test_a_pod_name_that_is_taken_leaves_the_lab_as_it_was(tmp_path, log):
-    with nothing_is_left(), Lab(Topology.parse(ROUTED), tmp_path, log.emit) as lab:
-        pod = lab.pod("pod", on="b", address=IPv4Interface("10.0.20.100/24"))
-        with pytest.raises(TestbedError, match="routed-pod is there already"):
-            lab.pod("pod", on="c", address=IPv4Interface("10.0.20.101/24"))
-        assert pod.ping("10.0.20.1", within=1)
 
 
 # Size

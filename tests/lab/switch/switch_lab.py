@@ -32,8 +32,9 @@ def send(host: Host, *frames: bytes) -> None:
             wire.send(frame)
 
 
-def send_udp(host: Host, ip: str, count: int) -> None:
+def send_udp(host: Host, ip: str, count: int, *, dscp: int = 0) -> None:
     with host.entered(), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
+        udp.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, dscp << 2)
         for _ in range(count):
             udp.sendto(b"data", (ip, 9))
 

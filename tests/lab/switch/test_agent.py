@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
-from switch_lab import LEAF, SVI_10, B, know_the_gateways, request, send
+from switch_lab import LEAF, SVI_10, B, arps, ethernet, know_the_gateways, request, send, svi_mac
 
 from testbed.errors import InputError, TestbedError
+from testbed.lab import Host
+from testbed.switch import dataplane
+from testbed.switch.agent import Agent
+from testbed.switch.frames import BROADCAST, REPLY
 
 pytestmark = pytest.mark.topology(LEAF)
 
@@ -52,3 +58,43 @@ def test_an_agent_that_fails_says_why(lab):
 
     with pytest.raises(TestbedError, match=r"(?s)status 1.*Traceback"):
         lab.agent.set("leaf", mac_age=30)
+
+
+def storm(host: Host, count: int, kind: str) -> None:
+    """Frames at once: ARP requests, or one each from many new MACs."""
+    macs = (f"02:00:00:ff:{number >> 8:02x}:{number & 255:02x}" for number in range(count))
+    send(host, *([request(host, SVI_10)] * count if kind == "arp" else [ethernet(BROADCAST, mac) for mac in macs]))
+
+
+@contextmanager
+def asleep(agent: Agent) -> Iterator[None]:
+    os.kill(agent.pid, signal.SIGSTOP)
+    yield
+    os.kill(agent.pid, signal.SIGCONT)
+
+
+def test_a_storm_waits_for_the_agent(lab, log):
+    a = lab.host("a")
+    wire = a.capture("eth1", "arp")
+
+    with asleep(lab.agent):
+        storm(a, 3000, "arp")
+        storm(a, 3000, "macs")
+
+    assert len(lab.switch("leaf").fdb_table()) == 3000 + 1
+    assert len(arps(wire, REPLY, svi_mac(lab))) == 3000
+
+
+@pytest.fixture
+def small_buffers(monkeypatch):
+    monkeypatch.setattr(dataplane, "_BUFFER", 1 << 16)
+
+
+@pytest.mark.parametrize(("kind", "lost"), [("arp", r"lost \d+ ARP packets"), ("macs", "lost news of its tables")])
+@pytest.mark.usefixtures("small_buffers")
+def test_what_the_agent_lost_is_an_error(lab, kind, lost):
+    with asleep(lab.agent):
+        storm(lab.host("a"), 1000, kind)
+
+    with pytest.raises(TestbedError, match=lost):
+        lab.switch("leaf").tables()

@@ -18,6 +18,7 @@ from switch_lab import (
     arp_row,
     arps,
     captured,
+    ethernet,
     kernel_neighbours,
     know_the_gateways,
     only,
@@ -28,7 +29,7 @@ from switch_lab import (
     svi_mac,
 )
 
-from testbed.switch.frames import REPLY, REQUEST, parse
+from testbed.switch.frames import BROADCAST, REPLY, REQUEST, Arp, pack, parse
 
 pytestmark = pytest.mark.topology(LEAF)
 
@@ -138,3 +139,16 @@ def test_a_cleared_arp_entry_is_asked_for_again(lab, log):
     assert len(log.find("arp.miss", ip=B)) == 2
     lab.agent.clear_arp("leaf", vlan=20)
     assert set(leaf.arp_table()) == set(kernel_neighbours(leaf)) == {A}
+
+
+def test_arp_between_hosts_is_not_for_the_switch_even_while_it_is_captured_there(lab):
+    know_the_gateways(lab)
+    a, b, c, d = (lab.host(name) for name in "abcd")
+    assert a.ping(B, within=1)
+    lab.switch("leaf").capture("br0")
+    send(d, ethernet(BROADCAST, d.macs["eth1"]))
+
+    claim = Arp(REPLY, c.macs["eth1"], IPv4Address(B), d.macs["eth1"], d.addresses["eth1"].ip)
+    send(c, pack(d.macs["eth1"], c.macs["eth1"], claim))
+
+    assert arp_row(lab, B)["mac"] == b.macs["eth1"]

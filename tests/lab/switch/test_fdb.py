@@ -3,8 +3,23 @@
 from __future__ import annotations
 
 import pytest
-from switch_lab import EXACT_S, LEAF, B, arp_row, captured, ethernet, know_the_gateways, only, send, send_udp
+from switch_lab import (
+    EXACT_S,
+    LEAF,
+    SVI_20,
+    B,
+    arp_row,
+    captured,
+    ethernet,
+    know_the_gateways,
+    only,
+    request,
+    send,
+    send_udp,
+)
 
+from testbed import Lab
+from testbed.lab import Host
 from testbed.switch.frames import BROADCAST
 
 pytestmark = pytest.mark.topology(LEAF)
@@ -12,6 +27,11 @@ pytestmark = pytest.mark.topology(LEAF)
 LATE_GC = 1 / 8
 """What the bridge's gc may be late, as a share of its delay: a level of the timer wheel is so coarse
 (kernel/time/timer.c). Forwarding goes on until the gc has run."""
+
+
+def mute(host: Host) -> None:
+    """Has it answer nothing: the bridge does not learn its MAC from what it is sent."""
+    host.run("nft", "add table ip mute; add chain ip mute out { type filter hook output priority 0; policy drop; }")
 
 
 def test_frames_to_a_cleared_mac_are_flooded_until_it_speaks(lab, log):
@@ -46,6 +66,51 @@ def test_a_mac_that_speaks_elsewhere_moves(lab, log):
     assert (moved["mac"], moved["old_port"], moved["port"]) == (mac, "e2", "e3")
 
 
+def test_a_frame_between_hosts_is_not_copied_to_the_switch(lab):
+    b, c = lab.host("b"), lab.host("c")
+    for host in b, c:
+        send(host, ethernet(BROADCAST, host.macs["eth1"]))
+    before = received_by_the_bridge(lab)
+
+    send(b, *[ethernet(c.macs["eth1"], b.macs["eth1"])] * 10)
+
+    assert received_by_the_bridge(lab) == before
+
+
+def received_by_the_bridge(lab: Lab) -> int:
+    ip = lab.switch("leaf").ip
+    (bridge,) = ip.get_links(ifname="br0")
+    return bridge.get_attr("IFLA_STATS64")["rx_packets"]
+
+
+def test_lossless_packets_are_dropped_while_the_fdb_lacks_their_mac(lab, log):
+    know_the_gateways(lab)
+    a, b = lab.host("a"), lab.host("b")
+    lab.agent.set("leaf", mac_age=20, lossless_unknown_unicast="drop", lossless_dscp=(3, 26))
+    mute(b)
+    send(b, request(b, SVI_20))
+    assert lab.wait(lambda: bool(log.find("fdb.aged", mac=b.macs["eth1"])), within=30)
+
+    assert dscps_that_arrive(a, b) == [0]
+    lab.agent.set("leaf", lossless_dscp=(26,))
+    assert dscps_that_arrive(a, b) == [0, 3]
+    lab.agent.set("leaf", lossless_unknown_unicast="flood")
+    assert dscps_that_arrive(a, b) == [0, 3, 26]
+    lab.agent.set("leaf", lossless_unknown_unicast="drop")
+    assert dscps_that_arrive(a, b) == [0, 3]
+    send(b, request(b, SVI_20))
+    assert dscps_that_arrive(a, b) == [0, 3, 26]
+
+
+def dscps_that_arrive(sender: Host, receiver: Host) -> list[int]:
+    """Which of three classes' packets do."""
+    wire = receiver.capture("eth1", "udp")
+    for dscp in 0, 3, 26:
+        send_udp(sender, B, 1, dscp=dscp)
+    sender.lab.sleep(0.1)
+    return [frame.data[15] >> 2 for frame in captured(wire)]
+
+
 @pytest.mark.parametrize(("what", "seen"), [("flood", 30), ("drop", 0)])
 def test_packets_to_an_arp_entry_without_an_fdb_entry(lab, log, what, seen):
     know_the_gateways(lab)
@@ -54,7 +119,7 @@ def test_packets_to_an_arp_entry_without_an_fdb_entry(lab, log, what, seen):
     assert a.ping(B, within=1)
     assert lab.wait(lambda: bool(log.find("fdb.aged", mac=b.macs["eth1"])), within=30)
     assert arp_row(lab, B)["mac"] == b.macs["eth1"]
-    b.run("nft", "add table ip mute; add chain ip mute out { type filter hook output priority 0; policy drop; }")
+    mute(b)
 
     names = ("b", "c", "d")
     wires = {name: lab.host(name).capture("eth1", f"udp and ether dst {b.macs['eth1']}") for name in names}
@@ -96,3 +161,12 @@ def test_a_mac_ages_from_its_last_frame(lab, log, age):
     lived = (only(log.find("fdb.aged", mac=mac))["t"] - last_ns) / 1e9
     assert age - EXACT_S <= lived <= age * (1 + LATE_GC) + EXACT_S
     assert lab.switch("leaf").fdb_table() == {}
+
+
+def test_a_mac_that_is_forgotten_to_the_tick_has_aged(lab, log):
+    lab.agent.set("leaf", mac_age=0.05)  # 12.5 ticks of the kernel: it takes 12, and tells 4.8 of 5 hundredths
+    send(lab.host("b"), ethernet(BROADCAST, lab.host("b").macs["eth1"]))
+
+    lab.sleep(1)
+
+    assert [event["kind"] for event in log.events if event["kind"].startswith("fdb.")] == ["fdb.learned", "fdb.aged"]

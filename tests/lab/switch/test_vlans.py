@@ -1,9 +1,9 @@
-"""VLANs: what stays in one, what a trunk carries, what is routed from one to another."""
+"""VLANs: what stays in one, and what a trunk carries."""
 
 from __future__ import annotations
 
 import pytest
-from switch_lab import EXPERIMENTAL, A, B, captured, ethernet, kernel_neighbours, know_the_gateways, only, send, svi_mac
+from switch_lab import EXPERIMENTAL, captured, ethernet, send
 
 from testbed import Lab
 from testbed.lab import Host
@@ -12,7 +12,7 @@ from testbed.switch.frames import BROADCAST
 
 pytestmark = pytest.mark.topology("trunk.clab.yml")
 
-TAG_10, TAG_20 = b"\x81\x00\x00\x0a", b"\x81\x00\x00\x14"
+TAG_1, TAG_10, TAG_20 = (b"\x81\x00" + vlan.to_bytes(2) for vlan in (1, 10, 20))
 
 
 def broadcast_reaches(lab: Lab, sender: str, payload: bytes = EXPERIMENTAL) -> set[str]:
@@ -42,8 +42,24 @@ def test_a_trunk_carries_two_vlans_and_keeps_them_apart(lab):
     }
 
 
-def test_a_tag_does_not_take_a_host_into_another_vlan(lab):
-    assert broadcast_reaches(lab, "ten1", TAG_20 + EXPERIMENTAL) == set()
+@pytest.mark.parametrize("tag", [TAG_1, TAG_20], ids=["bridge's default", "another"])
+def test_a_tag_does_not_take_a_host_into_another_vlan(lab, tag):
+    assert broadcast_reaches(lab, "ten1", tag + EXPERIMENTAL) == set()
+
+
+def test_a_mac_is_learned_and_cleared_in_each_vlan_by_itself(lab):
+    mac = "02:00:00:ff:00:01"
+    for name in "ten2", "twenty2":
+        send(lab.host(name), ethernet(BROADCAST, mac))
+    assert vlans_that_know(lab, mac) == [10, 20]
+
+    lab.agent.clear_fdb("s1", vlan=10)
+
+    assert vlans_that_know(lab, mac) == [20]
+
+
+def vlans_that_know(lab: Lab, mac: str) -> list[int]:
+    return [row["vlan"] for row in lab.switch("s1").tables()["fdb"] if row["mac"] == mac]
 
 
 def test_hosts_on_two_switches_reach_each_other_in_their_vlan_and_between_vlans(lab):
@@ -51,19 +67,3 @@ def test_hosts_on_two_switches_reach_each_other_in_their_vlan_and_between_vlans(
 
     assert "ttl=64" in lab.host("ten1").run("ping", "-c1", "-W1", address["ten2"]).stdout
     assert "ttl=63" in lab.host("ten2").run("ping", "-c1", "-W1", address["twenty2"]).stdout
-
-
-@pytest.mark.topology("leaf.clab.yml")
-def test_a_packet_to_another_vlan_goes_through_the_svi(lab, log):
-    know_the_gateways(lab)
-    wire = lab.host("b").capture("eth1", "icmp[icmptype] == icmp-echo")
-
-    output = lab.host("a").run("ping", "-c1", "-W1", B).stdout
-
-    assert "ttl=63" in output
-    echo = only(captured(wire))
-    assert (echo.src, echo.dst, echo.data[22]) == (svi_mac(lab), lab.host("b").macs["eth1"], 63)
-    lab.drain()
-    assert [event["data"]["ip"] for event in log.find("arp.miss")] == [B, A]
-    assert lab.switch("leaf").arp_table() == {A: lab.host("a").macs["eth1"], B: lab.host("b").macs["eth1"]}
-    assert kernel_neighbours(lab.switch("leaf")) == lab.switch("leaf").arp_table()

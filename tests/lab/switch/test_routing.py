@@ -1,0 +1,69 @@
+"""Packets from one VLAN to another, through the SVIs."""
+
+from __future__ import annotations
+
+import socket
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network
+from pathlib import Path
+
+import pytest
+from switch_lab import LEAF, SVI_20, A, B, C, captured, kernel_neighbours, know_the_gateways, only, send_udp, svi_mac
+
+pytestmark = pytest.mark.topology(LEAF)
+
+
+def test_a_packet_to_another_vlan_goes_through_the_svi(lab, log):
+    know_the_gateways(lab)
+    wire = lab.host("b").capture("eth1", "icmp[icmptype] == icmp-echo")
+
+    output = lab.host("a").run("ping", "-c1", "-W1", B).stdout
+
+    assert "ttl=63" in output
+    echo = only(captured(wire))
+    assert (echo.src, echo.dst, echo.data[22]) == (svi_mac(lab), lab.host("b").macs["eth1"], 63)
+    lab.drain()
+    assert [event["data"]["ip"] for event in log.find("arp.miss")] == [B, A]
+    assert lab.switch("leaf").arp_table() == {A: lab.host("a").macs["eth1"], B: lab.host("b").macs["eth1"]}
+    assert kernel_neighbours(lab.switch("leaf")) == lab.switch("leaf").arp_table()
+
+
+@pytest.mark.topology("fabric.clab.yml")
+def test_two_switches_route_to_each_other(lab):
+    assert "ttl=62" in lab.host("a").run("ping", "-c1", "-W1", str(lab.host("b").addresses["eth1"].ip)).stdout
+
+
+@pytest.fixture
+def strict_kernel():
+    """A kernel that drops packets whose source it has no route to: some distributions', and namespaces inherit it."""
+    default = Path("/proc/sys/net/ipv4/conf/default/rp_filter")
+    before = default.read_text()
+    default.write_text("1")
+    yield
+    default.write_text(before)
+
+
+@pytest.mark.usefixtures("strict_kernel")
+def test_a_switch_routes_packets_of_any_source(lab):
+    know_the_gateways(lab)
+    a = lab.host("a")
+    a.add_address("eth1", IPv4Interface("192.0.2.1/32"))
+    wire = lab.host("b").capture("eth1", "src host 192.0.2.1")
+
+    with a.entered(), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
+        udp.bind(("192.0.2.1", 0))
+        udp.sendto(b"data", (B, 9))
+    lab.sleep(1)
+
+    assert len(captured(wire)) == 1
+
+
+def test_a_packet_back_into_its_vlan_is_routed_without_a_redirect(lab):
+    know_the_gateways(lab)
+    b, c = lab.host("b"), lab.host("c")
+    b.add_route(IPv4Network(f"{C}/32"), IPv4Address(SVI_20))
+    wires = b.capture("eth1", "icmp[icmptype] == icmp-redirect"), c.capture("eth1", "udp")
+
+    send_udp(b, C, 3)
+    lab.sleep(1)
+
+    assert [len(captured(wire)) for wire in wires] == [0, 3]
