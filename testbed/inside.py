@@ -28,7 +28,9 @@ Emit = Callable[[dict[str, Any]], None]
 
 WARM = (
     "pytest",
-    "testbed.lab",
+    "testbed.cni.pods",
+    "testbed.cni.rxe",
+    "testbed.lab.lab",
     "testbed.scenario.run",
     "testbed.scenario.loading",
     "testbed.workload.tools",
@@ -45,10 +47,12 @@ def prepare(job: dict[str, Any], out: str, emit: Emit) -> None:
     for name in WARM:
         importlib.import_module(name)
     from testbed import nic
+    from testbed.cni import runtime
     from testbed.switch.profile import load_profiles
 
     load_profiles()
     nic.prepare()
+    runtime.prepare()
 
 
 def run(job: Job, out: str, emit: Emit) -> None:
@@ -134,6 +138,7 @@ def stand_in_for_pyverbs() -> None:
 
 def run_variant(job: Job, out: Path, emit: Emit) -> None:
     """Builds the lab, tells the story, takes the lab down, leaves the verdict in outcome.json."""
+    from testbed.cni.pods import PodNetworks
     from testbed.lab import Lab
     from testbed.scenario import loading
     from testbed.scenario.events import EventLog
@@ -149,7 +154,8 @@ def run_variant(job: Job, out: Path, emit: Emit) -> None:
     reserve.write_bytes(bytes(RESERVE))
     topology = Topology.load(file.parent / scenario.topology)
     teller = scenario()
-    lab = Lab(topology, out, log.emit, profiles=teller.profiles(parameters))
+    networks = PodNetworks(file.parent)
+    lab = Lab(topology, out, log.emit, profiles=teller.profiles(parameters), networks=networks)
     story = Run(lab, log, variant)
     try:
         with lab:

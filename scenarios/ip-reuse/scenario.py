@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from ipaddress import IPv4Interface
+from ipaddress import IPv4Address
+from typing import Literal
 
 from pydantic import Field
 
@@ -16,7 +17,11 @@ from testbed.workload.attributes import Attributes
 from testbed.workload.counters import counters
 from testbed.workload.verbs import Completion, connect_pair
 
-ADDRESS = IPv4Interface("10.0.20.100/24")
+ADDRESS = IPv4Address("10.0.20.100")
+"""The only one that the conflists have, on each node."""
+ETH0 = "eth0"
+ANNOUNCEMENTS = {"vf": (0, 0), "macvlan": (1, 1), "bridge": (1, 0)}
+"""ARP packets that a starting pod sends, and those of them that reach the switch, by its network. Measured."""
 MESSAGE = 4096
 """Bytes of the RDMA WRITE, four packets."""
 FIRST_PAUSE_S = 10.0
@@ -26,7 +31,10 @@ READY_S = 30.0
 class Settings(Parameters):
     profile: str = Field("cisco-nxos", description="ARP and FDB profile of the leaf switch")
     arp_age: float | None = Field(None, gt=0, description="ARP ageing of the leaf in seconds; empty: the profile's own")
-    announce: bool = Field(False, description="whether pod B sends a gratuitous ARP when it starts")
+    network: Literal["vf", "macvlan", "bridge"] = Field(
+        "vf", description="the pods' network: vf.conflist, macvlan.conflist or bridge.conflist"
+    )
+    announce: bool = Field(False, description="whether pod B is announced by a gratuitous ARP once it is up")
     gateway_by_arp: bool = Field(
         False, description="whether pod B asks for its gateway by ARP; else the entry is static"
     )
@@ -51,21 +59,34 @@ class IpReuse(Scenario):
     for the address to A's MAC: the port where A was drops it, or the VLAN is flooded with it. The client sees
     RETRY_EXC_ERR, or in NCCL "transport retry counter exceeded"; ping from the client fails as well.
 
-    B does not speak ARP when its CNI gives it a static gateway entry, when its announcement is lost or sent too early,
-    and when the first packet has to come from the client, as in rdma_cm. Four cures: B announces itself and the switch
-    listens; the address rests until the entry is gone; B is ready only when the switch knows it; or one waits.
+    The pods get their interface and address from the CNI reference plugins (Debian's 1.1.1), their RDMA device from
+    ours. Whether B speaks ARP is a matter of the plugin. host-device, which hands out virtual functions, announces
+    nothing. macvlan sets arp_notify, and the kernel announces the address when the link comes up. bridge does so too,
+    but the announcement leaves the pod before the port of the bridge forwards, and is lost. After that B is silent when
+    it has a static gateway entry, as some CNIs install, or when the first packet has to come from the client, as in
+    rdma_cm.
+
+    The cures: B announces itself and the switch listens; the address rests until the entry is gone; B is ready only
+    when the switch knows it; or one waits.
     """
 
     title = "A pod gets the IP of a deleted one, the switch keeps the old MAC"
     tags = ("arp", "kubernetes", "switch")
     parameters = Settings
     variants = (
-        Variant("as-is", "fault", "pod B is silent, the switch keeps pod A's MAC"),
-        Variant("garp", "healthy", "pod B announces itself with a gratuitous ARP", {"announce": True}),
+        Variant("as-is", "fault", "pod B, on a VF by host-device, is silent; the switch keeps pod A's MAC"),
+        Variant("arp-notify", "healthy", "macvlan has the kernel announce pod B", {"network": "macvlan"}),
+        Variant(
+            "garp-too-early",
+            "fault",
+            "bridge has it announced, too: before its port forwards, so it is lost",
+            {"network": "bridge"},
+        ),
+        Variant("garp", "healthy", "a gratuitous ARP is sent for pod B once it is up", {"announce": True}),
         Variant(
             "garp-ignored",
             "fault",
-            "pod B announces itself, the switch ignores gratuitous ARP",
+            "the same, but the switch ignores gratuitous ARP",
             {"announce": True, "profile": "ignore-garp-strict"},
         ),
         Variant(
@@ -101,20 +122,25 @@ class IpReuse(Scenario):
         attributes = Attributes(timeout=p.timeout, retry_cnt=p.retry_cnt)
         captures = {port: leaf.capture(port, "udp port 4791 or arp") for port in ("e2", "e3")}
 
+        for node in "node1", "node2":
+            prepare(run.lab.host(node), p.network)
+
         with run.step("pod A on node1 serves RDMA at the address"):
-            a = start_pod(run, "pod-a", "node1", static_gateway=False)
+            a = start_pod(run, "pod-a", "node1", p, static_gateway=False)
             first = write(run, client, a, attributes)
             run.expect("the client reaches pod A", first.status, "SUCCESS")
-            run.expect("the switch has pod A's MAC", entry(leaf), a.mac)
+            run.expect("the switch has pod A's MAC", entry(leaf), mac(a))
 
         with run.step("pod A is deleted"):
             a.delete()
             run.sleep(p.reuse_after, "the address rests")
 
         with run.step("pod B on node2 gets the address"):
-            b = start_pod(run, "pod-b", "node2", static_gateway=not p.gateway_by_arp)
+            starts = time.time_ns()
+            b = start_pod(run, "pod-b", "node2", p, static_gateway=not p.gateway_by_arp)
+            sent, started = b.statistics(ETH0)["tx_packets"], time.time_ns()
             if p.announce:
-                b.announce(b.interface)
+                b.announce(ETH0)
             if p.readiness_gate:
                 wait_until_ready(run, b)
 
@@ -124,12 +150,17 @@ class IpReuse(Scenario):
             result, tries = connect_until(run, client, b, attributes, p)
             after = counters(client.rdma["eth1"], client.namespace)
 
-        to_dead_mac = {port: frames_to(a.mac, capture, since) for port, capture in captures.items()}
-        known = {a.mac: "pod A's MAC", b.mac: "pod B's MAC"}.get(entry(leaf) or "", "no entry")
-        run.note(completion=result.status, switch_arp=known)
+        for capture in captures.values():
+            capture.stop()
+        arrived = sum(frame.src == mac(b) and starts <= frame.t_ns <= started for frame in captures["e3"].frames())
+        run.expect("packets of the starting pod, and on the wire", (sent, arrived), ANNOUNCEMENTS[p.network])
+        to_dead_mac = {port: frames_to(mac(a), capture, since) for port, capture in captures.items()}
+        known = {mac(a): "pod A's MAC", mac(b): "pod B's MAC"}.get(entry(leaf) or "", "no entry")
+        announced = "yes" if arrived else "too early" if sent else "no"
+        run.note(completion=result.status, switch_arp=known, announced_by_plugin=announced)
         if result.status == "SUCCESS":
             run.observe("healthy", f"the client reaches pod B, at try {tries}")
-            run.expect("the switch has pod B's MAC", entry(leaf), b.mac)
+            run.expect("the switch has pod B's MAC", entry(leaf), mac(b))
             if p.retry_for:
                 self.expect_ageing(run, a, p, tries)
         else:
@@ -138,14 +169,14 @@ class IpReuse(Scenario):
             where = ", ".join(f"{count} on {port}" for port, count in to_dead_mac.items() if count)
             run.note(retries=retries, frames_to_dead_mac=where)
             run.expect("it dies of unanswered retries", result.status, "RETRY_EXC_ERR")
-            run.expect("the switch still has pod A's MAC", entry(leaf), a.mac)
+            run.expect("the switch still has pod A's MAC", entry(leaf), mac(a))
             run.expect("the client's NIC retried as often as it may", retries, p.retry_cnt)
             run.expect("its frames went to pod A's MAC", sum(to_dead_mac.values()), lambda frames: frames > 0)
 
     def expect_ageing(self, run: Run, a: Pod, p: Settings, tries: int) -> None:
         """The client worked when the entry had aged out, to the second, and not before."""
-        confirmed = max(e["t"] for kind in ("arp.learned", "arp.confirmed") for e in run.log.find(kind, mac=a.mac))
-        aged = [e["t"] for e in run.log.find("arp.aged", mac=a.mac)]
+        confirmed = max(e["t"] for kind in ("arp.learned", "arp.confirmed") for e in run.log.find(kind, mac=mac(a)))
+        aged = [e["t"] for e in run.log.find("arp.aged", mac=mac(a))]
         if not run.expect("the switch's entry aged out once", len(aged), 1):
             return
         life_s = (aged[0] - confirmed) / 1e9
@@ -159,18 +190,32 @@ class IpReuse(Scenario):
         run.expect("the first try after that worked", late, ["SUCCESS"])
 
 
-def start_pod(run: Run, name: str, node: str, *, static_gateway: bool) -> Pod:
+def prepare(node: Host, network: str) -> None:
+    """What an administrator did before there were pods: virtual functions, or a bridge with the card in it."""
+    if network == "vf":
+        node.add_vf("eth1v0", "eth1")
+    if network == "bridge":
+        node.run("ip", "link", "add", "br0", "type", "bridge")
+        node.run("ip", "link", "set", "eth1", "master", "br0")
+        node.run("ip", "link", "set", "br0", "up")
+
+
+def start_pod(run: Run, name: str, node: str, p: Settings, *, static_gateway: bool) -> Pod:
     """A pod with the address; with a static gateway entry it has no reason to speak ARP."""
+    pod = run.lab.host(node).pod(name, [f"{p.network}.conflist"])
     gateway = run.lab.plan.nodes[node].interface("eth1").gateway
-    pod = run.lab.pod(name, on=node, address=ADDRESS, gateway=gateway)
     if static_gateway and gateway:
-        pod.set_neighbour(pod.interface, gateway, run.lab.plan.nodes["leaf"].svis[0].mac)
+        pod.set_neighbour(ETH0, gateway, run.lab.plan.nodes["leaf"].svis[0].mac)
     return pod
+
+
+def mac(pod: Pod) -> str:
+    return pod.macs[ETH0]
 
 
 def write(run: Run, client: Host, pod: Pod, attributes: Attributes) -> Completion:
     """A new connection from the client to the pod, one RDMA WRITE over it; checks that the bytes arrived."""
-    with run.endpoint(client, "eth1") as near, run.endpoint(pod, pod.interface) as far:
+    with run.endpoint(client, "eth1") as near, run.endpoint(pod, ETH0) as far:
         connect_pair(near, far, attributes)
         result = run.completed(client, near.write(MESSAGE, within=60))
         if result.ok:
@@ -201,7 +246,7 @@ def wait_until_ready(run: Run, pod: Pod) -> None:
     def answered() -> bool:
         if pod.ping(gateway, within=1.0):
             return True
-        pod.announce(pod.interface)
+        pod.announce(ETH0)
         return False
 
     run.expect("the first ping of the gateway gets no answer", answered(), False)
@@ -210,10 +255,9 @@ def wait_until_ready(run: Run, pod: Pod) -> None:
 
 def entry(leaf: Switch) -> str | None:
     """The MAC that the switch has for the address."""
-    return leaf.arp_table().get(str(ADDRESS.ip))
+    return leaf.arp_table().get(str(ADDRESS))
 
 
 def frames_to(mac: str, capture: Capture, since: int) -> int:
     """RoCE frames to a MAC on a captured port; `since` in ns of CLOCK_REALTIME."""
-    capture.stop()
     return sum(frame.roce and frame.dst == mac and frame.t_ns > since for frame in capture.frames())

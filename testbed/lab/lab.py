@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import select
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from ipaddress import IPv4Address, IPv4Interface
 from pathlib import Path
 from typing import Any, Literal, Protocol, Self
 
-from testbed.errors import InputError
+from testbed.errors import InputError, TestbedError
 from testbed.lab import netns, rdma
 from testbed.lab.nodes import Bridge, Host, Node, Pod, Switch
 from testbed.nic import HardwareNics
@@ -20,6 +19,7 @@ from testbed.switch.profile import Profile, load_profiles, profile
 from testbed.switch.sentences import sentence
 from testbed.topology import Interface, Plan, Topology
 from testbed.topology import Node as NodePlan
+from testbed.topology.models import check_label
 
 RdmaMode = Literal["shared", "exclusive"]
 SHARED_AT_MOST = 16
@@ -33,6 +33,23 @@ POLL_S = (0.01, 1.0)
 def exact_timeout(left: float) -> float:
     """What to give to select for a wait that must not be late: the kernel adds a thousandth to it, up to 0.1 s."""
     return left - 0.11 if left > 0.2 else left
+
+
+Network = str | Path | Mapping[str, Any]
+"""A network that a pod is attached to: a CNI conflist, as a file or as what is in one."""
+
+
+class Networks(Protocol):
+    """What attaches pods to networks: `testbed.cni.pods.PodNetworks`. It is given to a lab from above, which itself
+    knows nothing of CNI."""
+
+    def attach(self, pod: Pod, networks: Sequence[Network]) -> None:
+        """Gives the pod its interfaces. What it did before it failed is undone by `detach`."""
+
+    def check(self, pod: Pod) -> None: ...
+
+    def detach(self, pod: Pod) -> None:
+        """Takes the pod off its networks, the last one first."""
 
 
 class Emit(Protocol):
@@ -52,8 +69,9 @@ class Lab:
         *,
         rdma_mode: RdmaMode | None = None,
         profiles: Mapping[str, Profile] | None = None,
+        networks: Networks | None = None,
     ) -> None:
-        """`profiles` replaces the profile of a switch by its name."""
+        """`profiles` replaces the profile of a switch by its name; pods need `networks`."""
         self.plan = topology if isinstance(topology, Plan) else topology.plan(profiles=load_profiles())
         self.directory = directory
         self.emit = emit
@@ -61,6 +79,7 @@ class Lab:
         self.rdma_mode: RdmaMode = rdma_mode or ("shared" if devices <= SHARED_AT_MOST else "exclusive")
         self.nodes: dict[str, Node] = {}
         self._profiles = dict(profiles or {})
+        self._networks = networks
         self._agent: Agent | None = None
         self._cards: HardwareNics | None = None
 
@@ -90,6 +109,12 @@ class Lab:
         if self._agent is None:
             raise InputError("the lab has no switch")
         return self._agent
+
+    @property
+    def networks(self) -> Networks:
+        if self._networks is None:
+            raise InputError("this lab has no pods", hint="Give it `networks=PodNetworks(…)` of testbed.cni.pods.")
+        return self._networks
 
     def file(self, name: str) -> Path:
         """A path in the run directory for a node to write to."""
@@ -213,30 +238,50 @@ class Lab:
             select.select([self._agent] if self._agent else [], [], [], min(left, pause))
 
     def add_rdma(self, host: Host, interface: str, device: str) -> None:
-        """Gives an interface its soft-RoCE device and, on a host with `nic: hardware`, what makes it behave like a
-        card."""
+        """Gives an interface its soft-RoCE device."""
         with host.entered(), rdma.Rdma() as here:
             here.add(device, interface)
         if self.rdma_mode == "exclusive":
             with rdma.Rdma() as initial:
                 initial.move(device, netns.path(host.namespace))
+        self.adopt_rdma(host, interface, device)
+
+    def adopt_rdma(self, host: Host, interface: str, device: str) -> None:
+        """Takes in an RDMA device that an interface has. On a host with `nic: hardware` it behaves like a card from now
+        on."""
         host.rdma[interface] = device
         if host.nic == "hardware":
             if self._cards is None:
                 self._cards = HardwareNics()
             host.cards[interface] = self._cards.add(host.entered, interface, device)
 
-    def pod(
-        self, name: str, *, on: str, address: IPv4Interface, gateway: IPv4Address | None = None, parent: str = "eth1"
-    ) -> Pod:
-        """A pod with an RDMA device of its own, on a macvlan child of interface `parent` of host `on`."""
-        pod = self.nodes[name] = Pod(self.host(on), name, address)
+    def forget_rdma(self, host: Host, interface: str) -> None:
+        """The reverse: somebody else takes the device away."""
+        device = host.rdma.pop(interface)
+        if self._cards and host.cards.pop(interface, None):
+            self._cards.remove(device)
+
+    def make_pod(self, host: Host, name: str, networks: Sequence[Network]) -> Pod:
+        """See `Host.pod`. If a network refuses it, nothing of the pod is left."""
+        plugged = self.networks
+        if isinstance(host, Pod):
+            raise InputError(f"{host} is a pod; pods run on hosts")
         try:
-            pod.attach(parent, gateway)
-            self.add_rdma(pod, pod.interface, f"{name}-{pod.interface}")
-        except BaseException:
-            self.delete(pod)
+            check_label(name)
+        except ValueError as error:
+            raise InputError(f"a pod cannot be called so: {error}") from None
+        pod = self.nodes[name] = Pod(host, name)
+        pod.defer(lambda: plugged.detach(pod))
+        try:
+            plugged.attach(pod, networks)
+        except BaseException as error:
+            try:
+                self.delete(pod)
+            except TestbedError as later:
+                error.add_note(f"Then the pod could not be taken away cleanly: {later}")
             raise
+        addresses = ", ".join(f"{interface} {address.ip}" for interface, address in pod.addresses.items())
+        self.emit("pod", name, f"created on {host.name}: {addresses}", host=host.name)
         return pod
 
     def delete(self, node: Node) -> None:

@@ -5,15 +5,20 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from pathlib import Path
+from typing import TypeVar
 
 from testbed.errors import TestbedError
 
 RUN = Path("/run/netns")
 CLONE_NEWNET = 0x40000000
-MS_BIND = 4096
+CLONE_NEWNS = 0x20000
+MS_BIND, MS_REC, MS_PRIVATE = 4096, 16384, 1 << 18
 MNT_DETACH = 2
+T = TypeVar("T")
 
 # os.setns and os.unshare came with Python 3.12; a local machine may have 3.11.
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -23,6 +28,11 @@ def _check(result: int, what: str) -> None:
     if result:
         number = ctypes.get_errno()
         raise TestbedError(f"{what}: {os.strerror(number)}")
+
+
+def _mount(source: str | Path, target: str | Path, flags: int = 0, kind: str = "none") -> int:
+    result: int = _libc.mount(os.fsencode(source), os.fsencode(target), kind.encode(), flags, None)
+    return result
 
 
 def path(name: str) -> Path:
@@ -56,10 +66,7 @@ def create(name: str) -> None:
         ) from None
     with restored():
         _check(_libc.unshare(CLONE_NEWNET), f"make network namespace {name}")
-        _check(
-            _libc.mount(b"/proc/thread-self/ns/net", os.fsencode(target), b"none", MS_BIND, None),
-            f"name network namespace {name}",
-        )
+        _check(_mount("/proc/thread-self/ns/net", target, MS_BIND), f"name network namespace {name}")
 
 
 def delete(name: str) -> None:
@@ -78,3 +85,27 @@ def entered(name: str) -> Iterator[None]:
         finally:
             os.close(handle)
         yield
+
+
+def isolated(name: str, binds: Mapping[str, Path], action: Callable[[], T]) -> T:
+    """`action()` as a machine of its own would run it: in the namespace, with its sysfs, and with the directories
+    `binds` names (where, what) instead of this machine's. Processes it starts stay in there."""
+    done: Future[T] = Future()
+
+    def body() -> None:
+        try:
+            with entered(name):
+                _check(_libc.unshare(CLONE_NEWNS), "make a mount namespace")
+                _check(_mount("none", "/", MS_REC | MS_PRIVATE), "make the mounts private")
+                _check(_mount("sysfs", "/sys", kind="sysfs"), f"mount the sysfs of {name}")
+                for where, what in binds.items():
+                    _check(_mount(what, where, MS_BIND), f"mount {where}")
+                done.set_result(action())
+        except BaseException as error:
+            done.set_exception(error)
+
+    # A thread shares its root directory, and with it the mounts, with the others until it unshares; it cannot go back.
+    thread = threading.Thread(target=body, name=f"isolated-{name}")
+    thread.start()
+    thread.join()
+    return done.result()

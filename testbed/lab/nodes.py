@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 from pathlib import Path
@@ -20,7 +20,7 @@ from testbed.switch import frames
 from testbed.topology import NicModel, pod_mac
 
 if TYPE_CHECKING:
-    from testbed.lab.lab import Lab
+    from testbed.lab.lab import Lab, Network
     from testbed.nic import HardwareNic
 
 COMMAND_S = 30.0
@@ -63,6 +63,11 @@ class Node:
         index = FIRST_INDEX + len(self._indices) - 1
         self._indices[interface] = index
         return index
+
+    def adopt(self, interface: str) -> None:
+        """Takes in an interface that somebody else made in this namespace."""
+        with self.entered():
+            self._indices[interface] = socket.if_nametoindex(interface)
 
     @property
     def interfaces(self) -> list[str]:
@@ -146,6 +151,21 @@ class Host(Node):
         self.cards: dict[str, HardwareNic] = {}
         """Interfaces with a hardware NIC; empty on a host whose `nic` is rxe."""
 
+    def pod(self, name: str, networks: Sequence[Network]) -> Pod:
+        """A pod on this host, attached to `networks` in their order: its interfaces are eth0, net1, net2, …
+
+        A network is a conflist: a file beside the scenario or the test, or a dict. docs/cni.md tells what happens.
+        """
+        return self.lab.make_pod(self, name, networks)
+
+    def add_vf(self, name: str, parent: str) -> None:
+        """A virtual function of the card behind `parent`, as far as the network sees: another MAC on the same port.
+
+        It is a macvlan child, which the plugin host-device can give to a pod.
+        """
+        mac = pod_mac(self.lab.plan.name, f"{self.name}/{name}")
+        self.ip.link("add", ifname=name, kind="macvlan", link=self.index(parent), macvlan_mode="bridge", address=mac)
+
     def add_address(self, interface: str, address: IPv4Interface) -> None:
         self.ip.addr(
             "add",
@@ -155,6 +175,14 @@ class Host(Node):
             broadcast=str(address.network.broadcast_address),
         )
         self.addresses[interface] = address
+
+    def remove_address(self, interface: str) -> IPv4Interface:
+        """Takes the interface's address away and returns it."""
+        address = self.addresses.pop(interface)
+        self.ip.addr(
+            "delete", index=self.index(interface), address=str(address.ip), prefixlen=address.network.prefixlen
+        )
+        return address
 
     def add_route(self, destination: IPv4Network, via: IPv4Address) -> None:
         self.ip.route("add", dst=str(destination), gateway=str(via))
@@ -181,39 +209,18 @@ class Host(Node):
 
 
 class Pod(Host):
-    """A pod on a host: a namespace of its own, on a macvlan child (bridge mode) of the host's interface."""
+    """A pod on a host: a namespace of its own, with the interfaces that its networks gave it, `eth0` first."""
 
-    interface = "eth0"
-
-    def __init__(self, host: Host, name: str, address: IPv4Interface) -> None:
+    def __init__(self, host: Host, name: str) -> None:
         super().__init__(host.lab, name, host.nic)
         self.host = host
-        self.mac = pod_mac(host.lab.plan.name, name)
-        self.address = address.ip
-        self._address = address
 
-    def attach(self, parent: str, gateway: IPv4Address | None) -> None:
-        """Makes the pod's interface on the host's interface `parent`."""
-        self.host.ip.link(
-            "add",
-            ifname=self.interface,
-            kind="macvlan",
-            link=self.host.index(parent),
-            macvlan_mode="bridge",
-            address=self.mac,
-            index=self.next_index(self.interface),
-            net_ns_fd=str(netns.path(self.namespace)),
-        )
-        self.macs[self.interface] = self.mac
-        self.ip.link("set", index=self.index(self.interface), state="up")
-        self.add_address(self.interface, self._address)
-        if gateway:
-            self.add_route(IPv4Network("0.0.0.0/0"), gateway)
-        text = f"created on {self.host.name} with {self.address} at {self.mac}"
-        self.lab.emit("pod", self.name, text, host=self.host.name, ip=str(self.address), mac=self.mac)
+    def check(self) -> None:
+        """Has the networks' plugins look whether the pod is as they made it (CNI's CHECK); raises what they miss."""
+        self.lab.networks.check(self)
 
     def delete(self) -> None:
-        """Ends the pod as a container runtime does: its processes, its devices, its namespace."""
+        """Ends the pod as a container runtime does: its processes, its networks, its namespace."""
         self.lab.delete(self)
         self.lab.emit("pod", self.name, f"deleted from {self.host.name}", host=self.host.name)
 

@@ -1,5 +1,5 @@
 """RDMA devices over netlink: add, delete, move to a namespace, list. What `rdma link` and `rdma dev` do, without the
-fork.
+fork. The plugin `rxe` pays for every import here with each pod.
 
 Source: include/uapi/rdma/rdma_netlink.h. pyroute2 has no client for this family.
 """
@@ -11,18 +11,18 @@ import os
 import socket
 import struct
 import time
-from pathlib import Path
 
 from testbed import netlink
 from testbed.errors import DeadlineError, TestbedError, UnsupportedError
 
 NETLINK_RDMA = 20
 NL_NLDEV = 5
-GET, SET, NEWLINK, DELLINK, SYS_GET, SYS_SET = 1, 2, 3, 4, 6, 7
-DEV_INDEX, DEV_NAME, NDEV_NAME, LINK_TYPE, SYS_NETNS_MODE, NET_NS_FD = 1, 2, 51, 65, 66, 68
+GET, SET, NEWLINK, DELLINK, PORT_GET, SYS_GET, SYS_SET = 1, 2, 3, 4, 5, 6, 7
+DEV_INDEX, DEV_NAME, PORT_INDEX, NDEV_NAME, LINK_TYPE, SYS_NETNS_MODE, NET_NS_FD = 1, 2, 3, 51, 65, 66, 68
 GONE_S = 10.0
 """Seconds that a deletion may take to be complete; it takes milliseconds."""
-SYSFS = Path("/sys/class/infiniband")
+SYSFS = "/proc/1/root/sys/class/infiniband"
+"""As the first process sees it: that of the initial network namespace, whichever one the caller mounted for itself."""
 
 
 class Rdma:
@@ -78,13 +78,22 @@ class Rdma:
             found[answer[DEV_NAME].rstrip(b"\0").decode()] = struct.unpack("=I", answer[DEV_INDEX])[0]
         return dict(sorted(found.items(), key=lambda item: item[1]))
 
+    def links(self) -> dict[str, str]:
+        """Interface to RDMA device of this network namespace."""
+        found = {}
+        for name, index in self.devices().items():
+            (port,) = self.request(PORT_GET, netlink.u32(DEV_INDEX, index) + netlink.u32(PORT_INDEX, 1))
+            if NDEV_NAME in port:  # the kernel tells it where the interface is only
+                found[port[NDEV_NAME].rstrip(b"\0").decode()] = name
+        return found
+
     def delete(self, name: str) -> None:
         """Asks for the end of the device; see `wait_gone`. One that is not there is left so."""
         index = self.devices().get(name)
         if index is not None:
             self.request(DELLINK, netlink.u32(DEV_INDEX, index))
 
-    def move(self, name: str, netns: Path) -> None:
+    def move(self, name: str, netns: str | os.PathLike[str]) -> None:
         """Exclusive mode: hands the device to another namespace."""
         handle = os.open(netns, os.O_RDONLY)
         try:
@@ -120,7 +129,7 @@ class Rdma:
         ENFILE."""
         deadline = time.monotonic() + GONE_S
         for name in names:
-            while (SYSFS / name).exists() or name in self.devices():
+            while os.path.exists(f"{SYSFS}/{name}") or name in self.devices():
                 if time.monotonic() > deadline:
                     raise DeadlineError(f"RDMA device {name} is still there {GONE_S:g} s after its deletion")
                 time.sleep(0.001)

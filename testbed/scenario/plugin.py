@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from testbed.cni.pods import PodNetworks
 from testbed.lab import Lab
 from testbed.scenario.events import EventLog
 from testbed.topology import Topology
@@ -34,7 +35,8 @@ def lab(request: pytest.FixtureRequest, tmp_path: Path, log: EventLog) -> Iterat
     mark = request.node.get_closest_marker("topology")
     if mark is None:
         raise pytest.UsageError(f"{request.node.nodeid} uses `lab` and has no @pytest.mark.topology(file or YAML)")
-    with Lab(_topology(mark.args[0], request.path), tmp_path, log.emit, **mark.kwargs) as running:
+    options = {"networks": PodNetworks(request.path.parent), **mark.kwargs}
+    with Lab(_topology(mark.args[0], request.path), tmp_path, log.emit, **options) as running:
         yield running
 
 

@@ -1,0 +1,163 @@
+"""One plugin called once, as libcni's pkg/invoke calls it: environment and stdin in, a JSON object or an error out."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from testbed.cni import versions
+from testbed.errors import InputError, TestbedError, did_you_mean
+from testbed.lab import netns
+
+DEADLINE_S = 30.0
+"""Seconds that a plugin may take, with all it starts itself. libcni has no limit, kubelet one of minutes for a pod."""
+KILLED_S = 5.0
+VARIABLES = ("CNI_COMMAND", "CNI_CONTAINERID", "CNI_NETNS", "CNI_ARGS", "CNI_IFNAME", "CNI_PATH")
+
+
+class CniError(TestbedError):
+    """A plugin refused, or is none. `code` and `details` are those of its error object; `code` is None if it gave no
+    such object. Codes: CNI specification, section 5."""
+
+    def __init__(self, message: str, *, code: int | None = None, details: str = "") -> None:
+        text = f"{message} (code {code})" if code is not None else message
+        super().__init__(f"{text}: {details}" if details else text)
+        self.code = code
+        self.details = details
+
+    def add_stderr(self, text: str) -> None:
+        """Where the plugin gave no error object, what it wrote to stderr is all there is."""
+        if text and self.code is None:
+            self.hint = f"It said: {text}"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a node's plugins run. `binds` are the directories that each node has for itself."""
+
+    namespace: str
+    binds: Mapping[str, Path]
+    log: Path
+    """Takes what they write to stderr."""
+
+
+def find(kind: str, path: Sequence[Path], where: str) -> Path:
+    """The file of plugin `kind`, the first in the directories of `path`."""
+    for directory in path:
+        if (directory / kind).is_file():
+            return directory / kind
+    names = sorted({file.name for directory in path if directory.is_dir() for file in directory.iterdir()})
+    hint = f"{did_you_mean(kind, names)}There are: {', '.join(names)}."
+    raise InputError(f'{where}: failed to find plugin "{kind}"', hint=hint)
+
+
+def supported(file: Path) -> list[str]:
+    """The versions of CNI that a plugin says it speaks; asked once, and again when the file has changed."""
+    status = file.stat()
+    known = (str(file), status.st_mtime_ns, status.st_size)
+    if known not in _supported:
+        _supported[known] = ask_versions(file)
+    return _supported[known]
+
+
+_supported: dict[tuple[str, int, int], list[str]] = {}
+
+
+def ask_versions(file: Path) -> list[str]:
+    """VERSION, which needs no network; the dummies are libcni's."""
+    what = f'plugin type="{file.name}" failed (version)'
+    variables = {"CNI_COMMAND": "VERSION", **dict.fromkeys(("CNI_NETNS", "CNI_IFNAME", "CNI_PATH"), "dummy")}
+    try:
+        answer = finish(start(file, variables, subprocess.DEVNULL), {"cniVersion": versions.SUPPORTED[-1]}, what)
+    except CniError as error:
+        if "unknown CNI_COMMAND: VERSION" in error.message:  # as plugins before 0.2.0 say
+            return ["0.1.0"]
+        raise
+    match answer:
+        case {"supportedVersions": [*found]}:
+            return [str(version) for version in found]
+    raise CniError(f"{what}: its answer has no supportedVersions")
+
+
+def call(
+    file: Path, variables: Mapping[str, str], stdin: Mapping[str, Any], place: Place, what: str
+) -> dict[str, Any] | None:
+    """What the plugin answered; None if nothing, as after DEL and CHECK. CniError if it failed.
+
+    `variables` are the CNI_ ones, `what` begins a message.
+    """
+    with place.log.open("ab") as log:
+        begin = log.tell()
+        process = netns.isolated(place.namespace, place.binds, lambda: start(file, variables, log))
+    try:
+        return finish(process, stdin, what)
+    except CniError as error:
+        error.add_stderr(last_words(place.log, begin))
+        raise
+
+
+def start(file: Path, variables: Mapping[str, str], stderr: IO[bytes] | int) -> subprocess.Popen[bytes]:
+    environment = {**os.environ, **{name: variables.get(name, "") for name in VARIABLES}}
+    return subprocess.Popen(
+        [file], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, start_new_session=True
+    )
+
+
+def finish(process: subprocess.Popen[bytes], stdin: Mapping[str, Any], what: str) -> dict[str, Any] | None:
+    """Feeds a plugin, waits for it, and reads what it says."""
+    try:
+        output, _ = process.communicate(json.dumps(stdin).encode(), timeout=DEADLINE_S)
+    except subprocess.TimeoutExpired:
+        kill(process)
+        raise CniError(f"{what}: it was still running after {DEADLINE_S:g} s and has been killed") from None
+    if process.returncode:
+        raise refusal(process.returncode, output, what)
+    if not output.strip():
+        return None
+    try:
+        answer = json.loads(output)
+    except (ValueError, RecursionError):
+        answer = None
+    if not isinstance(answer, dict):
+        raise CniError(f"{what}: its answer is no JSON object: {shown(output)}")
+    return answer
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    """Ends the plugin and what it started in its session."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    with contextlib.suppress(subprocess.TimeoutExpired):  # what left the session may hold its stdout
+        process.communicate(timeout=KILLED_S)
+
+
+def refusal(status: int, output: bytes, what: str) -> CniError:
+    """The error of a plugin that ended with a status other than 0."""
+    end = f"signal {-status}" if status < 0 else f"status {status}"
+    if not output.strip():
+        return CniError(f"{what}: it ended with {end} and no error object")
+    try:
+        error = json.loads(output)
+        code, message, details = int(error["code"]), str(error.get("msg", "")), str(error.get("details", ""))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return CniError(f"{what}: it ended with {end} and what is no error object: {shown(output)}")
+    return CniError(f"{what}: {message}", code=code, details=details)
+
+
+def last_words(log: Path, begin: int) -> str:
+    """What a plugin wrote to stderr, from byte `begin` of the log on; the end of it if it is long."""
+    with log.open("rb") as file:
+        file.seek(begin)
+        return file.read().decode(errors="replace").strip()[-400:]
+
+
+def shown(output: bytes) -> str:
+    text = output.decode(errors="replace")
+    return repr(text if len(text) <= 80 else text[:77] + "...")

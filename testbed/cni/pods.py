@@ -1,0 +1,122 @@
+"""Pods on networks: what kubelet, containerd and Multus do together when a pod starts and ends."""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from functools import partial
+from ipaddress import IPv4Interface
+from pathlib import Path
+
+from testbed.cni import conflist
+from testbed.cni.conflist import Conflist
+from testbed.cni.plugin import CniError
+from testbed.cni.runtime import Attachment, Runtime
+from testbed.cni.versions import Result
+from testbed.errors import TestbedError
+from testbed.lab import Host, Pod, netns, rdma
+from testbed.lab.lab import Network
+from testbed.topology import pod_mac
+
+
+class PodNetworks:
+    """Attaches the pods of one lab; `directory` is where the names of conflist files begin."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._runtimes: dict[str, Runtime] = {}
+        self._attached: dict[Pod, list[tuple[Conflist, Attachment]]] = {}
+        self._pods = 0
+
+    def runtime(self, node: Host) -> Runtime:
+        """What calls the plugins on a node."""
+        if node.name not in self._runtimes:
+            self._runtimes[node.name] = Runtime(node, node.lab.file("cni"))
+        return self._runtimes[node.name]
+
+    def load(self, network: Network) -> Conflist:
+        return conflist.load(self._directory / network) if isinstance(network, str | Path) else conflist.make(network)
+
+    def attach(self, pod: Pod, networks: Sequence[Network]) -> None:
+        """One network after the other, as Multus does it."""
+        runtime = self.runtime(pod.host)
+        lists = [self.load(network) for network in networks]
+        for network in lists:
+            runtime.validate(network, pod.name)
+        self._pods += 1
+        begun = self._attached[pod] = []
+        for number, network in enumerate(lists):
+            attachment = attachment_of(pod, f"net{number}" if number else "eth0", self._pods)
+            begun.append((network, attachment))
+            result = told(pod, "ADD", network, attachment, partial(runtime.add, network, attachment))
+            assert result is not None, "ADD has a result"
+            take_in(pod, network, attachment, result)
+
+    def check(self, pod: Pod) -> None:
+        runtime = self.runtime(pod.host)
+        for network, attachment in self._attached[pod]:
+            told(pod, "CHECK", network, attachment, partial(runtime.check, network, attachment))
+
+    def detach(self, pod: Pod) -> None:
+        """All networks, the last one first, whichever fails; the one whose ADD failed too, as CNI demands."""
+        runtime = self.runtime(pod.host)
+        with ExitStack() as steps:  # the last one entered is the first one taken
+            for network, attachment in self._attached.pop(pod, []):
+                delete = partial(runtime.delete, network, attachment)
+                steps.callback(told, pod, "DEL", network, attachment, delete)
+                if attachment.interface in pod.rdma:
+                    steps.callback(pod.lab.forget_rdma, pod, attachment.interface)
+
+
+def attachment_of(pod: Pod, interface: str, number: int) -> Attachment:
+    """The attachment as containerd makes it, but nothing is drawn: `number` tells pods of one name apart."""
+    lab = pod.lab.plan.name
+    container = hashlib.sha256(f"{lab}/{pod.name}/{number}".encode()).hexdigest()
+    arguments = {
+        "IgnoreUnknown": "1",
+        "K8S_POD_NAMESPACE": "default",
+        "K8S_POD_NAME": pod.name,
+        "K8S_POD_INFRA_CONTAINER_ID": container,
+        "K8S_POD_UID": str(uuid.UUID(container[-32:])),
+    }
+    capabilities = {"mac": pod_mac(lab, f"{container}/{interface}")}
+    return Attachment(pod.name, container, str(netns.path(pod.namespace)), interface, arguments, capabilities)
+
+
+def told(
+    pod: Pod, command: str, network: Conflist, attachment: Attachment, action: Callable[[], Result | None]
+) -> Result | None:
+    """Does it, and tells how it ended."""
+    text = f"{command} {network.name} on {attachment.interface} by {', '.join(network.types)}"
+    data = {"command": command, "network": network.name, "interface": attachment.interface, "host": pod.host.name}
+    try:
+        result = action()
+    except TestbedError as error:
+        pod.lab.emit("cni", pod.name, f"{text} fails: {error.message}", **data, error=error.message)
+        raise
+    given = [entry["address"] for entry in result.get("ips", [])] if result else []
+    pod.lab.emit("cni", pod.name, ": ".join(filter(None, (text, ", ".join(given)))), **data, result=result)
+    return result
+
+
+def take_in(pod: Pod, network: Conflist, attachment: Attachment, result: Result) -> None:
+    """Makes the interfaces, addresses and RDMA devices that the plugins report those of the pod."""
+    interfaces = result.get("interfaces", [])
+    try:
+        for entry in interfaces:
+            if entry.get("sandbox") == attachment.netns:
+                pod.adopt(entry["name"])
+                pod.macs[entry["name"]] = entry["mac"].lower()
+        for entry in result.get("ips", []):
+            name = interfaces[entry["interface"]]["name"] if "interface" in entry else attachment.interface
+            if ":" not in entry["address"]:
+                pod.addresses.setdefault(name, IPv4Interface(entry["address"]))
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise CniError(f'pod {pod.name}: network "{network.name}": the plugins\' result is not so: {error}') from error
+    with pod.entered(), rdma.Rdma() as here:
+        found = here.links()
+    for interface, device in found.items():
+        if interface not in pod.rdma:
+            pod.lab.adopt_rdma(pod, interface, device)

@@ -1,0 +1,168 @@
+"""The runtime of a node: networks added to a container, checked and taken away, as libcni does (libcni/api.go).
+
+GC and STATUS belong here, next to `check`, when there is a caller for them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from testbed.cni import plugin, versions
+from testbed.cni.cache import Cache
+from testbed.cni.conflist import Conflist
+from testbed.cni.plugin import CniError, Place
+from testbed.cni.versions import Result
+from testbed.errors import InputError
+from testbed.lab import Host
+
+PLUGINS = (Path("/usr/lib/cni"), Path("/opt/cni/bin"))
+"""Where plugins are when CNI_PATH does not say it: Debian's place and that of everybody else."""
+STATE, VOLATILE = "/var/lib/cni", "/run/cni"
+"""Where plugins keep what survives a restart of the node (addresses of host-local) and what does not."""
+OURS = Path(__file__).parent / "bin"
+
+
+@dataclass(frozen=True)
+class Attachment:
+    """One interface of a container: libcni's RuntimeConf. `pod` is what messages call the container."""
+
+    pod: str
+    container: str
+    netns: str
+    """Path of its network namespace."""
+    interface: str
+    arguments: Mapping[str, str] = field(default_factory=dict)
+    """CNI_ARGS."""
+    capabilities: Mapping[str, Any] = field(default_factory=dict)
+    """What the runtime has for plugins that declare the capability, `mac` for example."""
+
+
+class Runtime:
+    """The plugins of one node: they run in its network namespace, and have a /var/lib/cni and a /run/cni of its own."""
+
+    def __init__(self, node: Host, directory: Path) -> None:
+        """`directory` holds what the plugins of all nodes keep and say."""
+        self.state = directory / node.name
+        binds = {STATE: self.state / "lib", VOLATILE: self.state / "run"}
+        for where, what in binds.items():
+            what.mkdir(parents=True, exist_ok=True)
+            Path(where).mkdir(parents=True, exist_ok=True)  # on this machine too, to be mounted over
+        self._place = Place(node.namespace, binds, directory / f"{node.name}.log")
+        self._cache = Cache(binds[STATE])
+        self.path = search_path()
+
+    def validate(self, conflist: Conflist, pod: str) -> None:
+        """Whether every plugin is there and speaks the conflist's version, as libcni's ValidateNetworkList does: looked
+        at before anything is made."""
+        for config in conflist.plugins:
+            what = f'pod {pod}: network "{conflist.name}"'
+            file = plugin.find(config["type"], self.path, what)
+            if ipam := config.get("ipam"):
+                plugin.find(ipam["type"], self.path, what)
+            if conflist.version not in (known := plugin.supported(file)):
+                raise InputError(
+                    f'{what}: plugin type="{config["type"]}" does not support cniVersion {conflist.version}',
+                    hint=f"It supports {', '.join(known)}.",
+                )
+
+    def add(self, conflist: Conflist, attachment: Attachment) -> Result:
+        """ADD of each plugin, in order. CniError of the first that fails: then it is the caller who has to `delete`."""
+        result: Result | None = None
+        for config in conflist.plugins:
+            what = self._what(conflist, config, attachment, "add")
+            answer = self._call("ADD", conflist, config, attachment, result)
+            result = understood(answer, conflist.version, what)
+        assert result is not None, "a conflist has a plugin"
+        self._cache.write(conflist, attachment, result)
+        return result
+
+    def check(self, conflist: Conflist, attachment: Attachment) -> None:
+        """CHECK of each plugin, in order, unless the conflist says `disableCheck`."""
+        if not versions.at_least(conflist.version, "0.4.0"):
+            raise CniError(
+                f'network "{conflist.name}": configuration version "{conflist.version}" does not support CHECK command'
+            )
+        if conflist.disable_check:
+            return
+        result = self._cache.read(conflist.name, attachment)
+        for config in conflist.plugins:
+            self._call("CHECK", conflist, config, attachment, result)
+
+    def delete(self, conflist: Conflist, attachment: Attachment) -> None:
+        """DEL of each plugin, the last one first; the first error ends it. To be called after a failed ADD as well."""
+        result = None
+        if versions.at_least(conflist.version, "0.4.0"):
+            result = self._cache.read(conflist.name, attachment)
+        for config in reversed(conflist.plugins):
+            self._call("DEL", conflist, config, attachment, result)
+        self._cache.delete(conflist.name, attachment)
+
+    def _what(self, conflist: Conflist, config: Mapping[str, Any], attachment: Attachment, operation: str) -> str:
+        """How a message begins, in the words that kubelet's events have."""
+        return f'pod {attachment.pod}: plugin type="{config["type"]}" name="{conflist.name}" failed ({operation})'
+
+    def _call(
+        self,
+        command: str,
+        conflist: Conflist,
+        config: Mapping[str, Any],
+        attachment: Attachment,
+        result: Result | None,
+    ) -> dict[str, Any] | None:
+        operation = {"DEL": "delete"}.get(command, command.lower())
+        what = self._what(conflist, config, attachment, operation)
+        variables = {
+            "CNI_COMMAND": command,
+            "CNI_CONTAINERID": attachment.container,
+            "CNI_NETNS": attachment.netns,
+            "CNI_IFNAME": attachment.interface,
+            "CNI_ARGS": ";".join(f"{key}={value}" for key, value in attachment.arguments.items()),
+            "CNI_PATH": ":".join(map(str, self.path)),
+        }
+        file = plugin.find(config["type"], self.path, what)
+        return plugin.call(file, variables, stdin_of(conflist, config, attachment, result), self._place, what)
+
+
+def stdin_of(
+    conflist: Conflist, config: Mapping[str, Any], attachment: Attachment, result: Result | None
+) -> dict[str, Any]:
+    """What a plugin reads: its own configuration, completed."""
+    stdin = {**config, "name": conflist.name, "cniVersion": conflist.version}
+    wanted = config.get("capabilities", {})
+    if given := {name: value for name, value in attachment.capabilities.items() if wanted.get(name)}:
+        stdin["runtimeConfig"] = given
+    if result is not None:
+        stdin["prevResult"] = result
+    return stdin
+
+
+def understood(answer: dict[str, Any] | None, version: str, what: str) -> Result:
+    """A plugin's result in the version of the conflist; one that does not say its own is of that version."""
+    if answer is None:
+        raise CniError(f"{what}: it ended well and gave no result")
+    said = answer.get("cniVersion") or version
+    if said not in versions.RESULTS:
+        raise CniError(f"{what}: its result is of version {said}, which is none of {', '.join(versions.RESULTS)}")
+    try:
+        return versions.convert({**answer, "cniVersion": said}, version)
+    except (AttributeError, TypeError, ValueError):
+        raise CniError(f"{what}: its result is not shaped as one") from None
+
+
+def search_path() -> list[Path]:
+    """Directories of plugins: ours, and CNI_PATH of the environment as with cnitool, else where they usually are."""
+    given = os.environ.get("CNI_PATH", "")
+    return [OURS, *([Path(part) for part in given.split(":") if part] or PLUGINS)]
+
+
+def prepare() -> None:
+    """Asks all plugins for their versions: for a snapshot, where they are in memory then, too."""
+    for file in OURS.iterdir():
+        file.chmod(0o755)  # which a parcel does not carry
+    for directory in search_path():
+        for file in sorted(directory.iterdir()) if directory.is_dir() else ():
+            plugin.supported(file)

@@ -1,0 +1,175 @@
+"""The CNI plugin `rxe`: gives the interface that the plugins before it made a soft-RoCE device.
+
+It stands last in a chain, behind macvlan, host-device or another one, and has no configuration besides its type::
+
+    {"type": "rxe"}
+
+ADD makes the device in the pod, CHECK looks whether it is there, DEL takes it away and returns when it is gone from
+sysfs. A program of its own for each of them: it imports no more than it needs, each module costs a pod's start.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import struct
+import sys
+
+from testbed import netlink
+from testbed.errors import TestbedError
+from testbed.lab import rdma
+
+SUPPORTED = ["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"]
+REQUIRED = {
+    "ADD": ("CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME", "CNI_PATH"),
+    "CHECK": ("CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME", "CNI_PATH"),
+    "DEL": ("CNI_CONTAINERID", "CNI_IFNAME", "CNI_PATH"),
+}
+"""What must be in the environment."""
+VERSION, ENVIRONMENT, DECODE, CONFIG, NETNS, DEVICE = 1, 4, 6, 7, 8, 100
+"""Codes of errors; from 100 on they are a plugin's own."""
+CLONE_NEWNET = 0x40000000
+RTM_GETLINK = 18
+IFLA_IFNAME, IFLA_LINKINFO, IFLA_INFO_KIND, IFLA_INFO_DATA, IFLA_IPVLAN_MODE = 3, 18, 1, 2, 1
+IPVLAN_L2 = 0
+
+
+class Refusal(Exception):  # noqa: N818 (it is the answer, not an accident)
+    def __init__(self, code: int, message: str, details: str = "") -> None:
+        super().__init__(message)
+        self.code, self.message, self.details = code, message, details
+
+
+def device_name(container: str, interface: str) -> str:
+    """RDMA devices have names of 63 bytes that are unique on a kernel; containers have long hashes of which the
+    beginning will do."""
+    return f"{container[:20]}-{interface}"
+
+
+def enter(path: str) -> None:
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if hasattr(os, "setns"):
+            os.setns(handle, CLONE_NEWNET)
+        else:  # Python 3.11
+            import ctypes
+
+            libc = ctypes.CDLL(None, use_errno=True)
+            if libc.setns(handle, CLONE_NEWNET):
+                raise OSError(ctypes.get_errno(), "setns")
+    finally:
+        os.close(handle)
+
+
+def check_kind(interface: str) -> None:
+    """Refuses an interface on which rxe can be made but carries nothing: ipvlan in its layer-3 modes."""
+    header = struct.pack("=BxHiII", socket.AF_UNSPEC, 0, 0, 0, 0)
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as route:
+        route.send(netlink.request(RTM_GETLINK, header + netlink.string(IFLA_IFNAME, interface)))
+        (kind, body), *_ = netlink.messages(route.recv(1 << 16))
+    if kind == netlink.ERROR:
+        netlink.check(body)
+    information = dict(netlink.attributes(dict(netlink.attributes(body, len(header))).get(IFLA_LINKINFO, b"")))
+    if information.get(IFLA_INFO_KIND, b"").rstrip(b"\0") == b"ipvlan":
+        data = dict(netlink.attributes(information[IFLA_INFO_DATA]))
+        if struct.unpack("=H", data[IFLA_IPVLAN_MODE])[0] != IPVLAN_L2:
+            raise Refusal(DEVICE, f"{interface} is an ipvlan in a layer-3 mode, which carries no RoCE: use mode l2")
+
+
+def add(namespace: str, interface: str, device: str) -> None:
+    enter(namespace)
+    check_kind(interface)
+    with rdma.Rdma() as here:
+        here.add(device, interface)
+        if not here.exclusive:
+            return
+        try:  # the kernel makes it in the first namespace, and hands it over from there only
+            enter("/proc/1/ns/net")
+            with rdma.Rdma() as initial:
+                initial.move(device, namespace)
+        except BaseException:
+            with rdma.Rdma() as initial:
+                initial.delete(device)
+            raise
+
+
+def check(namespace: str, interface: str, device: str) -> None:
+    enter(namespace)
+    with rdma.Rdma() as here:
+        found = here.links().get(interface)
+    if found != device:
+        raise Refusal(DEVICE, f"{interface} has no RDMA device {device}", f"it has {found}" if found else "")
+
+
+def delete(namespace: str, device: str) -> None:
+    """With the namespace the device is gone already, or about to go."""
+    if namespace and os.path.exists(namespace):
+        enter(namespace)
+    with rdma.Rdma() as here:
+        here.delete(device)
+        here.wait_gone([device])
+
+
+def do(command: str, environment: dict[str, str], config: dict[str, object]) -> str:
+    """Does it; what is to be printed."""
+    if command not in REQUIRED:
+        raise Refusal(ENVIRONMENT, f"unknown CNI_COMMAND: {command}")
+    missing = [name for name in REQUIRED[command] if not environment.get(name)]
+    if missing:
+        raise Refusal(ENVIRONMENT, f"required env variables [{','.join(missing)}] missing")
+    if not config.get("name"):
+        raise Refusal(CONFIG, "the network's name is missing")
+    version = config.get("cniVersion")
+    if version not in SUPPORTED:
+        details = f"config is {json.dumps(version)}, plugin supports {json.dumps(SUPPORTED)}"
+        raise Refusal(VERSION, "incompatible CNI versions", details)
+    interface, namespace = environment["CNI_IFNAME"], environment.get("CNI_NETNS", "")
+    device = device_name(environment["CNI_CONTAINERID"], interface)
+    if command == "DEL":
+        delete(namespace, device)
+        return ""
+    if not isinstance(config.get("prevResult"), dict):
+        raise Refusal(CONFIG, "rxe has to be chained: there is no result of a plugin before it")
+    if not os.path.exists(namespace):
+        raise Refusal(NETNS, f"there is no network namespace {namespace}")
+    if command == "CHECK":
+        check(namespace, interface, device)
+        return ""
+    add(namespace, interface, device)
+    return json.dumps(config["prevResult"])
+
+
+def read(stdin: bytes) -> dict[str, object]:
+    try:
+        config = json.loads(stdin)
+    except ValueError as error:
+        raise Refusal(DECODE, f"the configuration is no JSON: {error}") from None
+    if not isinstance(config, dict):
+        raise Refusal(DECODE, "the configuration is no JSON object")
+    return config
+
+
+def answer(environment: dict[str, str], stdin: bytes) -> tuple[int, str]:
+    """Exit status and standard output."""
+    command, version = environment.get("CNI_COMMAND", ""), SUPPORTED[-1]
+    if command == "VERSION":
+        return 0, json.dumps({"cniVersion": version, "supportedVersions": SUPPORTED})
+    try:
+        config = read(stdin)
+        if config.get("cniVersion") in SUPPORTED:
+            version = str(config["cniVersion"])
+        return 0, do(command, environment, config)
+    except Refusal as refusal:
+        code, message, details = refusal.code, refusal.message, refusal.details
+    except TestbedError as error:
+        code, message, details = DEVICE, error.message, error.hint
+    except OSError as error:
+        code, message, details = DEVICE, f"the kernel refused: {error.strerror}", ""
+    return 1, json.dumps({"cniVersion": version, "code": code, "msg": message, "details": details})
+
+
+def main() -> None:
+    status, output = answer(dict(os.environ), sys.stdin.buffer.read())
+    sys.stdout.write(output)
+    sys.exit(status)
