@@ -33,7 +33,7 @@ class PodNetworks:
     def runtime(self, node: Host) -> Runtime:
         """What calls the plugins on a node."""
         if node.name not in self._runtimes:
-            self._runtimes[node.name] = Runtime(node, node.lab.file("cni"))
+            self._runtimes[node.name] = Runtime(node)
         return self._runtimes[node.name]
 
     def load(self, network: Network) -> Conflist:

@@ -44,14 +44,13 @@ class Attachment:
 class Runtime:
     """The plugins of one node: they run in its network namespace, and have a /var/lib/cni and a /run/cni of its own."""
 
-    def __init__(self, node: Host, directory: Path) -> None:
-        """`directory` holds what the plugins of all nodes keep and say."""
-        self.state = directory / node.name
-        binds = {STATE: self.state / "lib", VOLATILE: self.state / "run"}
+    def __init__(self, node: Host) -> None:
+        state = node.lab.file("cni") / node.name
+        binds = {STATE: state / "lib", VOLATILE: state / "run"}
         for where, what in binds.items():
             what.mkdir(parents=True, exist_ok=True)
             Path(where).mkdir(parents=True, exist_ok=True)  # on this machine too, to be mounted over
-        self._place = Place(node.namespace, binds, directory / f"{node.name}.log")
+        self._place = Place(node.namespace, binds, node.lab.file(f"{node.name}-cni.log"))
         self._cache = Cache(binds[STATE])
         self.path = search_path()
 
