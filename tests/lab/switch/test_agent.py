@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from switch_lab import LEAF, SVI_10, B, arps, ethernet, know_the_gateways, request, send, svi_mac
+from switch_lab import LEAF, SVI_10, B, arps, ethernet, request, send, svi_mac
 
 from testbed.errors import InputError, TestbedError
 from testbed.lab import Host
@@ -50,14 +50,17 @@ def test_waiting_again_after_the_agent_was_killed_is_the_same_error(lab, pass_ti
             pass_time(lab)
 
 
-def test_an_agent_that_fails_says_why(lab):
-    know_the_gateways(lab)
-    lab.switch("leaf").ip.link("del", ifname="e2")
+@pytest.mark.parametrize(
+    "command",
+    [lambda agent: agent.set("leaf", mac_age=30), lambda agent: agent.clear_arp("leaf")],
+    ids=["set", "clear"],
+)
+def test_an_agent_that_fails_says_why(lab, command):
+    assert lab.host("a").ping(B, within=1)
     lab.switch("leaf").ip.link("del", ifname="br0")
-    send(lab.host("a"), request(lab.host("a"), SVI_10))
 
     with pytest.raises(TestbedError, match=r"(?s)status 1.*Traceback"):
-        lab.agent.set("leaf", mac_age=30)
+        command(lab.agent)
 
 
 def storm(host: Host, count: int, kind: str) -> None:
