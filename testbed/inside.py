@@ -22,7 +22,7 @@ from typing import Any
 from unittest.mock import MagicMock
 
 from testbed.errors import TestbedError
-from testbed.protocol import Job, VariantOutcome
+from testbed.protocol import CniAnswer, Job, VariantOutcome
 
 Emit = Callable[[dict[str, Any]], None]
 
@@ -67,6 +67,8 @@ def run(job: Job, out: str, emit: Emit) -> None:
                 describe(job, Path(out))
             case "topology":
                 show_topology(job, Path(out))
+            case "cni":
+                use_networks(job, Path(out), emit)
             case "variant":
                 run_variant(job, Path(out), emit)
             case "pytest":
@@ -127,6 +129,21 @@ def show_topology(job: Job, out: Path) -> None:
         for interface in node.interfaces
     ]
     (out / "topology.json").write_text(json.dumps({"name": plan.name, "interfaces": rows}))
+
+
+def use_networks(job: Job, out: Path, emit: Emit) -> None:
+    """Does what `testbed cni` was asked to, and leaves the answer in cni.json."""
+    from testbed.cni.tool import Errand
+    from testbed.scenario.events import EventLog
+
+    request = job["cni"]
+    os.chdir(job["in"])  # places in errors start with the name as the user gave it
+    errand = Errand(request)
+    if request["command"] == "load":
+        answer: CniAnswer = {"result": None, "kept": []}
+    else:
+        answer = errand.run(out, EventLog(lambda event: emit({"event": event})).emit)
+    (out / "cni.json").write_text(json.dumps(answer))
 
 
 def stand_in_for_pyverbs() -> None:

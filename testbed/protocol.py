@@ -28,7 +28,7 @@ class Job(_Directory):
     """One errand for a machine. `kind` says which of the other keys are there; `in`, the directory of its files, comes
     on arrival."""
 
-    kind: Literal["variant", "pytest", "describe", "topology"]
+    kind: Literal["variant", "pytest", "describe", "topology", "cni"]
     name: str
     """For people: the scenario's name, or what is run."""
     seed: NotRequired[int]
@@ -43,6 +43,28 @@ class Job(_Directory):
     """Of a description what the user set; of a variant its `VariantInfo.settings`."""
     arguments: NotRequired[list[str]]
     """For pytest."""
+    cni: NotRequired[CniRequest]
+
+
+class CniRequest(TypedDict):
+    """What `testbed cni` is to do. Files are paths below the parcel's directory."""
+
+    command: Literal["load", "add", "check", "del"]
+    """`load` does nothing but look whether the rest is right; no kernel is needed."""
+    conflist: str
+    topology: str | None
+    node: str | None
+    interface: str
+    arguments: str
+    capabilities: str
+    """The last two as in cnitool's CNI_ARGS and CAP_ARGS."""
+
+
+class CniAnswer(TypedDict):
+    """`result` is that of ADD; `kept` what stays of a node's first pod when DEL is done, in words."""
+
+    result: dict[str, Any] | None
+    kept: list[str]
 
 
 class Event(TypedDict):

@@ -1,0 +1,76 @@
+"""`testbed cni`: a conflist tried out, as cnitool does it on a node."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Literal
+
+import click
+
+from testbed.cli import options
+from testbed.machine import networks, runs
+from testbed.protocol import Clock, CniRequest
+
+
+@click.group(
+    help="""Try a CNI conflist out, as cnitool does.
+
+    Each command starts a machine, makes a pod, adds it to the network of CONFLIST and takes it away again. Without a
+    topology the pod's node has one card, eth1, behind one switch. Exit status: 0, 1 for a plugin's error, 2 for a wrong
+    conflist."""
+)
+def cni() -> None:
+    pass
+
+
+def add_command(name: Literal["add", "check", "del"], text: str) -> None:
+    @cni.command(name, help=text)
+    @click.argument("conflist", type=click.Path(path_type=Path))
+    @click.option("--ifname", envvar="CNI_IFNAME", default="eth0", show_default=True, help="The pod's interface.")
+    @click.option("--args", "arguments", envvar="CNI_ARGS", default="", metavar="K=V;K=V", help="CNI_ARGS.")
+    @click.option(
+        "--capability-args",
+        envvar="CAP_ARGS",
+        default="",
+        metavar="JSON",
+        help="What plugins get for their capabilities.",
+    )
+    @click.option("--topology", type=click.Path(path_type=Path), help="A lab of your own.")
+    @click.option("--node", help="The pod's node. Default: the first host.")
+    @options.machine_options
+    def run(
+        conflist: Path,
+        ifname: str,
+        arguments: str,
+        capability_args: str,
+        topology: Path | None,
+        node: str | None,
+        seed: int,
+        clock: Clock | None,
+        machine_name: str,
+        out: Path,
+    ) -> int:
+        request: CniRequest = {
+            "command": name,
+            "conflist": str(conflist),
+            "topology": str(topology) if topology else None,
+            "node": node,
+            "interface": ifname,
+            "arguments": arguments,
+            "capabilities": capability_args,
+        }
+        asyncio.run(networks.load(request))
+        chosen = options.choose(machine_name, clock, lambda line: click.echo(f"… {line}", err=True))
+        answer = asyncio.run(networks.use(request, chosen.machine, seed, runs.run_directory(out, "cni")))
+        if name == "add":
+            click.echo(json.dumps(answer["result"], indent=4))
+        if answer["kept"]:
+            click.echo(f"… the plugins keep of a node's first pod: {'; '.join(answer['kept'])}", err=True)
+        return 0
+
+
+add_command("add", "Add a pod to the network and print the result.")
+add_command("check", "Add a pod, and have the plugins check it.")
+add_command("del", "Add a pod, delete it, and look whether something is left.")

@@ -1,0 +1,131 @@
+"""What CNI's cnitool does, for a pod made for it: `testbed cni`."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from testbed.cni import conflist
+from testbed.cni.conflist import Conflist
+from testbed.cni.pods import PodNetworks
+from testbed.cni.runtime import Attachment, Runtime
+from testbed.cni.versions import Result
+from testbed.errors import InputError, TestbedError, did_you_mean
+from testbed.lab import Lab, Pod, netns
+from testbed.lab.census import census
+from testbed.lab.lab import Emit
+from testbed.protocol import CniAnswer, CniRequest
+from testbed.switch.profile import load_profiles
+from testbed.topology import Plan, Topology
+
+TOPOLOGY = Path(__file__).with_name("default.clab.yml")
+POD = "cnitool"
+INTERFACE = re.compile(r"[^\s/:]{1,15}")
+
+
+class Errand:
+    """A request of `testbed cni`, checked as far as that needs no kernel. InputError for what is wrong in it."""
+
+    def __init__(self, request: CniRequest) -> None:
+        self.network: Conflist = conflist.load(Path(request["conflist"]))
+        topology = Topology.load(request["topology"] or TOPOLOGY)
+        self.plan: Plan = topology.plan(profiles=load_profiles())
+        hosts = [node.name for node in self.plan.nodes.values() if node.kind == "host"]
+        if not hosts:
+            raise InputError("the topology has no host for the pod")
+        self.node = request["node"] or hosts[0]
+        if self.node not in hosts:
+            raise InputError(
+                f"the topology has no host {self.node}",
+                hint=f"{did_you_mean(self.node, hosts)}Hosts: {', '.join(hosts)}.",
+            )
+        self.command = request["command"]
+        self.interface = request["interface"]
+        if not INTERFACE.fullmatch(self.interface) or self.interface in (".", ".."):
+            raise InputError(
+                f"{self.interface!r} cannot be an interface's name: at most 15 bytes, no '/', ':' or space"
+            )
+        self.arguments = arguments(request["arguments"])
+        self.capabilities = capabilities(request["capabilities"], self.network)
+
+    def run(self, out: Path, emit: Emit) -> CniAnswer:
+        """ADD in a new pod of a new lab, then what the command says, and DEL in any case."""
+        networks = PodNetworks(Path())
+        with Lab(self.plan, out, emit, networks=networks) as lab:
+            node = lab.host(self.node)
+            runtime = networks.runtime(node)
+            runtime.validate(self.network, POD)
+            attachment = self.attachment(node.pod(POD, []))
+            if self.command == "del":
+                return {"result": None, "kept": self.kept(lab, runtime, attachment)}
+            with attached(runtime, self.network, attachment) as result:
+                if self.command == "check":
+                    runtime.check(self.network, attachment)
+            return {"result": result, "kept": []}
+
+    def attachment(self, pod: Pod) -> Attachment:
+        """With the container id that cnitool makes of the namespace."""
+        path = str(netns.path(pod.namespace))
+        container = f"cnitool-{hashlib.sha512(path.encode()).digest()[:10].hex()}"
+        return Attachment(POD, container, path, self.interface, self.arguments, self.capabilities)
+
+    def kept(self, lab: Lab, runtime: Runtime, attachment: Attachment) -> list[str]:
+        """What stays of the first pod of a node, as a bridge does; TestbedError if something stays of each."""
+        stays = []
+        for _ in range(2):
+            before = census(lab.file("cni"))
+            with attached(runtime, self.network, attachment):
+                pass
+            stays.append(sorted(census(lab.file("cni")) - before))
+        first, second = stays
+        if second:
+            raise TestbedError(f'network "{self.network.name}": after DEL there is left: {"; ".join(second)}')
+        return first
+
+
+@contextmanager
+def attached(runtime: Runtime, network: Conflist, attachment: Attachment) -> Iterator[Result]:
+    """ADD, and at the end DEL, which CNI demands after a failed ADD too."""
+    try:
+        yield runtime.add(network, attachment)
+    except TestbedError as error:
+        try:
+            runtime.delete(network, attachment)
+        except TestbedError as later:
+            error.add_note(f"DEL failed then, too: {later}")
+        raise
+    runtime.delete(network, attachment)
+
+
+def arguments(text: str) -> dict[str, str]:
+    """CNI_ARGS: ``K=V;K=V``."""
+    found = {}
+    for pair in filter(None, text.split(";")):
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise InputError(f"--args: {pair!r} is not of the form KEY=VALUE", hint="Several are divided by `;`.")
+        found[key] = value
+    return found
+
+
+def capabilities(text: str, network: Conflist) -> dict[str, Any]:
+    """CAP_ARGS: a JSON object. InputError for what none of the plugins would be given."""
+    try:
+        found = json.loads(text or "{}")
+    except ValueError as error:
+        raise InputError(f"--capability-args: not valid JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise InputError("--capability-args: a JSON object is due, by capability")
+    known = network.capabilities()
+    for name in found:
+        if name not in known:
+            raise InputError(
+                f'--capability-args: no plugin of network "{network.name}" has the capability {name!r}',
+                hint=f"{did_you_mean(name, known)}It has: {', '.join(sorted(known)) or 'none'}.",
+            )
+    return found
