@@ -44,11 +44,18 @@ class Process:
         return self.log.read_text(errors="replace")
 
     @property
+    def status(self) -> int | None:
+        """The exit status, negative for a signal; None while it runs."""
+        return self._popen.poll()
+
+    @property
     def running(self) -> bool:
-        return self._popen.poll() is None
+        return self.status is None
 
     def wait(self, within: float) -> int:
         """The exit status, negative for a signal. `within` in seconds."""
+        if (status := self.status) is not None:
+            return status
         handle = os.pidfd_open(self._popen.pid)
         try:
             if not select.select([handle], [], [], within)[0]:

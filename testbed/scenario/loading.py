@@ -23,6 +23,7 @@ def load(path: Path) -> type[Scenario]:
     assert spec
     assert spec.loader
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # pydantic looks there for what the annotations of parameters name
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:

@@ -10,6 +10,7 @@ This file stands alone: it is in the snapshot below the one that has testbed.
 
 import atexit
 import ctypes
+import functools
 import json
 import os
 import runpy
@@ -63,11 +64,16 @@ def warm_up() -> None:
     """Imports what a training program uses, and what torch imports at first use only."""
     import mpi4py
     import torch
+    import torch.distributed.elastic.rendezvous.static_tcp_rendezvous
     import torch.distributed.run
     from torch.nn.parallel import DistributedDataParallel
 
     mpi()
     torch.set_num_threads(1)
+    # Debian's torch has no libuv, and two places ask for it without a choice.
+    for name in "rendezvous", "elastic.rendezvous.static_tcp_rendezvous":
+        module = sys.modules[f"torch.distributed.{name}"]
+        module.TCPStore = functools.partial(torch.distributed.TCPStore, use_libuv=False)  # type: ignore[attr-defined]
     # No backward pass: after one torch refuses to go on in a fork.
     weight = torch.nn.Linear(2, 1).requires_grad_(False).weight
     weight.grad = torch.zeros_like(weight)
@@ -131,8 +137,9 @@ def become_rank(wanted: dict[str, Any], namespaces: list[int]) -> None:
     os.environ.clear()
     os.environ.update(wanted["environment"])
     os.chdir(wanted["directory"])
-    number = os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ["RANK"]
-    log = os.open(f"{os.environ['TESTBED_RANKS']}/rank-{number}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    rank = os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ.get("RANK")
+    name = f"rank-{rank}" if rank else os.environ["TESTBED_LAUNCHER"]
+    log = os.open(f"{os.environ['TESTBED_RANKS']}/{name}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     for standard in 1, 2:
         os.dup2(log, standard)
     sys.argv = wanted["arguments"]

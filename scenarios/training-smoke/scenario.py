@@ -1,0 +1,244 @@
+"""See the docstring of TrainingSmoke, or `testbed describe training-smoke`."""
+
+from __future__ import annotations
+
+import json
+import time
+from array import array
+from ipaddress import IPv4Network
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from testbed import Parameters, Run, Scenario, Variant
+from testbed.lab import Host
+from testbed.workload.jobs.job import Failure, Job
+from testbed.workload.jobs.mpi import mpirun
+from testbed.workload.jobs.torchrun import torchrun
+from testbed.workload.traffic import Traffic
+
+PROGRAM = Path(__file__).with_name("train.py")
+GRADIENT = 4 * (64 * 256 + 256 + 256 + 1)
+"""Bytes of one rank's gradient in one step: 32-bit floats."""
+SAME_ORDER = {"coll_tuned_use_dynamic_rules": "1", "coll_tuned_allreduce_algorithm": "3"}
+"""Recursive doubling adds ranks in an order that one process can repeat: the results are equal to the bit."""
+ROUNDING = 1e-6
+"""Largest difference of a parameter where the order of the additions is another one."""
+RETRY_S = 1.1
+"""Seconds from one retransmission to the next: UCX's ACK timeout, 1.07 s."""
+FAULT_AT = 5
+"""Steps after which a port goes down."""
+SLOW_S = 1.0
+JOB_S = 120.0
+READY_S = 30.0
+FOR_EVER = 1e6
+
+
+class Settings(Parameters):
+    ranks: Literal[2, 4] = Field(4, description="ranks of the job, one a node")
+    steps: int = Field(12, ge=8, description="training steps")
+    rate: float = Field(0.1, gt=0, description="learning rate")
+    backend: Literal["mpi", "gloo"] = Field("mpi", description="mpi: RoCE; gloo: TCP over the management network")
+    retry_count: int = Field(6, ge=0, le=6, description="retries of UCX's queue pairs; 7 is for ever on soft-RoCE")
+    down_for: float = Field(0.0, ge=0, description="seconds for which the last node's port is down, from step 5 on")
+    replaced: bool = Field(False, description="whether the last node has a dead one's address")
+    readiness_gate: bool = Field(False, description="whether the job waits until its nodes reach their gateways")
+
+
+class TrainingSmoke(Scenario):
+    """
+    A training job over soft-RoCE, whole and broken.
+
+    Four nodes behind two leaves train a small model with PyTorch's DistributedDataParallel. Open MPI and UCX carry the
+    gradients over RoCE; mpirun's own traffic is on a management network. The loss falls, all ranks end with the same
+    parameters, and these are, to the bit, those of one process that trains alone. Counters prove that the gradients
+    were RoCE and that no TCP was on the data network; the control does the same training over TCP.
+
+    Then the network breaks. A port that is down for less than the retries last costs one slow step. One that stays down
+    kills the job with RETRY_EXC_ERR, seconds after the last retry. A node with the address of a dead one, whose MAC the
+    leaf still has, lets no rank connect: the job dies in its first collective, before a step is done. The cure is a
+    gate that lets the job start when every node reaches its gateway.
+    """
+
+    title = "A distributed training job over RoCE, and what it makes of a broken network"
+    tags = ("training", "arp", "link")
+    training = True
+    parameters = Settings
+    variants = (
+        Variant("healthy", "healthy", "nothing is broken"),
+        Variant("control-gloo", "healthy", "control: the same job over TCP", {"backend": "gloo"}),
+        Variant("link-flap-short", "healthy", "a port is down for less than the retries last", {"down_for": 3.0}),
+        Variant("link-down", "fault", "a port goes down and stays down", {"down_for": FOR_EVER}),
+        Variant("stale-arp-at-start", "fault", "the leaf has a dead node's MAC for one rank", {"replaced": True}),
+        Variant(
+            "readiness-gate",
+            "healthy",
+            "the same, and the job waits for the gate",
+            {"replaced": True, "readiness_gate": True},
+        ),
+    )
+
+    def run(self, run: Run, p: Settings) -> None:
+        hosts = [run.lab.host(f"n{number}") for number in range(p.ranks)]
+        data = [Traffic(host, "eth1") for host in hosts]
+        management = [Traffic(host, "mgmt0") for host in hosts]
+        old = run.lab.host("old")
+        dead_port = run.lab.switch("leaf2").capture("e3", "udp port 4791")
+        if p.replaced:
+            with run.step(f"{hosts[-1]} replaces a node and has its address"):
+                replace(run, old, hosts[-1])
+        if p.readiness_gate:
+            with run.step("the gate opens when every node reaches its gateway"):
+                for host in hosts:
+                    wait_until_ready(run, host)
+
+        with run.step("the job trains"):
+            job = start(run, hosts, p)
+            down_at, done = break_port(run, job, hosts[-1], p.down_for) if p.down_for else (0.0, 0)
+            failure = job.wait(JOB_S)
+            ended = time.monotonic()
+
+        if failure:
+            run.observe("fault", f"the job dies: {failure}")
+            if p.replaced:
+                dead_port.stop()
+                frames = sum(frame.dst == old.macs["eth1"] for frame in dead_port.frames())
+                self.expect_stale(run, job, failure, hosts[-1], old, frames)
+            else:
+                self.expect_died_of_retries(run, failure, p, ended - down_at)
+            return
+        run.observe("healthy", f"all {p.ranks} ranks train to the end")
+        self.expect_trained(run, job, p)
+        self.expect_carried(run, p, data, management)
+        self.expect_pace(run, job, p, done)
+
+    def expect_trained(self, run: Run, job: Job, p: Settings) -> None:
+        """The loss fell, and the parameters are those of a process that trains alone."""
+        losses = [[step["loss"] for step in steps(job, rank)] for rank in range(p.ranks)]
+        run.note(loss=f"{losses[0][0]:.3f} to {losses[0][-1]:.3f}")
+        run.expect("every rank did every step", [len(values) for values in losses], [p.steps] * p.ranks)
+        run.expect("the loss fell by half", [v[-1] / v[0] for v in losses], lambda all_: max(all_) < 0.5)
+        alone = Job.alone(
+            run.lab, run.lab.host("launcher"), PROGRAM, f"--reference={p.ranks}", *schedule(p), name="reference"
+        )
+        alone.check(JOB_S)
+        results = [parameters(job, str(rank)) for rank in range(p.ranks)]
+        run.expect("all ranks have the same parameters", len({values.tobytes() for values in results}), 1)
+        reference = parameters(alone, "reference")
+        apart = max(abs(a - b) for a, b in zip(results[0], reference, strict=True))
+        run.note(parameters="equal to the bit" if apart == 0 else f"equal within {apart:.0e}")
+        if p.backend == "mpi":
+            run.expect("they are those of one process, to the bit", results[0].tobytes() == reference.tobytes(), True)
+        else:
+            run.expect("they are those of one process, but for rounding", apart, lambda most: most < ROUNDING)
+
+    def expect_carried(self, run: Run, p: Settings, data: list[Traffic], management: list[Traffic]) -> None:
+        """What went over which network: each rank sends its gradient log2(ranks) times a step."""
+        gradients = p.steps * GRADIENT * (p.ranks.bit_length() - 1)
+        counted = [traffic.bytes() for traffic in data]
+        tcp = sum(count["tcp_out"] + count["tcp_in"] for count in counted)
+        roce = [count["roce_out"] for count in counted]
+        run.note(roce_mb=round(sum(roce) / 1e6, 1), tcp_bytes_on_data_network=tcp)
+        run.expect("no TCP was on the data network", tcp, 0)
+        if p.backend == "mpi":
+            run.expect("every rank sent its gradients over RoCE", min(roce), lambda least: least >= gradients)
+        else:
+            run.expect("nothing went over RoCE", max(roce), 0)
+            sent = [traffic.bytes()["tcp_out"] for traffic in management]
+            run.note(tcp_mb_on_management_network=round(sum(sent) / 1e6, 1))
+            run.expect("every rank sent its gradients over TCP", min(sent), lambda least: least >= p.steps * GRADIENT)
+
+    def expect_pace(self, run: Run, job: Job, p: Settings, done: int) -> None:
+        """No step is slow, but for the one in which a port was down: `done` were done then."""
+        slow = [(step["step"], round(step["seconds"], 1)) for step in steps(job, 0) if step["seconds"] > SLOW_S]
+        if not p.down_for:
+            run.expect("no step was slow", slow, [])
+            return
+        run.note(slow_steps=", ".join(f"{seconds} s in step {number}" for number, seconds in slow))
+        first = slow[0][0] if slow else None
+        run.expect(
+            "the first is the one that ran when the port went down, or the next", first, lambda n: n - done in (0, 1)
+        )
+        run.expect("they follow each other", [number - slow[0][0] for number, _ in slow], list(range(len(slow))))
+        lost = sum(seconds for _, seconds in slow)
+        longest = p.down_for + 3 * RETRY_S  # one retransmission timer after the other, on each way of the exchange
+        run.expect("they lost what the port was down, and some retries", lost, lambda s: p.down_for <= s <= longest)
+
+    def expect_died_of_retries(self, run: Run, failure: Failure, p: Settings, after: float) -> None:
+        last_retry = (p.retry_count + 1) * RETRY_S
+        run.note(completion=failure.status, rank=failure.rank.number, died_after_s=round(after, 1))
+        run.expect("it dies of unanswered retries", failure.status, "RETRY_EXC_ERR")
+        run.expect("it dies when the retries are over", after, lambda s: last_retry - 1 < s < last_retry + 3)
+
+    def expect_stale(self, run: Run, job: Job, failure: Failure, new: Host, old: Host, frames: int) -> None:
+        known = run.lab.switch("leaf1").arp_table().get(str(new.addresses["eth1"].ip))
+        run.note(switch_arp="the old node's MAC" if known == old.macs["eth1"] else known, frames_to_dead_mac=frames)
+        run.expect("UCX could not connect", failure.text, lambda text: "timeout" in text)
+        run.expect("no rank did a step", [len(steps(job, rank.number)) for rank in job.ranks], [0] * len(job.ranks))
+        run.expect("the leaf still has the old node's MAC", known, old.macs["eth1"])
+        run.expect("RoCE frames went to the old node", frames, lambda count: count > 0)
+
+
+def schedule(p: Settings) -> list[str]:
+    return [f"--steps={p.steps}", f"--rate={p.rate}"]
+
+
+def start(run: Run, hosts: list[Host], p: Settings) -> Job:
+    if p.backend == "gloo":
+        return torchrun(run.lab, hosts, PROGRAM, "--backend=gloo", *schedule(p))
+    environment = {"UCX_RC_VERBS_RETRY_COUNT": str(p.retry_count)}
+    launcher = run.lab.host("launcher")
+    return mpirun(run.lab, hosts, PROGRAM, *schedule(p), launcher=launcher, environment=environment, mca=SAME_ORDER)
+
+
+def break_port(run: Run, job: Job, host: Host, seconds: float) -> tuple[float, int]:
+    """Takes the host's switch port down when rank 0 has done some steps; returns when that was, and after how many."""
+    switch, port = run.lab.plan.nodes[host.name].interface("eth1").peer
+    begun = run.lab.wait(lambda: len(steps(job, 0)) > FAULT_AT or not job.running, JOB_S)
+    run.expect("the job trains before the port goes down", begun and job.running, True)
+    run.lab.switch(switch).set_link(port, "down")
+    down_at, done = time.monotonic(), len(steps(job, 0))
+    if seconds < FOR_EVER:
+        run.sleep(seconds, "the port is down")
+        run.lab.switch(switch).set_link(port, "up")
+    return down_at, done
+
+
+def replace(run: Run, old: Host, new: Host) -> None:
+    """The leaf learned the old node's MAC for the address; the new one has it now and no reason to speak ARP."""
+    gateway = run.lab.plan.nodes["old"].interface("eth1").gateway
+    svi_mac = run.lab.plan.nodes["leaf1"].svis[0].mac
+    assert gateway
+    run.expect("the old node reaches its gateway", old.ping(str(gateway), within=1.0), True)
+    address = old.remove_address("eth1")
+    new.remove_address("eth1")
+    new.add_address("eth1", address)
+    new.add_route(IPv4Network("0.0.0.0/0"), gateway)
+    new.set_neighbour("eth1", gateway, svi_mac)
+    known = run.lab.switch("leaf1").arp_table().get(str(address.ip))
+    run.expect("the leaf has the old node's MAC", known, old.macs["eth1"])
+
+
+def wait_until_ready(run: Run, host: Host) -> None:
+    """A node is ready when its gateway's answer reaches it; until then it announces itself."""
+    gateway = str(run.lab.plan.nodes[host.name].interface("eth1").gateway)
+
+    def answered() -> bool:
+        if host.ping(gateway, within=1.0):
+            return True
+        host.announce("eth1")
+        return False
+
+    run.eventually(f"{host} reaches its gateway", answered, True, within=READY_S)
+
+
+def steps(job: Job, rank: int) -> list[dict[str, Any]]:
+    """What a rank printed of its steps."""
+    return [json.loads(line) for line in job.output(rank).splitlines() if line.startswith('{"step"')]
+
+
+def parameters(job: Job, name: str) -> array[float]:
+    values = array("f")
+    values.frombytes((job.directory / f"parameters-{name}.f32").read_bytes())
+    return values

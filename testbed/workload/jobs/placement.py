@@ -1,0 +1,52 @@
+"""Where the ranks of a job run, and which RDMA device and GID each of them uses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Interface
+
+from testbed.errors import InputError
+from testbed.lab import Host
+from testbed.workload.queue_pair import gid_index, open_device
+
+
+@dataclass(frozen=True)
+class Rank:
+    """`device` and `gid` are those of the host's address on the data network, whatever index the GID has."""
+
+    number: int
+    host: Host
+    device: str
+    gid: int
+
+    def __str__(self) -> str:
+        return f"rank {self.number} on {self.host}"
+
+
+def place(hosts: Sequence[Host], interface: str) -> list[Rank]:
+    """One rank a host, on its RDMA device on `interface`. Raises InputError with the first rank that has no place."""
+    if len(hosts) < 2:
+        raise InputError(f"a job needs two ranks at least, not {len(hosts)}")
+    ranks: list[Rank] = []
+    for number, host in enumerate(hosts):
+        if host in hosts[:number]:
+            raise InputError(f"rank {number} on {host}: rank {hosts.index(host)} is there already; one rank a host")
+        if interface not in host.rdma:
+            found = ", ".join(f"{device} on {name}" for name, device in host.rdma.items()) or "none"
+            raise InputError(f"rank {number} on {host}: no RDMA device on {interface}", hint=f"It has: {found}.")
+        device = host.rdma[interface]
+        gid = gid_index(open_device(host.namespace, device), host.addresses[interface].ip)
+        ranks.append(Rank(number, host, device, gid))
+    return ranks
+
+
+def management(hosts: Sequence[Host], interface: str) -> IPv4Interface:
+    """The network that the launcher's own traffic uses: the one all hosts have an address in on `interface`."""
+    for host in hosts:
+        if interface not in host.addresses:
+            raise InputError(f"{host} has no address on {interface}, the management network of the job")
+    networks = {host.addresses[interface].network for host in hosts}
+    if len(networks) > 1:
+        raise InputError(f"the hosts of a job are in several management networks: {', '.join(map(str, networks))}")
+    return hosts[0].addresses[interface]
