@@ -157,7 +157,6 @@ class _Switch:
 
     def clear_arp(self, vlan: int | None, ip: str | None) -> None:
         self._do(time.monotonic_ns(), self._control.clear(vlan, None if ip is None else IPv4Address(ip)))
-        self._set_timer()
 
     def clear_fdb(self, vlan: int | None, mac: str | None) -> None:
         for (at_vlan, learned), port in self._control.fdb.items():

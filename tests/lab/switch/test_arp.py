@@ -30,6 +30,7 @@ from switch_lab import (
 )
 
 from testbed.switch.frames import BROADCAST, REPLY, REQUEST, Arp, pack, parse
+from testbed.switch.profile import profile
 
 pytestmark = pytest.mark.topology(LEAF)
 
@@ -152,3 +153,15 @@ def test_arp_between_hosts_is_not_for_the_switch_even_while_it_is_captured_there
     send(c, pack(d.macs["eth1"], c.macs["eth1"], claim))
 
     assert arp_row(lab, B)["mac"] == b.macs["eth1"]
+
+
+@pytest.mark.topology(LEAF, profiles={"leaf": profile("sonic")})
+def test_a_refresh_daemon_keeps_its_period_while_there_is_nothing_to_ask(lab):
+    a = lab.host("a")
+    lab.sleep(1000)
+    wire = a.capture("eth1", "arp")
+
+    send(a, request(a, SVI_10))
+    lab.sleep(250)
+
+    assert [str(arp.target_ip) for arp in arps(wire, REQUEST, svi_mac(lab))] == [A] * 2

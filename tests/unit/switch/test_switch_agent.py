@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from ipaddress import IPv4Address, IPv4Interface
 from pathlib import Path
 
 import pytest
-from simulated_switch import GATEWAY, GATEWAY_MAC, A, X, Y
+from simulated_switch import GATEWAY, GATEWAY_MAC, A, B, X, Y
 
 from testbed.errors import InputError, TestbedError
 from testbed.switch.agent import Agent
@@ -105,6 +108,16 @@ def wait_for(agent: Agent, kind: str) -> list[dict[str, object]]:
     return events
 
 
+@contextmanager
+def late(agent: Agent) -> Iterator[None]:
+    """What the block does first has happened before the agent gets to do anything; its last command waits for it."""
+    os.kill(agent.pid, signal.SIGSTOP)
+    wake = threading.Timer(0.1, os.kill, (agent.pid, signal.SIGCONT))
+    wake.start()
+    yield
+    wake.join()
+
+
 def test_a_packet_becomes_an_entry_an_answer_and_an_event_with_its_time(agent: Agent, leaf: Pipes) -> None:
     before = time.monotonic_ns()
 
@@ -131,13 +144,43 @@ def test_deadlines_are_kept_without_being_asked(agent: Agent, leaf: Pipes) -> No
     assert leaf.done() == ["mac_age 300", *[f"send {X} to ff:ff:ff:ff:ff:ff"] * 3, f"delete {X}"]
 
 
-def test_commands_see_what_came_before_them(agent: Agent, leaf: Pipes) -> None:
+def test_a_deadline_that_comes_nearer_is_kept_too(agent: Agent, leaf: Pipes) -> None:
     leaf.say(arp=str(X), mac=A)
-    leaf.say(arp=str(Y), mac=A)
+    wait_for(agent, "arp.learned")
 
-    agent.clear_arp("leaf", ip=X)
+    agent.set("leaf", arp_age=0.05)
+
+    wait_for(agent, "arp.aged")
+
+
+def test_packets_find_the_fdb_as_it_was_when_they_came(agent: Agent, leaf: Pipes) -> None:
+    with late(agent):
+        for mac, port, ip in (A, "port1", X), (B, "port2", Y):
+            leaf.say(mac=mac, port=port)
+            leaf.say(arp=str(ip), mac=mac)
+        tables = agent.tables("leaf")
+
+    assert [(row["mac"], row["port"]) for row in tables["arp"]] == [(A, "port1"), (B, "port2")]
+
+
+def test_commands_see_what_came_before_them(agent: Agent, leaf: Pipes) -> None:
+    with late(agent):
+        leaf.say(arp=str(X), mac=A)
+        leaf.say(arp=str(Y), mac=A)
+        agent.clear_arp("leaf", ip=X)
 
     assert [row["ip"] for row in agent.tables("leaf")["arp"]] == [str(Y)]
+
+
+def test_commands_see_what_was_due_before_them(agent: Agent, leaf: Pipes) -> None:
+    agent.set("leaf", resolve_interval=0.01)
+    leaf.say(miss=str(X))
+    wait_for(agent, "arp.miss")
+
+    with late(agent):
+        tables = agent.tables("leaf")
+
+    assert tables["arp"] == []
 
 
 def test_a_wrong_value_and_a_wrong_name_are_the_users_and_leave_the_agent_alive(agent: Agent) -> None:
@@ -160,11 +203,11 @@ def test_a_parent_that_does_not_listen_does_not_stop_it(agent: Agent, leaf: Pipe
 
 
 def test_stop_returns_the_last_events_and_leaves_no_process(agent: Agent, leaf: Pipes) -> None:
-    leaf.say(arp=str(X), mac=A)
+    with late(agent):
+        leaf.say(arp=str(X), mac=A)
+        events = agent.stop()
 
-    events = agent.stop()
-
-    assert [event["kind"] for event in events] in ([], ["arp.learned"])
+    assert [event["kind"] for event in events] == ["arp.learned"]
     assert not agent.running
     with pytest.raises(ChildProcessError):
         os.waitpid(-1, os.WNOHANG)
@@ -187,12 +230,55 @@ def test_a_killed_agent_is_an_error_at_the_next_use(agent: Agent, use) -> None: 
         use(agent)
 
 
-def test_the_agent_dies_with_its_parent(tmp_path: Path) -> None:
+def test_signals_to_the_whole_group_leave_the_end_to_the_parent(leaf: Pipes) -> None:
+    before = signal.signal(signal.SIGTERM, lambda *_: None)
+    try:
+        agent = Agent.start([(leaf, profile("sonic"))])  # type: ignore[list-item]
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+    os.kill(agent.pid, signal.SIGINT)
+    assert agent.tables("leaf") == {"arp": [], "fdb": []}
+    os.kill(agent.pid, signal.SIGTERM)
+
+    with pytest.raises(TestbedError, match="ended with status -15"):
+        wait_for(agent, "never")
+
+
+class Finalised:
+    """Garbage of the parent that waits for the collector."""
+
+    def __init__(self, by: Path) -> None:
+        self.by = by
+        self.me = self
+
+    def __del__(self) -> None:
+        with self.by.open("a") as file:
+            file.write(f"{os.getpid()}\n")
+
+
+def test_the_parents_garbage_is_not_finalised_in_the_agent(tmp_path: Path, leaf: Pipes) -> None:
+    Finalised(tmp_path / "by")
+    agent = Agent.start([(leaf, profile("sonic"))])  # type: ignore[list-item]
+    for number in range(1000):
+        leaf.say(mac=f"02:00:00:00:{number >> 8:02x}:{number & 255:02x}", port="port1")
+    agent.tables("leaf")
+    agent.stop()
+
+    gc.collect()
+
+    assert (tmp_path / "by").read_text() == f"{os.getpid()}\n"
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+def test_the_agent_dies_with_its_parent(tmp_path: Path, hangs: bool) -> None:
     report = tmp_path / "pid"
     parent = os.fork()
     if parent == 0:
         agent = Agent.start([(Pipes("leaf", tmp_path / "leaf"), profile("sonic"))])  # type: ignore[list-item]
         report.write_text(str(agent.pid))
+        if hangs:
+            os.kill(agent.pid, signal.SIGSTOP)
         os.kill(os.getpid(), signal.SIGKILL)
     os.waitpid(parent, 0)
 
