@@ -35,7 +35,7 @@ check: setup
 
 test: setup
 	@.venv/bin/pytest -q tests/unit
-	@.venv/bin/testbed pytest tests/lab
+	@.venv/bin/testbed pytest --training tests/lab
 	@.venv/bin/pytest -q tests/machine
 
 bench: setup

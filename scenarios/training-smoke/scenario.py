@@ -37,8 +37,8 @@ FOR_EVER = 1e6
 
 class Settings(Parameters):
     ranks: Literal[2, 4] = Field(4, description="ranks of the job, one a node")
-    steps: int = Field(12, ge=8, description="training steps")
-    rate: float = Field(0.1, gt=0, description="learning rate")
+    steps: int = Field(14, ge=8, description="training steps")
+    rate: float = Field(0.05, gt=0, description="learning rate")
     backend: Literal["mpi", "gloo"] = Field("mpi", description="mpi: RoCE; gloo: TCP over the management network")
     retry_count: int = Field(6, ge=0, le=6, description="retries of UCX's queue pairs; 7 is for ever on soft-RoCE")
     down_for: float = Field(0.0, ge=0, description="seconds for which the last node's port is down, from step 5 on")

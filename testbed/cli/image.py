@@ -47,7 +47,7 @@ def info(as_json: bool) -> None:
         ("path", str(found.path)),
     ):
         table.add_row(name, value)
-    output_console().print(table, soft_wrap=True)
+    output_console(uncut=True).print(table)
 
 
 @image.command(help="Remove every image and snapshot from the cache.")

@@ -19,6 +19,10 @@ from testbed.machine import image
 from testbed.machine.image import Image, Progress
 
 
+UNCUT = 1000
+"""Columns, more than any table has."""
+
+
 def terminal(console: Console) -> bool:
     """Whether lines may be drawn anew. A forced colour (FORCE_COLOR) makes no terminal of a log file."""
     return console.file.isatty() and not console.is_dumb_terminal
@@ -43,8 +47,9 @@ def error_console() -> Console:
     return PlainConsole(stderr=True)
 
 
-def output_console() -> Console:
-    return PlainConsole()
+def output_console(*, uncut: bool = False) -> Console:
+    """With `uncut` a table is as wide as it must be: a terminal wraps its lines, and a log has them whole."""
+    return PlainConsole(width=UNCUT if uncut else None)
 
 
 def ensure_image() -> Image:

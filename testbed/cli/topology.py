@@ -34,7 +34,7 @@ def check(file: Path, as_json: bool) -> None:
     for row in plan["interfaces"]:
         cells = [row[key] for key in ("peer", "mac", "address", "vlan", "rdma")]
         table.add_row(f"{row['node']}:{row['interface']}", *(str(cell or "") for cell in cells))
-    output_console().print(table, soft_wrap=True)
+    output_console(uncut=True).print(table)
 
 
 @topology.command(help="Print the JSON Schema of topology files, for editors.")

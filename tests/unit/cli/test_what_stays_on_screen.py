@@ -74,3 +74,17 @@ def test_the_output_of_tests_has_no_colours_in_a_log(
     monkeypatch.setattr(options, "choose", lambda *_: options.Chosen(LocalMachine(), "local", None, "real"))
     assert invoke(["pytest", str(tmp_path), "--out", str(tmp_path / "runs"), *words]) == 0
     assert given == [passed]
+
+
+def test_a_plan_s_table_is_not_cut_in_a_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    long = "n" * 40
+    file = tmp_path / "pair.clab.yml"
+    file.write_text(
+        f"{{name: pair, topology: {{nodes: {{{long}: {{kind: host}}, b: {{kind: host}}}}, "
+        f'links: [{{endpoints: ["{long}:eth1", "b:eth1"]}}]}}}}'
+    )
+    assert invoke(["topology", "check", str(file)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert f"{long}:eth1" in lines[1]
+    assert lines[1].endswith(f"{long}-eth1")
+    assert lines[2].endswith("b-eth1")
