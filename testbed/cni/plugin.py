@@ -58,24 +58,24 @@ def find(kind: str, path: Sequence[Path], where: str) -> Path:
     raise InputError(f'{where}: failed to find plugin "{kind}"', hint=hint)
 
 
-def supported(file: Path) -> list[str]:
-    """The versions of CNI that a plugin says it speaks; asked once, and again when the file has changed."""
+def supported(file: Path, what: str) -> list[str]:
+    """The versions of CNI that a plugin says it speaks; asked once, and again when the file has changed. `what` begins
+    a message."""
     status = file.stat()
     known = (str(file), status.st_mtime_ns, status.st_size)
     if known not in _supported:
-        _supported[known] = ask_versions(file)
+        _supported[known] = ask_versions(file, what)
     return _supported[known]
 
 
 _supported: dict[tuple[str, int, int], list[str]] = {}
 
 
-def ask_versions(file: Path) -> list[str]:
+def ask_versions(file: Path, what: str) -> list[str]:
     """VERSION, which needs no network; the dummies are libcni's."""
-    what = f'plugin type="{file.name}" failed (version)'
     variables = {"CNI_COMMAND": "VERSION", **dict.fromkeys(("CNI_NETNS", "CNI_IFNAME", "CNI_PATH"), "dummy")}
     try:
-        answer = finish(start(file, variables, subprocess.DEVNULL), {"cniVersion": versions.SUPPORTED[-1]}, what)
+        answer = finish(start(file, variables, subprocess.DEVNULL, what), {"cniVersion": versions.SUPPORTED[-1]}, what)
     except CniError as error:
         if "unknown CNI_COMMAND: VERSION" in error.message:  # as plugins before 0.2.0 say
             return ["0.1.0"]
@@ -95,7 +95,7 @@ def call(
     """
     with place.log.open("ab") as log:
         begin = log.tell()
-        process = netns.isolated(place.namespace, place.binds, lambda: start(file, variables, log))
+        process = netns.isolated(place.namespace, place.binds, lambda: start(file, variables, log, what))
     try:
         return finish(process, stdin, what)
     except CniError as error:
@@ -103,11 +103,14 @@ def call(
         raise
 
 
-def start(file: Path, variables: Mapping[str, str], stderr: IO[bytes] | int) -> subprocess.Popen[bytes]:
+def start(file: Path, variables: Mapping[str, str], stderr: IO[bytes] | int, what: str) -> subprocess.Popen[bytes]:
+    """Starts it where the calling thread is. All six variables are there always, as with libcni."""
     environment = {**os.environ, **{name: variables.get(name, "") for name in VARIABLES}}
-    return subprocess.Popen(
-        [file], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, start_new_session=True
-    )
+    pipe = subprocess.PIPE
+    try:
+        return subprocess.Popen([file], env=environment, stdin=pipe, stdout=pipe, stderr=stderr, start_new_session=True)
+    except OSError as error:
+        raise CniError(f"{what}: it cannot be started: {error.strerror}") from error
 
 
 def finish(process: subprocess.Popen[bytes], stdin: Mapping[str, Any], what: str) -> dict[str, Any] | None:

@@ -108,7 +108,7 @@ def take_in(pod: Pod, network: Conflist, attachment: Attachment, result: Result)
         for entry in interfaces:
             if entry.get("sandbox") == attachment.netns:
                 pod.adopt(entry["name"])
-                pod.macs[entry["name"]] = entry["mac"].lower()
+                pod.macs[entry["name"]] = entry.get("mac", "").lower()
         for entry in result.get("ips", []):
             name = interfaces[entry["interface"]]["name"] if "interface" in entry else attachment.interface
             if ":" not in entry["address"]:

@@ -6,7 +6,7 @@ GC and STATUS belong here, next to `check`, when there is a caller for them.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -58,13 +58,15 @@ class Runtime:
         """Whether every plugin is there and speaks the conflist's version, as libcni's ValidateNetworkList does: looked
         at before anything is made."""
         for config in conflist.plugins:
+            kind = f'type="{config["type"]}"'
             what = f'pod {pod}: network "{conflist.name}"'
             file = plugin.find(config["type"], self.path, what)
             if ipam := config.get("ipam"):
                 plugin.find(ipam["type"], self.path, what)
-            if conflist.version not in (known := plugin.supported(file)):
+            known = plugin.supported(file, f'pod {pod}: plugin {kind} name="{conflist.name}" failed (version)')
+            if conflist.version not in known:
                 raise InputError(
-                    f'{what}: plugin type="{config["type"]}" does not support cniVersion {conflist.version}',
+                    f"{what}: plugin {kind} does not support cniVersion {conflist.version}",
                     hint=f"It supports {', '.join(known)}.",
                 )
 
@@ -72,9 +74,8 @@ class Runtime:
         """ADD of each plugin, in order. CniError of the first that fails: then it is the caller who has to `delete`."""
         result: Result | None = None
         for config in conflist.plugins:
-            what = self._what(conflist, config, attachment, "add")
             answer = self._call("ADD", conflist, config, attachment, result)
-            result = understood(answer, conflist.version, what)
+            result = understood(answer, conflist.version, failed("ADD", conflist, config, attachment))
         assert result is not None, "a conflist has a plugin"
         self._cache.write(conflist, attachment, result)
         return result
@@ -83,7 +84,8 @@ class Runtime:
         """CHECK of each plugin, in order, unless the conflist says `disableCheck`."""
         if not versions.at_least(conflist.version, "0.4.0"):
             raise CniError(
-                f'network "{conflist.name}": configuration version "{conflist.version}" does not support CHECK command'
+                f'pod {attachment.pod}: network "{conflist.name}": '
+                f'configuration version "{conflist.version}" does not support CHECK command'
             )
         if conflist.disable_check:
             return
@@ -100,10 +102,6 @@ class Runtime:
             self._call("DEL", conflist, config, attachment, result)
         self._cache.delete(conflist.name, attachment)
 
-    def _what(self, conflist: Conflist, config: Mapping[str, Any], attachment: Attachment, operation: str) -> str:
-        """How a message begins, in the words that kubelet's events have."""
-        return f'pod {attachment.pod}: plugin type="{config["type"]}" name="{conflist.name}" failed ({operation})'
-
     def _call(
         self,
         command: str,
@@ -112,18 +110,27 @@ class Runtime:
         attachment: Attachment,
         result: Result | None,
     ) -> dict[str, Any] | None:
-        operation = {"DEL": "delete"}.get(command, command.lower())
-        what = self._what(conflist, config, attachment, operation)
-        variables = {
-            "CNI_COMMAND": command,
-            "CNI_CONTAINERID": attachment.container,
-            "CNI_NETNS": attachment.netns,
-            "CNI_IFNAME": attachment.interface,
-            "CNI_ARGS": ";".join(f"{key}={value}" for key, value in attachment.arguments.items()),
-            "CNI_PATH": ":".join(map(str, self.path)),
-        }
+        what = failed(command, conflist, config, attachment)
         file = plugin.find(config["type"], self.path, what)
+        variables = variables_of(command, attachment, self.path)
         return plugin.call(file, variables, stdin_of(conflist, config, attachment, result), self._place, what)
+
+
+def failed(command: str, conflist: Conflist, config: Mapping[str, Any], attachment: Attachment) -> str:
+    """How a message begins, in the words that kubelet's events have."""
+    operation = {"ADD": "add", "CHECK": "check", "DEL": "delete"}[command]
+    return f'pod {attachment.pod}: plugin type="{config["type"]}" name="{conflist.name}" failed ({operation})'
+
+
+def variables_of(command: str, attachment: Attachment, path: Sequence[Path]) -> dict[str, str]:
+    return {
+        "CNI_COMMAND": command,
+        "CNI_CONTAINERID": attachment.container,
+        "CNI_NETNS": attachment.netns,
+        "CNI_IFNAME": attachment.interface,
+        "CNI_ARGS": ";".join(f"{key}={value}" for key, value in attachment.arguments.items()),
+        "CNI_PATH": ":".join(map(str, path)),
+    }
 
 
 def stdin_of(
@@ -147,7 +154,7 @@ def understood(answer: dict[str, Any] | None, version: str, what: str) -> Result
     if said not in versions.RESULTS:
         raise CniError(f"{what}: its result is of version {said}, which is none of {', '.join(versions.RESULTS)}")
     try:
-        return versions.convert({**answer, "cniVersion": said}, version)
+        return versions.convert(answer, version)
     except (AttributeError, TypeError, ValueError):
         raise CniError(f"{what}: its result is not shaped as one") from None
 
@@ -164,4 +171,4 @@ def prepare() -> None:
         file.chmod(0o755)  # which a parcel does not carry
     for directory in search_path():
         for file in sorted(directory.iterdir()) if directory.is_dir() else ():
-            plugin.supported(file)
+            plugin.supported(file, file.name)

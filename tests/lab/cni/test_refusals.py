@@ -1,0 +1,196 @@
+"""A network that cannot be had: one error that names plugin, network and pod, and nothing left behind."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from networks import ROUTED, bridge, ipam, macvlan, network, write_plugin
+
+from testbed import Lab
+from testbed.cni.plugin import CniError
+from testbed.errors import InputError, TestbedError
+from testbed.lab.census import census
+
+FAILED = 'pod web: plugin type="broken" name="rdma" failed (add): '
+DEFAULT_PATH = "/usr/lib/cni"
+
+
+@pytest.fixture
+def broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Makes a plugin called `broken`."""
+    monkeypatch.setenv("CNI_PATH", f"{tmp_path}/plugins:{DEFAULT_PATH}")
+    return lambda add, delete=":": write_plugin(tmp_path / "plugins", "broken", add, delete)
+
+
+def refused(lab: Lab, *networks: Any) -> TestbedError:
+    """The error of a pod on node1. It left nothing: neither what it has itself nor what the networks before it gave."""
+    before = census(lab.directory / "cni")
+    with pytest.raises(TestbedError) as said:
+        lab.host("node1").pod("web", list(networks))
+    left = {
+        line for line in census(lab.directory / "cni") - before if not line.endswith(("/lock", "last_reserved_ip.0"))
+    }
+    assert left <= {"routed-node1: interface cni0", "routed-node1: address 10.244.1.1/24 on cni0"}
+    assert "web" not in lab.nodes
+    return said.value
+
+
+@pytest.mark.topology(ROUTED)
+def test_an_exhausted_pool(lab):
+    lab.host("node1").pod("first", [macvlan(ipam(10, last=100))])
+
+    error = refused(lab, bridge(), macvlan(ipam(10, last=100)))
+
+    assert str(error) == (
+        'pod web: plugin type="macvlan" name="rdma" failed (add): failed to allocate for range 0: '
+        "no IP addresses available in range set: 10.0.10.100-10.0.10.100 (code 999)"
+    )
+    assert isinstance(error, CniError)
+    assert error.code == 999
+
+
+@pytest.mark.topology(ROUTED)
+def test_the_networks_before_are_taken_away_last_one_first(lab, log):
+    refused(lab, bridge(), macvlan(ipam(10)), network({"type": "host-device", "device": "none"}, name="third"))
+    commands = [(event["data"]["command"], event["data"]["network"]) for event in log.find("cni")]
+    assert commands == [
+        ("ADD", "metadata"), ("ADD", "rdma"), ("ADD", "third"),
+        ("DEL", "third"), ("DEL", "rdma"), ("DEL", "metadata"),
+    ]  # fmt: skip
+    (failed,) = [event for event in log.find("cni", command="ADD") if "error" in event["data"]]
+    assert (
+        failed["text"].startswith('ADD third on eth0 by host-device fails: pod web: plugin type="host-device"') is False
+    )
+    assert "failed (add): failed to find host device" in failed["text"]
+
+
+@pytest.mark.topology(ROUTED)
+def test_an_unknown_plugin_is_found_before_anything_is_made(lab, log):
+    error = refused(lab, bridge(), network({"type": "macvlen", "ipam": ipam(10)}))
+    assert isinstance(error, InputError)
+    assert error.message == 'pod web: network "rdma": failed to find plugin "macvlen"'
+    assert error.hint.startswith("Did you mean macvlan? There are: bandwidth, bridge, ")
+    assert "rxe" in error.hint
+    assert not log.find("cni")
+
+
+@pytest.mark.topology(ROUTED)
+def test_an_unknown_ipam_plugin_is_found_too(lab):
+    error = refused(lab, network({"type": "macvlan", "ipam": {"type": "whereabouts"}}))
+    assert 'failed to find plugin "whereabouts"' in error.message
+
+
+@pytest.mark.topology(ROUTED)
+def test_a_version_that_a_plugin_does_not_speak(lab, log):
+    error = refused(lab, macvlan(ipam(10), version="1.1.0"))
+    assert error.message == 'pod web: network "rdma": plugin type="macvlan" does not support cniVersion 1.1.0'
+    assert error.hint == "It supports 0.1.0, 0.2.0, 0.3.0, 0.3.1, 0.4.0, 1.0.0."
+    assert not log.find("cni")
+
+
+@pytest.mark.topology(ROUTED)
+def test_a_version_that_nobody_speaks(lab):
+    error = refused(lab, macvlan(ipam(10), version="7.0.0"))
+    assert error.message == "cniVersion 7.0.0 is not supported"
+    assert error.where == "conflist rdma"
+
+
+def test_malformed_json_is_told_with_its_place(tmp_path, log, request):
+    from testbed import Topology
+    from testbed.cni.pods import PodNetworks
+
+    (tmp_path / "bad.conflist").write_text('{"cniVersion": "1.0.0",\n "name": "rdma"\n "plugins": []}')
+    topology = Topology.load(request.path.parent / ROUTED)
+    with Lab(topology, tmp_path / "out", log.emit, networks=PodNetworks(tmp_path)) as lab:
+        assert refused(lab, "bad.conflist").where == f"{tmp_path}/bad.conflist:3:2"
+
+
+@pytest.mark.topology(ROUTED)
+def test_a_plugin_that_hangs_is_killed_with_what_it_started(lab, broken, log):
+    broken("echo about to hang >&2; sleep 3600")
+    begin = log.now
+
+    error = refused(lab, bridge(), network({"type": "broken"}))
+
+    assert error.message == f"{FAILED}it was still running after 30 s and has been killed"
+    assert error.hint == "It said: about to hang"
+    assert 30 < (log.now - begin) / 1e9 < 32
+    assert "about to hang" in (lab.directory / "node1-cni.log").read_text()
+
+
+@pytest.mark.parametrize(
+    ("add", "message", "hint"),
+    [
+        ("echo '<html>'", "its answer is no JSON object: '<html>\\n'", ""),
+        ("echo '[1]'", "its answer is no JSON object: '[1]\\n'", ""),
+        (":", "it ended well and gave no result", ""),
+        ("exit 3", "it ended with status 3 and no error object", ""),
+        ("echo no such thing >&2; exit 3", "it ended with status 3 and no error object", "It said: no such thing"),
+        ("kill -SEGV $$", "it ended with signal 11 and no error object", ""),
+        ("echo oops; exit 1", "it ended with status 1 and what is no error object: 'oops\\n'", ""),
+        ("echo '{\"a\": 1}'; exit 1", "it ended with status 1 and what is no error object: '{\"a\": 1}\\n'", ""),
+        ("echo '{\"code\": 7, \"msg\": \"bad\", \"details\": \"very\"}'; exit 1", "bad (code 7): very", ""),
+        ("echo '{\"cniVersion\": \"9.0\"}'", "its result is of version 9.0, which is none of", ""),
+        ("echo '{\"ips\": 5}'", "its result is not shaped as one", ""),
+    ],
+)  # fmt: skip
+@pytest.mark.topology(ROUTED)
+def test_a_plugin_that_does_not_obey_the_contract(lab, broken, add, message, hint):
+    broken(add)
+    error = refused(lab, bridge(), network({"type": "broken"}))
+    assert error.message.startswith(FAILED + message)
+    assert error.hint == hint
+
+
+@pytest.mark.topology(ROUTED)
+def test_a_result_that_is_not_true(lab, broken):
+    sandbox = '{"name": "eth7", "mac": "06:00:00:00:00:01", "sandbox": "\'$CNI_NETNS\'"}'
+    broken(f"echo '{{\"interfaces\": [{sandbox}]}}'")
+    error = refused(lab, network({"type": "broken"}))
+    assert error.message.startswith('pod web: network "rdma": the plugins\' result is not so: ')
+
+
+@pytest.mark.topology(ROUTED)
+def test_a_plugin_that_cannot_be_started(lab, broken, tmp_path):
+    broken(":")
+    (tmp_path / "plugins/broken").write_text("#!/no/such/shell\n")
+    error = refused(lab, network({"type": "broken"}))
+    assert error.message == FAILED.replace("add", "version") + "it cannot be started: No such file or directory"
+
+
+@pytest.mark.topology(ROUTED)
+def test_a_failing_del_does_not_hide_why_the_pod_failed(lab, broken, log):
+    broken('echo \'{"code": 11, "msg": "try later"}\'; exit 1', "exit 5")
+    error = refused(lab, bridge(), network({"type": "broken"}))
+    assert error.message == f"{FAILED}try later (code 11)"
+    deleted = [event["data"].get("error") for event in log.find("cni", command="DEL")]
+    assert deleted == [f"{FAILED.replace('add', 'delete')}it ended with status 5 and no error object", None]
+
+
+@pytest.mark.topology(ROUTED)
+def test_rdma_where_soft_roce_cannot_be(lab):
+    vlan = network({"type": "vlan", "master": "eth1", "vlanId": 7, "ipam": ipam(10)}, {"type": "rxe"})
+    assert 'type="rxe" name="rdma" failed (add): ' in refused(lab, vlan).message
+    assert "the interface is a VLAN device: put it on the parent" in refused(lab, vlan).message
+
+    layer3 = network({"type": "ipvlan", "master": "eth1", "mode": "l3", "ipam": ipam(10)}, {"type": "rxe"})
+    assert "eth0 is an ipvlan in a layer-3 mode, which carries no RoCE: use mode l2" in refused(lab, layer3).message
+
+
+def test_the_plugins_of_the_distribution_are_there():
+    assert {
+        "macvlan",
+        "ipvlan",
+        "bridge",
+        "host-local",
+        "static",
+        "tuning",
+        "sbr",
+        "host-device",
+        "vlan",
+        "ptp",
+    } <= set(os.listdir(DEFAULT_PATH))

@@ -1,0 +1,56 @@
+"""`testbed cni` answers as cnitool does."""
+
+import json
+from pathlib import Path
+
+IPAM = {"type": "host-local", "ranges": [[{"subnet": "10.0.10.0/24", "rangeStart": "10.0.10.100"}]]}
+MACVLAN = {"type": "macvlan", "master": "eth1", "capabilities": {"mac": True}, "ipam": IPAM}
+MAC = "06:00:00:00:00:07"
+
+
+def written(directory: Path, *plugins: object) -> Path:
+    file = directory / "rdma.conflist"
+    file.write_text(json.dumps({"cniVersion": "1.0.0", "name": "rdma", "plugins": plugins}))
+    return file
+
+
+def test_add_prints_the_result(testbed, tmp_path):
+    file = written(tmp_path, MACVLAN, {"type": "rxe"})
+    done = testbed("cni", "add", file, "--ifname", "net1", "--capability-args", json.dumps({"mac": MAC}))
+    assert done.status == 0, done.err
+    result = done.json
+    sandbox = result["interfaces"][0].pop("sandbox")
+    assert result == {
+        "cniVersion": "1.0.0",
+        "interfaces": [{"name": "net1", "mac": MAC}],
+        "ips": [{"interface": 0, "address": "10.0.10.100/24", "gateway": "10.0.10.1"}],
+        "dns": {},
+    }
+    assert sandbox.startswith("/run/netns/")
+
+
+def test_check_and_del_print_nothing(testbed, tmp_path):
+    file = written(tmp_path, MACVLAN, {"type": "rxe"})
+    for command in "check", "del":
+        done = testbed("cni", command, file)
+        assert (done.status, done.out) == (0, ""), done.err
+
+
+def test_what_the_plugins_keep_is_told(testbed, tmp_path):
+    bridge = {"type": "bridge", "bridge": "cni0", "isGateway": True, "ipam": IPAM}
+    done = testbed("cni", "del", written(tmp_path, bridge))
+    assert done.status == 0
+    assert "interface cni0" in done.error
+
+
+def test_a_plugin_s_error_is_1_with_its_code(testbed, tmp_path):
+    done = testbed("cni", "add", written(tmp_path, {"type": "host-device", "device": "none"}))
+    assert (done.status, done.out) == (1, "")
+    assert 'plugin type="host-device" name="rdma" failed (add): failed to find host device' in done.error
+    assert "(code 999)" in done.error
+
+
+def test_a_conflist_that_the_plugins_cannot_be_asked_is_2(testbed, tmp_path):
+    done = testbed("cni", "add", written(tmp_path, {"type": "macvlen"}))
+    assert (done.status, done.out) == (2, "")
+    assert 'failed to find plugin "macvlen" Did you mean macvlan?' in done.error

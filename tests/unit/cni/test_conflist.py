@@ -1,0 +1,125 @@
+"""A conflist is read as libcni reads it, and what is wrong in it is told with its place."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.cni import conflist
+from testbed.errors import InputError
+
+GOOD: dict[str, Any] = {"cniVersion": "1.0.0", "name": "rdma", "plugins": [{"type": "macvlan"}, {"type": "rxe"}]}
+
+
+def refused(text: bytes | str) -> InputError:
+    with pytest.raises(InputError) as said:
+        conflist.parse(text.encode() if isinstance(text, str) else text, "rdma.conflist")
+    return said.value
+
+
+def test_a_conflist_has_a_name_a_version_and_plugins() -> None:
+    found = conflist.make({**GOOD, "disableCheck": "True", "plugins": [{"type": "macvlan", "master": "eth1"}]})
+    assert (found.name, found.version, found.disable_check) == ("rdma", "1.0.0", True)
+    assert found.plugins == ({"type": "macvlan", "master": "eth1"},)
+    assert found.types == ["macvlan"]
+    assert json.loads(found.data)["disableCheck"] == "True"
+
+
+@pytest.mark.parametrize(
+    ("version", "more", "chosen"),
+    [
+        ("0.3.1", [], "0.3.1"),
+        ("1.1.0", [], "1.1.0"),
+        ("0.4.0", ["1.0.0", "0.3.1"], "1.0.0"),
+        ("1.0.0", ["1.1.0", "1.2.0"], "1.1.0"),
+        (None, ["0.4.0"], "0.4.0"),
+        ("9.0.0", ["1.0.0"], "1.0.0"),
+    ],
+)
+def test_the_highest_version_that_is_spoken_is_taken(version: str | None, more: list[str], chosen: str) -> None:
+    value = {**GOOD, "cniVersion": version, "cniVersions": more}
+    assert conflist.make({key: item for key, item in value.items() if item is not None}).version == chosen
+
+
+def test_capabilities_are_those_of_all_plugins() -> None:
+    plugins = [
+        {"type": "macvlan", "capabilities": {"mac": True, "ips": False}},
+        {"type": "portmap", "capabilities": {"portMappings": True}},
+    ]
+    assert conflist.make({**GOOD, "plugins": plugins}).capabilities() == {"mac", "portMappings"}
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        ('{"name": "x",\n  "plugins": [}', "rdma.conflist:2:15"),
+        ("", "rdma.conflist:1:1"),
+        (b'{\n "name": "\xff"}', "rdma.conflist:2:11"),
+    ],
+)
+def test_malformed_json_is_at_a_line_and_column(text: bytes | str, where: str) -> None:
+    assert refused(text).where == where
+    assert refused(text).message.startswith("not valid JSON: ")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"name": None}, '"name" must be letters'),
+        ({"name": "-x"}, "not '-x'"),
+        ({"name": "a/b"}, "not 'a/b'"),
+        ({"cniVersion": None}, '"cniVersion" is missing'),
+        ({"cniVersion": "0.2.0"}, "cniVersion 0.2.0 is not supported"),
+        ({"cniVersion": "one", "cniVersions": ["1.2.0"]}, "cniVersion one, 1.2.0 is not supported"),
+        ({"cniVersion": 1}, "cniVersion 1 is not supported"),
+        ({"cniVersions": "1.0.0"}, '"cniVersions" must be a list'),
+        ({"plugins": None}, '"plugins" must be a list'),
+        ({"plugins": []}, '"plugins" must be a list'),
+        ({"plugins": ["macvlan"]}, "plugins[0] must be an object"),
+        ({"plugins": [{"type": "x"}, {}]}, 'plugins[1]: "type" must be the name of a plugin\'s file, not None'),
+        ({"plugins": [{"type": "../x"}]}, "not '../x'"),
+        ({"plugins": [{"type": "x", "capabilities": ["mac"]}]}, 'plugins[0]: "capabilities" must be an object'),
+        ({"plugins": [{"type": "x", "ipam": "host-local"}]}, 'plugins[0]: "ipam" must be an object'),
+        ({"plugins": [{"type": "x", "ipam": {"typ": "host-local"}}]}, 'plugins[0]: "ipam": "type" must be'),
+        ({"disableCheck": "maybe"}, '"disableCheck" must be true or false'),
+    ],
+)
+def test_what_is_wrong_in_it_is_named(change: dict[str, Any], said: str) -> None:
+    value = {key: item for key, item in {**GOOD, **change}.items() if item is not None}
+    error = refused(json.dumps(value))
+    assert said in error.message
+    assert error.where == "rdma.conflist"
+
+
+def test_a_version_that_is_not_supported_gets_those_that_are() -> None:
+    assert refused(json.dumps({**GOOD, "cniVersion": "0.2.0"})).hint == "Supported: 0.3.1, 0.4.0, 1.0.0, 1.1.0."
+
+
+def test_the_configuration_of_one_plugin_is_no_conflist() -> None:
+    assert "this is the configuration of one plugin" in refused('{"name": "x", "type": "macvlan"}').message
+
+
+@pytest.mark.parametrize("text", ["[]", "3", '"x"', "null"])
+def test_a_conflist_is_an_object(text: str) -> None:
+    assert refused(text).message == "a conflist is a JSON object"
+
+
+def test_json_without_end_or_bottom_is_refused() -> None:
+    assert refused("[" * 100_000).message == "nested too deeply"
+    assert refused(" " * (2 << 20)).message == "larger than 1 MiB"
+
+
+def test_a_dict_holds_what_json_can_hold() -> None:
+    with pytest.raises(InputError, match="holds what JSON can hold"):
+        conflist.make({**GOOD, "plugins": {1, 2}})
+
+
+def test_a_file_that_is_not_there_gets_the_names_of_those_that_are(tmp_path: Path) -> None:
+    (tmp_path / "rdma.conflist").write_text(json.dumps(GOOD))
+    assert conflist.load(tmp_path / "rdma.conflist").name == "rdma"
+    with pytest.raises(InputError, match=r"Did you mean rdma\.conflist\? Conflists in .*: rdma\.conflist\.") as said:
+        conflist.load(tmp_path / "rmda.conflist")
+    assert said.value.where == f"{tmp_path}/rmda.conflist"

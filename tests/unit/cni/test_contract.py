@@ -1,0 +1,210 @@
+"""What a plugin is given, what its answer becomes, and what is kept of it."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.cni import conflist, plugin, runtime, rxe, versions
+from testbed.cni.cache import Cache
+from testbed.cni.plugin import CniError
+from testbed.cni.runtime import Attachment
+from testbed.errors import InputError
+
+NETWORK = conflist.make(
+    {
+        "cniVersion": "1.0.0",
+        "name": "rdma",
+        "plugins": [{"type": "macvlan", "capabilities": {"mac": True, "ips": False}, "own": 1}, {"type": "rxe"}],
+    }
+)
+POD = Attachment(
+    "web", "c0ffee", "/run/netns/web", "eth0", {"A": "1", "B": "2"}, {"mac": "06:00:00:00:00:01", "ips": []}
+)
+NEW: dict[str, Any] = {
+    "cniVersion": "1.1.0",
+    "interfaces": [
+        {"name": "eth0", "mac": "06:00:00:00:00:01", "mtu": 9000, "sandbox": "/run/netns/web", "pciID": "1"}
+    ],
+    "ips": [{"interface": 0, "address": "10.0.0.2/24"}, {"address": "fd00::2/64"}],
+    "routes": [{"dst": "0.0.0.0/0", "gw": "10.0.0.1", "table": 7}],
+    "dns": {"nameservers": ["10.0.0.1"]},
+}
+INTERFACE = {"name": "eth0", "mac": "06:00:00:00:00:01", "sandbox": "/run/netns/web"}
+
+
+# Environment and stdin
+
+
+def test_the_six_variables_are_there() -> None:
+    variables = runtime.variables_of("ADD", POD, [Path("/opt/cni/bin"), Path("/usr/lib/cni")])
+    assert variables == {
+        "CNI_COMMAND": "ADD",
+        "CNI_CONTAINERID": "c0ffee",
+        "CNI_NETNS": "/run/netns/web",
+        "CNI_IFNAME": "eth0",
+        "CNI_ARGS": "A=1;B=2",
+        "CNI_PATH": "/opt/cni/bin:/usr/lib/cni",
+    }
+    assert set(variables) == set(plugin.VARIABLES)
+
+
+def test_a_plugin_reads_its_own_part_completed() -> None:
+    assert runtime.stdin_of(NETWORK, NETWORK.plugins[0], POD, None) == {
+        "type": "macvlan",
+        "capabilities": {"mac": True, "ips": False},
+        "own": 1,
+        "name": "rdma",
+        "cniVersion": "1.0.0",
+        "runtimeConfig": {"mac": "06:00:00:00:00:01"},
+    }
+
+
+def test_a_plugin_without_capabilities_gets_no_runtime_config_and_the_result_before_it() -> None:
+    stdin = runtime.stdin_of(NETWORK, NETWORK.plugins[1], POD, {"cniVersion": "1.0.0"})
+    assert stdin == {"type": "rxe", "name": "rdma", "cniVersion": "1.0.0", "prevResult": {"cniVersion": "1.0.0"}}
+
+
+def test_plugins_are_looked_for_in_ours_and_in_cni_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("CNI_PATH", raising=False)
+    assert runtime.search_path()[1:] == [Path("/usr/lib/cni"), Path("/opt/cni/bin")]
+    monkeypatch.setenv("CNI_PATH", f"{tmp_path}:/else")
+    assert runtime.search_path()[1:] == [tmp_path, Path("/else")]
+    assert plugin.find("rxe", runtime.search_path(), "test").name == "rxe"
+    with pytest.raises(InputError, match='failed to find plugin "rxf"\n  Did you mean rxe'):
+        plugin.find("rxf", runtime.search_path(), "test")
+
+
+# Results
+
+
+def test_a_result_of_1_1_loses_what_1_0_does_not_know() -> None:
+    assert versions.convert(NEW, "1.0.0") == {
+        "cniVersion": "1.0.0",
+        "interfaces": [INTERFACE],
+        "ips": [{"interface": 0, "address": "10.0.0.2/24"}, {"address": "fd00::2/64"}],
+        "routes": [{"dst": "0.0.0.0/0", "gw": "10.0.0.1"}],
+        "dns": {"nameservers": ["10.0.0.1"]},
+    }
+    assert versions.convert(NEW, "1.1.0") == NEW
+
+
+def test_before_1_0_an_address_tells_its_family() -> None:
+    old = versions.convert(NEW, "0.4.0")
+    assert old["ips"] == [
+        {"version": "4", "interface": 0, "address": "10.0.0.2/24"},
+        {"version": "6", "address": "fd00::2/64"},
+    ]
+    assert versions.convert(old, "1.0.0") == versions.convert(NEW, "1.0.0")
+
+
+def test_a_result_is_written_in_the_order_of_the_specification() -> None:
+    shuffled = dict(reversed(NEW.items()))
+    assert list(versions.convert(shuffled, "1.1.0")) == ["cniVersion", "interfaces", "ips", "routes", "dns"]
+    assert versions.convert({"cniVersion": "1.0.0"}, "1.0.0") == {"cniVersion": "1.0.0", "dns": {}}
+
+
+def test_a_result_without_a_version_is_of_that_of_the_conflist() -> None:
+    assert runtime.understood({"interfaces": [INTERFACE]}, "1.0.0", "test")["interfaces"] == [INTERFACE]
+    with pytest.raises(CniError, match=r"its result is of version 0\.2\.0"):
+        runtime.understood({"cniVersion": "0.2.0", "ip4": {}}, "0.3.1", "test")
+
+
+# Errors
+
+
+def test_an_error_object_is_told_with_its_code() -> None:
+    error = plugin.refusal(
+        1, b'{"cniVersion": "1.0.0", "code": 11, "msg": "try later", "details": "busy"}', "pod web: x"
+    )
+    assert str(error) == "pod web: x: try later (code 11): busy"
+    assert (error.code, error.details, error.exit_status) == (11, "busy", 1)
+    error.add_stderr("noise")
+    assert not error.hint
+
+
+@pytest.mark.parametrize(
+    ("status", "output", "said"),
+    [
+        (3, b" \n", "x: it ended with status 3 and no error object"),
+        (-9, b"", "x: it ended with signal 9 and no error object"),
+        (1, b"panic: nil", "x: it ended with status 1 and what is no error object: 'panic: nil'"),
+        (1, b"[]", "x: it ended with status 1 and what is no error object: '[]'"),
+        (1, b'{"code": "many"}', "what is no error object"),
+        (1, b"\xff" * 200, "..."),
+    ],
+)
+def test_without_one_stderr_is_what_there_is(status: int, output: bytes, said: str) -> None:
+    error = plugin.refusal(status, output, "x")
+    assert said in error.message
+    assert error.code is None
+    error.add_stderr("its last words")
+    assert error.hint == "It said: its last words"
+
+
+# The cache
+
+
+def test_the_cache_is_a_file_of_libcni(tmp_path: Path) -> None:
+    cache = Cache(tmp_path)
+    cache.write(NETWORK, POD, {"cniVersion": "1.0.0", "dns": {}})
+    file = tmp_path / "results/rdma-c0ffee-eth0"
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert file.parent.stat().st_mode & 0o777 == 0o700
+    entry = json.loads(file.read_text())
+    assert json.loads(base64.b64decode(entry.pop("config"))) == json.loads(NETWORK.data)
+    assert entry == {
+        "kind": "cniCacheV1",
+        "containerId": "c0ffee",
+        "ifName": "eth0",
+        "networkName": "rdma",
+        "netns": "/run/netns/web",
+        "cniArgs": [["A", "1"], ["B", "2"]],
+        "capabilityArgs": {"mac": "06:00:00:00:00:01", "ips": []},
+        "result": {"cniVersion": "1.0.0", "dns": {}},
+    }
+    assert cache.read("rdma", POD) == {"cniVersion": "1.0.0", "dns": {}}
+    cache.delete("rdma", POD)
+    cache.delete("rdma", POD)
+    assert cache.read("rdma", POD) is None
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"kind": "other", "result": {}}', '{"kind": "cniCacheV1"}'])
+def test_a_cache_file_that_cannot_be_read_is_deleted(tmp_path: Path, text: str) -> None:
+    cache = Cache(tmp_path)
+    file = cache.file("rdma", POD)
+    file.parent.mkdir()
+    file.write_text(text)
+    assert cache.read("rdma", POD) is None
+    assert not file.exists()
+
+
+# The plugin rxe
+
+
+def test_rxe_names_a_device_by_container_and_interface() -> None:
+    assert rxe.device_name("0123456789" * 6, "net1") == "01234567890123456789-net1"
+    assert rxe.device_name("c0ffee", "eth0") == "c0ffee-eth0"
+
+
+def test_rxe_answers_what_it_cannot_do_with_an_error_object() -> None:
+    environment = {
+        "CNI_COMMAND": "ADD",
+        "CNI_CONTAINERID": "c",
+        "CNI_NETNS": "/run/netns/nobody",
+        "CNI_IFNAME": "eth0",
+        "CNI_PATH": "/",
+    }
+    config = {"cniVersion": "0.4.0", "name": "rdma", "type": "rxe", "prevResult": {}}
+    status, answer = rxe.answer(environment, json.dumps(config).encode())
+    assert status == 1
+    assert json.loads(answer) == {
+        "cniVersion": "0.4.0",
+        "code": 8,
+        "msg": "there is no network namespace /run/netns/nobody",
+        "details": "",
+    }
