@@ -195,7 +195,7 @@ def start(run: Run, hosts: list[Host], p: Settings) -> Job:
 def break_port(run: Run, job: Job, host: Host, seconds: float) -> tuple[float, int]:
     """Takes the host's switch port down when rank 0 has done some steps; returns when that was, and after how many."""
     switch, port = run.lab.plan.nodes[host.name].interface("eth1").peer
-    begun = run.lab.wait(lambda: len(steps(job, 0)) > FAULT_AT or not job.running, JOB_S)
+    begun = run.lab.wait(lambda: len(steps(job, 0)) > FAULT_AT or not job.running, JOB_S, pause=0.05)
     run.expect("the job trains before the port goes down", begun and job.running, True)
     run.lab.switch(switch).set_link(port, "down")
     down_at, done = time.monotonic(), len(steps(job, 0))

@@ -18,7 +18,6 @@ from testbed.cli.words import duration, plain, size
 from testbed.machine import image
 from testbed.machine.image import Image, Progress
 
-
 UNCUT = 1000
 """Columns, more than any table has."""
 

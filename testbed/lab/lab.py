@@ -26,8 +26,8 @@ SHARED_AT_MOST = 16
 """RDMA devices up to which a lab is in shared mode: there each namespace has a copy of each device, which grows with
 the square."""
 DEFAULT_PROFILE = "linux-default"
-POLL_S = (0.01, 1.0)
-"""Shortest and longest pause between two looks at a condition that no event announces."""
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.01, 1.0
+"""Between two looks at a condition that no event announces; they double."""
 
 
 def exact_timeout(left: float) -> float:
@@ -222,11 +222,11 @@ class Lab:
                 return
             select.select([self._agent] if self._agent else [], [], [], exact_timeout(left))
 
-    def wait(self, condition: Callable[[], bool], within: float) -> bool:
+    def wait(self, condition: Callable[[], bool], within: float, *, pause: float = LONGEST_PAUSE_S) -> bool:
         """Asks `condition` at every event of a switch and from time to time, for `within` seconds at most; its last
-        answer."""
+        answer. `pause` is the longest time in seconds between two looks."""
         deadline = time.monotonic() + within
-        pause = POLL_S[0]
+        next_pause = FIRST_PAUSE_S
         while True:
             self.drain()
             if condition():
@@ -234,8 +234,8 @@ class Lab:
             left = deadline - time.monotonic()
             if left <= 0:
                 return False
-            pause = min(pause * 2, POLL_S[1])
-            select.select([self._agent] if self._agent else [], [], [], min(left, pause))
+            select.select([self._agent] if self._agent else [], [], [], min(left, next_pause))
+            next_pause = min(next_pause * 2, pause)
 
     def add_rdma(self, host: Host, interface: str, device: str) -> None:
         """Gives an interface its soft-RoCE device."""

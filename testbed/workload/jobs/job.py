@@ -22,6 +22,8 @@ STUB = Path(__file__).with_name("stub.py")
 FORKED = ("/usr/bin/python3", "-I", "-S", str(STUB))
 """What a launcher starts in the place of ``python3``."""
 GONE_S = 10.0
+LOOK_S = 0.1
+"""Between two looks at whether a job still runs."""
 STATUS = {
     "transport retry counter exceeded": "RETRY_EXC_ERR",
     "RNR retry counter exceeded": "RNR_RETRY_EXC_ERR",
@@ -105,7 +107,7 @@ class Job:
 
         Raises DeadlineError after `within` seconds of the lab's clock; the job is ended then too.
         """
-        over = self.lab.wait(lambda: not self.running, within)
+        over = self.lab.wait(lambda: not self.running, within, pause=LOOK_S)
         failure = self._failure()
         self.close()
         self.lab.emit("job", "", f"{self.name} ends: {failure or 'all is well'}", name=self.name, ok=failure is None)
