@@ -14,9 +14,10 @@ import contextlib
 import json
 import os
 import select
+import signal
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from ipaddress import IPv4Address
 from typing import Any, Self
 
@@ -98,27 +99,35 @@ class Agent:
         """Ends the agent and returns the events not yet taken. The kernel keeps its tables."""
         if self.running:
             self._channel.shutdown(socket.SHUT_WR)
-            while self._receive():
-                pass
+            self._hear("stop", lambda: not self.running)
             if self._status:
                 raise self._ended()
         events, self._events = self._events, []
         return events
 
     def _request(self, command: str, **arguments: Any) -> Any:
-        deadline = time.monotonic() + ANSWER_S
         if self.running:
             with contextlib.suppress(BrokenPipeError):  # it has ended; what it said last is still to be read
                 self._channel.sendall(json.dumps({"command": command, **arguments}).encode() + b"\n")
-        while not self._answers:
-            if not self._readable(max(0.0, deadline - time.monotonic())):
-                raise DeadlineError(f"the switch agent did not answer {command!r} within {ANSWER_S:g} s")
-            if not self._receive():
-                raise self._ended()
+        self._hear(command, lambda: bool(self._answers))
+        if not self._answers:
+            raise self._ended()
         answer = self._answers.pop()
         if "wrong" in answer:
             raise InputError(**answer["wrong"])
         return answer["result"]
+
+    def _hear(self, command: str, enough: Callable[[], bool]) -> None:
+        """Until it is `enough` or the agent has ended. One that hangs is killed: nothing it says later can be trusted,
+        and the lab must come down."""
+        deadline = time.monotonic() + ANSWER_S
+        while not enough() and self.running:
+            if not self._readable(max(0.0, deadline - time.monotonic())):
+                os.kill(self.pid, signal.SIGKILL)
+                while self._receive():
+                    pass
+                raise DeadlineError(f"the switch agent did not answer {command!r} within {ANSWER_S:g} s")
+            self._receive()
 
     def _readable(self, timeout: float) -> bool:
         return not self.running or bool(select.select([self._channel], [], [], timeout)[0])

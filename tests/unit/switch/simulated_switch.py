@@ -8,6 +8,7 @@ from testbed.switch.arp import ControlPlane
 from testbed.switch.effects import BlockLossless, DeleteNeighbour, Effect, Event, SendArp, SetNeighbour
 from testbed.switch.frames import NO_MAC, REPLY, REQUEST, Arp
 from testbed.switch.profile import Profile, profile
+from testbed.switch.sentences import sentence
 from testbed.switch.timers import SECOND
 from testbed.topology.plan import Svi
 
@@ -98,8 +99,9 @@ class Switch:
                     (self.blocked.add if blocked else self.blocked.discard)((vlan, ip))
                 case SendArp():
                     self.sent.append(effect)
-                case Event():
+                case Event(kind, fields):
                     self.events.append(effect)
+                    assert sentence({"kind": kind, **fields})
 
 
 def switch(name: str, **values: object) -> Switch:

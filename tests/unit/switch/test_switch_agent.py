@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from simulated_switch import GATEWAY, GATEWAY_MAC, A, B, X, Y
 
-from testbed.errors import InputError, TestbedError
+from testbed.errors import DeadlineError, InputError, TestbedError
 from testbed.switch.agent import Agent
 from testbed.switch.dataplane import FdbChange, Miss
 from testbed.switch.frames import NO_MAC, REQUEST, Arp
@@ -31,13 +31,15 @@ class Pipes:
 
     def __init__(self, name: str, did: Path) -> None:
         self.node = Node(name, "switch", (), svis=(SVI,))
+        self.closed = False
         self._did = did
         self._news, self.kernel = os.pipe2(os.O_NONBLOCK)
         self._idle, self._keep = os.pipe2(os.O_NONBLOCK)
         self._lines: list[dict[str, str]] = []
 
     def close(self) -> None:
-        """The parent's copies; the test goes on writing to `kernel`."""
+        """Of the parent's copies: the test goes on writing to `kernel`."""
+        self.closed = True
 
     def filenos(self) -> tuple[int, int]:
         return self._news, self._idle
@@ -144,6 +146,10 @@ def test_deadlines_are_kept_without_being_asked(agent: Agent, leaf: Pipes) -> No
     assert leaf.done() == ["mac_age 300", *[f"send {X} to ff:ff:ff:ff:ff:ff"] * 3, f"delete {X}"]
 
 
+def test_the_data_plane_is_the_agents_alone(agent: Agent, leaf: Pipes) -> None:
+    assert leaf.closed
+
+
 def test_a_deadline_that_comes_nearer_is_kept_too(agent: Agent, leaf: Pipes) -> None:
     leaf.say(arp=str(X), mac=A)
     wait_for(agent, "arp.learned")
@@ -228,6 +234,34 @@ def test_a_killed_agent_is_an_error_at_the_next_use(agent: Agent, use) -> None: 
 
     with pytest.raises(TestbedError, match="ended with status -9"):
         use(agent)
+
+
+def test_an_agent_killed_while_it_is_asked_is_the_same_error(agent: Agent) -> None:
+    os.kill(agent.pid, signal.SIGSTOP)
+    threading.Timer(0.1, os.kill, (agent.pid, signal.SIGKILL)).start()
+
+    with pytest.raises(TestbedError, match="ended with status -9"):
+        agent.tables("leaf")
+
+
+def test_an_agent_that_cannot_begin_is_an_error_at_once(leaf: Pipes) -> None:
+    leaf.say(lose="news")
+
+    with pytest.raises(TestbedError, match="lost news of its tables"):
+        Agent.start([(leaf, profile("sonic"))])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("use", [lambda agent: agent.tables("leaf"), Agent.stop], ids=["tables", "stop"])
+def test_an_agent_that_hangs_is_killed(agent: Agent, use, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.setattr("testbed.switch.agent.ANSWER_S", 0.1)
+    os.kill(agent.pid, signal.SIGSTOP)
+
+    with pytest.raises(DeadlineError, match="did not answer"):
+        use(agent)
+
+    assert not agent.running
+    with pytest.raises(TestbedError, match="ended with status -9"):
+        agent.events()
 
 
 def test_signals_to_the_whole_group_leave_the_end_to_the_parent(leaf: Pipes) -> None:
