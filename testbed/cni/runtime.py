@@ -14,7 +14,7 @@ from typing import Any
 from testbed.cni import plugin, versions
 from testbed.cni.cache import Cache
 from testbed.cni.conflist import Conflist
-from testbed.cni.plugin import CniError, Place
+from testbed.cni.plugin import OURS, CniError, Place
 from testbed.cni.versions import Result
 from testbed.errors import InputError
 from testbed.lab import Host
@@ -23,7 +23,6 @@ PLUGINS = (Path("/usr/lib/cni"), Path("/opt/cni/bin"))
 """Where plugins are when CNI_PATH does not say it: Debian's place and that of everybody else."""
 STATE, VOLATILE = "/var/lib/cni", "/run/cni"
 """Where plugins keep what survives a restart of the node (addresses of host-local) and what does not."""
-OURS = Path(__file__).parent / "bin"
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ It stands last in a chain, behind macvlan, host-device or another one, and has n
     {"type": "rxe"}
 
 ADD makes the device in the pod, CHECK looks whether it is there, DEL takes it away and returns when it is gone from
-sysfs. A program of its own for each of them: it imports no more than it needs, each module costs a pod's start.
+sysfs. As a program, bin/rxe, it imports no more than it needs.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import os
 import socket
 import struct
 import sys
+from collections.abc import Mapping
 
 from testbed import netlink
 from testbed.errors import TestbedError
@@ -111,7 +112,7 @@ def delete(namespace: str, device: str) -> None:
         here.wait_gone([device])
 
 
-def do(command: str, environment: dict[str, str], config: dict[str, object]) -> str:
+def do(command: str, environment: Mapping[str, str], config: dict[str, object]) -> str:
     """Does it; what is to be printed."""
     if command not in REQUIRED:
         raise Refusal(ENVIRONMENT, f"unknown CNI_COMMAND: {command}")
@@ -150,7 +151,7 @@ def read(stdin: bytes) -> dict[str, object]:
     return config
 
 
-def answer(environment: dict[str, str], stdin: bytes) -> tuple[int, str]:
+def answer(environment: Mapping[str, str], stdin: bytes) -> tuple[int, str]:
     """Exit status and standard output."""
     command, version = environment.get("CNI_COMMAND", ""), SUPPORTED[-1]
     if command == "VERSION":
@@ -170,6 +171,6 @@ def answer(environment: dict[str, str], stdin: bytes) -> tuple[int, str]:
 
 
 def main() -> None:
-    status, output = answer(dict(os.environ), sys.stdin.buffer.read())
+    status, output = answer(os.environ, sys.stdin.buffer.read())
     sys.stdout.write(output)
     sys.exit(status)

@@ -1,5 +1,5 @@
 """RDMA devices over netlink: add, delete, move to a namespace, list. What `rdma link` and `rdma dev` do, without the
-fork. The plugin `rxe` pays for every import here with each pod.
+fork.
 
 Source: include/uapi/rdma/rdma_netlink.h. pyroute2 has no client for this family.
 """
