@@ -19,7 +19,7 @@ from testbed.workload.jobs.torchrun import torchrun
 from testbed.workload.traffic import Traffic
 
 PROGRAM = Path(__file__).with_name("train.py")
-GRADIENT = 4 * (64 * 256 + 256 + 256 + 1)
+GRADIENT = 4 * (64 * 128 + 128 + 128 + 1)
 """Bytes of one rank's gradient in one step: 32-bit floats."""
 SAME_ORDER = {"coll_tuned_use_dynamic_rules": "1", "coll_tuned_allreduce_algorithm": "3"}
 """Recursive doubling adds ranks in an order that one process can repeat: the results are equal to the bit."""
@@ -38,7 +38,7 @@ FOR_EVER = 1e6
 class Settings(Parameters):
     ranks: Literal[2, 4] = Field(4, description="ranks of the job, one a node")
     steps: int = Field(14, ge=8, description="training steps")
-    rate: float = Field(0.05, gt=0, description="learning rate")
+    rate: float = Field(0.1, gt=0, description="learning rate")
     backend: Literal["mpi", "gloo"] = Field("mpi", description="mpi: RoCE; gloo: TCP over the management network")
     retry_count: int = Field(6, ge=0, le=6, description="retries of UCX's queue pairs; 7 is for ever on soft-RoCE")
     down_for: float = Field(0.0, ge=0, description="seconds for which the last node's port is down, from step 5 on")
@@ -139,14 +139,14 @@ class TrainingSmoke(Scenario):
         counted = [traffic.bytes() for traffic in data]
         tcp = sum(count["tcp_out"] + count["tcp_in"] for count in counted)
         roce = [count["roce_out"] for count in counted]
-        run.note(roce_mb=round(sum(roce) / 1e6, 1), tcp_bytes_on_data_network=tcp)
+        run.note(roce_MB=round(sum(roce) / 1e6, 1), tcp_bytes_on_data_network=tcp)
         run.expect("no TCP was on the data network", tcp, 0)
         if p.backend == "mpi":
             run.expect("every rank sent its gradients over RoCE", min(roce), lambda least: least >= gradients)
         else:
             run.expect("nothing went over RoCE", max(roce), 0)
             sent = [traffic.bytes()["tcp_out"] for traffic in management]
-            run.note(tcp_mb_on_management_network=round(sum(sent) / 1e6, 1))
+            run.note(tcp_MB_on_management_network=round(sum(sent) / 1e6, 1))
             run.expect("every rank sent its gradients over TCP", min(sent), lambda least: least >= p.steps * GRADIENT)
 
     def expect_pace(self, run: Run, job: Job, p: Settings, done: int) -> None:

@@ -15,7 +15,7 @@ import torch.distributed
 from torch.nn.functional import mse_loss
 from torch.nn.parallel import DistributedDataParallel
 
-FEATURES, HIDDEN, SAMPLES = 64, 256, 256
+FEATURES, HIDDEN, SAMPLES = 64, 128, 256
 
 
 def share(number: int, of: int) -> tuple[torch.Tensor, torch.Tensor]:
