@@ -1,0 +1,57 @@
+"""What the plugins have a starting pod say: the table of docs/cni.md, which decides what a switch learns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from networks import ROUTED, ipam, network
+
+from testbed.lab import Host
+
+
+def prepare(node: Host, kind: str) -> dict[str, Any]:
+    """The plugin's own keys, and what it needs on the node."""
+    match kind:
+        case "host-device":
+            node.add_vf("vf0", "eth1")
+            return {"device": "vf0"}
+        case "bridge":
+            for command in "link add br0 type bridge", "link set eth1 master br0", "link set br0 up":
+                node.run("ip", *command.split())
+            return {"bridge": "br0"}
+        case "vlan":
+            return {"master": "eth1", "vlanId": 20}
+        case "ptp":
+            return {}
+    return {"master": "eth1"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "arp_notify", "sent", "arrived"),
+    [
+        ("macvlan", "1", 1, 1),
+        ("ipvlan", "1", 1, 1),
+        ("bridge", "1", 1, 0),
+        ("host-device", "0", 0, 0),
+        ("vlan", "0", 0, 0),
+        ("ptp", "0", 0, 0),
+    ],
+)
+@pytest.mark.topology(ROUTED)
+def test_announcements(lab, kind, arp_notify, sent, arrived):
+    node = lab.host("node1")
+    options = prepare(node, kind)
+    wire = lab.switch("leaf").capture("e1", "arp or vlan")
+
+    pod = node.pod("pod", [network({"type": kind, **options, "ipam": ipam(10)})])
+    lab.sleep(1)
+    wire.stop()
+
+    with pod.entered():
+        assert Path("/proc/sys/net/ipv4/conf/eth0/arp_notify").read_text().strip() == arp_notify
+    assert pod.statistics("eth0")["tx_packets"] == sent
+    frames = list(wire.frames())
+    assert [frame.src for frame in frames] == [pod.macs["eth0"]] * arrived
+    assert all(frame.data[28:32] == frame.data[38:42] == bytes([10, 0, 10, 100]) for frame in frames)  # gratuitous
