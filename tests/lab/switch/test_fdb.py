@@ -165,8 +165,8 @@ def test_a_mac_ages_from_its_last_frame(lab, log, age):
     assert lab.switch("leaf").fdb_table() == {}
 
 
-def test_a_mac_that_is_forgotten_to_the_tick_has_aged(lab, log):
-    lab.agent.set("leaf", mac_age=0.05)  # 12.5 ticks of the kernel: it takes 12, and tells 4.8 of 5 hundredths
+def test_a_mac_that_is_forgotten_a_little_early_has_aged(lab, log):
+    lab.agent.set("leaf", mac_age=0.054)  # the kernel takes and tells whole hundredths
     send(lab.host("b"), ethernet(BROADCAST, lab.host("b").macs["eth1"]))
 
     lab.sleep(1)
