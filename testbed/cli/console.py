@@ -31,6 +31,7 @@ STYLES = {
     "garp": "yellow",
     "link": "yellow",
     "pod": "yellow",
+    "cni": "dim",
     "lab": "dim",
     "verdict": "dim",
     "fdb": "dim",

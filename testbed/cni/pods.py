@@ -15,7 +15,7 @@ from testbed.cni.conflist import Conflist
 from testbed.cni.plugin import CniError
 from testbed.cni.runtime import Attachment, Runtime
 from testbed.cni.versions import Result
-from testbed.errors import TestbedError
+from testbed.errors import InputError, TestbedError
 from testbed.lab import Host, Pod, netns, rdma
 from testbed.lab.lab import Network
 from testbed.topology import pod_mac
@@ -42,7 +42,10 @@ class PodNetworks:
     def attach(self, pod: Pod, networks: Sequence[Network]) -> None:
         """One network after the other, as Multus does it."""
         runtime = self.runtime(pod.host)
-        lists = [self.load(network) for network in networks]
+        try:
+            lists = [self.load(network) for network in networks]
+        except InputError as error:
+            raise InputError(f"pod {pod.name}: {error.message}", where=error.where, hint=error.hint) from None
         for network in lists:
             runtime.validate(network, pod.name)
         self._pods += 1
@@ -66,8 +69,6 @@ class PodNetworks:
             for network, attachment in self._attached.pop(pod, []):
                 delete = partial(runtime.delete, network, attachment)
                 steps.callback(told, pod, "DEL", network, attachment, delete)
-                if attachment.interface in pod.rdma:
-                    steps.callback(pod.lab.forget_rdma, pod, attachment.interface)
 
 
 def attachment_of(pod: Pod, interface: str, number: int) -> Attachment:

@@ -255,12 +255,6 @@ class Lab:
                 self._cards = HardwareNics()
             host.cards[interface] = self._cards.add(host.entered, interface, device)
 
-    def forget_rdma(self, host: Host, interface: str) -> None:
-        """The reverse: somebody else takes the device away."""
-        device = host.rdma.pop(interface)
-        if self._cards and host.cards.pop(interface, None):
-            self._cards.remove(device)
-
     def make_pod(self, host: Host, name: str, networks: Sequence[Network]) -> Pod:
         """See `Host.pod`. If a network refuses it, nothing of the pod is left."""
         plugged = self.networks

@@ -19,6 +19,7 @@ from testbed.machine.image import Image
 from testbed.machine.qemu import Flavour
 
 State = Literal["works", "note", "missing"]
+CNI_PLUGINS = ("/usr/lib/cni", "/opt/cni/bin")
 OLDEST_LOCAL_KERNEL = (7, 1)
 """From here on rdma_rxe works inside network namespaces."""
 
@@ -147,6 +148,12 @@ def local() -> Iterator[Check]:
         yield Check("pyverbs", "works", "this Python has it")
     else:
         yield Check("pyverbs", "missing", f"{sys.executable} has no module pyverbs", apt("python3-pyverbs"))
+    if any(Path(directory).is_dir() for directory in CNI_PLUGINS):
+        yield Check("CNI plugins", "works", "installed")
+    else:
+        yield Check(
+            "CNI plugins", "note", "not installed; labs with pods need them", apt("containernetworking-plugins")
+        )
 
 
 def _has_module(name: str, release: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -95,7 +96,7 @@ def test_a_version_that_a_plugin_does_not_speak(lab, log):
 @pytest.mark.topology(ROUTED)
 def test_a_version_that_nobody_speaks(lab):
     error = refused(lab, macvlan(ipam(10), version="7.0.0"))
-    assert error.message == "cniVersion 7.0.0 is not supported"
+    assert error.message == "pod web: cniVersion 7.0.0 is not supported"
     assert error.where == "conflist rdma"
 
 
@@ -106,7 +107,9 @@ def test_malformed_json_is_told_with_its_place(tmp_path, log, request):
     (tmp_path / "bad.conflist").write_text('{"cniVersion": "1.0.0",\n "name": "rdma"\n "plugins": []}')
     topology = Topology.load(request.path.parent / ROUTED)
     with Lab(topology, tmp_path / "out", log.emit, networks=PodNetworks(tmp_path)) as lab:
-        assert refused(lab, "bad.conflist").where == f"{tmp_path}/bad.conflist:3:2"
+        error = refused(lab, "bad.conflist")
+    assert error.where == f"{tmp_path}/bad.conflist:3:2"
+    assert error.message == "pod web: not valid JSON: Expecting ',' delimiter"
 
 
 @pytest.mark.topology(ROUTED)
@@ -169,6 +172,19 @@ def test_a_failing_del_does_not_hide_why_the_pod_failed(lab, broken, log):
     assert error.message == f"{FAILED}try later (code 11)"
     deleted = [event["data"].get("error") for event in log.find("cni", command="DEL")]
     assert deleted == [f"{FAILED.replace('add', 'delete')}it ended with status 5 and no error object", None]
+
+
+@pytest.mark.topology(ROUTED)
+def test_a_del_that_never_comes_to_rxe_leaves_no_rdma_device(lab, broken):
+    broken('cat | sed \'s/.*\\("prevResult": {.*}\\)}$/\\1/; s/^"prevResult": //\'', "exit 5")
+    pod = lab.host("node1").pod("web", [macvlan(ipam(10), {"type": "broken"})])
+    device = pod.rdma["eth0"]
+    with pytest.raises(CniError, match=r'type="broken" name="rdma" failed \(delete\)'):
+        pod.delete()
+    assert f"RDMA device {device}" not in census()
+    state = lab.directory / "cni/node1/lib"
+    assert (state / "networks/rdma/10.0.10.100").exists()  # as under libcni, until kubelet tries again
+    shutil.rmtree(state)
 
 
 @pytest.mark.topology(ROUTED)
