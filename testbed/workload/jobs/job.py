@@ -70,7 +70,7 @@ class Job:
         """For the launcher's sockets, whose paths must be short."""
         self._processes: list[Process] = []
         where = ", ".join(str(rank.host) for rank in self.ranks)
-        lab.emit("job", "", f"{name} starts with {len(self.ranks)} ranks: {where}", name=name, ranks=len(self.ranks))
+        lab.emit("job", "", f"{name} starts on {where}", name=name, ranks=len(self.ranks))
 
     def launch(self, host: Host, command: Sequence[str]) -> None:
         """Starts a part of the launcher; the whole job is closed with its host at the latest."""
