@@ -46,9 +46,9 @@ def run_in_child(parent: int, channel: socket.socket, switches: Sequence[tuple[D
 
 async def _serve(channel: socket.socket, switches: Sequence[tuple[DataPlane, Profile]]) -> None:
     agent = _Agent(channel)
-    for plane, profile in switches:
-        agent.switches[plane.node.name] = _Switch(plane, profile, agent.say)
     try:
+        for plane, profile in switches:
+            agent.switches[plane.node.name] = _Switch(plane, profile, agent.say)
         await agent.done
     finally:
         agent.close()
