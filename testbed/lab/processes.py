@@ -80,16 +80,16 @@ class Process:
         self._popen.send_signal(number)
 
     def stop(self, signal_number: int = signal.SIGTERM) -> None:
-        """Ends the process and whatever it started, by force if it must be."""
-        if not self.running:
-            return
-        os.killpg(self._popen.pid, signal_number)
-        try:
+        """Ends the process and whatever it started, by force if it must be; what it left behind when it ended too."""
+        self._send_to_all(signal_number)
+        with contextlib.suppress(DeadlineError):
             self.wait(STOP_S)
-        except DeadlineError:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._popen.pid, signal.SIGKILL)
-            self._popen.wait()
+        self._send_to_all(signal.SIGKILL)
+        self._popen.wait()
+
+    def _send_to_all(self, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._popen.pid, number)  # numbers come again only after all the others
 
 
 def run(node: str, namespace: str, command: Sequence[str], within: float) -> subprocess.CompletedProcess[str]:
