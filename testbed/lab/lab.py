@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal, Protocol, Self
 
-from testbed.errors import InputError, TestbedError
+from testbed.errors import DeadlineError, InputError, TestbedError
 from testbed.lab import netns, rdma
 from testbed.lab.nodes import Bridge, Host, Node, Pod, Switch
 from testbed.nic import HardwareNics
@@ -28,6 +28,9 @@ the square."""
 DEFAULT_PROFILE = "linux-default"
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.01, 1.0
 """Between two looks at a condition that no event announces; they double."""
+
+
+LINKS_S = 10.0
 
 
 def exact_timeout(left: float) -> float:
@@ -149,6 +152,8 @@ class Lab:
             elif isinstance(node, Bridge):
                 node.join([interface.name for interface in plan.interfaces])
         self._start_switches()
+        if not self.wait(lambda: all(node.links_work() for node in self.nodes.values()), LINKS_S):
+            raise DeadlineError(f"the links of {self.plan.name} did not come up within {LINKS_S:g} s")
         for plan in self.plan.nodes.values():
             for interface in plan.interfaces:
                 if interface.rdma:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 COMMAND_S = 30.0
 NUD_PERMANENT = 0x80
+FORWARDING = 3
+"""BR_STATE_FORWARDING"""
 FIRST_INDEX = 2
 """A new namespace numbers its interfaces upwards from here; `lo` is 1."""
 
@@ -78,6 +80,18 @@ class Node:
         if interface not in self._indices:
             raise InputError(f"{self.name} has no interface {interface}", hint=f"It has: {', '.join(self._indices)}.")
         return self._indices[interface]
+
+    def links_work(self) -> bool:
+        """Whether every link can carry frames: the kernel sees its carrier, and lets a bridge's port forward, a moment
+        after both its ends are up."""
+        for link in self.ip.get_links():
+            if link.get_attr("IFLA_LINK") is None:  # no end of a link: lo, a bridge
+                continue
+            info = link.get_attr("IFLA_LINKINFO")
+            port = info and info.get_attr("IFLA_INFO_SLAVE_DATA")
+            if link.get_attr("IFLA_OPERSTATE") != "UP" or (port and port.get_attr("IFLA_BRPORT_STATE") != FORWARDING):
+                return False
+        return True
 
     def sysctl(self, path: str, value: int | str) -> None:
         """`path` below /proc/sys, for example ``net/ipv4/ip_forward``."""

@@ -312,3 +312,23 @@ def test_two_of_64_hosts_in_different_vlans_exchange_a_write(tmp_path, log):
             with lab[name].entered():
                 assert devices() == {f"{name}-eth1"}
         assert write_arrives(lab.host("h0"), lab.host("h63"))
+
+
+TWO_SWITCHES = """
+name: two
+topology:
+  nodes:
+    s1: {kind: switch, vlans: {10: 10.0.10.1/24}}
+    s2: {kind: switch, vlans: {10: null}}
+    a: {kind: host}
+    b: {kind: host}
+  links:
+    - {endpoints: ["s1:e1", "a:eth1"], vlan: 10}
+    - {endpoints: ["s2:e1", "b:eth1"], vlan: 10}
+    - {endpoints: ["s1:up", "s2:up"], trunk: [10]}
+"""
+
+
+@pytest.mark.topology(TWO_SWITCHES)
+def test_a_lab_that_is_up_forwards_on_every_port(lab):
+    assert [node.name for node in lab.nodes.values() if not node.links_work()] == []
