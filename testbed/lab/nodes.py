@@ -84,9 +84,8 @@ class Node:
     def links_work(self) -> bool:
         """Whether every link can carry frames: the kernel sees its carrier, and lets a bridge's port forward, a moment
         after both its ends are up."""
-        for link in self.ip.get_links():
-            if link.get_attr("IFLA_LINK") is None:  # no end of a link: lo, a bridge
-                continue
+        for interface in self.interfaces:
+            (link,) = self.ip.get_links(self.index(interface))
             info = link.get_attr("IFLA_LINKINFO")
             port = info and info.get_attr("IFLA_INFO_SLAVE_DATA")
             if link.get_attr("IFLA_OPERSTATE") != "UP" or (port and port.get_attr("IFLA_BRPORT_STATE") != FORWARDING):
