@@ -82,8 +82,8 @@ class Node:
         return self._indices[interface]
 
     def links_work(self) -> bool:
-        """Whether every link can carry frames: the kernel sees its carrier, and lets a bridge's port forward, a moment
-        after both its ends are up."""
+        """Whether every link can carry frames: the kernel sees its carrier, and lets a bridge's port forward, up to a
+        second after both its ends are up, or when it is asked for this interface (rtnl_getlink, not a dump)."""
         for interface in self.interfaces:
             (link,) = self.ip.get_links(self.index(interface))
             info = link.get_attr("IFLA_LINKINFO")
