@@ -7,7 +7,7 @@ shipped := $(sort $(patsubst scenarios/%/scenario.py,%,$(wildcard scenarios/*/sc
 define HELP
 make scenario=NAME   run a scenario; also variant=NAME seed=N args="--json …"
 make scenarios       run all of them: $(shipped)
-make test            unit tests, tests inside a machine, tests of machines
+make test            unit tests, and tests of machines with those inside them
 make check           lint, types, unit tests: no machine needed
 make bench           measure build, start and run; prints JSON
 make lock            bring requirements.lock up to pyproject.toml
@@ -31,12 +31,11 @@ check: setup
 	@.venv/bin/ruff format --check
 	@.venv/bin/mypy
 	@set -e; for name in $(shipped); do .venv/bin/mypy scenarios/$$name; done
-	@.venv/bin/pytest -q tests/unit
+	@.venv/bin/pytest -q -n auto tests/unit
 
 test: setup
-	@.venv/bin/pytest -q tests/unit
-	@.venv/bin/testbed pytest --training tests/lab
-	@.venv/bin/pytest -q tests/machine
+	@.venv/bin/pytest -q -n auto tests/unit
+	@.venv/bin/pytest -q -n auto --maxprocesses 4 --dist worksteal tests/machine
 
 bench: setup
 	@.venv/bin/python tests/bench/bench.py

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import secrets
 import signal
 import subprocess
 import tempfile
@@ -32,8 +33,9 @@ def child(command: list[str], *, death_signal: str = "TERM", **options: Any) -> 
 @contextlib.contextmanager
 def scratch(prefix: str = "testbed-", parent: Path | None = None) -> Iterator[Path]:
     """A directory for the block. A process beside us removes it when we are gone, kill -9 included."""
-    path = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+    path = (parent or Path(tempfile.gettempdir())) / f"{prefix}{secrets.token_hex(8)}"
     remove = ["sh", "-c", REMOVE, "sh", str(path)]
     silent = subprocess.DEVNULL
     with subprocess.Popen(remove, stdin=subprocess.PIPE, stdout=silent, stderr=silent, start_new_session=True):
+        path.mkdir(0o700)
         yield path

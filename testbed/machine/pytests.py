@@ -31,10 +31,12 @@ def split(words: Sequence[Path]) -> tuple[list[Path], list[str]]:
 
 
 def place(tests: Sequence[Path]) -> tuple[Path, list[str]]:
-    """The directory that holds all tests, and their names below it, with pytest's ``::`` parts."""
+    """The directory that holds all tests and their conftest.py files, and their names below it, with ``::`` parts."""
     split_names = [str(test).partition("::") for test in tests]
     files = [Path(name).resolve() for name, _, _ in split_names]
     top = Path(os.path.commonpath([path if path.is_dir() else path.parent for path in files]))
+    while (top.parent / "conftest.py").is_file():
+        top = top.parent
     return top, [f"{path.relative_to(top)}{sep}{rest}" for path, (_, sep, rest) in zip(files, split_names, strict=True)]
 
 

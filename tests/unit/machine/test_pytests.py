@@ -56,3 +56,16 @@ def test_what_tests_write_is_shown_and_their_status_is_ours(tmp_path: Path, left
 def test_what_is_damaged_is_one_error(tmp_path: Path, record: Any, status: str | None, said: str) -> None:
     with pytest.raises(MachineError, match=said):
         run(tmp_path, record, status)
+
+
+def test_the_conftest_files_above_the_tests_come_along(tmp_path: Path) -> None:
+    below = tmp_path / "suite" / "part" / "deep"
+    below.mkdir(parents=True)
+    for directory in (below, below.parent, below.parent.parent):
+        (directory / "conftest.py").touch()
+    (below / "test_one.py").touch()
+    assert pytests.place([below]) == (tmp_path / "suite", ["part/deep"])
+    assert pytests.place([Path(f"{below}/test_one.py::test_it")]) == (
+        tmp_path / "suite",
+        ["part/deep/test_one.py::test_it"],
+    )

@@ -1,0 +1,14 @@
+"""The tests that run inside a machine, each part in a machine of its own."""
+
+from pathlib import Path
+
+import pytest
+
+LAB = Path(__file__).parents[1] / "lab"
+PARTS = sorted(path for path in LAB.iterdir() if path.name.startswith("test_") or list(path.glob("test_*")))
+
+
+@pytest.mark.parametrize("part", PARTS, ids=[path.stem for path in PARTS])
+def test_the_tests_of_the_lab_pass(testbed, part):
+    done = testbed("pytest", *(["--training"] if part.name == "workload" else []), part)
+    assert done.status == 0, done.out + done.err
