@@ -53,7 +53,7 @@ async def _boots(image: Image) -> bool:
     errand, outcome = Errand(), Outcome()
     end = time.monotonic() + BOOT_S
     try:
-        async with snapshot.running(image, Flavour("real", "kvm"), None, errand, outcome) as machine:
+        async with snapshot.booting(image, Flavour("real", "kvm"), errand, outcome) as (machine, _):
             await machine.paused(lambda: time.monotonic() > end, 0.1)
     except MachineError:
         return False

@@ -23,7 +23,8 @@ from testbed.machine.image import Image
 from testbed.protocol import Clock
 
 BINARY = "qemu-system-x86_64"
-MEMORY = "3G"
+MEMORY = 3 << 30
+"""Bytes of a guest's RAM."""
 Accelerator = Literal["tcg", "kvm"]
 KERNEL_LINE = (
     "console=ttyS0 quiet panic=-1 mitigations=off nokaslr audit=0 tsc=reliable random.trust_cpu=off "
@@ -64,7 +65,7 @@ class Flavour:
             # host.
             return [
                 *("-accel", "tcg", "-icount", "shift=0,sleep=off,align=off", "-smp", "1"),
-                *("-cpu", "max,-rdrand,-rdseed", "-rtc", "base=2026-01-01,clock=vm"),
+                *("-cpu", "max,-rdrand,-rdseed,-erms,-fsrm", "-rtc", "base=2026-01-01,clock=vm"),
             ]
         cpu = (
             ["-accel", "kvm", "-cpu", "host"]
@@ -143,8 +144,8 @@ class Qemu:
         await self.command("migrate-set-capabilities", capabilities=capabilities)
 
     async def save(self, handle: int) -> None:
-        """Writes the paused machine to the open file `handle`, from its current offset. The pmem devices are left
-        out."""
+        """Writes the paused machine to the open file `handle`, from its current offset. Its RAM and its pmem devices
+        are left out: they are shared files."""
         await self.prepare_migration()
         await self.command("migrate-set-parameters", **{"max-bandwidth": 1 << 40})
         await self.pass_file("state", handle)
@@ -181,7 +182,17 @@ class Qemu:
                 task.cancel()
 
 
-def command_line(image: Image, flavour: Flavour, parcel: str, result: str, sizes: tuple[int, int]) -> list[str]:
+@dataclass(frozen=True)
+class Ram:
+    """The file a guest's RAM is mapped from: `shared` writes go into the file, others into pages of QEMU's own."""
+
+    handle: int
+    shared: bool
+
+
+def command_line(
+    image: Image, flavour: Flavour, ram: Ram, parcel: str, result: str, sizes: tuple[int, int]
+) -> list[str]:
     """`parcel` and `result` are paths QEMU opens for the two pmem files, `sizes` theirs in bytes."""
     root = image.file("root.erofs")
     pmem = []
@@ -194,7 +205,10 @@ def command_line(image: Image, flavour: Flavour, parcel: str, result: str, sizes
         pmem += ["-device", f"nvdimm,memdev={name}" + (",unarmed=on" if extra else "")]
     return [
         *(binary(), "-nodefaults", "-no-user-config", "-nographic", "-no-reboot"),
-        *("-M", "q35,nvdimm=on,usb=off,smbus=off,sata=off,hpet=off", "-m", f"{MEMORY},slots=4,maxmem=16G"),
+        *("-M", "q35,memory-backend=ram,nvdimm=on,usb=off,smbus=off,sata=off,hpet=off"),
+        *("-m", f"{MEMORY >> 20}M,slots=4,maxmem=16G"),
+        "-object",
+        f"memory-backend-file,id=ram,mem-path=/dev/fd/{ram.handle},size={MEMORY},share={'on' if ram.shared else 'off'}",
         *flavour.arguments(),
         *("-kernel", str(image.file("vmlinuz")), "-initrd", str(image.file("initrd"))),
         *("-append", f"{KERNEL_LINE} testbed.clock={flavour.clock}"),

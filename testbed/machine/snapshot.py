@@ -3,6 +3,9 @@
 Snapshots stand on each other. The lowest holds the kernel and the third-party packages; the highest also holds this
 version of testbed, imported. An edit of the code remakes only the highest, in a few seconds. For training jobs there is
 one between the two, in which torch is imported.
+
+A snapshot is one sparse file: the guest's RAM, a header, the state of the devices. A machine that is restored maps the
+RAM copy-on-write, so nothing is read that it does not use, and machines side by side share what they do not change.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ import os
 import struct
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,18 +23,19 @@ from testbed.errors import MachineError, UnsupportedError
 from testbed.machine import cache, processes, qemu
 from testbed.machine.image import Image
 from testbed.machine.parcel import Errand, Outcome
-from testbed.machine.qemu import Flavour, Qemu
+from testbed.machine.qemu import Flavour, Qemu, Ram
 from testbed.protocol import PREPARE, TORCH
 
 PACKAGE = Path(__file__).parents[1]
 OUTSIDE = ("machine", "cli")
 """Rooms the guest never imports: an edit there makes no new snapshot."""
 HEADER = struct.Struct("<8s64sQ")
-MAGIC = b"TBSNAP1\0"
-OFFSET = 4096
+MAGIC = b"TBSNAP2\0"
+OFFSET = qemu.MEMORY + 4096
+"""Where the devices begin; the header is a page before that."""
 TORCH_FILES = ("workload/jobs/ranks.py", "workload/jobs/idle.c")
 KEEP = 8
-"""Snapshots kept, by last use; each is 250 to 600 MB."""
+"""Snapshots kept, by last use; each is 300 to 900 MB."""
 BOOT_LIMIT_S = 300
 ATTEMPTS = 20
 """How often a snapshot is made before the machine is given up."""
@@ -50,6 +54,7 @@ class Snapshot:
         """Whole, and made for this very key: a file of another QEMU or image, or a cut one, is not."""
         try:
             with self.path.open("rb") as file:
+                file.seek(qemu.MEMORY)
                 magic, key, size = HEADER.unpack(file.read(HEADER.size))
             os.utime(self.path)
             return (magic, key.decode(), size) == (MAGIC, self.key, self.path.stat().st_size)
@@ -57,9 +62,7 @@ class Snapshot:
             return False
 
     def open(self) -> int:
-        handle = os.open(self.path, os.O_RDONLY)
-        os.lseek(handle, OFFSET, os.SEEK_SET)
-        return handle
+        return os.open(self.path, os.O_RDWR)  # for writing, because QEMU opens even what it maps copy-on-write so
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,7 @@ class Layer:
 def layers(image: Image, flavour: Flavour, *, training: bool = False) -> list[Layer]:
     """The snapshots for this image, QEMU, clock and code, the lowest first."""
     status = image.file("root.erofs").stat()
-    command = qemu.command_line(image, flavour, "parcel", "result", (0, 0))
+    command = qemu.command_line(image, flavour, Ram(0, shared=True), "parcel", "result", (0, 0))
     key = cache.digest(
         image.digest, f"{status.st_mtime_ns} {status.st_ino}", qemu.identity(), *command, str(flavour.cpus), MAGIC
     )
@@ -104,29 +107,47 @@ def code_files() -> dict[str, bytes]:
 
 
 @asynccontextmanager
-async def running(
-    image: Image, flavour: Flavour, state: int | None, errand: Errand, outcome: Outcome
-) -> AsyncIterator[Qemu]:
-    """A machine restored from the open file `state`, which is closed, and still paused; or booting where it is None."""
-    command = qemu.command_line(image, flavour, errand.path, outcome.path, (errand.size, outcome.size))
+async def booting(
+    image: Image, flavour: Flavour, errand: Errand, outcome: Outcome, base: int | None = None
+) -> AsyncIterator[tuple[Qemu, int]]:
+    """A machine that boots, or is restored from the open snapshot `base` and still paused, and the open file of its
+    RAM."""
+    ram = os.memfd_create("testbed-ram")
     try:
-        async with qemu.start(command, files=(errand.handle, outcome.handle), incoming=state is not None) as machine:
-            if state is not None:
-                await machine.load(state)
-            yield machine
+        os.truncate(ram, qemu.MEMORY)
+        if base is not None:
+            copy_data(base, ram)
+        async with running(image, flavour, base, Ram(ram, shared=True), errand, outcome) as machine:
+            yield machine, ram
     finally:
+        os.close(ram)
+
+
+@asynccontextmanager
+async def running(
+    image: Image, flavour: Flavour, state: int | None, ram: Ram, errand: Errand, outcome: Outcome
+) -> AsyncIterator[Qemu]:
+    command = qemu.command_line(image, flavour, ram, errand.path, outcome.path, (errand.size, outcome.size))
+    files = (ram.handle, errand.handle, outcome.handle)
+    async with qemu.start(command, files=files, incoming=state is not None) as machine:
         if state is not None:
-            os.close(state)
+            os.lseek(state, OFFSET, os.SEEK_SET)
+            await machine.load(state)
+        yield machine
 
 
 @asynccontextmanager
 async def restored(
     image: Image, flavour: Flavour, snapshot: Snapshot, errand: Errand, outcome: Outcome
 ) -> AsyncIterator[Qemu]:
-    """The same from a snapshot of the cache. One that cannot be read is removed; the next run makes it anew."""
+    """A machine restored from a snapshot of the cache and still paused. A snapshot that cannot be read is removed; the
+    next run makes it anew."""
     async with AsyncExitStack() as stack:
         try:
-            machine = await stack.enter_async_context(running(image, flavour, snapshot.open(), errand, outcome))
+            handle = snapshot.open()
+            stack.callback(os.close, handle)
+            ram = Ram(handle, shared=False)
+            machine = await stack.enter_async_context(running(image, flavour, handle, ram, errand, outcome))
         except MachineError as error:
             snapshot.path.unlink(missing_ok=True)
             raise MachineError(
@@ -165,11 +186,12 @@ async def take(image: Image, flavour: Flavour, base: Snapshot | None, layer: Lay
         try:
             await save(image, flavour, base, layer, handle)
             if await exact(image, flavour, handle):
-                os.pwrite(handle, HEADER.pack(MAGIC, target.key.encode(), os.fstat(handle).st_size), 0)
+                header = HEADER.pack(MAGIC, target.key.encode(), os.fstat(handle).st_size)
+                os.pwrite(handle, header, qemu.MEMORY)
                 publish(handle, target.path)
                 return
-        except MachineError as error:
-            if os.strerror(errno.ENOSPC) not in error.message:
+        except (MachineError, OSError) as error:
+            if os.strerror(errno.ENOSPC) not in str(error):
                 raise
             raise UnsupportedError(
                 f"the disk filled up while a snapshot was written; it needs {SPACE / 1e9:.1f} GB",
@@ -183,11 +205,16 @@ async def take(image: Image, flavour: Flavour, base: Snapshot | None, layer: Lay
 
 async def save(image: Image, flavour: Flavour, base: Snapshot | None, layer: Layer, handle: int) -> None:
     """Writes the machine at its next pause to the open file `handle`."""
-    errand, outcome = Errand(), Outcome()
-    try:
+    with ExitStack() as stack:
+        errand, outcome = Errand(), Outcome()
+        stack.callback(errand.close)
+        stack.callback(outcome.close)
+        below = None
         if base:
             errand.write(layer.job, layer.files)
-        async with running(image, flavour, base.open() if base else None, errand, outcome) as machine:
+            below = base.open()
+            stack.callback(os.close, below)
+        async with booting(image, flavour, errand, outcome, below) as (machine, ram):
             if base:
                 await machine.command("cont")
             vcpus = await machine.threads()
@@ -199,21 +226,33 @@ async def save(image: Image, flavour: Flavour, base: Snapshot | None, layer: Lay
             await pause_within(machine, BOOT_LIMIT_S, look)
             if base:
                 raise_error(outcome)
+            copy_data(ram, handle)
             os.lseek(handle, OFFSET, os.SEEK_SET)
             await machine.save(handle)
-    finally:
-        errand.close()
-        outcome.close()
+
+
+def copy_data(source: int, target: int) -> None:
+    """Copies the RAM from one open file to another, holes as holes."""
+    end = 0
+    while end < qemu.MEMORY:
+        try:
+            start = os.lseek(source, end, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # no data from here on
+                return
+            raise
+        end = min(os.lseek(source, start, os.SEEK_HOLE), qemu.MEMORY)
+        os.lseek(target, start, os.SEEK_SET)
+        while start < end:
+            start += os.sendfile(target, source, start, end - start)
 
 
 async def exact(image: Image, flavour: Flavour, handle: int) -> bool:
     """Asks the machine saved in `handle` whether it was stopped at the instruction it chose (guest/boot.py)."""
     errand, outcome = Errand(), Outcome()
-    copy = os.open(f"/proc/self/fd/{handle}", os.O_RDONLY)
-    os.lseek(copy, OFFSET, os.SEEK_SET)
     try:
         errand.write({}, {})
-        async with running(image, flavour, copy, errand, outcome) as machine:
+        async with running(image, flavour, handle, Ram(handle, shared=False), errand, outcome) as machine:
             await machine.command("cont")
             await pause_within(machine, BOOT_LIMIT_S)
         return not outcome.jumped

@@ -1,11 +1,14 @@
 """Which snapshot fits: made for these very bytes, and whole."""
 
+import asyncio
+import errno
 import os
 from pathlib import Path
 
 import pytest
 
-from testbed.machine import snapshot
+from testbed.errors import UnsupportedError
+from testbed.machine import qemu, snapshot
 from testbed.machine.snapshot import HEADER, KEEP, MAGIC, OFFSET, Layer, Snapshot, above, code_files
 
 KEY = "ab" * 32
@@ -37,7 +40,11 @@ def whole(cache_root: Path) -> Path:
 
 
 def write(path: Path, magic: bytes = MAGIC, key: str = KEY, size: int = OFFSET + 1000) -> None:
-    path.write_bytes(HEADER.pack(magic, key.encode(), OFFSET + 1000).ljust(size, b"s")[:size])
+    """The RAM is a hole."""
+    with path.open("wb") as file:
+        file.seek(qemu.MEMORY)
+        file.write(HEADER.pack(magic, key.encode(), OFFSET + 1000))
+        file.truncate(size)
 
 
 def test_the_guest_gets_the_inside_of_the_package_only(package: Path) -> None:
@@ -96,7 +103,9 @@ def test_no_file_is_no_snapshot() -> None:
     assert not Snapshot(KEY).usable()
 
 
-@pytest.mark.parametrize("size", [0, 1, HEADER.size - 1, HEADER.size, OFFSET, OFFSET + 999, OFFSET + 1001])
+@pytest.mark.parametrize(
+    "size", [0, 1, qemu.MEMORY, qemu.MEMORY + HEADER.size - 1, OFFSET, OFFSET + 999, OFFSET + 1001]
+)
 def test_a_cut_or_a_longer_file_is_not_usable(whole: Path, size: int) -> None:
     write(whole, size=size)
     assert not Snapshot(KEY).usable()
@@ -108,19 +117,43 @@ def test_a_file_that_is_no_snapshot_or_of_another_key_is_not_usable(whole: Path)
     write(whole, key=KEY[:24] + "0" * 40)
     assert Snapshot(KEY[:24] + "0" * 40).path == whole
     assert not Snapshot(KEY).usable()
-    whole.write_bytes(b"\xff" * (OFFSET + 1000))
+    with whole.open("r+b") as file:
+        file.seek(qemu.MEMORY)
+        file.write(b"\xff" * 2000)
     assert not Snapshot(KEY).usable()
     whole.unlink()
     whole.mkdir()
     assert not Snapshot(KEY).usable()
 
 
-def test_a_machine_s_state_is_read_behind_the_header(whole: Path) -> None:
-    handle = Snapshot(KEY).open()
+def test_ram_is_copied_with_its_holes_and_without_what_follows_it(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(qemu, "MEMORY", 1 << 20)
+    page = os.sysconf("SC_PAGE_SIZE")
+    one, other = (os.open(tmp_path / name, os.O_RDWR | os.O_CREAT) for name in ("one", "other"))
     try:
-        assert len(os.read(handle, 1 << 20)) == 1000
+        os.truncate(one, 1 << 20)
+        os.pwrite(one, b"a" * 3 * page, 16 * page)
+        os.pwrite(one, b"z" * 2 * page, (1 << 20) - page)
+        snapshot.copy_data(one, other)
+        copied = os.pread(other, 2 << 20, 0)
+        assert copied == os.pread(one, 1 << 20, 0)
+        assert os.fstat(other).st_blocks * 512 <= 8 * page
     finally:
-        os.close(handle)
+        os.close(one)
+        os.close(other)
+
+
+def test_a_disk_that_is_full_while_ram_is_copied_is_named(tmp_path: Path, monkeypatch) -> None:
+    async def save(image: object, flavour: object, base: object, layer: object, handle: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(snapshot, "save", save)
+    target = Snapshot(KEY)
+    target.path.parent.mkdir(parents=True)
+    with pytest.raises(UnsupportedError, match="the disk filled up while a snapshot was written") as raised:
+        asyncio.run(snapshot.take(None, None, None, None, target))
+    assert raised.value.where == str(target.path.parent)
+    assert list(target.path.parent.iterdir()) == []
 
 
 def test_a_snapshot_has_no_name_until_it_is_published(tmp_path: Path) -> None:
