@@ -9,15 +9,16 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal, Protocol, Self
 
-from testbed.errors import DeadlineError, InputError, TestbedError
+from testbed.errors import DeadlineError, InputError, TestbedError, did_you_mean
 from testbed.lab import netns, rdma
+from testbed.lab.links import Direction
 from testbed.lab.nodes import Bridge, Host, Node, Pod, Switch
 from testbed.nic import HardwareNics
 from testbed.switch import dataplane
 from testbed.switch.agent import Agent
 from testbed.switch.profile import Profile, load_profiles, profile
 from testbed.switch.sentences import sentence
-from testbed.topology import Interface, Plan, Topology
+from testbed.topology import Interface, Plan, Quality, Topology
 from testbed.topology import Node as NodePlan
 from testbed.topology.models import check_label
 
@@ -85,6 +86,7 @@ class Lab:
         self._networks = networks
         self._agent: Agent | None = None
         self._cards: HardwareNics | None = None
+        self._directions: dict[tuple[str, str], Direction] = {}
 
     def __getitem__(self, name: str) -> Node:
         if name not in self.nodes:
@@ -105,6 +107,22 @@ class Lab:
 
     def switches(self) -> list[Switch]:
         return [node for node in self.nodes.values() if isinstance(node, Switch)]
+
+    def interface(self, end: str) -> Interface:
+        """The end of a link by its name in the file, such as ``leaf:e1``."""
+        node, _, name = end.partition(":")
+        ends = [f"{i.node}:{i.name}" for plan in self.plan.nodes.values() for i in plan.interfaces]
+        if end not in ends:
+            raise InputError(f"no link has an end {end!r}", hint=f"{did_you_mean(end, ends)}Ends: {', '.join(ends)}.")
+        return self.plan.nodes[node].interface(name)
+
+    def direction(self, end: str) -> Direction:
+        """The packets that an end of a link sends, such as ``leaf:e1``."""
+        sender = self.interface(end)
+        key = sender.node, sender.name
+        if key not in self._directions:
+            self._directions[key] = Direction(self, sender)
+        return self._directions[key]
 
     @property
     def agent(self) -> Agent:
@@ -144,18 +162,14 @@ class Lab:
         for left, right in self.plan.links:
             self._make_link(left, right)
         for plan in self.plan.nodes.values():
-            node = self.nodes[plan.name]
-            for interface in plan.interfaces:
-                node.ip.link("set", index=node.index(interface.name), state="up")
-            if isinstance(node, Host):
-                self._configure_host(node, plan)
-            elif isinstance(node, Bridge):
-                node.join([interface.name for interface in plan.interfaces])
+            self._configure(self.nodes[plan.name], plan)
         self._start_switches()
         if not self.wait(lambda: all(node.links_work() for node in self.nodes.values()), LINKS_S):
             raise DeadlineError(f"the links of {self.plan.name} did not come up within {LINKS_S:g} s")
         for plan in self.plan.nodes.values():
             for interface in plan.interfaces:
+                if interface.sends != Quality():
+                    self.direction(f"{interface.node}:{interface.name}").apply()
                 if interface.rdma:
                     self.add_rdma(self.host(plan.name), interface.name, interface.rdma)
 
@@ -186,6 +200,14 @@ class Lab:
                 "net_ns_fd": str(netns.path(far.namespace)),
             },
         )
+
+    def _configure(self, node: Node, plan: NodePlan) -> None:
+        for interface in plan.interfaces:
+            node.ip.link("set", index=node.index(interface.name), state="up")
+        if isinstance(node, Host):
+            self._configure_host(node, plan)
+        elif isinstance(node, Bridge):
+            node.join([interface.name for interface in plan.interfaces])
 
     def _configure_host(self, host: Host, plan: NodePlan) -> None:
         for interface in plan.interfaces:

@@ -102,9 +102,9 @@ class Node:
         self.ip.link("set", index=self.index(interface), state=state)
         self.lab.emit("link", self.name, f"{interface} {state}", interface=interface, state=state)
 
-    def run(self, *command: str, within: float = COMMAND_S) -> CompletedProcess[str]:
-        """Runs a command to its end; a status other than 0 raises. `within` in seconds."""
-        return processes.run(self.name, self.namespace, command, within)
+    def run(self, *command: str, within: float = COMMAND_S, text: str = "") -> CompletedProcess[str]:
+        """Runs a command to its end, with `text` as its input; a status other than 0 raises. `within` in seconds."""
+        return processes.run(self.name, self.namespace, command, within, text)
 
     def ping(self, ip: str, *, within: float) -> bool:
         """Whether one echo request is answered; `within` in seconds."""

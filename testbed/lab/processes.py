@@ -92,12 +92,14 @@ class Process:
             os.killpg(self._popen.pid, number)  # numbers come again only after all the others
 
 
-def run(node: str, namespace: str, command: Sequence[str], within: float) -> subprocess.CompletedProcess[str]:
-    """Runs a short command to its end; raises if it fails."""
+def run(
+    node: str, namespace: str, command: Sequence[str], within: float, text: str = ""
+) -> subprocess.CompletedProcess[str]:
+    """Runs a short command to its end with `text` as its standard input; raises if it fails."""
     with netns.entered(namespace):
         try:
             done = subprocess.run(
-                list(command), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=within, check=False
+                list(command), input=text, capture_output=True, text=True, timeout=within, check=False
             )
         except OSError as error:
             raise TestbedError(f"{node}: {command[0]} cannot be started: {error.strerror}") from error

@@ -8,10 +8,11 @@ from testbed.topology.models import (
     NodeDefinition,
     RouteDefinition,
 )
-from testbed.topology.plan import Interface, NicModel, Node, NodeKind, Plan, Route, Svi
+from testbed.topology.plan import DEFAULT_QUEUE, Interface, NicModel, Node, NodeKind, Plan, Quality, Route, Svi
 from testbed.topology.topology import Topology, json_schema
 
 __all__ = [
+    "DEFAULT_QUEUE",
     "POOL",
     "Elements",
     "EndpointDefinition",
@@ -22,6 +23,7 @@ __all__ = [
     "NodeDefinition",
     "NodeKind",
     "Plan",
+    "Quality",
     "Route",
     "RouteDefinition",
     "Svi",

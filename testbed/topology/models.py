@@ -39,6 +39,11 @@ KEYS_OF_KIND: dict[NodeKind, tuple[str, ...]] = {
 DEFAULT_MTU = 1500
 DEFAULT_ROUTE = IPv4Network("0.0.0.0/0")
 
+RATE_UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
+TIME_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
+MIN_RATE, MAX_RATE = 8_000, 800_000_000_000
+MAX_DELAY_S = 100.0
+
 _LABEL = r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 _INTERFACE = r"[A-Za-z0-9][A-Za-z0-9._-]{0,14}"
 _MAC = r"[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}"
@@ -96,6 +101,28 @@ def check_mtu(value: int) -> int:
     if not 68 <= value <= 65535:
         raise ValueError(f"MTU {value} is not in 68..65535 bytes")
     return value
+
+
+def _quantity(value: Any, units: dict[str, float], example: str) -> float:
+    """A number with its unit, such as `25gbit`, in the unit whose factor is 1."""
+    match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([a-z]+)", value) if isinstance(value, str) else None
+    if match is None or match[2] not in units:
+        raise ValueError(f"{describe(value)} is not a number with a unit ({', '.join(units)}), such as {example}")
+    return round(float(match[1]) * units[match[2]], 9)
+
+
+def parse_rate(value: Any) -> Any:
+    rate = round(_quantity(value, RATE_UNITS, "100mbit"))
+    if not MIN_RATE <= rate <= MAX_RATE:
+        raise ValueError(f"rate {value} is not in 8kbit..800gbit")
+    return rate
+
+
+def parse_delay(value: Any) -> Any:
+    delay = _quantity(value, TIME_UNITS, "50us")
+    if delay > MAX_DELAY_S:
+        raise ValueError(f"delay {value} is longer than {MAX_DELAY_S:g}s")
+    return delay
 
 
 def check_mac(value: str) -> str:
@@ -189,6 +216,19 @@ Kind = Annotated[NodeKind, BeforeValidator(check_kind)]
 Vlan = Annotated[int, AfterValidator(check_vlan), WithJsonSchema({"type": "integer", "minimum": 1, "maximum": 4094})]
 VlanKey = Annotated[int, AfterValidator(check_vlan), WithJsonSchema({"type": "string", "pattern": f"^{_VLAN}$"})]
 Mtu = Annotated[int, AfterValidator(check_mtu), WithJsonSchema({"type": "integer", "minimum": 68, "maximum": 65535})]
+_NUMBER = r"[0-9]{1,9}(\.[0-9]{1,9})?"
+Rate = Annotated[
+    int,
+    BeforeValidator(parse_rate),
+    WithJsonSchema({"type": "string", "pattern": f"^{_NUMBER}({'|'.join(RATE_UNITS)})$", "examples": ["100mbit"]}),
+]
+Delay = Annotated[
+    float,
+    BeforeValidator(parse_delay),
+    WithJsonSchema({"type": "string", "pattern": f"^{_NUMBER}({'|'.join(TIME_UNITS)})$", "examples": ["50us"]}),
+]
+Packets = Annotated[int, Field(ge=1, le=1_000_000)]
+Percent = Annotated[float, Field(ge=0, le=100)]
 Mac = Annotated[str, AfterValidator(check_mac), WithJsonSchema({"type": "string", "pattern": f"^{_MAC}$"})]
 Address = Annotated[
     IPv4Interface,
@@ -257,8 +297,26 @@ class NodeDefinition(_Definition):
     """An annotation without effect: containerlab's graphs sort by it."""
 
 
-class EndpointDefinition(_Definition):
-    """One end of a link."""
+class _Quality(_Definition):
+    rate: Rate | None = None
+    """Bits per second, such as `100mbit`, Ethernet headers included. Packets that have to wait do so at the switch."""
+    delay: Delay | None = None
+    """How long a packet is under way, such as `50us`."""
+    jitter: Delay | None = None
+    """By how much the delay varies; packets overtake each other, which RoCE takes for loss."""
+    loss: Percent | None = None
+    """Percent of the packets that are lost."""
+    queue: Packets | None = None
+    """Packets that wait for the rate, at most; the next is dropped. Default 1000. Needs `rate`."""
+    ecn: Packets | None = None
+    """Packets in the queue from which on ECN-capable ones are marked CE. Needs `rate`."""
+
+
+QUALITY_KEYS = tuple(_Quality.model_fields)
+
+
+class EndpointDefinition(_Quality):
+    """One end of a link. `rate` to `ecn` are here for what this end sends; on the link they are for both directions."""
 
     node: Label
     """A node of this file."""
@@ -283,11 +341,11 @@ class EndpointDefinition(_Definition):
         return {"anyOf": [brief, extended]}
 
 
-class LinkDefinition(_Definition):
+class LinkDefinition(_Quality):
     """A cable between two nodes, in containerlab's brief or extended format."""
 
     endpoints: list[EndpointDefinition] = Field(min_length=2, max_length=2)
-    """The two ends: `["leaf:e1", "client:eth1"]`, or two mappings of `node`, `interface`, `mac` and `ipv4`."""
+    """The two ends: `["leaf:e1", "client:eth1"]`, or two mappings of `node`, `interface` and more."""
     type: Annotated[str, BeforeValidator(check_link_type), WithJsonSchema({"const": "veth"})] = "veth"
     """The extended format's type of link: `veth` is the only one."""
     ipv4: list[Address | None] | None = Field(None, min_length=1, max_length=2)

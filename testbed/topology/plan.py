@@ -13,6 +13,34 @@ from typing import Literal
 
 NodeKind = Literal["host", "switch", "bridge"]
 NicModel = Literal["hardware", "rxe"]
+DEFAULT_QUEUE = 1000
+"""Packets, as Linux's txqueuelen: more than an rxe queue pair has under way (65, behind an L3 hop 129)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quality:
+    """One direction of a link. Nothing of it set is a veth: no bound, no delay, no loss."""
+
+    rate: int | None = None
+    """Bits per second, Ethernet headers included."""
+    delay: float = 0.0
+    """Seconds."""
+    jitter: float = 0.0
+    """Seconds by which the delay varies, evenly; packets overtake each other."""
+    loss: float = 0.0
+    """Percent of the packets."""
+    loss_burst: float = 1.0
+    """Packets that are lost in a row, on average."""
+    duplicate: float = 0.0
+    """Percent."""
+    reorder: float = 0.0
+    """Percent of the packets that overtake those in delay; needs a delay."""
+    corrupt: float = 0.0
+    """Percent of the packets in which one bit is turned."""
+    queue: int | None = None
+    """Packets that wait for the rate at most, else DEFAULT_QUEUE; those that come then are dropped."""
+    ecn: int | None = None
+    """Packets in the queue from which on ECN-capable packets are marked CE."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +62,8 @@ class Interface:
     """Switch port: the tagged VLANs."""
     gateway: IPv4Address | None = None
     """Host: the SVI's address in the subnet of `address`, if a switch has one there."""
+    sends: Quality = Quality()
+    """What happens to packets from here to the peer."""
 
 
 @dataclass(frozen=True, slots=True)

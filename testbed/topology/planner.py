@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
+from typing import Any
 
 from testbed.topology.addressing import Pool, free_addresses, interface_mac, svi_mac, usable
 from testbed.topology.document import Path
-from testbed.topology.models import DEFAULT_ROUTE, Elements
-from testbed.topology.plan import Interface, Node, Plan, Route, Svi
+from testbed.topology.models import DEFAULT_ROUTE, QUALITY_KEYS, Elements
+from testbed.topology.plan import DEFAULT_QUEUE, Interface, Node, Plan, Quality, Route, Svi
 from testbed.topology.problems import Problems, closest, listing
-from testbed.topology.resolve import Port, ResolvedLink, ResolvedNode, resolve_links, resolve_nodes
+from testbed.topology.resolve import ResolvedLink, ResolvedNode, resolve_links, resolve_nodes
 from testbed.topology.segments import Membership, Segment, build_segments, memberships
 
 MAX_RDMA_NAME = 63
@@ -38,7 +39,7 @@ def make_plan(name: str, elements: Elements, problems: Problems, profiles: Colle
     _choose_networks(segments, problems)
     problems.stop()
     addresses = _choose_addresses(segments, problems)
-    interfaces = [_interfaces(link, pair, addresses) for link, pair in members]
+    interfaces = [_interfaces(link, pair, addresses, problems) for link, pair in members]
     by_end = {(end.node, end.name): end for pair in interfaces for end in pair}
     _set_gateways(segments, by_end, interfaces)
     plan = Plan(
@@ -139,9 +140,13 @@ def _choose_addresses(segments: list[Segment], problems: Problems) -> dict[_End,
 
 
 def _interfaces(
-    link: ResolvedLink, members: tuple[Membership, Membership], addresses: dict[_End, IPv4Interface]
+    link: ResolvedLink,
+    members: tuple[Membership, Membership],
+    addresses: dict[_End, IPv4Interface],
+    problems: Problems,
 ) -> tuple[Interface, Interface]:
-    def interface(port: Port, peer: Port, member: Membership) -> Interface:
+    def interface(end: int, member: Membership) -> Interface:
+        port, peer = link.ports[end], link.ports[1 - end]
         rdma = port.node.rdma if link.definition.rdma is None else link.definition.rdma
         return Interface(
             node=port.node.name,
@@ -153,10 +158,27 @@ def _interfaces(
             rdma=f"{port.node.name}-{port.name}" if port.node.kind == "host" and rdma else None,
             vlan=member.access,
             trunk=member.trunk,
+            sends=_quality(link, end, problems),
         )
 
-    a, b = link.ports
-    return interface(a, b, members[0]), interface(b, a, members[1])
+    return interface(0, members[0]), interface(1, members[1])
+
+
+def _quality(link: ResolvedLink, end: int, problems: Problems) -> Quality:
+    """What the end says wins over what the link says."""
+    given: dict[str, Any] = {}
+    paths: dict[str, Path] = {}
+    for definition, path in ((link.definition, link.path), (link.definition.endpoints[end], link.ports[end].path)):
+        for key in QUALITY_KEYS:
+            if (value := getattr(definition, key)) is not None:
+                given[key] = value
+                paths[key] = (*path, key)
+    for key, needed in (("queue", "rate"), ("ecn", "rate"), ("jitter", "delay")):
+        if key in given and needed not in given:
+            problems.add(paths[key], f"{key!r} needs {needed!r}: without it there is nothing that it applies to")
+    if "ecn" in given and given["ecn"] > given.get("queue", DEFAULT_QUEUE):
+        problems.add(paths["ecn"], f"'ecn' is above the queue's {given.get('queue', DEFAULT_QUEUE)} packets")
+    return Quality(**given)
 
 
 def _set_gateways(

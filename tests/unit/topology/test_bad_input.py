@@ -169,10 +169,30 @@ class TestForm:
             "allowed: group, kind, labels, nic, profile, rdma, routes, vlans; did you mean 'nic'?"
         ]
 
-    @pytest.mark.parametrize("key", ["rate", "delay", "loss", "jitter"])
-    def test_keys_of_later_versions_are_unknown(self, key: str) -> None:
-        link = f"{{endpoints: [a:eth1, b:eth1], ^{key}: 1}}"
-        assert_refused_at_caret(with_links(link), f"unknown key '{key}' in a link; allowed: endpoints, ipv4")
+    @pytest.mark.parametrize(
+        ("keys", "message"),
+        [
+            ("rate: ^100", "the number 100 is not a number with a unit (kbit, mbit, gbit), such as 100mbit"),
+            ("rate: ^100mb", "the string '100mb' is not a number with a unit"),
+            ("rate: ^1kbit", "rate 1kbit is not in 8kbit..800gbit"),
+            ("rate: ^900gbit", "rate 900gbit is not in 8kbit..800gbit"),
+            ("delay: ^-1us", "the string '-1us' is not a number with a unit (us, ms, s), such as 50us"),
+            ("delay: ^101s", "delay 101s is longer than 100s"),
+            ("loss: ^101", "less than or equal to 100"),
+            ("queue: ^0, rate: 1gbit", "greater than or equal to 1"),
+            ("queue: ^100", "'queue' needs 'rate'"),
+            ("ecn: ^100", "'ecn' needs 'rate'"),
+            ("jitter: ^1ms", "'jitter' needs 'delay'"),
+            ("rate: 1gbit, queue: 64, ecn: ^65", "'ecn' is above the queue's 64 packets"),
+            ("rate: 1gbit, ecn: ^1001", "'ecn' is above the queue's 1000 packets"),
+        ],
+    )
+    def test_the_quality_of_a_link(self, keys: str, message: str) -> None:
+        assert_refused_at_caret(with_links(f"{{endpoints: [a:eth1, b:eth1], {keys}}}"), message)
+
+    def test_the_quality_of_one_direction(self) -> None:
+        link = "{endpoints: [a:eth1, {node: b, interface: eth1, ecn: ^9, queue: 8}], rate: 1gbit}"
+        assert_refused_at_caret(with_links(link), "'ecn' is above the queue's 8 packets")
 
     @pytest.mark.parametrize(
         ("text", "message"),
@@ -303,7 +323,7 @@ class TestForm:
             ),
             (
                 "{endpoints: [{node: a, ^iface: eth1}, b:eth1]}",
-                "unknown key 'iface' in an endpoint; allowed: interface",
+                "unknown key 'iface' in an endpoint; allowed: delay, ecn, interface",
             ),
         ],
     )

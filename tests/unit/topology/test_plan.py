@@ -14,6 +14,7 @@ from testbed.topology import (
     LinkDefinition,
     NodeDefinition,
     Plan,
+    Quality,
     Route,
     Topology,
     pod_mac,
@@ -369,3 +370,18 @@ def test_subnets_of_a_large_lab_never_overlap() -> None:
 def test_profiles_are_checked_when_the_caller_knows_them() -> None:
     topology = Topology.parse(IP_REUSE)
     assert topology.plan(profiles=["cisco-nxos", "sonic"]) == topology.plan()
+
+
+class TestTheQualityOfALink:
+    def test_without_a_word_about_it_there_are_no_bounds(self) -> None:
+        assert plan(IP_REUSE).nodes["client"].interface("eth1").sends == Quality()
+
+    def test_it_is_that_of_both_directions_and_an_end_may_differ(self) -> None:
+        here = lab(
+            "a: {kind: host}, s: {kind: switch}",
+            "{endpoints: [{node: a, interface: eth1, delay: 1ms, loss: 2}, 's:e1'],"
+            " rate: 2.5gbit, delay: 50us, queue: 64, ecn: 32}",
+        )
+        assert here.nodes["s"].interface("e1").sends == Quality(rate=2_500_000_000, delay=50e-6, queue=64, ecn=32)
+        from_a = Quality(rate=2_500_000_000, delay=1e-3, loss=2.0, queue=64, ecn=32)
+        assert here.nodes["a"].interface("eth1").sends == from_a

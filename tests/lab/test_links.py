@@ -1,0 +1,134 @@
+"""The quality of links: from the file, changed while the lab runs, read back, felt by RDMA, and gone."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from testbed.errors import InputError
+from testbed.lab import Host, Lab
+from testbed.topology import Quality
+from testbed.workload.attributes import Attributes
+from testbed.workload.verbs import Endpoint, connect_pair
+
+FILE = """
+name: quality
+topology:
+  nodes:
+    leaf: {kind: switch}
+    a: {kind: host}
+    b: {kind: host}
+  links:
+    - endpoints: ["leaf:e1", {node: a, interface: eth1, delay: 2ms}]
+    - endpoints: ["leaf:e2", "b:eth1"]
+      rate: 100mbit
+      queue: 200
+"""
+CABLE = Quality()
+pytestmark = pytest.mark.topology(FILE)
+
+
+def endpoint(host: Host) -> Endpoint:
+    return Endpoint(host.rdma["eth1"], host.namespace, host.addresses["eth1"].ip)
+
+
+def rtt_ms(lab: Lab) -> float:
+    """Of the second ping: the first one waits for ARP."""
+    said = lab["a"].run("ping", "-n", "-c2", "-i0.2", str(lab.host("b").addresses["eth1"].ip)).stdout
+    return float(re.findall(r"time=([0-9.]+) ms", said)[1])
+
+
+def write(lab: Lab, size: int, attributes: Attributes | None = None) -> tuple[str, float]:
+    """Status and seconds of an RDMA WRITE from a to b."""
+    with endpoint(lab.host("a")) as near, endpoint(lab.host("b")) as far:
+        connect_pair(near, far, attributes or Attributes())
+        done = near.write(size, within=30)
+        return done.status, done.elapsed_s
+
+
+def test_what_the_file_says_is_there_from_the_start_and_read_back(lab: Lab) -> None:
+    assert lab.direction("a:eth1").seen() == Quality(delay=2e-3)
+    assert lab.direction("leaf:e2").seen() == Quality(rate=100_000_000, queue=200)
+    assert lab.direction("b:eth1").seen() == Quality(rate=100_000_000, queue=200)
+    assert lab.direction("leaf:e1").seen() == CABLE
+    assert 2.0 < rtt_ms(lab) < 3.0
+
+
+def test_a_rate_is_kept(lab: Lab) -> None:
+    status, seconds = write(lab, 1 << 16)
+    wire_bytes = 64 * (1024 + 58 + 14)
+    assert status == "SUCCESS"
+    assert seconds == pytest.approx(2e-3 + wire_bytes * 8 / 1e8, rel=0.1)
+    assert lab.direction("leaf:e2").counters()["dropped"] == 0
+
+
+def test_a_change_adds_to_what_is_there_and_goes_without_it(lab: Lab) -> None:
+    direction = lab.direction("a:eth1")
+    lossy = direction.change(loss=3.0)
+    slow = direction.change(delay=20e-3, jitter=1e-3)
+    assert direction.seen() == Quality(delay=20e-3, jitter=1e-3, loss=pytest.approx(3.0))
+    lossy()
+    assert direction.seen() == Quality(delay=20e-3, jitter=1e-3)
+    slow()
+    assert direction.seen() == Quality(delay=2e-3)
+
+
+@pytest.mark.parametrize(
+    "quality",
+    [
+        {"loss": 20.0, "loss_burst": 4.0},
+        {"duplicate": 1.0, "corrupt": 2.0},
+        {"delay": 1e-3, "reorder": 25.0},
+        {"rate": 10**9, "queue": 100, "ecn": 20},
+        {"rate": 25 * 10**9},
+    ],
+)
+@pytest.mark.parametrize("end", ["leaf:e1", "b:eth1"])
+def test_every_value_is_read_back_and_gone_afterwards(lab: Lab, end: str, quality: dict[str, float]) -> None:
+    direction = lab.direction(end)
+    before = direction.seen()
+    undo = direction.change(**quality)
+    seen = direction.seen()
+    assert {key: getattr(seen, key) for key in quality} == pytest.approx(quality, rel=1e-3)
+    undo()
+    assert direction.seen() == before
+
+
+def test_what_a_host_sends_is_lost_behind_it_and_not_on_it(lab: Lab) -> None:
+    """On its own egress the queue pair would end with WR_FLUSH_ERR at once."""
+    with endpoint(lab.host("a")) as near, endpoint(lab.host("b")) as far:
+        connect_pair(near, far, Attributes(retry_cnt=1))
+        lab.direction("a:eth1").change(loss=100.0)
+        assert near.write(64, within=5).status == "RETRY_EXC_ERR"
+    assert lab.direction("a:eth1").counters()["dropped"] >= 2
+
+
+def test_a_full_queue_drops_and_is_counted(lab: Lab) -> None:
+    lab.direction("leaf:e2").change(rate=20_000_000, queue=16)
+    status, _ = write(lab, 1 << 16)
+    assert status == "SUCCESS"  # go-back-N, again and again
+    assert lab.direction("leaf:e2").counters()["dropped"] > 0
+
+
+def test_above_the_ecn_threshold_packets_are_marked_and_not_lost(lab: Lab) -> None:
+    lab.direction("leaf:e2").change(ecn=8)
+    ect = Attributes(traffic_class=106)
+    assert write(lab, 1 << 16, ect)[0] == "SUCCESS"
+    counted = lab.direction("leaf:e2").counters()
+    assert counted["marked"] > 20
+    assert counted["dropped"] == 0
+
+
+def test_what_is_not_ecn_capable_is_neither_marked_nor_lost(lab: Lab) -> None:
+    lab.direction("leaf:e2").change(ecn=8)
+    assert write(lab, 1 << 16)[0] == "SUCCESS"
+    counted = lab.direction("leaf:e2").counters()
+    assert (counted["marked"], counted["dropped"]) == (0, 0)
+
+
+def test_an_end_that_is_not_there_is_named(lab: Lab) -> None:
+    with pytest.raises(InputError, match="no link has an end 'leaf:e3'\n  Did you mean leaf:e2"):
+        lab.direction("leaf:e3")
+    with pytest.raises(InputError, match="a link has no 'colour'"):
+        lab.direction("leaf:e1").change(colour="blue")
