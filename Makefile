@@ -31,11 +31,11 @@ check: setup
 	@.venv/bin/ruff format --check
 	@.venv/bin/mypy
 	@set -e; for name in $(shipped); do .venv/bin/mypy scenarios/$$name; done
-	@.venv/bin/pytest -q -n auto tests/unit
+	@.venv/bin/pytest -q tests/unit
 
 test: setup
-	@.venv/bin/pytest -q -n auto tests/unit
-	@.venv/bin/pytest -q -n auto --maxprocesses 4 --dist worksteal tests/machine
+	@.venv/bin/pytest -q tests/unit
+	@.venv/bin/pytest -q tests/machine
 
 bench: setup
 	@.venv/bin/python tests/bench/bench.py

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import select
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -87,6 +89,9 @@ class Lab:
         self._agent: Agent | None = None
         self._cards: HardwareNics | None = None
         self._directions: dict[tuple[str, str], Direction] = {}
+        self._timers: list[tuple[float, int, Callable[[], None]]] = []
+        self._numbers = itertools.count()
+        self._undo = ExitStack()
 
     def __getitem__(self, name: str) -> Node:
         if name not in self.nodes:
@@ -239,6 +244,33 @@ class Lab:
             data = {key: value for key, value in event.items() if key not in ("t", "kind", "switch")}
             self.emit(event["kind"], event["switch"], sentence(event), at_ns=event["t"], **data)
 
+    def after(self, seconds: float, action: Callable[[], None]) -> Callable[[], None]:
+        """Has `action` called when `seconds` have passed, by whatever waits then: `sleep`, `wait`, a completion, a
+        program. A system call that blocks comes first: the resolution of a MAC in a modify to RTR. What is returned
+        cancels it."""
+        entry = (time.monotonic() + seconds, next(self._numbers), action)
+        heapq.heappush(self._timers, entry)
+
+        def cancel() -> None:
+            self._timers = [other for other in self._timers if other is not entry]
+            heapq.heapify(self._timers)
+
+        return cancel
+
+    def ready(self, watched: Sequence[Any], within: float) -> bool:
+        """Whether one of `watched` is readable before `within` seconds have passed. All that waits in a lab waits here,
+        so that timers are kept."""
+        deadline = time.monotonic() + within
+        while True:
+            while self._timers and self._timers[0][0] <= time.monotonic():
+                heapq.heappop(self._timers)[2]()
+            until = min(deadline, self._timers[0][0]) if self._timers else deadline
+            left = max(0.0, until - time.monotonic())
+            if select.select(watched, [], [], exact_timeout(left))[0]:
+                return True
+            if time.monotonic() >= deadline:
+                return False
+
     def sleep(self, seconds: float) -> None:
         """Lets time pass, and tells what the switches do meanwhile."""
         deadline = time.monotonic() + seconds
@@ -247,7 +279,7 @@ class Lab:
             left = deadline - time.monotonic()
             if left <= 0:
                 return
-            select.select([self._agent] if self._agent else [], [], [], exact_timeout(left))
+            self.ready([self._agent] if self._agent else [], left)
 
     def wait(self, condition: Callable[[], bool], within: float, *, pause: float = LONGEST_PAUSE_S) -> bool:
         """Asks `condition` at every event of a switch and from time to time, for `within` seconds at most; its last
@@ -261,8 +293,12 @@ class Lab:
             left = deadline - time.monotonic()
             if left <= 0:
                 return False
-            select.select([self._agent] if self._agent else [], [], [], min(left, next_pause))
+            self.ready([self._agent] if self._agent else [], min(left, next_pause))
             next_pause = min(next_pause * 2, pause)
+
+    def defer(self, undo: Callable[[], object]) -> None:
+        """Has `undo` called before anything is taken down; the last one first."""
+        self._undo.callback(undo)
 
     def add_rdma(self, host: Host, interface: str, device: str) -> None:
         """Gives an interface its soft-RoCE device."""
@@ -331,11 +367,13 @@ class Lab:
     def close(self) -> None:
         """Takes everything down, whatever state it is in."""
         nodes = list(reversed(self.nodes.values()))
-        self.nodes.clear()
         with ExitStack() as steps:
             steps.callback(self._stop_agent)
             steps.callback(self._close_cards)
             steps.callback(self._delete, nodes)
+            steps.callback(self.nodes.clear)
+            steps.callback(self._undo.close)
+            self._timers.clear()
 
     def _close_cards(self) -> None:
         if self._cards:

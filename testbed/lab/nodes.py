@@ -104,7 +104,7 @@ class Node:
 
     def run(self, *command: str, within: float = COMMAND_S, text: str = "") -> CompletedProcess[str]:
         """Runs a command to its end, with `text` as its input; a status other than 0 raises. `within` in seconds."""
-        return processes.run(self.name, self.namespace, command, within, text)
+        return processes.run(self.name, self.namespace, command, within, text, self.lab.ready)
 
     def ping(self, ip: str, *, within: float) -> bool:
         """Whether one echo request is answered; `within` in seconds."""
@@ -115,7 +115,7 @@ class Node:
         """Starts a program; what it writes is kept in the run directory. It is stopped with the lab at the latest."""
         self._files += 1
         log = self.lab.file(f"{self.name}-{Path(command[0]).name}-{self._files}.log")
-        process = Process(self.name, self.namespace, command, log)
+        process = Process(self.name, self.namespace, command, log, self.lab.ready)
         self.defer(process.stop)
         return process
 

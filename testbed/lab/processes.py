@@ -7,23 +7,34 @@ import os
 import select
 import signal
 import subprocess
+import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 from testbed.errors import DeadlineError, TestbedError
 from testbed.lab import netns
 
 STOP_S = 5.0
+Ready = Callable[[Sequence[Any], float], bool]
+"""Waits until one of some files is readable, for so many seconds at most. A lab's, `Lab.ready`, keeps its timers."""
+
+
+def ready(watched: Sequence[Any], within: float) -> bool:
+    """Where there are no timers to keep."""
+    return bool(select.select(watched, [], [], within)[0])
 
 
 class Process:
     """A program running in a namespace; its output goes to `log`."""
 
-    def __init__(self, node: str, namespace: str, command: Sequence[str], log: Path) -> None:
+    def __init__(self, node: str, namespace: str, command: Sequence[str], log: Path, ready: Ready = ready) -> None:
         self.node = node
         self.command = list(command)
         self.log = log
+        self._ready = ready
         with netns.entered(namespace), log.open("wb") as output:
             try:
                 self._popen = subprocess.Popen(
@@ -58,7 +69,7 @@ class Process:
             return status
         handle = os.pidfd_open(self._popen.pid)
         try:
-            if not select.select([handle], [], [], within)[0]:
+            if not self._ready([handle], within):
                 raise DeadlineError(f"{self}: still running after {within:g} s")
         finally:
             os.close(handle)
@@ -74,7 +85,7 @@ class Process:
                 )
             if time.monotonic() > deadline:
                 raise DeadlineError(f"{self}: did not say {text!r} within {within:g} s:\n{self.output}")
-            time.sleep(0.002)
+            self._ready([], 0.002)
 
     def send(self, number: int) -> None:
         self._popen.send_signal(number)
@@ -93,23 +104,33 @@ class Process:
 
 
 def run(
-    node: str, namespace: str, command: Sequence[str], within: float, text: str = ""
+    node: str, namespace: str, command: Sequence[str], within: float, text: str = "", ready: Ready = ready
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a short command to its end with `text` as its standard input; raises if it fails."""
-    with netns.entered(namespace):
+    """Runs a command to its end with `text` as its standard input; raises if it fails."""
+    with ExitStack() as files:
+        given, out, err = (files.enter_context(tempfile.TemporaryFile("w+")) for _ in range(3))
+        given.write(text)
+        given.seek(0)
+        with netns.entered(namespace):
+            try:
+                process = subprocess.Popen(list(command), stdin=given, stdout=out, stderr=err)
+            except OSError as error:
+                raise TestbedError(f"{node}: {command[0]} cannot be started: {error.strerror}") from error
+        handle = os.pidfd_open(process.pid)
         try:
-            done = subprocess.run(
-                list(command), input=text, capture_output=True, text=True, timeout=within, check=False
-            )
-        except OSError as error:
-            raise TestbedError(f"{node}: {command[0]} cannot be started: {error.strerror}") from error
-        except subprocess.TimeoutExpired as error:
-            raise DeadlineError(f"{node}: {' '.join(command)}: still running after {within:g} s") from error
-    if done.returncode:
-        raise TestbedError(
-            f"{node}: {' '.join(command)}: status {done.returncode}: {(done.stderr or done.stdout).strip()}"
-        )
-    return done
+            if not ready([handle], within):
+                process.kill()
+                raise DeadlineError(f"{node}: {' '.join(command)}: still running after {within:g} s")
+        finally:
+            os.close(handle)
+            status = process.wait()
+        texts = []
+        for file in out, err:
+            file.seek(0)
+            texts.append(file.read())
+    if status:
+        raise TestbedError(f"{node}: {' '.join(command)}: status {status}: {(texts[1] or texts[0]).strip()}")
+    return subprocess.CompletedProcess(list(command), status, *texts)
 
 
 def succeeds(command: Sequence[str]) -> bool:

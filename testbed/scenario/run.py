@@ -75,7 +75,8 @@ class Run:
     def endpoint(self, host: Host, interface: str) -> Endpoint:
         """An RC queue pair on a host's interface, closed with the host at the latest; `nic: hardware` pins its MAC."""
         ip = host.addresses[interface].ip
-        endpoint = Endpoint(host.rdma[interface], host.namespace, ip, nic=host.cards.get(interface))
+        card, ready = host.cards.get(interface), self.lab.ready
+        endpoint = Endpoint(host.rdma[interface], host.namespace, ip, nic=card, ready=ready)
         host.defer(endpoint.close)
         return endpoint
 

@@ -23,6 +23,7 @@ from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
 
 from testbed.errors import DeadlineError, InputError, TestbedError
 from testbed.lab import netns
+from testbed.lab.processes import Ready, ready
 from testbed.nic import Connection, HardwareNic
 from testbed.workload.attributes import Attributes
 
@@ -129,11 +130,14 @@ class QueuePair:
         *,
         memory: int = 1 << 16,
         nic: HardwareNic | None = None,
+        ready: Ready = ready,
     ) -> None:
-        """`nic` is the host's hardware NIC if it has one: RTR then ends when the MAC is pinned, in `connection`."""
+        """`nic` is the host's hardware NIC if it has one: RTR then ends when the MAC is pinned, in `connection`.
+        `ready` waits for completions: in a lab `Lab.ready`."""
         self.device = device
         self.connection: Connection | None = None
         self._nic = nic
+        self._ready = ready
         self._ip = ip
         self._size = memory
         self._remote: Address | None = None

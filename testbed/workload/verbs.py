@@ -6,7 +6,6 @@ completion channel until its deadline. One thread uses an endpoint at a time.
 
 from __future__ import annotations
 
-import select
 import time
 from collections.abc import Callable
 from typing import Any
@@ -115,7 +114,7 @@ class Endpoint(QueuePair):
             if self.done(wr_id):  # it came before the event was asked for
                 break
             left = max(0.0, deadline - time.monotonic())
-            if not select.select([self._channel_fd], [], [], left)[0]:
+            if not self._ready([self._channel_fd], left):
                 name, _ = self._posted[wr_id]
                 raise DeadlineError(f"{self}: {name} (request {wr_id}) has not completed after {within:g} s")
             with reported(f"{self}: take a completion event"):
