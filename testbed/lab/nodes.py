@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 COMMAND_S = 30.0
 NUD_PERMANENT = 0x80
+IFF_UP = 1
 FORWARDING = 3
 """BR_STATE_FORWARDING"""
 FIRST_INDEX = 2
@@ -101,6 +102,18 @@ class Node:
         """`state` is ``up`` or ``down``."""
         self.ip.link("set", index=self.index(interface), state=state)
         self.lab.emit("link", self.name, f"{interface} {state}", interface=interface, state=state)
+
+    def is_up(self, interface: str) -> bool:
+        """Whether it is set up, with or without a carrier."""
+        return bool(self.ip.get_links(self.index(interface))[0]["flags"] & IFF_UP)
+
+    def mtu(self, interface: str) -> int:
+        mtu: int = self.ip.get_links(self.index(interface))[0].get_attr("IFLA_MTU")
+        return mtu
+
+    def set_mtu(self, interface: str, mtu: int) -> None:
+        self.ip.link("set", index=self.index(interface), mtu=mtu)
+        self.lab.emit("link", self.name, f"{interface} has MTU {mtu}", interface=interface, mtu=mtu)
 
     def run(self, *command: str, within: float = COMMAND_S, text: str = "") -> CompletedProcess[str]:
         """Runs a command to its end, with `text` as its input; a status other than 0 raises. `within` in seconds."""

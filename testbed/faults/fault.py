@@ -1,0 +1,132 @@
+"""
+What is broken on purpose: injected, proven to be there, taken back, proven to be gone.
+
+A fault says nothing of what users feel; that is measured by who injects it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Annotated, Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from testbed.errors import InputError, TestbedError, did_you_mean
+from testbed.lab import Lab
+
+Seen = Mapping[str, Any]
+"""What of a fault is in place, in short values under the field's names."""
+End = Annotated[str, Field(pattern=r"^[^:]+:[^:]+$")]
+"""An end of a link, such as `leaf:e1`. What is said of packets is said of those that this end sends."""
+
+
+class FaultError(TestbedError):
+    """A fault that did not come, or did not go."""
+
+
+class Fault(BaseModel, ABC):
+    """One thing that can be broken, with its parameters as fields. The first line of a subclass's docstring is its
+    title; `name` is what files and commands call it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def inject(self, lab: Lab, undo: ExitStack) -> None:
+        """Breaks it. Each act gives `undo` what takes it back, at once. InputError for what the lab does not have."""
+
+    @abstractmethod
+    def seen(self, lab: Lab) -> Seen | None:
+        """What of it is in place, read from the thing that was broken; None if nothing is."""
+
+    def __str__(self) -> str:
+        given = self.model_dump(exclude_defaults=True)
+        return " ".join([self.name, *(f"{key}={value}" for key, value in given.items())])
+
+    @classmethod
+    def title(cls) -> str:
+        return inspect.cleandoc(cls.__doc__ or "").partition("\n")[0].rstrip(".")
+
+    @classmethod
+    def text(cls) -> str:
+        return inspect.cleandoc(cls.__doc__ or "").partition("\n")[2].strip()
+
+
+class Injection:
+    """A fault in a lab, from `inject` to `recover`. The lab's end recovers it at the latest."""
+
+    def __init__(self, lab: Lab, fault: Fault) -> None:
+        self.lab = lab
+        self.fault = fault
+        self.active = False
+        self._undo = ExitStack()
+
+    def inject(self) -> None:
+        """Breaks it; FaultError if it cannot be seen then, and nothing of it stays."""
+        if self.fault.seen(self.lab) is not None:
+            raise FaultError(f"fault {self.fault}: it is there already")
+        with self._undo:
+            self.fault.inject(self.lab, self._undo)
+            if (seen := self.fault.seen(self.lab)) is None:
+                raise FaultError(f"fault {self.fault}: it was injected, and nothing of it can be seen")
+            self._undo = self._undo.pop_all()
+        self.active = True
+        self.lab.defer(self.recover)
+        self._tell("injected", seen)
+
+    def recover(self) -> None:
+        """Mends it; FaultError if it can still be seen then. May be repeated."""
+        if not self.active:
+            return
+        self.active = False
+        self._undo.close()
+        if (seen := self.fault.seen(self.lab)) is not None:
+            raise FaultError(f"fault {self.fault}: it was taken back and is still there: {_words(seen)}")
+        self._tell("recovered", {})
+
+    def _tell(self, what: str, seen: Seen) -> None:
+        text = f"{self.fault} {what}" + (f": {_words(seen)}" if seen else "")
+        self.lab.emit(f"fault.{what}", "", text, fault=self.fault.name, seen=dict(seen), **self.fault.model_dump())
+
+
+@contextmanager
+def injected(lab: Lab, fault: Fault) -> Iterator[Injection]:
+    """The fault is there for the block."""
+    injection = Injection(lab, fault)
+    injection.inject()
+    try:
+        yield injection
+    finally:
+        injection.recover()
+
+
+def make(kinds: Mapping[str, type[Fault]], name: str, parameters: Mapping[str, Any]) -> Fault:
+    """The fault of that name; InputError for a name or a parameter that is none."""
+    if name not in kinds:
+        raise InputError(f"there is no fault {name!r}", hint=f"{did_you_mean(name, kinds)}See `testbed fault list`.")
+    try:
+        return kinds[name].model_validate(parameters)
+    except ValidationError as error:
+        known = list(kinds[name].model_fields)
+        problems = [_problem(detail, known) for detail in error.errors()]
+        raise InputError(f"fault {name}: {'; '.join(problems)}", hint=f"Parameters: {', '.join(known)}.") from error
+
+
+def _problem(detail: Any, known: list[str]) -> str:
+    key = ".".join(map(str, detail["loc"]))
+    match detail["type"]:
+        case "missing":
+            return f"{key!r} is missing"
+        case "extra_forbidden":
+            return f"there is no {key!r}{did_you_mean(key, known).rstrip('? ').replace('Did you mean', ', perhaps')}"
+        case _:
+            message = detail["msg"].removeprefix("Value error, ")
+            return f"{key} is {detail['input']!r}: {message}" if key else message
+
+
+def _words(seen: Seen) -> str:
+    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in seen.items())

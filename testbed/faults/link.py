@@ -1,0 +1,216 @@
+"""Links: down, flapping, slow, lossy."""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+from typing import Annotated, Any, ClassVar, Self
+
+from pydantic import Field, model_validator
+
+from testbed.errors import InputError
+from testbed.faults.fault import End, Fault, Seen
+from testbed.lab import Host, Lab, Node
+
+Percent = Annotated[float, Field(gt=0, le=100)]
+Seconds = Annotated[float, Field(gt=0, le=86400)]
+
+
+def place(lab: Lab, end: str) -> tuple[Node, str]:
+    """The node and the interface of an end of a link."""
+    interface = lab.interface(end)
+    return lab.nodes[interface.node], interface.name
+
+
+class LinkDown(Fault):
+    """The link is down, as with a cable pulled.
+
+    The end that is set down is a switch's; both ends lose their carrier. On a host use `nic-down`, which is another
+    thing: it ends the host's queue pairs at once.
+    """
+
+    name: ClassVar[str] = "link-down"
+    end: End
+
+    def inject(self, lab: Lab, undo: ExitStack) -> None:
+        node, interface = place(lab, self.end)
+        if isinstance(node, Host):
+            raise InputError(f"fault {self}: {self.end} is a host's end", hint="Name the other end, or use nic-down.")
+        undo.callback(node.set_link, interface, "up")
+        node.set_link(interface, "down")
+
+    def seen(self, lab: Lab) -> Seen | None:
+        node, interface = place(lab, self.end)
+        return None if node.is_up(interface) else {"down": self.end}
+
+
+class NicDown(LinkDown):
+    """A host's NIC is set down.
+
+    Its queue pairs end with WR_FLUSH_ERR, its addresses stay.
+    """
+
+    name: ClassVar[str] = "nic-down"
+
+    def inject(self, lab: Lab, undo: ExitStack) -> None:
+        node, interface = place(lab, self.end)
+        if not isinstance(node, Host):
+            raise InputError(f"fault {self}: {self.end} is no host's end")
+        for route in reversed(json.loads(node.run("ip", "-j", "route").stdout)):
+            if route["dev"] == interface and "gateway" in route:  # which the kernel forgets
+                undo.callback(node.run, "ip", "route", "replace", route["dst"], "via", route["gateway"])
+        undo.callback(node.set_link, interface, "up")
+        node.set_link(interface, "down")
+
+
+class LinkFlap(Fault):
+    """The link goes down and comes back, again and again.
+
+    It is down first. `link-down` with an end in time is a single flap.
+    """
+
+    name: ClassVar[str] = "link-flap"
+    end: End
+    down: Seconds
+    """Seconds that it is down each time."""
+    up: Seconds
+    """Seconds between."""
+
+    def inject(self, lab: Lab, undo: ExitStack) -> None:
+        down = LinkDown(end=self.end)
+        state = ExitStack()
+        undo.callback(state.close)
+
+        def go_down() -> None:
+            state.close()
+            down.inject(lab, state)
+            cancel_by(state, self.down, come_up)
+
+        def come_up() -> None:
+            state.close()
+            cancel_by(state, self.up, go_down)
+
+        def cancel_by(stack: ExitStack, seconds: float, action: Any) -> None:
+            stack.callback(lab.after(seconds, action))
+
+        go_down()
+
+    def seen(self, lab: Lab) -> Seen | None:
+        return LinkDown(end=self.end).seen(lab)
+
+
+class _Impairment(Fault):
+    """A change of a direction's quality. What it changes are the fields of the subclass, under the names there."""
+
+    end: End
+
+    def _values(self) -> dict[str, Any]:
+        return self.model_dump(exclude={"end"})
+
+    def inject(self, lab: Lab, undo: ExitStack) -> None:
+        undo.callback(lab.direction(self.end).change(**self._values()))
+
+    def seen(self, lab: Lab) -> Seen | None:
+        found = lab.direction(self.end).seen()
+        values = {name: getattr(found, name) for name in self._values()}
+        return values if all(_near(values[name], wanted) for name, wanted in self._values().items()) else None
+
+
+def _near(value: float | None, wanted: float) -> bool:
+    """The kernel keeps probabilities in 32 bits and rates in bytes."""
+    return value is not None and abs(value - wanted) <= max(1e-3 * abs(wanted), 1e-6)
+
+
+class LinkLoss(_Impairment):
+    """Packets are lost at random, in one direction.
+
+    All of them with 100, which is a link that is dead in one direction, with its carrier up. The seed of a run decides
+    which.
+    """
+
+    name: ClassVar[str] = "link-loss"
+    loss: Percent
+    """Percent."""
+    loss_burst: Annotated[float, Field(ge=1, le=1000)] = 1.0
+    """How many are lost in a row, on average (Gilbert's model)."""
+
+    @model_validator(mode="after")
+    def _burst_is_possible(self) -> Self:
+        if self.loss_burst > 1 and self.loss == 100:
+            raise ValueError("with a loss of 100 there are no bursts")
+        return self
+
+
+class LinkDelay(_Impairment):
+    """Packets take longer, in one direction."""
+
+    name: ClassVar[str] = "link-delay"
+    delay: Seconds
+    """Seconds."""
+    jitter: Annotated[float, Field(ge=0, le=86400)] = 0.0
+    """Seconds by which it varies. Packets overtake each other, and rxe takes that for loss: a storm of go-back-N."""
+
+
+class LinkRate(_Impairment):
+    """The link is slower than it should be, in one direction; its queue grows and overflows."""
+
+    name: ClassVar[str] = "link-rate"
+    rate: Annotated[int, Field(ge=8_000, le=800_000_000_000)]
+    """Bits per second."""
+    queue: Annotated[int, Field(ge=1, le=1_000_000)] = 1000
+    """Packets that wait at most."""
+
+
+class LinkDuplicate(_Impairment):
+    """Packets arrive twice, in one direction."""
+
+    name: ClassVar[str] = "link-duplicate"
+    duplicate: Percent
+    """Percent."""
+
+
+class LinkReorder(_Impairment):
+    """Some packets overtake the others, in one direction.
+
+    Those that are not reordered are delayed, so `delay` is needed and replaces the link's. rxe takes a gap for loss.
+    """
+
+    name: ClassVar[str] = "link-reorder"
+    reorder: Percent
+    """Percent of the packets that go at once."""
+    delay: Seconds
+    """Seconds that the others take."""
+
+
+class LinkCorrupt(_Impairment):
+    """One bit of a packet is turned, in one direction.
+
+    A RoCE packet fails its ICRC then, and rxe drops it without a word or a counter.
+    """
+
+    name: ClassVar[str] = "link-corrupt"
+    corrupt: Percent
+    """Percent."""
+
+
+class LinkMtu(Fault):
+    """A switch port takes only smaller packets than the NICs send.
+
+    Larger ones vanish, in both directions: a layer-2 switch sends no ICMP. Small messages pass.
+    """
+
+    name: ClassVar[str] = "link-mtu"
+    end: End
+    mtu: Annotated[int, Field(ge=68, le=65535)]
+    """Bytes."""
+
+    def inject(self, lab: Lab, undo: ExitStack) -> None:
+        node, interface = place(lab, self.end)
+        if isinstance(node, Host):
+            raise InputError(f"fault {self}: {self.end} is a host's end", hint="Name the switch's end of the link.")
+        undo.callback(node.set_mtu, interface, node.mtu(interface))
+        node.set_mtu(interface, self.mtu)
+
+    def seen(self, lab: Lab) -> Seen | None:
+        node, interface = place(lab, self.end)
+        return {"mtu": self.mtu} if node.mtu(interface) == self.mtu else None

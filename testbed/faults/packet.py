@@ -1,0 +1,165 @@
+"""
+Exact packets, chosen as testers with programmable switches do: the n-th, a PSN, an opcode, of one queue pair.
+
+A rule of nftables in the switch's bridge chooses the packet and counts the hits. What a host sends is met when it comes
+in, what a switch sends when it goes out. The ICRC stays valid for what it does not cover (MAC, ToS, TTL).
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from testbed.errors import InputError
+from testbed.faults.fault import End, Fault, Seen
+from testbed.lab import Host, Lab, Node
+
+TABLE = "testbed-faults"
+ROCE_PORT = 4791
+BTH = 64
+"""Bits from the UDP header, where nftables counts from, to the BTH (IBTA 9.2)."""
+OPCODE, DEST_QP, PSN = (BTH, 8), (BTH + 40, 24), (BTH + 72, 24)
+PAYLOAD = BTH + 96
+"""Bits to the first byte behind the BTH, the extended headers included."""
+ENDLESS = 1 << 31
+MARK = 0x7E57
+OPCODES = {
+    "SEND_FIRST": 0x00, "SEND_MIDDLE": 0x01, "SEND_LAST": 0x02, "SEND_ONLY": 0x04,
+    "WRITE_FIRST": 0x06, "WRITE_MIDDLE": 0x07, "WRITE_LAST": 0x08, "WRITE_ONLY": 0x0A,
+    "READ_REQUEST": 0x0C, "READ_RESPONSE_FIRST": 0x0D, "READ_RESPONSE_MIDDLE": 0x0E, "READ_RESPONSE_LAST": 0x0F,
+    "READ_RESPONSE_ONLY": 0x10, "ACKNOWLEDGE": 0x11, "ATOMIC_ACKNOWLEDGE": 0x12, "COMPARE_SWAP": 0x13,
+    "FETCH_ADD": 0x14,
+}  # fmt: skip
+"""RC opcodes of the BTH (IBTA table 38)."""
+
+
+def check_opcode(value: str) -> str:
+    if value not in OPCODES:
+        raise ValueError(f"it is one of {', '.join(OPCODES)}")
+    return value
+
+
+Opcode = Annotated[str, AfterValidator(check_opcode)]
+
+
+class ExactPacket(Fault):
+    """Chosen RoCE packets are dropped, marked CE, corrupted or delayed, and counted.
+
+    A packet is chosen by all that is given: its PSN, its opcode, its destination queue pair, and its place among those
+    that these choose (`number`, from 1). A delay lets the packets behind it overtake, which is how one is reordered.
+    """
+
+    name: ClassVar[str] = "exact-packet"
+    end: End
+    action: Literal["drop", "mark-ce", "corrupt", "delay"]
+    number: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    psn: Annotated[int, Field(ge=0, lt=1 << 24)] | None = None
+    opcode: Opcode | None = None
+    dest_qp: Annotated[int, Field(ge=0, lt=1 << 24)] | None = None
+    delay: Annotated[float, Field(gt=0, le=100)] = 1e-3
+    """Seconds, of a packet that is delayed."""
+
+    @model_validator(mode="after")
+    def _something_is_chosen(self) -> Self:
+        if (self.number, self.psn, self.opcode, self.dest_qp) == (None, None, None, None):
+            raise ValueError("choose packets by number, psn, opcode or dest_qp; link-loss takes any")
+        return self
+
+    def inject(self, lab: Lab, undo: ExitStack) -> None:
+        node, port, incoming = self._place(lab)
+        chain = {"family": "bridge", "table": TABLE, "name": self._chain()}
+        hook = "prerouting" if incoming else "postrouting"
+        if self.action == "delay":
+            self._prepare_delay(node, port, incoming, undo)
+        rule = {"family": "bridge", "table": TABLE, "chain": chain["name"], "expr": self._rule(port, incoming)}
+        nft(
+            node,
+            {"add": {"table": {"family": "bridge", "name": TABLE}}},
+            {"add": {"chain": {**chain, "type": "filter", "hook": hook, "prio": 0, "policy": "accept"}}},
+            {"add": {"rule": rule}},
+        )
+        undo.callback(nft, node, {"flush": {"chain": chain}}, {"delete": {"chain": chain}})
+
+    def seen(self, lab: Lab) -> Seen | None:
+        node, _, _ = self._place(lab)
+        for rule in rules(node, TABLE):
+            if rule["chain"] == self._chain():
+                return {"hits": next(part["counter"]["packets"] for part in rule["expr"] if "counter" in part)}
+        return None
+
+    def hits(self, lab: Lab) -> int:
+        """How many packets it has met so far."""
+        seen = self.seen(lab)
+        return seen["hits"] if seen else 0
+
+    def _chain(self) -> str:
+        chosen = (self.number, self.psn, self.opcode, self.dest_qp)
+        return "-".join(map(str, (self.end.replace(":", "."), self.action, *chosen))).lower()
+
+    def _place(self, lab: Lab) -> tuple[Node, str, bool]:
+        """The switch or bridge, its port, and whether the packets come in there."""
+        sender = lab.interface(self.end)
+        node, port = lab.nodes[sender.node], sender.name
+        if not isinstance(node, Host):
+            return node, port, False
+        peer = lab.nodes[sender.peer[0]]
+        if isinstance(peer, Host):
+            raise InputError(f"fault {self}: there is no switch at either end of this link")
+        return peer, sender.peer[1], True
+
+    def _rule(self, port: str, incoming: bool) -> list[dict[str, Any]]:
+        name = {"meta": {"key": "iifname" if incoming else "oifname"}}
+        chosen = [_equal(name, port), _equal(field("udp", "dport"), ROCE_PORT)]
+        given = [(OPCODE, OPCODES.get(self.opcode or "")), (DEST_QP, self.dest_qp), (PSN, self.psn)]
+        chosen += [_equal(_raw(*place), value) for place, value in given if value is not None]
+        if self.number is not None:
+            # The generator counts what comes so far in the rule, from 0.
+            chosen.append(_equal({"numgen": {"mode": "inc", "mod": ENDLESS, "offset": 0}}, self.number - 1))
+        act: dict[str, list[dict[str, Any]]] = {
+            "drop": [{"drop": None}],
+            "mark-ce": [{"mangle": {"key": field("ip", "ecn"), "value": "ce"}}],
+            "corrupt": [{"mangle": {"key": _raw(PAYLOAD, 8), "value": 0xA5}}],
+            "delay": [{"mangle": {"key": {"meta": {"key": "mark"}}, "value": MARK}}],
+        }
+        return [*chosen, {"counter": {"packets": 0, "bytes": 0}}, *act[self.action]]
+
+    def _prepare_delay(self, node: Node, port: str, incoming: bool, undo: ExitStack) -> None:
+        """What is marked leaves by way of a device that holds it."""
+        if incoming:
+            raise InputError(f"fault {self}: only what a switch sends can be delayed, not what comes in there")
+        device = f"hold-{node.index(port)}"
+        node.run("ip", "link", "add", device, "type", "ifb")
+        undo.callback(node.run, "ip", "link", "delete", device)
+        node.run("ip", "link", "set", device, "up")
+        node.run("tc", "qdisc", "add", "dev", device, "root", "netem", "delay", f"{self.delay * 1e6:g}us")
+        node.run("tc", "qdisc", "replace", "dev", port, "clsact")
+        at = ("dev", port, "egress", "protocol", "all", "pref", "7")
+        undo.callback(node.run, "tc", "filter", "delete", *at)
+        redirect = ("action", "mirred", "egress", "redirect", "dev", device)
+        node.run("tc", "filter", "add", *at, "handle", str(MARK), "fw", *redirect)
+
+
+def nft(node: Node, *commands: dict[str, Any]) -> None:
+    """Has nftables in the node's namespace carry out commands in its JSON."""
+    node.run("nft", "-j", "-f", "-", text=json.dumps({"nftables": list(commands)}))
+
+
+def rules(node: Node, table: str) -> list[dict[str, Any]]:
+    """The rules in a table of the bridge; none where there is no such table."""
+    said = json.loads(node.run("nft", "-j", "list", "ruleset", "bridge").stdout)
+    return [item["rule"] for item in said["nftables"] if item.get("rule", {}).get("table") == table]
+
+
+def field(protocol: str, name: str) -> dict[str, Any]:
+    return {"payload": {"protocol": protocol, "field": name}}
+
+
+def _raw(offset: int, length: int) -> dict[str, Any]:
+    return {"payload": {"base": "th", "offset": offset, "len": length}}
+
+
+def _equal(left: dict[str, Any], right: object) -> dict[str, Any]:
+    return {"match": {"op": "==", "left": left, "right": right}}

@@ -1,0 +1,145 @@
+"""Every fault comes, is seen, goes, and is seen to be gone; and one that does not come is an error."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+import pytest
+
+from testbed.errors import InputError
+from testbed.faults import (
+    KINDS,
+    ExactPacket,
+    Fault,
+    FaultError,
+    Injection,
+    LinkCorrupt,
+    LinkDelay,
+    LinkDown,
+    LinkDuplicate,
+    LinkFlap,
+    LinkLoss,
+    LinkMtu,
+    LinkRate,
+    LinkReorder,
+    NicDown,
+    injected,
+)
+from testbed.lab import Lab
+from testbed.scenario.events import EventLog
+
+EXAMPLES: list[Fault] = [
+    LinkDown(end="leaf:e1"),
+    LinkFlap(end="leaf:e1", down=1, up=2),
+    LinkLoss(end="leaf:e1", loss=3),
+    LinkLoss(end="a:eth1", loss=20, loss_burst=5),
+    LinkDelay(end="a:eth1", delay=2e-3, jitter=1e-3),
+    LinkRate(end="leaf:e2", rate=100_000_000, queue=64),
+    LinkDuplicate(end="leaf:e2", duplicate=1),
+    LinkReorder(end="leaf:e2", reorder=25, delay=1e-3),
+    LinkCorrupt(end="b:eth1", corrupt=5),
+    LinkMtu(end="leaf:e2", mtu=600),
+    NicDown(end="b:eth1"),
+    ExactPacket(end="a:eth1", action="drop", psn=7),
+    ExactPacket(end="a:eth1", action="corrupt", opcode="WRITE_ONLY", dest_qp=17),
+    ExactPacket(end="leaf:e2", action="mark-ce", number=3),
+    ExactPacket(end="leaf:e2", action="delay", number=3, delay=5e-3),
+]
+pytestmark = pytest.mark.topology("""
+name: faults
+topology:
+  kinds:
+    switch: {profile: cisco-nxos}
+  nodes:
+    leaf: {kind: switch, vlans: {10: 10.0.10.1/24, 20: 10.0.20.1/24}}
+    a: {kind: host}
+    b: {kind: host}
+  links:
+    - {endpoints: ["leaf:e1", "a:eth1"], vlan: 10}
+    - {endpoints: ["leaf:e2", "b:eth1"], vlan: 20}
+""")
+
+
+def works(lab: Lab) -> bool:
+    return lab["a"].ping(str(lab.host("b").addresses["eth1"].ip), within=1)
+
+
+def test_every_kind_has_an_example() -> None:
+    assert {type(fault) for fault in EXAMPLES} == set(KINDS.values())
+
+
+@pytest.mark.parametrize("fault", EXAMPLES, ids=str)
+def test_it_comes_and_goes(lab: Lab, log: EventLog, fault: Fault) -> None:
+    assert works(lab)
+    with injected(lab, fault):
+        assert fault.seen(lab) is not None
+    assert fault.seen(lab) is None
+    assert lab.wait(lambda: works(lab), 10)
+    kinds = [event["kind"] for event in log.events if event["kind"].startswith("fault.")]
+    assert kinds == ["fault.injected", "fault.recovered"]
+    with injected(lab, fault):
+        pass
+
+
+@pytest.mark.parametrize("fault", EXAMPLES, ids=str)
+def test_one_that_does_not_come_is_an_error_and_not_a_story(lab: Lab, monkeypatch, fault: Fault) -> None:
+    monkeypatch.setattr(type(fault), "inject", lambda self, lab, undo: None)
+    with pytest.raises(FaultError, match="nothing of it can be seen"), injected(lab, fault):
+        raise AssertionError("the story must not go on")
+
+
+@pytest.mark.parametrize("fault", EXAMPLES, ids=str)
+def test_one_that_does_not_go_is_an_error(lab: Lab, monkeypatch, fault: Fault) -> None:
+    real, kept = type(fault).inject, ExitStack()
+    monkeypatch.setattr(type(fault), "inject", lambda self, lab, undo: real(self, lab, kept))
+    injection = Injection(lab, fault)
+    injection.inject()
+    with pytest.raises(FaultError, match="it was taken back and is still there"):
+        injection.recover()
+    kept.close()
+
+
+def test_one_that_is_there_already_is_an_error(lab: Lab) -> None:
+    fault = LinkLoss(end="leaf:e1", loss=3)
+    with injected(lab, fault), pytest.raises(FaultError, match="it is there already"):
+        Injection(lab, fault).inject()
+
+
+def test_the_end_of_a_lab_recovers_what_is_left(lab: Lab, log: EventLog) -> None:
+    for fault in (LinkDown(end="leaf:e1"), LinkDelay(end="leaf:e2", delay=1)):
+        Injection(lab, fault).inject()
+    lab.close()
+    assert [event["data"]["fault"] for event in log.events if event["kind"] == "fault.recovered"] == [
+        "link-delay",
+        "link-down",
+    ]
+
+
+def test_a_fault_half_injected_is_taken_back(lab: Lab, monkeypatch) -> None:
+    def half(self: LinkMtu, lab: Lab, undo: ExitStack) -> None:
+        leaf = lab["leaf"]
+        undo.callback(leaf.set_mtu, "e2", leaf.mtu("e2"))
+        leaf.set_mtu("e2", 600)
+        raise RuntimeError("half-way")
+
+    monkeypatch.setattr(LinkMtu, "inject", half)
+    with pytest.raises(RuntimeError, match="half-way"):
+        Injection(lab, LinkMtu(end="leaf:e2", mtu=600)).inject()
+    assert lab["leaf"].mtu("e2") == 1500
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        (LinkLoss(end="leaf:e9", loss=1), "no link has an end 'leaf:e9'"),
+        (LinkDown(end="a:eth1"), "a:eth1 is a host's end"),
+        (NicDown(end="leaf:e1"), "leaf:e1 is no host's end"),
+        (LinkMtu(end="a:eth1", mtu=600), "a:eth1 is a host's end"),
+        (ExactPacket(end="a:eth1", action="delay", number=1), "only what a switch sends can be delayed"),
+    ],
+    ids=str,
+)
+def test_what_the_lab_does_not_have_is_named(lab: Lab, fault: Fault, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Injection(lab, fault).inject()
+    assert works(lab)
