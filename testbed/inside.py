@@ -30,6 +30,7 @@ WARM = (
     "pytest",
     "testbed.cni.pods",
     "testbed.cni.rxe",
+    "testbed.faults",
     "testbed.lab.lab",
     "testbed.scenario.run",
     "testbed.scenario.loading",
@@ -67,6 +68,8 @@ def run(job: Job, out: str, emit: Emit) -> None:
                 describe(job, Path(out))
             case "topology":
                 show_topology(job, Path(out))
+            case "faults":
+                (Path(out) / "faults.json").write_text(json.dumps(fault_descriptions()))
             case "cni":
                 use_networks(job, Path(out), emit)
             case "variant":
@@ -81,6 +84,7 @@ def run(job: Job, out: str, emit: Emit) -> None:
 def describe(job: Job, out: Path) -> None:
     """Loads a scenario and checks all that needs no kernel: the user's settings, the profiles they make, the topology.
     Leaves its description in info.json."""
+    from testbed import faults
     from testbed.scenario import loading
     from testbed.switch.profile import load_profiles
     from testbed.topology import Topology
@@ -100,12 +104,13 @@ def describe(job: Job, out: Path) -> None:
             except Exception as error:
                 raise loading.blame(error, file) from error
     os.chdir(job["in"])  # places in errors start with the name that the scenario gives
-    Topology.load(scenario.topology).plan(profiles=load_profiles())
+    Topology.load(scenario.topology).plan(profiles=load_profiles(), check_fault=faults.problem)
     (out / "info.json").write_text(json.dumps(info))
 
 
 def show_topology(job: Job, out: Path) -> None:
     """Leaves in topology.json the plan of the file that the job names, or the format's JSON Schema if it names none."""
+    from testbed import faults
     from testbed.switch.profile import load_profiles
     from testbed.topology import Topology, json_schema
 
@@ -113,7 +118,7 @@ def show_topology(job: Job, out: Path) -> None:
         (out / "topology.json").write_text(json.dumps(json_schema()))
         return
     os.chdir(job["in"])  # places in errors start with the name as the user gave it
-    plan = Topology.load(job["name"]).plan(profiles=load_profiles())
+    plan = Topology.load(job["name"]).plan(profiles=load_profiles(), check_fault=faults.problem)
     rows = [
         {
             "node": node.name,
@@ -129,6 +134,12 @@ def show_topology(job: Job, out: Path) -> None:
         for interface in node.interfaces
     ]
     (out / "topology.json").write_text(json.dumps({"name": plan.name, "interfaces": rows}))
+
+
+def fault_descriptions() -> list[dict[str, Any]]:
+    from testbed import faults
+
+    return faults.descriptions()
 
 
 def use_networks(job: Job, out: Path, emit: Emit) -> None:
@@ -155,6 +166,7 @@ def stand_in_for_pyverbs() -> None:
 
 def run_variant(job: Job, out: Path, emit: Emit) -> None:
     """Builds the lab, tells the story, takes the lab down, leaves the verdict in outcome.json."""
+    from testbed import faults
     from testbed.cni.pods import PodNetworks
     from testbed.lab import Lab
     from testbed.scenario import loading
@@ -176,6 +188,7 @@ def run_variant(job: Job, out: Path, emit: Emit) -> None:
     story = Run(lab, log, variant)
     try:
         with lab:
+            faults.break_from_the_start(lab)
             teller.run(story, parameters)
             story.save_counters()
     except Exception as error:

@@ -28,7 +28,7 @@ class Job(_Directory):
     """One errand for a machine. `kind` says which of the other keys are there; `in`, the directory of its files, comes
     on arrival."""
 
-    kind: Literal["variant", "pytest", "describe", "topology", "cni"]
+    kind: Literal["variant", "pytest", "describe", "topology", "cni", "faults"]
     name: str
     """For people: the scenario's name, or what is run."""
     seed: NotRequired[int]

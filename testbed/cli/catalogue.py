@@ -39,7 +39,7 @@ def list_(tag: str | None, as_json: bool) -> None:
         keys = ("name", "title", "tags", "variants")
         click.echo(json.dumps([{key: info[key] for key in keys} for info in infos]))  # type: ignore[literal-required]
         return
-    table = _table("name", "title", "tags", "variants")
+    table = columns("name", "title", "tags", "variants")
     for info in infos:
         tags = plain(", ".join(info["tags"]))
         table.add_row(
@@ -65,35 +65,35 @@ def describe(name: str, as_json: bool) -> None:
     for paragraph in info["text"].split("\n\n"):
         console.print(plain(" ".join(paragraph.split())))
         console.print()
-    _section(console, "Variants", _variants(info))
+    section(console, "Variants", _variants(info))
     if properties := info["parameters"].get("properties"):
-        _section(console, "Parameters (--set KEY=VALUE)", _parameters(properties))
+        section(console, "Parameters (--set KEY=VALUE)", parameters(properties))
     console.print(Text(plain(source.file), "dim"), soft_wrap=True)
 
 
 def _variants(info: ScenarioInfo) -> Table:
-    table = _table("name", "expected", "")
+    table = columns("name", "expected", "")
     for variant in info["variants"]:
         table.add_row(variant["name"], Text(variant["expected"], OUTCOME[variant["expected"]]), plain(variant["text"]))
     return table
 
 
-def _parameters(properties: Mapping[str, Mapping[str, Any]]) -> Table:
-    table = _table("name", "default", "")
+def parameters(properties: Mapping[str, Mapping[str, Any]]) -> Table:
+    table = columns("name", "default", "")
     for name, schema in properties.items():
-        default = schema.get("default")
+        default = schema.get("default", "required")
         value = "-" if default is None else setting(default)
         table.add_row(plain(name), value, plain(schema.get("description", "")))
     return table
 
 
-def _section(console: Console, title: str, table: Table) -> None:
+def section(console: Console, title: str, table: Table) -> None:
     console.print(Text(title, "bold"))
     console.print(Padding(table, (0, 0, 1, 2)))
 
 
-def _table(*columns: str) -> Table:
+def columns(*names: str) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for number, column in enumerate(columns):
-        table.add_column(column, no_wrap=number == 0, overflow="fold")
+    for number, name in enumerate(names):
+        table.add_column(name, no_wrap=number == 0, overflow="fold")
     return table

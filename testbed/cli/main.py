@@ -21,6 +21,7 @@ COMMANDS = {
     "describe": ("testbed.cli.catalogue", "Show what a scenario is, its variants and its parameters."),
     "pytest": ("testbed.cli.pytest", "Run your own pytest files inside a machine."),
     "topology": ("testbed.cli.topology", "Check a topology file, or print the format's JSON Schema."),
+    "fault": ("testbed.cli.fault", "List the faults that a lab can have, and describe one."),
     "cni": ("testbed.cli.cni", "Try a CNI conflist out, as cnitool does."),
     "image": ("testbed.cli.image", "Build, show, move or remove the image that machines boot from."),
     "doctor": ("testbed.cli.doctor", "Say what works on this machine, and how to mend what does not."),

@@ -1,6 +1,6 @@
 """What can be broken on purpose. A fault is injected, seen, recovered, and seen to be gone: `injected(lab, fault)`."""
 
-from testbed.faults.catalogue import KINDS
+from testbed.faults.catalogue import KINDS, break_from_the_start, descriptions, problem
 from testbed.faults.fault import Fault, FaultError, Injection, injected, make
 from testbed.faults.link import (
     LinkCorrupt,
@@ -32,6 +32,9 @@ __all__ = [
     "LinkRate",
     "LinkReorder",
     "NicDown",
+    "break_from_the_start",
+    "descriptions",
     "injected",
     "make",
+    "problem",
 ]

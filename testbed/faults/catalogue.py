@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
+from testbed.errors import InputError
 from testbed.faults import link, packet
-from testbed.faults.fault import Fault
+from testbed.faults.fault import Fault, Injection, make
+from testbed.lab import Lab
 
 KINDS: Mapping[str, type[Fault]] = {
     kind.name: kind
@@ -23,3 +26,26 @@ KINDS: Mapping[str, type[Fault]] = {
         packet.ExactPacket,
     )
 }
+
+
+def problem(name: str, parameters: Mapping[str, Any]) -> str:
+    """What is wrong with a fault in a topology's file; nothing if it is right."""
+    try:
+        make(KINDS, name, parameters)
+    except InputError as error:
+        return f"{error.message}. {error.hint}"
+    return ""
+
+
+def break_from_the_start(lab: Lab) -> None:
+    """Injects the faults of the lab's file."""
+    for name, parameters in lab.plan.faults:
+        Injection(lab, make(KINDS, name, parameters)).inject()
+
+
+def descriptions() -> list[dict[str, Any]]:
+    """Of each fault `name`, `title`, `text`, and the JSON Schema of its `parameters`."""
+    return [
+        {"name": name, "title": kind.title(), "text": kind.text(), "parameters": kind.model_json_schema()}
+        for name, kind in KINDS.items()
+    ]

@@ -19,8 +19,9 @@ from testbed.lab import Lab
 
 Seen = Mapping[str, Any]
 """What of a fault is in place, in short values under the field's names."""
-End = Annotated[str, Field(pattern=r"^[^:]+:[^:]+$")]
-"""An end of a link, such as `leaf:e1`. What is said of packets is said of those that this end sends."""
+End = Annotated[
+    str, Field(pattern=r"^[^:]+:[^:]+$", description="An end of a link, `leaf:e1`; of packets, those that it sends.")
+]
 
 
 class FaultError(TestbedError):
@@ -62,6 +63,7 @@ class Injection:
     def __init__(self, lab: Lab, fault: Fault) -> None:
         self.lab = lab
         self.fault = fault
+        self.came = False
         self.active = False
         self._undo = ExitStack()
 
@@ -74,7 +76,7 @@ class Injection:
             if (seen := self.fault.seen(self.lab)) is None:
                 raise FaultError(f"fault {self.fault}: it was injected, and nothing of it can be seen")
             self._undo = self._undo.pop_all()
-        self.active = True
+        self.came = self.active = True
         self.lab.defer(self.recover)
         self._tell("injected", seen)
 

@@ -55,10 +55,15 @@ class ExactPacket(Fault):
     name: ClassVar[str] = "exact-packet"
     end: End
     action: Literal["drop", "mark-ce", "corrupt", "delay"]
+    """`drop`, `mark-ce`, `corrupt` (a byte behind the BTH) or `delay`."""
     number: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    """Its place among those that the rest chooses, from 1; without it, all of them."""
     psn: Annotated[int, Field(ge=0, lt=1 << 24)] | None = None
+    """The packet sequence number."""
     opcode: Opcode | None = None
+    """The BTH's opcode for RC, such as `WRITE_ONLY` or `ACKNOWLEDGE`."""
     dest_qp: Annotated[int, Field(ge=0, lt=1 << 24)] | None = None
+    """The number of the queue pair that the packet is for."""
     delay: Annotated[float, Field(gt=0, le=100)] = 1e-3
     """Seconds, of a packet that is delayed."""
 

@@ -1,4 +1,4 @@
-"""Topology files as the outside sees them: read and planned by a process of the inside."""
+"""Topology files and faults as the outside sees them: read, planned and described by a process of the inside."""
 
 from __future__ import annotations
 
@@ -27,9 +27,19 @@ def schema() -> dict[str, Any]:
     return asyncio.run(_ask(None, {}))
 
 
+def faults() -> list[dict[str, Any]]:
+    """Of each fault `name`, `title`, `text`, and the JSON Schema of its `parameters`."""
+    found: list[dict[str, Any]] = asyncio.run(_do({"kind": "faults", "name": ""}, {}, "faults.json", Path()))
+    return found
+
+
 async def _ask(file: Path | None, files: dict[str, bytes]) -> dict[str, Any]:
     job: Job = {"kind": "topology", "name": file.name if file else ""}
+    found: dict[str, Any] = await _do(job, files, "topology.json", file or Path())
+    return found
+
+
+async def _do(job: Job, files: dict[str, bytes], answer: str, about: Path) -> Any:
     with processes.scratch() as out:
         await LocalMachine().run(job, files, out, lambda _: None, limit_s=LIMIT_S)
-        found: dict[str, Any] = scenarios.result_of(out, "topology.json", Source(job["name"], file or Path()))
-        return found
+        return scenarios.result_of(out, answer, Source(job["name"], about))

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from testbed.cni.pods import PodNetworks
+from testbed.faults import break_from_the_start
 from testbed.lab import Lab
 from testbed.scenario.events import EventLog
 from testbed.topology import Topology
@@ -37,6 +38,7 @@ def lab(request: pytest.FixtureRequest, tmp_path: Path, log: EventLog) -> Iterat
         raise pytest.UsageError(f"{request.node.nodeid} uses `lab` and has no @pytest.mark.topology(file or YAML)")
     options = {"networks": PodNetworks(request.path.parent), **mark.kwargs}
     with Lab(_topology(mark.args[0], request.path), tmp_path, log.emit, **options) as running:
+        break_from_the_start(running)
         yield running
 
 

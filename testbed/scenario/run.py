@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.errors import InputError
+from testbed.faults import Fault, Injection
 from testbed.lab import Host, Lab
 from testbed.protocol import Observed, VariantOutcome
 from testbed.scenario.events import EventLog
@@ -29,6 +30,7 @@ class Run:
         self.observed: Observed | None = None
         self.evidence: dict[str, Any] = {}
         self.failures: list[str] = []
+        self._injections: list[Injection] = []
 
     @contextlib.contextmanager
     def step(self, text: str) -> Iterator[None]:
@@ -92,6 +94,32 @@ class Run:
         self.log.emit("sleep", "", f"{seconds:g} s: {why}", seconds=seconds)
         self.lab.sleep(seconds)
 
+    def inject(self, fault: Fault, *, after: float = 0.0, lasting: float | None = None) -> Injection:
+        """Breaks something `after` so many seconds, and mends it when it has lasted `lasting`, else by `recover`, or at
+        the end. The story ends here if the fault does not come, or does not go."""
+        injection = Injection(self.lab, fault)
+        self._injections.append(injection)
+
+        def begin() -> None:
+            injection.inject()
+            if lasting is not None:
+                self.lab.after(lasting, injection.recover)
+
+        if after:
+            self.lab.after(after, begin)
+        else:
+            begin()
+        return injection
+
+    @contextlib.contextmanager
+    def fault(self, fault: Fault) -> Iterator[Injection]:
+        """The same for the block."""
+        injection = self.inject(fault)
+        try:
+            yield injection
+        finally:
+            injection.recover()
+
     def save_tables(self, text: str) -> None:
         """Appends each switch's tables to tables.jsonl."""
         with self.lab.file("tables.jsonl").open("a") as file:
@@ -117,6 +145,11 @@ class Run:
             self.failures.append("the scenario ended without an observation")
         elif self.observed != self.variant.expected:
             self.failures.append(f"users saw {self.observed} where {self.variant.expected} was expected")
+        self.failures += [
+            f"fault {injection.fault} never came: the story ended before its time"
+            for injection in self._injections
+            if not injection.came
+        ]
         self.log.emit("verdict", "", "unexpected" if self.failures else "as expected", failures=list(self.failures))
         return {
             "name": self.variant.name,

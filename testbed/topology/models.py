@@ -363,6 +363,19 @@ class LinkDefinition(_Quality):
     """Annotations without effect."""
 
 
+def check_fault(value: Any) -> Any:
+    if not isinstance(value, dict) or not isinstance(value.get("fault"), str):
+        raise ValueError(f"a fault is a mapping with its name under 'fault' and its parameters, not {describe(value)}")  # noqa: TRY004
+    return value
+
+
+FaultDefinition = Annotated[
+    dict[str, Any],
+    BeforeValidator(check_fault),
+    WithJsonSchema({"type": "object", "required": ["fault"]}),
+]
+
+
 class Elements(_Definition):
     """What the lab consists of. Keys of a node win over those of its kind, and those over the defaults."""
 
@@ -370,6 +383,8 @@ class Elements(_Definition):
     """The nodes by name: letters, digits and `-`, at most 63."""
     links: list[LinkDefinition] = []
     """The links. Their order is the order in which addresses are planned."""
+    faults: list[FaultDefinition] = []
+    """What is broken from the start: `fault` is its name, the other keys are its parameters (`testbed fault list`)."""
     kinds: dict[Kind, NodeDefinition | None] = {}
     """What the nodes of a kind have in common."""
     defaults: NodeDefinition | None = None

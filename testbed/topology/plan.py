@@ -7,9 +7,10 @@ back from a kernel.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
-from typing import Literal
+from typing import Any, Literal
 
 NodeKind = Literal["host", "switch", "bridge"]
 NicModel = Literal["hardware", "rxe"]
@@ -104,3 +105,5 @@ class Plan:
     name: str
     nodes: dict[str, Node]
     links: tuple[tuple[Interface, Interface], ...]
+    faults: tuple[tuple[str, Mapping[str, Any]], ...] = ()
+    """What is broken from the start: names and parameters."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 from typing import Any
@@ -12,7 +12,7 @@ from testbed.topology.document import Path
 from testbed.topology.models import DEFAULT_ROUTE, QUALITY_KEYS, Elements
 from testbed.topology.plan import DEFAULT_QUEUE, Interface, Node, Plan, Quality, Route, Svi
 from testbed.topology.problems import Problems, closest, listing
-from testbed.topology.resolve import ResolvedLink, ResolvedNode, resolve_links, resolve_nodes
+from testbed.topology.resolve import TOP, ResolvedLink, ResolvedNode, resolve_links, resolve_nodes
 from testbed.topology.segments import Membership, Segment, build_segments, memberships
 
 MAX_RDMA_NAME = 63
@@ -22,7 +22,13 @@ _End = tuple[str, str]
 """(node, interface)."""
 
 
-def make_plan(name: str, elements: Elements, problems: Problems, profiles: Collection[str] | None) -> Plan:
+Check = Callable[[str, Mapping[str, Any]], str]
+"""What is wrong with a fault of this name and these parameters; nothing if it is right."""
+
+
+def make_plan(
+    name: str, elements: Elements, problems: Problems, profiles: Collection[str] | None, check_fault: Check | None
+) -> Plan:
     """Raises InputError by `problems.stop`, after each stage that the next one relies on."""
     nodes = resolve_nodes(elements, problems)
     links = resolve_links(elements, nodes, problems)
@@ -46,11 +52,38 @@ def make_plan(name: str, elements: Elements, problems: Problems, profiles: Colle
         name,
         {node.name: _node(node, by_end, problems) for node in nodes.values()},
         tuple((by_end[a.node, a.name], by_end[b.node, b.name]) for a, b in interfaces),
+        _faults(elements, nodes, check_fault, problems),
     )
     _check_macs(plan, nodes, problems)
     _check_rdma_names(plan, nodes, problems)
     problems.stop()
     return plan
+
+
+def _faults(
+    elements: Elements, nodes: dict[str, ResolvedNode], check: Check | None, problems: Problems
+) -> tuple[tuple[str, Mapping[str, Any]], ...]:
+    """A parameter `end` is an end of a link, `switch` and `host` are nodes of that kind, whatever the fault."""
+    ends = [str(port) for node in nodes.values() for port in node.ports.values()]
+    found = []
+    for index, definition in enumerate(elements.faults):
+        path = (*TOP, "faults", index)
+        parameters = {key: value for key, value in definition.items() if key != "fault"}
+        found.append((definition["fault"], parameters))
+        names = {
+            "end": ends,
+            "switch": [node.name for node in nodes.values() if node.kind == "switch"],
+            "host": [node.name for node in nodes.values() if node.kind == "host"],
+        }
+        for key, known in names.items():
+            value = parameters.get(key)
+            if isinstance(value, str) and value not in known:
+                problems.add(
+                    (*path, key), f"unknown {key} {value!r}; there are: {listing(known)}{closest(value, known)}"
+                )
+        if check and (problem := check(definition["fault"], parameters)):
+            problems.add(path, problem)
+    return tuple(found)
 
 
 def _check_profiles(nodes: dict[str, ResolvedNode], profiles: Collection[str], problems: Problems) -> None:

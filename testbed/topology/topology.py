@@ -29,7 +29,7 @@ from testbed.topology import loader
 from testbed.topology.document import Document
 from testbed.topology.models import Elements, Label
 from testbed.topology.plan import Plan
-from testbed.topology.planner import make_plan
+from testbed.topology.planner import Check, make_plan
 from testbed.topology.problems import Problems
 
 
@@ -59,14 +59,14 @@ class Topology(BaseModel):
         topology._document = document
         return topology
 
-    def plan(self, *, profiles: Collection[str] | None = None) -> Plan:
+    def plan(self, *, profiles: Collection[str] | None = None, check_fault: Check | None = None) -> Plan:
         """
         The lab down to the last address, always the same for the same topology.
 
         `profiles`: the names that a switch's `profile` may have; without it any name passes. A switch that names none
-        has ``""``. Raises InputError with up to five problems, by line.
+        has ``""``. `check_fault` says what is wrong with a fault. Raises InputError with up to five problems, by line.
         """
-        return make_plan(self.name, self.topology, Problems(self._document), profiles)
+        return make_plan(self.name, self.topology, Problems(self._document), profiles, check_fault)
 
 
 def json_schema() -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
@@ -27,6 +28,8 @@ from testbed.faults import (
 )
 from testbed.lab import Lab
 from testbed.scenario.events import EventLog
+from testbed.scenario.model import Variant
+from testbed.scenario.run import Run
 
 EXAMPLES: list[Fault] = [
     LinkDown(end="leaf:e1"),
@@ -143,3 +146,37 @@ def test_what_the_lab_does_not_have_is_named(lab: Lab, fault: Fault, message: st
     with pytest.raises(InputError, match=message):
         Injection(lab, fault).inject()
     assert works(lab)
+
+
+@pytest.mark.topology("""
+name: from-the-start
+topology:
+  nodes: {leaf: {kind: switch}, a: {kind: host}}
+  links:
+    - endpoints: ["leaf:e1", "a:eth1"]
+  faults:
+    - {fault: link-delay, end: "leaf:e1", delay: 0.25}
+""")
+def test_a_lab_may_be_broken_from_the_start(lab: Lab) -> None:
+    assert lab.direction("leaf:e1").seen().delay == 0.25
+
+
+def run(lab: Lab, log: EventLog) -> Run:
+    return Run(lab, log, Variant("v", "healthy", ""))
+
+
+def test_a_story_has_a_fault_later_and_for_a_while(lab: Lab, log: EventLog) -> None:
+    began = log.now
+    run(lab, log).inject(LinkDown(end="leaf:e1"), after=2, lasting=3)
+    lab.sleep(10)
+    at = {event["kind"]: (event["t"] - began) / 1e9 for event in log.events if event["kind"].startswith("fault.")}
+    assert at == {"fault.injected": pytest.approx(2, abs=0.05), "fault.recovered": pytest.approx(5, abs=0.05)}
+
+
+def test_a_fault_that_comes_too_late_is_no_story(lab: Lab, log: EventLog, tmp_path: Path) -> None:
+    story = run(lab, log)
+    story.inject(LinkDown(end="leaf:e1"), after=60)
+    story.observe("healthy", "nothing happened")
+    assert story.outcome(tmp_path)["failures"] == [
+        "fault link-down end=leaf:e1 never came: the story ended before its time"
+    ]

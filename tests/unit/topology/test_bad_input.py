@@ -190,6 +190,27 @@ class TestForm:
     def test_the_quality_of_a_link(self, keys: str, message: str) -> None:
         assert_refused_at_caret(with_links(f"{{endpoints: [a:eth1, b:eth1], {keys}}}"), message)
 
+    @pytest.mark.parametrize(
+        ("fault", "message"),
+        [
+            ("^link-down", "a fault is a mapping with its name under 'fault' and its parameters, not the string"),
+            ("^{end: a:eth1}", "a fault is a mapping with its name under 'fault'"),
+            ("{fault: link-loss, end: ^a:eth2, loss: 1}", "unknown end 'a:eth2'; there are: a:eth1, b:eth1; did you"),
+            ("{fault: x, switch: ^b}", "unknown switch 'b'; there are: sw"),
+            ("{fault: x, host: ^c}", "unknown host 'c'; there are: a, b"),
+            ("^{fault: bad}", "no such fault: bad {}"),
+        ],
+    )
+    def test_a_fault_from_the_start(self, fault: str, message: str) -> None:
+        def check(name: str, parameters: object) -> str:
+            return f"no such fault: {name} {parameters}" if name == "bad" else ""
+
+        text = with_links("{endpoints: [a:eth1, b:eth1]}") + f"  faults:\n    - {fault}\n"
+        before, after = text.split("^")
+        line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
+        found = refused(before + after, check_fault=check)
+        assert any(each.startswith(f"t.yml:{line}:{column}: ") and message in each for each in found), found
+
     def test_the_quality_of_one_direction(self) -> None:
         link = "{endpoints: [a:eth1, {node: b, interface: eth1, ecn: ^9, queue: 8}], rate: 1gbit}"
         assert_refused_at_caret(with_links(link), "'ecn' is above the queue's 8 packets")

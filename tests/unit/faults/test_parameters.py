@@ -1,0 +1,40 @@
+"""Faults by name, with parameters from a file: right ones are made, wrong ones are named with their value."""
+
+import pytest
+
+from testbed.errors import InputError
+from testbed.faults import KINDS, LinkLoss, descriptions, make, problem
+
+
+def test_a_fault_is_made_of_its_name_and_parameters() -> None:
+    assert make(KINDS, "link-loss", {"end": "leaf:e1", "loss": 3}) == LinkLoss(end="leaf:e1", loss=3.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "said"),
+    [
+        ("link-los", {}, "there is no fault 'link-los'. Did you mean link-loss?"),
+        ("link-loss", {"end": "leaf:e1"}, "fault link-loss: 'loss' is missing. Parameters: end, loss, loss_burst."),
+        ("link-loss", {"end": "leaf:e1", "loss": 101}, "loss is 101: Input should be less than or equal to 100"),
+        ("link-loss", {"end": "leaf", "loss": 1}, "end is 'leaf': String should match pattern"),
+        ("link-loss", {"end": "a:b", "loss": 1, "losss": 1}, "there is no 'losss', perhaps loss"),
+        ("link-loss", {"end": "a:b", "loss": 100, "loss_burst": 2}, "with a loss of 100 there are no bursts"),
+        ("exact-packet", {"end": "a:b", "action": "drop"}, "choose packets by number, psn, opcode or dest_qp"),
+        ("exact-packet", {"end": "a:b", "action": "drop", "opcode": "RITE"}, "opcode is 'RITE': it is one of SEND_FIR"),
+    ],
+)
+def test_what_is_wrong_is_named(name: str, parameters: dict[str, object], said: str) -> None:
+    with pytest.raises(InputError):
+        make(KINDS, name, parameters)
+    assert said in problem(name, parameters)
+
+
+def test_a_fault_is_described_with_all_that_can_be_set() -> None:
+    for entry in descriptions():
+        assert entry["title"], entry["name"]
+        for key, schema in entry["parameters"]["properties"].items():
+            assert schema.get("description"), (entry["name"], key)
+
+
+def test_a_fault_as_text_is_its_name_and_what_was_chosen() -> None:
+    assert str(LinkLoss(end="leaf:e1", loss=3)) == "link-loss end=leaf:e1 loss=3.0"
