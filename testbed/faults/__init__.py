@@ -1,5 +1,6 @@
 """What can be broken on purpose. A fault is injected, seen, recovered, and seen to be gone: `injected(lab, fault)`."""
 
+from testbed.faults.arp import ArpDrop, ArpPoison, ArpStorm, DuplicateIp, DuplicateMac, ProxyArp
 from testbed.faults.catalogue import KINDS, break_from_the_start, descriptions, problem
 from testbed.faults.fault import Fault, FaultError, Injection, injected, make
 from testbed.faults.link import (
@@ -15,12 +16,37 @@ from testbed.faults.link import (
     NicDown,
 )
 from testbed.faults.packet import ExactPacket
+from testbed.faults.switch import (
+    ArpAgeing,
+    ArpCapacity,
+    ArpCpuDelay,
+    ArpCpuLimit,
+    ArpEntryCorrupt,
+    FdbFlush,
+    FdbWrongPort,
+    MacAgeing,
+    MacCapacity,
+    SwitchCpuOutage,
+    SwitchReboot,
+)
 
 __all__ = [
     "KINDS",
+    "ArpAgeing",
+    "ArpCapacity",
+    "ArpCpuDelay",
+    "ArpCpuLimit",
+    "ArpDrop",
+    "ArpEntryCorrupt",
+    "ArpPoison",
+    "ArpStorm",
+    "DuplicateIp",
+    "DuplicateMac",
     "ExactPacket",
     "Fault",
     "FaultError",
+    "FdbFlush",
+    "FdbWrongPort",
     "Injection",
     "LinkCorrupt",
     "LinkDelay",
@@ -31,7 +57,12 @@ __all__ = [
     "LinkMtu",
     "LinkRate",
     "LinkReorder",
+    "MacAgeing",
+    "MacCapacity",
     "NicDown",
+    "ProxyArp",
+    "SwitchCpuOutage",
+    "SwitchReboot",
     "break_from_the_start",
     "descriptions",
     "injected",

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from testbed.errors import InputError
-from testbed.faults import link, packet
+from testbed.faults import arp, link, packet, switch
 from testbed.faults.fault import Fault, Injection, make
 from testbed.lab import Lab
 
@@ -24,6 +24,23 @@ KINDS: Mapping[str, type[Fault]] = {
         link.LinkMtu,
         link.NicDown,
         packet.ExactPacket,
+        arp.ArpDrop,
+        arp.ArpPoison,
+        arp.ArpStorm,
+        arp.DuplicateIp,
+        arp.DuplicateMac,
+        arp.ProxyArp,
+        switch.ArpEntryCorrupt,
+        switch.ArpAgeing,
+        switch.ArpCapacity,
+        switch.ArpCpuLimit,
+        switch.ArpCpuDelay,
+        switch.SwitchCpuOutage,
+        switch.SwitchReboot,
+        switch.FdbFlush,
+        switch.FdbWrongPort,
+        switch.MacAgeing,
+        switch.MacCapacity,
     )
 }
 

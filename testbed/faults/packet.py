@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from contextlib import ExitStack
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Protocol, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -74,24 +74,15 @@ class ExactPacket(Fault):
         return self
 
     def inject(self, lab: Lab, undo: ExitStack) -> None:
-        node, port, incoming = self._place(lab)
-        chain = {"family": "bridge", "table": TABLE, "name": self._chain()}
-        hook = "prerouting" if incoming else "postrouting"
+        node, port, incoming = port_of(lab, self, self.end)
         if self.action == "delay":
             self._prepare_delay(node, port, incoming, undo)
-        rule = {"family": "bridge", "table": TABLE, "chain": chain["name"], "expr": self._rule(port, incoming)}
-        nft(
-            node,
-            {"add": {"table": {"family": "bridge", "name": TABLE}}},
-            {"add": {"chain": {**chain, "type": "filter", "hook": hook, "prio": 0, "policy": "accept"}}},
-            {"add": {"rule": rule}},
-        )
-        undo.callback(nft, node, {"flush": {"chain": chain}}, {"delete": {"chain": chain}})
+        bridge_chain(lab, self, self.end, self._rule(), undo)
 
     def seen(self, lab: Lab) -> Seen | None:
-        node, _, _ = self._place(lab)
+        node, _, _ = port_of(lab, self, self.end)
         for rule in rules(node, TABLE):
-            if rule["chain"] == self._chain():
+            if rule["chain"] == self.chain():
                 return {"hits": next(part["counter"]["packets"] for part in rule["expr"] if "counter" in part)}
         return None
 
@@ -100,29 +91,17 @@ class ExactPacket(Fault):
         seen = self.seen(lab)
         return seen["hits"] if seen else 0
 
-    def _chain(self) -> str:
+    def chain(self) -> str:
         chosen = (self.number, self.psn, self.opcode, self.dest_qp)
         return "-".join(map(str, (self.end.replace(":", "."), self.action, *chosen))).lower()
 
-    def _place(self, lab: Lab) -> tuple[Node, str, bool]:
-        """The switch or bridge, its port, and whether the packets come in there."""
-        sender = lab.interface(self.end)
-        node, port = lab.nodes[sender.node], sender.name
-        if not isinstance(node, Host):
-            return node, port, False
-        peer = lab.nodes[sender.peer[0]]
-        if isinstance(peer, Host):
-            raise InputError(f"fault {self}: there is no switch at either end of this link")
-        return peer, sender.peer[1], True
-
-    def _rule(self, port: str, incoming: bool) -> list[dict[str, Any]]:
-        name = {"meta": {"key": "iifname" if incoming else "oifname"}}
-        chosen = [_equal(name, port), _equal(field("udp", "dport"), ROCE_PORT)]
+    def _rule(self) -> list[dict[str, Any]]:
+        chosen = [equal(field("udp", "dport"), ROCE_PORT)]
         given = [(OPCODE, OPCODES.get(self.opcode or "")), (DEST_QP, self.dest_qp), (PSN, self.psn)]
-        chosen += [_equal(_raw(*place), value) for place, value in given if value is not None]
+        chosen += [equal(_raw(*place), value) for place, value in given if value is not None]
         if self.number is not None:
             # The generator counts what comes so far in the rule, from 0.
-            chosen.append(_equal({"numgen": {"mode": "inc", "mod": ENDLESS, "offset": 0}}, self.number - 1))
+            chosen.append(equal({"numgen": {"mode": "inc", "mod": ENDLESS, "offset": 0}}, self.number - 1))
         act: dict[str, list[dict[str, Any]]] = {
             "drop": [{"drop": None}],
             "mark-ce": [{"mangle": {"key": field("ip", "ecn"), "value": "ce"}}],
@@ -147,6 +126,39 @@ class ExactPacket(Fault):
         node.run("tc", "filter", "add", *at, "handle", str(MARK), "fw", *redirect)
 
 
+class Counted(Protocol):
+    """A fault with a chain of nftables of its own."""
+
+    def chain(self) -> str: ...
+
+
+def port_of(lab: Lab, fault: Counted, end: str) -> tuple[Node, str, bool]:
+    """The switch or bridge at which what `end` sends can be met, its port, and whether it comes in there."""
+    sender = lab.interface(end)
+    node, port = lab.nodes[sender.node], sender.name
+    if not isinstance(node, Host):
+        return node, port, False
+    peer = lab.nodes[sender.peer[0]]
+    if isinstance(peer, Host):
+        raise InputError(f"fault {fault}: there is no switch at either end of this link")
+    return peer, sender.peer[1], True
+
+
+def bridge_chain(lab: Lab, fault: Counted, end: str, rule: list[dict[str, Any]], undo: ExitStack) -> None:
+    """Has the bridge carry out a rule on what `end` sends."""
+    node, port, incoming = port_of(lab, fault, end)
+    chain = {"family": "bridge", "table": TABLE, "name": fault.chain()}
+    hook, name = ("prerouting", "iifname") if incoming else ("postrouting", "oifname")
+    expressions = [equal({"meta": {"key": name}}, port), *rule]
+    nft(
+        node,
+        {"add": {"table": {"family": "bridge", "name": TABLE}}},
+        {"add": {"chain": {**chain, "type": "filter", "hook": hook, "prio": 0, "policy": "accept"}}},
+        {"add": {"rule": {"family": "bridge", "table": TABLE, "chain": chain["name"], "expr": expressions}}},
+    )
+    undo.callback(nft, node, {"flush": {"chain": chain}}, {"delete": {"chain": chain}})
+
+
 def nft(node: Node, *commands: dict[str, Any]) -> None:
     """Has nftables in the node's namespace carry out commands in its JSON."""
     node.run("nft", "-j", "-f", "-", text=json.dumps({"nftables": list(commands)}))
@@ -166,5 +178,5 @@ def _raw(offset: int, length: int) -> dict[str, Any]:
     return {"payload": {"base": "th", "offset": offset, "len": length}}
 
 
-def _equal(left: dict[str, Any], right: object) -> dict[str, Any]:
+def equal(left: dict[str, Any], right: object) -> dict[str, Any]:
     return {"match": {"op": "==", "left": left, "right": right}}

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 COMMAND_S = 30.0
 NUD_PERMANENT = 0x80
 IFF_UP = 1
+LOCAL_EXPERIMENTAL = b"\x88\xb5"
+"""EtherType of IEEE 802, for experiments."""
 FORWARDING = 3
 """BR_STATE_FORWARDING"""
 FIRST_INDEX = 2
@@ -102,6 +104,10 @@ class Node:
         """`state` is ``up`` or ``down``."""
         self.ip.link("set", index=self.index(interface), state=state)
         self.lab.emit("link", self.name, f"{interface} {state}", interface=interface, state=state)
+
+    def read_sysctl(self, path: str) -> str:
+        with self.entered():
+            return (Path("/proc/sys") / path).read_text().strip()
 
     def is_up(self, interface: str) -> bool:
         """Whether it is set up, with or without a carrier."""
@@ -228,10 +234,19 @@ class Host(Node):
     def announce(self, interface: str) -> None:
         """Broadcasts a gratuitous ARP request for the interface's address, as ``arping -U`` does."""
         mac, ip = self.macs[interface], self.addresses[interface].ip
-        with self.entered(), socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as wire:
-            wire.bind((interface, frames.ETH_P_ARP))
-            wire.send(frames.gratuitous_arp(mac, ip))
+        self.send(interface, frames.gratuitous_arp(mac, ip))
         self.lab.emit("garp", self.name, f"announces {ip} at {mac}", interface=interface, ip=str(ip), mac=mac)
+
+    def send(self, interface: str, frame: bytes) -> None:
+        """Puts an Ethernet frame on the wire, whatever is in it; ``bytes(packet)`` of a scapy packet is one."""
+        with self.entered(), socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as wire:
+            wire.bind((interface, 0))
+            wire.send(frame)
+
+    def teach(self, interface: str, mac: str = "") -> None:
+        """Broadcasts a frame that no protocol takes, from the interface's MAC or another: bridges learn where it is."""
+        source = bytes.fromhex((mac or self.macs[interface]).replace(":", ""))
+        self.send(interface, b"\xff" * 6 + source + LOCAL_EXPERIMENTAL + bytes(46))
 
 
 class Pod(Host):

@@ -95,6 +95,21 @@ class Agent:
         """Changes values of a switch's profile while it runs; InputError if one is wrong."""
         self._request("set", switch=switch, values=values)
 
+    def profile(self, switch: str) -> dict[str, Any]:
+        """The values of a switch's profile as they are now."""
+        values: dict[str, Any] = self._request("profile", switch=switch)
+        return values
+
+    def set_cpu(self, switch: str, *, out: bool = False, delay: float = 0.0) -> None:
+        """Has a switch's CPU handle no ARP and no packet without a neighbour entry, and no timer, while it is `out`; or
+        each ARP packet `delay` seconds late. The data plane goes on with the tables it has."""
+        self._request("set_cpu", switch=switch, out=out, delay=delay)
+
+    def cpu(self, switch: str) -> dict[str, Any]:
+        """``{"out": …, "delay": …}``"""
+        state: dict[str, Any] = self._request("cpu", switch=switch)
+        return state
+
     def stop(self) -> list[dict[str, Any]]:
         """Ends the agent and returns the events not yet taken. The kernel keeps its tables."""
         if self.running:

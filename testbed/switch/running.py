@@ -19,10 +19,13 @@ from testbed.errors import InputError
 from testbed.switch.arp import ControlPlane
 from testbed.switch.dataplane import DataPlane, Miss
 from testbed.switch.effects import BlockLossless, DeleteNeighbour, Effect, Event, SendArp, SetNeighbour
+from testbed.switch.frames import Arp
 from testbed.switch.profile import Profile
 from testbed.switch.timers import SECOND
 
 _PR_SET_PDEATHSIG = 1
+COMMANDS = ("tables", "clear_arp", "clear_fdb", "set", "profile", "set_cpu", "cpu")
+"""Methods of a switch that the parent may call."""
 SLACK = 110_000_000
 """Nanoseconds by which the loop wakes early for a deadline that is far: epoll is late by a thousandth, up to 0.1 s."""
 
@@ -105,16 +108,9 @@ class _Agent:
             raise InputError(f"there is no switch {switch!r}", hint=f"switches: {', '.join(self.switches)}")
         at_work = self.switches[switch]
         at_work.catch_up()
-        match command:
-            case "tables":
-                return at_work.tables()
-            case "clear_arp":
-                return at_work.clear_arp(**arguments)
-            case "clear_fdb":
-                return at_work.clear_fdb(**arguments)
-            case "set":
-                return at_work.set(arguments["values"])
-        raise ValueError(command)
+        if command not in COMMANDS:
+            raise ValueError(command)
+        return getattr(at_work, command)(**arguments)
 
     def _fail(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         if not self.done.done():
@@ -129,6 +125,8 @@ class _Switch:
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: int | None = None
+        self._out = False
+        self._delay = 0.0
         for fileno in data.filenos():
             self._loop.add_reader(fileno, self.catch_up)
         now = time.monotonic_ns()
@@ -146,11 +144,21 @@ class _Switch:
         self._hear_changes()
         for vlan, arp in self._data.arps():
             self._hear_changes()  # the bridge learned the packet's sender before it passed the packet up
-            now = time.monotonic_ns()
-            self._do(now, self._control.on_arp(now, vlan, arp))
+            if self._delay:
+                self._loop.call_later(self._delay, self._hear_arp, vlan, arp)
+            else:
+                self._hear_arp(vlan, arp)
+        if self._out:
+            return
         now = time.monotonic_ns()
         self._do(now, self._control.on_timer(now))
         self._set_timer()
+
+    def _hear_arp(self, vlan: int, arp: Arp) -> None:
+        if not self._out:
+            now = time.monotonic_ns()
+            self._do(now, self._control.on_arp(now, vlan, arp))
+            self._set_timer()
 
     def tables(self) -> dict[str, list[Any]]:
         return {"arp": [*self._control.arp_table(time.monotonic_ns())], "fdb": [*self._control.fdb_table()]}
@@ -171,10 +179,22 @@ class _Switch:
         self._do(now, self._control.set_profile(now, profile))
         self._set_timer()
 
+    def profile(self) -> dict[str, Any]:
+        return self._control.profile.model_dump(mode="json")
+
+    def set_cpu(self, out: bool, delay: float) -> None:
+        self._out, self._delay = out, delay
+        self.catch_up()
+
+    def cpu(self) -> dict[str, Any]:
+        return {"out": self._out, "delay": self._delay}
+
     def _hear_changes(self) -> None:
         for change in self._data.changes():
             now = time.monotonic_ns()
-            if isinstance(change, Miss):
+            if isinstance(change, Miss) and self._out:
+                self._data.delete_neighbour(change.vlan, change.ip)  # or the kernel would hold it and not ask again
+            elif isinstance(change, Miss):
                 self._do(now, self._control.on_miss(now, change.vlan, change.ip))
             else:
                 self._do(now, self._control.on_fdb(change.vlan, change.mac, change.port, change.lost))

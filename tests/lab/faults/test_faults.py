@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from ipaddress import IPv4Address
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,21 @@ import pytest
 from testbed.errors import InputError
 from testbed.faults import (
     KINDS,
+    ArpAgeing,
+    ArpCapacity,
+    ArpCpuDelay,
+    ArpCpuLimit,
+    ArpDrop,
+    ArpEntryCorrupt,
+    ArpPoison,
+    ArpStorm,
+    DuplicateIp,
+    DuplicateMac,
     ExactPacket,
     Fault,
     FaultError,
+    FdbFlush,
+    FdbWrongPort,
     Injection,
     LinkCorrupt,
     LinkDelay,
@@ -23,7 +36,12 @@ from testbed.faults import (
     LinkMtu,
     LinkRate,
     LinkReorder,
+    MacAgeing,
+    MacCapacity,
     NicDown,
+    ProxyArp,
+    SwitchCpuOutage,
+    SwitchReboot,
     injected,
 )
 from testbed.lab import Lab
@@ -31,6 +49,7 @@ from testbed.scenario.events import EventLog
 from testbed.scenario.model import Variant
 from testbed.scenario.run import Run
 
+B = IPv4Address("10.0.20.2")
 EXAMPLES: list[Fault] = [
     LinkDown(end="leaf:e1"),
     LinkFlap(end="leaf:e1", down=1, up=2),
@@ -47,6 +66,26 @@ EXAMPLES: list[Fault] = [
     ExactPacket(end="a:eth1", action="corrupt", opcode="WRITE_ONLY", dest_qp=17),
     ExactPacket(end="leaf:e2", action="mark-ce", number=3),
     ExactPacket(end="leaf:e2", action="delay", number=3, delay=5e-3),
+    ArpDrop(end="a:eth1"),
+    ArpDrop(end="leaf:e2", operation="reply"),
+    ArpDrop(end="b:eth1", announced=B),
+    ArpPoison(host="c", ip=B, switch="leaf"),
+    ArpStorm(host="c", pps=500),
+    DuplicateIp(host="c", ip=B),
+    DuplicateMac(host="c", of="b", switch="leaf"),
+    DuplicateMac(host="c", of="b", switch="leaf", period=0.5),
+    ProxyArp(host="c", ip=B),
+    ArpEntryCorrupt(switch="leaf", ip=B),
+    ArpAgeing(switch="leaf", arp_age=60),
+    ArpCapacity(switch="leaf", arp_cap=4),
+    ArpCpuLimit(switch="leaf", arp_pps=20),
+    ArpCpuDelay(switch="leaf", delay=0.5),
+    SwitchCpuOutage(switch="leaf"),
+    SwitchReboot(switch="leaf"),
+    FdbFlush(switch="leaf", host="b"),
+    FdbWrongPort(switch="leaf", host="b", port="e3"),
+    MacAgeing(switch="leaf", mac_age=60),
+    MacCapacity(switch="leaf", mac_cap=2),
 ]
 pytestmark = pytest.mark.topology("""
 name: faults
@@ -57,9 +96,11 @@ topology:
     leaf: {kind: switch, vlans: {10: 10.0.10.1/24, 20: 10.0.20.1/24}}
     a: {kind: host}
     b: {kind: host}
+    c: {kind: host}
   links:
     - {endpoints: ["leaf:e1", "a:eth1"], vlan: 10}
     - {endpoints: ["leaf:e2", "b:eth1"], vlan: 20}
+    - {endpoints: ["leaf:e3", "c:eth1"], vlan: 20}
 """)
 
 
@@ -86,6 +127,7 @@ def test_it_comes_and_goes(lab: Lab, log: EventLog, fault: Fault) -> None:
 
 @pytest.mark.parametrize("fault", EXAMPLES, ids=str)
 def test_one_that_does_not_come_is_an_error_and_not_a_story(lab: Lab, monkeypatch, fault: Fault) -> None:
+    assert works(lab)
     monkeypatch.setattr(type(fault), "inject", lambda self, lab, undo: None)
     with pytest.raises(FaultError, match="nothing of it can be seen"), injected(lab, fault):
         raise AssertionError("the story must not go on")
@@ -93,6 +135,7 @@ def test_one_that_does_not_come_is_an_error_and_not_a_story(lab: Lab, monkeypatc
 
 @pytest.mark.parametrize("fault", EXAMPLES, ids=str)
 def test_one_that_does_not_go_is_an_error(lab: Lab, monkeypatch, fault: Fault) -> None:
+    assert works(lab)
     real, kept = type(fault).inject, ExitStack()
     monkeypatch.setattr(type(fault), "inject", lambda self, lab, undo: real(self, lab, kept))
     injection = Injection(lab, fault)
@@ -134,6 +177,11 @@ def test_a_fault_half_injected_is_taken_back(lab: Lab, monkeypatch) -> None:
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
+        (ArpAgeing(switch="a", arp_age=1), "a is no switch"),
+        (ArpStorm(host="b", interface="eth9", pps=100), "b has no interface eth9"),
+        (ArpPoison(host="c", ip="10.0.20.99", switch="leaf"), "no host has the address 10.0.20.99"),
+        (DuplicateIp(host="a", ip=B), "10.0.20.2 is not in a's subnet 10.0.10.0/24"),
+        (ArpEntryCorrupt(switch="leaf", ip="10.0.20.99"), "leaf has no entry for 10.0.20.99"),
         (LinkLoss(end="leaf:e9", loss=1), "no link has an end 'leaf:e9'"),
         (LinkDown(end="a:eth1"), "a:eth1 is a host's end"),
         (NicDown(end="leaf:e1"), "leaf:e1 is no host's end"),

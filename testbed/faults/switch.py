@@ -1,0 +1,226 @@
+"""Switches: what their CPU does not do, what their tables do not hold, what they forget."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from ipaddress import IPv4Address
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field
+
+from testbed.errors import InputError
+from testbed.faults.fault import Fault, Seen
+from testbed.lab import Lab, Switch
+from testbed.lab.nodes import NUD_PERMANENT
+
+Seconds = Annotated[float, Field(gt=0, le=1e7)]
+Count = Annotated[int, Field(ge=1, le=1_000_000)]
+
+
+class _SwitchFault(Fault):
+    switch: str
+    """The switch's name."""
+
+
+class _Setting(_SwitchFault):
+    """Values of the switch's profile that are not what they should be."""
+
+    def _values(self) -> dict[str, Any]:
+        return self.model_dump(exclude={"switch"})
+
+    def inject(self, lab: Lab, undo: ExitStack) -> None:
+        switch = lab.switch(self.switch)
+        before = lab.agent.profile(switch.name)
+        undo.callback(lab.agent.set, switch.name, **{name: before[name] for name in self._values()})
+        lab.agent.set(switch.name, **self._values())
+
+    def seen(self, lab: Lab) -> Seen | None:
+        now = lab.agent.profile(lab.switch(self.switch).name)
+        values = {name: now[name] for name in self._values()}
+        return values if values == self._values() else None
+
+
+class ArpAgeing(_Setting):
+    """ARP entries age faster or more slowly than they should."""
+
+    name: ClassVar[str] = "arp-ageing"
+    arp_age: Seconds
+    """Seconds."""
+
+
+class ArpCapacity(_Setting):
+    """The ARP table is smaller than what is attached: when it is full, new entries are refused or evict old ones."""
+
+    name: ClassVar[str] = "arp-capacity"
+    arp_cap: Count
+    """Entries, unresolved ones included."""
+
+
+class ArpCpuLimit(_Setting):
+    """The switch lets only so many ARP packets a second to its CPU (CoPP)."""
+
+    name: ClassVar[str] = "arp-cpu-limit"
+    arp_pps: Count
+    """Packets a second, with a burst of one second's worth."""
+
+
+class MacAgeing(_Setting):
+    """MAC addresses age faster or more slowly than they should."""
+
+    name: ClassVar[str] = "mac-ageing"
+    mac_age: Seconds
+    """Seconds."""
+
+
+class MacCapacity(_Setting):
+    """The MAC table is smaller than what is attached; what does not fit is flooded, or dropped by the profile."""
+
+    name: ClassVar[str] = "mac-capacity"
+    mac_cap: Count
+    """Entries."""
+
+
+class SwitchCpuOutage(_SwitchFault):
+    """The switch's CPU handles no ARP: it does not answer, learn, resolve or age.
+
+    What its tables hold is forwarded, as an ASIC does. What came meanwhile is lost.
+    """
+
+    name: ClassVar[str] = "switch-cpu-outage"
+
+    def inject(self, lab: Lab, undo: ExitStack) -> None:
+        switch = lab.switch(self.switch).name
+        undo.callback(lab.agent.set_cpu, switch)
+        lab.agent.set_cpu(switch, out=True)
+
+    def seen(self, lab: Lab) -> Seen | None:
+        state = lab.agent.cpu(lab.switch(self.switch).name)
+        return {"cpu": "out"} if state["out"] else None
+
+
+class ArpCpuDelay(_SwitchFault):
+    """The switch's CPU handles every ARP packet late."""
+
+    name: ClassVar[str] = "arp-cpu-delay"
+    delay: Annotated[float, Field(gt=0, le=3600)]
+    """Seconds."""
+
+    def inject(self, lab: Lab, undo: ExitStack) -> None:
+        switch = lab.switch(self.switch).name
+        undo.callback(lab.agent.set_cpu, switch)
+        lab.agent.set_cpu(switch, delay=self.delay)
+
+    def seen(self, lab: Lab) -> Seen | None:
+        delay = lab.agent.cpu(lab.switch(self.switch).name)["delay"]
+        return {"delay": delay} if delay == self.delay else None
+
+
+class SwitchReboot(_SwitchFault):
+    """The switch reboots: its ports are down, its tables are lost. It is up again when the fault is recovered."""
+
+    name: ClassVar[str] = "switch-reboot"
+
+    def inject(self, lab: Lab, undo: ExitStack) -> None:
+        switch = lab.switch(self.switch)
+        undo.callback(lab.agent.set_cpu, switch.name)
+        lab.agent.set_cpu(switch.name, out=True)
+        for port in switch.interfaces:
+            undo.callback(switch.set_link, port, "up")
+            switch.set_link(port, "down")
+        lab.agent.clear_arp(switch.name)
+        lab.agent.clear_fdb(switch.name)
+
+    def seen(self, lab: Lab) -> Seen | None:
+        switch = lab.switch(self.switch)
+        down = [port for port in switch.interfaces if not switch.is_up(port)]
+        return {"ports_down": len(down)} if down else None
+
+
+class ArpEntryCorrupt(_SwitchFault):
+    """The data plane has another MAC for an address than the control plane shows (SONiC: kernel and ASIC disagree).
+
+    The entry stays so until the control plane writes it again: when the owner's MAC changes, or the entry is cleared.
+    """
+
+    name: ClassVar[str] = "arp-entry-corrupt"
+    ip: IPv4Address
+    """An address that the switch has an entry for."""
+    mac: Annotated[str, Field(pattern=r"^[0-9a-f]{2}(:[0-9a-f]{2}){5}$")] = "02:00:00:00:00:bd"
+    """What the data plane has instead."""
+
+    def inject(self, lab: Lab, undo: ExitStack) -> None:
+        switch = lab.switch(self.switch)
+        right = switch.arp_table().get(str(self.ip))
+        if right is None:
+            raise InputError(f"fault {self}: {switch} has no entry for {self.ip}")
+        index = int(_entry(switch, self.ip)["ifindex"])
+        undo.callback(self._write, lab, switch, index)
+        switch.ip.neigh("replace", dst=str(self.ip), lladdr=self.mac, ifindex=index, state=NUD_PERMANENT)
+
+    def _write(self, lab: Lab, switch: Switch, index: int) -> None:
+        """What the control plane shows now, if anything."""
+        if right := switch.arp_table().get(str(self.ip)):
+            switch.ip.neigh("replace", dst=str(self.ip), lladdr=right, ifindex=index, state=NUD_PERMANENT)
+
+    def seen(self, lab: Lab) -> Seen | None:
+        entry = _entry(lab.switch(self.switch), self.ip)
+        return {"data_plane_mac": self.mac} if entry.get("mac") == self.mac else None
+
+
+def _entry(switch: Switch, ip: IPv4Address) -> dict[str, Any]:
+    """What the switch's kernel forwards by; empty if it has nothing for the address."""
+    for entry in switch.ip.get_neighbours(dst=str(ip)):
+        return {"ifindex": entry["ifindex"], "mac": entry.get_attr("NDA_LLADDR")}
+    return {}
+
+
+class FdbFlush(_SwitchFault):
+    """The switch forgets a MAC address; frames to it are unknown unicast until its owner sends something."""
+
+    name: ClassVar[str] = "fdb-flush"
+    host: str
+    """The host whose MAC is forgotten."""
+    interface: str = "eth1"
+    """The host's interface."""
+
+    def inject(self, lab: Lab, undo: ExitStack) -> None:
+        undo.callback(lab.host(self.host).teach, self.interface)
+        lab.agent.clear_fdb(lab.switch(self.switch).name, mac=self._mac(lab))
+
+    def seen(self, lab: Lab) -> Seen | None:
+        table = lab.switch(self.switch).fdb_table()
+        return None if self._mac(lab) in table else {"missing": self._mac(lab)}
+
+    def _mac(self, lab: Lab) -> str:
+        host = lab.host(self.host)
+        host.index(self.interface)
+        return host.macs[self.interface]
+
+
+class FdbWrongPort(_SwitchFault):
+    """A static MAC entry points to the wrong port; frames to the host go there and are lost."""
+
+    name: ClassVar[str] = "fdb-wrong-port"
+    host: str
+    """The host whose MAC it is."""
+    port: str
+    """The port that it points to."""
+    interface: str = "eth1"
+    """The host's interface."""
+
+    def inject(self, lab: Lab, undo: ExitStack) -> None:
+        switch, host = lab.switch(self.switch), lab.host(self.host)
+        switch.index(self.port)
+        host.index(self.interface)
+        end = lab.plan.nodes[host.name].interface(self.interface)
+        vlan = lab.plan.nodes[switch.name].interface(end.peer[1]).vlan if end.peer[0] == switch.name else None
+        at = (host.macs[self.interface], "dev", self.port, "master", *(("vlan", str(vlan)) if vlan else ()))
+        undo.callback(host.teach, self.interface)
+        undo.callback(switch.run, "bridge", "fdb", "delete", *at)
+        switch.run("bridge", "fdb", "replace", *at, "static")
+
+    def seen(self, lab: Lab) -> Seen | None:
+        shown = lab.switch(self.switch).run("bridge", "fdb", "show", "dev", self.port).stdout
+        mac = lab.host(self.host).macs[self.interface]
+        found = any(line.startswith(mac) and " static" in line for line in shown.splitlines())
+        return {"static_entry": f"{mac} on {self.port}"} if found else None
