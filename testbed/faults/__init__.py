@@ -3,6 +3,7 @@
 from testbed.faults.arp import ArpDrop, ArpPoison, ArpStorm, DuplicateIp, DuplicateMac, ProxyArp
 from testbed.faults.catalogue import KINDS, break_from_the_start, descriptions, problem
 from testbed.faults.fault import Fault, FaultError, Injection, injected, make
+from testbed.faults.host import MissingRoute, NeighbourTableFull, StrictRpFilter, WrongGateway, WrongMask
 from testbed.faults.link import (
     LinkCorrupt,
     LinkDelay,
@@ -59,10 +60,15 @@ __all__ = [
     "LinkReorder",
     "MacAgeing",
     "MacCapacity",
+    "MissingRoute",
+    "NeighbourTableFull",
     "NicDown",
     "ProxyArp",
+    "StrictRpFilter",
     "SwitchCpuOutage",
     "SwitchReboot",
+    "WrongGateway",
+    "WrongMask",
     "break_from_the_start",
     "descriptions",
     "injected",

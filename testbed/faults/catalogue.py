@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from testbed.errors import InputError
-from testbed.faults import arp, link, packet, switch
+from testbed.faults import arp, host, link, packet, switch
 from testbed.faults.fault import Fault, Injection, make
 from testbed.lab import Lab
 
@@ -41,6 +41,11 @@ KINDS: Mapping[str, type[Fault]] = {
         switch.FdbWrongPort,
         switch.MacAgeing,
         switch.MacCapacity,
+        host.WrongGateway,
+        host.MissingRoute,
+        host.WrongMask,
+        host.StrictRpFilter,
+        host.NeighbourTableFull,
     )
 }
 

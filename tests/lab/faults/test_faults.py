@@ -38,10 +38,15 @@ from testbed.faults import (
     LinkReorder,
     MacAgeing,
     MacCapacity,
+    MissingRoute,
+    NeighbourTableFull,
     NicDown,
     ProxyArp,
+    StrictRpFilter,
     SwitchCpuOutage,
     SwitchReboot,
+    WrongGateway,
+    WrongMask,
     injected,
 )
 from testbed.lab import Lab
@@ -86,6 +91,12 @@ EXAMPLES: list[Fault] = [
     FdbWrongPort(switch="leaf", host="b", port="e3"),
     MacAgeing(switch="leaf", mac_age=60),
     MacCapacity(switch="leaf", mac_cap=2),
+    WrongGateway(host="b", via="10.0.20.99"),
+    MissingRoute(host="b"),
+    WrongMask(host="b", prefix=16),
+    WrongMask(host="b", prefix=30),
+    StrictRpFilter(host="b"),
+    NeighbourTableFull(gc_thresh3=64),
 ]
 pytestmark = pytest.mark.topology("""
 name: faults

@@ -1,0 +1,150 @@
+"""Hosts: what an administrator got wrong."""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from testbed.errors import InputError
+from testbed.faults.fault import Fault, Seen
+from testbed.lab import Host, Lab
+
+GC_THRESH = Path("/proc/sys/net/ipv4/neigh/default")
+
+
+class _HostFault(Fault):
+    host: str
+    """The host's name."""
+
+
+class WrongGateway(_HostFault):
+    """The host's default route leads to an address that is no router, or to none at all."""
+
+    name: ClassVar[str] = "wrong-gateway"
+    via: IPv4Address
+    """An address in one of the host's subnets."""
+
+    def inject(self, lab: Lab, undo: ExitStack) -> None:
+        host = lab.host(self.host)
+        right = default_gateway(host)
+        if right is None:
+            raise InputError(f"fault {self}: {host} has no default route")
+        undo.callback(host.run, "ip", "route", "replace", "default", "via", right)
+        host.run("ip", "route", "replace", "default", "via", str(self.via))
+
+    def seen(self, lab: Lab) -> Seen | None:
+        via = default_gateway(lab.host(self.host))
+        return {"default_via": via} if via == str(self.via) else None
+
+
+class MissingRoute(_HostFault):
+    """The host has no default route."""
+
+    name: ClassVar[str] = "missing-route"
+
+    def inject(self, lab: Lab, undo: ExitStack) -> None:
+        host = lab.host(self.host)
+        right = default_gateway(host)
+        if right is None:
+            raise InputError(f"fault {self}: {host} has no default route")
+        undo.callback(host.run, "ip", "route", "replace", "default", "via", right)
+        host.run("ip", "route", "delete", "default")
+
+    def seen(self, lab: Lab) -> Seen | None:
+        return {"default_route": "none"} if default_gateway(lab.host(self.host)) is None else None
+
+
+class WrongMask(_HostFault):
+    """The host takes its subnet for larger, or smaller, than it is.
+
+    Larger: it asks by ARP for what is behind the gateway. Smaller: it sends to the gateway what is beside it.
+    """
+
+    name: ClassVar[str] = "wrong-mask"
+    prefix: Annotated[int, Field(ge=1, le=31)]
+    """The length of the prefix that it takes it for."""
+    interface: str = "eth1"
+    """The host's interface."""
+
+    def inject(self, lab: Lab, undo: ExitStack) -> None:
+        host = lab.host(self.host)
+        host.index(self.interface)
+        right = host.addresses[self.interface]
+        wrong = IPv4Interface(f"{right.ip}/{self.prefix}")
+        # The kernel moves no route: the connected one is replaced, and the address keeps its GID.
+        undo.callback(self._connected, host, right.network, wrong.network)
+        self._connected(host, wrong.network, right.network)
+
+    def _connected(self, host: Host, to: IPv4Network, instead_of: IPv4Network) -> None:
+        own = ("dev", self.interface, "proto", "kernel", "scope", "link", "src", str(host.addresses[self.interface].ip))
+        host.run("ip", "route", "replace", str(to), *own)
+        host.run("ip", "route", "delete", str(instead_of), *own)
+
+    def seen(self, lab: Lab) -> Seen | None:
+        host = lab.host(self.host)
+        wrong = IPv4Interface(f"{host.addresses[self.interface].ip}/{self.prefix}").network
+        connected = [route["dst"] for route in routes(host) if route.get("scope") == "link"]
+        return {"connected": str(wrong)} if str(wrong) in connected else None
+
+
+class StrictRpFilter(_HostFault):
+    """The host drops what comes in at an interface by which it would not answer (rp_filter 1, RFC 3704).
+
+    It matters on hosts with several interfaces. RoCE packets pass it as all UDP does.
+    """
+
+    name: ClassVar[str] = "strict-rp-filter"
+    interface: str = "eth1"
+    """The host's interface."""
+    mode: Literal[1, 2] = 1
+    """1 is strict; 2, loose, asks for any route back."""
+
+    def inject(self, lab: Lab, undo: ExitStack) -> None:
+        host = lab.host(self.host)
+        host.index(self.interface)
+        undo.callback(host.sysctl, self._path, host.read_sysctl(self._path))
+        host.sysctl(self._path, self.mode)
+
+    @property
+    def _path(self) -> str:
+        return f"net/ipv4/conf/{self.interface}/rp_filter"
+
+    def seen(self, lab: Lab) -> Seen | None:
+        now = lab.host(self.host).read_sysctl(self._path)
+        return {"rp_filter": now} if now == str(self.mode) else None
+
+
+class NeighbourTableFull(Fault):
+    """The kernel's neighbour table is smaller than what is attached: "neighbour: arp_cache: neighbor table overflow!".
+
+    gc_thresh3 is one number for a kernel, here for all hosts of the lab together; the entries of a switch are not kept
+    by it, for they are permanent, but they are counted.
+    """
+
+    name: ClassVar[str] = "neighbour-table-full"
+    gc_thresh3: Annotated[int, Field(ge=1, le=1_000_000)]
+    """Entries."""
+
+    def inject(self, lab: Lab, undo: ExitStack) -> None:
+        for number in (1, 2, 3):
+            file = GC_THRESH / f"gc_thresh{number}"
+            undo.callback(file.write_text, file.read_text())
+            file.write_text(f"{self.gc_thresh3}\n")
+
+    def seen(self, lab: Lab) -> Seen | None:
+        now = int((GC_THRESH / "gc_thresh3").read_text())
+        return {"gc_thresh3": now} if now == self.gc_thresh3 else None
+
+
+def routes(host: Host) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(host.run("ip", "-j", "route").stdout)
+    return found
+
+
+def default_gateway(host: Host) -> str | None:
+    return next((route.get("gateway") for route in routes(host) if route["dst"] == "default"), None)
