@@ -92,7 +92,9 @@ class Injection:
 
     def _tell(self, what: str, seen: Seen) -> None:
         text = f"{self.fault} {what}" + (f": {_words(seen)}" if seen else "")
-        self.lab.emit(f"fault.{what}", "", text, fault=self.fault.name, seen=dict(seen), **self.fault.model_dump())
+        self.lab.emit(
+            f"fault.{what}", "", text, fault=self.fault.name, seen=dict(seen), **self.fault.model_dump(mode="json")
+        )
 
 
 @contextmanager

@@ -14,10 +14,13 @@ from testbed.lab import Host, Lab
 from testbed.protocol import Observed, VariantOutcome
 from testbed.scenario.events import EventLog
 from testbed.scenario.model import Variant
+from testbed.workload.attributes import Attributes
 from testbed.workload.counters import counters
-from testbed.workload.verbs import Completion, Endpoint
+from testbed.workload.verbs import Completion, ConnectError, Endpoint, connect_pair
 
 Test = Callable[[Any], bool]
+WRITE_S = 600.0
+"""Seconds for one WRITE: any finite retry ends before."""
 
 
 class Run:
@@ -81,6 +84,28 @@ class Run:
         endpoint = Endpoint(host.rdma[interface], host.namespace, ip, nic=card, ready=ready)
         host.defer(endpoint.close)
         return endpoint
+
+    def write(
+        self,
+        near: Host,
+        far: Host,
+        attributes: Attributes | None = None,
+        *,
+        size: int = 4096,
+        interfaces: tuple[str, str] = ("eth1", "eth1"),
+    ) -> str:
+        """A new connection from one host to another, and one RDMA WRITE of `size` bytes over it. The completion's
+        status; or of a connection that is none the error of modify to RTR, ETIMEDOUT where nobody answers ARP."""
+        with self.endpoint(near, interfaces[0]) as here, self.endpoint(far, interfaces[1]) as there:
+            try:
+                connect_pair(here, there, attributes)
+            except ConnectError as error:
+                self.log.emit("connect", near.name, f"no connection to {far}: {error.error}", error=error.error)
+                return error.error
+            done = self.completed(near, here.write(size, within=WRITE_S))
+            if done.ok:
+                self.expect("the bytes arrived", there.load(0, size) == here.load(0, size), True)
+            return done.status
 
     def completed(self, host: Host, completion: Completion) -> Completion:
         """Tells how a work request ended."""

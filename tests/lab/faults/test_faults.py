@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import ExitStack
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -132,6 +133,7 @@ def test_it_comes_and_goes(lab: Lab, log: EventLog, fault: Fault) -> None:
     assert lab.wait(lambda: works(lab), 10)
     kinds = [event["kind"] for event in log.events if event["kind"].startswith("fault.")]
     assert kinds == ["fault.injected", "fault.recovered"]
+    json.dumps(log.events)  # as the event log is written
     with injected(lab, fault):
         pass
 
