@@ -48,10 +48,7 @@ class GarpLost(Scenario):
             run.expect("the standby knows its gateway, too", standby.ping(gateway, within=1), True)
 
         with run.step("the server's address moves to the standby"):
-            address = server.remove_address("eth1")
-            standby.remove_address("eth1")
-            standby.add_address("eth1", address)
-            standby.add_route_to_gateway("eth1")
+            standby.add_address("eth1", server.remove_address("eth1"))  # beside its own
             if p.lost_for:
                 self.lose_announcements(run, ArpDrop(end="standby:eth1", announced=ip), p.lost_for)
             for number in range(p.announcements):

@@ -219,12 +219,6 @@ class Host(Node):
     def add_route(self, destination: IPv4Network, via: IPv4Address) -> None:
         self.ip.route("add", dst=str(destination), gateway=str(via))
 
-    def add_route_to_gateway(self, interface: str) -> None:
-        """The default route of the plan, which the kernel forgets with an interface's last address."""
-        gateway = self.lab.plan.nodes[self.name].interface(interface).gateway
-        if gateway is not None:
-            self.add_route(IPv4Network("0.0.0.0/0"), gateway)
-
     def set_neighbour(self, interface: str, ip: IPv4Address, mac: str) -> None:
         """A static neighbour entry, as ``ip neigh replace … nud permanent``."""
         self.ip.neigh("replace", dst=str(ip), lladdr=mac, ifindex=self.index(interface), state=NUD_PERMANENT)
