@@ -101,9 +101,20 @@ class Node:
             (Path("/proc/sys") / path).write_text(f"{value}\n")
 
     def set_link(self, interface: str, state: str) -> None:
-        """`state` is ``up`` or ``down``."""
+        """`state` is ``up`` or ``down``. The other end has its new carrier when this returns."""
         self.ip.link("set", index=self.index(interface), state=state)
+        self._settle(interface)
         self.lab.emit("link", self.name, f"{interface} {state}", interface=interface, state=state)
+
+    def _settle(self, interface: str) -> None:
+        """Has the kernel carry out a change of carrier at once, by asking for each end (rtnl_getlink). Left alone it
+        does so up to a second later, and until then what the other end sends fails, which ends its queue pairs."""
+        self.ip.get_links(self.index(interface))
+        plan = self.lab.plan.nodes.get(self.name)
+        for end in plan.interfaces if plan else ():
+            if end.name == interface and end.peer[0] in self.lab.nodes:
+                peer = self.lab.nodes[end.peer[0]]
+                peer.ip.get_links(peer.index(end.peer[1]))
 
     def read_sysctl(self, path: str) -> str:
         with self.entered():

@@ -104,6 +104,15 @@ def test_what_a_host_sends_is_lost_behind_it_and_not_on_it(lab: Lab) -> None:
     assert lab.direction("a:eth1").counters()["dropped"] >= 2
 
 
+def test_a_switch_port_that_went_down_is_loss_for_its_own_host_at_once(lab: Lab) -> None:
+    """Left alone the kernel carries it out up to a second later, and until then a transmission ends the queue pair."""
+    with endpoint(lab.host("b")) as near, endpoint(lab.host("a")) as far:
+        connect_pair(near, far, Attributes(retry_cnt=1))
+        assert near.write(64, within=5).ok
+        lab["leaf"].set_link("e2", "down")
+        assert near.write(64, within=5).status == "RETRY_EXC_ERR"
+
+
 def test_a_full_queue_drops_and_is_counted(lab: Lab) -> None:
     lab.direction("leaf:e2").change(rate=20_000_000, queue=16)
     status, _ = write(lab, 1 << 16)

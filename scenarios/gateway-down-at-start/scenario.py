@@ -1,0 +1,70 @@
+"""See the docstring of GatewayDownAtStart, or `testbed describe gateway-down-at-start`."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from testbed import Parameters, Run, Scenario, Variant
+from testbed.faults import SwitchCpuOutage
+
+RTR_S = 1.0
+"""The kernel asks for the gateway's MAC for so long before modify to RTR fails (rdma_addr_find_l2_eth_by_grh)."""
+
+
+class Settings(Parameters):
+    outage: float = Field(20.0, gt=0, description="seconds for which the switch's CPU answers no ARP")
+    wait_for_gateway: float = Field(0.0, ge=0, description="seconds for which the start waits for its gateway; 0: not")
+    retry_for: float = Field(0.0, ge=0, description="seconds for which the client connects again; 0: it tries once")
+
+
+class GatewayDownAtStart(Scenario):
+    """
+    A job starts while its gateway answers no ARP, and gives up at once.
+
+    A queue pair needs the gateway's MAC when it goes to RTR. The kernel asks for a second; a switch whose CPU is busy
+    (a supervisor switchover, a warm reboot, a restart storm behind a low CoPP limit) does not answer in that time. The
+    data plane of the same switch forwards all along, so whoever has an entry notices nothing.
+
+    On real gear: modify to RTR fails with ETIMEDOUT, in NCCL "Call to ibv_modify_qp failed with error Connection timed
+    out"; `ip neigh` on the host has the gateway FAILED or INCOMPLETE. Other hosts work.
+
+    The cures: start when the gateway answers (an init container that pings it), or try again for longer than control
+    planes are away (SONiC's warm reboot allows 25 s without ARP).
+    """
+
+    title = "The gateway answers no ARP when a job starts"
+    tags = ("arp", "kubernetes", "switch")
+    parameters = Settings
+    variants = (
+        Variant("as-is", "fault", "the client tries once, while the CPU is away for 20 s"),
+        Variant("readiness-gate", "healthy", "it starts when its gateway answers", {"wait_for_gateway": 60}),
+        Variant("retry", "healthy", "it tries again for a minute", {"retry_for": 60}),
+    )
+
+    def run(self, run: Run, p: Settings) -> None:
+        client, server = run.lab.host("client"), run.lab.host("server")
+        gateway = str(run.lab.plan.nodes["client"].interface("eth1").gateway)
+
+        with run.step("the switch's CPU goes away"):
+            began = run.log.now
+            run.inject(SwitchCpuOutage(switch="leaf"), lasting=p.outage)
+
+        if p.wait_for_gateway:
+            with run.step("the client waits for its gateway"):
+                run.eventually("it answers", lambda: client.ping(gateway, within=1), True, within=p.wait_for_gateway)
+
+        with run.step("the client connects"):
+            status, tries = run.write(client, server), 1
+            while status != "SUCCESS" and run.log.now - began < p.retry_for * 1e9:
+                run.sleep(2, "the client waits before it tries again")
+                status, tries = run.write(client, server), tries + 1
+
+        after_s = round((run.log.now - began) / 1e9, 1)
+        run.note(outcome=status, tries=tries, after_s=after_s)
+        if status == "SUCCESS":
+            run.observe("healthy", f"the client reaches the server, at try {tries}")
+            run.expect("it did when the CPU was back", after_s, lambda seconds: seconds >= p.outage)
+        else:
+            run.observe("fault", f"the client has no connection: {status}")
+            run.expect("no MAC for its gateway", status, "ETIMEDOUT")
+            run.expect("it gave up after a second", after_s, lambda seconds: RTR_S <= seconds < 2 * RTR_S)
