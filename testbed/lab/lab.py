@@ -220,7 +220,7 @@ class Lab:
             if interface.address:
                 host.add_address(interface.name, interface.address)
         for route in plan.routes:
-            host.add_route(route.destination, route.via)
+            host.add_route(route.destination, *route.via)
 
     def _start_switches(self) -> None:
         planes = []

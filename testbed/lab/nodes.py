@@ -16,7 +16,7 @@ from testbed.errors import InputError
 from testbed.lab import netns, processes
 from testbed.lab.capture import Capture
 from testbed.lab.processes import Process
-from testbed.switch import frames
+from testbed.switch import ecmp, frames
 from testbed.topology import NicModel, pod_mac
 
 if TYPE_CHECKING:
@@ -227,8 +227,12 @@ class Host(Node):
         )
         return address
 
-    def add_route(self, destination: IPv4Network, via: IPv4Address) -> None:
-        self.ip.route("add", dst=str(destination), gateway=str(via))
+    def add_route(self, destination: IPv4Network, *via: IPv4Address) -> None:
+        """Several next hops are of equal cost: each flow takes one of them."""
+        if len(via) > 1:
+            for path, value in ecmp.sysctls(self.name).items():
+                self.sysctl(f"net/ipv4/{path}", value)
+        self.ip.route("add", dst=str(destination), multipath=ecmp.next_hops(via))
 
     def set_neighbour(self, interface: str, ip: IPv4Address, mac: str) -> None:
         """A static neighbour entry, as ``ip neigh replace … nud permanent``."""

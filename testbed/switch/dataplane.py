@@ -27,6 +27,7 @@ from pyroute2.nftables.main import NFTables
 
 from testbed import netlink
 from testbed.errors import TestbedError
+from testbed.switch import ecmp
 from testbed.switch import rtnetlink as rt
 from testbed.switch.frames import ETH_P_ARP, Arp, pack, parse
 from testbed.switch.profile import Profile
@@ -226,6 +227,7 @@ def build(ip: IPRoute, node: Node, profile: Profile) -> DataPlane:
     _silence_arp()
     _sysctls({"ip_forward": 1, "conf/all/rp_filter": 0, "conf/default/rp_filter": 0})
     _sysctls({"conf/all/send_redirects": 0, "conf/default/send_redirects": 0})
+    _sysctls(ecmp.sysctls(node.name))
     mac = (node.svis or node.interfaces)[0].mac
     ip.link("add", ifname=BRIDGE, kind="bridge", address=mac, br_vlan_filtering=1, br_vlan_default_pvid=0,
             br_mcast_snooping=0)  # fmt: skip
@@ -246,7 +248,7 @@ def build(ip: IPRoute, node: Node, profile: Profile) -> DataPlane:
         ip.link("set", index=index, state="up")
         ip.addr("add", index=index, address=str(svi.address.ip), prefixlen=svi.address.network.prefixlen)
     for route in node.routes:
-        ip.route("replace", dst=str(route.destination), gateway=str(route.via))
+        ip.route("replace", dst=str(route.destination), multipath=ecmp.next_hops(route.via))
     plane.configure(profile)
     return plane
 

@@ -171,11 +171,27 @@ def parse_address(value: Any) -> Any:
 
 
 def parse_via(value: Any) -> Any:
+    """One next hop, or a list of several between which the route balances."""
+    hops = tuple(map(_next_hop, value if isinstance(value, list | tuple) else [value]))
+    if not hops:
+        raise ValueError("'via' is an empty list: a route needs a next hop")
+    if double := next((hop for number, hop in enumerate(hops) if hop in hops[:number]), None):
+        raise ValueError(f"{double} is twice in 'via'; each next hop has the same weight")
+    return hops
+
+
+def _next_hop(value: Any) -> IPv4Address:
     if isinstance(value, IPv4Address):
         return value
     if not isinstance(value, str):
-        raise ValueError(f"'via' is the next hop's address, such as 10.0.10.1, not {describe(value)}")  # noqa: TRY004
+        raise ValueError(  # noqa: TRY004
+            f"'via' is the next hop's address, such as 10.0.10.1, or a list of them, not {describe(value)}"
+        )
     return _ipv4(value)
+
+
+def _shown_via(hops: tuple[IPv4Address, ...]) -> str | list[str]:
+    return str(hops[0]) if len(hops) == 1 else [str(hop) for hop in hops]
 
 
 def parse_destination(value: Any) -> Any:
@@ -238,11 +254,12 @@ Address = Annotated[
 ]
 # Other keys are errors; without this the schema would let them pass.
 Vlans = Annotated[dict[VlanKey, Address | None], Field(json_schema_extra={"additionalProperties": False})]
+_NEXT_HOP = {"type": "string", "pattern": f"^{_ADDRESS}$", "examples": ["10.0.10.1"]}
 Via = Annotated[
-    IPv4Address,
+    tuple[IPv4Address, ...],
     BeforeValidator(parse_via),
-    PlainSerializer(str),
-    WithJsonSchema({"type": "string", "pattern": f"^{_ADDRESS}$", "examples": ["10.0.10.1"]}),
+    PlainSerializer(_shown_via),
+    WithJsonSchema({"anyOf": [_NEXT_HOP, {"type": "array", "items": _NEXT_HOP, "minItems": 1, "uniqueItems": True}]}),
 ]
 Destination = Annotated[
     IPv4Network,
@@ -267,7 +284,10 @@ class RouteDefinition(_Definition):
     to: Destination
     """The destination: `default`, or a subnet such as `10.0.20.0/24`."""
     via: Via
-    """The next hop: an address in a subnet that the node has an address in."""
+    """
+    The next hop: an address in a subnet that the node has an address in. Several in a list are of equal cost (ECMP):
+    each flow takes one of them, by the hash of its addresses and ports.
+    """
 
 
 class NodeDefinition(_Definition):

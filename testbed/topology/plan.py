@@ -80,7 +80,8 @@ class Svi:
 @dataclass(frozen=True, slots=True)
 class Route:
     destination: IPv4Network
-    via: IPv4Address
+    via: tuple[IPv4Address, ...]
+    """The next hops, of equal cost: each flow takes one of them."""
 
 
 @dataclass(frozen=True, slots=True)

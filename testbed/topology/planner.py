@@ -238,7 +238,7 @@ def _node(node: ResolvedNode, by_end: dict[_End, Interface], problems: Problems)
         routes = _static_routes(node, own, problems)
     else:
         gateway = next((i.gateway for i in interfaces if i.gateway is not None), None)
-        routes = () if gateway is None else (Route(DEFAULT_ROUTE, gateway),)
+        routes = () if gateway is None else (Route(DEFAULT_ROUTE, (gateway,)),)
     return Node(node.name, node.kind, interfaces, node.nic, node.profile, svis, routes)
 
 
@@ -249,11 +249,13 @@ def _static_routes(node: ResolvedNode, own: list[IPv4Interface], problems: Probl
         if route.to in known:
             problems.add((*path, index, "to"), f"{node.name!r} has two routes to {route.to}")
         known.add(route.to)
-        if any(route.via == address.ip for address in own):
-            problems.add((*path, index, "via"), f"{route.via} is an address of {node.name!r} itself")
-        elif not any(route.via in address.network for address in own):
-            subnets = listing(address.network for address in own)
-            problems.add((*path, index, "via"), f"{route.via} is in no subnet of {node.name!r}; its subnets: {subnets}")
+        for number, hop in enumerate(route.via):
+            place = (*path, index, "via", number)
+            if any(hop == address.ip for address in own):
+                problems.add(place, f"{hop} is an address of {node.name!r} itself")
+            elif not any(hop in address.network for address in own):
+                subnets = listing(address.network for address in own)
+                problems.add(place, f"{hop} is in no subnet of {node.name!r}; its subnets: {subnets}")
     return tuple(Route(route.to, route.via) for route in node.routes or [])
 
 

@@ -279,6 +279,13 @@ class TestForm:
             ("{kind: host, routes: [{to: ^any, via: 10.0.0.1}]}", "'to' is 'default' or a subnet such as"),
             ("{kind: host, routes: [{to: ^10.0.0.1/8, via: 10.0.0.1}]}", "10.0.0.1/8 has host bits set"),
             ("{kind: host, routes: [{to: default, via: ^5}]}", "'via' is the next hop's address"),
+            ("{kind: host, routes: [{to: default, via: ^[]}]}", "'via' is an empty list"),
+            ("{kind: host, routes: [{to: default, via: ^[10.0.0.1, x]}]}", "the string 'x' is not an IPv4 address"),
+            ("{kind: host, routes: [{to: default, via: ^[10.0.0.1, 10.0.0.1]}]}", "10.0.0.1 is twice in 'via'"),
+            (
+                "{kind: switch, vlans: {1: 10.0.0.1/24}, routes: [{to: default, via: [10.0.0.2, ^10.0.9.1]}]}",
+                "10.0.9.1 is in no subnet of 'n'; its subnets: 10.0.0.0/24",
+            ),
             (
                 "{kind: host, routes: [{to: default, via: ^10.0.0.1}]}",
                 "10.0.0.1 is in no subnet of 'n'; its subnets: none",

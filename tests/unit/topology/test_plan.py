@@ -16,6 +16,7 @@ from testbed.topology import (
     Plan,
     Quality,
     Route,
+    RouteDefinition,
     Topology,
     pod_mac,
 )
@@ -63,7 +64,7 @@ class TestTheExample:
     def test_a_host_has_its_gateway_and_a_default_route_via_the_svi(self) -> None:
         node1 = plan(IP_REUSE).nodes["node1"]
         assert node1.interface("eth1").gateway == IPv4Address("10.0.20.1")
-        assert node1.routes == (Route(DEFAULT, IPv4Address("10.0.20.1")),)
+        assert node1.routes == (Route(DEFAULT, (IPv4Address("10.0.20.1"),)),)
 
     def test_a_host_interface_carries_an_rdma_device_named_after_both(self) -> None:
         client = plan(IP_REUSE).nodes["client"]
@@ -258,7 +259,7 @@ topology:
             "{endpoints: [br:p1, a:eth1]}, {endpoints: [br:p2, b:eth1]}, {endpoints: [br:p3, sw:e1], vlan: 5}",
         )
         assert [address(bridged, "a"), address(bridged, "b")] == ["10.5.0.1/24", "10.5.0.2/24"]
-        assert bridged.nodes["b"].routes == (Route(DEFAULT, IPv4Address("10.5.0.254")),)
+        assert bridged.nodes["b"].routes == (Route(DEFAULT, (IPv4Address("10.5.0.254"),)),)
 
     def test_a_switch_without_vlans_puts_all_ports_in_vlan_1(self) -> None:
         flat = lab(
@@ -308,7 +309,7 @@ class TestSwitchesTogether:
             "l2: {kind: switch, vlans: {10: null}}, l3: {kind: switch, vlans: {10: 10.0.0.1/24}}, a: {kind: host}",
             "{endpoints: [l2:u, l3:e1], trunk: [10]}, {endpoints: [l2:e1, a:eth1], vlan: 10}",
         )
-        assert chain.nodes["a"].routes == (Route(DEFAULT, IPv4Address("10.0.0.1")),)
+        assert chain.nodes["a"].routes == (Route(DEFAULT, (IPv4Address("10.0.0.1"),)),)
 
     def test_an_access_link_and_two_addresses_of_a_31_make_a_routed_link(self) -> None:
         fabric = lab(
@@ -317,8 +318,8 @@ class TestSwitchesTogether:
             "spine: {kind: switch, vlans: {100: 10.1.0.1/31}, routes: [{to: 10.0.10.0/24, via: 10.1.0.0}]}",
             "{endpoints: [leaf:u1, spine:d1], vlan: 100}",
         )
-        assert fabric.nodes["leaf"].routes == (Route(DEFAULT, IPv4Address("10.1.0.1")),)
-        assert fabric.nodes["spine"].routes == (Route(IPv4Network("10.0.10.0/24"), IPv4Address("10.1.0.0")),)
+        assert fabric.nodes["leaf"].routes == (Route(DEFAULT, (IPv4Address("10.1.0.1"),)),)
+        assert fabric.nodes["spine"].routes == (Route(IPv4Network("10.0.10.0/24"), (IPv4Address("10.1.0.0"),)),)
 
     def test_a_trunk_to_a_host_has_the_hosts_own_vlan_beside_it(self) -> None:
         trunked = lab(
@@ -338,7 +339,23 @@ class TestRoutes:
             f"{self.SWITCH}, a: {{kind: host, routes: [{{to: 10.9.0.0/16, via: 10.0.0.1}}]}}",
             "{endpoints: [sw:e1, a:eth1]}",
         )
-        assert own.nodes["a"].routes == (Route(IPv4Network("10.9.0.0/16"), IPv4Address("10.0.0.1")),)
+        assert own.nodes["a"].routes == (Route(IPv4Network("10.9.0.0/16"), (IPv4Address("10.0.0.1"),)),)
+
+    def test_a_route_may_have_several_next_hops(self) -> None:
+        both = lab(
+            "leaf: {kind: switch, vlans: {101: 10.1.0.1/31, 102: 10.1.0.3/31},"
+            " routes: [{to: default, via: [10.1.0.2, 10.1.0.0]}, {to: 10.9.0.0/16, via: [10.1.0.0]}]}"
+        )
+        assert both.nodes["leaf"].routes == (
+            Route(DEFAULT, (IPv4Address("10.1.0.2"), IPv4Address("10.1.0.0"))),
+            Route(IPv4Network("10.9.0.0/16"), (IPv4Address("10.1.0.0"),)),
+        )
+
+    def test_in_python_a_route_is_written_in_the_same_ways(self) -> None:
+        one, other = IPv4Address("10.1.0.0"), IPv4Address("10.1.0.2")
+        routes = [RouteDefinition(to=DEFAULT, via=via) for via in (one, [one], "10.1.0.0", (one, other))]
+        assert [route.via for route in routes] == [(one,), (one,), (one,), (one, other)]
+        assert [route.model_dump()["via"] for route in routes[2:]] == ["10.1.0.0", ["10.1.0.0", "10.1.0.2"]]
 
     def test_an_empty_list_is_no_route_at_all(self) -> None:
         none = lab(f"{self.SWITCH}, a: {{kind: host, routes: []}}", "{endpoints: [sw:e1, a:eth1]}")
@@ -349,7 +366,7 @@ class TestRoutes:
             f"{self.SWITCH}, a: {{kind: host}}, b: {{kind: host}}",
             "{endpoints: [a:eth1, b:eth1]}, {endpoints: [sw:e1, a:eth2]}",
         )
-        assert dual.nodes["a"].routes == (Route(DEFAULT, IPv4Address("10.0.0.1")),)
+        assert dual.nodes["a"].routes == (Route(DEFAULT, (IPv4Address("10.0.0.1"),)),)
 
 
 def test_subnets_of_a_large_lab_never_overlap() -> None:
