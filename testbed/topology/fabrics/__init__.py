@@ -1,0 +1,48 @@
+"""
+Topologies of data centres, made from a few numbers.
+
+Each kind is a function with its options as parameters, and gives a Fabric: `topology()` is what a lab is built from,
+`text(fabric)` a topology file for people. What cannot be made is an InputError that names the option.
+
+    from testbed.topology.fabrics import leaf_spine
+
+    @pytest.mark.topology(leaf_spine(leaves=2, spines=2, hosts=2).topology())
+    def test_ping(lab): ...
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from testbed.errors import InputError, did_you_mean
+from testbed.topology.fabrics.clos import leaf_spine, rail_optimized, single, two_tier
+from testbed.topology.fabrics.fabric import Fabric
+from testbed.topology.fabrics.fat_tree import fat_tree
+from testbed.topology.fabrics.limits import check_size
+from testbed.topology.fabrics.writer import text
+
+__all__ = ["KINDS", "Fabric", "fat_tree", "leaf_spine", "make", "rail_optimized", "single", "text", "two_tier"]
+
+KINDS: dict[str, Callable[..., Fabric]] = {
+    "single": single,
+    "two-tier": two_tier,
+    "leaf-spine": leaf_spine,
+    "rail-optimized": rail_optimized,
+    "fat-tree": fat_tree,
+}
+
+
+def make(kind: str, options: dict[str, Any]) -> Fabric:
+    """A fabric by the name of its kind; `options` are the parameters of its function that are given."""
+    if kind not in KINDS:
+        hint = f"{did_you_mean(kind, KINDS)}Kinds: {', '.join(KINDS)}."
+        raise InputError(f"there is no kind of fabric {kind!r}", hint=hint)
+    known = inspect.signature(KINDS[kind]).parameters
+    for option in options:
+        if option not in known:
+            raise InputError(f"{kind} has no option {option!r}", hint=f"It has: {', '.join(known)}.")
+    fabric = KINDS[kind](**options)
+    check_size(fabric)
+    return fabric

@@ -1,0 +1,31 @@
+"""What a fabric's file says to people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def count(number: int, noun: str) -> str:
+    plural = "leaves" if noun == "leaf" else noun + ("es" if noun.endswith("switch") else "s")
+    return f"{number} {noun if number == 1 else plural}"
+
+
+def span(names: Sequence[str]) -> str:
+    """`leaf1`, `leaf1, leaf2` or `leaf1 … leaf8`."""
+    return ", ".join(names) if len(names) <= 2 else f"{names[0]} … {names[-1]}"
+
+
+def manner(bridged: bool) -> str:
+    return "bridged" if bridged else "routed"
+
+
+def addressing(bridged: bool, first: str, second: str, top: str) -> list[str]:
+    """`first` and `second` are what an address says: a rail and a leaf, a pod and an edge switch."""
+    if bridged:
+        return [f"The hosts of rail R are in VLAN R0, one subnet 10.R.0.0/16 with {top} as gateway."]
+    a, b = first[0].upper(), second[0].upper()
+    vlan = f"VLAN {a}0" if first == "rail" else "VLAN 10"
+    return [
+        f"The hosts of {first} {a}, {second} {b} are in {vlan}, 10.{a}.{b}.0/24, with their switch as gateway.",
+        "A link between switches is a VLAN of its own and a /31. Routes are static; several next hops are ECMP.",
+    ]

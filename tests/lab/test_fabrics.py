@@ -1,0 +1,103 @@
+"""Fabrics carry packets, and ECMP shares the flows out to the spines, the same way every time."""
+
+from __future__ import annotations
+
+import zlib
+from pathlib import Path
+
+import pytest
+
+from testbed import Lab
+from testbed.scenario.events import EventLog
+from testbed.topology.fabrics import fat_tree, leaf_spine, rail_optimized, two_tier
+from testbed.workload.attributes import Attributes
+from testbed.workload.verbs import Endpoint, connect_pair
+
+LEAF_SPINE = leaf_spine(leaves=2, spines=2, hosts=2).topology()
+SPINES = {"e3": "spine1", "e4": "spine2"}
+"""By leaf1's uplink."""
+FLOW_LABELS = range(1, 17)
+PACKETS = 8
+SOON = 5.0
+
+
+def ip(lab: Lab, host: str, interface: str = "eth1") -> str:
+    return str(lab.host(host).addresses[interface].ip)
+
+
+def endpoint(lab: Lab, name: str, interface: str = "eth1") -> Endpoint:
+    host = lab.host(name)
+    address, card = host.addresses[interface].ip, host.cards.get(interface)
+    return Endpoint(host.rdma[interface], host.namespace, address, nic=card, ready=lab.ready)
+
+
+def write(lab: Lab, source: str, target: str, interface: str = "eth1", attributes: Attributes | None = None) -> bool:
+    """Whether the bytes of an RDMA WRITE of PACKETS packets arrive."""
+    with endpoint(lab, source, interface) as near, endpoint(lab, target, interface) as far:
+        connect_pair(near, far, attributes)
+        done = near.write(PACKETS * 1024, within=SOON)
+        return done.ok and far.load(0, PACKETS * 1024) == near.load(0, PACKETS * 1024)
+
+
+def spine_of(lab: Lab, flow_label: int) -> str:
+    """Which spine the packets of a queue pair from host1 to host3 go through."""
+    leaf = lab.switch("leaf1")
+
+    def sent() -> dict[str, int]:
+        return {port: leaf.statistics(port)["tx_packets"] for port in SPINES}
+
+    before = sent()
+    assert write(lab, "host1", "host3", attributes=Attributes(flow_label=flow_label))
+    (port,) = [port for port, count in sent().items() if count - before[port] >= PACKETS]
+    return SPINES[port]
+
+
+@pytest.mark.topology(LEAF_SPINE)
+def test_hosts_of_two_leaves_reach_each_other_through_a_spine(lab):
+    for source, target in ("host1", "host3"), ("host4", "host2"):
+        assert "ttl=61" in lab.host(source).run("ping", "-c1", "-W1", ip(lab, target)).stdout
+
+
+@pytest.mark.topology(LEAF_SPINE)
+def test_an_rdma_write_goes_from_leaf_to_leaf(lab):
+    assert write(lab, "host2", "host4")
+
+
+@pytest.mark.topology(LEAF_SPINE)
+def test_the_udp_source_port_decides_through_which_spine_a_flow_goes(lab):
+    spines = [spine_of(lab, flow_label) for flow_label in FLOW_LABELS]
+
+    assert {spine: spines.count(spine) >= 3 for spine in SPINES.values()} == {"spine1": True, "spine2": True}
+    assert spines == [spine_of(lab, flow_label) for flow_label in FLOW_LABELS]
+
+
+def test_the_same_flows_go_the_same_way_in_the_next_lab(tmp_path: Path):
+    def spines() -> list[str]:
+        with Lab(LEAF_SPINE, tmp_path, EventLog(lambda _: None).emit) as lab:
+            for leaf in "leaf1", "leaf2":
+                with lab.switch(leaf).entered():
+                    seed = Path("/proc/sys/net/ipv4/fib_multipath_hash_seed").read_text()
+                assert int(seed) == zlib.crc32(leaf.encode())  # with a random one the next machine would differ
+            return [spine_of(lab, flow_label) for flow_label in FLOW_LABELS]
+
+    assert spines() == spines()
+
+
+@pytest.mark.topology(rail_optimized(pods=2, hosts=1, rails=2).topology())
+def test_each_nic_of_a_host_reaches_both_rails_of_another_pod(lab):
+    assert write(lab, "host1", "host2", "eth1")
+    assert write(lab, "host1", "host2", "eth2")
+    for source in "eth1", "eth2":
+        for target in "eth1", "eth2":
+            lab.host("host1").run("ping", "-c1", "-W1", "-I", ip(lab, "host1", source), ip(lab, "host2", target))
+
+
+@pytest.mark.topology(fat_tree(k=4).topology(), rdma_mode="exclusive")
+def test_in_a_fat_tree_a_packet_goes_up_to_a_core_as_far_as_it_must(lab):
+    for target, hops in (("host2", 0), ("host3", 3), ("host16", 5)):
+        assert f"ttl={64 - hops}" in lab.host("host1").run("ping", "-c1", "-W1", ip(lab, target)).stdout
+
+
+@pytest.mark.topology(two_tier(switches=2, hosts=1, bridged=True).topology())
+def test_a_bridged_tree_is_one_subnet(lab):
+    assert "ttl=64" in lab.host("host1").run("ping", "-c1", "-W1", ip(lab, "host2")).stdout

@@ -1,0 +1,341 @@
+"""Fabrics: what each kind consists of, that every host is reached, that its file says the same, and what is refused."""
+
+from __future__ import annotations
+
+from collections import Counter
+from ipaddress import IPv4Address, IPv4Network
+from itertools import product
+
+import pytest
+
+from testbed.errors import InputError
+from testbed.switch.profile import load_profiles
+from testbed.topology import Node, Plan, Topology
+from testbed.topology.fabrics import KINDS, Fabric, fat_tree, leaf_spine, make, rail_optimized, single, text, two_tier
+
+ROUTED = [
+    *(single(hosts) for hosts in (1, 4, 253)),
+    *(two_tier(switches, hosts) for switches, hosts in product((1, 3), (1, 5))),
+    *(leaf_spine(leaves, spines, hosts) for leaves, spines, hosts in product((1, 2, 5), (1, 2, 4), (1, 3))),
+    *(leaf_spine(groups * rails, 3, hosts, rails) for groups, rails, hosts in product((1, 2, 3), (2, 4, 8), (1, 2))),
+    *(rail_optimized(pods, 6, rails, f"{n}:1") for pods, rails, n in product((1, 2, 3), (1, 4), (1, 2, 6))),
+    *(fat_tree(k) for k in (2, 4, 6)),
+]
+BRIDGED = [
+    *(single(hosts, bridged=True) for hosts in (1, 300)),
+    *(two_tier(switches, 3, bridged=True) for switches in (1, 4)),
+    *(leaf_spine(4, 1, 2, rails, bridged=True) for rails in (1, 2, 4)),
+    leaf_spine(2, 2, 2, 2, bridged=True),
+    rail_optimized(3, 7, 2, "7:1", bridged=True),
+    fat_tree(2, bridged=True),
+]
+ALL = ROUTED + BRIDGED
+
+
+def commands(fabrics: list[Fabric]) -> list[str]:
+    return [fabric.command.removeprefix("testbed topology new ") for fabric in fabrics]
+
+
+every = pytest.mark.parametrize("fabric", ALL, ids=commands(ALL))
+every_routed = pytest.mark.parametrize("fabric", ROUTED, ids=commands(ROUTED))
+
+
+def hosts(plan: Plan) -> list[Node]:
+    return [node for node in plan.nodes.values() if node.kind == "host"]
+
+
+def names(plan: Plan, prefix: str) -> list[str]:
+    return [name for name in plan.nodes if name.rstrip("0123456789") == prefix]
+
+
+def links_between(plan: Plan) -> Counter[tuple[str, str]]:
+    return Counter((a.node, b.node) for a, b in plan.links)
+
+
+class TestWhatAKindConsistsOf:
+    def test_single(self) -> None:
+        plan = single(hosts=5).topology().plan()
+        assert list(plan.nodes) == ["leaf1", "host1", "host2", "host3", "host4", "host5"]
+        assert [(a.name, b.node, b.name) for a, b in plan.links] == [(f"e{n}", f"host{n}", "eth1") for n in range(1, 6)]
+
+    def test_two_tier(self) -> None:
+        plan = two_tier(switches=3, hosts=2).topology().plan()
+        assert len(hosts(plan)) == 6
+        assert [node.name for node in plan.nodes.values() if node.kind == "switch"] == [
+            "core1", "access1", "access2", "access3",
+        ]  # fmt: skip
+        assert links_between(plan)["access2", "core1"] == 1
+
+    def test_leaf_spine(self) -> None:
+        plan = leaf_spine(leaves=4, spines=2, hosts=16).topology().plan()
+        assert (len(names(plan, "leaf")), len(names(plan, "spine")), len(hosts(plan))) == (4, 2, 64)
+        between = links_between(plan)
+        assert all(between[leaf, spine] == 1 for leaf in names(plan, "leaf") for spine in names(plan, "spine"))
+        assert between["leaf2", "host17"] == between["leaf4", "host64"] == 1
+        assert len(plan.links) == 4 * 2 + 64
+
+    def test_with_rails_each_nic_of_a_host_is_on_a_leaf_of_its_own(self) -> None:
+        plan = leaf_spine(leaves=4, spines=2, hosts=3, rails=2).topology().plan()
+        assert len(hosts(plan)) == 12
+        for host in hosts(plan):
+            group = 0 if int(host.name.removeprefix("host")) <= 6 else 2
+            assert [(i.name, i.peer[0]) for i in host.interfaces] == [
+                ("eth1", f"leaf{group + 1}"),
+                ("eth2", f"leaf{group + 2}"),
+            ]
+            assert [i.address.network for i in host.interfaces if i.address] == [
+                IPv4Network(f"10.1.{group // 2 + 1}.0/24"),
+                IPv4Network(f"10.2.{group // 2 + 1}.0/24"),
+            ]
+
+    @pytest.mark.parametrize(("ratio", "spines"), [("1:1", 14), ("7:1", 2), ("14:1", 1), ("7:2", 4)])
+    def test_the_oversubscription_of_a_rail_decides_how_many_spines_there_are(self, ratio: str, spines: int) -> None:
+        plan = rail_optimized(pods=2, hosts=14, rails=4, oversubscription=ratio).topology().plan()
+        assert len(names(plan, "spine")) == spines
+        for pod, rail in product((1, 2), (1, 2, 3, 4)):
+            leaf = plan.nodes[f"pod{pod}-leaf{rail}"]
+            peers = Counter(port.peer[0].rstrip("0123456789") for port in leaf.interfaces)
+            assert peers == {"host": 14, "spine": spines}
+            assert {port.peer[1] for port in leaf.interfaces if port.peer[0].startswith("host")} == {f"eth{rail}"}
+
+    def test_fat_tree(self) -> None:
+        plan = fat_tree(k=4).topology().plan()
+        switches = [node for node in plan.nodes.values() if node.kind == "switch"]
+        assert (len(switches), len(hosts(plan)), len(plan.links)) == (20, 16, 48)
+        for switch in switches:
+            assert len(switch.interfaces) == 4, switch.name
+        peers = {switch.name: [port.peer[0] for port in switch.interfaces] for switch in switches}
+        assert peers["pod2-edge1"] == ["host5", "host6", "pod2-agg1", "pod2-agg2"]
+        assert peers["core1"] == ["pod1-agg1", "pod2-agg1", "pod3-agg1", "pod4-agg1"]
+        assert peers["core4"] == ["pod1-agg2", "pod2-agg2", "pod3-agg2", "pod4-agg2"]
+
+    def test_the_numbers_of_a_fat_tree_are_those_of_the_paper(self) -> None:
+        plan = fat_tree(k=8).topology().plan()
+        assert (len(hosts(plan)), len(names(plan, "core"))) == (8**3 // 4, (8 // 2) ** 2)
+
+
+class TestEvery:
+    @every
+    def test_addresses_macs_and_rdma_names_are_unique(self, fabric: Fabric) -> None:
+        plan = fabric.topology().plan()
+        ends = [end for pair in plan.links for end in pair]
+        svis = [svi.address.ip for node in plan.nodes.values() for svi in node.svis if svi.address]
+        for found in (
+            [end.address.ip for end in ends if end.address] + svis,
+            [end.mac for end in ends],
+            [end.rdma for end in ends if end.rdma],
+            [(end.node, end.name) for end in ends],
+        ):
+            assert len(set(found)) == len(found)
+        assert all(end.rdma and end.address for host in hosts(plan) for end in host.interfaces)
+
+    @every
+    def test_the_file_plans_to_the_same_plan(self, fabric: Fabric) -> None:
+        plan = fabric.topology().plan(profiles=load_profiles())
+        assert Topology.parse(text(fabric)).plan(profiles=load_profiles()) == plan
+
+    @every
+    def test_a_packet_finds_its_way_over_every_next_hop(self, fabric: Fabric) -> None:
+        """From the first host to an address of every host, and back; of equal next hops each one must do."""
+        network = _Network(fabric.topology().plan())
+        first, *others = hosts(network.plan)
+        for host in others:
+            for one, other in ((first, host), (host, first)):
+                for interface in other.interfaces:
+                    assert interface.address
+                    assert network.walk(one.name, interface.address.ip)
+
+    @every_routed
+    def test_a_packet_to_nobody_ends_at_a_switch_without_a_route(self, fabric: Fabric) -> None:
+        network = _Network(fabric.topology().plan())
+        for host in hosts(network.plan):
+            assert not network.walk(host.name, IPv4Address("10.1.199.5"))
+
+    @every_routed
+    def test_every_spine_is_a_next_hop(self, fabric: Fabric) -> None:
+        plan = fabric.topology().plan()
+        for node in plan.nodes.values():
+            up = [port for port in node.interfaces if port.peer[0].startswith("spine")]
+            if up:
+                (route,) = node.routes
+                assert len(route.via) == len(up)
+
+    @every
+    def test_the_command_in_its_head_makes_the_same_file(self, fabric: Fabric) -> None:
+        kind, *words = fabric.command.removeprefix("testbed topology new ").split()
+        options = {
+            name.removeprefix("--"): int(value) if value.isdecimal() else value
+            for name, value in zip(words[:-1:2], words[1:-1:2], strict=True)
+        }
+        again = make(kind, {**options, "bridged": words[-1] == "--bridged"})
+        assert text(again) == text(fabric)
+        assert f"`{fabric.command}`" in text(fabric)
+
+
+class _Network:
+    """Forwarding by a plan: to a connected subnet, else by the longest route, over each of its next hops."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.owner: dict[IPv4Address, str] = {}
+        self.connected: dict[str, list[IPv4Network]] = {}
+        for node in plan.nodes.values():
+            own = [end.address for end in node.interfaces if end.address]
+            own += [svi.address for svi in node.svis if svi.address]
+            self.owner |= {address.ip: node.name for address in own}
+            self.connected[node.name] = [address.network for address in own]
+
+    def walk(self, here: str, target: IPv4Address, path: tuple[str, ...] = ()) -> bool:
+        """Whether `target` is reached over every next hop of every node on the way; a way back to one is a loop."""
+        assert here not in path, f"{target}: {path} and back to {here}"
+        if any(target in network for network in self.connected[here]):
+            return True
+        fitting = [route for route in self.plan.nodes[here].routes if target in route.destination]
+        if not fitting:
+            return False
+        hops = max(fitting, key=lambda route: route.destination.prefixlen).via
+        return all(self.walk(self.owner[hop], target, (*path, here)) for hop in hops)
+
+
+class TestTheFile:
+    def test_it_is_short_and_says_what_it_is(self) -> None:
+        assert (
+            text(two_tier(switches=2, hosts=1))
+            == """\
+# 2 access switches under one core, 1 host on each; routed.
+# The hosts of rail R, access switch A are in VLAN R0, 10.R.A.0/24, with their switch as gateway.
+# A link between switches is a VLAN of its own and a /31. Routes are static; several next hops are ECMP.
+#
+# Made by `testbed topology new two-tier --switches 2 --hosts 1 --routed`. Change what you like;
+# `testbed topology check FILE` says what it becomes, `testbed graph FILE` draws it.
+name: two-tier
+topology:
+  defaults: {kind: host}
+  kinds:
+    host: {nic: hardware}
+    switch: {profile: sonic}
+  nodes:
+    # core1
+    core1:
+      kind: switch
+      vlans:
+        1001: 10.255.0.0/31  # to access1
+        1002: 10.255.0.2/31  # to access2
+      routes:
+        - {to: 10.1.1.0/24, via: 10.255.0.1}  # access1
+        - {to: 10.1.2.0/24, via: 10.255.0.3}  # access2
+    # access1 and host1
+    access1:
+      kind: switch
+      vlans:
+        10: 10.1.1.1/24  # the hosts
+        1001: 10.255.0.1/31  # to core1
+      routes:
+        - {to: default, via: 10.255.0.0}
+    host1:
+    # access2 and host2
+    access2:
+      kind: switch
+      vlans:
+        10: 10.1.2.1/24  # the hosts
+        1002: 10.255.0.3/31  # to core1
+      routes:
+        - {to: default, via: 10.255.0.2}
+    host2:
+  links:
+    # access1 to host1 and to core1
+    - {endpoints: ["access1:e1", "host1:eth1"], vlan: 10}
+    - {endpoints: ["access1:e2", "core1:e1"], vlan: 1001}
+    # access2 to host2 and to core1
+    - {endpoints: ["access2:e1", "host2:eth1"], vlan: 10}
+    - {endpoints: ["access2:e2", "core1:e2"], vlan: 1002}
+"""
+        )
+
+    def test_edited_it_still_loads(self) -> None:
+        file = text(leaf_spine(leaves=2, spines=2, hosts=2, rails=2))
+        for old, new in (
+            ("nic: hardware", "nic: rxe"),
+            ("host1: &host1 {routes:", "host1: &host1 {rdma: false, routes:"),
+            ("    host4: *host1\n", "    host4: *host1\n    probe: {routes: []}\n"),
+            (
+                '    - {endpoints: ["leaf1:e1", "host1:eth1"], vlan: 10}\n',
+                '    - {endpoints: ["leaf1:e1", "host1:eth1"], vlan: 10, rate: 100mbit}\n'
+                '    - {endpoints: ["leaf1:e99", "probe:eth1"], vlan: 10}\n',
+            ),
+        ):
+            assert file.count(old) == 1
+            file = file.replace(old, new)
+        plan = Topology.parse(file).plan()
+        assert {host.nic for host in hosts(plan)} == {"rxe"}
+        assert [plan.nodes[name].interface("eth1").rdma for name in ("host1", "host4", "probe")] == [
+            None, None, "probe-eth1",
+        ]  # fmt: skip
+        assert str(plan.nodes["probe"].interface("eth1").address) == "10.1.1.3/24"
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("kind", "options", "message"),
+        [
+            ("fat-tree", {"k": 5}, "k is 5; it is an even number"),
+            ("fat-tree", {"k": 0}, "k is 0; it is an even number"),
+            ("fat-tree", {"k": -2}, "k is -2; it is an even number"),
+            ("fat-tree", {"k": 20}, "k is 20, which makes 4000 links between switches; there are VLANs for 3094"),
+            ("fat-tree", {"k": 10**9}, "k is 1000000000; each pod needs subnets\n  At most 254."),
+            ("fat-tree", {"k": 18}, "`testbed topology new fat-tree --k 18 --routed` would write"),
+            ("single", {"hosts": 0}, "hosts is 0; at least 1 is needed"),
+            ("single", {"hosts": 254}, "hosts is 254: 254 hosts in a subnet, and a /24 has addresses for 253"),
+            ("single", {"hosts": 65534, "bridged": True}, "a /16 has addresses for 65533 and a gateway"),
+            ("two-tier", {"switches": 0}, "switches is 0"),
+            ("two-tier", {"switches": 255}, "switches is 255; each has a number in an address\n  At most 254."),
+            ("leaf-spine", {"leaves": 2, "rails": 4}, "rails is 4 and leaves is 2: rail 3 has no leaf"),
+            ("leaf-spine", {"leaves": 6, "rails": 4}, "the last group would have no leaf of rail 4"),
+            ("leaf-spine", {"leaves": 4, "hosts": 64, "rails": 4}, "hosts is 64: 256 hosts in a subnet"),
+            ("leaf-spine", {"spines": 0}, "spines is 0"),
+            ("leaf-spine", {"spines": 10**9}, "leaves is 4, which makes 4000000000 links between switches"),
+            ("leaf-spine", {"leaves": 100, "rails": 100}, "rails is 100; each needs a VLAN\n  At most 99."),
+            ("rail-optimized", {"hosts": 8, "oversubscription": "7:1"}, "hosts is 8: 1.14 uplinks for a leaf\n"),
+            ("rail-optimized", {"oversubscription": "0:1"}, "oversubscription is '0:1'; it is downlinks:uplinks"),
+            ("rail-optimized", {"oversubscription": "7"}, "oversubscription is '7'; it is downlinks:uplinks"),
+            ("rail-optimized", {"pods": 255}, "pods is 255"),
+            ("leaf-spain", {}, "there is no kind of fabric 'leaf-spain'\n  Did you mean leaf-spine? Kinds: single, "),
+            ("single", {"spines": 2}, "single has no option 'spines'\n  It has: hosts, bridged."),
+        ],
+    )  # fmt: skip
+    def test_what_cannot_be_made_is_one_error_that_names_the_value(
+        self, kind: str, options: dict[str, int | str], message: str
+    ) -> None:
+        with pytest.raises(InputError) as refused:
+            make(kind, options)
+        assert message in str(refused.value)
+        assert refused.value.exit_status == 2
+
+    @pytest.mark.parametrize(
+        ("kind", "options", "loop"),
+        [
+            ("leaf-spine", {"leaves": 3}, "leaf1 – spine1 – leaf3 – spine2 – leaf1 is a layer-2 loop"),
+            ("leaf-spine", {"leaves": 4, "rails": 2}, "leaf1 – spine1 – leaf3 – spine2 – leaf1"),
+            ("rail-optimized", {}, "pod1-leaf1 – spine1 – pod2-leaf1 – spine4 – pod1-leaf1"),
+            ("fat-tree", {"k": 4}, "pod1-agg1 – core1 – pod4-agg1 – core4 – pod1-agg1"),
+        ],
+    )
+    def test_bridged_a_loop_is_refused_with_the_reason(self, kind: str, options: dict[str, int], loop: str) -> None:
+        with pytest.raises(InputError) as refused:
+            make(kind, {**options, "bridged": True})
+        assert loop in refused.value.message
+        assert "no spanning tree" in refused.value.message
+
+    def test_the_largest_of_each_kind_is_made(self) -> None:
+        for kind, options in (
+            ("single", {"hosts": 253}),
+            ("two-tier", {"switches": 254, "hosts": 2}),
+            ("leaf-spine", {"leaves": 16, "spines": 16, "hosts": 64}),
+            ("rail-optimized", {"pods": 4, "hosts": 32, "rails": 8}),
+            ("fat-tree", {"k": 12}),
+        ):
+            make(kind, options).topology().plan()
+
+    def test_every_kind_can_be_made_without_options(self) -> None:
+        for kind in KINDS:
+            assert hosts(make(kind, {}).topology().plan())
