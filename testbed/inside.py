@@ -70,6 +70,10 @@ def run(job: Job, out: str, emit: Emit) -> None:
                 show_topology(job, Path(out))
             case "faults":
                 (Path(out) / "faults.json").write_text(json.dumps(fault_descriptions()))
+            case "fabric":
+                make_fabric(job, Path(out))
+            case "graph":
+                draw_topology(job, Path(out))
             case "cni":
                 use_networks(job, Path(out), emit)
             case "variant":
@@ -140,6 +144,23 @@ def fault_descriptions() -> list[dict[str, Any]]:
     from testbed import faults
 
     return faults.descriptions()
+
+
+def make_fabric(job: Job, out: Path) -> None:
+    """Leaves in topology.json the text of a topology file."""
+    from testbed.topology import fabrics
+
+    (out / "topology.json").write_text(json.dumps(fabrics.text(fabrics.make(job["name"], job["options"]))))
+
+
+def draw_topology(job: Job, out: Path) -> None:
+    """Leaves in topology.json a drawing of the file that the job names, as text."""
+    from testbed.switch.profile import load_profiles
+    from testbed.topology import Topology, graph
+
+    os.chdir(job["in"])  # places in errors start with the name as the user gave it
+    plan = Topology.load(job["name"]).plan(profiles=load_profiles())
+    (out / "topology.json").write_text(json.dumps(graph.STYLES[job["style"]](plan)))
 
 
 def use_networks(job: Job, out: Path, emit: Emit) -> None:

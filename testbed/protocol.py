@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, NotRequired, TypedDict
 
+GraphStyle = Literal["svg", "mermaid", "dot"]
 Observed = Literal["fault", "healthy"]
 Clock = Literal["virtual", "real"]
 ENTRY = "testbed.inside:run"
@@ -28,7 +29,7 @@ class Job(_Directory):
     """One errand for a machine. `kind` says which of the other keys are there; `in`, the directory of its files, comes
     on arrival."""
 
-    kind: Literal["variant", "pytest", "describe", "topology", "cni", "faults"]
+    kind: Literal["variant", "pytest", "describe", "topology", "fabric", "graph", "cni", "faults"]
     name: str
     """For people: the scenario's name, or what is run."""
     seed: NotRequired[int]
@@ -44,6 +45,9 @@ class Job(_Directory):
     arguments: NotRequired[list[str]]
     """For pytest."""
     cni: NotRequired[CniRequest]
+    options: NotRequired[dict[str, int | str | bool]]
+    """Of a fabric what the user gave; `name` is its kind."""
+    style: NotRequired[GraphStyle]
 
 
 class CniRequest(TypedDict):

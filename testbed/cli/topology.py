@@ -12,8 +12,18 @@ from testbed.cli.progress import output_console
 from testbed.errors import InputError
 from testbed.machine import topologies
 
+NEW = """Write a topology file of a KIND, for you to edit. What you leave out has a default; the file's head shows it.
 
-@click.group(help="Check a topology file, or print the format's JSON Schema.")
+\b
+single          one switch (--hosts)
+two-tier        access switches under a core (--switches --hosts)
+leaf-spine      every leaf on every spine (--leaves --spines --hosts --rails)
+rail-optimized  a leaf for each rail of a pod (--pods --hosts --rails --oversubscription)
+fat-tree        k pods of switches with k ports (--k)
+"""
+
+
+@click.group(help="Make or check a topology file, or print the format's JSON Schema.")
 def topology() -> None:
     pass
 
@@ -22,8 +32,6 @@ def topology() -> None:
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def check(file: Path, as_json: bool) -> None:
-    if not file.is_file():
-        raise InputError("there is no such file", where=str(file))
     plan = topologies.plan(file)
     if as_json:
         click.echo(json.dumps(plan))
@@ -35,6 +43,37 @@ def check(file: Path, as_json: bool) -> None:
         cells = [row[key] for key in ("peer", "mac", "address", "vlan", "rdma")]
         table.add_row(f"{row['node']}:{row['interface']}", *(str(cell or "") for cell in cells))
     output_console(uncut=True).print(table)
+
+
+@topology.command(help=NEW)
+@click.argument("kind")
+@click.option("--hosts", type=int, help="Hosts: of the switch, on an access switch, for each leaf, in a pod.")
+@click.option("--switches", type=int, help="Access switches.")
+@click.option("--leaves", type=int)
+@click.option("--spines", type=int)
+@click.option("--rails", type=int, help="NICs of a host, each on a leaf of its own.")
+@click.option("--pods", type=int)
+@click.option("--oversubscription", metavar="DOWN:UP", help="Downlinks to uplinks of a leaf, such as 7:1.")
+@click.option("--k", type=int, help="Ports of a switch; even.")
+@click.option(
+    "--routed/--bridged", default=True, help="Whether leaves route, the default, or bridge: a VLAN a rail, over trunks."
+)
+@click.option("-o", "output", type=click.Path(path_type=Path), help="Write to this file, which must not exist.")
+def new(kind: str, routed: bool, output: Path | None, **sizes: int | str | None) -> None:
+    given = {name: value for name, value in sizes.items() if value is not None}
+    text = topologies.new(kind, {**given, "bridged": not routed})
+    if output is None:
+        click.echo(text, nl=False)
+        return
+    try:
+        with output.open("x") as file:
+            file.write(text)
+    except FileExistsError:
+        raise InputError(
+            "the file exists, and may have been edited", where=str(output), hint="Remove it, or name another."
+        ) from None
+    except OSError as error:
+        raise InputError(f"cannot be written: {error.strerror}", where=str(output)) from None
 
 
 @topology.command(help="Print the JSON Schema of topology files, for editors.")

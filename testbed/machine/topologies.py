@@ -1,4 +1,4 @@
-"""Topology files and faults as the outside sees them: read, planned and described by a process of the inside."""
+"""Topology files and faults as the outside sees them: a process of the inside reads, plans, draws, makes, describes them."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+from testbed.errors import InputError
 from testbed.machine import processes, scenarios
 from testbed.machine.local import LocalMachine
 from testbed.machine.scenarios import Source
-from testbed.protocol import Job
+from testbed.protocol import GraphStyle, Job
 
 LIMIT_S = 60.0
 
@@ -19,27 +20,40 @@ def plan(file: Path) -> dict[str, Any]:
 
     Raises what the file's reader raises, InputError for what is wrong in it.
     """
-    return asyncio.run(_ask(file, {file.name: file.read_bytes()}))
+    found: dict[str, Any] = _ask({"kind": "topology", "name": file.name}, file)
+    return found
 
 
 def schema() -> dict[str, Any]:
     """The JSON Schema of the format."""
-    return asyncio.run(_ask(None, {}))
+    found: dict[str, Any] = _ask({"kind": "topology", "name": ""})
+    return found
 
 
 def faults() -> list[dict[str, Any]]:
     """Of each fault `name`, `title`, `text`, and the JSON Schema of its `parameters`."""
-    found: list[dict[str, Any]] = asyncio.run(_do({"kind": "faults", "name": ""}, {}, "faults.json", Path()))
+    found: list[dict[str, Any]] = _ask({"kind": "faults", "name": ""}, answer="faults.json")
     return found
 
 
-async def _ask(file: Path | None, files: dict[str, bytes]) -> dict[str, Any]:
-    job: Job = {"kind": "topology", "name": file.name if file else ""}
-    found: dict[str, Any] = await _do(job, files, "topology.json", file or Path())
-    return found
+def new(kind: str, options: dict[str, int | str | bool]) -> str:
+    """The text of a file with a fabric. InputError, which names the option, for one that cannot be made."""
+    return str(_ask({"kind": "fabric", "name": kind, "options": options}))
 
 
-async def _do(job: Job, files: dict[str, bytes], answer: str, about: Path) -> Any:
-    with processes.scratch() as out:
-        await LocalMachine().run(job, files, out, lambda _: None, limit_s=LIMIT_S)
-        return scenarios.result_of(out, answer, Source(job["name"], about))
+def graph(file: Path, style: GraphStyle) -> str:
+    """A drawing of a file, as text. Raises what `plan` does."""
+    return str(_ask({"kind": "graph", "name": file.name, "style": style}, file))
+
+
+def _ask(job: Job, file: Path | None = None, answer: str = "topology.json") -> Any:
+    if file is not None and not file.is_file():
+        raise InputError("there is no such file", where=str(file))
+    files = {} if file is None else {file.name: file.read_bytes()}
+
+    async def ask() -> Any:
+        with processes.scratch() as out:
+            await LocalMachine().run(job, files, out, lambda _: None, limit_s=LIMIT_S)
+            return scenarios.result_of(out, answer, Source(job["name"], file or Path()))
+
+    return asyncio.run(ask())

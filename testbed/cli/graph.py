@@ -1,0 +1,27 @@
+"""`testbed graph`: a picture of a topology file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import get_args
+
+import click
+
+from testbed.errors import InputError
+from testbed.machine import topologies
+from testbed.protocol import GraphStyle
+
+
+@click.command(help="Draw the topology FILE: its switches in tiers, its hosts below them, each rail in a colour.")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--format", "style", type=click.Choice(get_args(GraphStyle)), default="svg", show_default=True)
+@click.option("-o", "output", type=click.Path(path_type=Path), help="Write to this file.")
+def graph(file: Path, style: GraphStyle, output: Path | None) -> None:
+    text = topologies.graph(file, style)
+    if output is None:
+        click.echo(text, nl=False)
+        return
+    try:
+        output.write_text(text)
+    except OSError as error:
+        raise InputError(f"cannot be written: {error.strerror}", where=str(output)) from None

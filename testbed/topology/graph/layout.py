@@ -1,0 +1,357 @@
+"""
+Where things are in a picture. Lengths are in SVG's pixels; the width of a label follows from a font of fixed width, so
+that nothing has to be measured.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from testbed.topology.graph.picture import Box, Cable, Picture
+from testbed.topology.plan import Interface, Node
+
+FONT, SMALL = 12, 10
+CHARACTER = 0.62
+"""The advance of a character of common fixed-width fonts, in ems, and a little more."""
+LINE = 16
+PAD = 10
+GAP = 28
+"""Between boxes of a tier, at least."""
+MARGIN = 28
+TITLE = 52
+LEGEND = 34
+STRIP = 16
+"""The row of a box with the names of the ports of an edge."""
+MAX_NAMED_PORTS = 16
+BARE_PORT = 7
+"""The room for a port without a name."""
+LOOSE = 1.5
+"""Times the room that a port needs, where its edge is longer."""
+ROWS = 16
+"""Names in a column of a box with many hosts, at most."""
+MAX_VLANS = 4
+ARC = 34
+NEAR, FALL = 64, 6.5
+"""Between tiers: at least, and by the root of how far a cable leads to the side."""
+SPREAD = 0.55
+"""The part of the picture's width that a tier takes at least."""
+
+Point = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """`x` is its left edge, or its middle; `y` its base line."""
+
+    x: float
+    y: float
+    text: str
+    size: int = FONT
+    middle: bool = False
+    style: str = ""
+    rail: int | None = None
+    node: str = ""
+    """The node that it names."""
+
+
+@dataclass(slots=True)
+class Placed:
+    """A box with its labels; `width` and `height` are there before `x` and `y`."""
+
+    box: Box
+    rails: list[int]
+    lines: list[Label]
+    """Relative to the upper left corner, below the strip."""
+    width: float = 0
+    height: float = 0
+    x: float = 0
+    y: float = 0
+    above: list[_End] = field(default_factory=list)
+    below: list[_End] = field(default_factory=list)
+    labels: list[Label] = field(default_factory=list)
+
+    @property
+    def centre(self) -> float:
+        return self.x + self.width / 2
+
+
+@dataclass(slots=True)
+class _End:
+    """Where a cable meets an edge of a box."""
+
+    cable: Cable
+    side: int
+    label: str
+    x: float = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    cable: Cable
+    start: Point
+    end: Point
+    lift: float = 0
+    """How far it bends upwards: of a cable within a tier."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    picture: Picture
+    width: float
+    height: float
+    boxes: list[Placed]
+    lines: list[Line]
+    labels: list[Label]
+    legend: list[tuple[Point, int | None, bool]]
+    """Samples of lines: where one starts, its rail, and whether it is of a link with an RDMA device."""
+
+
+def text_width(text: str, size: int = FONT) -> float:
+    return len(text) * size * CHARACTER
+
+
+def lay_out(picture: Picture) -> Layout:
+    placed = {box: Placed(box, picture.rails_of(box), _lines(picture, box)) for box in picture.boxes}
+    for cable in picture.cables:
+        lower, upper = (placed[box] for box in cable.boxes)
+        lower.above.append(_End(cable, 0, _ports(ends[0] for ends in cable.links)))
+        (upper.above if cable.level else upper.below).append(_End(cable, 1, _ports(ends[1] for ends in cable.links)))
+    rows = [[placed[box] for box in picture.tier(tier)] for tier in picture.tiers]
+    for row in rows:
+        for one in row:
+            _size(one)
+    width = _place_across(picture, rows, placed)
+    bottom = _place_down(picture, rows, placed)
+    for one in placed.values():
+        _order_ends(one, placed)
+    legend, labels, least = _legend(picture, bottom)
+    title = [
+        Label(MARGIN, MARGIN + 4, picture.plan.name, 18, style="title"),
+        Label(MARGIN, MARGIN + 22, _summary(picture), FONT, style="quiet"),
+    ]
+    for one in placed.values():
+        _label(one)
+    width = max(width, least, 2 * MARGIN + max(text_width(label.text, label.size) for label in title))
+    lines = [_line(cable, placed) for cable in picture.cables]
+    height = bottom + (LEGEND if legend else 0) + MARGIN
+    return Layout(picture, width, height, list(placed.values()), lines, [*title, *labels], legend)
+
+
+# What is written in a box
+
+
+def _lines(picture: Picture, box: Box) -> list[Label]:
+    return _host_lines(picture, box) if box.kind == "host" else _switch_lines(picture, box.nodes[0])
+
+
+def _switch_lines(picture: Picture, node: Node) -> list[Label]:
+    kind = node.profile or node.kind
+    lines = [Label(PAD, 0, node.name, node=node.name, style="name"), Label(PAD, LINE, kind, SMALL, style="quiet")]
+    hosted = {port.vlan for port in node.interfaces if picture.plan.nodes[port.peer[0]].kind != "switch"}
+    vlans = [
+        f"VLAN {svi.vlan}" + (f" {svi.address}" if svi.address else "")
+        for svi in node.svis
+        if svi.vlan in hosted or (svi.address and svi.address.network.prefixlen < 31)
+    ]
+    if len(vlans) > MAX_VLANS:
+        vlans[MAX_VLANS - 1 :] = [f"and {len(vlans) - MAX_VLANS + 1} VLANs more"]
+    return lines + [Label(PAD, number * LINE, text, SMALL) for number, text in enumerate(vlans, start=2)]
+
+
+def _host_lines(picture: Picture, box: Box) -> list[Label]:
+    first, several = box.nodes[0], len(box.nodes) > 1
+    heading = f"{len(box.nodes)} hosts" if several else first.name
+    lines = [Label(PAD, 0, heading, style="name", node="" if several else first.name)]
+    rails = {ends[0].name: cable.rail for cable in picture.cables for ends in cable.links if ends[0].node == first.name}
+    rails |= {
+        ends[1].name: cable.rail for cable in picture.cables for ends in cable.links if ends[1].node == first.name
+    }
+    for number, end in enumerate(first.interfaces, start=1):
+        address = end.address and (end.address.network if several else end.address)
+        style = "rail" if rails[end.name] else "quiet"
+        lines.append(Label(PAD, number * LINE, f"{end.name} {address}", SMALL, style=style, rail=rails[end.name]))
+    if several:
+        lines += _names(box.nodes, len(lines) * LINE + 4)
+    return lines
+
+
+def _names(nodes: Sequence[Node], top: float) -> Iterator[Label]:
+    """In columns, to be read downwards."""
+    columns = max(-(-len(nodes) // ROWS), 2 if len(nodes) > ROWS // 2 else 1)
+    rows = -(-len(nodes) // columns)
+    across = max(text_width(node.name, SMALL) for node in nodes) + 10
+    for number, node in enumerate(nodes):
+        column, row = divmod(number, rows)
+        yield Label(PAD + column * across, top + row * 13, node.name, SMALL, node=node.name)
+
+
+def _ports(ends: Iterable[Interface]) -> str:
+    """`e1`, `e1–e16`, or `16 ports` if they do not follow each other."""
+    names = list(dict.fromkeys(end.name for end in ends))
+    if len(names) == 1:
+        return names[0]
+    split = [re.fullmatch(r"(.*?)([0-9]+)", name) for name in names]
+    numbers = [int(match[2]) for match in split if match]
+    same = len({match[1] for match in split if match}) == 1
+    if same and len(numbers) == len(names) and numbers == list(range(numbers[0], numbers[0] + len(names))):
+        return f"{names[0]}–{names[-1]}"
+    return f"{len(names)} ports"
+
+
+# How large the boxes are, and where
+
+
+def _slot(ends: Sequence[_End]) -> float:
+    """The room for an end on its edge."""
+    if len(ends) > MAX_NAMED_PORTS:
+        return BARE_PORT
+    return max((text_width(end.label, SMALL) for end in ends), default=0) + 8
+
+
+def _strip(ends: Sequence[_End]) -> float:
+    return STRIP if 0 < len(ends) <= MAX_NAMED_PORTS else 0
+
+
+def _size(one: Placed) -> None:
+    texts = max(label.x + text_width(label.text, label.size) for label in one.lines) + PAD
+    edges = max(_slot(ends) * len(ends) for ends in (one.above, one.below)) + PAD
+    one.width = max(texts, edges)
+    one.height = _strip(one.above) + max(label.y for label in one.lines) + FONT + 1.6 * PAD + _strip(one.below)
+
+
+def _order_rows(picture: Picture, rows: list[list[Placed]]) -> None:
+    """Boxes stand in the order of the middle of what they are joined with, else in that of the file."""
+    for number, row in enumerate(rows):
+        beside = rows[number - 1] if number else [one for other in rows[1:2] for one in other]
+        place = {one.box: index for index, one in enumerate(beside)}
+        means = {one.box: _mean([place[box] for box in _neighbours(picture, one.box, beside)], 0) for one in row}
+        row.sort(key=lambda one, means=means: (means[one.box], one.box.number))  # type: ignore[misc]
+
+
+def _place_across(picture: Picture, rows: list[list[Placed]], placed: dict[Box, Placed]) -> float:
+    """The widest row is packed; the others follow it, each box over or under the middle of those it is joined with."""
+    _order_rows(picture, rows)
+    widths = [sum(one.width for one in row) + GAP * (len(row) - 1) for row in rows]
+    base = widths.index(max(widths))
+    total = widths[base]
+    _pack(rows[base], [0.0] * len(rows[base]), GAP, total)
+    for number in [*range(base + 1, len(rows)), *range(base - 1, -1, -1)]:
+        row, beside = rows[number], rows[number - 1 if number > base else number + 1]
+        wanted = [
+            _mean([placed[box].centre for box in _neighbours(picture, one.box, beside)], total / 2) for one in row
+        ]
+        spare = SPREAD * total - sum(one.width for one in row)
+        _pack(row, wanted, max(GAP, min(spare / max(1, len(row) - 1), 6 * GAP)), total)
+    left = min(one.x for row in rows for one in row)
+    for row in rows:
+        for one in row:
+            one.x += MARGIN - left
+    return max(one.x + one.width for row in rows for one in row) + MARGIN
+
+
+def _neighbours(picture: Picture, box: Box, row: Iterable[Placed]) -> list[Box]:
+    inside = {one.box for one in row}
+    pairs = [(cable.boxes, len(cable.links)) for cable in picture.cables if box in cable.boxes]
+    return [other for boxes, _ in pairs for other in boxes if other is not box and other in inside]
+
+
+def _mean(values: Sequence[float], otherwise: float) -> float:
+    return sum(values) / len(values) if values else otherwise
+
+
+def _pack(row: list[Placed], wanted: list[float], gap: float, total: float) -> None:
+    """Centres as near to the wanted ones as the gap allows, by least squares (pool adjacent violators)."""
+    offsets, at = [], 0.0
+    for one in row:
+        offsets.append(at + one.width / 2)
+        at += one.width + gap
+    pools: list[tuple[float, int]] = []
+    for want, offset in zip(wanted, offsets, strict=True):
+        mean, size = want - offset, 1
+        while pools and pools[-1][0] > mean:
+            before, count = pools.pop()
+            mean, size = (before * count + mean * size) / (count + size), count + size
+        pools.append((mean, size))
+    shifts = [mean for mean, size in pools for _ in range(size)]
+    for one, shift, offset in zip(row, shifts, offsets, strict=True):
+        one.x = shift + offset - one.width / 2
+
+
+def _place_down(picture: Picture, rows: list[list[Placed]], placed: dict[Box, Placed]) -> float:
+    """From the top tier on, further apart where cables lead to the side; returns where the lowest box ends."""
+    y = float(TITLE + MARGIN)
+    if any(end.cable.level for one in rows[-1] for end in one.above):
+        y += ARC
+    for row in reversed(rows):
+        tallest = max(one.height for one in row)
+        for one in row:
+            one.y = y
+            if one.box.kind != "host":
+                one.height = tallest
+        y += tallest
+        if row is not rows[0]:
+            boxes = {one.box for one in row}
+            pairs = [cable.boxes for cable in picture.cables if not cable.level and cable.boxes[1] in boxes]
+            aside = max((abs(placed[a].centre - placed[b].centre) for a, b in pairs), default=0)
+            y += max(NEAR, FALL * math.sqrt(aside))
+    return y
+
+
+def _order_ends(one: Placed, placed: dict[Box, Placed]) -> None:
+    """Ends stand on an edge in the order of what they lead to, so that few cables cross."""
+    for ends in one.above, one.below:
+        ends.sort(key=lambda end: placed[end.cable.boxes[1 - end.side]].centre)
+        slot = min(LOOSE * _slot(ends), (one.width - PAD) / max(1, len(ends)))
+        first = one.centre - slot * (len(ends) - 1) / 2
+        for number, end in enumerate(ends):
+            end.x = first + slot * number
+
+
+def _label(one: Placed) -> None:
+    top = one.y + _strip(one.above)
+    for label in one.lines:
+        y = top + PAD * 0.6 + FONT + label.y
+        one.labels.append(Label(one.x + label.x, y, label.text, label.size, False, label.style, label.rail, label.node))
+    for ends, y in ((one.above, one.y + STRIP - 4), (one.below, one.y + one.height - 5)):
+        if _strip(ends):
+            one.labels += [
+                Label(end.x, y, end.label, SMALL, True, "port", end.cable.rail if end.cable.to_host else None)
+                for end in ends
+            ]
+
+
+def _line(cable: Cable, placed: dict[Box, Placed]) -> Line:
+    lower, upper = (placed[box] for box in cable.boxes)
+    start = next(end.x for end in lower.above if end.cable is cable and end.side == 0), lower.y
+    if cable.level:
+        finish = next(end.x for end in upper.above if end.cable is cable and end.side == 1), upper.y
+        return Line(cable, start, finish, ARC)
+    finish = next(end.x for end in upper.below if end.cable is cable), upper.y + upper.height
+    return Line(cable, start, finish)
+
+
+# Around the boxes
+
+
+def _summary(picture: Picture) -> str:
+    nodes = list(picture.plan.nodes.values())
+    switches, hosts = (sum((node.kind == "host") is host for node in nodes) for host in (False, True))
+    counts = ((switches, "switch", "es"), (hosts, "host", "s"), (len(picture.plan.links), "link", "s"))
+    return ", ".join(f"{number} {noun}{'' if number == 1 else ending}" for number, noun, ending in counts if number)
+
+
+def _legend(picture: Picture, bottom: float) -> tuple[list[tuple[Point, int | None, bool]], list[Label], float]:
+    entries: list[tuple[str, int | None, bool]] = []
+    if len(picture.rails) > 1:
+        entries = [(f"rail {rail}", rail, True) for rail in picture.rails]
+    if any(cable.rail is None and cable.to_host for cable in picture.cables):
+        entries.append(("no RDMA device", None, False))
+    samples, labels, x, y = [], [], float(MARGIN), bottom + LEGEND
+    for text, rail, rdma in entries:
+        samples.append(((x, y - 4), rail, rdma))
+        labels.append(Label(x + 30, y, text, SMALL))
+        x += 30 + text_width(text, SMALL) + 24
+    return samples, labels, x

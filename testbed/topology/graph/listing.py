@@ -1,0 +1,40 @@
+"""A plan as a list of nodes and links in Mermaid's and Graphviz' languages, which lay it out themselves."""
+
+from __future__ import annotations
+
+from testbed.topology.graph.picture import Picture
+from testbed.topology.plan import Plan
+
+_SHAPES = {"host": ("([", "])"), "switch": ("[", "]"), "bridge": ("{{", "}}")}
+_DOT_SHAPES = {"host": "ellipse", "switch": "box", "bridge": "hexagon"}
+
+
+def mermaid(plan: Plan) -> str:
+    """Nodes are n1, n2, … there: a name such as `end` is a word of the language."""
+    numbers = {name: f"n{number}" for number, name in enumerate(plan.nodes, start=1)}
+    lines = ["flowchart TB"]
+    for node in plan.nodes.values():
+        left, right = _SHAPES[node.kind]
+        lines.append(f'    {numbers[node.name]}{left}"{node.name}"{right}')
+    for cable in Picture(plan).cables:
+        for lower, upper in cable.links:
+            lines.append(f'    {numbers[upper.node]} ---|"{upper.name} – {lower.name}"| {numbers[lower.node]}')
+    return "\n".join(lines) + "\n"
+
+
+def dot(plan: Plan) -> str:
+    picture = Picture(plan)
+    lines = [
+        f'graph "{plan.name}" {{',
+        "    rankdir=TB; node [fontname=monospace]; edge [fontname=monospace, fontsize=9];",
+    ]
+    for tier in reversed(picture.tiers):
+        nodes = [node for box in picture.tier(tier) for node in box.nodes]
+        lines.append("    { rank=same;")
+        lines += [f'        "{node.name}" [shape={_DOT_SHAPES[node.kind]}];' for node in nodes]
+        lines.append("    }")
+    for cable in picture.cables:
+        for lower, upper in cable.links:
+            ports = f'taillabel="{upper.name}", headlabel="{lower.name}"'
+            lines.append(f'    "{upper.node}" -- "{lower.node}" [{ports}];')
+    return "\n".join([*lines, "}"]) + "\n"

@@ -1,0 +1,126 @@
+"""
+What a picture of a plan shows: boxes in tiers, and the cables between them.
+
+Tiers are found from the graph: hosts are tier 0, a switch is one tier above the lowest thing it has a link to. So a
+cable joins two boxes of neighbouring tiers, or of the same one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from testbed.topology.plan import Interface, Node, Plan
+
+ALONE = 8
+"""Hosts up to which each has a box of its own; of more, those with the same cables share one."""
+
+LinkEnds = tuple[Interface, Interface]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Box:
+    """A switch, or hosts that have the same cables."""
+
+    nodes: tuple[Node, ...]
+    tier: int
+    number: int
+    """Its place in the order of the file."""
+
+    @property
+    def kind(self) -> str:
+        return self.nodes[0].kind
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cable:
+    """A link, or those of one rail between the hosts of a box and a switch. `ends[0]` are all in `boxes[0]`."""
+
+    boxes: tuple[Box, Box]
+    """The lower one first."""
+    links: tuple[LinkEnds, ...]
+    rail: int | None
+    """Of a host's link: which of its RDMA interfaces it is, from 1; None if it has no RDMA device."""
+
+    @property
+    def to_host(self) -> bool:
+        return "host" in (self.boxes[0].kind, self.boxes[1].kind)
+
+    @property
+    def level(self) -> bool:
+        return self.boxes[0].tier == self.boxes[1].tier
+
+
+class Picture:
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self._tiers = _tiers(plan)
+        self.boxes = self._boxes()
+        self._box_of = {node.name: box for box in self.boxes for node in box.nodes}
+        self.cables = self._cables()
+
+    def tier(self, number: int) -> list[Box]:
+        return [box for box in self.boxes if box.tier == number]
+
+    @property
+    def tiers(self) -> list[int]:
+        """Those that are not empty, from the bottom."""
+        return sorted({box.tier for box in self.boxes})
+
+    @property
+    def rails(self) -> list[int]:
+        return sorted({cable.rail for cable in self.cables if cable.rail is not None})
+
+    def rails_of(self, box: Box) -> list[int]:
+        """The rails of the hosts' links at a box."""
+        return sorted({cable.rail for cable in self.cables if box in cable.boxes and cable.rail is not None})
+
+    def _boxes(self) -> list[Box]:
+        nodes = self.plan.nodes.values()
+        alone = sum(node.kind == "host" for node in nodes) <= ALONE
+        groups: dict[object, list[Node]] = {}
+        for node in nodes:
+            key: object = node.name
+            if node.kind == "host" and not alone and all(self._tiers[end.peer[0]] for end in node.interfaces):
+                key = tuple((end.name, end.peer[0], end.address and end.address.network) for end in node.interfaces)
+            groups.setdefault(key, []).append(node)
+        return [Box(tuple(group), self._tiers[group[0].name], number) for number, group in enumerate(groups.values())]
+
+    def _cables(self) -> list[Cable]:
+        groups: dict[object, list[LinkEnds]] = {}
+        for number, ends in enumerate(self.plan.links):
+            boxes = sorted((self._box_of[end.node] for end in ends), key=lambda box: (box.tier, box.number))
+            lower, upper = sorted(ends, key=lambda end: boxes.index(self._box_of[end.node]))
+            shared = any(len(box.nodes) > 1 for box in boxes)
+            groups.setdefault((*boxes, lower.name) if shared else number, []).append((lower, upper))
+        return [
+            Cable(
+                (self._box_of[links[0][0].node], self._box_of[links[0][1].node]),
+                tuple(links),
+                self._rail(links[0]),
+            )
+            for links in groups.values()
+        ]
+
+    def _rail(self, ends: LinkEnds) -> int | None:
+        for end in ends:
+            if end.rdma is not None:
+                own = [other.name for other in self.plan.nodes[end.node].interfaces if other.rdma is not None]
+                return own.index(end.name) + 1
+        return None
+
+
+def _tiers(plan: Plan) -> dict[str, int]:
+    """Distances from the hosts; what no host reaches is in tier 1."""
+    tiers = {node.name: 0 for node in plan.nodes.values() if node.kind == "host"}
+    neighbours: dict[str, list[str]] = {name: [] for name in plan.nodes}
+    for a, b in plan.links:
+        neighbours[a.node].append(b.node)
+        neighbours[b.node].append(a.node)
+    edge: Iterable[str] = list(tiers)
+    while edge:
+        reached = dict.fromkeys(near for name in edge for near in neighbours[name] if near not in tiers)
+        tier = tiers[next(iter(edge))] + 1
+        tiers |= dict.fromkeys(reached, tier)
+        edge = list(reached)
+    return {name: tiers.get(name, 1) for name in plan.nodes}

@@ -1,0 +1,225 @@
+"""Pictures: everything is there once, nothing covers anything else, tiers and rails are to be seen."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from xml.etree import ElementTree as Xml
+
+import pytest
+
+from testbed.topology import Plan, Topology
+from testbed.topology.fabrics import fat_tree, leaf_spine, rail_optimized, single, two_tier
+from testbed.topology.graph import STYLES, dot, mermaid, svg
+
+SCENARIOS = Path(__file__).parents[3] / "scenarios"
+SVG = "{http://www.w3.org/2000/svg}"
+
+WIRED_ODDLY = """\
+name: odd
+topology:
+  nodes:
+    a: {kind: host}
+    end: {kind: host, rdma: false}
+    c: {kind: host}
+    hub: {kind: bridge}
+    s1: {kind: switch, profile: "<&>", vlans: {1: null, 2: null, 3: null, 4: null, 5: null, 6: 10.6.0.1/24}}
+    s2: {kind: switch}
+    lonely: {kind: switch}
+    idle: {kind: host}
+  links:
+    - {endpoints: [a:eth1, end:eth1]}
+    - {endpoints: [a:eth2, hub:p1]}
+    - {endpoints: [hub:p2, end:eth2]}
+    - {endpoints: [c:eth1, s1:x], vlan: 1}
+    - {endpoints: [c:eth2, s1:y], vlan: 2}
+    - {endpoints: [s1:u, s2:u], vlan: 1}
+    - {endpoints: [s2:e1, end:eth3]}
+"""
+FABRICS = [
+    single(4),
+    single(200),
+    two_tier(3, 2),
+    leaf_spine(4, 2, 16),
+    leaf_spine(4, 2, 16, 4),
+    leaf_spine(20, 3, 1),
+    rail_optimized(2, 4, 4),
+    rail_optimized(1, 8, 9, "8:1"),
+    fat_tree(4),
+]
+PLANS = [
+    *(fabric.topology().plan() for fabric in FABRICS),
+    *(Topology.load(file).plan() for file in sorted(SCENARIOS.glob("*/topology.clab.yml"))),
+    Topology.parse(WIRED_ODDLY).plan(),
+]
+NAMES = [fabric.command.removeprefix("testbed topology new ") for fabric in FABRICS]
+every = pytest.mark.parametrize("plan", PLANS, ids=[*NAMES, *(plan.name for plan in PLANS[len(NAMES) :])])
+
+
+@dataclass(frozen=True)
+class Area:
+    left: float
+    top: float
+    right: float
+    bottom: float
+    what: str
+
+    def overlaps(self, other: Area) -> bool:
+        return (
+            self.left < other.right and other.left < self.right and self.top < other.bottom and other.top < self.bottom
+        )
+
+
+def drawn(plan: Plan) -> Xml.Element:
+    return Xml.fromstring(svg(plan))  # noqa: S314, it is our own
+
+
+def labels(picture: Xml.Element) -> list[Area]:
+    """What the texts cover in a font whose characters are 0.6 em wide, as most fixed-width fonts are."""
+    areas = []
+    for text in picture.iter(f"{SVG}text"):
+        x, y, size = (float(text.get(key, "")) for key in ("x", "y", "font-size"))
+        width = 0.6 * size * len(text.text or "")
+        left = x - width / 2 if text.get("text-anchor") == "middle" else x
+        areas.append(Area(left, y - 0.8 * size, left + width, y + 0.2 * size, text.text or ""))
+    return areas
+
+
+def boxes(picture: Xml.Element) -> list[Area]:
+    rects = [rect for rect in picture.iter(f"{SVG}rect") if rect.get("class")]
+    places = [[float(rect.get(key, "")) for key in ("x", "y", "width", "height")] for rect in rects]
+    return [Area(x, y, x + width, y + height, "a box") for x, y, width, height in places]
+
+
+def box_of(picture: Xml.Element, node: str) -> Area:
+    (text,) = [text for text in picture.iter(f"{SVG}text") if text.get("data-node") == node]
+    x, y = float(text.get("x", "")), float(text.get("y", ""))
+    (box,) = [box for box in boxes(picture) if box.left <= x <= box.right and box.top <= y <= box.bottom]
+    return box
+
+
+def links_of(text: str) -> list[frozenset[str]]:
+    """Each line's two ends, `node:interface`."""
+    return [frozenset(part.split()[0] for part in line.split(" – ")) for line in text.splitlines()]
+
+
+def links(plan: Plan) -> list[frozenset[str]]:
+    return [frozenset(f"{end.node}:{end.name}" for end in pair) for pair in plan.links]
+
+
+@every
+def test_each_node_is_named_once(plan: Plan) -> None:
+    named = [text.text for text in drawn(plan).iter(f"{SVG}text") if text.get("data-node")]
+    assert sorted(filter(None, named)) == sorted(plan.nodes)
+
+
+@every
+def test_each_link_belongs_to_one_cable(plan: Plan) -> None:
+    titles = [title.text or "" for title in drawn(plan).findall(f"{SVG}g[@class='link']/{SVG}title")]
+    told = [link for title in titles for link in links_of(title)]
+    assert sorted(map(sorted, told)) == sorted(map(sorted, links(plan)))
+
+
+@every
+def test_no_two_labels_overlap_and_none_leaves_the_picture(plan: Plan) -> None:
+    picture = drawn(plan)
+    areas = labels(picture)
+    found = [(one.what, other.what) for one, other in combinations(areas, 2) if one.overlaps(other)]
+    assert not found
+    whole = Area(0, 0, float(picture.get("width", "")), float(picture.get("height", "")), "the picture")
+    assert [area for area in areas if area.left < 0 or area.right > whole.right or area.bottom > whole.bottom] == []
+
+
+@every
+def test_no_two_boxes_overlap_and_a_label_is_in_one_box_or_in_none(plan: Plan) -> None:
+    picture = drawn(plan)
+    assert not [pair for pair in combinations(boxes(picture), 2) if pair[0].overlaps(pair[1])]
+    for label in labels(picture):
+        for box in boxes(picture):
+            inside = box.left <= label.left and label.right <= box.right
+            assert inside or not box.overlaps(label), label
+
+
+@every
+def test_a_cable_begins_and_ends_at_a_box_and_crosses_none(plan: Plan) -> None:
+    picture = drawn(plan)
+    edges = boxes(picture)
+    for path in picture.findall(f"{SVG}g[@class='link']/{SVG}path"):
+        numbers = [float(number) for number in re.findall(r"-?[0-9.]+", path.get("d", ""))]
+        start, end = (numbers[0], numbers[1]), (numbers[-2], numbers[-1])
+        for x, y in (start, end):
+            assert any(
+                box.left - 1 <= x <= box.right + 1 and min(abs(box.top - y), abs(box.bottom - y)) < 0.2 for box in edges
+            )
+        low, high = sorted((start[1], end[1]))
+        between = Area(min(start[0], end[0]), low + 0.2, max(start[0], end[0]), high - 0.2, "a cable")
+        assert not [box for box in edges if box.overlaps(between)]
+
+
+def test_tiers_are_found_from_the_graph() -> None:
+    picture = drawn(fat_tree(4).topology().plan())
+    tops = [box_of(picture, name).top for name in ("core4", "pod1-agg2", "pod4-edge1", "host7")]
+    assert tops == sorted(set(tops))
+    assert box_of(picture, "core1").top == box_of(picture, "core4").top
+
+
+def test_hosts_of_a_leaf_share_a_box_under_it() -> None:
+    picture = drawn(leaf_spine(4, 2, 16).topology().plan())
+    assert box_of(picture, "host17") == box_of(picture, "host32") != box_of(picture, "host33")
+    hosts, leaf = box_of(picture, "host17"), box_of(picture, "leaf2")
+    assert abs((hosts.left + hosts.right) - (leaf.left + leaf.right)) < 1
+    assert len(picture.findall(f"{SVG}g[@class='link']")) == 4 * 2 + 4
+
+
+def test_a_few_hosts_have_a_box_each() -> None:
+    picture = drawn(single(4).topology().plan())
+    assert len({box_of(picture, f"host{number}") for number in range(1, 5)}) == 4
+
+
+def test_each_rail_has_a_colour() -> None:
+    picture = drawn(leaf_spine(4, 2, 16, 4).topology().plan())
+    colours = defaultdict(set)
+    for group in picture.findall(f"{SVG}g[@class='link']"):
+        title, path = group
+        interface = re.match(r"host[0-9]+:(eth[0-9])", title.text or "")
+        colours[interface[1] if interface else "switches"].add(path.get("stroke"))
+    assert {rail: len(found) for rail, found in colours.items()} == {
+        "eth1": 1, "eth2": 1, "eth3": 1, "eth4": 1, "switches": 1,
+    }  # fmt: skip
+    assert len({colour for found in colours.values() for colour in found}) == 5
+
+
+def test_a_link_without_rdma_is_dashed() -> None:
+    picture = drawn(Topology.load(SCENARIOS / "training-smoke/topology.clab.yml").plan())
+    for title, path in picture.findall(f"{SVG}g[@class='link']"):
+        assert ("mgmt0" in (title.text or "")) == (path.get("stroke-dasharray") is not None)
+
+
+@every
+def test_mermaid_has_each_node_and_each_link_once(plan: Plan) -> None:
+    text = mermaid(plan)
+    named = dict(re.findall(r'^    (n[0-9]+)[\[({]+"([^"]+)"', text, re.MULTILINE))
+    found = re.findall(r'^    (n[0-9]+) ---\|"(\S+) – (\S+)"\| (n[0-9]+)$', text, re.MULTILINE)
+    assert sorted(named.values()) == sorted(plan.nodes)
+    told = [sorted([f"{named[a]}:{port}", f"{named[b]}:{other}"]) for a, port, other, b in found]
+    assert sorted(told) == sorted(map(sorted, links(plan)))
+    assert len(text.splitlines()) == 1 + len(named) + len(found)
+
+
+@every
+def test_dot_has_each_node_and_each_link_once(plan: Plan) -> None:
+    text = dot(plan)
+    assert sorted(re.findall(r'^ +"([^"]+)" \[shape', text, re.MULTILINE)) == sorted(plan.nodes)
+    found = re.findall(r'"(\S+)" -- "(\S+)" \[taillabel="(\S+)", headlabel="(\S+)"\]', text)
+    told = [sorted([f"{a}:{port}", f"{b}:{other}"]) for a, b, port, other in found]
+    assert sorted(told) == sorted(map(sorted, links(plan)))
+    assert text.count("{") == text.count("}")
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_the_same_plan_gives_the_same_picture(style: str) -> None:
+    first, again = (STYLES[style](rail_optimized().topology().plan()) for _ in range(2))
+    assert first == again
