@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import zlib
 from pathlib import Path
 
@@ -18,6 +19,7 @@ SPINES = {"e3": "spine1", "e4": "spine2"}
 """By leaf1's uplink."""
 FLOW_LABELS = range(1, 17)
 PACKETS = 8
+FIRST_PORT, FLOWS = 40_000, 64
 SOON = 5.0
 
 
@@ -96,6 +98,27 @@ def test_each_nic_of_a_host_reaches_both_rails_of_another_pod(lab):
 def test_in_a_fat_tree_a_packet_goes_up_to_a_core_as_far_as_it_must(lab):
     for target, hops in (("host2", 0), ("host3", 3), ("host16", 5)):
         assert f"ttl={64 - hops}" in lab.host("host1").run("ping", "-c1", "-W1", ip(lab, target)).stdout
+
+
+@pytest.mark.topology(fat_tree(k=4).topology(), rdma_mode="exclusive")
+def test_flows_that_one_tier_has_sorted_are_sorted_anew_by_the_next(lab):
+    """With the same key everywhere the flows to an aggregation switch would all go on to one of its two cores."""
+    host, cores = lab.host("host1"), [lab.switch(f"core{number}") for number in range(1, 5)]
+    host.run("ping", "-c1", "-W1", ip(lab, "host16"))
+
+    def received() -> list[int]:
+        return [core.statistics("e1")["rx_packets"] for core in cores]  # e1 is to pod 1
+
+    before = received()
+    with host.entered():
+        for port in range(FIRST_PORT, FIRST_PORT + FLOWS):
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
+                udp.bind(("", port))
+                udp.sendto(b"data", (ip(lab, "host16"), 9))
+    lab.sleep(1)
+
+    counts = [now - then for now, then in zip(received(), before, strict=True)]
+    assert all(count >= FLOWS // 12 for count in counts), counts
 
 
 @pytest.mark.topology(two_tier(switches=2, hosts=1, bridged=True).topology())

@@ -25,6 +25,13 @@ def test_the_scenario_of_a_page_runs_as_expected(testbed, tmp_path, page, observ
     assert [variant["observed"] for variant in done.json["variants"]] == observed
 
 
+def test_the_pytest_file_of_the_page_on_topologies_passes(testbed, tmp_path):
+    (tmp_path / "test_mine.py").write_text(blocks("docs/topologies.md", "python")[0])
+    done = testbed("pytest", tmp_path / "test_mine.py")
+    assert done.status == 0, done.out
+    assert "1 passed" in done.out
+
+
 def test_the_pytest_file_of_the_guide_passes(testbed, tmp_path):
     (tmp_path / "topology.clab.yml").write_text(blocks("docs/scenarios.md", "yaml")[0])
     (tmp_path / "test_mine.py").write_text(blocks("docs/scenarios.md", "python")[1])

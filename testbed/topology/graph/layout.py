@@ -1,23 +1,16 @@
 """
-Where things are in a picture. Lengths are in SVG's pixels; the width of a label follows from a font of fixed width, so
-that nothing has to be measured.
+Where things are in a picture. Lengths are in SVG's pixels.
 """
 
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from testbed.topology.graph.contents import FONT, PAD, SMALL, Label, ports, text_width, written
 from testbed.topology.graph.picture import Box, Cable, Picture
-from testbed.topology.plan import Interface, Node
 
-FONT, SMALL = 12, 10
-CHARACTER = 0.62
-"""The advance of a character of common fixed-width fonts, in ems, and a little more."""
-LINE = 16
-PAD = 10
 GAP = 28
 """Between boxes of a tier, at least."""
 MARGIN = 28
@@ -30,9 +23,6 @@ BARE_PORT = 7
 """The room for a port without a name."""
 LOOSE = 1.5
 """Times the room that a port needs, where its edge is longer."""
-ROWS = 16
-"""Names in a column of a box with many hosts, at most."""
-MAX_VLANS = 4
 ARC = 34
 NEAR, FALL = 64, 6.5
 """Between tiers: at least, and by the root of how far a cable leads to the side."""
@@ -40,21 +30,6 @@ SPREAD = 0.55
 """The part of the picture's width that a tier takes at least."""
 
 Point = tuple[float, float]
-
-
-@dataclass(frozen=True, slots=True)
-class Label:
-    """`x` is its left edge, or its middle; `y` its base line."""
-
-    x: float
-    y: float
-    text: str
-    size: int = FONT
-    middle: bool = False
-    style: str = ""
-    rail: int | None = None
-    node: str = ""
-    """The node that it names."""
 
 
 @dataclass(slots=True)
@@ -109,16 +84,12 @@ class Layout:
     """Samples of lines: where one starts, its rail, and whether it is of a link with an RDMA device."""
 
 
-def text_width(text: str, size: int = FONT) -> float:
-    return len(text) * size * CHARACTER
-
-
 def lay_out(picture: Picture) -> Layout:
-    placed = {box: Placed(box, picture.rails_of(box), _lines(picture, box)) for box in picture.boxes}
+    placed = {box: Placed(box, picture.rails_of(box), written(picture, box)) for box in picture.boxes}
     for cable in picture.cables:
         lower, upper = (placed[box] for box in cable.boxes)
-        lower.above.append(_End(cable, 0, _ports(ends[0] for ends in cable.links)))
-        (upper.above if cable.level else upper.below).append(_End(cable, 1, _ports(ends[1] for ends in cable.links)))
+        lower.above.append(_End(cable, 0, ports(ends[0] for ends in cable.links)))
+        (upper.above if cable.level else upper.below).append(_End(cable, 1, ports(ends[1] for ends in cable.links)))
     rows = [[placed[box] for box in picture.tier(tier)] for tier in picture.tiers]
     for row in rows:
         for one in row:
@@ -138,67 +109,6 @@ def lay_out(picture: Picture) -> Layout:
     lines = [_line(cable, placed) for cable in picture.cables]
     height = bottom + (LEGEND if legend else 0) + MARGIN
     return Layout(picture, width, height, list(placed.values()), lines, [*title, *labels], legend)
-
-
-# What is written in a box
-
-
-def _lines(picture: Picture, box: Box) -> list[Label]:
-    return _host_lines(picture, box) if box.kind == "host" else _switch_lines(picture, box.nodes[0])
-
-
-def _switch_lines(picture: Picture, node: Node) -> list[Label]:
-    kind = node.profile or node.kind
-    lines = [Label(PAD, 0, node.name, node=node.name, style="name"), Label(PAD, LINE, kind, SMALL, style="quiet")]
-    hosted = {port.vlan for port in node.interfaces if picture.plan.nodes[port.peer[0]].kind != "switch"}
-    vlans = [
-        f"VLAN {svi.vlan}" + (f" {svi.address}" if svi.address else "")
-        for svi in node.svis
-        if svi.vlan in hosted or (svi.address and svi.address.network.prefixlen < 31)
-    ]
-    if len(vlans) > MAX_VLANS:
-        vlans[MAX_VLANS - 1 :] = [f"and {len(vlans) - MAX_VLANS + 1} VLANs more"]
-    return lines + [Label(PAD, number * LINE, text, SMALL) for number, text in enumerate(vlans, start=2)]
-
-
-def _host_lines(picture: Picture, box: Box) -> list[Label]:
-    first, several = box.nodes[0], len(box.nodes) > 1
-    heading = f"{len(box.nodes)} hosts" if several else first.name
-    lines = [Label(PAD, 0, heading, style="name", node="" if several else first.name)]
-    rails = {ends[0].name: cable.rail for cable in picture.cables for ends in cable.links if ends[0].node == first.name}
-    rails |= {
-        ends[1].name: cable.rail for cable in picture.cables for ends in cable.links if ends[1].node == first.name
-    }
-    for number, end in enumerate(first.interfaces, start=1):
-        address = end.address and (end.address.network if several else end.address)
-        style = "rail" if rails[end.name] else "quiet"
-        lines.append(Label(PAD, number * LINE, f"{end.name} {address}", SMALL, style=style, rail=rails[end.name]))
-    if several:
-        lines += _names(box.nodes, len(lines) * LINE + 4)
-    return lines
-
-
-def _names(nodes: Sequence[Node], top: float) -> Iterator[Label]:
-    """In columns, to be read downwards."""
-    columns = max(-(-len(nodes) // ROWS), 2 if len(nodes) > ROWS // 2 else 1)
-    rows = -(-len(nodes) // columns)
-    across = max(text_width(node.name, SMALL) for node in nodes) + 10
-    for number, node in enumerate(nodes):
-        column, row = divmod(number, rows)
-        yield Label(PAD + column * across, top + row * 13, node.name, SMALL, node=node.name)
-
-
-def _ports(ends: Iterable[Interface]) -> str:
-    """`e1`, `e1–e16`, or `16 ports` if they do not follow each other."""
-    names = list(dict.fromkeys(end.name for end in ends))
-    if len(names) == 1:
-        return names[0]
-    split = [re.fullmatch(r"(.*?)([0-9]+)", name) for name in names]
-    numbers = [int(match[2]) for match in split if match]
-    same = len({match[1] for match in split if match}) == 1
-    if same and len(numbers) == len(names) and numbers == list(range(numbers[0], numbers[0] + len(names))):
-        return f"{names[0]}–{names[-1]}"
-    return f"{len(names)} ports"
 
 
 # How large the boxes are, and where
@@ -223,12 +133,16 @@ def _size(one: Placed) -> None:
 
 
 def _order_rows(picture: Picture, rows: list[list[Placed]]) -> None:
+    """The lowest row by the one above it, then each by the one below it."""
+    for beside, row in zip([*rows[1:2], *rows], rows, strict=False):
+        _order_row(picture, row, [one.box for one in beside])
+
+
+def _order_row(picture: Picture, row: list[Placed], beside: list[Box]) -> None:
     """Boxes stand in the order of the middle of what they are joined with, else in that of the file."""
-    for number, row in enumerate(rows):
-        beside = rows[number - 1] if number else [one for other in rows[1:2] for one in other]
-        place = {one.box: index for index, one in enumerate(beside)}
-        means = {one.box: _mean([place[box] for box in _neighbours(picture, one.box, beside)], 0) for one in row}
-        row.sort(key=lambda one, means=means: (means[one.box], one.box.number))  # type: ignore[misc]
+    place = {box: index for index, box in enumerate(beside)}
+    means = {one.box: _mean([place[box] for box in picture.joined(one.box, place)], 0) for one in row}
+    row.sort(key=lambda one: (means[one.box], one.box.number))
 
 
 def _place_across(picture: Picture, rows: list[list[Placed]], placed: dict[Box, Placed]) -> float:
@@ -237,14 +151,13 @@ def _place_across(picture: Picture, rows: list[list[Placed]], placed: dict[Box, 
     widths = [sum(one.width for one in row) + GAP * (len(row) - 1) for row in rows]
     base = widths.index(max(widths))
     total = widths[base]
-    _pack(rows[base], [0.0] * len(rows[base]), GAP, total)
+    _pack(rows[base], [0.0] * len(rows[base]), GAP)
     for number in [*range(base + 1, len(rows)), *range(base - 1, -1, -1)]:
         row, beside = rows[number], rows[number - 1 if number > base else number + 1]
-        wanted = [
-            _mean([placed[box].centre for box in _neighbours(picture, one.box, beside)], total / 2) for one in row
-        ]
+        near = [one.box for one in beside]
+        wanted = [_mean([placed[box].centre for box in picture.joined(one.box, near)], total / 2) for one in row]
         spare = SPREAD * total - sum(one.width for one in row)
-        _pack(row, wanted, max(GAP, min(spare / max(1, len(row) - 1), 6 * GAP)), total)
+        _pack(row, wanted, max(GAP, min(spare / max(1, len(row) - 1), 6 * GAP)))
     left = min(one.x for row in rows for one in row)
     for row in rows:
         for one in row:
@@ -252,17 +165,11 @@ def _place_across(picture: Picture, rows: list[list[Placed]], placed: dict[Box, 
     return max(one.x + one.width for row in rows for one in row) + MARGIN
 
 
-def _neighbours(picture: Picture, box: Box, row: Iterable[Placed]) -> list[Box]:
-    inside = {one.box for one in row}
-    pairs = [(cable.boxes, len(cable.links)) for cable in picture.cables if box in cable.boxes]
-    return [other for boxes, _ in pairs for other in boxes if other is not box and other in inside]
-
-
 def _mean(values: Sequence[float], otherwise: float) -> float:
     return sum(values) / len(values) if values else otherwise
 
 
-def _pack(row: list[Placed], wanted: list[float], gap: float, total: float) -> None:
+def _pack(row: list[Placed], wanted: list[float], gap: float) -> None:
     """Centres as near to the wanted ones as the gap allows, by least squares (pool adjacent violators)."""
     offsets, at = [], 0.0
     for one in row:

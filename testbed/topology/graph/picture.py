@@ -7,13 +7,14 @@ cable joins two boxes of neighbouring tiers, or of the same one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
 from testbed.topology.plan import Interface, Node, Plan
 
-ALONE = 8
-"""Hosts up to which each has a box of its own; of more, those with the same cables share one."""
+ALONE, ALONE_LINKS = 8, 32
+"""Hosts, and links of hosts, up to which each host has a box of its own; of more, those with the same cables share one.
+"""
 
 LinkEnds = tuple[Interface, Interface]
 
@@ -58,6 +59,10 @@ class Picture:
         self.boxes = self._boxes()
         self._box_of = {node.name: box for box in self.boxes for node in box.nodes}
         self.cables = self._cables()
+        self._cables_of: dict[Box, list[Cable]] = {}
+        for cable in self.cables:
+            for box in cable.boxes:
+                self._cables_of.setdefault(box, []).append(cable)
 
     def tier(self, number: int) -> list[Box]:
         return [box for box in self.boxes if box.tier == number]
@@ -71,13 +76,21 @@ class Picture:
     def rails(self) -> list[int]:
         return sorted({cable.rail for cable in self.cables if cable.rail is not None})
 
+    def cables_of(self, box: Box) -> list[Cable]:
+        return self._cables_of.get(box, [])
+
     def rails_of(self, box: Box) -> list[int]:
         """The rails of the hosts' links at a box."""
-        return sorted({cable.rail for cable in self.cables if box in cable.boxes and cable.rail is not None})
+        return sorted({cable.rail for cable in self.cables_of(box) if cable.rail is not None})
+
+    def joined(self, box: Box, others: Container[Box]) -> list[Box]:
+        """Those of `others` that a cable joins with a box, each as often as there are cables."""
+        return [end for cable in self.cables_of(box) for end in cable.boxes if end is not box and end in others]
 
     def _boxes(self) -> list[Box]:
         nodes = self.plan.nodes.values()
-        alone = sum(node.kind == "host" for node in nodes) <= ALONE
+        hosts = [node for node in nodes if node.kind == "host"]
+        alone = len(hosts) <= ALONE and sum(len(host.interfaces) for host in hosts) <= ALONE_LINKS
         groups: dict[object, list[Node]] = {}
         for node in nodes:
             key: object = node.name

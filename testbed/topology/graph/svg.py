@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from xml.etree import ElementTree as Xml
 
-from testbed.topology.graph.layout import Label, Layout, Line, Placed
+from testbed.topology.graph.contents import Label
+from testbed.topology.graph.layout import Layout, Line, Placed
 from testbed.topology.graph.picture import LinkEnds
 
 RAILS = ("#2563eb", "#ea580c", "#059669", "#9333ea", "#dc2626", "#0891b2", "#a16207", "#db2777")
@@ -79,7 +80,7 @@ def _box(root: Xml.Element, placed: Placed, *, several_rails: bool) -> None:
     group = Xml.SubElement(root, "g")
     place = {"x": f"{placed.x:.1f}", "y": f"{placed.y:.1f}", "width": f"{placed.width:.1f}"}
     Xml.SubElement(group, "rect", {**place, "height": f"{placed.height:.1f}", "rx": "5", "class": placed.box.kind})
-    if several_rails and placed.box.kind != "host" and len(placed.rails) == 1:
+    if several_rails and placed.box.kind == "switch" and len(placed.rails) == 1:
         bar = {"x": f"{placed.x:.1f}", "y": f"{placed.y + 5:.1f}", "width": "4", "height": f"{placed.height - 10:.1f}"}
         Xml.SubElement(group, "rect", {**bar, "fill": _colour(placed.rails[0])})
     for label in placed.labels:

@@ -6,6 +6,7 @@ import pytest
 
 from testbed.errors import TestbedError
 from testbed.machine import topologies
+from testbed.protocol import GraphStyle
 
 GOOD = """\
 name: pair
@@ -57,6 +58,38 @@ def test_an_error_is_at_a_line_and_column_of_the_user_s_file(file: Path, old: st
     assert GOOD.count(old) == 1
     file.write_text(GOOD.replace(old, new))
     assert refused(file).where == f"{file}:{place}"
+
+
+def test_a_fabric_is_a_file_that_can_be_planned(file: Path) -> None:
+    file.write_text(topologies.new("leaf-spine", {"leaves": 2, "spines": 1, "hosts": 1, "bridged": True}))
+    assert {row["node"] for row in topologies.plan(file)["interfaces"]} == {
+        "spine1",
+        "leaf1",
+        "leaf2",
+        "host1",
+        "host2",
+    }
+
+
+def test_a_fabric_that_cannot_be_made_is_wrong_input() -> None:
+    with pytest.raises(TestbedError, match="k is 3") as said:
+        topologies.new("fat-tree", {"k": 3})
+    assert (said.value.exit_status, said.value.where) == (2, "")
+
+
+@pytest.mark.parametrize(
+    ("style", "begins"), [("svg", "<svg "), ("mermaid", "flowchart TB"), ("dot", 'graph "pair" {')]
+)
+def test_a_graph_is_a_text(file: Path, style: GraphStyle, begins: str) -> None:
+    file.write_text(GOOD)
+    assert topologies.graph(file, style).startswith(begins)
+
+
+def test_a_graph_of_a_wrong_file_is_refused_at_its_place(file: Path) -> None:
+    file.write_text(GOOD.replace("kind: switch", "kind: swich"))
+    with pytest.raises(TestbedError) as said:
+        topologies.graph(file, "svg")
+    assert (said.value.where, said.value.exit_status) == (f"{file}:5:18", 2)
 
 
 def test_the_schema_is_one_that_editors_read() -> None:

@@ -16,6 +16,7 @@ from testbed.topology.fabrics import fat_tree, leaf_spine, rail_optimized, singl
 from testbed.topology.graph import STYLES, dot, mermaid, svg
 
 SCENARIOS = Path(__file__).parents[3] / "scenarios"
+DOCS = Path(__file__).parents[3] / "docs"
 SVG = "{http://www.w3.org/2000/svg}"
 
 WIRED_ODDLY = """\
@@ -157,6 +158,14 @@ def test_a_cable_begins_and_ends_at_a_box_and_crosses_none(plan: Plan) -> None:
         low, high = sorted((start[1], end[1]))
         between = Area(min(start[0], end[0]), low + 0.2, max(start[0], end[0]), high - 0.2, "a cable")
         assert not [box for box in edges if box.overlaps(between)]
+
+
+def test_the_picture_in_the_documentation_is_that_of_the_command_beside_it() -> None:
+    """To bring it up to date, run the two commands at the top of docs/topologies.md with these files."""
+    page = (DOCS / "topologies.md").read_text()
+    fabric = leaf_spine(leaves=4, spines=2, hosts=8, rails=2)
+    assert fabric.command.removesuffix(" --routed") in page
+    assert (DOCS / "leaf-spine.svg").read_text() == svg(fabric.topology().plan())
 
 
 def test_tiers_are_found_from_the_graph() -> None:

@@ -1,0 +1,100 @@
+"""What is written in a box. A label's width follows from a font of fixed width, so that nothing has to be measured."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from testbed.topology.graph.picture import Box, Picture
+from testbed.topology.plan import Interface, Node
+
+FONT, SMALL = 12, 10
+CHARACTER = 0.62
+"""The advance of a character of common fixed-width fonts, in ems, and a little more."""
+LINE = 16
+PAD = 10
+ROWS = 16
+"""Names in a column of a box with many hosts, at most."""
+MAX_VLANS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """`x` is its left edge, or its middle; `y` its base line."""
+
+    x: float
+    y: float
+    text: str
+    size: int = FONT
+    middle: bool = False
+    style: str = ""
+    rail: int | None = None
+    node: str = ""
+    """The node that it names."""
+
+
+def text_width(text: str, size: int = FONT) -> float:
+    return len(text) * size * CHARACTER
+
+
+def written(picture: Picture, box: Box) -> list[Label]:
+    """The labels of a box, from its upper left corner."""
+    return _host_lines(picture, box) if box.kind == "host" else _switch_lines(picture, box.nodes[0])
+
+
+def _switch_lines(picture: Picture, node: Node) -> list[Label]:
+    kind = node.profile or node.kind
+    lines = [Label(PAD, 0, node.name, node=node.name, style="name"), Label(PAD, LINE, kind, SMALL, style="quiet")]
+    hosted = {port.vlan for port in node.interfaces if picture.plan.nodes[port.peer[0]].kind != "switch"}
+    vlans = [
+        f"VLAN {svi.vlan}" + (f" {svi.address}" if svi.address else "")
+        for svi in node.svis
+        if svi.vlan in hosted or (svi.address and svi.address.network.prefixlen < 31)
+    ]
+    if len(vlans) > MAX_VLANS:
+        vlans[MAX_VLANS - 1 :] = [f"and {len(vlans) - MAX_VLANS + 1} VLANs more"]
+    return lines + [Label(PAD, number * LINE, text, SMALL) for number, text in enumerate(vlans, start=2)]
+
+
+def _host_lines(picture: Picture, box: Box) -> list[Label]:
+    first, several = box.nodes[0], len(box.nodes) > 1
+    heading = f"{len(box.nodes)} hosts" if several else first.name
+    lines = [Label(PAD, 0, heading, style="name", node="" if several else first.name)]
+    rails = {
+        end.name: cable.rail
+        for cable in picture.cables_of(box)
+        for ends in cable.links
+        for end in ends
+        if end.node == first.name
+    }
+    for number, end in enumerate(first.interfaces, start=1):
+        address = end.address and (end.address.network if several else end.address)
+        style = "" if rails[end.name] else "quiet"
+        lines.append(Label(PAD, number * LINE, f"{end.name} {address}", SMALL, style=style, rail=rails[end.name]))
+    if several:
+        lines += _names(box.nodes, len(lines) * LINE + 4)
+    return lines
+
+
+def _names(nodes: Sequence[Node], top: float) -> Iterator[Label]:
+    """In columns, to be read downwards."""
+    columns = max(-(-len(nodes) // ROWS), 2 if len(nodes) > ROWS // 2 else 1)
+    rows = -(-len(nodes) // columns)
+    across = max(text_width(node.name, SMALL) for node in nodes) + 10
+    for number, node in enumerate(nodes):
+        column, row = divmod(number, rows)
+        yield Label(PAD + column * across, top + row * 13, node.name, SMALL, node=node.name)
+
+
+def ports(ends: Iterable[Interface]) -> str:
+    """`e1`, `e1–e16`, or `16 ports` if they do not follow each other."""
+    names = list(dict.fromkeys(end.name for end in ends))
+    if len(names) == 1:
+        return names[0]
+    split = [re.fullmatch(r"(.*?)([0-9]+)", name) for name in names]
+    numbers = [int(match[2]) for match in split if match]
+    same = len({match[1] for match in split if match}) == 1
+    if same and len(numbers) == len(names) and numbers == list(range(numbers[0], numbers[0] + len(names))):
+        return f"{names[0]}–{names[-1]}"
+    return f"{len(names)} ports"
