@@ -1,4 +1,4 @@
-"""Topology files and faults as the outside sees them: a process of the inside reads, plans, draws, makes, describes them."""
+"""Topology files and faults as the outside sees them: read, planned, drawn, made by a process of the inside."""
 
 from __future__ import annotations
 
