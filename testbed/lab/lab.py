@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, Self
 
 from testbed.errors import DeadlineError, InputError, TestbedError, did_you_mean
-from testbed.lab import netns, rdma
+from testbed.lab import devices, netns, rdma
 from testbed.lab.links import Direction
 from testbed.lab.nodes import Bridge, Host, Node, Pod, Switch
 from testbed.nic import HardwareNics
@@ -81,8 +81,8 @@ class Lab:
         self.plan = topology if isinstance(topology, Plan) else topology.plan(profiles=load_profiles())
         self.directory = directory
         self.emit = emit
-        devices = sum(interface.rdma is not None for node in self.plan.nodes.values() for interface in node.interfaces)
-        self.rdma_mode: RdmaMode = rdma_mode or ("shared" if devices <= SHARED_AT_MOST else "exclusive")
+        number = sum(interface.rdma is not None for node in self.plan.nodes.values() for interface in node.interfaces)
+        self.rdma_mode: RdmaMode = rdma_mode or ("shared" if number <= SHARED_AT_MOST else "exclusive")
         self.nodes: dict[str, Node] = {}
         self._profiles = dict(profiles or {})
         self._networks = networks
@@ -302,11 +302,7 @@ class Lab:
 
     def add_rdma(self, host: Host, interface: str, device: str) -> None:
         """Gives an interface its soft-RoCE device."""
-        with host.entered(), rdma.Rdma() as here:
-            here.add(device, interface)
-        if self.rdma_mode == "exclusive":
-            with rdma.Rdma() as initial:
-                initial.move(device, netns.path(host.namespace))
+        devices.add(host.namespace, interface, device)
         self.adopt_rdma(host, interface, device)
 
     def adopt_rdma(self, host: Host, interface: str, device: str) -> None:
@@ -357,12 +353,11 @@ class Lab:
                 steps.callback(node.release)
 
     def _delete_rdma(self, host: Host) -> None:
-        with host.entered(), rdma.Rdma() as here:
-            for device in host.rdma.values():
-                if self._cards:
-                    self._cards.remove(device)
-                here.delete(device)
-            here.wait_gone(list(host.rdma.values()))
+        names = list(host.rdma.values())
+        if self._cards:
+            for name in names:
+                self._cards.remove(name)
+        devices.delete(host.namespace, names)
 
     def close(self) -> None:
         """Takes everything down, whatever state it is in."""

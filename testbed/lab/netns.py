@@ -36,6 +36,7 @@ def _mount(source: str | Path, target: str | Path, flags: int = 0, kind: str = "
 
 
 def path(name: str) -> Path:
+    """Where a namespace is; of one without a name its path is the name: `/proc/<pid>/ns/net`."""
     return RUN / name
 
 

@@ -15,6 +15,7 @@ from pyroute2 import IPRoute
 from testbed.errors import InputError
 from testbed.lab import netns, processes
 from testbed.lab.capture import Capture
+from testbed.lab.carrier import carries
 from testbed.lab.processes import Process
 from testbed.switch import ecmp, frames
 from testbed.topology import NicModel, pod_mac
@@ -28,8 +29,6 @@ NUD_PERMANENT = 0x80
 IFF_UP = 1
 LOCAL_EXPERIMENTAL = b"\x88\xb5"
 """EtherType of IEEE 802, for experiments."""
-FORWARDING = 3
-"""BR_STATE_FORWARDING"""
 FIRST_INDEX = 2
 """A new namespace numbers its interfaces upwards from here; `lo` is 1."""
 
@@ -85,15 +84,8 @@ class Node:
         return self._indices[interface]
 
     def links_work(self) -> bool:
-        """Whether every link can carry frames: the kernel sees its carrier, and lets a bridge's port forward, up to a
-        second after both its ends are up, or when it is asked for this interface (rtnl_getlink, not a dump)."""
-        for interface in self.interfaces:
-            (link,) = self.ip.get_links(self.index(interface))
-            info = link.get_attr("IFLA_LINKINFO")
-            port = info and info.get_attr("IFLA_INFO_SLAVE_DATA")
-            if link.get_attr("IFLA_OPERSTATE") != "UP" or (port and port.get_attr("IFLA_BRPORT_STATE") != FORWARDING):
-                return False
-        return True
+        """Whether every link can carry frames."""
+        return all(carries(self.ip, self.index(interface)) for interface in self.interfaces)
 
     def sysctl(self, path: str, value: int | str) -> None:
         """`path` below /proc/sys, for example ``net/ipv4/ip_forward``."""

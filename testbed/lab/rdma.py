@@ -91,7 +91,11 @@ class Rdma:
         """Asks for the end of the device; see `wait_gone`. One that is not there is left so."""
         index = self.devices().get(name)
         if index is not None:
-            self.request(DELLINK, netlink.u32(DEV_INDEX, index))
+            try:
+                self.request(DELLINK, netlink.u32(DEV_INDEX, index))
+            except OSError:
+                if name in self.devices():  # else it went meanwhile, with its interface
+                    raise
 
     def move(self, name: str, netns: str | os.PathLike[str]) -> None:
         """Exclusive mode: hands the device to another namespace."""

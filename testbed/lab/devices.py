@@ -1,0 +1,31 @@
+"""A soft-RoCE device in a network namespace, from its making to the moment it is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from testbed.lab import netns
+from testbed.lab.rdma import Rdma
+
+
+def add(namespace: str, interface: str, device: str) -> None:
+    """Gives an interface of a namespace its device, in whichever RDMA mode the kernel is in. Called in the first
+    namespace, where the kernel makes every device and hands it over from."""
+    with netns.entered(namespace), Rdma() as here:
+        here.add(device, interface)
+    with Rdma() as initial:
+        if not initial.exclusive:
+            return
+        try:
+            initial.move(device, netns.path(namespace))
+        except BaseException:
+            initial.delete(device)
+            raise
+
+
+def delete(namespace: str, devices: Sequence[str]) -> None:
+    """Returns when they are gone: until then neither their names nor the namespace may be used again."""
+    with netns.entered(namespace), Rdma() as here:
+        for device in devices:
+            here.delete(device)
+        here.wait_gone(list(devices))

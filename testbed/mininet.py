@@ -1,0 +1,117 @@
+"""RoCE in Mininet: hosts with a soft-RoCE device on each interface, for a Mininet script that runs as root.
+
+``Mininet(topo, host=RdmaHost)`` is all. docs/mininet.md has an example; Mininet 2.3 is what Debian ships.
+"""
+
+from __future__ import annotations
+
+from ipaddress import ip_address
+from typing import Any
+
+from mininet.node import Host, Node, Switch
+from mininet.util import moveIntf
+from pyroute2 import IPRoute
+
+from testbed.lab import devices, netns
+from testbed.lab.carrier import carries
+from testbed.workload.queue_pair import gid_index, open_device
+
+
+class RdmaHost(Host):  # type: ignore[misc]  # Mininet has no types
+    """A host whose interfaces have RDMA devices as soon as it is configured, which is in `Mininet.build`.
+
+    `rdma` is the device of each interface. That of `h1-eth0` is called so too; if the name of an interface does not
+    begin with its host's, `h1-` goes before it. The RDMA mode, shared or exclusive, is what the kernel is in: `rdma
+    system set netns exclusive` changes it while there is no host.
+    """
+
+    def __init__(self, name: str, **params: Any) -> None:
+        self.rdma: dict[str, str] = {}
+        self._configured = False
+        super().__init__(name, **params)
+
+    @property
+    def namespace(self) -> str:
+        """What testbed's own tools, `workload.verbs.Endpoint` for example, take for the host's network namespace."""
+        return namespace(self)
+
+    # Mininet's names, and what it calls in this order: addIntf for each link, config, delIntf, terminate.
+
+    def config(self, **params: Any) -> dict[str, Any]:
+        result: dict[str, Any] = super().config(**params)
+        self._configured = True
+        for intf in self.intfList():
+            self._add_rdma(intf)
+        return result
+
+    def addIntf(self, intf: Any, port: int | None = None, moveIntfFn: Any = moveIntf) -> None:  # noqa: N802, N803
+        """An interface that a running host is given gets its device at once."""
+        super().addIntf(intf, port=port, moveIntfFn=moveIntfFn)
+        if self._configured:
+            self._add_rdma(intf)
+
+    def setMAC(self, mac: str, intf: Any = None) -> Any:  # noqa: N802
+        """Takes the device away meanwhile: the queue pairs of one whose MAC changes are dead and do not say so."""
+        interface = self.intf(intf)
+        had = self._delete_rdma([interface.name])
+        result = super().setMAC(mac, interface)
+        if had:
+            self._add_rdma(interface)
+        return result
+
+    def delIntf(self, intf: Any) -> None:  # noqa: N802
+        """Mininet has deleted the interface before; the device goes by itself then, and is waited for."""
+        self._delete_rdma([intf.name])
+        super().delIntf(intf)
+
+    def terminate(self) -> None:
+        self._delete_rdma(list(self.rdma))
+        super().terminate()
+
+    def _add_rdma(self, intf: Any) -> None:
+        """Returns when the interface's address, if it has one, is a GID."""
+        if intf.name in self.rdma:
+            return
+        device = intf.name if intf.name.startswith(f"{self.name}-") else f"{self.name}-{intf.name}"
+        devices.add(self.namespace, intf.name, device)
+        self.rdma[intf.name] = device
+        if intf.IP():
+            with open_device(self.namespace, device) as context:
+                gid_index(context, ip_address(intf.IP()))
+
+    def _delete_rdma(self, interfaces: list[str]) -> bool:
+        """Whether there was a device to delete."""
+        names = [self.rdma.pop(interface) for interface in interfaces if interface in self.rdma]
+        if names:
+            devices.delete(self.namespace, names)
+        return bool(names)
+
+
+class KernelBridge(Switch):  # type: ignore[misc]
+    """A learning bridge of the kernel: Mininet's LinuxBridge without `brctl`, or OVSBridge without its daemons."""
+
+    def start(self, controllers: list[Any]) -> None:
+        with netns.entered(namespace(self)), IPRoute() as ip:
+            ip.link("add", ifname=self.name, kind="bridge", br_mcast_snooping=0, state="up")
+            (bridge,) = ip.link_lookup(ifname=self.name)
+            for port in self._ports(ip):
+                ip.link("set", index=port, master=bridge, state="up")
+        self.connected()  # the kernel lets a port forward when it is asked for it, or a second later
+
+    def connected(self) -> bool:
+        with netns.entered(namespace(self)), IPRoute() as ip:
+            return False not in [carries(ip, port) for port in self._ports(ip)]  # each of them is asked
+
+    def stop(self, deleteIntfs: bool = True) -> None:  # noqa: N803
+        with netns.entered(namespace(self)), IPRoute() as ip:
+            for bridge in ip.link_lookup(ifname=self.name):
+                ip.link("del", index=bridge)
+        super().stop(deleteIntfs)
+
+    def _ports(self, ip: IPRoute) -> list[int]:
+        return [ip.link_lookup(ifname=name)[0] for name in self.intfNames() if name != "lo"]
+
+
+def namespace(node: Node) -> str:
+    """The network namespace of a node, as testbed's own tools take it: Mininet gives it no name."""
+    return f"/proc/{node.pid}/ns/net"
