@@ -50,22 +50,13 @@ class RdmaHost(Host):  # type: ignore[misc]  # Mininet has no types
         if self._configured:
             self._add_rdma(intf)
 
-    def setMAC(self, mac: str, intf: Any = None) -> Any:  # noqa: N802
-        """Takes the device away meanwhile: the queue pairs of one whose MAC changes are dead and do not say so."""
-        interface = self.intf(intf)
-        had = self._delete_rdma([interface.name])
-        result = super().setMAC(mac, interface)
-        if had:
-            self._add_rdma(interface)
-        return result
-
     def delIntf(self, intf: Any) -> None:  # noqa: N802
         """Mininet has deleted the interface before; the device goes by itself then, and is waited for."""
-        self._delete_rdma([intf.name])
+        self._delete_rdma(intf.name)
         super().delIntf(intf)
 
     def terminate(self) -> None:
-        self._delete_rdma(list(self.rdma))
+        self._delete_rdma(*self.rdma)
         super().terminate()
 
     def _add_rdma(self, intf: Any) -> None:
@@ -79,12 +70,10 @@ class RdmaHost(Host):  # type: ignore[misc]  # Mininet has no types
             with open_device(self.namespace, device) as context:
                 gid_index(context, ip_address(intf.IP()))
 
-    def _delete_rdma(self, interfaces: list[str]) -> bool:
-        """Whether there was a device to delete."""
+    def _delete_rdma(self, *interfaces: str) -> None:
         names = [self.rdma.pop(interface) for interface in interfaces if interface in self.rdma]
         if names:
             devices.delete(self.namespace, names)
-        return bool(names)
 
 
 class KernelBridge(Switch):  # type: ignore[misc]

@@ -110,15 +110,6 @@ def test_links_that_come_and_go_while_the_network_runs_take_their_devices_along(
         h2.terminate()
 
 
-def test_a_host_whose_mac_changes_carries_rdma_afterwards():
-    with running(SingleSwitchTopo(2), autoSetMacs=True) as net:
-        h1, h2 = net.get("h1", "h2")
-        assert write_arrives(h1, h2)
-        h1.setMAC("02:00:00:00:00:77")
-        assert h1.rdma == {"h1-eth0": "h1-eth0"}
-        assert write_arrives(h2, h1)
-
-
 @pytest.mark.parametrize("mode", MODES)
 def test_a_network_stopped_under_open_queue_pairs_leaves_nothing_and_starts_again(mode):
     for _ in range(2):
