@@ -113,7 +113,8 @@ def describe(job: Job, out: Path) -> None:
 
 
 def show_topology(job: Job, out: Path) -> None:
-    """Leaves in topology.json the plan of the file that the job names, or the format's JSON Schema if it names none."""
+    """Leaves in topology.json the plan of the file that the job names, or the format's JSON Schema if it names none.
+    Of a Mininet file `text` is what it is in our format."""
     from testbed import faults
     from testbed.switch.profile import load_profiles
     from testbed.topology import Topology, json_schema
@@ -122,7 +123,13 @@ def show_topology(job: Job, out: Path) -> None:
         (out / "topology.json").write_text(json.dumps(json_schema()))
         return
     os.chdir(job["in"])  # places in errors start with the name as the user gave it
-    plan = Topology.load(job["name"]).plan(profiles=load_profiles(), check_fault=faults.problem)
+    answer: dict[str, Any] = {}
+    if "mininet" in job:
+        answer["text"] = mininet_topology(Path(job["name"]), job["mininet"])
+        topology = Topology.parse(answer["text"], source=f"{job['name']} as converted")
+    else:
+        topology = Topology.load(job["name"])
+    plan = topology.plan(profiles=load_profiles(), check_fault=faults.problem)
     rows = [
         {
             "node": node.name,
@@ -137,7 +144,14 @@ def show_topology(job: Job, out: Path) -> None:
         for node in plan.nodes.values()
         for interface in node.interfaces
     ]
-    (out / "topology.json").write_text(json.dumps({"name": plan.name, "interfaces": rows}))
+    (out / "topology.json").write_text(json.dumps({"name": plan.name, "interfaces": rows, **answer}))
+
+
+def mininet_topology(file: Path, name: str) -> str:
+    from testbed.topology import mininet
+
+    stand_in_for_pyverbs()  # the file may import testbed.mininet
+    return mininet.convert(*mininet.read(file, name), source=file.name)
 
 
 def fault_descriptions() -> list[dict[str, Any]]:

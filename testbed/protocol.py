@@ -40,6 +40,8 @@ class Job(_Directory):
     variant: NotRequired[str]
     named: NotRequired[list[str]]
     """Variants that the user named; for a description."""
+    mininet: NotRequired[str]
+    """Of a topology: its file is one of Mininet's, and this the name of the Topo in it, or nothing if there is one."""
     settings: NotRequired[dict[str, Any]]
     """Of a description what the user set; of a variant its `VariantInfo.settings`."""
     arguments: NotRequired[list[str]]

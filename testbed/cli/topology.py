@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.table import Table
@@ -29,10 +30,11 @@ def topology() -> None:
 
 
 @topology.command(help="Check FILE and show what it becomes: every interface with its MAC, address and VLAN.")
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file")
+@click.option("--mininet", is_flag=True, help="FILE[:NAME] is a Topo of Mininet, as for `from-mininet`.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def check(file: Path, as_json: bool) -> None:
-    plan = topologies.plan(file)
+def check(file: str, mininet: bool, as_json: bool) -> None:
+    plan = _plan_of_mininet(file) if mininet else topologies.plan(Path(file))
     if as_json:
         click.echo(json.dumps(plan))
         return
@@ -61,7 +63,29 @@ def check(file: Path, as_json: bool) -> None:
 @click.option("-o", "output", type=click.Path(path_type=Path), help="Write to this file, which must not exist.")
 def new(kind: str, routed: bool, output: Path | None, **sizes: int | str | None) -> None:
     given = {name: value for name, value in sizes.items() if value is not None}
-    text = topologies.new(kind, {**given, "bridged": not routed})
+    _give(topologies.new(kind, {**given, "bridged": not routed}), output)
+
+
+@topology.command(
+    "from-mininet",
+    help="""Convert a Topo of Mininet into a topology file.
+
+    FILE is Python as `mn --custom` takes it, NAME an entry of its `topos` or a subclass of Topo, with arguments as
+    `mn --topo` takes them: ring,4,delay=5ms. Without NAME it is the only one in the file.""",
+)
+@click.argument("file", metavar="FILE[:NAME]")
+@click.option("-o", "output", type=click.Path(path_type=Path), help="Write to this file, which must not exist.")
+def from_mininet(file: str, output: Path | None) -> None:
+    _give(_plan_of_mininet(file)["text"], output)
+
+
+def _plan_of_mininet(file: str) -> dict[str, Any]:
+    path, _, name = file.partition(":") if not Path(file).is_file() else (file, "", "")
+    return topologies.plan_of_mininet(Path(path), name)
+
+
+def _give(text: str, output: Path | None) -> None:
+    """Prints a topology file, or writes it where none is: one that is there may have been edited."""
     if output is None:
         click.echo(text, nl=False)
         return

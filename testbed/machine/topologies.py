@@ -24,6 +24,13 @@ def plan(file: Path) -> dict[str, Any]:
     return found
 
 
+def plan_of_mininet(file: Path, name: str) -> dict[str, Any]:
+    """The same of the Topo `name` (nothing if there is only one) in a file as `mn --custom` takes it, and the `text` of
+    a topology file that says as much."""
+    found: dict[str, Any] = _ask({"kind": "topology", "name": file.name, "mininet": name}, file)
+    return found
+
+
 def schema() -> dict[str, Any]:
     """The JSON Schema of the format."""
     found: dict[str, Any] = _ask({"kind": "topology", "name": ""})

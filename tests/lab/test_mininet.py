@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from testbed.errors import TestbedError
 from testbed.lab import netns
 from testbed.lab.rdma import Rdma
 from testbed.mininet import KernelBridge, RdmaHost
+from testbed.topology import mininet
 from testbed.workload.verbs import Endpoint, connect_pair
 
 MODES = ["shared", "exclusive"]
@@ -157,3 +159,47 @@ def open_vswitch() -> Iterator[None]:
 def test_hosts_on_open_vswitch_speak_rdma():
     with running(SingleSwitchTopo(2), switch=OVSBridge) as net:
         assert write_arrives(*net.hosts)
+
+
+CUSTOM = """
+from mininet.link import TCLink
+from mininet.topo import {names}
+from mininet.topolib import TorusTopo, TreeTopo
+
+class Custom(Topo):
+    def build(self, spines=2):
+        leaves = [self.addSwitch(f"s{{number}}", dpid=f"{{number}}") for number in (10, 9, 1)]
+        for leaf in leaves:
+            host = self.addHost(f"h{{leaf}}", ip=f"10.9.0.{{len(leaf)}}/16")
+            self.addLink(leaf, host, bw=10, delay="5ms", cls=TCLink)
+            self.addLink(host, leaves[0], port1=7)
+        self.addLink(leaves[0], leaves[1], intfName1="up", key="main")
+        self.linkInfo("s10", "s9")["loss"] = 1
+        self.setNodeInfo("hs9", {{"mac": "00:00:00:00:00:09"}})
+        assert self.port("s9", "hs9") == (1, 0), self.isSwitch("s9")
+        assert [key for *_, key in self.links(withKeys=True) if key == "main"], self.nodes()
+
+class Defaults(SingleSwitchTopo):
+    def __init__(self):
+        super().__init__(k=3, hopts={{"mac": None}}, lopts={{"bw": 5}})
+
+topos = {{
+    "linear": lambda: LinearTopo(11), "rows": lambda: LinearTopo(k=3, n=2), "single": lambda: SingleSwitchTopo(12),
+    "reversed": lambda: SingleSwitchReversedTopo(4), "minimal": MinimalTopo, "tree": lambda: TreeTopo(3, 2),
+    "torus": lambda: TorusTopo(3, 4, 2), "custom": Custom, "defaults": Defaults,
+}}
+"""
+NAMES = "LinearTopo, MinimalTopo, SingleSwitchReversedTopo, SingleSwitchTopo, Topo"
+
+
+@pytest.mark.parametrize(
+    "name", ["linear", "rows", "single", "reversed", "minimal", "tree", "torus", "custom", "defaults"]
+)
+def test_the_stand_in_that_files_are_converted_with_records_what_mininet_does(tmp_path, name):
+    file = tmp_path / "custom.py"
+    file.write_text(CUSTOM.format(names=NAMES))
+    real = runpy.run_path(str(file))["topos"][name]()
+    assert isinstance(real, Topo)
+    recorded = mininet.read(file, name)[1]
+    assert not isinstance(recorded, Topo)
+    assert mininet.convert(name, recorded, "custom.py") == mininet.convert(name, real, "custom.py")

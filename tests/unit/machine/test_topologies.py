@@ -96,3 +96,39 @@ def test_the_schema_is_one_that_editors_read() -> None:
     schema = topologies.schema()
     assert {"name", "topology"} <= set(schema["properties"])
     assert schema["type"] == "object"
+
+
+MININET = """\
+from mininet.topo import Topo
+
+class Mine(Topo):
+    def build(self, hosts=2):
+        print("built")
+        switch = self.addSwitch("s1")
+        for number in range(hosts):
+            self.addLink(self.addHost(f"h{number}"), switch)
+"""
+
+
+def test_a_topo_of_mininet_is_planned_and_told_in_our_format(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(MININET)
+    plan = topologies.plan_of_mininet(file, "Mine,3")
+    assert [row["rdma"] for row in plan["interfaces"] if row["rdma"]] == ["h0-eth0", "h1-eth0", "h2-eth0"]
+    (tmp_path / "mine.clab.yml").write_text(plan["text"])
+    assert topologies.plan(tmp_path / "mine.clab.yml")["interfaces"] == plan["interfaces"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "where"),
+    [('f"h{number}"', 'f"h{number}", cpu=1', ""), ("print(", "print(1 / 0,", ":5"), ('f"h{number}"', '"h 0"', " as")],
+)
+def test_an_error_of_mininet_s_file_is_at_a_place_of_the_user_s_file(
+    tmp_path: Path, old: str, new: str, where: str
+) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(MININET.replace(old, new))
+    with pytest.raises(TestbedError) as said:
+        topologies.plan_of_mininet(file, "")
+    assert said.value.exit_status == 2
+    assert said.value.where.startswith(f"{file}{where}")

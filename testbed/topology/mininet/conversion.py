@@ -1,0 +1,156 @@
+"""From a `Topo` to the text of a topology file. What has no counterpart here is refused by its name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from ipaddress import IPv4Address
+from typing import Any
+
+import yaml
+
+from testbed.errors import InputError
+from testbed.topology.mininet.recording import Topo
+from testbed.topology.problems import MAX_SHOWN
+
+HOSTS = {"mininet.node.Host", "mininet.node.Node", "testbed.mininet.RdmaHost"}
+SWITCHES = {
+    "mininet.node.OVSBridge",
+    "mininet.node.OVSKernelSwitch",
+    "mininet.node.OVSSwitch",
+    "mininet.node.Switch",
+    "mininet.node.UserSwitch",
+    "mininet.nodelib.LinuxBridge",
+    "testbed.mininet.KernelBridge",
+}
+LINKS = {"mininet.link.Link", "mininet.link.OVSLink", "mininet.link.TCLink"}
+OPENFLOW = {"datapath", "dpid", "failMode", "listenPort", "protocols"}
+"""Options of a switch that are for its controller, of which there is none."""
+NO_CONTROLLER = "Switches learn as bridges do; there is no OpenFlow controller."
+PLANNED = "{}:{} has no address in Mininet; here one is planned for it."
+FIRST_ADDRESS = IPv4Address("10.0.0.1")
+PREFIX = 8
+"""Mininet's `ipBase`: hosts are numbered in it in the order of their names."""
+
+
+def _time(value: Any) -> str:
+    """tc's: microseconds unless it says otherwise."""
+    text = str(value)
+    return text if text[-1:].isalpha() else f"{text}us"
+
+
+QUALITY: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "bw": ("rate", lambda value: f"{value}mbit"),
+    "delay": ("delay", _time),
+    "jitter": ("jitter", _time),
+    "loss": ("loss", lambda value: value),
+    "max_queue_size": ("queue", lambda value: value),
+}
+"""Parameters of Mininet's TCLink, and what each is here."""
+
+
+def convert(name: str, topo: Topo, source: str) -> str:
+    """Raises InputError with what cannot be converted; the text may still not be one that can be planned."""
+    return _Conversion(topo).text(name, source)
+
+
+class _Conversion:
+    def __init__(self, topo: Topo) -> None:
+        self.topo = topo
+        self.problems: list[str] = []
+        self.notes = [NO_CONTROLLER]
+        self.addresses: dict[tuple[str, int], str] = {}
+        self.macs: dict[tuple[str, int], str] = {}
+
+    def text(self, name: str, source: str) -> str:
+        nodes: dict[str, dict[str, Any]] = {}
+        for number, host in enumerate(self.topo.hosts()):
+            nodes[host] = self._host(host, f"{FIRST_ADDRESS + number}/{PREFIX}")
+        for switch in self.topo.switches():
+            nodes[switch] = self._switch(switch)
+        links = [self._link(dict(info)) for *_, info in self.topo.links(sort=True, withInfo=True)]
+        if self.problems:
+            shown = self.problems[:MAX_SHOWN]
+            more = [f"… and {len(self.problems) - MAX_SHOWN} more"] if len(self.problems) > MAX_SHOWN else []
+            raise InputError("\n".join([*shown, *more]), where=source)
+        label = re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")[:63] or "mininet"
+        elements = {"nodes": nodes, "links": links} if links else {"nodes": nodes}
+        head = [f"# The Mininet topology {name} of {source}.", *(f"# {note}" for note in self.notes)]
+        body = yaml.safe_dump(
+            {"name": label, "topology": elements}, sort_keys=False, default_flow_style=None, width=120
+        )
+        return "\n".join([*head, body])
+
+    def _refuse(self, what: str, key: str, value: Any) -> None:
+        self.problems.append(f"{what}: {key}={value!r} has no counterpart in a lab")
+
+    def _check_class(self, what: str, options: dict[str, Any], known: set[str]) -> None:
+        cls = options.pop("cls", None)
+        name = f"{getattr(cls, '__module__', '')}.{getattr(cls, '__name__', cls)}"
+        if cls is not None and name not in known:
+            self._refuse(what, "cls", name)
+
+    def _host(self, name: str, planned: str) -> dict[str, Any]:
+        what, options = f"host {name}", dict(self.topo.nodeInfo(name))
+        self._check_class(what, options, HOSTS)
+        ip, mac, route = options.pop("ip", planned), options.pop("mac", None), options.pop("defaultRoute", None)
+        first = (name, min(self.topo.ports.get(name, {0: None})))
+        if ip:
+            self.addresses[first] = ip if "/" in ip else f"{ip}/{PREFIX}"
+        if mac:
+            self.macs[first] = mac
+        if options.get("inNamespace") is True:
+            del options["inNamespace"]
+        for key, value in options.items():
+            self._refuse(what, key, value)
+        definition: dict[str, Any] = {"kind": "host"}
+        if route:
+            if found := re.fullmatch(r"(?:dev \S+ )?via (\S+)", route):
+                definition["routes"] = [{"to": "default", "via": found[1]}]
+            else:
+                self._refuse(what, "defaultRoute", route)
+        return definition
+
+    def _switch(self, name: str) -> dict[str, Any]:
+        what, options = f"switch {name}", dict(self.topo.nodeInfo(name))
+        del options["isSwitch"]
+        self._check_class(what, options, SWITCHES)
+        for key, value in options.items():
+            if key in OPENFLOW:
+                self.notes.append(f"{name}: {key}={value!r} is for a controller and has no effect.")
+            elif not (key == "batch" and value):  # which Mininet sets itself
+                self._refuse(what, key, value)
+        return {"kind": "bridge"}
+
+    def _link(self, options: dict[str, Any]) -> dict[str, Any]:
+        names = [options.pop("node1"), options.pop("node2")]
+        ports = [options.pop("port1"), options.pop("port2")]
+        what = f"link {names[0]}-{names[1]}"
+        self._check_class(what, options, LINKS)
+        ends = [self._end(what, options, side, names[side], ports[side]) for side in range(2)]
+        link: dict[str, Any] = {"endpoints": ends}
+        if options.get("use_htb") is True:  # how TCLink keeps a rate anyway
+            del options["use_htb"]
+        for key, value in options.items():
+            if key in QUALITY:
+                if value is not None:
+                    ours, translate = QUALITY[key]
+                    link[ours] = translate(value)
+            else:
+                self._refuse(what, key, value)
+        return link
+
+    def _end(self, what: str, options: dict[str, Any], side: int, node: str, port: int) -> str | dict[str, Any]:
+        number = side + 1
+        interface = options.pop(f"intfName{number}", None) or f"eth{port}"
+        mac = options.pop(f"addr{number}", None) or self.macs.get((node, port))
+        own = dict(options.pop(f"params{number}", None) or {})
+        ip = own.pop("ip", None) or self.addresses.get((node, port))
+        for key, value in own.items():
+            self._refuse(what, f"params{number}[{key!r}]", value)
+        if not (ip or self.topo.isSwitch(node)):
+            self.notes.append(PLANNED.format(node, interface))
+        if mac or ip:
+            extras = {"mac": mac, "ipv4": ip}
+            return {"node": node, "interface": interface, **{key: value for key, value in extras.items() if value}}
+        return f"{node}:{interface}"

@@ -1,0 +1,140 @@
+"""Finding the `Topo` in a file. It is the user's program: this runs in a process of its own, never in the command's."""
+
+from __future__ import annotations
+
+import inspect
+import runpy
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NoReturn
+from unittest.mock import patch
+
+from testbed.errors import InputError, did_you_mean
+from testbed.topology.mininet import recording
+
+MODULES = {
+    "mininet": (),
+    "mininet.clean": (),
+    "mininet.cli": (),
+    "mininet.link": (),
+    "mininet.log": (),
+    "mininet.net": (),
+    "mininet.node": (),
+    "mininet.nodelib": (),
+    "mininet.term": (),
+    "mininet.topo": ("Topo", "SingleSwitchTopo", "SingleSwitchReversedTopo", "MinimalTopo", "LinearTopo"),
+    "mininet.topolib": ("Topo", "TreeTopo", "TorusTopo"),
+    "mininet.util": ("irange", "natural"),
+}
+"""The stand-in's modules, and what they take from `recording`. All other names are there to be imported only."""
+
+
+class _Module(ModuleType):
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if self.__name__ == "mininet.log":
+            value: Any = _say_nothing
+        else:
+            value = type(name, (), {"__module__": self.__name__, "__init__": _refuse})
+        setattr(self, name, value)
+        return value
+
+
+def _say_nothing(*_: Any, **__: Any) -> None:
+    pass
+
+
+def _refuse(self: Any, *_: Any, **__: Any) -> NoReturn:
+    raise InputError(
+        f"{type(self).__name__}(…) is called when the file is read, where there is no network",
+        hint="Put what builds and runs the network below `if __name__ == '__main__':`.",
+    )
+
+
+def stand_in() -> dict[str, ModuleType]:
+    modules: dict[str, ModuleType] = {name: _Module(name) for name in MODULES}
+    for name, taken in MODULES.items():
+        for thing in taken:
+            setattr(modules[name], thing, getattr(recording, thing))
+        parent, _, child = name.rpartition(".")
+        if parent:
+            setattr(modules[parent], child, modules[name])
+    modules["mininet"].__path__ = []
+    return modules
+
+
+def read(file: Path, name: str) -> tuple[str, recording.Topo]:
+    """The topology `name` of a file, with its name: an entry of its `topos` or a class, with arguments as `mn --topo`
+    takes them (``ring,4,delay=5ms``). Without a name the only one there is."""
+    wanted, *arguments = name.split(",")
+    with patch.dict(sys.modules, stand_in()):
+        try:
+            found = runpy.run_path(str(file), run_name=file.stem)
+            chosen, make = _choose(_topologies(found, file.stem), wanted, file)
+            topo = make(*_positional(arguments), **_named(arguments))
+        except InputError as error:
+            raise InputError(error.message, where=error.where or _place(error, file), hint=error.hint) from error
+        except (Exception, SystemExit) as error:
+            raise _blame(error, file) from error
+    if not isinstance(topo, recording.Topo):
+        raise InputError(f"{chosen} makes no Topo but {topo!r}", where=str(file))
+    return chosen, topo
+
+
+def _topologies(found: dict[str, Any], module: str) -> dict[str, Any]:
+    """By name: `topos`, and the classes of the file."""
+    topos = found.get("topos", {})
+    own = {
+        name: thing
+        for name, thing in found.items()
+        if inspect.isclass(thing) and issubclass(thing, recording.Topo) and thing.__module__ == module
+    }
+    return {**own, **topos} if topos else own
+
+
+def _choose(known: dict[str, Any], wanted: str, file: Path) -> tuple[str, Any]:
+    if wanted:
+        if wanted not in known:
+            hint = f"{did_you_mean(wanted, known)}It has: {', '.join(known) or 'none'}."
+            raise InputError(f"the file has no topology {wanted}", where=str(file), hint=hint)
+        return wanted, known[wanted]
+    entries = [name for name, thing in known.items() if not inspect.isclass(thing)] or list(known)
+    if len(entries) != 1:
+        hint = f"Name one of them: {', '.join(f'{file.name}:{name}' for name in entries)}." if entries else ""
+        what = "more than one topology" if entries else "no `topos` and no subclass of Topo"
+        raise InputError(f"the file has {what}", where=str(file), hint=hint)
+    return entries[0], known[entries[0]]
+
+
+def _positional(arguments: list[str]) -> list[Any]:
+    return [_value(argument) for argument in arguments if "=" not in argument]
+
+
+def _named(arguments: list[str]) -> dict[str, Any]:
+    pairs = (argument.partition("=") for argument in arguments if "=" in argument)
+    return {key: _value(text) for key, _, text in pairs}
+
+
+def _value(text: str) -> int | float | str:
+    for kind in int, float:
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _blame(error: BaseException, file: Path) -> InputError:
+    if isinstance(error, SyntaxError):
+        return InputError(f"not valid Python: {error.msg}", where=f"{file}:{error.lineno}:{error.offset}")
+    hint = "The file is read by itself, with Python's own modules and Mininet's." * isinstance(error, ImportError)
+    return InputError(f"{type(error).__name__}: {error}", where=_place(error, file), hint=hint)
+
+
+def _place(error: BaseException, file: Path) -> str:
+    """The line of the file that the error came through."""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
+    return f"{file}:{lines[-1]}" if lines else str(file)
