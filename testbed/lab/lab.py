@@ -164,6 +164,7 @@ class Lab:
             system.set_exclusive(self.rdma_mode == "exclusive")
         for plan in self.plan.nodes.values():
             self.nodes[plan.name] = self._make_node(plan)
+            self.nodes[plan.name].env = dict(plan.env)
         for left, right in self.plan.links:
             self._make_link(left, right)
         for plan in self.plan.nodes.values():
@@ -177,6 +178,8 @@ class Lab:
                     self.direction(f"{interface.node}:{interface.name}").apply()
                 if interface.rdma:
                     self.add_rdma(self.host(plan.name), interface.name, interface.rdma)
+        for plan in self.plan.nodes.values():
+            self.nodes[plan.name].execute(plan.exec)
 
     def _make_node(self, plan: NodePlan) -> Node:
         match plan.kind:

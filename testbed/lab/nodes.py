@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import socket
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyroute2 import IPRoute
 
-from testbed.errors import InputError
+from testbed.errors import InputError, TestbedError
 from testbed.lab import netns, processes
 from testbed.lab.capture import Capture
 from testbed.lab.carrier import carries
@@ -50,6 +51,8 @@ class Node:
             for scope in "all", "default":
                 Path(f"/proc/sys/net/ipv6/conf/{scope}/disable_ipv6").write_text("1\n")
         self.ip.link("set", index=1, state="up")
+        self.env: dict[str, str] = {}
+        """Environment variables of its programs, beside those of the machine."""
         self._indices = {"lo": 1}
         self._files = 0
         self._captures: dict[str, int] = {}
@@ -126,7 +129,7 @@ class Node:
 
     def run(self, *command: str, within: float = COMMAND_S, text: str = "") -> CompletedProcess[str]:
         """Runs a command to its end, with `text` as its input; a status other than 0 raises. `within` in seconds."""
-        return processes.run(self.name, self.namespace, command, within, text, self.lab.ready)
+        return processes.run(self.name, self.namespace, command, within, text, self.lab.ready, self.env)
 
     def ping(self, ip: str, *, within: float) -> bool:
         """Whether one echo request is answered; `within` in seconds."""
@@ -137,9 +140,21 @@ class Node:
         """Starts a program; what it writes is kept in the run directory. It is stopped with the lab at the latest."""
         self._files += 1
         log = self.lab.file(f"{self.name}-{Path(command[0]).name}-{self._files}.log")
-        process = Process(self.name, self.namespace, command, log, self.lab.ready)
+        process = Process(self.name, self.namespace, command, log, self.lab.ready, self.env)
         self.defer(process.stop)
         return process
+
+    def execute(self, commands: Sequence[Sequence[str]]) -> None:
+        """Runs the commands of the file. Daemons that they start are ended with the lab."""
+        if commands:
+            self.defer(lambda: processes.end_all(self.namespace))
+        for command in commands:
+            process = self.spawn(*command)
+            status = process.wait(COMMAND_S)
+            text = shlex.join(command)
+            self.lab.emit("exec", self.name, f"ran {text}", command=text, status=status)
+            if status:
+                raise TestbedError(f"{self.name}: exec {text}: status {status}: {process.output.strip()}")
 
     def capture(self, interface: str, filter_: str = "") -> Capture:
         """Records an interface's frames into ``<node>-<interface>.pcap`` of the run directory, from when this returns.

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,16 @@ def ready(watched: Sequence[Any], within: float) -> bool:
 class Process:
     """A program running in a namespace; its output goes to `log`."""
 
-    def __init__(self, node: str, namespace: str, command: Sequence[str], log: Path, ready: Ready = ready) -> None:
+    def __init__(
+        self,
+        node: str,
+        namespace: str,
+        command: Sequence[str],
+        log: Path,
+        ready: Ready = ready,
+        env: Mapping[str, str] | None = None,
+    ) -> None:
+        """`env` is beside the machine's."""
         self.node = node
         self.command = list(command)
         self.log = log
@@ -43,6 +52,7 @@ class Process:
                     stdout=output,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
+                    env={**os.environ, **(env or {})},
                 )
             except OSError as error:
                 raise TestbedError(f"{node}: {command[0]} cannot be started: {error.strerror}") from error
@@ -104,16 +114,24 @@ class Process:
 
 
 def run(
-    node: str, namespace: str, command: Sequence[str], within: float, text: str = "", ready: Ready = ready
+    node: str,
+    namespace: str,
+    command: Sequence[str],
+    within: float,
+    text: str = "",
+    ready: Ready = ready,
+    env: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a command to its end with `text` as its standard input; raises if it fails."""
+    """Runs a command to its end; raises if it fails. `text` is its standard input, `env` is beside the machine's."""
     with ExitStack() as files:
         given, out, err = (files.enter_context(tempfile.TemporaryFile("w+")) for _ in range(3))
         given.write(text)
         given.seek(0)
         with netns.entered(namespace):
             try:
-                process = subprocess.Popen(list(command), stdin=given, stdout=out, stderr=err)
+                process = subprocess.Popen(
+                    list(command), stdin=given, stdout=out, stderr=err, env={**os.environ, **(env or {})}
+                )
             except OSError as error:
                 raise TestbedError(f"{node}: {command[0]} cannot be started: {error.strerror}") from error
         handle = os.pidfd_open(process.pid)
@@ -131,6 +149,20 @@ def run(
     if status:
         raise TestbedError(f"{node}: {' '.join(command)}: status {status}: {(texts[1] or texts[0]).strip()}")
     return subprocess.CompletedProcess(list(command), status, *texts)
+
+
+def end_all(namespace: str) -> None:
+    """Ends every program in a network namespace by force, daemons that left their session among them."""
+    wanted = netns.path(namespace).stat().st_ino
+    for number in sorted(int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()):
+        with contextlib.suppress(ProcessLookupError, FileNotFoundError):
+            if os.stat(f"/proc/{number}/ns/net").st_ino == wanted and number != os.getpid():
+                handle = os.pidfd_open(number)
+                try:
+                    os.kill(number, signal.SIGKILL)
+                    select.select([handle], [], [], STOP_S)
+                finally:
+                    os.close(handle)
 
 
 def succeeds(command: Sequence[str]) -> bool:

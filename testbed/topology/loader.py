@@ -94,7 +94,8 @@ def _unknown_key(path: Path, top: Place) -> str:
     name, model, foreign = place_of(path[:-1], top)
     key, allowed = path[-1], sorted(model.model_fields)
     if key in foreign:
-        return f"containerlab's key {quoted(key)} is not supported in {name}; supported: {', '.join(allowed)}"
+        refusal = f"containerlab's key {quoted(key)} is not supported in {name}: {foreign[key]}"
+        return f"{refusal}; supported: {', '.join(allowed)}"
     return f"unknown key {quoted(key)} in {name}; allowed: {', '.join(allowed)}{closest(key, allowed)}"
 
 

@@ -9,8 +9,9 @@ planner.
 from __future__ import annotations
 
 import re
+import shlex
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -30,11 +31,13 @@ from testbed.topology.document import describe, quoted
 from testbed.topology.plan import NicModel, NodeKind
 from testbed.topology.problems import closest
 
-KINDS: tuple[NodeKind, ...] = ("host", "switch", "bridge")
-KEYS_OF_KIND: dict[NodeKind, tuple[str, ...]] = {
-    "host": ("nic", "rdma", "routes"),
+FileKind = NodeKind | Literal["linux"]
+KINDS: tuple[FileKind, ...] = ("host", "switch", "bridge", "linux")
+KEYS_OF_KIND: dict[FileKind, tuple[str, ...]] = {
+    "host": ("nic", "rdma", "routes", "exec", "env"),
     "switch": ("profile", "vlans", "routes"),
     "bridge": (),
+    "linux": ("nic", "rdma", "routes", "exec", "env", "image"),
 }
 DEFAULT_MTU = 1500
 DEFAULT_ROUTE = IPv4Network("0.0.0.0/0")
@@ -48,6 +51,7 @@ _LABEL = r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 _INTERFACE = r"[A-Za-z0-9][A-Za-z0-9._-]{0,14}"
 _MAC = r"[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}"
 _VLAN = r"([1-9]|[1-9][0-9]{1,2}|[1-3][0-9]{3}|40[0-8][0-9]|409[0-4])"
+_VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
 _ADDRESS = r"[0-9]{1,3}(\.[0-9]{1,3}){3}"
 
 _TAKEN = frozenset({"lo", "all", "default"})
@@ -77,8 +81,6 @@ def check_interface(value: str) -> str:
 def check_kind(value: Any) -> Any:
     if value is None or value in KINDS:
         return value
-    if value == "linux":
-        raise ValueError(f"kind 'linux' (a container) needs a later version of testbed; supported: {', '.join(KINDS)}")
     name = quoted(value) if isinstance(value, str) else describe(value)
     raise ValueError(f"kind {name} is not supported; supported: {', '.join(KINDS)}{closest(value, KINDS)}")
 
@@ -214,6 +216,30 @@ def check_labels(value: dict[str, Any]) -> dict[str, Any]:
     return value
 
 
+def check_command(value: str) -> str:
+    """One for `shlex`, as containerlab splits it: no shell sees it."""
+    try:
+        words = shlex.split(value)
+    except ValueError as error:
+        raise ValueError(f"{describe(value)} is not a command: {str(error).lower()}") from None
+    if not words:
+        raise ValueError("a command is empty")
+    return value
+
+
+def check_env(value: dict[str, Any]) -> dict[str, str]:
+    env = {}
+    for name, item in value.items():
+        if name.startswith("__"):
+            raise ValueError(f"{quoted(name)} imports variables; testbed does not: a lab is the same everywhere")
+        if not re.fullmatch(_VARIABLE, name):
+            raise ValueError(f"{quoted(name)} is not the name of an environment variable")
+        if not isinstance(item, str | int):
+            raise ValueError(f"variable {quoted(name)} must be a string, not {describe(item)}; quote it")  # noqa: TRY004
+        env[name] = str(item).lower() if isinstance(item, bool) else str(item)
+    return env
+
+
 def split_endpoint(value: Any) -> Any:
     """The brief format's "node:interface" in the shape of the extended format's mapping."""
     if not isinstance(value, str):
@@ -228,7 +254,7 @@ Label = Annotated[str, AfterValidator(check_label), WithJsonSchema({"type": "str
 InterfaceName = Annotated[
     str, AfterValidator(check_interface), WithJsonSchema({"type": "string", "pattern": f"^{_INTERFACE}$"})
 ]
-Kind = Annotated[NodeKind, BeforeValidator(check_kind)]
+Kind = Annotated[FileKind, BeforeValidator(check_kind)]
 Vlan = Annotated[int, AfterValidator(check_vlan), WithJsonSchema({"type": "integer", "minimum": 1, "maximum": 4094})]
 VlanKey = Annotated[int, AfterValidator(check_vlan), WithJsonSchema({"type": "string", "pattern": f"^{_VLAN}$"})]
 Mtu = Annotated[int, AfterValidator(check_mtu), WithJsonSchema({"type": "integer", "minimum": 68, "maximum": 65535})]
@@ -272,6 +298,18 @@ Labels = Annotated[
     AfterValidator(check_labels),
     WithJsonSchema({"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}}),
 ]
+Command = Annotated[str, AfterValidator(check_command)]
+Env = Annotated[
+    dict[str, Any],
+    AfterValidator(check_env),
+    WithJsonSchema(
+        {
+            "type": "object",
+            "patternProperties": {f"^{_VARIABLE}$": {"type": ["string", "integer", "boolean"]}},
+            "additionalProperties": False,
+        }
+    ),
+]
 
 
 class _Definition(BaseModel):
@@ -294,7 +332,10 @@ class NodeDefinition(_Definition):
     """A node, or what the nodes of a kind, or all nodes, have in common. Keys that are absent or null are inherited."""
 
     kind: Kind | None = None
-    """`host`: a machine with RDMA NICs. `switch`: VLANs, SVIs and a profile. `bridge`: an unmanaged layer-2 segment."""
+    """
+    `host`: a machine with RDMA NICs. `switch`: VLANs, SVIs and a profile. `bridge`: an unmanaged layer-2 segment.
+    `linux`: containerlab's, here a host whose interfaces have the addresses that the file gives them, and no others.
+    """
     profile: str | None = None
     """Switch: the name of its ARP/MAC profile, for example `cisco-nxos`."""
     vlans: Vlans | None = None
@@ -311,6 +352,15 @@ class NodeDefinition(_Definition):
     Host, switch: its static routes. A host without this key has a default route via the SVI of its first interface's
     VLAN; with the key it has exactly what is listed (`[]`: none).
     """
+    exec: list[Command] | None = None
+    """
+    Host, linux: commands that are run on the node when the lab is up, in this order and without a shell. All levels of
+    the file add theirs. One that fails is an error; what they write is in the run directory.
+    """
+    env: Env | None = None
+    """Host, linux: environment variables of programs on the node. Merged by name over the levels of the file."""
+    image: str | None = None
+    """Linux: not used. No container is run; the programs are those of the lab's machine."""
     labels: Labels | None = None
     """Annotations without effect."""
     group: str | None = None
@@ -411,7 +461,7 @@ class Elements(_Definition):
     """What all nodes have in common; a key that a kind does not have is passed over for its nodes."""
 
 
-Place = tuple[str, type[BaseModel], frozenset[str]]
+Place = tuple[str, type[BaseModel], containerlab.Reasons]
 """What to call a mapping of the file, its model, and the keys that only containerlab knows there."""
 
 
@@ -430,5 +480,5 @@ def place_of(path: tuple[str | int, ...], top: Place) -> Place:
         case ("topology", "links", _, "endpoints", _):
             place = ("an endpoint", EndpointDefinition, containerlab.ENDPOINT_KEYS)
         case (*_, "routes", _):
-            place = ("a route", RouteDefinition, frozenset())
+            place = ("a route", RouteDefinition, {})
     return place

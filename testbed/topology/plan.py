@@ -94,6 +94,10 @@ class Node:
     """Switches: name of the ARP/FDB profile."""
     svis: tuple[Svi, ...] = ()
     routes: tuple[Route, ...] = ()
+    exec: tuple[tuple[str, ...], ...] = ()
+    """Hosts: commands to run when the lab is up, as lists of words."""
+    env: tuple[tuple[str, str], ...] = ()
+    """Hosts: environment variables of programs."""
 
     def interface(self, name: str) -> Interface:
         return next(i for i in self.interfaces if i.name == name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
@@ -239,7 +240,9 @@ def _node(node: ResolvedNode, by_end: dict[_End, Interface], problems: Problems)
     else:
         gateway = next((i.gateway for i in interfaces if i.gateway is not None), None)
         routes = () if gateway is None else (Route(DEFAULT_ROUTE, (gateway,)),)
-    return Node(node.name, node.kind, interfaces, node.nic, node.profile, svis, routes)
+    commands = tuple(tuple(shlex.split(command)) for command in node.exec)
+    env = tuple(node.env.items())
+    return Node(node.name, node.kind, interfaces, node.nic, node.profile, svis, routes, commands, env)
 
 
 def _static_routes(node: ResolvedNode, own: list[IPv4Interface], problems: Problems) -> tuple[Route, ...]:

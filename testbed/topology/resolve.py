@@ -1,8 +1,9 @@
 """
 The file's definitions with inheritance and defaults worked out: nodes as they will be, and every link as two ports.
 
-Inheritance is containerlab's: defaults < kinds.<kind> < node. Of a map (`vlans`) each entry is inherited by itself, a
-list (`routes`) is replaced as a whole. What is left to the planner are VLANs and addresses.
+Inheritance is containerlab's: defaults < kinds.<kind> < node. Of a map (`vlans`, `env`) each entry is inherited by
+itself, a list (`routes`) is replaced as a whole, but the commands of `exec` follow those inherited. What is left to the
+planner are VLANs and addresses.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from ipaddress import IPv4Interface
 
 from testbed.topology import containerlab
 from testbed.topology.document import Path
-from testbed.topology.models import KEYS_OF_KIND, Elements, LinkDefinition, NodeDefinition, RouteDefinition
+from testbed.topology.models import KEYS_OF_KIND, Elements, FileKind, LinkDefinition, NodeDefinition, RouteDefinition
 from testbed.topology.plan import NicModel, NodeKind
 from testbed.topology.problems import Problems, closest, listing
 
@@ -48,6 +49,10 @@ class ResolvedNode:
     rdma: bool = True
     vlans: dict[int, IPv4Interface | None] = field(default_factory=dict)
     routes: list[RouteDefinition] | None = None
+    exec: list[str] = field(default_factory=list)
+    env: dict[str, str] = field(default_factory=dict)
+    planned: bool = True
+    """Whether its interfaces get addresses that the file does not give."""
     paths: dict[str | int, Path] = field(default_factory=dict)
     """Where each setting was found: keys by name, VLANs by number."""
     ports: dict[str, Port] = field(default_factory=dict)
@@ -73,7 +78,8 @@ def resolve_nodes(elements: Elements, problems: Problems) -> dict[str, ResolvedN
     for number, (name, own) in enumerate(elements.nodes.items(), start=1):
         path = (*TOP, "nodes", name)
         kind = _kind(own) or _kind(elements.defaults)
-        node = nodes[name] = ResolvedNode(number, name, kind or "host", path)
+        resolved: NodeKind = "host" if kind is None or kind == "linux" else kind
+        node = nodes[name] = ResolvedNode(number, name, resolved, path, planned=kind != "linux")
         if kind is None:
             kinds = ", ".join(KEYS_OF_KIND)
             problems.add(path, f"node {name!r} has no kind; add one to it or to topology.defaults: {kinds}")
@@ -92,20 +98,21 @@ def resolve_nodes(elements: Elements, problems: Problems) -> dict[str, ResolvedN
     return nodes
 
 
-def _kind(definition: NodeDefinition | None) -> NodeKind | None:
+def _kind(definition: NodeDefinition | None) -> FileKind | None:
     return definition.kind if definition is not None else None
 
 
-def _check_keys(kind: NodeKind, definition: NodeDefinition | None, path: Path, problems: Problems) -> None:
+def _check_keys(kind: FileKind, definition: NodeDefinition | None, path: Path, problems: Problems) -> None:
     """A key that the kind does not have is an error on a node or a kind; in the defaults it is for other kinds."""
     allowed = KEYS_OF_KIND[kind]
+    owners: dict[str, FileKind] = {}
     for owner, keys in KEYS_OF_KIND.items():
         for key in keys:
-            if owner != kind and key not in allowed and getattr(definition, key, None) is not None:
-                own = ", ".join((*allowed, "labels", "group"))
-                problems.add(
-                    (*path, key), f"{key!r} is a key of a {owner}, not of a {kind}; allowed: {own}", at_key=True
-                )
+            owners.setdefault(key, owner)
+    for key, owner in owners.items():
+        if key not in allowed and getattr(definition, key, None) is not None:
+            own = ", ".join((*allowed, "labels", "group"))
+            problems.add((*path, key), f"{key!r} is a key of a {owner}, not of a {kind}; allowed: {own}", at_key=True)
 
 
 def _inherit(node: ResolvedNode, layer: NodeDefinition, path: Path) -> None:
@@ -117,6 +124,10 @@ def _inherit(node: ResolvedNode, layer: NodeDefinition, path: Path) -> None:
         if key == "vlans":
             node.vlans |= value
             node.paths |= {vlan: (*path, key, vlan) for vlan in value}
+        elif key == "exec":
+            node.exec += value
+        elif key == "env":
+            node.env |= value
         else:
             setattr(node, key, value)
 

@@ -39,7 +39,7 @@ class Segment:
     path: Path
     svis: list[SviAddress] = field(default_factory=list)
     ports: list[Port] = field(default_factory=list)
-    """The host interfaces in it, in the order of the links."""
+    """The host interfaces in it that have an address, in the order of the links."""
     network: IPv4Network | None = None
 
 
@@ -133,7 +133,8 @@ def build_segments(
     for link, members in links:
         for port, member, peer in zip(link.ports, members, reversed(link.ports), strict=True):
             vertex_of_port = _untagged(port, member)
-            if port.node.kind == "host" and vertex_of_port is not None:
+            addressed = port.node.kind == "host" and (port.node.planned or port.address is not None)
+            if addressed and vertex_of_port is not None:
                 name = f"the link {port} – {peer}"
                 segment = segments.setdefault(joined.root(vertex_of_port), Segment(name, link.path))
                 segment.ports.append(port)

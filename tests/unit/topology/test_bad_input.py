@@ -166,7 +166,7 @@ class TestForm:
     def test_unknown_keys_are_named_with_what_is_allowed_and_what_was_meant(self) -> None:
         assert refused(with_node("{kind: host, nick: rxe}")) == [
             "t.yml:4:21: unknown key 'nick' in node 'n'; "
-            "allowed: group, kind, labels, nic, profile, rdma, routes, vlans; did you mean 'nic'?"
+            "allowed: env, exec, group, image, kind, labels, nic, profile, rdma, routes, vlans; did you mean 'nic'?"
         ]
 
     @pytest.mark.parametrize(
@@ -218,8 +218,12 @@ class TestForm:
     @pytest.mark.parametrize(
         ("text", "message"),
         [
-            ("prefix: x", "containerlab's key 'prefix' is not supported in the file; supported: name, topology"),
-            ("mgmt: {network: x}", "containerlab's key 'mgmt' is not supported in the file"),
+            ("prefix: x", "containerlab's key 'prefix' is not supported in the file: no container is run"),
+            (
+                "mgmt: {network: x}",
+                "containerlab's key 'mgmt' is not supported in the file: there is no management network; supported: "
+                "name, topology",
+            ),
             ("toplogy: {}", "unknown key 'toplogy' in the file; allowed: name, topology; did you mean 'topology'?"),
         ],
     )
@@ -231,13 +235,26 @@ class TestForm:
         [
             (
                 "{kind: host, ^image: alpine}",
-                "containerlab's key 'image' is not supported in node 'n'; supported: ",
+                "'image' is a key of a linux, not of a host; allowed: nic, rdma, routes, exec, env, labels, group",
             ),
-            ("{kind: ^linux}", "kind 'linux' (a container) needs a later version of testbed; supported: host"),
+            (
+                "{kind: linux, ^binds: [a:b]}",
+                "containerlab's key 'binds' is not supported in node 'n': no container is run, a node is a network "
+                "namespace of the lab's machine; supported: ",
+            ),
+            ("{kind: linux, ^startup-config: a}", "in node 'n': no network operating system is run; supported: "),
+            ("{kind: linux, ^sysctls: {a: 1}}", "in node 'n': set them by a command of 'exec', such as sysctl -w"),
+            ("{kind: bridge, ^exec: [ls]}", "'exec' is a key of a host, not of a bridge; allowed: labels, group"),
+            ("{kind: linux, exec: [^'echo \"a']}", "the string 'echo \"a' is not a command: no closing quotation"),
+            ("{kind: linux, exec: [^' ']}", "a command is empty"),
+            ("{kind: linux, exec: ^ls}", "'exec' must be a list, not the string 'ls'"),
+            ("{kind: linux, env: ^{A: 1.10}}", "variable 'A' must be a string, not the number 1.1; quote it"),
+            ("{kind: linux, env: ^{a-b: x}}", "'a-b' is not the name of an environment variable"),
+            ("{kind: linux, env: ^{__IMPORT_ENV: 'true'}}", "'__IMPORT_ENV' imports variables; testbed does not"),
             ("{kind: ^nokia_srlinux}", "kind 'nokia_srlinux' is not supported; supported: host, switch, bridge"),
             (
                 "{kind: ^swich}",
-                "kind 'swich' is not supported; supported: host, switch, bridge; did you mean 'switch'?",
+                "kind 'swich' is not supported; supported: host, switch, bridge, linux; did you mean 'switch'?",
             ),
             ("{kind: ^[host]}", "kind a list is not supported"),
             ("^{}", "node 'n' has no kind; add one to it or to topology.defaults: host, switch, bridge"),
@@ -369,9 +386,8 @@ class TestForm:
         lines = refused(
             "name: lab\ntopology:\n  groups: {}\n  kinds: {linux: {}, ceos: }\n  nodes: {a: {kind: host}}\n"
         )
-        assert lines[0].startswith("t.yml:3:3: containerlab's key 'groups' is not supported in 'topology'; supported: ")
-        assert lines[1].startswith("t.yml:4:11: kind 'linux' (a container) needs a later version")
-        assert lines[2].startswith("t.yml:4:22: kind 'ceos' is not supported")
+        assert lines[0].startswith("t.yml:3:3: containerlab's key 'groups' is not supported in 'topology': what nodes ")
+        assert lines[1].startswith("t.yml:4:22: kind 'ceos' is not supported")
 
     def test_keys_of_a_kind_are_checked_where_the_kind_is_described(self) -> None:
         lines = refused(

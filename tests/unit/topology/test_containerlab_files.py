@@ -1,0 +1,144 @@
+"""Files written for containerlab load, as far as they speak of the network."""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Interface
+
+from testbed.topology import Node, Plan, Topology
+
+TWO_HOSTS_AND_A_ROUTER = """
+# Typical of a tutorial: addresses and routes are set by commands.
+name: routed
+
+topology:
+  kinds:
+    linux:
+      image: ghcr.io/srl-labs/network-multitool:latest
+  nodes:
+    router:
+      kind: linux
+      exec:
+        - sysctl -w net.ipv4.ip_forward=1
+        - ip addr add 192.168.1.1/24 dev eth1
+        - ip addr add 192.168.2.1/24 dev eth2
+    pc1:
+      kind: linux
+      exec:
+        - ip addr add 192.168.1.10/24 dev eth1
+        - ip route add 192.168.2.0/24 via 192.168.1.1
+    pc2:
+      kind: linux
+      exec:
+        - ip addr add 192.168.2.10/24 dev eth1
+        - bash -c "ip route add 192.168.1.0/24 via 192.168.2.1"
+
+  links:
+    - endpoints: ["router:eth1", "pc1:eth1"]
+    - endpoints: ["router:eth2", "pc2:eth1"]
+"""
+
+HOSTS_ON_A_BRIDGE = """
+# Typical of a layer-2 lab: a bridge, defaults, groups and labels for the graph, MTU.
+name: br01
+topology:
+  defaults:
+    kind: linux
+    env: {LAB: br01, TRIES: 3, DEBUG: true}
+    exec: [ip link show]
+  kinds:
+    linux: {image: "alpine:3", env: {LAB: kind}}
+  nodes:
+    br-clab: {kind: bridge, group: leaf}
+    client1: {labels: {graph-level: 2}, env: {DEBUG: "no"}}
+    client2: {exec: ["echo '$LAB' two"]}
+    client3:
+  links:
+    - {endpoints: ["client1:eth1", "br-clab:eth1"], mtu: 9000}
+    - endpoints: ["client2:eth1", "br-clab:eth2"]
+    - endpoints: ["client3:eth1", "br-clab:eth3"]
+"""
+
+EXTENDED_LINKS = """
+# Typical of a generated file: links in the extended format, with MACs and addresses.
+name: extended
+topology:
+  nodes:
+    l1: {kind: linux, image: alpine}
+    l2: {kind: linux, image: alpine}
+  links:
+    - type: veth
+      mtu: 1500
+      endpoints:
+        - node: l1
+          interface: eth1
+          mac: 02:00:00:00:00:01
+          ipv4: 192.168.0.1/24
+        - {node: l2, interface: eth1, ipv4: 192.168.0.2/24}
+    - endpoints: ["l1:eth2", "l2:eth2"]
+      ipv4: [10.0.0.1/30, 10.0.0.2/30]
+      labels: {role: storage}
+    - endpoints: ["l1:net3", "l2:net3"]
+"""
+
+
+def plan(text: str) -> Plan:
+    return Topology.parse(text).plan()
+
+
+def addresses(node: Node) -> dict[str, IPv4Interface | None]:
+    return {interface.name: interface.address for interface in node.interfaces}
+
+
+def test_a_linux_node_is_a_host_without_addresses_of_our_own() -> None:
+    nodes = plan(TWO_HOSTS_AND_A_ROUTER).nodes
+    assert {node.kind for node in nodes.values()} == {"host"}
+    assert addresses(nodes["router"]) == {"eth1": None, "eth2": None}
+    assert nodes["pc1"].routes == ()
+    assert nodes["pc1"].interfaces[0].rdma == "pc1-eth1"
+
+
+def test_commands_are_split_into_words_as_a_shell_would() -> None:
+    nodes = plan(TWO_HOSTS_AND_A_ROUTER).nodes
+    assert nodes["router"].exec[1] == ("ip", "addr", "add", "192.168.1.1/24", "dev", "eth1")
+    assert nodes["pc2"].exec[1] == ("bash", "-c", "ip route add 192.168.1.0/24 via 192.168.2.1")
+
+
+def test_commands_of_all_levels_follow_each_other_and_variables_are_merged() -> None:
+    nodes = plan(HOSTS_ON_A_BRIDGE).nodes
+    assert nodes["br-clab"].kind == "bridge"
+    assert nodes["client2"].exec == (("ip", "link", "show"), ("echo", "$LAB", "two"))
+    assert nodes["client3"].exec == (("ip", "link", "show"),)
+    assert dict(nodes["client1"].env) == {"LAB": "kind", "TRIES": "3", "DEBUG": "no"}
+    assert dict(nodes["client2"].env) == {"LAB": "kind", "TRIES": "3", "DEBUG": "true"}
+    assert (nodes["br-clab"].exec, nodes["br-clab"].env) == ((), ())
+    assert nodes["client1"].interface("eth1").mtu == 9000
+
+
+def test_addresses_that_the_file_gives_a_link_are_those_of_its_ends() -> None:
+    nodes = plan(EXTENDED_LINKS).nodes
+    assert {name: str(address) for name, address in addresses(nodes["l1"]).items()} == {
+        "eth1": "192.168.0.1/24",
+        "eth2": "10.0.0.1/30",
+        "net3": "None",
+    }
+    assert nodes["l1"].interface("eth1").mac == "02:00:00:00:00:01"
+    assert str(nodes["l2"].interface("eth2").address) == "10.0.0.2/30"
+
+
+def test_a_host_beside_a_linux_node_has_a_planned_address_and_runs_commands_too() -> None:
+    nodes = plan(
+        """
+name: mixed
+topology:
+  nodes:
+    a: {kind: host, exec: ["true"], env: {A: b}}
+    b: {kind: linux}
+    leaf: {kind: switch, vlans: {1: 10.0.0.1/24}}
+  links:
+    - endpoints: ["a:eth1", "leaf:e1"]
+    - endpoints: ["b:eth1", "leaf:e2"]
+"""
+    ).nodes
+    assert (addresses(nodes["a"]), addresses(nodes["b"])) == ({"eth1": IPv4Interface("10.0.0.2/24")}, {"eth1": None})
+    assert (len(nodes["a"].routes), nodes["b"].routes) == (1, ())
+    assert (nodes["a"].exec, nodes["a"].env) == ((("true",),), (("A", "b"),))
