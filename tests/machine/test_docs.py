@@ -39,3 +39,25 @@ def test_the_pytest_file_of_the_guide_passes(testbed, tmp_path):
     assert done.status == 0, done.out
     assert "1 passed" in done.out
     assert testbed("pytest", tmp_path / "no_such_test.py").status == 2
+
+
+def test_the_mininet_script_of_its_page_passes(testbed, tmp_path):
+    (tmp_path / "test_pingpong.py").write_text(blocks("docs/mininet.md", "python")[0])
+    done = testbed("pytest", tmp_path / "test_pingpong.py")
+    assert done.status == 0, done.out
+    assert "1 passed" in done.out
+
+
+def test_the_topo_of_the_page_about_mininet_becomes_the_file_beside_it(testbed, tmp_path):
+    (tmp_path / "pair.py").write_text(blocks("docs/mininet.md", "python")[1])
+    assert testbed("topology", "from-mininet", "pair.py").out == blocks("docs/mininet.md", "yaml")[0]
+
+
+def test_the_containerlab_file_of_its_page_reaches_through_its_router(testbed, tmp_path):
+    (tmp_path / "routed.clab.yml").write_text(blocks("docs/mininet.md", "yaml")[1])
+    (tmp_path / "test_routed.py").write_text(
+        "import pytest\n\n\n@pytest.mark.topology('routed.clab.yml')\n"
+        "def test_ping(lab):\n    assert lab['pc1'].ping('192.168.2.10', within=1)\n"
+    )
+    done = testbed("pytest", tmp_path / "test_routed.py")
+    assert done.status == 0, done.out

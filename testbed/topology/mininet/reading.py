@@ -73,7 +73,7 @@ def read(file: Path, name: str) -> tuple[str, recording.Topo]:
     with patch.dict(sys.modules, stand_in()):
         try:
             found = runpy.run_path(str(file), run_name=file.stem)
-            chosen, make = _choose(_topologies(found, file.stem), wanted, file)
+            chosen, make = _choose(found.get("topos", {}), _classes(found, file.stem), wanted, file)
             topo = make(*_positional(arguments), **_named(arguments))
         except InputError as error:
             raise InputError(error.message, where=error.where or _place(error, file), hint=error.hint) from error
@@ -84,24 +84,24 @@ def read(file: Path, name: str) -> tuple[str, recording.Topo]:
     return chosen, topo
 
 
-def _topologies(found: dict[str, Any], module: str) -> dict[str, Any]:
-    """By name: `topos`, and the classes of the file."""
-    topos = found.get("topos", {})
-    own = {
+def _classes(found: dict[str, Any], module: str) -> dict[str, Any]:
+    """The file's own subclasses of Topo, by name."""
+    return {
         name: thing
         for name, thing in found.items()
         if inspect.isclass(thing) and issubclass(thing, recording.Topo) and thing.__module__ == module
     }
-    return {**own, **topos} if topos else own
 
 
-def _choose(known: dict[str, Any], wanted: str, file: Path) -> tuple[str, Any]:
+def _choose(topos: dict[str, Any], classes: dict[str, Any], wanted: str, file: Path) -> tuple[str, Any]:
+    """A class counts without being named only in a file without `topos`."""
+    known = {**classes, **topos}
     if wanted:
         if wanted not in known:
             hint = f"{did_you_mean(wanted, known)}It has: {', '.join(known) or 'none'}."
             raise InputError(f"the file has no topology {wanted}", where=str(file), hint=hint)
         return wanted, known[wanted]
-    entries = [name for name, thing in known.items() if not inspect.isclass(thing)] or list(known)
+    entries = list(topos or classes)
     if len(entries) != 1:
         hint = f"Name one of them: {', '.join(f'{file.name}:{name}' for name in entries)}." if entries else ""
         what = "more than one topology" if entries else "no `topos` and no subclass of Topo"

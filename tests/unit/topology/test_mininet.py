@@ -193,6 +193,11 @@ topos = {"tree": lambda depth=2, fanout=2: TreeTopo(depth, fanout), "single": Mi
     assert sum(node.kind == "host" for node in plan.nodes.values()) == hosts
 
 
+def test_a_class_does_not_compete_with_the_one_entry_of_topos(tmp_path):
+    text = "from mininet.topo import MinimalTopo\nclass Mine(MinimalTopo):\n    pass\ntopos = {'mine': Mine}\n"
+    assert converted(tmp_path, text) == converted(tmp_path, text, "mine")
+
+
 LOOP = "from mininet.topolib import TorusTopo\ntopos = {'torus': lambda: TorusTopo(3, 3)}\n"
 
 
