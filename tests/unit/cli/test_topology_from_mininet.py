@@ -42,7 +42,7 @@ def test_without_a_file_to_write_the_text_goes_to_standard_output(
     [
         (["star.py:stat"], "the file has no topology stat"),
         (["none.py:star"], "none.py: there is no such file"),
-        (["star.py", "-o", "."], ".: cannot be written"),
+        (["star.py", "-o", "no/such"], "no/such: cannot be written"),
     ],
 )
 def test_wrong_input_is_told(
