@@ -16,7 +16,7 @@ import re
 import signal
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
@@ -88,7 +88,6 @@ def run(job: Job, out: str, emit: Emit) -> None:
 def describe(job: Job, out: Path) -> None:
     """Loads a scenario and checks all that needs no kernel: the user's settings, the profiles they make, the topology.
     Leaves its description in info.json."""
-    from testbed import faults
     from testbed.scenario import loading
     from testbed.switch.profile import load_profiles
     from testbed.topology import Topology
@@ -108,14 +107,13 @@ def describe(job: Job, out: Path) -> None:
             except Exception as error:
                 raise loading.blame(error, file) from error
     os.chdir(job["in"])  # places in errors start with the name that the scenario gives
-    Topology.load(scenario.topology).plan(profiles=load_profiles(), check_fault=faults.problem)
+    Topology.load(scenario.topology).plan(profiles=load_profiles(), check_fault=fault_problem)
     (out / "info.json").write_text(json.dumps(info))
 
 
 def show_topology(job: Job, out: Path) -> None:
     """Leaves in topology.json the plan of the file that the job names, or the format's JSON Schema if it names none.
     Of a Mininet file `text` is what it is in our format."""
-    from testbed import faults
     from testbed.switch.profile import load_profiles
     from testbed.topology import Topology, json_schema
 
@@ -129,7 +127,7 @@ def show_topology(job: Job, out: Path) -> None:
         topology = Topology.parse(answer["text"], source=f"{job['name']} as converted")
     else:
         topology = Topology.load(job["name"])
-    plan = topology.plan(profiles=load_profiles(), check_fault=faults.problem)
+    plan = topology.plan(profiles=load_profiles(), check_fault=fault_problem)
     rows = [
         {
             "node": node.name,
@@ -152,6 +150,13 @@ def mininet_topology(file: Path, name: str) -> str:
 
     stand_in_for_pyverbs()  # the file may import testbed.mininet
     return mininet.convert(*mininet.read(file, name), source=file.name)
+
+
+def fault_problem(name: str, parameters: Mapping[str, Any]) -> str:
+    """Imports the faults, and with them netlink, for files that have some."""
+    from testbed import faults
+
+    return faults.problem(name, parameters)
 
 
 def fault_descriptions() -> list[dict[str, Any]]:

@@ -3,8 +3,6 @@
 import multiprocessing
 import os
 
-import pytest
-
 VARIANT = ("run", "ip-reuse", "--variant", "garp", "--json")
 
 
@@ -49,9 +47,3 @@ def test_load_on_the_host_changes_nothing(testbed):
 def test_a_snapshot_made_anew_changes_nothing(testbed, cache):
     known = trace(testbed(*VARIANT))
     assert trace(testbed(*VARIANT, env={"XDG_CACHE_HOME": str(cache.parent)})) == known
-
-
-@pytest.mark.parametrize(("scenario", "variant"), [("cni-smoke", "healthy"), ("training-smoke", "healthy")])
-def test_plugins_and_training_jobs_are_deterministic_too(testbed, scenario, variant):
-    first, second = (trace(testbed("run", scenario, "--variant", variant, "--json")) for _ in range(2))
-    assert first == second
