@@ -6,7 +6,10 @@ shipped := $(sort $(patsubst scenarios/%/scenario.py,%,$(wildcard scenarios/*/sc
 
 define HELP
 make scenario=NAME   run a scenario; also variant=NAME seed=N args="--json …"
-make scenarios       run all of them: $(shipped)
+                     $(wordlist 1,4,$(shipped))
+                     $(wordlist 5,8,$(shipped))
+                     $(wordlist 9,99,$(shipped))
+make scenarios       run all of them, one table each
 make test            unit tests, and tests of machines with those inside them
 make check           lint, types, unit tests: no machine needed
 make bench           measure build, start and run; prints JSON

@@ -20,6 +20,9 @@ from testbed.machine import scenarios
 from testbed.machine.scenarios import Source
 from testbed.protocol import ScenarioInfo
 
+WIDE = 110
+"""Columns of a terminal from which on the tags have room beside the titles."""
+
 
 async def describe_all(
     sources: Sequence[Source], settings: Mapping[str, str], named: Sequence[str] = ()
@@ -39,13 +42,13 @@ def list_(tag: str | None, as_json: bool) -> None:
         keys = ("name", "title", "tags", "variants")
         click.echo(json.dumps([{key: info[key] for key in keys} for info in infos]))  # type: ignore[literal-required]
         return
-    table = columns("name", "title", "tags", "variants")
+    console = output_console()
+    wide = console.width >= WIDE
+    table = columns("name", "title", *(["tags"] if wide else []))
     for info in infos:
-        tags = plain(", ".join(info["tags"]))
-        table.add_row(
-            Text(plain(info["name"]), "bold"), plain(info["title"]), Text(tags, "dim"), str(len(info["variants"]))
-        )
-    output_console().print(table)
+        tags = [Text(plain(", ".join(info["tags"])), "dim")] if wide else []
+        table.add_row(Text(plain(info["name"]), "bold"), plain(info["title"]), *tags)
+    console.print(table)
 
 
 @click.command(help="Show what a scenario is: its story, its variants and its parameters.")
