@@ -136,6 +136,7 @@ def show_topology(job: Job, out: Path) -> None:
             "peer": ":".join(interface.peer),
             "mac": interface.mac,
             "address": str(interface.address or ""),
+            "address6": str(interface.address6 or ""),
             "vlan": ",".join(map(str, filter(None, (interface.vlan, *interface.trunk)))),
             "rdma": interface.rdma,
         }

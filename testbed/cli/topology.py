@@ -42,7 +42,8 @@ def check(file: str, mininet: bool, as_json: bool) -> None:
     for column in ("interface", "peer", "MAC", "address", "VLAN", "RDMA device"):
         table.add_column(column, no_wrap=True)
     for row in plan["interfaces"]:
-        cells = [row[key] for key in ("peer", "mac", "address", "vlan", "rdma")]
+        addresses = ", ".join(filter(None, (row["address"], row["address6"])))
+        cells = [row["peer"], row["mac"], addresses, row["vlan"], row["rdma"]]
         table.add_row(f"{row['node']}:{row['interface']}", *(str(cell or "") for cell in cells))
     output_console(uncut=True).print(table)
 

@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
-from ipaddress import IPv4Interface
+from ipaddress import IPv4Interface, IPv6Interface
 from pathlib import Path
 
 from testbed.cni import conflist
@@ -112,7 +112,9 @@ def take_in(pod: Pod, network: Conflist, attachment: Attachment, result: Result)
                 pod.macs[entry["name"]] = entry.get("mac", "").lower()
         for entry in result.get("ips", []):
             name = interfaces[entry["interface"]]["name"] if "interface" in entry else attachment.interface
-            if ":" not in entry["address"]:
+            if ":" in entry["address"]:
+                pod.addresses6.setdefault(name, IPv6Interface(entry["address"]))
+            else:
                 pod.addresses.setdefault(name, IPv4Interface(entry["address"]))
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise CniError(f'pod {pod.name}: network "{network.name}": the plugins\' result is not so: {error}') from error

@@ -40,13 +40,16 @@ class Frame:
 
     @property
     def roce(self) -> bool:
-        """Untagged RoCE v2 over IPv4: UDP to port 4791."""
-        ipv4, udp, no_options = b"\x08\x00", 17, 0x45
+        """Untagged RoCE v2: UDP to port 4791, over IPv4 without options or IPv6 without extension headers."""
+        udp, port = 17, ROCE_PORT.to_bytes(2)
+        if self.data[12:14] == b"\x86\xdd":
+            return self.data[20] == udp and self.data[56:58] == port
+        ipv4, no_options = b"\x08\x00", 0x45
         return (
             self.data[12:14] == ipv4
             and self.data[14] == no_options
             and self.data[23] == udp
-            and int.from_bytes(self.data[36:38]) == ROCE_PORT
+            and self.data[36:38] == port
         )
 
 

@@ -220,8 +220,8 @@ class Lab:
     def _configure_host(self, host: Host, plan: NodePlan) -> None:
         for interface in plan.interfaces:
             host.macs[interface.name] = interface.mac
-            if interface.address:
-                host.add_address(interface.name, interface.address)
+            for address in interface.addresses:
+                host.add_address(interface.name, address)
         for route in plan.routes:
             host.add_route(route.destination, *route.via)
 
@@ -336,7 +336,9 @@ class Lab:
             except TestbedError as later:
                 error.add_note(f"Then the pod could not be taken away cleanly: {later}")
             raise
-        addresses = ", ".join(f"{interface} {address.ip}" for interface, address in pod.addresses.items())
+        given = [f"{interface} {address.ip}" for interface, address in pod.addresses.items()]
+        given += [f"{interface} {address.ip}" for interface, address in pod.addresses6.items()]
+        addresses = ", ".join(given)
         self.emit("pod", name, f"created on {host.name}: {addresses}", host=host.name)
         return pod
 

@@ -6,20 +6,21 @@ import shlex
 import socket
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from ipaddress import IPv4Address, IPv4Interface, IPv4Network
+from ipaddress import IPv4Interface, IPv6Interface
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import TYPE_CHECKING, Any
 
 from pyroute2 import IPRoute
 
+from testbed import ipv6
 from testbed.errors import InputError, TestbedError
 from testbed.lab import netns, processes
 from testbed.lab.capture import Capture
 from testbed.lab.carrier import carries
 from testbed.lab.processes import Process
 from testbed.switch import ecmp, frames
-from testbed.topology import NicModel, pod_mac
+from testbed.topology import Family, IPAddress, IPInterface, IPNetwork, NicModel, pod_mac
 
 if TYPE_CHECKING:
     from testbed.lab.lab import Lab, Network
@@ -30,6 +31,7 @@ NUD_PERMANENT = 0x80
 IFF_UP = 1
 LOCAL_EXPERIMENTAL = b"\x88\xb5"
 """EtherType of IEEE 802, for experiments."""
+FAMILIES = {4: socket.AF_INET, 6: socket.AF_INET6}
 FIRST_INDEX = 2
 """A new namespace numbers its interfaces upwards from here; `lo` is 1."""
 
@@ -189,7 +191,7 @@ class Host(Node):
     """A machine with RoCE interfaces.
 
     `nic` is how its network card behaves, `rdma` the device on each interface that has one, `addresses` each
-    interface's.
+    interface's IPv4 address, `addresses6` its IPv6 address, where it has them.
     """
 
     def __init__(self, lab: Lab, name: str, nic: NicModel) -> None:
@@ -197,6 +199,7 @@ class Host(Node):
         self.nic = nic
         self.rdma: dict[str, str] = {}
         self.addresses: dict[str, IPv4Interface] = {}
+        self.addresses6: dict[str, IPv6Interface] = {}
         self.macs: dict[str, str] = {}
         self.cards: dict[str, HardwareNic] = {}
         """Interfaces with a hardware NIC; empty on a host whose `nic` is rxe."""
@@ -216,7 +219,20 @@ class Host(Node):
         mac = pod_mac(self.lab.plan.name, f"{self.name}/{name}")
         self.ip.link("add", ifname=name, kind="macvlan", link=self.index(parent), macvlan_mode="bridge", address=mac)
 
-    def add_address(self, interface: str, address: IPv4Interface) -> None:
+    def address(self, interface: str, family: Family = 4) -> IPInterface:
+        """The interface's address of a family; InputError if it has none."""
+        known: dict[str, IPv4Interface] | dict[str, IPv6Interface] = self.addresses if family == 4 else self.addresses6
+        if interface not in known:
+            raise InputError(f"{interface} of {self.name} has no IPv{family} address")
+        return known[interface]
+
+    def add_address(self, interface: str, address: IPInterface) -> None:
+        if isinstance(address, IPv6Interface):
+            with self.entered():
+                ipv6.enable(self.ip, interface, self.macs[interface])
+            ipv6.add_address(self.ip, self.index(interface), address)
+            self.addresses6[interface] = address
+            return
         self.ip.addr(
             "add",
             index=self.index(interface),
@@ -226,28 +242,30 @@ class Host(Node):
         )
         self.addresses[interface] = address
 
-    def remove_address(self, interface: str) -> IPv4Interface:
-        """Takes the interface's address away and returns it."""
-        address = self.addresses.pop(interface)
+    def remove_address(self, interface: str, family: Family = 4) -> IPInterface:
+        """Takes the interface's address of a family away and returns it."""
+        address = self.address(interface, family)
         self.ip.addr(
             "delete", index=self.index(interface), address=str(address.ip), prefixlen=address.network.prefixlen
         )
+        (self.addresses if family == 4 else self.addresses6).pop(interface)
         return address
 
-    def add_route(self, destination: IPv4Network, *via: IPv4Address) -> None:
+    def add_route(self, destination: IPNetwork, *via: IPAddress) -> None:
         """Several next hops are of equal cost: each flow takes one of them."""
         if len(via) > 1:
             for path, value in ecmp.sysctls(self.name).items():
-                self.sysctl(f"net/ipv4/{path}", value)
-        self.ip.route("add", dst=str(destination), multipath=ecmp.next_hops(via))
+                self.sysctl(f"net/{path}", value)
+        family = FAMILIES[destination.version]
+        self.ip.route("add", family=family, dst=str(destination), multipath=ecmp.next_hops(via))
 
-    def set_neighbour(self, interface: str, ip: IPv4Address, mac: str) -> None:
+    def set_neighbour(self, interface: str, ip: IPAddress, mac: str) -> None:
         """A static neighbour entry, as ``ip neigh replace … nud permanent``."""
         self.ip.neigh("replace", dst=str(ip), lladdr=mac, ifindex=self.index(interface), state=NUD_PERMANENT)
 
-    def neighbour(self, interface: str, ip: IPv4Address) -> str | None:
+    def neighbour(self, interface: str, ip: IPAddress) -> str | None:
         """The MAC this host has for `ip`, None if it has none."""
-        for entry in self.ip.get_neighbours(family=socket.AF_INET, ifindex=self.index(interface)):
+        for entry in self.ip.get_neighbours(family=FAMILIES[ip.version], ifindex=self.index(interface)):
             if entry.get_attr("NDA_DST") == str(ip):
                 mac: str | None = entry.get_attr("NDA_LLADDR")
                 return mac

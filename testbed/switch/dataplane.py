@@ -227,7 +227,8 @@ def build(ip: IPRoute, node: Node, profile: Profile) -> DataPlane:
     _silence_arp()
     _sysctls({"ip_forward": 1, "conf/all/rp_filter": 0, "conf/default/rp_filter": 0})
     _sysctls({"conf/all/send_redirects": 0, "conf/default/send_redirects": 0})
-    _sysctls(ecmp.sysctls(node.name))
+    for path, value in ecmp.sysctls(node.name).items():
+        Path("/proc/sys/net", path).write_text(f"{value}\n")
     mac = (node.svis or node.interfaces)[0].mac
     ip.link("add", ifname=BRIDGE, kind="bridge", address=mac, br_vlan_filtering=1, br_vlan_default_pvid=0,
             br_mcast_snooping=0)  # fmt: skip

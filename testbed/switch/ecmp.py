@@ -2,14 +2,15 @@
 How a node chooses between next hops of equal cost, so that the same flow takes the same path in every run.
 
 The kernel hashes a packet's addresses, protocol and ports with SipHash and shares the range of the hash out to the next
-hops (net/ipv4/fib_semantics.c, fib_select_multipath). What is random in it by default is the key.
+hops (net/ipv4/fib_semantics.c, fib_select_multipath; net/ipv6/route.c). What is random in it by default is the key.
 """
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable
-from ipaddress import IPv4Address
+
+from testbed.topology.plan import IPAddress
 
 _L4 = 1
 """fib_multipath_hash_policy: the ports count, so that the UDP source port of a queue pair decides."""
@@ -17,15 +18,20 @@ _L4 = 1
 
 def sysctls(node: str) -> dict[str, int]:
     """
-    Values below net/ipv4, by name. The key of the hash is made of the node's name: fixed, and another one on each node.
+    Values below net, by name. The key of the hash, one for both families, is made of the node's name: fixed, and
+    another one on each node.
 
     With one key for all, a switch gets only flows that its neighbour's hash sent there, and its own hash sends them all
     the same way on (polarisation).
     """
     seed = zlib.crc32(node.encode()) or 1  # 0 would be a random one
-    return {"fib_multipath_hash_policy": _L4, "fib_multipath_hash_seed": seed}
+    return {
+        "ipv4/fib_multipath_hash_policy": _L4,
+        "ipv6/fib_multipath_hash_policy": _L4,
+        "ipv4/fib_multipath_hash_seed": seed,
+    }
 
 
-def next_hops(via: Iterable[IPv4Address]) -> list[dict[str, str]]:
+def next_hops(via: Iterable[IPAddress]) -> list[dict[str, str]]:
     """The next hops of a route as pyroute2's `multipath` takes them. With one of them it is an ordinary route."""
     return [{"gateway": str(hop)} for hop in via]

@@ -1,6 +1,6 @@
 """What a lab should be: pure data and planning. No kernel is called, and of ours only `testbed.errors` is imported."""
 
-from testbed.topology.addressing import POOL, pod_mac
+from testbed.topology.addressing import POOL, link_local, pod_mac
 from testbed.topology.models import (
     Elements,
     EndpointDefinition,
@@ -8,7 +8,21 @@ from testbed.topology.models import (
     NodeDefinition,
     RouteDefinition,
 )
-from testbed.topology.plan import DEFAULT_QUEUE, Interface, NicModel, Node, NodeKind, Plan, Quality, Route, Svi
+from testbed.topology.plan import (
+    DEFAULT_QUEUE,
+    Family,
+    Interface,
+    IPAddress,
+    IPInterface,
+    IPNetwork,
+    NicModel,
+    Node,
+    NodeKind,
+    Plan,
+    Quality,
+    Route,
+    Svi,
+)
 from testbed.topology.topology import Topology, json_schema
 
 __all__ = [
@@ -16,6 +30,10 @@ __all__ = [
     "POOL",
     "Elements",
     "EndpointDefinition",
+    "Family",
+    "IPAddress",
+    "IPInterface",
+    "IPNetwork",
     "Interface",
     "LinkDefinition",
     "NicModel",
@@ -29,5 +47,6 @@ __all__ = [
     "Svi",
     "Topology",
     "json_schema",
+    "link_local",
     "pod_mac",
 ]

@@ -8,13 +8,17 @@ MAC addresses are locally administered (IEEE 802: bit 0x02 of the first byte), i
 02:NN:NN:01:00:00     the SVIs of node N: one MAC, as a router has
 06:HH:HH:HH:HH:HH     something made while the lab runs, a pod for example: a hash of its name
 ====================  =========================================================================
+
+An interface with an IPv6 address has a link-local one too, which follows from its MAC.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
-from ipaddress import IPv4Address, IPv4Network
+from ipaddress import IPv4Network, IPv6Address
+
+from testbed.topology.plan import IPAddress, IPNetwork
 
 POOL = IPv4Network("198.18.0.0/15")
 """Where segments without any address in the file get theirs: a range for labs by standard (RFC 2544, RFC 6890)."""
@@ -37,16 +41,24 @@ def pod_mac(lab_name: str, pod_name: str) -> str:
     return ":".join(f"{byte:02x}" for byte in b"\x06" + digest[:5])
 
 
+def link_local(mac: str) -> IPv6Address:
+    """The link-local address of an interface: its modified EUI-64 (RFC 4291 appendix A), as in GID 0 of its device."""
+    first, *others = bytes.fromhex(mac.replace(":", ""))
+    return IPv6Address(bytes([0xFE, 0x80, *bytes(6), first ^ 2, *others[:2], 0xFF, 0xFE, *others[2:]]))
+
+
 def _mac(first: int, node: int, group: int, number: int) -> str:
     return bytes([first, *node.to_bytes(2), group, *number.to_bytes(2)]).hex(":")
 
 
-def usable(network: IPv4Network) -> int:
-    """How many machines a subnet has addresses for; both addresses of a /31 count (RFC 3021)."""
-    return network.num_addresses - (2 if network.prefixlen < 31 else 0)
+def usable(network: IPNetwork) -> int:
+    """How many machines a subnet has addresses for; both addresses of a /31 (RFC 3021) and of a /127 (RFC 6164) count.
+    Of others the first is the network's, in IPv6 that of any of its routers, and in IPv4 the last is for broadcasts."""
+    kept = 0 if network.max_prefixlen - network.prefixlen < 2 else 2 if network.version == 4 else 1
+    return network.num_addresses - kept
 
 
-def free_addresses(network: IPv4Network, taken: Iterable[IPv4Address]) -> Iterator[IPv4Address]:
+def free_addresses(network: IPNetwork, taken: Iterable[IPAddress]) -> Iterator[IPAddress]:
     """The subnet's host addresses that are not taken, ascending."""
     known = frozenset(taken)
     return (address for address in network.hosts() if address not in known)

@@ -46,12 +46,11 @@ NODE_KEYS = {
 
 LINK_KEYS = {
     **_because(_UNDERLAY, "dst-port endpoint host-interface mode parent-interface remote src-port udp-port vni"),
-    **_because("IPv6 is not supported yet", "ipv6"),
     **_because("a link has 'delay', 'jitter', 'loss' and 'rate' of its own", "impairment"),
     **_because(_VARIABLES, "vars"),
 }
 
-ENDPOINT_KEYS = {**_because("IPv6 is not supported yet", "ipv6"), **_because(_VARIABLES, "vars")}
+ENDPOINT_KEYS = _because(_VARIABLES, "vars")
 
 LINK_TYPES = frozenset({"bridge", "dummy", "host", "macvlan", "mgmt-net", "veth-stitch", "vxlan", "vxlan-stitch"})
 """Types of the extended format; in the brief format some of them stand in the place of a node's name."""

@@ -10,7 +10,14 @@ from __future__ import annotations
 
 import re
 import shlex
-from ipaddress import IPv4Address, IPv4Interface, IPv4Network
+from ipaddress import (
+    IPv4Interface,
+    IPv4Network,
+    IPv6Interface,
+    IPv6Network,
+    ip_address,
+    ip_interface,
+)
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -20,6 +27,7 @@ from pydantic import (
     ConfigDict,
     Field,
     GetJsonSchemaHandler,
+    GetPydanticSchema,
     PlainSerializer,
     WithJsonSchema,
     model_validator,
@@ -28,7 +36,7 @@ from pydantic_core import CoreSchema
 
 from testbed.topology import containerlab
 from testbed.topology.document import describe, quoted
-from testbed.topology.plan import NicModel, NodeKind
+from testbed.topology.plan import IPAddress, IPInterface, IPNetwork, NicModel, NodeKind
 from testbed.topology.problems import closest
 
 FileKind = NodeKind | Literal["linux"]
@@ -41,6 +49,7 @@ KEYS_OF_KIND: dict[FileKind, tuple[str, ...]] = {
 }
 DEFAULT_MTU = 1500
 DEFAULT_ROUTE = IPv4Network("0.0.0.0/0")
+DEFAULT_ROUTE6 = IPv6Network("::/0")
 
 RATE_UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
 TIME_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
@@ -52,7 +61,9 @@ _INTERFACE = r"[A-Za-z0-9][A-Za-z0-9._-]{0,14}"
 _MAC = r"[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}"
 _VLAN = r"([1-9]|[1-9][0-9]{1,2}|[1-3][0-9]{3}|40[0-8][0-9]|409[0-4])"
 _VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
-_ADDRESS = r"[0-9]{1,3}(\.[0-9]{1,3}){3}"
+_IPV4 = r"[0-9]{1,3}(\.[0-9]{1,3}){3}"
+_IPV6 = r"[0-9A-Fa-f.:]*:[0-9A-Fa-f.:]*"
+_ADDRESS = f"({_IPV4}|{_IPV6})"
 
 _TAKEN = frozenset({"lo", "all", "default"})
 """The loopback device, and the two directories of net.ipv4.conf that are not devices."""
@@ -139,20 +150,25 @@ def check_mac(value: str) -> str:
     return mac
 
 
-def _ipv4(text: str) -> IPv4Address:
+def _address(text: str) -> IPAddress:
     try:
-        address = IPv4Address(text)
+        address = ip_address(text)
     except ValueError:
-        what = "IPv6, which is not supported yet" if ":" in text else "not an IPv4 address"
-        raise ValueError(f"{describe(text)} is {what}") from None
-    if address.is_multicast or address.is_loopback or address.is_reserved or address in IPv4Network("0.0.0.0/8"):
+        family = "IPv6" if ":" in text else "IPv4"
+        raise ValueError(f"{describe(text)} is not an {family} address") from None
+    if address.version == 4:
+        taken = address.is_reserved or address in IPv4Network("0.0.0.0/8")
+    else:
+        # Link-local addresses follow from the MAC; a mapped address is how RDMA writes an IPv4 one.
+        taken = address.is_unspecified or address.is_link_local or address.ipv4_mapped is not None
+    if taken or address.is_multicast or address.is_loopback:
         raise ValueError(f"{address} cannot be the address of an interface")
     return address
 
 
 def parse_address(value: Any) -> Any:
-    """`10.0.10.1/24`: an address with the length of its subnet's prefix."""
-    if value is None or isinstance(value, IPv4Interface):
+    """`10.0.10.1/24` or `2001:db8:10::1/64`: an address with the length of its subnet's prefix."""
+    if value is None or isinstance(value, IPInterface):
         return value
     if not isinstance(value, str):
         # Not a TypeError: pydantic takes ValueError only.
@@ -160,16 +176,37 @@ def parse_address(value: Any) -> Any:
             f"an address such as 10.0.10.1/24 is due here, not {describe(value)}"
         )
     text, slash, length = value.partition("/")
-    address = _ipv4(text)
+    address = _address(text)
     if not slash:
-        raise ValueError(f"{describe(value)} lacks the length of its prefix; for example {value}/24")
-    if not re.fullmatch(r"[0-9]{1,2}", length) or not 1 <= int(length) <= 31:
-        raise ValueError(f"prefix length {length!r} of {describe(value)} is not in 1..31")
-    interface = IPv4Interface(f"{address}/{int(length)}")
+        usual = 24 if address.version == 4 else 64
+        raise ValueError(f"{describe(value)} lacks the length of its prefix; for example {value}/{usual}")
+    longest = address.max_prefixlen - 1
+    if not re.fullmatch(r"[0-9]{1,3}", length) or not 1 <= int(length) <= longest:
+        raise ValueError(f"prefix length {length!r} of {describe(value)} is not in 1..{longest}")
+    interface = ip_interface(f"{address}/{int(length)}")
     network = interface.network
-    if network.prefixlen < 31 and address in {network.network_address, network.broadcast_address}:
-        raise ValueError(f"{interface} is the network or broadcast address of {network}, not one a machine can have")
+    if network.prefixlen < longest:
+        if network.version == 4 and address in {network.network_address, network.broadcast_address}:
+            raise ValueError(
+                f"{interface} is the network or broadcast address of {network}, not one a machine can have"
+            )
+        if address == network.network_address:
+            raise ValueError(f"{interface} is the address of any router in {network} (RFC 4291), not one of a machine")
     return interface
+
+
+def parse_ipv4(value: Any) -> Any:
+    """The address under a key `ipv4`."""
+    if isinstance(address := parse_address(value), IPv6Interface):
+        raise ValueError(f"{address} is an IPv6 address; write it under 'ipv6'")  # noqa: TRY004
+    return address
+
+
+def parse_ipv6(value: Any) -> Any:
+    """The address under a key `ipv6`."""
+    if isinstance(address := parse_address(value), IPv4Interface):
+        raise ValueError(f"{address} is an IPv4 address; write it under 'ipv4'")  # noqa: TRY004
+    return address
 
 
 def parse_via(value: Any) -> Any:
@@ -182,31 +219,38 @@ def parse_via(value: Any) -> Any:
     return hops
 
 
-def _next_hop(value: Any) -> IPv4Address:
-    if isinstance(value, IPv4Address):
+def _next_hop(value: Any) -> IPAddress:
+    if isinstance(value, IPAddress):
         return value
     if not isinstance(value, str):
         raise ValueError(  # noqa: TRY004
             f"'via' is the next hop's address, such as 10.0.10.1, or a list of them, not {describe(value)}"
         )
-    return _ipv4(value)
+    return _address(value)
 
 
-def _shown_via(hops: tuple[IPv4Address, ...]) -> str | list[str]:
+def _shown_via(hops: tuple[IPAddress, ...]) -> str | list[str]:
     return str(hops[0]) if len(hops) == 1 else [str(hop) for hop in hops]
 
 
 def parse_destination(value: Any) -> Any:
-    if isinstance(value, IPv4Network):
+    if isinstance(value, IPNetwork):
         return value
     if value == "default":
         return DEFAULT_ROUTE
     if not isinstance(value, str) or "/" not in value:
         raise ValueError(f"'to' is 'default' or a subnet such as 10.0.20.0/24, not {describe(value)}")
     try:
-        return IPv4Network(value)
+        return IPv6Network(value) if ":" in value else IPv4Network(value)
     except ValueError as error:
         raise ValueError(f"'to' is 'default' or a subnet such as 10.0.20.0/24: {error}") from None
+
+
+def listed(value: Any) -> Any:
+    """The addresses of an SVI, which may be written as none, one or a list."""
+    if value is None:
+        return []
+    return value if isinstance(value, list | tuple) else [value]
 
 
 def check_labels(value: dict[str, Any]) -> dict[str, Any]:
@@ -272,26 +316,40 @@ Delay = Annotated[
 Packets = Annotated[int, Field(ge=1, le=1_000_000)]
 Percent = Annotated[float, Field(ge=0, le=100)]
 Mac = Annotated[str, AfterValidator(check_mac), WithJsonSchema({"type": "string", "pattern": f"^{_MAC}$"})]
-Address = Annotated[
+_EITHER = {"type": "string", "pattern": f"^{_ADDRESS}/[0-9]{{1,3}}$", "examples": ["10.0.10.1/24"]}
+Address = Annotated[IPInterface, BeforeValidator(parse_address), PlainSerializer(str), WithJsonSchema(_EITHER)]
+Address4 = Annotated[
     IPv4Interface,
-    BeforeValidator(parse_address),
+    BeforeValidator(parse_ipv4),
     PlainSerializer(str),
-    WithJsonSchema({"type": "string", "pattern": f"^{_ADDRESS}/[0-9]{{1,2}}$", "examples": ["10.0.10.1/24"]}),
+    WithJsonSchema({"type": "string", "pattern": f"^{_IPV4}/[0-9]{{1,2}}$", "examples": ["10.0.10.1/24"]}),
+]
+Address6 = Annotated[
+    IPv6Interface,
+    BeforeValidator(parse_ipv6),
+    PlainSerializer(str),
+    WithJsonSchema({"type": "string", "pattern": f"^{_IPV6}/[0-9]{{1,3}}$", "examples": ["2001:db8:10::1/64"]}),
+]
+# For Python what a file may have; a list in the model, so that an error names the entry.
+SviAddresses = Annotated[
+    IPInterface | list[IPv4Interface | IPv6Interface] | None,
+    GetPydanticSchema(lambda _, handler: handler(Annotated[list[Address], BeforeValidator(listed)])),
+    WithJsonSchema({"anyOf": [_EITHER, {"type": "array", "items": _EITHER, "maxItems": 2}, {"type": "null"}]}),
 ]
 # Other keys are errors; without this the schema would let them pass.
-Vlans = Annotated[dict[VlanKey, Address | None], Field(json_schema_extra={"additionalProperties": False})]
+Vlans = Annotated[dict[VlanKey, SviAddresses], Field(json_schema_extra={"additionalProperties": False})]
 _NEXT_HOP = {"type": "string", "pattern": f"^{_ADDRESS}$", "examples": ["10.0.10.1"]}
 Via = Annotated[
-    tuple[IPv4Address, ...],
+    tuple[IPAddress, ...],
     BeforeValidator(parse_via),
     PlainSerializer(_shown_via),
     WithJsonSchema({"anyOf": [_NEXT_HOP, {"type": "array", "items": _NEXT_HOP, "minItems": 1, "uniqueItems": True}]}),
 ]
 Destination = Annotated[
-    IPv4Network,
+    IPNetwork,
     BeforeValidator(parse_destination),
     PlainSerializer(str),
-    WithJsonSchema({"type": "string", "pattern": f"^(default|{_ADDRESS}/[0-9]{{1,2}})$", "examples": ["default"]}),
+    WithJsonSchema({"type": "string", "pattern": f"^(default|{_ADDRESS}/[0-9]{{1,3}})$", "examples": ["default"]}),
 ]
 Labels = Annotated[
     dict[str, Any],
@@ -320,7 +378,7 @@ class RouteDefinition(_Definition):
     """A static route."""
 
     to: Destination
-    """The destination: `default`, or a subnet such as `10.0.20.0/24`."""
+    """The destination: `default` (of the family of `via`), or a subnet such as `10.0.20.0/24`."""
     via: Via
     """
     The next hop: an address in a subnet that the node has an address in. Several in a list are of equal cost (ECMP):
@@ -340,7 +398,8 @@ class NodeDefinition(_Definition):
     """Switch: the name of its ARP/MAC profile, for example `cisco-nxos`."""
     vlans: Vlans | None = None
     """
-    Switch: its VLANs (1..4094), each with the address of the switch's SVI there, or null for layer 2 only.
+    Switch: its VLANs (1..4094), each with the address of the switch's SVI there, `[IPv4, IPv6]` for one of each, or
+    null for layer 2 only.
     Default: VLAN 1 without an address. Merged VLAN by VLAN when several levels of the file have the key.
     """
     nic: NicModel | None = None
@@ -394,8 +453,10 @@ class EndpointDefinition(_Quality):
     """The name of the interface, unique in its node."""
     mac: Mac | None = None
     """The MAC address of the interface; planned when absent."""
-    ipv4: Address | None = None
+    ipv4: Address4 | None = None
     """Host: the address of the interface with its prefix length; planned when absent."""
+    ipv6: Address6 | None = None
+    """Host: the same of IPv6; planned when absent and its VLAN or segment has IPv6 addresses."""
 
     _split = model_validator(mode="before")(split_endpoint)
 
@@ -418,8 +479,10 @@ class LinkDefinition(_Quality):
     """The two ends: `["leaf:e1", "client:eth1"]`, or two mappings of `node`, `interface` and more."""
     type: Annotated[str, BeforeValidator(check_link_type), WithJsonSchema({"const": "veth"})] = "veth"
     """The extended format's type of link: `veth` is the only one."""
-    ipv4: list[Address | None] | None = Field(None, min_length=1, max_length=2)
+    ipv4: list[Address4 | None] | None = Field(None, min_length=1, max_length=2)
     """The addresses of the ends in the order of `endpoints`; null, or nothing for the second end: planned."""
+    ipv6: list[Address6 | None] | None = Field(None, min_length=1, max_length=2)
+    """The same of IPv6."""
     mtu: Mtu = DEFAULT_MTU
     """MTU of both ends in bytes, 68..65535."""
     vlan: Vlan | None = None

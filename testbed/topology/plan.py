@@ -9,8 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv4Interface, IPv4Network
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Interface, IPv6Network
 from typing import Any, Literal
+
+IPAddress = IPv4Address | IPv6Address
+IPInterface = IPv4Interface | IPv6Interface
+IPNetwork = IPv4Network | IPv6Network
+Family = Literal[4, 6]
 
 NodeKind = Literal["host", "switch", "bridge"]
 NicModel = Literal["hardware", "rxe"]
@@ -63,8 +68,15 @@ class Interface:
     """Switch port: the tagged VLANs."""
     gateway: IPv4Address | None = None
     """Host: the SVI's address in the subnet of `address`, if a switch has one there."""
+    address6: IPv6Interface | None = None
+    gateway6: IPv6Address | None = None
+    """The same of IPv6."""
     sends: Quality = Quality()
     """What happens to packets from here to the peer."""
+
+    @property
+    def addresses(self) -> tuple[IPInterface, ...]:
+        return tuple(address for address in (self.address, self.address6) if address is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +87,19 @@ class Svi:
     name: str
     mac: str
     address: IPv4Interface | None
+    address6: IPv6Interface | None = None
+
+    @property
+    def addresses(self) -> tuple[IPInterface, ...]:
+        return tuple(address for address in (self.address, self.address6) if address is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    destination: IPv4Network
-    via: tuple[IPv4Address, ...]
+    """All of one family."""
+
+    destination: IPNetwork
+    via: tuple[IPAddress, ...]
     """The next hops, of equal cost: each flow takes one of them."""
 
 

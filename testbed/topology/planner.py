@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
-from ipaddress import IPv4Address, IPv4Interface, IPv4Network
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Interface, ip_interface
 from typing import Any
 
 from testbed.topology.addressing import Pool, free_addresses, interface_mac, svi_mac, usable
 from testbed.topology.document import Path
-from testbed.topology.models import DEFAULT_ROUTE, QUALITY_KEYS, Elements
-from testbed.topology.plan import DEFAULT_QUEUE, Interface, Node, Plan, Quality, Route, Svi
+from testbed.topology.models import DEFAULT_ROUTE, DEFAULT_ROUTE6, QUALITY_KEYS, Elements
+from testbed.topology.plan import (
+    DEFAULT_QUEUE,
+    Family,
+    Interface,
+    IPAddress,
+    IPInterface,
+    IPNetwork,
+    Node,
+    Plan,
+    Quality,
+    Route,
+    Svi,
+)
 from testbed.topology.problems import Problems, closest, listing
 from testbed.topology.resolve import TOP, ResolvedLink, ResolvedNode, resolve_links, resolve_nodes
 from testbed.topology.segments import Membership, Segment, build_segments, memberships
@@ -19,8 +31,14 @@ from testbed.topology.segments import Membership, Segment, build_segments, membe
 MAX_RDMA_NAME = 63
 """IB_DEVICE_NAME_MAX (64) of the kernel's rdma/rdma_netlink.h, less the final zero byte."""
 
+MIN_MTU_OF_IPV6 = 1280
+"""RFC 8200 section 5. The kernel switches IPv6 off below."""
+FAMILIES: tuple[Family, ...] = (4, 6)
+
 _End = tuple[str, str]
 """(node, interface)."""
+_Owner = tuple[IPNetwork, Segment, Path]
+_Chosen = dict[tuple[_End, Family], IPInterface]
 
 
 Check = Callable[[str, Mapping[str, Any]], str]
@@ -55,6 +73,7 @@ def make_plan(
         tuple((by_end[a.node, a.name], by_end[b.node, b.name]) for a, b in interfaces),
         _faults(elements, nodes, check_fault, problems),
     )
+    _check_mtus(plan, links, problems)
     _check_macs(plan, nodes, problems)
     _check_rdma_names(plan, nodes, problems)
     problems.stop()
@@ -100,42 +119,53 @@ def _check_profiles(nodes: dict[str, ResolvedNode], profiles: Collection[str], p
 def _check_port_addresses(nodes: dict[str, ResolvedNode], problems: Problems) -> None:
     for node in nodes.values():
         for port in node.ports.values():
-            if port.address is not None and node.kind != "host":
-                instead = "; give the address to a VLAN in 'vlans'" if node.kind == "switch" else ""
-                problems.add(port.address_path, f"{port} is a port of a {node.kind} and has no address{instead}")
+            for given in port.addresses.values():
+                if node.kind != "host":
+                    instead = "; give the address to a VLAN in 'vlans'" if node.kind == "switch" else ""
+                    problems.add(given.path, f"{port} is a port of a {node.kind} and has no address{instead}")
 
 
 def _choose_networks(segments: list[Segment], problems: Problems) -> None:
-    """The subnet of a segment is that of its first SVI, else of its first address in the file, else one of the pool."""
-    owners: list[tuple[IPv4Network, Segment, Path]] = []
+    """The subnet of a segment is that of its first SVI, else of its first address in the file: one for each family that
+    it has addresses of. A segment without any has one of the pool."""
+    owners: dict[Family, list[_Owner]] = {family: [] for family in FAMILIES}
     for segment in segments:
-        given = [(svi.address, svi.path, str(svi)) for svi in segment.svis]
-        given += [(port.address, port.address_path, str(port)) for port in segment.ports if port.address is not None]
-        if not given:
+        for family in FAMILIES:
+            _choose_network(segment, family, owners[family], problems)
+    for found in owners.values():
+        _check_overlaps(found, problems)
+    pool = Pool(network for network, _, _ in owners[4] if isinstance(network, IPv4Network))
+    for segment in segments:
+        if segment.networks:
             continue
-        segment.network = given[0][0].network
-        owners.append((segment.network, segment, given[0][1]))
-        taken: dict[IPv4Address, tuple[Path, str]] = {}
-        for address, path, owner in given:
-            if address.network != segment.network:
-                inside = "has another prefix length than" if address.ip in segment.network else "is outside"
-                problems.add(path, f"{address} of {owner} {inside} {segment.network}, the subnet of {segment.name}")
-            first = taken.setdefault(address.ip, (path, owner))
-            if first[0] != path:
-                problems.add(path, f"{address.ip} of {owner} is also that of {first[1]}, in {problems.place(first[0])}")
-    _check_overlaps(owners, problems)
-    pool = Pool(network for network, _, _ in owners)
-    for segment in segments:
-        if segment.network is None:
-            segment.network = pool.take(len(segment.ports))
-        if segment.network is None:
+        if (network := pool.take(len(segment.ports))) is not None:
+            segment.networks[4] = network
+        else:
             problems.add(segment.path, f"no subnet is left in the pool for {segment.name}; give its hosts addresses")
 
 
-def _check_overlaps(owners: list[tuple[IPv4Network, Segment, Path]], problems: Problems) -> None:
-    """Subnets are nested or apart, so in ascending order it is enough to look at the widest one before."""
-    widest: tuple[IPv4Network, Segment, Path] | None = None
-    for owner in sorted(owners, key=lambda owner: owner[0]):
+def _choose_network(segment: Segment, family: Family, owners: list[_Owner], problems: Problems) -> None:
+    given = [(svi.address, svi.path, str(svi)) for svi in segment.svis if svi.address.version == family]
+    of_ports = [(port.addresses[family], port) for port in segment.ports if family in port.addresses]
+    given += [(found.address, found.path, str(port)) for found, port in of_ports]
+    if not given:
+        return
+    network = segment.networks[family] = given[0][0].network
+    owners.append((network, segment, given[0][1]))
+    taken: dict[IPAddress, tuple[Path, str]] = {}
+    for address, path, owner in given:
+        if address.network != network:
+            inside = "has another prefix length than" if address.ip in network else "is outside"
+            problems.add(path, f"{address} of {owner} {inside} {network}, the subnet of {segment.name}")
+        first = taken.setdefault(address.ip, (path, owner))
+        if first[0] != path:
+            problems.add(path, f"{address.ip} of {owner} is also that of {first[1]}, in {problems.place(first[0])}")
+
+
+def _check_overlaps(owners: list[_Owner], problems: Problems) -> None:
+    """Subnets of a family are nested or apart: in ascending order it is enough to look at the widest one before."""
+    widest: _Owner | None = None
+    for owner in sorted(owners, key=lambda owner: (owner[0].network_address, owner[0].prefixlen)):
         if widest is not None and owner[0].overlaps(widest[0]):
             # The file reads downwards: the later of the two is the one to complain about.
             (network, segment, path), other = (
@@ -150,25 +180,27 @@ def _check_overlaps(owners: list[tuple[IPv4Network, Segment, Path]], problems: P
             widest = owner
 
 
-def _choose_addresses(segments: list[Segment], problems: Problems) -> dict[_End, IPv4Interface]:
+def _choose_addresses(segments: list[Segment], problems: Problems) -> _Chosen:
     """Addresses in the file are taken first; other interfaces get the lowest free ones, in the order of the links."""
-    chosen: dict[_End, IPv4Interface] = {}
+    chosen: _Chosen = {}
     for segment in segments:
-        network = segment.network
-        assert network is not None
-        taken = [svi.address.ip for svi in segment.svis]
-        taken += [port.address.ip for port in segment.ports if port.address is not None]
-        needed = len(taken) + sum(port.address is None for port in segment.ports)
-        if needed > usable(network):
-            path = segment.svis[0].path if segment.svis else segment.path
-            problems.add(
-                path, f"{network} of {segment.name} has {usable(network)} usable addresses, {needed} are needed"
-            )
-            continue
-        free = free_addresses(network, taken)
-        for port in segment.ports:
-            address = port.address or IPv4Interface((next(free), network.prefixlen))
-            chosen[port.node.name, port.name] = address
+        for family, network in segment.networks.items():
+            svis = [svi for svi in segment.svis if svi.address.version == family]
+            given = [port.addresses[family] for port in segment.ports if family in port.addresses]
+            taken = [svi.address.ip for svi in svis] + [found.address.ip for found in given]
+            ports = [port for port in segment.ports if port.node.planned or family in port.addresses]
+            needed = len(svis) + len(ports)
+            if needed > usable(network):
+                path = svis[0].path if svis else segment.path
+                problems.add(
+                    path, f"{network} of {segment.name} has {usable(network)} usable addresses, {needed} are needed"
+                )
+                continue
+            free = free_addresses(network, taken)
+            for port in ports:
+                found = port.addresses.get(family)
+                address = found.address if found else ip_interface((next(free), network.prefixlen))
+                chosen[(port.node.name, port.name), family] = address
     problems.stop()
     return chosen
 
@@ -176,19 +208,21 @@ def _choose_addresses(segments: list[Segment], problems: Problems) -> dict[_End,
 def _interfaces(
     link: ResolvedLink,
     members: tuple[Membership, Membership],
-    addresses: dict[_End, IPv4Interface],
+    addresses: _Chosen,
     problems: Problems,
 ) -> tuple[Interface, Interface]:
     def interface(end: int, member: Membership) -> Interface:
         port, peer = link.ports[end], link.ports[1 - end]
         rdma = port.node.rdma if link.definition.rdma is None else link.definition.rdma
+        address, address6 = _pair(addresses.get(((port.node.name, port.name), family)) for family in FAMILIES)
         return Interface(
             node=port.node.name,
             name=port.name,
             mac=port.mac or interface_mac(port.node.number, port.number),
             mtu=link.definition.mtu,
             peer=(peer.node.name, peer.name),
-            address=addresses.get((port.node.name, port.name)),
+            address=address,
+            address6=address6,
             rdma=f"{port.node.name}-{port.name}" if port.node.kind == "host" and rdma else None,
             vlan=member.access,
             trunk=member.trunk,
@@ -196,6 +230,14 @@ def _interfaces(
         )
 
     return interface(0, members[0]), interface(1, members[1])
+
+
+def _pair(addresses: Iterable[IPInterface | None]) -> tuple[IPv4Interface | None, IPv6Interface | None]:
+    found = list(addresses)
+    return (
+        next((address for address in found if isinstance(address, IPv4Interface)), None),
+        next((address for address in found if isinstance(address, IPv6Interface)), None),
+    )
 
 
 def _quality(link: ResolvedLink, end: int, problems: Problems) -> Quality:
@@ -220,46 +262,68 @@ def _set_gateways(
 ) -> None:
     """A host's gateway is the SVI on the switch it is attached to, else the segment's first one."""
     for segment in segments:
-        own = {(svi.switch.name, svi.vlan): svi.address.ip for svi in segment.svis}
+        own = {(svi.switch.name, svi.vlan, svi.address.version): svi.address.ip for svi in segment.svis}
+        first = {svi.address.version: svi.address.ip for svi in reversed(segment.svis)}
         for port in segment.ports:
             end = by_end[port.node.name, port.name]
             peer = by_end[end.peer]
-            gateway = own.get((peer.node, peer.vlan)) if peer.vlan is not None else None
-            if own:
-                by_end[port.node.name, port.name] = replace(end, gateway=gateway or next(iter(own.values())))
+            gateways = [own.get((peer.node, peer.vlan or 0, family), first.get(family)) for family in FAMILIES]
+            gateway = next((ip for ip in gateways if isinstance(ip, IPv4Address)), None)
+            gateway6 = next((ip for ip in gateways if isinstance(ip, IPv6Address)), None)
+            by_end[port.node.name, port.name] = replace(end, gateway=gateway, gateway6=gateway6)
 
 
 def _node(node: ResolvedNode, by_end: dict[_End, Interface], problems: Problems) -> Node:
     interfaces = tuple(by_end[node.name, port] for port in node.ports)
     svis = tuple(
-        Svi(vlan, f"vlan{vlan}", svi_mac(node.number), address) for vlan, address in sorted(node.vlans.items())
+        Svi(vlan, f"vlan{vlan}", svi_mac(node.number), *_pair(given.address for given in addresses.values()))
+        for vlan, addresses in sorted(node.vlans.items())
     )
-    own = [address for address in (*(i.address for i in interfaces), *(s.address for s in svis)) if address is not None]
+    own = [address for interface in interfaces for address in interface.addresses]
+    own += [address for svi in svis for address in svi.addresses]
     if node.routes is not None:
         routes = _static_routes(node, own, problems)
     else:
         gateway = next((i.gateway for i in interfaces if i.gateway is not None), None)
+        gateway6 = next((i.gateway6 for i in interfaces if i.gateway6 is not None), None)
         routes = () if gateway is None else (Route(DEFAULT_ROUTE, (gateway,)),)
+        routes += () if gateway6 is None else (Route(DEFAULT_ROUTE6, (gateway6,)),)
     commands = tuple(tuple(shlex.split(command)) for command in node.exec)
     env = tuple(node.env.items())
     return Node(node.name, node.kind, interfaces, node.nic, node.profile, svis, routes, commands, env)
 
 
-def _static_routes(node: ResolvedNode, own: list[IPv4Interface], problems: Problems) -> tuple[Route, ...]:
+def _static_routes(node: ResolvedNode, own: list[IPInterface], problems: Problems) -> tuple[Route, ...]:
     path = node.paths["routes"]
-    known: set[IPv4Network] = set()
+    routes: list[Route] = []
     for index, route in enumerate(node.routes or []):
-        if route.to in known:
-            problems.add((*path, index, "to"), f"{node.name!r} has two routes to {route.to}")
-        known.add(route.to)
+        to = DEFAULT_ROUTE6 if route.to == DEFAULT_ROUTE and route.via[0].version == 6 else route.to
+        if any(to == known.destination for known in routes):
+            problems.add((*path, index, "to"), f"{node.name!r} has two routes to {to}")
+        routes.append(Route(to, route.via))
         for number, hop in enumerate(route.via):
             place = (*path, index, "via", number)
+            if to.version != hop.version:
+                problems.add(place, f"{hop} is IPv{hop.version}, and {to} is not")
             if any(hop == address.ip for address in own):
                 problems.add(place, f"{hop} is an address of {node.name!r} itself")
             elif not any(hop in address.network for address in own):
                 subnets = listing(address.network for address in own)
                 problems.add(place, f"{hop} is in no subnet of {node.name!r}; its subnets: {subnets}")
-    return tuple(Route(route.to, route.via) for route in node.routes or [])
+    return tuple(routes)
+
+
+def _check_mtus(plan: Plan, links: list[ResolvedLink], problems: Problems) -> None:
+    """Of a switch all ports count: its SVIs have the smallest of their MTUs."""
+    for link in links:
+        for port in link.ports:
+            node = plan.nodes[port.node.name]
+            ends: tuple[Svi | Interface, ...] = node.svis or (node.interface(port.name),)
+            if link.definition.mtu < MIN_MTU_OF_IPV6 and any(end.address6 for end in ends):
+                problems.add(
+                    (*link.path, "mtu"),
+                    f"MTU {link.definition.mtu} is below {MIN_MTU_OF_IPV6}, which the IPv6 of {node.name!r} needs",
+                )
 
 
 def _check_macs(plan: Plan, nodes: dict[str, ResolvedNode], problems: Problems) -> None:

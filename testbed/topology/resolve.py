@@ -9,15 +9,30 @@ planner are VLANs and addresses.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from ipaddress import IPv4Interface
 
 from testbed.topology import containerlab
 from testbed.topology.document import Path
-from testbed.topology.models import KEYS_OF_KIND, Elements, FileKind, LinkDefinition, NodeDefinition, RouteDefinition
-from testbed.topology.plan import NicModel, NodeKind
+from testbed.topology.models import (
+    KEYS_OF_KIND,
+    Elements,
+    FileKind,
+    LinkDefinition,
+    NodeDefinition,
+    RouteDefinition,
+    listed,
+)
+from testbed.topology.plan import Family, IPInterface, NicModel, NodeKind
 from testbed.topology.problems import Problems, closest, listing
 
 TOP: Path = ("topology",)
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """An address of the file."""
+
+    address: IPInterface
+    path: Path
 
 
 @dataclass(slots=True, eq=False)
@@ -30,8 +45,7 @@ class Port:
     """Position among the interfaces of its node, from 1."""
     path: Path
     mac: str | None
-    address: IPv4Interface | None
-    address_path: Path
+    addresses: dict[Family, Given]
 
     def __str__(self) -> str:
         return f"{self.node.name}:{self.name}"
@@ -47,7 +61,7 @@ class ResolvedNode:
     profile: str = ""
     nic: NicModel = "rxe"
     rdma: bool = True
-    vlans: dict[int, IPv4Interface | None] = field(default_factory=dict)
+    vlans: dict[int, dict[Family, Given]] = field(default_factory=dict)
     routes: list[RouteDefinition] | None = None
     exec: list[str] = field(default_factory=list)
     env: dict[str, str] = field(default_factory=dict)
@@ -92,9 +106,9 @@ def resolve_nodes(elements: Elements, problems: Problems) -> dict[str, ResolvedN
         ]
         for layer_path, layer in layers:
             if layer is not None:
-                _inherit(node, layer, layer_path)
+                _inherit(node, layer, layer_path, problems)
         if node.kind == "switch" and not node.vlans:
-            node.vlans[1] = None
+            node.vlans[1] = {}
     return nodes
 
 
@@ -115,14 +129,14 @@ def _check_keys(kind: FileKind, definition: NodeDefinition | None, path: Path, p
             problems.add((*path, key), f"{key!r} is a key of a {owner}, not of a {kind}; allowed: {own}", at_key=True)
 
 
-def _inherit(node: ResolvedNode, layer: NodeDefinition, path: Path) -> None:
+def _inherit(node: ResolvedNode, layer: NodeDefinition, path: Path, problems: Problems) -> None:
     for key in KEYS_OF_KIND[node.kind]:
         value = getattr(layer, key)
         if value is None:
             continue
         node.paths[key] = (*path, key)
         if key == "vlans":
-            node.vlans |= value
+            node.vlans |= {vlan: _svi(listed(given), (*path, key, vlan), problems) for vlan, given in value.items()}
             node.paths |= {vlan: (*path, key, vlan) for vlan in value}
         elif key == "exec":
             node.exec += value
@@ -130,6 +144,16 @@ def _inherit(node: ResolvedNode, layer: NodeDefinition, path: Path) -> None:
             node.env |= value
         else:
             setattr(node, key, value)
+
+
+def _svi(addresses: list[IPInterface], path: Path, problems: Problems) -> dict[Family, Given]:
+    found: dict[Family, Given] = {}
+    for index, address in enumerate(addresses):
+        place = (*path, index) if len(addresses) > 1 else path
+        first = found.setdefault(address.version, Given(address, place))
+        if first.path != place:
+            problems.add(place, f"an SVI has one IPv{address.version} address; the first is {first.address}")
+    return found
 
 
 def resolve_links(elements: Elements, nodes: dict[str, ResolvedNode], problems: Problems) -> list[ResolvedLink]:
@@ -159,20 +183,32 @@ def _port(
     if node is None:
         problems.add(path, _unknown_node(endpoint.node, nodes))
         return None
-    address, address_path = endpoint.ipv4, (*path, "ipv4")
-    if definition.ipv4 is not None and end < len(definition.ipv4) and definition.ipv4[end] is not None:
-        if address is not None:
-            problems.add(
-                address_path, f"{endpoint.node}:{endpoint.interface} has an address here and in the link's 'ipv4'"
-            )
-        address, address_path = definition.ipv4[end], (*link, "ipv4", end)
-    port = Port(node, endpoint.interface, len(node.ports) + 1, path, endpoint.mac, address, address_path)
+    addresses = _addresses(definition, end, link, problems)
+    port = Port(node, endpoint.interface, len(node.ports) + 1, path, endpoint.mac, addresses)
     if other := node.ports.get(port.name):
         problems.add(path, f"interface {port} is used twice; the first is in {problems.place(other.path)}")
     elif node.kind != "host" and (port.name == "br0" or port.name.startswith("vlan")):
         problems.add(path, f"port name {port.name!r} is kept for the {node.kind}'s own interfaces (br0, vlan<N>)")
     node.ports[port.name] = port
     return port
+
+
+def _addresses(definition: LinkDefinition, end: int, link: Path, problems: Problems) -> dict[Family, Given]:
+    """What the file gives an end, in the endpoint or in the link."""
+    endpoint, path = definition.endpoints[end], (*link, "endpoints", end)
+    found: dict[Family, Given] = {}
+    keys: tuple[tuple[Family, str], ...] = ((4, "ipv4"), (6, "ipv6"))
+    for family, key in keys:
+        if (address := getattr(endpoint, key)) is not None:
+            found[family] = Given(address, (*path, key))
+        of_link = getattr(definition, key) or []
+        if end < len(of_link) and of_link[end] is not None:
+            if address is not None:
+                problems.add(
+                    (*path, key), f"{endpoint.node}:{endpoint.interface} has an address here and in the link's {key!r}"
+                )
+            found[family] = Given(of_link[end], (*link, key, end))
+    return found
 
 
 def _unknown_node(name: str, nodes: dict[str, ResolvedNode]) -> str:

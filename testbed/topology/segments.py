@@ -9,9 +9,9 @@ broadcast storm.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from ipaddress import IPv4Interface, IPv4Network
 
 from testbed.topology.document import Path
+from testbed.topology.plan import Family, IPInterface, IPNetwork
 from testbed.topology.problems import Problems, listing
 from testbed.topology.resolve import Port, ResolvedLink, ResolvedNode
 
@@ -26,7 +26,7 @@ _Vertex = tuple[str, str | int]
 class SviAddress:
     switch: ResolvedNode
     vlan: int
-    address: IPv4Interface
+    address: IPInterface
     path: Path
 
     def __str__(self) -> str:
@@ -40,7 +40,8 @@ class Segment:
     svis: list[SviAddress] = field(default_factory=list)
     ports: list[Port] = field(default_factory=list)
     """The host interfaces in it that have an address, in the order of the links."""
-    network: IPv4Network | None = None
+    networks: dict[Family, IPNetwork] = field(default_factory=dict)
+    """Its subnet of each family that it has addresses of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,16 +125,16 @@ def build_segments(
                 )
     segments: dict[_Vertex, Segment] = {}
     for node in nodes.values():
-        for vlan, address in node.vlans.items():
+        for vlan, addresses in node.vlans.items():
             vertex: _Vertex = (node.name, vlan)
-            if address is not None:
-                path = node.paths[vlan]
-                segment = segments.setdefault(joined.root(vertex), Segment(_describe(vertex, nodes), path))
-                segment.svis.append(SviAddress(node, vlan, address, path))
+            for given in addresses.values():
+                root = joined.root(vertex)
+                segment = segments.setdefault(root, Segment(_describe(vertex, nodes), node.paths[vlan]))
+                segment.svis.append(SviAddress(node, vlan, given.address, given.path))
     for link, members in links:
         for port, member, peer in zip(link.ports, members, reversed(link.ports), strict=True):
             vertex_of_port = _untagged(port, member)
-            addressed = port.node.kind == "host" and (port.node.planned or port.address is not None)
+            addressed = port.node.kind == "host" and (port.node.planned or bool(port.addresses))
             if addressed and vertex_of_port is not None:
                 name = f"the link {port} – {peer}"
                 segment = segments.setdefault(joined.root(vertex_of_port), Segment(name, link.path))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
+from testbed import nftables
 from testbed.lab import Host
-from testbed.nic import nftables
 
 TABLE = """
 table netdev traffic-{interface} {{

@@ -46,6 +46,16 @@ def test_a_plan_has_a_row_for_every_interface(file: Path) -> None:
     assert len({row["mac"] for row in plan["interfaces"]}) == 4
 
 
+def test_a_row_has_the_addresses_of_both_families(file: Path) -> None:
+    file.write_text(GOOD.replace("{kind: switch}", '{kind: switch, vlans: {1: [10.0.0.1/24, "fd00::1/64"]}}'))
+    rows = {row["node"]: row for row in topologies.plan(file)["interfaces"]}
+    assert [(rows[node]["address"], rows[node]["address6"]) for node in ("a", "b", "leaf")] == [
+        ("10.0.0.2/24", "fd00::2/64"),
+        ("10.0.0.3/24", "fd00::3/64"),
+        ("", ""),
+    ]
+
+
 @pytest.mark.parametrize(
     ("old", "new", "place"),
     [

@@ -289,7 +289,28 @@ class TestForm:
                 "prefix length '33' of the string '10.0.0.1/33' is not in 1..31",
             ),
             ("{kind: switch, vlans: {1: ^224.0.0.1/24}}", "224.0.0.1 cannot be the address of an interface"),
-            ("{kind: switch, vlans: {1: ^2001:db8::1/64}}", "is IPv6, which is not supported yet"),
+            ("{kind: switch, vlans: {1: ^2001:db8::1::/64}}", "the string '2001:db8::1::' is not an IPv6 address"),
+            ("{kind: switch, vlans: {1: ^2001:db8::1}}", "lacks the length of its prefix; for example 2001:db8::1/64"),
+            (
+                "{kind: switch, vlans: {1: ^2001:db8::/64}}",
+                "2001:db8::/64 is the address of any router in 2001:db8::/64",
+            ),
+            (
+                "{kind: switch, vlans: {1: ^2001:db8::1/128}}",
+                "prefix length '128' of the string '2001:db8::1/128' is not in 1..127",
+            ),
+            ("{kind: switch, vlans: {1: ^fe80::1/64}}", "fe80::1 cannot be the address of an interface"),
+            ("{kind: switch, vlans: {1: ^'::ffff:10.0.0.1/96'}}", "cannot be the address of an interface"),
+            ("{kind: switch, vlans: {1: ^ff02::1/64}}", "ff02::1 cannot be the address of an interface"),
+            (
+                "{kind: switch, vlans: {1: [10.0.0.1/24, ^10.0.1.1/24]}}",
+                "an SVI has one IPv4 address; the first is 10.0.0.1/24",
+            ),
+            (
+                "{kind: switch, vlans: {1: [10.0.0.1/24, ^7]}}",
+                "an address such as 10.0.10.1/24 is due here, not the number 7",
+            ),
+            ("{kind: switch, vlans: {1: ^{}}}", "an address such as 10.0.10.1/24 is due here, not a mapping"),
             ("{kind: switch, vlans: {1: ^24}}", "an address such as 10.0.10.1/24 is due here, not the number 24"),
             ("{kind: host, labels: ^{a: [1]}}", "label 'a' must be a string, a number or a boolean, not a list"),
             ("{kind: host, routes: [^{to: default}]}", "a route lacks the key 'via'"),
@@ -348,7 +369,19 @@ class TestForm:
             ("{endpoints: [sw:e1, b:eth1], vlan: ^4095}", "VLAN 4095 is not in 1..4094"),
             ("{endpoints: [sw:e1, b:eth1], vlan: ^true}", "'vlan' must be an integer, not true"),
             ("{endpoints: [sw:e1, b:eth1], trunk: ^[]}", "too few entries in 'trunk': 0, at least 1"),
-            ("{endpoints: [a:eth1, b:eth1], ^ipv6: []}", "containerlab's key 'ipv6' is not supported in a link"),
+            ("{endpoints: [a:eth1, b:eth1], ipv6: ^[]}", "too few entries in 'ipv6': 0, at least 1"),
+            (
+                "{endpoints: [a:eth1, b:eth1], ipv6: [^10.0.0.1/24]}",
+                "10.0.0.1/24 is an IPv4 address; write it under 'ipv4'",
+            ),
+            (
+                "{endpoints: [a:eth1, b:eth1], ipv4: [^2001:db8::1/64]}",
+                "2001:db8::1/64 is an IPv6 address; write it under 'ipv6'",
+            ),
+            (
+                "{endpoints: [{node: a, interface: eth1, ipv6: ^2001:db8::1/64}, b:eth1], ipv6: [2001:db8::2/64]}",
+                "a:eth1 has an address here and in the link's 'ipv6'",
+            ),
             ("{endpoints: [a:eth1, b:eth1], ^vars: {}}", "containerlab's key 'vars' is not supported in a link"),
             (
                 "{type: ^macvlan, endpoints: [a:eth1, b:eth1]}",
@@ -484,6 +517,44 @@ class TestMeaning:
     def test_links(self, links: list[str], message: str) -> None:
         assert_refused_at_caret(with_links(*links), message)
 
+    @pytest.mark.parametrize(
+        ("links", "message"),
+        [
+            (
+                ["{endpoints: [sw:e1, a:eth1], ipv6: [null, ^fd01::7/64]}"],
+                "fd01::7/64 of a:eth1 is outside fd00::/64, the subnet of VLAN 1 of sw",
+            ),
+            (
+                ["{endpoints: [sw:e1, a:eth1], ipv6: [null, ^fd00::1/64]}"],
+                "fd00::1 of a:eth1 is also that of the SVI of VLAN 1 on sw, in line 4",
+            ),
+            (
+                ["{endpoints: [sw:e1, a:eth1], ipv6: [^fd00::7/64]}"],
+                "sw:e1 is a port of a switch and has no address; give the address to a VLAN in 'vlans'",
+            ),
+            (
+                ["{endpoints: [a:eth1, b:eth1], ipv6: [^fd00::7/48]}"],
+                "fd00::/48 of the link a:eth1 – b:eth1 overlaps fd00::/64 of VLAN 1 of sw, in line 4",
+            ),
+            (["{endpoints: [sw:e1, a:eth1], mtu: ^1279}"], "MTU 1279 is below 1280, which the IPv6 of 'sw' needs"),
+            (
+                ["{endpoints: [a:eth1, b:eth1], mtu: ^1000, ipv6: [fd09::7/64]}"],
+                "MTU 1000 is below 1280, which the IPv6 of 'a' needs",
+            ),
+        ],
+    )
+    def test_links_with_ipv6(self, links: list[str], message: str) -> None:
+        head = HEAD.replace("10: 10.0.10.1/24, 20: null", "1: [10.0.10.1/24, fd00::1/64]")
+        assert_refused_at_caret(head + "".join(f"    - {link}\n" for link in links), message)
+
+    def test_an_ipv6_subnet_without_room_for_its_hosts(self) -> None:
+        (line,) = refused(
+            "name: lab\ntopology:\n  nodes: {sw: {kind: switch, vlans: {1: fd00::1/126}}, a: {kind: host},"
+            " b: {kind: host}, c: {kind: host}}\n"
+            "  links: [{endpoints: [sw:e1, a:e]}, {endpoints: [sw:e2, b:e]}, {endpoints: [sw:e3, c:e]}]\n"
+        )
+        assert "fd00::/126 of VLAN 1 of sw has 3 usable addresses, 4 are needed" in line
+
     def test_subnets_of_two_vlans_overlap(self) -> None:
         assert_refused_at_caret(
             with_node("{kind: switch, vlans: {10: 10.0.10.1/24, 20: ^10.0.0.1/16}}"),
@@ -522,16 +593,18 @@ class TestMeaning:
         ("routes", "message"),
         [
             ("[{to: default, via: ^10.0.0.2}]", "10.0.0.2 is an address of 'a' itself"),
-            ("[{to: default, via: ^10.1.0.1}]", "10.1.0.1 is in no subnet of 'a'; its subnets: 10.0.0.0/24"),
+            ("[{to: default, via: ^10.1.0.1}]", "10.1.0.1 is in no subnet of 'a'; its subnets: 10.0.0.0/24, fd00::/64"),
             (
                 "[{to: default, via: 10.0.0.1}, {to: ^0.0.0.0/0, via: 10.0.0.9}]",
                 "'a' has two routes to 0.0.0.0/0",
             ),
+            ("[{to: 10.9.0.0/16, via: ^fd00::1}]", "fd00::1 is IPv6, and 10.9.0.0/16 is not"),
+            ("[{to: default, via: ^fd01::1}]", "fd01::1 is in no subnet of 'a'; its subnets: 10.0.0.0/24, fd00::/64"),
         ],
     )
     def test_routes(self, routes: str, message: str) -> None:
         assert_refused_at_caret(
-            "name: lab\ntopology:\n  nodes:\n    sw: {kind: switch, vlans: {1: 10.0.0.1/24}}\n"
+            "name: lab\ntopology:\n  nodes:\n    sw: {kind: switch, vlans: {1: [10.0.0.1/24, fd00::1/64]}}\n"
             f"    a: {{kind: host, routes: {routes}}}\n  links:\n    - endpoints: [sw:e1, a:eth1]\n",
             message,
         )

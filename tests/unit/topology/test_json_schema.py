@@ -58,3 +58,14 @@ def test_vlans_are_limited_by_their_keys() -> None:
     assert null == {"type": "null"}
     assert vlans["additionalProperties"] is False
     assert [vlan for vlan in range(5000) if re.search(pattern, str(vlan))] == list(range(1, 4095))
+
+
+def test_an_svi_takes_one_address_or_one_of_each_family_or_none() -> None:
+    vlans, _ = json_schema()["$defs"]["NodeDefinition"]["properties"]["vlans"]["anyOf"]
+    (value,) = vlans["patternProperties"].values()
+    one, both, none = value["anyOf"]
+    assert re.search(one["pattern"], "10.0.10.1/24")
+    assert re.search(one["pattern"], "2001:db8:10::1/64")
+    assert not re.search(one["pattern"], "2001:db8:10::1")
+    assert (both["items"], both["maxItems"]) == (one, 2)
+    assert none == {"type": "null"}

@@ -1,0 +1,52 @@
+"""
+IPv6 where addresses are planned: nothing is discovered, drawn at random or reported.
+
+- A planned address is used at once, without duplicate address detection: the planner saw that nobody else has it. An
+  address that a program adds is looked for as ever, for a second (RFC 4862).
+- Routers are neither asked for nor listened to: routes are planned too.
+- The link-local address follows from the MAC. It is made here, as the kernel would first look whether others have it.
+- Multicast memberships are not reported (MLD): the kernel does so after random delays, and no bridge here snoops.
+"""
+
+from __future__ import annotations
+
+import socket
+from ipaddress import IPv6Interface
+from pathlib import Path
+
+from pyroute2 import IPRoute
+
+from testbed import nftables
+from testbed.topology import link_local
+
+IFA_F_NODAD = 0x02
+ADDR_GEN_MODE_NONE = 1
+SYSCTLS = {"addr_gen_mode": ADDR_GEN_MODE_NONE, "accept_ra": 0, "disable_ipv6": 0}
+NO_REPORTS = """
+destroy table ip6 quiet
+table ip6 quiet {
+    chain output {
+        type filter hook output priority 0;
+        icmpv6 type { mld-listener-report, mld-listener-done, mld2-listener-report } drop;
+    }
+}
+"""
+
+
+def enable(ip: IPRoute, interface: str, mac: str) -> None:
+    """Switches IPv6 on for an interface, and for `lo`. The calling thread and `ip` are in its namespace."""
+    nftables.run(NO_REPORTS)
+    for path, value in [("lo/disable_ipv6", 0), *((f"{interface}/{name}", value) for name, value in SYSCTLS.items())]:
+        Path("/proc/sys/net/ipv6/conf", path).write_text(f"{value}\n")
+    add_address(ip, socket.if_nametoindex(interface), IPv6Interface((link_local(mac), 64)))
+
+
+def add_address(ip: IPRoute, index: int, address: IPv6Interface) -> None:
+    ip.addr(
+        "replace",
+        family=socket.AF_INET6,
+        index=index,
+        address=str(address.ip),
+        prefixlen=address.network.prefixlen,
+        flags=IFA_F_NODAD,
+    )

@@ -1,0 +1,124 @@
+"""IPv6 on hosts: planned addresses work at once and alone, and RDMA runs over them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from ipaddress import IPv6Interface, IPv6Network
+
+import pytest
+
+from testbed.errors import InputError
+from testbed.lab import Host
+from testbed.lab.capture import Capture, Frame
+from testbed.topology import link_local
+from testbed.workload.verbs import Endpoint, connect_pair
+
+SEGMENT = """
+name: segment
+topology:
+  nodes:
+    hub: {kind: bridge}
+    a: {kind: host}
+    b: {kind: host}
+  links:
+    - {endpoints: ["hub:p1", "a:eth1"], ipv4: [null, 10.0.10.1/24], ipv6: [null, "2001:db8:10::1/64"]}
+    - {endpoints: ["hub:p2", "b:eth1"]}
+"""
+ONLY_6 = """
+name: six
+topology:
+  nodes:
+    a: {kind: host}
+    b: {kind: host}
+  links:
+    - {endpoints: ["a:eth1", "b:eth1"], ipv6: ["2001:db8:10::1/64"]}
+"""
+SOON = 2.0
+ELSEWHERE = "02:00:00:00:00:99"
+"""The MAC of nobody."""
+
+
+def endpoint(host: Host, family: int) -> Endpoint:
+    return Endpoint(host.rdma["eth1"], host.namespace, host.address("eth1", family).ip)
+
+
+@pytest.mark.topology(SEGMENT)
+@pytest.mark.parametrize("family", [4, 6])
+def test_rdma_runs_over_either_family(lab, family):
+    a, b = lab.host("a"), lab.host("b")
+    wire = a.capture("eth1")
+
+    with endpoint(a, family) as near, endpoint(b, family) as far:
+        connect_pair(near, far)
+        assert near.write(5000, within=SOON).ok
+        assert far.load(0, 5000) == near.load(0, 5000)
+
+    roce = [frame.data[12:14].hex() for frame in frames_of(wire) if frame.roce]
+    assert len(roce) >= 6
+    assert set(roce) == {"0800" if family == 4 else "86dd"}
+
+
+@pytest.mark.topology(ONLY_6)
+def test_a_lab_may_have_ipv6_alone(lab):
+    a, b = lab.host("a"), lab.host("b")
+    assert a.addresses == {}
+    assert a.ping(str(b.addresses6["eth1"].ip), within=SOON)
+    assert a.neighbour("eth1", b.addresses6["eth1"].ip) == b.macs["eth1"]
+    with pytest.raises(InputError, match="eth1 of a has no IPv4 address"):
+        a.address("eth1")
+
+
+@pytest.mark.topology(ONLY_6)
+def test_a_link_local_address_follows_from_the_mac(lab):
+    a, b = lab.host("a"), lab.host("b")
+    near, far = link_local(a.macs["eth1"]), link_local(b.macs["eth1"])
+    assert f"inet6 {near}/64 scope link" in a.run("ip", "-6", "addr", "show", "eth1").stdout
+    assert a.ping(f"{far}%eth1", within=SOON)
+    with Endpoint("a-eth1", a.namespace, near) as one, Endpoint("b-eth1", b.namespace, far) as other:
+        connect_pair(one, other)
+        assert one.write(64, within=SOON).ok
+
+
+@pytest.mark.topology(SEGMENT)
+def test_nothing_is_sent_for_an_address_of_ours(lab):
+    a, wire = lab.host("a"), lab["hub"].capture("p1")
+
+    a.add_address("eth1", IPv6Interface("2001:db8:10::77/64"))
+    lab.sleep(120)
+
+    assert list(frames_of(wire)) == []
+    assert lab["b"].ping("2001:db8:10::77", within=SOON)
+
+
+@pytest.mark.topology(SEGMENT)
+def test_an_address_that_a_program_adds_is_looked_for(lab):
+    a, b = lab.host("a"), lab.host("b")
+
+    a.run("ip", "addr", "add", str(b.addresses6["eth1"]), "dev", "eth1")
+    lab.sleep(2)
+
+    assert "dadfailed" in a.run("ip", "-6", "addr", "show", "eth1").stdout
+
+
+@pytest.mark.topology(SEGMENT)
+def test_addresses_routes_and_neighbours_are_those_of_their_family(lab):
+    a, b = lab.host("a"), lab.host("b")
+    peer = b.addresses6["eth1"].ip
+
+    a.set_neighbour("eth1", peer, ELSEWHERE)
+    assert a.neighbour("eth1", peer) == ELSEWHERE
+    assert not a.ping(str(peer), within=SOON)
+    a.run("ip", "neigh", "del", str(peer), "dev", "eth1")
+    a.add_route(IPv6Network("::/0"), peer)
+    b.add_address("eth1", IPv6Interface("2001:db8:99::1/64"))
+    assert a.ping("2001:db8:99::1", within=SOON)
+
+    before = a.addresses6["eth1"]
+    assert a.remove_address("eth1", 6) == before
+    assert str(before.ip) not in a.run("ip", "addr", "show", "eth1").stdout
+    assert a.ping(str(b.addresses["eth1"].ip), within=SOON)
+
+
+def frames_of(wire: Capture) -> Iterator[Frame]:
+    wire.stop()
+    return wire.frames()
