@@ -6,7 +6,7 @@ import shlex
 import socket
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from ipaddress import IPv4Interface, IPv6Interface
+from ipaddress import IPv4Address, IPv4Interface, IPv6Interface
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ from testbed.lab import netns, processes
 from testbed.lab.capture import Capture
 from testbed.lab.carrier import carries
 from testbed.lab.processes import Process
-from testbed.switch import ecmp, frames
+from testbed.switch import ecmp, frames, nd
 from testbed.topology import Family, IPAddress, IPInterface, IPNetwork, NicModel, pod_mac
 
 if TYPE_CHECKING:
@@ -271,11 +271,16 @@ class Host(Node):
                 return mac
         return None
 
-    def announce(self, interface: str) -> None:
-        """Broadcasts a gratuitous ARP request for the interface's address, as ``arping -U`` does."""
-        mac, ip = self.macs[interface], self.addresses[interface].ip
-        self.send(interface, frames.gratuitous_arp(mac, ip))
-        self.lab.emit("garp", self.name, f"announces {ip} at {mac}", interface=interface, ip=str(ip), mac=mac)
+    def announce(self, interface: str, family: Family = 4) -> None:
+        """Broadcasts a gratuitous ARP request for the interface's address, as ``arping -U`` does; for an IPv6 address
+        multicasts an unsolicited neighbour advertisement."""
+        mac, ip = self.macs[interface], self.address(interface, family).ip
+        if isinstance(ip, IPv4Address):
+            kind, frame = "garp", frames.gratuitous_arp(mac, ip)
+        else:
+            kind, frame = "na", nd.unsolicited_advertisement(mac, ip)
+        self.send(interface, frame)
+        self.lab.emit(kind, self.name, f"announces {ip} at {mac}", interface=interface, ip=str(ip), mac=mac)
 
     def send(self, interface: str, frame: bytes) -> None:
         """Puts an Ethernet frame on the wire, whatever is in it; ``bytes(packet)`` of a scapy packet is one."""
@@ -307,18 +312,22 @@ class Pod(Host):
 
 
 class Switch(Node):
-    """A switch: a VLAN-aware bridge with SVIs in the kernel, its ARP in the lab's agent."""
+    """A switch: a VLAN-aware bridge with SVIs in the kernel, its ARP and ND in the lab's agent."""
 
     def arp_table(self) -> dict[str, str]:
         """IP to MAC, as the control plane has it."""
         return {entry["ip"]: entry["mac"] for entry in self.tables()["arp"]}
+
+    def nd_table(self) -> dict[str, str]:
+        """The same of IPv6."""
+        return {entry["ip"]: entry["mac"] for entry in self.tables()["nd"]}
 
     def fdb_table(self) -> dict[str, str]:
         """MAC to port, as the bridge learned it."""
         return {entry["mac"]: entry["port"] for entry in self.tables()["fdb"]}
 
     def tables(self) -> dict[str, list[dict[str, Any]]]:
-        """The ARP and FDB tables in full, see testbed.switch.arp."""
+        """The ARP, ND and FDB tables in full, see testbed.switch.control."""
         return self.lab.agent.tables(self.name)
 
 

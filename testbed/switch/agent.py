@@ -18,7 +18,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Sequence
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv6Address
 from typing import Any, Self
 
 from testbed.errors import DeadlineError, InputError, TestbedError
@@ -79,13 +79,17 @@ class Agent:
         return events
 
     def tables(self, switch: str) -> dict[str, list[dict[str, Any]]]:
-        """``{"arp": […], "fdb": […]}``, see ControlPlane.arp_table and fdb_table."""
+        """``{"arp": […], "nd": […], "fdb": […]}``, see ControlPlane.neighbours and fdb_table."""
         tables: dict[str, list[dict[str, Any]]] = self._request("tables", switch=switch)
         return tables
 
     def clear_arp(self, switch: str, vlan: int | None = None, ip: IPv4Address | None = None) -> None:
         """Forgets all entries, or those of a VLAN, of an address."""
-        self._request("clear_arp", switch=switch, vlan=vlan, ip=None if ip is None else str(ip))
+        self._request("clear", switch=switch, family=4, vlan=vlan, ip=None if ip is None else str(ip))
+
+    def clear_nd(self, switch: str, vlan: int | None = None, ip: IPv6Address | None = None) -> None:
+        """The same of IPv6."""
+        self._request("clear", switch=switch, family=6, vlan=vlan, ip=None if ip is None else str(ip))
 
     def clear_fdb(self, switch: str, vlan: int | None = None, mac: str | None = None) -> None:
         """Forgets all learned MACs, or those of a VLAN, one MAC."""

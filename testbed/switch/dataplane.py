@@ -1,9 +1,9 @@
 """
 The kernel's half of a switch: one VLAN-aware bridge `br0` and an SVI per VLAN, a VLAN device on it.
 
-The kernel forwards; it does not speak ARP:
+The kernel forwards; it does not speak ARP, nor the neighbour discovery of IPv6 where an SVI has an IPv6 address:
 
-- an nftables chain of family arp drops what comes in. Packet sockets get it before, and what they send passes no chain;
+- nftables chains drop what comes in. Packet sockets get it before, and what they send passes no chain;
 - mcast_solicit is 0: the kernel sends no requests (and unicast ones only for entries that are not permanent);
 - app_solicit is 1: for a packet without a neighbour entry it multicasts RTM_GETNEIGH once, and queues the packet for
   retrans_time, which is a day: the control plane decides long before.
@@ -14,29 +14,43 @@ VLAN device on it has another MAC, and then every forwarded frame is copied to t
 
 from __future__ import annotations
 
+import ctypes
 import socket
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from ipaddress import IPv4Address
+from ipaddress import IPv6Address, ip_address
 from pathlib import Path
 from typing import Literal
 
 from pyroute2 import IPRoute
 from pyroute2.nftables.main import NFTables
 
-from testbed import netlink
+from testbed import ipv6, netlink, nftables
 from testbed.errors import TestbedError
-from testbed.switch import ecmp
+from testbed.switch import ecmp, frames, nd
 from testbed.switch import rtnetlink as rt
-from testbed.switch.frames import ETH_P_ARP, Arp, pack, parse
+from testbed.switch.packets import Packet, pack
 from testbed.switch.profile import Profile
-from testbed.topology.plan import Interface, Node
+from testbed.topology.addressing import link_local
+from testbed.topology.plan import Family, Interface, IPAddress, Node, Svi
 
 BRIDGE = "br0"
+SILENCE = """
+table ip6 silence {
+    chain input { type filter hook input priority 0; jump discovery; }
+    chain output { type filter hook output priority 0; jump discovery; }
+    chain discovery {
+        icmpv6 type {
+            nd-router-solicit, nd-router-advert, nd-neighbor-solicit, nd-neighbor-advert, nd-redirect
+        } drop;
+    }
+}
+"""
 LOSSLESS_TABLE = 100
 """Routing table, and priority of the rules that lead to it, where next hops are blackholes for lossless packets."""
 
+_FAMILIES: dict[Family, int] = {4: socket.AF_INET, 6: socket.AF_INET6}
 _NFPROTO_ARP = 3
 _NUD_PERMANENT = 0x80
 _NTF_MASTER = 0x4
@@ -47,6 +61,18 @@ _RTMSG = struct.Struct("=8BI")  # family, dst_len, src_len, tos, table, protocol
 _RULE = struct.Struct("=8BI")  # family, dst_len, src_len, tos, table, -, -, action; flags
 _USER_HZ = 100
 _SOL_PACKET, _PACKET_STATISTICS = 263, 6
+_SO_ATTACH_FILTER = 26
+_LOAD_BYTE, _JUMP_IF_EQUAL, _RETURN = 0x30, 0x15, 0x06
+_DISCOVERY = [
+    (_LOAD_BYTE, 0, 0, nd.NEXT_HEADER_AT),
+    (_JUMP_IF_EQUAL, 0, 4, nd.ICMPV6),
+    (_LOAD_BYTE, 0, 0, nd.TYPE_AT),
+    (_JUMP_IF_EQUAL, 1, 0, nd.SOLICITATION),
+    (_JUMP_IF_EQUAL, 0, 1, nd.ADVERTISEMENT),
+    (_RETURN, 0, 0, 0xFFFF),
+    (_RETURN, 0, 0, 0),
+]
+"""What of IPv6 is for the control plane: (code, steps to skip if true, if false, operand)."""
 _BUFFER = 32 << 20
 """Bytes for packets and messages that wait for the agent: storms of some 40 000."""
 _DAY_MS = 86_400_000
@@ -55,7 +81,7 @@ _DAY_MS = 86_400_000
 @dataclass(frozen=True, slots=True)
 class Miss:
     vlan: int
-    ip: IPv4Address
+    ip: IPAddress
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +110,15 @@ class DataPlane:
         self._monitor = rt.Rtnetlink(rt.RTMGRP_NEIGH)
         self._monitor.listen(_BUFFER)
         kind = socket.SOCK_RAW | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
-        self._packets = socket.socket(socket.AF_PACKET, kind, socket.htons(ETH_P_ARP))
-        self._packets.setsockopt(socket.SOL_SOCKET, rt.SO_RCVBUFFORCE, _BUFFER)
+        self._arp = socket.socket(socket.AF_PACKET, kind, socket.htons(frames.ETH_P_ARP))
+        self._packets = [self._arp]
+        self._groups = {svi.vlan: _groups(svi) for svi in node.svis if svi.address6 is not None}
+        """Where IPv6 packets go that an SVI takes, by VLAN."""
+        if self._groups:
+            self._packets.append(socket.socket(socket.AF_PACKET, kind, socket.htons(nd.ETH_P_IPV6)))
+            _attach(self._packets[-1], _DISCOVERY)
+        for packets in self._packets:
+            packets.setsockopt(socket.SOL_SOCKET, rt.SO_RCVBUFFORCE, _BUFFER)
 
     def attach(self, port: Interface) -> None:
         """Makes an interface of the switch's namespace a port, and sets it up."""
@@ -105,12 +138,14 @@ class DataPlane:
         self._svis[index], self._index[vlan] = vlan, index
 
     def close(self) -> None:
-        for open_socket in (self._netlink, self._monitor, self._packets):
-            open_socket.close()
+        self._netlink.close()
+        self._monitor.close()
+        for packets in self._packets:
+            packets.close()
 
-    def filenos(self) -> tuple[int, int]:
-        """Readable when there may be something for `changes`, for `arps`."""
-        return self._monitor.fileno(), self._packets.fileno()
+    def filenos(self) -> list[int]:
+        """Readable when there may be something for `changes`, for `packets`."""
+        return [self._monitor.fileno(), *(packets.fileno() for packets in self._packets)]
 
     # What the switch sees
 
@@ -122,34 +157,48 @@ class DataPlane:
         except OSError as error:
             raise TestbedError(f"switch {self.node.name} lost news of its tables: {error.strerror}") from error
 
-    def arps(self) -> Iterator[tuple[int, Arp]]:
-        """(VLAN, packet) of the ARP packets that reached an SVI. The FDB change a packet made is there before it."""
+    def packets(self) -> Iterator[tuple[int, Packet]]:
+        """(VLAN, packet) of the ARP and ND packets that reached an SVI. The FDB change a packet made is there before
+        it."""
+        for packets in self._packets:
+            yield from self._read(packets)
+            _, dropped = struct.unpack("=II", packets.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, 8))
+            if dropped:
+                what = "ARP" if packets is self._arp else "ND"
+                raise TestbedError(
+                    f"switch {self.node.name} lost {dropped} {what} packets that its profile would have let in"
+                )
+
+    def _read(self, packets: socket.socket) -> Iterator[tuple[int, Packet]]:
+        to_all = socket.PACKET_BROADCAST if packets is self._arp else socket.PACKET_MULTICAST
         while True:
             try:
-                frame, (name, _, pkttype, *_) = self._packets.recvfrom(2048)
+                frame, (name, _, pkttype, *_) = packets.recvfrom(2048)
             except BlockingIOError:
-                break
-            arp = parse(frame)
-            if arp is not None and name in self._vlans and pkttype in (socket.PACKET_HOST, socket.PACKET_BROADCAST):
-                yield self._vlans[name], arp
-        _, dropped = struct.unpack("=II", self._packets.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, 8))
-        if dropped:
-            raise TestbedError(f"switch {self.node.name} lost {dropped} ARP packets that its profile would have let in")
+                return
+            vlan = self._vlans.get(name)
+            if vlan is None or pkttype not in (socket.PACKET_HOST, to_all):
+                continue
+            if packets is self._arp:
+                if (arp := frames.parse(frame)) is not None:
+                    yield vlan, arp
+            elif (found := nd.parse(frame)) is not None and found[0] in self._groups.get(vlan, ()):
+                yield vlan, found[1]
 
     # What the control plane does
 
-    def send(self, vlan: int, dst: str, arp: Arp) -> None:
+    def send(self, vlan: int, dst: str, packet: Packet) -> None:
         name, mac = self._macs[vlan]
-        self._packets.sendto(pack(dst, mac, arp), (name, 0))
+        self._arp.sendto(pack(dst, mac, packet), (name, 0))
 
-    def set_neighbour(self, vlan: int, ip: IPv4Address, mac: str) -> None:
+    def set_neighbour(self, vlan: int, ip: IPAddress, mac: str) -> None:
         """Permanent: the kernel neither ages nor changes it (neigh_update refuses without the admin flag)."""
-        body = _NDMSG.pack(socket.AF_INET, self._index[vlan], _NUD_PERMANENT, 0, 0)
+        body = _NDMSG.pack(_FAMILIES[ip.version], self._index[vlan], _NUD_PERMANENT, 0, 0)
         body += netlink.attribute(_NDA_DST, ip.packed) + netlink.attribute(_NDA_LLADDR, _packed(mac))
         self._netlink.request(rt.RTM_NEWNEIGH, body, netlink.CREATE | netlink.REPLACE)
 
-    def delete_neighbour(self, vlan: int, ip: IPv4Address) -> None:
-        body = _NDMSG.pack(socket.AF_INET, self._index[vlan], 0, 0, 0) + netlink.attribute(_NDA_DST, ip.packed)
+    def delete_neighbour(self, vlan: int, ip: IPAddress) -> None:
+        body = _NDMSG.pack(_FAMILIES[ip.version], self._index[vlan], 0, 0, 0) + netlink.attribute(_NDA_DST, ip.packed)
         self._delete(rt.RTM_DELNEIGH, body)
 
     def delete_fdb(self, vlan: int, mac: str, port: str) -> None:
@@ -158,10 +207,10 @@ class DataPlane:
         body += netlink.attribute(_NDA_LLADDR, _packed(mac)) + netlink.attribute(_NDA_VLAN, struct.pack("=H", vlan))
         self._delete(rt.RTM_DELNEIGH, body)
 
-    def block_lossless(self, ip: IPv4Address, blocked: bool) -> None:
+    def block_lossless(self, ip: IPAddress, blocked: bool) -> None:
         """A blackhole for packets to `ip` that the rules by DSCP send to its table."""
         blackhole, static = 6, 4
-        body = _RTMSG.pack(socket.AF_INET, 32, 0, 0, LOSSLESS_TABLE, static, 0, blackhole, 0)
+        body = _RTMSG.pack(_FAMILIES[ip.version], ip.max_prefixlen, 0, 0, LOSSLESS_TABLE, static, 0, blackhole, 0)
         body += netlink.attribute(1, ip.packed)  # RTA_DST
         if blocked:
             self._netlink.request(rt.RTM_NEWROUTE, body, netlink.CREATE | netlink.REPLACE)
@@ -180,16 +229,18 @@ class DataPlane:
         for index in self._ports:
             port = _IFINFOMSG.pack(socket.AF_BRIDGE, 0, index, 0, 0) + netlink.nested(12, flood)  # IFLA_PROTINFO
             self._netlink.request(rt.RTM_SETLINK, port)
-        self._delete_lossless_rules()
-        if profile.lossless_unknown_unicast == "drop":
-            for dscp in profile.lossless_dscp:
-                rule = _rule(netlink.attribute(25, bytes([dscp])))  # FRA_DSCP
-                self._netlink.request(rt.RTM_NEWRULE, rule, netlink.CREATE)
+        families = [socket.AF_INET, socket.AF_INET6] if self._groups else [socket.AF_INET]
+        for family in families:
+            self._delete_lossless_rules(family)
+            if profile.lossless_unknown_unicast == "drop":
+                for dscp in profile.lossless_dscp:
+                    rule = _rule(family, netlink.attribute(25, bytes([dscp])))  # FRA_DSCP
+                    self._netlink.request(rt.RTM_NEWRULE, rule, netlink.CREATE)
 
-    def _delete_lossless_rules(self) -> None:
+    def _delete_lossless_rules(self, family: int) -> None:
         while True:
             try:
-                self._netlink.request(rt.RTM_DELRULE, _rule())
+                self._netlink.request(rt.RTM_DELRULE, _rule(family))
             except OSError as error:
                 if not rt.missing(error):
                     raise
@@ -205,7 +256,7 @@ class DataPlane:
     def _change(self, kind: int, body: bytes) -> Miss | FdbChange | None:
         family, index, state, _, _ = _NDMSG.unpack_from(body)
         if kind == rt.RTM_GETNEIGH and index in self._svis:
-            return Miss(self._svis[index], IPv4Address(dict(netlink.attributes(body, _NDMSG.size))[_NDA_DST]))
+            return Miss(self._svis[index], ip_address(dict(netlink.attributes(body, _NDMSG.size))[_NDA_DST]))
         if family != socket.AF_BRIDGE or index not in self._ports or state & _NUD_PERMANENT:
             return None
         values = dict(netlink.attributes(body, _NDMSG.size))
@@ -225,10 +276,9 @@ def build(ip: IPRoute, node: Node, profile: Profile) -> DataPlane:
     The calling thread and `ip` are in the switch's namespace. The data plane has seen every MAC since the first port.
     """
     _silence_arp()
-    _sysctls({"ip_forward": 1, "conf/all/rp_filter": 0, "conf/default/rp_filter": 0})
-    _sysctls({"conf/all/send_redirects": 0, "conf/default/send_redirects": 0})
-    for path, value in ecmp.sysctls(node.name).items():
-        Path("/proc/sys/net", path).write_text(f"{value}\n")
+    _sysctls({"ipv4/ip_forward": 1, "ipv4/conf/all/rp_filter": 0, "ipv4/conf/default/rp_filter": 0})
+    _sysctls({"ipv4/conf/all/send_redirects": 0, "ipv4/conf/default/send_redirects": 0})
+    _sysctls(ecmp.sysctls(node.name))
     mac = (node.svis or node.interfaces)[0].mac
     ip.link("add", ifname=BRIDGE, kind="bridge", address=mac, br_vlan_filtering=1, br_vlan_default_pvid=0,
             br_mcast_snooping=0)  # fmt: skip
@@ -237,19 +287,28 @@ def build(ip: IPRoute, node: Node, profile: Profile) -> DataPlane:
     plane = DataPlane(node, bridge)
     for port in node.interfaces:
         plane.attach(port)
+    if any(svi.address6 for svi in node.svis):
+        nftables.run(SILENCE)
+        _sysctls({"ipv6/conf/all/forwarding": 1})
     for svi in node.svis:
-        if svi.address is None:
+        if not svi.addresses:
             continue
         ip.vlan_filter("add", index=bridge, vlan_info={"vid": svi.vlan}, vlan_flags="self")
         ip.link("add", ifname=svi.name, kind="vlan", link=bridge, vlan_id=svi.vlan)
         index = socket.if_nametoindex(svi.name)
         plane.add_svi(svi.vlan, index)
         solicit = {"mcast_solicit": 0, "app_solicit": 1, "retrans_time_ms": _DAY_MS}
-        _sysctls({f"neigh/{svi.name}/{name}": value for name, value in solicit.items()})
+        _sysctls({f"ipv4/neigh/{svi.name}/{name}": value for name, value in solicit.items()})
         ip.link("set", index=index, state="up")
-        ip.addr("add", index=index, address=str(svi.address.ip), prefixlen=svi.address.network.prefixlen)
+        if svi.address is not None:
+            ip.addr("add", index=index, address=str(svi.address.ip), prefixlen=svi.address.network.prefixlen)
+        if svi.address6 is not None:
+            _sysctls({f"ipv6/neigh/{svi.name}/{name}": value for name, value in solicit.items()})
+            ipv6.enable(ip, svi.name, svi.mac)
+            ipv6.add_address(ip, index, svi.address6)
     for route in node.routes:
-        ip.route("replace", dst=str(route.destination), multipath=ecmp.next_hops(route.via))
+        family = _FAMILIES[route.destination.version]
+        ip.route("replace", family=family, dst=str(route.destination), multipath=ecmp.next_hops(route.via))
     plane.configure(profile)
     return plane
 
@@ -264,14 +323,27 @@ def _silence_arp() -> None:
         nft.close()
 
 
+def _groups(svi: Svi) -> frozenset[IPv6Address]:
+    """The SVI's IPv6 addresses and the multicast groups that a router is in for them (RFC 4291 section 2.8)."""
+    assert svi.address6 is not None
+    own = svi.address6.ip, link_local(svi.mac)
+    return frozenset((*own, *map(nd.solicited_node, own), nd.ALL_NODES, nd.ALL_ROUTERS))
+
+
+def _attach(packets: socket.socket, program: list[tuple[int, int, int, int]]) -> None:
+    """A filter of the classic kind (Documentation/networking/filter.rst): all that is forwarded passes by here."""
+    code = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *step) for step in program))
+    packets.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("HP", len(program), ctypes.addressof(code)))
+
+
 def _sysctls(values: dict[str, int]) -> None:
     for path, value in values.items():
-        Path("/proc/sys/net/ipv4", path).write_text(f"{value}\n")
+        Path("/proc/sys/net", path).write_text(f"{value}\n")
 
 
-def _rule(*match: bytes) -> bytes:
+def _rule(family: int, *match: bytes) -> bytes:
     to_table = 1
-    header = _RULE.pack(socket.AF_INET, 0, 0, 0, LOSSLESS_TABLE, 0, 0, to_table, 0)
+    header = _RULE.pack(family, 0, 0, 0, LOSSLESS_TABLE, 0, 0, to_table, 0)
     return header + netlink.u32(6, LOSSLESS_TABLE) + b"".join(match)  # FRA_PRIORITY
 
 

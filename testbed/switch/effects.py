@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from ipaddress import IPv4Address
 
-from testbed.switch.frames import Arp
+from testbed.switch.packets import Packet
+from testbed.topology.plan import IPAddress
 
 
 @dataclass(frozen=True, slots=True)
-class SendArp:
-    """Out of the SVI of `vlan`, from the SVI's MAC."""
+class Send:
+    """Out of the SVI of `vlan`, from the SVI's MAC. To BROADCAST: to all that the packet is for."""
 
     vlan: int
     dst: str
-    arp: Arp
+    packet: Packet
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class SetNeighbour:
     """The data plane sends packets for `ip` to `mac`, those that wait for it included."""
 
     vlan: int
-    ip: IPv4Address
+    ip: IPAddress
     mac: str
 
 
@@ -31,7 +31,7 @@ class DeleteNeighbour:
     """The data plane forgets `ip` and drops what waits for it; the next packet is a miss."""
 
     vlan: int
-    ip: IPv4Address
+    ip: IPAddress
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class BlockLossless:
     """The data plane drops routed packets of the lossless classes for `ip`, or forwards them again."""
 
     vlan: int
-    ip: IPv4Address
+    ip: IPAddress
     blocked: bool
 
 
@@ -49,13 +49,13 @@ class Event:
     A change of a table, or the reason why there was none.
 
     Kinds: arp.miss, arp.learned, arp.updated, arp.refresh, arp.confirmed, arp.aged, arp.failed, arp.ignored,
-    arp.refused, arp.evicted, arp.limited, arp.cleared; fdb.learned, fdb.moved, fdb.aged, fdb.flushed;
-    lossless.blocked, lossless.unblocked. Fields: switch, and as far as they apply vlan, ip, mac, old_mac, port,
-    old_port, reason, packets, entries, probe.
+    arp.refused, arp.evicted, arp.limited, arp.cleared, and for IPv6 the same as nd.miss …; fdb.learned, fdb.moved,
+    fdb.aged, fdb.flushed; lossless.blocked, lossless.unblocked. Fields: switch, and as far as they apply vlan, ip,
+    mac, old_mac, port, old_port, reason, packets, entries, probe.
     """
 
     kind: str
     fields: dict[str, str | int]
 
 
-Effect = SendArp | SetNeighbour | DeleteNeighbour | BlockLossless | Event
+Effect = Send | SetNeighbour | DeleteNeighbour | BlockLossless | Event

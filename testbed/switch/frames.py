@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 from ipaddress import IPv4Address
+from typing import ClassVar
 
 ETH_P_ARP = 0x0806
 REQUEST = 1
@@ -25,6 +26,8 @@ class Arp:
     sender_ip: IPv4Address
     target_mac: str
     target_ip: IPv4Address
+    override: ClassVar = True
+    """Claims an address whatever is known of it, which an advertisement of IPv6 may leave undone."""
 
     @property
     def gratuitous(self) -> bool:
@@ -36,14 +39,19 @@ class Arp:
         """Asks whether an address is taken and claims none (RFC 5227 section 1.1)."""
         return self.sender_ip == NO_IP
 
+    @property
+    def asker(self) -> str:
+        """The MAC that an answer goes to."""
+        return self.sender_mac
+
 
 def pack(dst: str, src: str, arp: Arp) -> bytes:
-    return _ETHERNET.pack(_mac_bytes(dst), _mac_bytes(src), ETH_P_ARP) + _ARP.pack(
+    return _ETHERNET.pack(mac_bytes(dst), mac_bytes(src), ETH_P_ARP) + _ARP.pack(
         *_ARP_ON_ETHERNET,
         arp.op,
-        _mac_bytes(arp.sender_mac),
+        mac_bytes(arp.sender_mac),
         arp.sender_ip.packed,
-        _mac_bytes(arp.target_mac),
+        mac_bytes(arp.target_mac),
         arp.target_ip.packed,
     )
 
@@ -68,5 +76,5 @@ def unicast(mac: str) -> bool:
     return mac != NO_MAC and not int(mac[:2], 16) & 1
 
 
-def _mac_bytes(mac: str) -> bytes:
+def mac_bytes(mac: str) -> bytes:
     return bytes.fromhex(mac.replace(":", ""))

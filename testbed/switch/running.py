@@ -12,19 +12,20 @@ import socket
 import time
 import traceback
 from collections.abc import Callable, Iterable, Sequence
-from ipaddress import IPv4Address
+from ipaddress import ip_address
 from typing import Any, NoReturn
 
 from testbed.errors import InputError
-from testbed.switch.arp import ControlPlane
+from testbed.switch.control import ControlPlane
 from testbed.switch.dataplane import DataPlane, Miss
-from testbed.switch.effects import BlockLossless, DeleteNeighbour, Effect, Event, SendArp, SetNeighbour
-from testbed.switch.frames import Arp
+from testbed.switch.effects import BlockLossless, DeleteNeighbour, Effect, Event, Send, SetNeighbour
+from testbed.switch.packets import PROTOCOLS, Packet
 from testbed.switch.profile import Profile
 from testbed.switch.timers import SECOND
+from testbed.topology.plan import Family
 
 _PR_SET_PDEATHSIG = 1
-COMMANDS = ("tables", "clear_arp", "clear_fdb", "set", "profile", "set_cpu", "cpu")
+COMMANDS = ("tables", "clear", "clear_fdb", "set", "profile", "set_cpu", "cpu")
 """Methods of a switch that the parent may call."""
 SLACK = 110_000_000
 """Nanoseconds by which the loop wakes early for a deadline that is far: epoll is late by a thousandth, up to 0.1 s."""
@@ -142,29 +143,31 @@ class _Switch:
     def catch_up(self) -> None:
         """Handles all that has happened by now: news of the tables, packets, deadlines."""
         self._hear_changes()
-        for vlan, arp in self._data.arps():
+        for vlan, packet in self._data.packets():
             self._hear_changes()  # the bridge learned the packet's sender before it passed the packet up
             if self._delay:
-                self._loop.call_later(self._delay, self._hear_arp, vlan, arp)
+                self._loop.call_later(self._delay, self._hear, vlan, packet)
             else:
-                self._hear_arp(vlan, arp)
+                self._hear(vlan, packet)
         if self._out:
             return
         now = time.monotonic_ns()
         self._do(now, self._control.on_timer(now))
         self._set_timer()
 
-    def _hear_arp(self, vlan: int, arp: Arp) -> None:
+    def _hear(self, vlan: int, packet: Packet) -> None:
         if not self._out:
             now = time.monotonic_ns()
-            self._do(now, self._control.on_arp(now, vlan, arp))
+            self._do(now, self._control.on_packet(now, vlan, packet))
             self._set_timer()
 
     def tables(self) -> dict[str, list[Any]]:
-        return {"arp": [*self._control.arp_table(time.monotonic_ns())], "fdb": [*self._control.fdb_table()]}
+        now = time.monotonic_ns()
+        found = {protocol: self._control.neighbours(now, family) for family, protocol in PROTOCOLS.items()}
+        return {**found, "fdb": [*self._control.fdb_table()]}
 
-    def clear_arp(self, vlan: int | None, ip: str | None) -> None:
-        self._do(time.monotonic_ns(), self._control.clear(vlan, None if ip is None else IPv4Address(ip)))
+    def clear(self, family: Family, vlan: int | None, ip: str | None) -> None:
+        self._do(time.monotonic_ns(), self._control.clear(family, vlan, None if ip is None else ip_address(ip)))
 
     def clear_fdb(self, vlan: int | None, mac: str | None) -> None:
         for (at_vlan, learned), port in self._control.fdb.items():
@@ -219,8 +222,8 @@ class _Switch:
     def _do(self, now: int, effects: Iterable[Effect]) -> None:
         for effect in effects:
             match effect:
-                case SendArp(vlan, dst, arp):
-                    self._data.send(vlan, dst, arp)
+                case Send(vlan, dst, packet):
+                    self._data.send(vlan, dst, packet)
                 case SetNeighbour(vlan, ip, mac):
                     self._data.set_neighbour(vlan, ip, mac)
                 case DeleteNeighbour(vlan, ip):

@@ -27,6 +27,11 @@ SENTENCES = {
     "lossless.blocked": "lossless packets for {ip} are dropped",
     "lossless.unblocked": "lossless packets for {ip} are forwarded",
 }
+SENTENCES |= {
+    kind.replace("arp.", "nd."): text.replace("ARP", "ND")
+    for kind, text in SENTENCES.items()
+    if kind.startswith("arp.")
+}
 
 
 def sentence(event: Mapping[str, Any]) -> str:

@@ -1,15 +1,15 @@
-"""The ARP table of one switch: what it knows, what it asks for, and how full it is. Times in nanoseconds."""
+"""The ARP and ND table of one switch: what it knows, what it asks for, and how full it is. Times in nanoseconds."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from ipaddress import IPv4Address
 from typing import Literal
 
 from testbed.switch.profile import Profile
 from testbed.switch.timers import nanoseconds
+from testbed.topology.plan import IPAddress
 
-Key = tuple[int, IPv4Address]
+Key = tuple[int, IPAddress]
 """(VLAN, address)"""
 
 
@@ -58,13 +58,17 @@ class Unresolved:
     until: int
 
 
-class ArpTable:
-    """An address is either in `entries` (least recently confirmed first) or in `unresolved`, or in neither."""
+class NeighbourTable:
+    """An address is either in `entries` (least recently confirmed first) or in `unresolved`, or in neither.
+
+    The bounds are for each family by itself: Linux has a table for each, and vendors a limit for each.
+    """
 
     def __init__(self) -> None:
         self.entries: dict[Key, Entry] = {}
         self.unresolved: dict[Key, Unresolved] = {}
-        self._per_vlan: dict[int, int] = {}
+        self._sizes: dict[tuple[int, int], int] = {}
+        """By family and VLAN; VLAN 0 is all of them."""
 
     def __contains__(self, key: Key) -> bool:
         return key in self.entries or key in self.unresolved
@@ -94,16 +98,20 @@ class ArpTable:
 
     def obstacle(self, key: Key, profile: Profile) -> Key | Literal["full"] | None:
         """What stands against one more address: nothing, an entry that has to go first, or the profile."""
-        full = _full(profile.arp_cap, len(self.entries) + len(self.unresolved))
-        vlan_full = _full(profile.arp_cap_per_svi, self._per_vlan.get(key[0], 0))
+        vlan, family = key[0], key[1].version
+        full = _full(profile.arp_cap, self._sizes.get((family, 0), 0))
+        vlan_full = _full(profile.arp_cap_per_svi, self._sizes.get((family, vlan), 0))
         if key in self or not (full or vlan_full):
             return None
         if profile.arp_full == "refuse":
             return "full"
-        return next((old for old in self.entries if old[0] == key[0] or not vlan_full), "full")
+        same = (old for old in self.entries if old[1].version == family)
+        return next((old for old in same if old[0] == vlan or not vlan_full), "full")
 
     def _count(self, key: Key, step: int) -> None:
-        self._per_vlan[key[0]] = self._per_vlan.get(key[0], 0) + step
+        for vlan in key[0], 0:
+            place = key[1].version, vlan
+            self._sizes[place] = self._sizes.get(place, 0) + step
 
 
 def _full(bound: int | None, used: int) -> bool:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from ipaddress import IPv4Address, IPv4Interface
 
-from testbed.switch.arp import ControlPlane
-from testbed.switch.effects import BlockLossless, DeleteNeighbour, Effect, Event, SendArp, SetNeighbour
+from testbed.switch.control import ControlPlane
+from testbed.switch.effects import BlockLossless, DeleteNeighbour, Effect, Event, Send, SetNeighbour
 from testbed.switch.frames import NO_MAC, REPLY, REQUEST, Arp
+from testbed.switch.packets import Packet
 from testbed.switch.profile import Profile, profile
 from testbed.switch.sentences import sentence
 from testbed.switch.timers import SECOND
-from testbed.topology.plan import Svi
+from testbed.topology.plan import IPAddress, Svi
 
 GATEWAY = IPv4Address("10.0.10.254")
 OTHER_GATEWAY = IPv4Address("10.0.20.254")
@@ -22,41 +23,43 @@ A = "02:00:00:00:00:0a"
 B = "02:00:00:00:00:0b"
 
 
+SVIS = (
+    Svi(10, "vlan10", GATEWAY_MAC, IPv4Interface(f"{GATEWAY}/24")),
+    Svi(20, "vlan20", GATEWAY_MAC, IPv4Interface(f"{OTHER_GATEWAY}/24")),
+    Svi(30, "vlan30", GATEWAY_MAC, None),
+)
+
+
 class Switch:
     """Runs a control plane against a clock in seconds and keeps the data plane's neighbour table."""
 
-    def __init__(self, of: Profile) -> None:
-        svis = (
-            Svi(10, "vlan10", GATEWAY_MAC, IPv4Interface(f"{GATEWAY}/24")),
-            Svi(20, "vlan20", GATEWAY_MAC, IPv4Interface(f"{OTHER_GATEWAY}/24")),
-            Svi(30, "vlan30", GATEWAY_MAC, None),
-        )
+    def __init__(self, of: Profile, svis: tuple[Svi, ...] = SVIS) -> None:
         self.plane = ControlPlane("leaf", svis, of)
         self.now = 0.0
-        self.neighbours: dict[tuple[int, IPv4Address], str] = {}
-        self.blocked: set[tuple[int, IPv4Address]] = set()
-        self.sent: list[SendArp] = []
+        self.neighbours: dict[tuple[int, IPAddress], str] = {}
+        self.blocked: set[tuple[int, IPAddress]] = set()
+        self.sent: list[Send] = []
         self.events: list[Event] = []
-        self.forgotten: list[tuple[int, IPv4Address]] = []
+        self.forgotten: list[tuple[int, IPAddress]] = []
         self._take(self.plane.start(0))
 
     def request(self, ip: IPv4Address, mac: str, target: IPv4Address = GATEWAY, vlan: int = 10) -> None:
-        self._arp(vlan, Arp(REQUEST, mac, ip, NO_MAC, target))
+        self.packet(vlan, Arp(REQUEST, mac, ip, NO_MAC, target))
 
     def reply(self, ip: IPv4Address, mac: str, vlan: int = 10) -> None:
-        self._arp(vlan, Arp(REPLY, mac, ip, GATEWAY_MAC, GATEWAY))
+        self.packet(vlan, Arp(REPLY, mac, ip, GATEWAY_MAC, GATEWAY))
 
     def garp(self, ip: IPv4Address, mac: str, op: int = REQUEST, vlan: int = 10) -> None:
-        self._arp(vlan, Arp(op, mac, ip, NO_MAC, ip))
+        self.packet(vlan, Arp(op, mac, ip, NO_MAC, ip))
 
-    def miss(self, ip: IPv4Address, vlan: int = 10) -> None:
+    def miss(self, ip: IPAddress, vlan: int = 10) -> None:
         self._take(self.plane.on_miss(self._ns(), vlan, ip))
 
     def fdb(self, mac: str, port: str | None, vlan: int = 10) -> None:
         self._take(self.plane.on_fdb(vlan, mac, port))
 
     def clear(self, ip: IPv4Address | None = None) -> None:
-        self._take(self.plane.clear(ip=ip))
+        self._take(self.plane.clear(4, ip=ip))
 
     def set(self, **values: object) -> None:
         self._take(self.plane.set_profile(self._ns(), self.plane.profile.replace(**values)))
@@ -68,12 +71,12 @@ class Switch:
             self._take(self.plane.on_timer(due))
         self.now = second
 
-    def mac(self, ip: IPv4Address, vlan: int = 10) -> str | None:
+    def mac(self, ip: IPAddress, vlan: int = 10) -> str | None:
         return self.neighbours.get((vlan, ip))
 
-    def requests_for(self, ip: IPv4Address) -> list[str]:
+    def requests_for(self, ip: IPAddress) -> list[str]:
         """Destination MACs of the requests sent so far."""
-        return [sent.dst for sent in self.sent if sent.arp.op == REQUEST and sent.arp.target_ip == ip]
+        return [sent.dst for sent in self.sent if sent.packet.op == REQUEST and sent.packet.target_ip == ip]
 
     def kinds(self, prefix: str = "") -> list[str]:
         return [event.kind for event in self.events if event.kind.startswith(prefix)]
@@ -81,8 +84,8 @@ class Switch:
     def last(self, kind: str) -> dict[str, str | int]:
         return next(event.fields for event in reversed(self.events) if event.kind == kind)
 
-    def _arp(self, vlan: int, arp: Arp) -> None:
-        self._take(self.plane.on_arp(self._ns(), vlan, arp))
+    def packet(self, vlan: int, packet: Packet) -> None:
+        self._take(self.plane.on_packet(self._ns(), vlan, packet))
 
     def _ns(self) -> int:
         return round(self.now * SECOND)
@@ -97,7 +100,7 @@ class Switch:
                     self.forgotten.append((vlan, ip))
                 case BlockLossless(vlan, ip, blocked):
                     (self.blocked.add if blocked else self.blocked.discard)((vlan, ip))
-                case SendArp():
+                case Send():
                     self.sent.append(effect)
                 case Event(kind, fields):
                     self.events.append(effect)

@@ -134,7 +134,7 @@ def test_the_daemon_gives_a_failed_address_up_after_the_age() -> None:
 
     leaf.wait_until(3 + 1800)
 
-    assert leaf.plane.arp_table(0) == []
+    assert leaf.plane.neighbours(0, 4) == []
 
 
 class TestMiss:
@@ -277,7 +277,7 @@ def test_table_shows_what_is_known_and_what_is_not() -> None:
     leaf.request(Y, A)
     leaf.miss(X)
 
-    assert leaf.plane.arp_table(90_500_000_000) == [
+    assert leaf.plane.neighbours(90_500_000_000, 4) == [
         {"vlan": 10, "ip": str(X), "state": "asking", "mac": None, "port": None, "age": None},
         {"vlan": 10, "ip": str(Y), "state": "resolved", "mac": A, "port": "port1", "age": 90.5},
     ]

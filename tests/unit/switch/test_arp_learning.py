@@ -5,7 +5,7 @@ from ipaddress import IPv4Address
 import pytest
 from simulated_switch import GATEWAY, GATEWAY_MAC, OTHER_GATEWAY, A, B, X, Y, switch
 
-from testbed.switch.effects import SendArp
+from testbed.switch.effects import Send
 from testbed.switch.frames import NO_IP, NO_MAC, REPLY, REQUEST, Arp
 from testbed.switch.profile import load_profiles
 
@@ -60,7 +60,7 @@ def test_arp_expect_reply(name: str) -> None:
     leaf.request(X, A)
 
     assert leaf.mac(X) == A
-    assert leaf.sent[-1] == SendArp(10, A, Arp(REPLY, GATEWAY_MAC, GATEWAY, A, X))
+    assert leaf.sent[-1] == Send(10, A, Arp(REPLY, GATEWAY_MAC, GATEWAY, A, X))
     assert leaf.last("arp.learned") == {
         "switch": "leaf", "vlan": 10, "ip": str(X), "mac": A, "port": "port1", "reason": "request",
     }  # fmt: skip
@@ -81,7 +81,7 @@ def test_linux_answers_for_the_address_of_another_interface() -> None:
 
     leaf.request(X, A, target=OTHER_GATEWAY)
 
-    assert leaf.sent[-1].arp == Arp(REPLY, GATEWAY_MAC, OTHER_GATEWAY, A, X)
+    assert leaf.sent[-1].packet == Arp(REPLY, GATEWAY_MAC, OTHER_GATEWAY, A, X)
     assert leaf.mac(X) == A
 
 
@@ -101,7 +101,7 @@ def test_arp_ignore_1_answers_a_sender_from_another_subnet_but_does_not_learn_it
 
     leaf.request(stranger, A)
 
-    assert leaf.sent[-1].arp == Arp(REPLY, GATEWAY_MAC, GATEWAY, A, stranger)
+    assert leaf.sent[-1].packet == Arp(REPLY, GATEWAY_MAC, GATEWAY, A, stranger)
     assert leaf.mac(stranger) is None
 
 
@@ -149,11 +149,11 @@ def test_an_updated_entry_has_the_port_of_its_new_mac() -> None:
     leaf.request(X, A)
 
     leaf.request(X, B)
-    assert leaf.plane.arp_table(0)[0]["port"] is None
+    assert leaf.plane.neighbours(0, 4)[0]["port"] is None
     leaf.fdb(B, "port2")
     leaf.request(X, B)
 
-    assert leaf.plane.arp_table(0)[0]["port"] == "port2"
+    assert leaf.plane.neighbours(0, 4)[0]["port"] == "port2"
 
 
 def test_a_request_between_two_hosts_updates_but_does_not_create() -> None:
@@ -207,7 +207,7 @@ def test_who_announces_the_gateways_address_is_told_that_it_is_taken() -> None:
 
     leaf.garp(GATEWAY, A)
 
-    assert leaf.sent == [SendArp(10, A, Arp(REPLY, GATEWAY_MAC, GATEWAY, A, GATEWAY))]
+    assert leaf.sent == [Send(10, A, Arp(REPLY, GATEWAY_MAC, GATEWAY, A, GATEWAY))]
 
 
 def test_address_probe_is_answered_and_not_learned() -> None:
@@ -215,7 +215,7 @@ def test_address_probe_is_answered_and_not_learned() -> None:
 
     leaf.request(NO_IP, A)
 
-    assert leaf.sent[-1].arp.op == REPLY
+    assert leaf.sent[-1].packet.op == REPLY
     assert leaf.neighbours == {}
     assert leaf.events == []
 
@@ -230,7 +230,7 @@ def test_each_vlan_has_its_own_entries_and_a_vlan_without_address_none() -> None
 
 
 def test_sonic_announces_its_own_addresses() -> None:
-    assert [sent.arp.sender_ip for sent in switch("sonic").sent] == [GATEWAY, OTHER_GATEWAY]
+    assert [sent.packet.sender_ip for sent in switch("sonic").sent] == [GATEWAY, OTHER_GATEWAY]
     assert switch("cisco-nxos").sent == []
 
 
@@ -256,7 +256,7 @@ class TestEntryCheck:
         leaf.fdb(A, "port2")
         leaf.request(X, A)
 
-        assert leaf.plane.arp_table(0)[0]["port"] == port
+        assert leaf.plane.neighbours(0, 4)[0]["port"] == port
 
     def test_fixed_all_neither_answers_nor_confirms_from_the_wrong_port(self) -> None:
         leaf = switch("huawei-ce-fixed-all")

@@ -52,7 +52,7 @@ class Pipes:
                 raise TestbedError("switch leaf lost news of its tables")
             yield Miss(10, IPv4Address(line["miss"])) if "miss" in line else FdbChange(10, line["mac"], line["port"])
 
-    def arps(self) -> Iterator[tuple[int, Arp]]:
+    def packets(self) -> Iterator[tuple[int, Arp]]:
         while self._lines and "arp" in self._lines[0]:
             line = self._lines.pop(0)
             yield 10, Arp(REQUEST, line["mac"], IPv4Address(line["arp"]), NO_MAC, GATEWAY)
@@ -196,7 +196,7 @@ def test_a_wrong_value_and_a_wrong_name_are_the_users_and_leave_the_agent_alive(
         agent.tables("spine")
 
     assert error.value.hint == "switches: leaf"
-    assert agent.tables("leaf") == {"arp": [], "fdb": []}
+    assert agent.tables("leaf") == {"arp": [], "nd": [], "fdb": []}
 
 
 def test_a_parent_that_does_not_listen_does_not_stop_it(agent: Agent, leaf: Pipes) -> None:
@@ -272,7 +272,7 @@ def test_signals_to_the_whole_group_leave_the_end_to_the_parent(leaf: Pipes) -> 
         signal.signal(signal.SIGTERM, before)
 
     os.kill(agent.pid, signal.SIGINT)
-    assert agent.tables("leaf") == {"arp": [], "fdb": []}
+    assert agent.tables("leaf") == {"arp": [], "nd": [], "fdb": []}
     os.kill(agent.pid, signal.SIGTERM)
 
     with pytest.raises(TestbedError, match="ended with status -15"):

@@ -1,25 +1,30 @@
 """
-The control plane of one switch: ARP as its profile does it, and what the bridge learned.
+The control plane of one switch: ARP and neighbour discovery as its profile does them, and what the bridge learned.
 
 Pure: times come in (nanoseconds of any monotonic clock), effects go out; no sockets, no clock, no randomness. Entries
-age from the last ARP packet that confirmed them: unlike in Linux's NUD, data traffic neither renews nor probes them.
+age from the last packet that confirmed them: unlike in Linux's NUD, data traffic neither renews nor probes them.
 
 RFC 826 has a host merge the sender of every ARP packet into an entry it already holds, and add one only when it is the
-target. The profile says where a switch departs from that.
+target. The profile says where a switch departs from that. IPv6 goes the same ways: a solicitation is a request, a
+solicited advertisement a reply, an unsolicited one a gratuitous ARP.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from ipaddress import IPv4Address
 from typing import Literal
 
-from testbed.switch.effects import BlockLossless, DeleteNeighbour, Effect, Event, SendArp, SetNeighbour
-from testbed.switch.frames import BROADCAST, NO_MAC, REPLY, REQUEST, Arp, unicast
+from testbed.switch.effects import BlockLossless, DeleteNeighbour, Effect, Event, Send, SetNeighbour
+from testbed.switch.frames import BROADCAST, NO_MAC, REQUEST, unicast
+from testbed.switch.nd import Nd
+from testbed.switch.packets import PROTOCOLS, Packet, announcement, answer, request
 from testbed.switch.profile import Profile
-from testbed.switch.table import ArpTable, Claim, Entry, Key, Unresolved
+from testbed.switch.table import Claim, Entry, Key, NeighbourTable, Unresolved
 from testbed.switch.timers import Deadlines, TokenBucket, nanoseconds
-from testbed.topology.plan import Svi
+from testbed.topology.addressing import link_local
+from testbed.topology.plan import Family, IPAddress, Svi
 
 _DAEMON: Key = (0, IPv4Address(0))
 """Key of the refresh daemon's deadline; VLAN 0 does not exist."""
@@ -29,14 +34,15 @@ class ControlPlane:
     def __init__(self, switch: str, svis: Iterable[Svi], profile: Profile) -> None:
         self.switch = switch
         self.profile = profile
-        self._svis = {svi.vlan: svi for svi in svis if svi.address is not None}
-        self._own = {svi.address.ip for svi in self._svis.values() if svi.address is not None}
-        self._table = ArpTable()
+        self._svis = {svi.vlan: svi for svi in svis if svi.addresses}
+        self._own = {vlan: _own_addresses(svi) for vlan, svi in self._svis.items()}
+        self._own_anywhere: frozenset[IPAddress] = frozenset().union(*self._own.values())
+        self._table = NeighbourTable()
         self.fdb: dict[tuple[int, str], str] = {}
         """Port by VLAN and MAC, as the bridge tells it."""
         self._arp_limit = TokenBucket(profile.arp_pps)
         self._miss_limit = TokenBucket(profile.miss_pps)
-        self._limited = {"arp": 0, "miss": 0}
+        self._limited: dict[tuple[str, Family], int] = {}
         self._daemon_at: int | None = None
         self._deadlines: Deadlines[Key] = Deadlines(self._deadline)
         self._effects: list[Effect] = []
@@ -47,33 +53,32 @@ class ControlPlane:
         self._schedule_daemon(now)
         if self.profile.announce:
             for vlan, svi in self._svis.items():
-                assert svi.address is not None
-                arp = Arp(REQUEST, svi.mac, svi.address.ip, NO_MAC, svi.address.ip)
-                self._effects.append(SendArp(vlan, BROADCAST, arp))
+                for address in svi.addresses:
+                    self._effects.append(Send(vlan, BROADCAST, announcement(svi.mac, address.ip)))
         return self._done()
 
-    def on_arp(self, now: int, vlan: int, arp: Arp) -> list[Effect]:
-        """A packet that reached the SVI of `vlan`: broadcast, or addressed to its MAC."""
-        svi = self._svis.get(vlan)
-        if svi is None or svi.address is None:
+    def on_packet(self, now: int, vlan: int, packet: Packet) -> list[Effect]:
+        """A packet that reached the SVI of `vlan`: for all, for a group of the SVI's, or addressed to its MAC."""
+        family = packet.sender_ip.version
+        if not self._speaks(vlan, family):
             return []
-        if not self._admit("arp", self._arp_limit, now, vlan):
+        if not self._admit("arp", self._arp_limit, now, vlan, family):
             return self._done()
         discarded = False
-        on_link = arp.sender_ip in svi.address.network
-        if not arp.probe:
-            if reason := self._untrustworthy(arp, on_link):
-                self._event("arp.ignored", vlan, arp.sender_ip, mac=arp.sender_mac, reason=reason)
+        on_link = self._on_link(vlan, packet.sender_ip)
+        packet = self._with_mac(vlan, packet)
+        if not packet.probe:
+            if reason := self._untrustworthy(packet, on_link):
+                self._tell("ignored", (vlan, packet.sender_ip), mac=packet.sender_mac, reason=reason)
             else:
-                discarded = self._learn(now, vlan, arp)
-        if arp.op == REQUEST and not discarded:
-            self._answer(vlan, arp, on_link or arp.probe)
+                discarded = self._learn(now, vlan, packet)
+        if packet.op == REQUEST and not discarded:
+            self._answer(vlan, packet, on_link or packet.probe)
         return self._done()
 
-    def on_miss(self, now: int, vlan: int, ip: IPv4Address) -> list[Effect]:
+    def on_miss(self, now: int, vlan: int, ip: IPAddress) -> list[Effect]:
         """The data plane holds packets for `ip` and knows no MAC. It may say so again while it waits."""
-        svi = self._svis.get(vlan)
-        if svi is None or svi.address is None or ip not in svi.address.network:
+        if not self._on_link(vlan, ip):
             return [DeleteNeighbour(vlan, ip)]
         key = (vlan, ip)
         entry, waiting = self._table.entries.get(key), self._table.unresolved.get(key)
@@ -133,20 +138,20 @@ class ControlPlane:
             self._block_lossless(key, entry)
         return self._done()
 
-    def clear(self, vlan: int | None = None, ip: IPv4Address | None = None) -> list[Effect]:
-        """Forget entries: all, or those of a VLAN, of an address."""
-        for key in self._table.addresses():
+    def clear(self, family: Family, vlan: int | None = None, ip: IPAddress | None = None) -> list[Effect]:
+        """Forget entries of a family: all, or those of a VLAN, of an address."""
+        for key in self._addresses(family):
             if vlan in (None, key[0]) and ip in (None, key[1]):
                 entry = self._forget(key)
-                self._event("arp.cleared", *key, mac=entry.mac if entry else None)
+                self._tell("cleared", key, mac=entry.mac if entry else None)
         return self._done()
 
     # What a switch shows
 
-    def arp_table(self, now: int) -> list[dict[str, str | int | float | None]]:
-        """By VLAN and address; `age` in seconds since the entry was confirmed."""
+    def neighbours(self, now: int, family: Family) -> list[dict[str, str | int | float | None]]:
+        """The ARP or the ND table by VLAN and address; `age` in seconds since the entry was confirmed."""
         table: list[dict[str, str | int | float | None]] = []
-        for vlan, ip in sorted(self._table.addresses()):
+        for vlan, ip in sorted(self._addresses(family), key=lambda key: (key[0], int(key[1]))):
             row: dict[str, str | int | float | None] = {"vlan": vlan, "ip": str(ip)}
             if (entry := self._table.entries.get((vlan, ip))) is not None:
                 age = (now - entry.confirmed) / nanoseconds(1)
@@ -161,42 +166,56 @@ class ControlPlane:
 
     # Learning
 
-    def _untrustworthy(self, arp: Arp, on_link: bool) -> str | None:
+    def _with_mac(self, vlan: int, packet: Packet) -> Packet:
+        """A solicited advertisement may leave out its MAC when one machine was asked: that one has answered (RFC 4861
+        section 4.4). Linux does so."""
+        entry = self._table.entries.get((vlan, packet.sender_ip))
+        if not isinstance(packet, Nd) or not packet.solicited or packet.sender_mac != NO_MAC or entry is None:
+            return packet
+        claim = entry.claim
+        asked = claim.mac if claim is not None and claim.asked == "claimant" else entry.mac
+        return replace(packet, sender_mac=asked, override=True)
+
+    def _untrustworthy(self, packet: Packet, on_link: bool) -> str | None:
         if not on_link:
             return "out-of-subnet"
-        if arp.sender_ip in self._own:
+        if packet.sender_ip in self._own_anywhere:
             return "own-address"
-        return None if unicast(arp.sender_mac) else "invalid-mac"
+        return None if unicast(packet.sender_mac) else "invalid-mac"
 
-    def _learn(self, now: int, vlan: int, arp: Arp) -> bool:
+    def _learn(self, now: int, vlan: int, packet: Packet) -> bool:
         """Merge the sender into the table; True if the profile discards the packet."""
-        key = (vlan, arp.sender_ip)
+        key = (vlan, packet.sender_ip)
         entry, waiting = self._table.entries.get(key), self._table.unresolved.get(key)
-        via = "garp" if arp.gratuitous else "request" if arp.op == REQUEST else "reply"
-        to_us = arp.target_ip == self._address(vlan) or (self.profile.arp_ignore == 0 and arp.target_ip in self._own)
-        answer = via == "reply" and to_us and (waiting is not None or (entry is not None and entry.asked))
-        merges = answer or (self.profile.garp_update if via == "garp" else self.profile.request_update)
+        via = "garp" if packet.gratuitous else "request" if packet.op == REQUEST else "reply"
+        to_us = packet.target_ip in self._own[vlan] or (
+            self.profile.arp_ignore == 0 and packet.target_ip in self._own_anywhere
+        )
+        answers = via == "reply" and to_us and (waiting is not None or (entry is not None and entry.asked))
+        merges = answers or (self.profile.garp_update if via == "garp" else self.profile.request_update)
         if entry is None:
             adds = self.profile.garp_new if via == "garp" else via == "request" and to_us
             if adds or (waiting is not None and merges):
-                self._create(now, key, arp.sender_mac, via)
+                self._create(now, key, packet.sender_mac, via)
             elif via != "request":
-                self._ignored(key, arp, f"{via}-creates-nothing")
+                self._ignored(key, packet, f"{via}-creates-nothing")
             return False
-        if arp.sender_mac == entry.mac:
-            return self._same_owner(now, key, entry, arp) if merges else False
+        if packet.sender_mac == entry.mac:
+            return self._same_owner(now, key, entry, packet) if merges else False
         if not merges:
-            self._ignored(key, arp, f"{via}-changes-nothing")
-        elif entry.claim is not None and entry.claim.mac == arp.sender_mac:
+            self._ignored(key, packet, f"{via}-changes-nothing")
+        elif not packet.override:
+            self._ignored(key, packet, "no-override")
+        elif entry.claim is not None and entry.claim.mac == packet.sender_mac:
             if entry.claim.asked == "claimant" and via == "reply":
-                self._update(now, key, entry, arp.sender_mac, "verified")
+                self._update(now, key, entry, packet.sender_mac, "verified")
         elif self.profile.on_mac_change == "update":
-            self._update(now, key, entry, arp.sender_mac, via)
+            self._update(now, key, entry, packet.sender_mac, via)
         elif self.profile.on_mac_change == "drop":
-            self._ignored(key, arp, "mac-changed")
+            self._ignored(key, packet, "mac-changed")
             return True
         elif entry.claim is None:
-            entry.claim = Claim(arp.sender_mac, "owner", now + nanoseconds(self.profile.verify_timeout))
+            entry.claim = Claim(packet.sender_mac, "owner", now + nanoseconds(self.profile.verify_timeout))
             self._request(key, entry.mac, entry)
             self._deadlines.arm(key)
         return False
@@ -208,21 +227,21 @@ class ControlPlane:
         entry = Entry(mac, self.fdb.get((vlan, mac)), now)
         self._table.learn(key, entry)
         self._effects.append(SetNeighbour(vlan, ip, mac))
-        self._event("arp.learned", vlan, ip, mac=mac, port=entry.port, reason=via)
+        self._tell("learned", key, mac=mac, port=entry.port, reason=via)
         self._block_lossless(key, entry)
         self._deadlines.arm(key)
 
-    def _same_owner(self, now: int, key: Key, entry: Entry, arp: Arp) -> bool:
+    def _same_owner(self, now: int, key: Key, entry: Entry, packet: Packet) -> bool:
         port = self.fdb.get((key[0], entry.mac))
         if entry.port is not None and port is not None and port != entry.port:
             if self.profile.on_port_change == "drop":
-                self._ignored(key, arp, "port-changed", port=port)
+                self._ignored(key, packet, "port-changed", port=port)
                 return True
-            self._event("arp.updated", *key, mac=entry.mac, port=port, old_port=entry.port, reason="port-changed")
+            self._tell("updated", key, mac=entry.mac, port=port, old_port=entry.port, reason="port-changed")
         if entry.claim is not None:
-            self._event("arp.ignored", *key, mac=entry.claim.mac, old_mac=entry.mac, reason="old-owner-answered")
+            self._tell("ignored", key, mac=entry.claim.mac, old_mac=entry.mac, reason="old-owner-answered")
         elif entry.probes:
-            self._event("arp.confirmed", *key, mac=entry.mac)
+            self._tell("confirmed", key, mac=entry.mac)
         self._confirm(now, key, entry, port)
         return False
 
@@ -230,7 +249,7 @@ class ControlPlane:
         vlan, ip = key
         port = self.fdb.get((vlan, mac))
         self._effects.append(SetNeighbour(vlan, ip, mac))
-        self._event("arp.updated", vlan, ip, mac=mac, old_mac=entry.mac, port=port, old_port=entry.port, reason=reason)
+        self._tell("updated", key, mac=mac, old_mac=entry.mac, port=port, old_port=entry.port, reason=reason)
         entry.mac, entry.port = mac, None
         self._confirm(now, key, entry, port)
         self._block_lossless(key, entry)
@@ -244,39 +263,46 @@ class ControlPlane:
         """Whether the table may hold one more address; for it, an old entry may have to go."""
         obstacle = self._table.obstacle(key, self.profile)
         if obstacle == "full":
-            self._event("arp.refused", *key, reason="table-full")
+            self._tell("refused", key, reason="table-full")
             return False
         if obstacle is not None:
-            self._event("arp.evicted", *obstacle, mac=self._table.entries[obstacle].mac)
+            self._tell("evicted", obstacle, mac=self._table.entries[obstacle].mac)
             self._forget(obstacle)
         return True
 
     # Answering and asking
 
-    def _answer(self, vlan: int, arp: Arp, local_sender: bool) -> None:
-        target_is_here = arp.target_ip == self._address(vlan)
+    def _answer(self, vlan: int, packet: Packet, local_sender: bool) -> None:
+        # An interface of IPv6 speaks for its own addresses only (RFC 4861 section 7.2.3).
+        strictness = self.profile.arp_ignore if packet.target_ip.version == 4 else max(self.profile.arp_ignore, 1)
+        target_is_here = packet.target_ip in self._own[vlan]
         wanted = {
-            0: arp.target_ip in self._own,
+            0: packet.target_ip in self._own_anywhere,
             1: target_is_here,
             2: target_is_here and local_sender,
-        }[self.profile.arp_ignore]
+        }[strictness]
         if wanted:
-            reply = Arp(REPLY, self._svis[vlan].mac, arp.target_ip, arp.sender_mac, arp.sender_ip)
-            self._effects.append(SendArp(vlan, arp.sender_mac, reply))
+            self._effects.append(Send(vlan, packet.asker, answer(packet, self._svis[vlan].mac)))
 
     def _request(self, key: Key, dst: str, entry: Entry | None = None) -> None:
         vlan, ip = key
         if entry is not None:
             entry.asked = True
-        arp = Arp(REQUEST, self._svis[vlan].mac, self._address(vlan), NO_MAC, ip)
-        self._effects.append(SendArp(vlan, dst, arp))
+        svi = self._svis[vlan]
+        if ip.version == 4:
+            assert svi.address is not None  # or the VLAN would not speak ARP
+            source: IPAddress = svi.address.ip
+        else:
+            source = link_local(svi.mac)  # as Linux and others do when no packet says otherwise (section 7.2.2)
+        self._effects.append(Send(vlan, dst, request(svi.mac, source, ip)))
 
     def _resolve(self, now: int, key: Key, waiting: Unresolved | None) -> None:
+        vlan, ip = key
         held = waiting is not None and waiting.state == "held"
-        if held or not self._admit("miss", self._miss_limit, now, key[0]) or not self._make_room(key):
+        if held or not self._admit("miss", self._miss_limit, now, vlan, ip.version) or not self._make_room(key):
             self._effects.append(DeleteNeighbour(*key))
             return
-        self._event("arp.miss", *key)
+        self._tell("miss", key)
         asking = Unresolved("asking", 0, now)
         self._table.wait(key, asking)
         self._ask_again(key, asking, now)
@@ -290,7 +316,7 @@ class ControlPlane:
             waiting.until = at + nanoseconds(self.profile.resolve_interval)
             self._request(key, BROADCAST)
         else:
-            self._event("arp.failed", *key, reason="no-answer")
+            self._tell("failed", key, reason="no-answer")
             self._effects.append(DeleteNeighbour(*key))
             if self.profile.hold_down:
                 waiting.state, waiting.until = "held", at + nanoseconds(self.profile.hold_down)
@@ -318,10 +344,10 @@ class ControlPlane:
             last = entry.probes == self.profile.refresh_probes
             cast = self.profile.refresh_cast
             to_all = cast == "broadcast" or (cast == "last-broadcast" and last)
-            self._event("arp.refresh", *key, mac=entry.mac, probe=entry.probes)
+            self._tell("refresh", key, mac=entry.mac, probe=entry.probes)
             self._request(key, BROADCAST if to_all else entry.mac, entry)
         else:
-            self._event("arp.aged", *key, mac=entry.mac)
+            self._tell("aged", key, mac=entry.mac)
             self._forget(key)
 
     def _claim_due(self, key: Key, entry: Entry, claim: Claim, at: int) -> None:
@@ -330,7 +356,7 @@ class ControlPlane:
             self._request(key, claim.mac, entry)
         else:
             entry.claim = None
-            self._event("arp.ignored", *key, mac=claim.mac, old_mac=entry.mac, reason="claimant-silent")
+            self._tell("ignored", key, mac=claim.mac, old_mac=entry.mac, reason="claimant-silent")
 
     def _schedule_daemon(self, now: int) -> None:
         if self.profile.arp_refresh == "daemon":
@@ -339,21 +365,33 @@ class ControlPlane:
 
     def _run_daemon(self, at: int) -> None:
         cast_to_all = self.profile.refresh_cast == "broadcast"
-        for key, entry in self._table.entries.items():
-            self._request(key, BROADCAST if cast_to_all else entry.mac, entry)
-        failed = [key for key, waiting in self._table.unresolved.items() if waiting.state == "failed"]
-        for key in failed:
-            self._request(key, BROADCAST)
-        if self._table.entries or failed:
-            self._event("arp.refresh", entries=len(self._table.entries) + len(failed), reason="daemon")
+        for family, protocol in PROTOCOLS.items():
+            entries = [(key, entry) for key, entry in self._table.entries.items() if key[1].version == family]
+            for key, entry in entries:
+                self._request(key, BROADCAST if cast_to_all else entry.mac, entry)
+            waiting = self._table.unresolved.items()
+            failed = [key for key, wait in waiting if wait.state == "failed" and key[1].version == family]
+            for key in failed:
+                self._request(key, BROADCAST)
+            if entries or failed:
+                self._event(f"{protocol}.refresh", entries=len(entries) + len(failed), reason="daemon")
         self._schedule_daemon(at)
 
     # Bookkeeping
 
-    def _address(self, vlan: int) -> IPv4Address:
-        address = self._svis[vlan].address
-        assert address is not None  # `_svis` holds no others
-        return address.ip
+    def _speaks(self, vlan: int, family: Family) -> bool:
+        return any(address.version == family for address in self._own.get(vlan, ()))
+
+    def _on_link(self, vlan: int, ip: IPAddress) -> bool:
+        """Whether `ip` is a neighbour's in the VLAN: one of its subnet, or link-local."""
+        if not self._speaks(vlan, ip.version):
+            return False
+        if ip.version == 6 and ip.is_link_local:
+            return True
+        return any(ip in address.network for address in self._svis[vlan].addresses)
+
+    def _addresses(self, family: Family) -> list[Key]:
+        return [key for key in self._table.addresses() if key[1].version == family]
 
     def _forget(self, key: Key) -> Entry | None:
         entry = self._table.remove(key)
@@ -370,25 +408,31 @@ class ControlPlane:
             self._effects.append(BlockLossless(*key, blocked))
             self._event("lossless.blocked" if blocked else "lossless.unblocked", *key, mac=entry.mac)
 
-    def _admit(self, what: Literal["arp", "miss"], bucket: TokenBucket, now: int, vlan: int) -> bool:
+    def _admit(self, what: Literal["arp", "miss"], bucket: TokenBucket, now: int, vlan: int, family: Family) -> bool:
         """Whether the CPU gets a packet. The first one lost is an event, and their number when it is over."""
+        kind, lost = f"{PROTOCOLS[family]}.limited", self._limited.get((what, family), 0)
         if not bucket.take(now):
-            self._limited[what] += 1
-            if self._limited[what] == 1:
-                self._event("arp.limited", vlan, reason=f"{what}-rate", packets=1)
+            self._limited[what, family] = lost + 1
+            if not lost:
+                self._event(kind, vlan, reason=f"{what}-rate", packets=1)
             return False
-        if self._limited[what] > 1:
-            self._event("arp.limited", vlan, reason=f"{what}-rate", packets=self._limited[what])
-        self._limited[what] = 0
+        if lost > 1:
+            self._event(kind, vlan, reason=f"{what}-rate", packets=lost)
+        self._limited[what, family] = 0
         return True
 
-    def _ignored(self, key: Key, arp: Arp, reason: str, port: str | None = None) -> None:
+    def _ignored(self, key: Key, packet: Packet, reason: str, port: str | None = None) -> None:
         entry = self._table.entries.get(key)
-        old = entry.mac if entry is not None and entry.mac != arp.sender_mac else None
-        self._event("arp.ignored", *key, mac=arp.sender_mac, old_mac=old, reason=reason, port=port)
+        old = entry.mac if entry is not None and entry.mac != packet.sender_mac else None
+        self._tell("ignored", key, mac=packet.sender_mac, old_mac=old, reason=reason, port=port)
+
+    def _tell(self, what: str, key: Key, **fields: str | int | None) -> None:
+        """Something about an address, in the words of its protocol: arp.learned, nd.learned."""
+        vlan, ip = key
+        self._event(f"{PROTOCOLS[ip.version]}.{what}", vlan, ip, **fields)
 
     def _event(
-        self, kind: str, vlan: int | None = None, ip: IPv4Address | None = None, **fields: str | int | None
+        self, kind: str, vlan: int | None = None, ip: IPAddress | None = None, **fields: str | int | None
     ) -> None:
         given = {"switch": self.switch, "vlan": vlan, "ip": None if ip is None else str(ip), **fields}
         self._effects.append(Event(kind, {name: value for name, value in given.items() if value is not None}))
@@ -396,3 +440,11 @@ class ControlPlane:
     def _done(self) -> list[Effect]:
         effects, self._effects = self._effects, []
         return effects
+
+
+def _own_addresses(svi: Svi) -> frozenset[IPAddress]:
+    """What an SVI speaks for: with an IPv6 address for its link-local one too."""
+    own: list[IPAddress] = [address.ip for address in svi.addresses]
+    if svi.address6 is not None:
+        own.append(link_local(svi.mac))
+    return frozenset(own)

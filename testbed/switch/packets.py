@@ -1,0 +1,42 @@
+"""ARP and neighbour discovery under one roof: the same questions and answers, for addresses of either family."""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Address, IPv6Address
+
+from testbed.switch import frames, nd
+from testbed.switch.frames import NO_MAC, REPLY, REQUEST, Arp
+from testbed.switch.nd import ALL_NODES, Nd
+from testbed.topology.plan import Family, IPAddress
+
+Packet = Arp | Nd
+PROTOCOLS: dict[Family, str] = {4: "arp", 6: "nd"}
+"""What a family's packets and events are called."""
+
+
+def request(mac: str, ip: IPAddress, target: IPAddress) -> Packet:
+    """`ip` at `mac` asks for `target`, which is of its family."""
+    if isinstance(ip, IPv4Address) and isinstance(target, IPv4Address):
+        return Arp(REQUEST, mac, ip, NO_MAC, target)
+    assert isinstance(ip, IPv6Address)
+    assert isinstance(target, IPv6Address)
+    return Nd(REQUEST, mac, ip, target)
+
+
+def answer(asked: Packet, mac: str) -> Packet:
+    """What a router says that has the address asked for."""
+    if isinstance(asked, Arp):
+        return Arp(REPLY, mac, asked.target_ip, asked.sender_mac, asked.sender_ip)
+    to = ALL_NODES if asked.probe else asked.sender_ip
+    return Nd(REPLY, mac, asked.target_ip, to, solicited=not asked.probe, router=True)
+
+
+def announcement(mac: str, ip: IPAddress) -> Packet:
+    """What a router tells everybody of its own address."""
+    if isinstance(ip, IPv4Address):
+        return Arp(REQUEST, mac, ip, NO_MAC, ip)
+    return Nd(REPLY, mac, ip, ALL_NODES, router=True)
+
+
+def pack(dst: str, src: str, packet: Packet) -> bytes:
+    return frames.pack(dst, src, packet) if isinstance(packet, Arp) else nd.pack(dst, src, packet)
