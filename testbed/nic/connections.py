@@ -14,26 +14,28 @@ import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from ipaddress import IPv4Address
+from ipaddress import IPv6Address
 from pathlib import Path
 
 from testbed.errors import TestbedError, UnsupportedError
+from testbed.topology.plan import IPAddress
 
 TRACEFS = Path("/sys/kernel/tracing")
 INSTANCE = TRACEFS / "instances/testbed"
 EVENT = "testbed/ready_to_receive"
 PROBE = (
     "device=qp->ibqp.device->name:string qpn=qp->ibqp.qp_num:u32 remote_qpn=qp->attr.dest_qp_num:u32 "
-    "family=qp->pri_av.dgid_addr._sockaddr_in.sin_family:u16 ip=qp->pri_av.dgid_addr._sockaddr_in.sin_addr.s_addr:x32 "
+    "gid=qp->pri_av.grh.dgid.global.subnet_prefix:x64 gid_low=qp->pri_av.grh.dgid.global.interface_id:x64 "
     "flow_label=qp->pri_av.grh.flow_label:u32 mac=qp->pri_av.dmac:x64 mask=mask:u32 status=$retval:s32"
 )
-FILTER = "mask & 128 && status == 0 && family == 2"
-"""IB_QP_AV: the address was set. AF_INET: IPv6 peers are not followed yet."""
+FILTER = "mask & 128 && status == 0"
+"""IB_QP_AV: the address was set."""
 BUFFER_KB = 64
 """Per CPU; some 600 records."""
 READ = 1 << 16
 _RECORD = re.compile(
-    r'device="(?P<device>[^"]*)" qpn=(?P<qpn>\d+) remote_qpn=(?P<remote_qpn>\d+) family=2 ip=0x(?P<ip>[0-9a-f]+) '
+    r'device="(?P<device>[^"]*)" qpn=(?P<qpn>\d+) remote_qpn=(?P<remote_qpn>\d+) '
+    r"gid=0x(?P<gid>[0-9a-f]+) gid_low=0x(?P<gid_low>[0-9a-f]+) "
     r"flow_label=(?P<flow_label>\d+) mac=0x(?P<mac>[0-9a-f]+) "
 )
 
@@ -44,7 +46,7 @@ class Connection:
 
     device: str
     qpn: int
-    remote_ip: IPv4Address
+    remote_ip: IPAddress
     remote_qpn: int
     sport: int
     mac: str
@@ -66,12 +68,13 @@ def parse(line: str) -> Connection:
     if not found:
         raise TestbedError(f"the kernel's trace of queue pairs cannot be read: {line!r}")
     # The probe reads whole words of the kernel's memory: of eight bytes at `mac` the first six are the address.
-    word = int(found["mac"], 16).to_bytes(8, sys.byteorder)
+    word, high, low = (int(found[name], 16).to_bytes(8, sys.byteorder) for name in ("mac", "gid", "gid_low"))
+    gid = IPv6Address(high + low)
     qpn, remote_qpn = int(found["qpn"]), int(found["remote_qpn"])
     return Connection(
         found["device"],
         qpn,
-        IPv4Address(int(found["ip"], 16).to_bytes(4, sys.byteorder)),
+        gid.ipv4_mapped or gid,
         remote_qpn,
         source_port(int(found["flow_label"]), qpn, remote_qpn),
         word[:6].hex(":"),

@@ -31,9 +31,11 @@ Enter = Callable[[], AbstractContextManager[None]]
 TABLE = """
 table netdev {table} {{
     map pins {{ typeof ip daddr . udp sport . @th,104,24 : ether daddr; }}
+    map pins6 {{ typeof ip6 daddr . udp sport . @th,104,24 : ether daddr; }}
     chain out {{
         type filter hook egress device "{interface}" priority 0;
         udp dport 4791 ether daddr set ip daddr . udp sport . @th,104,24 map @pins;
+        udp dport 4791 ether daddr set ip6 daddr . udp sport . @th,104,24 map @pins6;
     }}
 }}
 """
@@ -127,15 +129,15 @@ class HardwareNic:
         self._enter = enter
         with enter():
             self._table = f"nic{socket.if_nametoindex(interface)}"
-            delay = Path(f"/proc/sys/net/ipv4/neigh/{interface}/delay_first_probe_time")
-            delay.write_text(f"{NEVER_S}\n")
+            for delay in Path("/proc/sys/net").glob(f"ipv[46]/neigh/{interface}/delay_first_probe_time"):
+                delay.write_text(f"{NEVER_S}\n")
             nftables.run(TABLE.format(table=self._table, interface=interface))
 
     def pin(self, qpn: int) -> Connection:
         """Returns when the local queue pair `qpn`, which is in RTR, keeps its MAC."""
         self._nics.settle()
         if qpn not in self.pins:
-            raise InputError(f"{self.device}: queue pair {qpn} has not been in RTR, or its peer is not an IPv4 address")
+            raise InputError(f"{self.device}: queue pair {qpn} has not been in RTR")
         return self.pins[qpn]
 
     def write(self, connections: Iterable[Connection]) -> None:
@@ -143,7 +145,7 @@ class HardwareNic:
         commands = []
         for connection in connections:
             key = f"{connection.remote_ip} . {connection.sport} . {connection.remote_qpn}"
-            element = f"element netdev {self._table} pins"
+            element = f"element netdev {self._table} pins{'6' if connection.remote_ip.version == 6 else ''}"
             commands += [f"destroy {element} {{ {key} }}", f"add {element} {{ {key} : {connection.mac} }}"]
             self.pins[connection.qpn] = connection
         with self._enter():

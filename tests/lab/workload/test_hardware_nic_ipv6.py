@@ -1,0 +1,128 @@
+"""`nic: hardware` over IPv6: queue pairs keep their MAC, hosts are silent, and a switch's stale entry is felt."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from ipaddress import IPv6Address
+
+import pytest
+
+from testbed import Lab
+from testbed.lab import Host
+from testbed.switch import nd
+from testbed.workload.attributes import Attributes
+from testbed.workload.verbs import Endpoint, connect_pair
+
+PAIR = """
+name: pair
+topology:
+  nodes:
+    hub: {{kind: bridge}}
+    a: {{kind: host, nic: {nic}}}
+    b: {{kind: host, nic: {nic}}}
+  links:
+    - {{endpoints: ["hub:p1", "a:eth1"], ipv6: [null, "2001:db8:10::1/64"]}}
+    - {{endpoints: ["hub:p2", "b:eth1"]}}
+"""
+HARDWARE, RXE = PAIR.format(nic="hardware"), PAIR.format(nic="rxe")
+SOON = 1.0
+ELSEWHERE = "02:00:00:00:00:99"
+"""The MAC of nobody: what is sent there is lost."""
+ONCE = Attributes(retry_cnt=0)
+
+
+@contextmanager
+def connected(left: Host, right: Host, ip: IPv6Address | None = None) -> Iterator[tuple[Endpoint, Endpoint]]:
+    """Queue pairs over IPv6; `ip` is the address of `right`, if not its own."""
+    with (
+        Endpoint(left.rdma["eth1"], left.namespace, left.address("eth1", 6).ip, nic=left.cards.get("eth1")) as near,
+        Endpoint(
+            right.rdma["eth1"], right.namespace, ip or right.address("eth1", 6).ip, nic=right.cards.get("eth1")
+        ) as far,
+    ):
+        connect_pair(near, far, ONCE)
+        yield near, far
+
+
+@pytest.mark.topology(HARDWARE)
+def test_an_old_queue_pair_keeps_the_mac_and_a_new_one_takes_the_new(lab):
+    a, b = lab.host("a"), lab.host("b")
+    with connected(a, b) as (old, old_peer):
+        a.set_neighbour("eth1", b.address("eth1", 6).ip, ELSEWHERE)
+        with connected(a, b) as (new, _):
+            wire = lab["hub"].capture("p1", "udp port 4791")
+
+            assert old.write(5000, within=SOON).ok
+            assert old.read(5000, within=SOON).ok
+            assert new.write(5000, within=SOON).status == "RETRY_EXC_ERR"
+
+            pins = [a.cards["eth1"].pins[pair.address.qpn] for pair in (old, new)]
+            assert [(pin.remote_ip, pin.mac) for pin in pins] == [
+                (b.address("eth1", 6).ip, b.macs["eth1"]),
+                (b.address("eth1", 6).ip, ELSEWHERE),
+            ]
+            assert old_peer.load(0, 5000) == old.load(0, 5000)
+    wire.stop()
+    sent = [frame for frame in wire.frames() if frame.src == a.macs["eth1"]]
+    assert all(frame.roce for frame in sent)
+    assert {frame.dst for frame in sent} == {b.macs["eth1"], ELSEWHERE}
+
+
+@pytest.mark.topology(RXE)
+def test_plain_rxe_follows_the_neighbour_table(lab):
+    a, b = lab.host("a"), lab.host("b")
+    with connected(a, b) as (old, _):
+        a.set_neighbour("eth1", b.address("eth1", 6).ip, ELSEWHERE)
+        assert old.write(64, within=SOON).status == "RETRY_EXC_ERR"
+
+
+@pytest.mark.parametrize(
+    "silent",
+    [
+        pytest.param(True, id="hardware", marks=pytest.mark.topology(HARDWARE)),
+        pytest.param(False, id="rxe", marks=pytest.mark.topology(RXE)),
+    ],
+)
+def test_twenty_minutes_of_rdma_cause_no_neighbour_discovery(lab, silent):
+    with connected(lab.host("a"), lab.host("b")) as (left, _):
+        wires = [lab["hub"].capture(port, "icmp6") for port in ("p1", "p2")]
+        for _ in range(300):
+            assert left.write(64, within=SOON).ok
+            lab.sleep(4)
+
+    seen = 0
+    for wire in wires:
+        wire.stop()
+        seen += sum(nd.parse(frame.data) is not None for frame in wire.frames())
+    assert seen == 0 if silent else seen >= 20
+
+
+@pytest.mark.topology("hardware.clab.yml")
+def test_who_takes_over_an_address_is_not_reached_before_it_says_so(lab):
+    """The IPv6 twin of ip-reuse: a pod dies, another one gets its address, and the switch knows the first one's MAC."""
+    a, b, c = (lab.host(name) for name in "abc")
+    address = b.address("eth1", 6)
+    for host in (a, b, c):
+        know_the_gateway(lab, host)
+    with connected(a, b) as (near, _):
+        assert near.write(64, within=SOON).ok
+    assert lab.switch("leaf").nd_table()[str(address.ip)] == b.macs["eth1"]
+
+    b.remove_address("eth1", 6)
+    c.add_address("eth1", address)
+    with connected(a, c) as (near, _):
+        assert near.write(64, within=SOON).status == "RETRY_EXC_ERR"
+
+    c.announce("eth1", 6)
+    assert lab.wait(lambda: lab.switch("leaf").nd_table()[str(address.ip)] == c.macs["eth1"], within=SOON)
+    with connected(a, c) as (near, far):
+        assert near.write(64, within=SOON).ok
+        assert far.load(0, 64) == near.load(0, 64)
+
+
+def know_the_gateway(lab: Lab, host: Host) -> None:
+    """As some CNIs install it; so the host asks for nothing by itself."""
+    gateway = lab.plan.nodes[host.name].interface("eth1").gateway6
+    assert gateway is not None
+    host.set_neighbour("eth1", gateway, lab.plan.nodes["leaf"].svis[0].mac)
