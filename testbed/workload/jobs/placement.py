@@ -36,7 +36,7 @@ def place(hosts: Sequence[Host], interface: str) -> list[Rank]:
             found = ", ".join(f"{device} on {name}" for name, device in host.rdma.items()) or "none"
             raise InputError(f"rank {number} on {host}: no RDMA device on {interface}", hint=f"It has: {found}.")
         device = host.rdma[interface]
-        gid = gid_index(open_device(host.namespace, device), host.addresses[interface].ip)
+        gid = gid_index(open_device(host.namespace, device), host.address(interface).ip)
         ranks.append(Rank(number, host, device, gid))
     return ranks
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from ipaddress import IPv6Address
+from ipaddress import IPv6Address, IPv6Network
 
 import pytest
 from switch_lab import EXACT_S, captured, only, seconds, send, svi_mac
@@ -21,7 +21,7 @@ from testbed.workload.verbs import Endpoint, connect_pair
 
 pytestmark = pytest.mark.topology("dual.clab.yml")
 
-A, B = "2001:db8:10::2", "2001:db8:20::2"
+A, B, C = "2001:db8:10::2", "2001:db8:20::2", "2001:db8:20::3"
 SVI_10, SVI_20 = "2001:db8:10::1", "2001:db8:20::1"
 NOBODY = "2001:db8:20::77"
 STRICT = pytest.mark.topology("dual.clab.yml", profiles={"leaf": profile("ignore-garp-strict")})
@@ -73,6 +73,42 @@ def test_a_packet_to_another_vlan_goes_through_the_svi(lab, log):
     lab.drain()
     assert [event["data"]["ip"] for event in log.find("nd.miss")] == [B, A]
     assert not log.find("arp.miss")
+
+
+FABRIC = """
+name: fabric
+topology:
+  nodes:
+    leaf: {kind: switch, vlans: {10: "2001:db8:10::1/64", 100: "fd00::/127"}, routes: [{to: default, via: "fd00::1"}]}
+    spine:
+      kind: switch
+      vlans: {20: "2001:db8:20::1/64", 100: "fd00::1/127"}
+      routes: [{to: "2001:db8:10::/64", via: "fd00::"}]
+    a: {kind: host, rdma: false}
+    b: {kind: host, rdma: false}
+  links:
+    - {endpoints: ["leaf:up", "spine:down"], vlan: 100}
+    - {endpoints: ["leaf:e1", "a:eth1"], vlan: 10}
+    - {endpoints: ["spine:e1", "b:eth1"], vlan: 20}
+"""
+
+
+@pytest.mark.topology(FABRIC)
+def test_two_switches_route_to_each_other(lab):
+    assert "ttl=62" in lab.host("a").run("ping", "-c1", "-W1", B).stdout
+    assert "fd00::1" in lab.switch("leaf").nd_table()
+
+
+def test_a_packet_back_into_its_vlan_is_routed_without_a_redirect(lab):
+    know_the_gateways(lab)
+    b, c = lab.host("b"), lab.host("c")
+    b.add_route(IPv6Network(f"{C}/128"), IPv6Address(SVI_20))
+    wires = b.capture("eth1", "icmp6[0] == 137"), c.capture("eth1", "udp")
+
+    send_udp(b, C, 3)
+    lab.sleep(1)
+
+    assert [len(captured(wire)) for wire in wires] == [0, 3]
 
 
 def test_hosts_find_their_gateway_by_asking(lab, log):

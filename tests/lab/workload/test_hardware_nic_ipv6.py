@@ -8,9 +8,9 @@ from ipaddress import IPv6Address
 
 import pytest
 
-from testbed import Lab
 from testbed.lab import Host
 from testbed.switch import nd
+from testbed.topology import link_local
 from testbed.workload.attributes import Attributes
 from testbed.workload.verbs import Endpoint, connect_pair
 
@@ -99,30 +99,31 @@ def test_twenty_minutes_of_rdma_cause_no_neighbour_discovery(lab, silent):
 
 
 @pytest.mark.topology("hardware.clab.yml")
-def test_who_takes_over_an_address_is_not_reached_before_it_says_so(lab):
-    """The IPv6 twin of ip-reuse: a pod dies, another one gets its address, and the switch knows the first one's MAC."""
+@pytest.mark.parametrize("asks", [False, True])
+def test_who_takes_over_an_address_is_not_reached_before_it_says_so(lab, asks):
+    """The IPv6 twin of ip-reuse: a pod dies, another one gets its address, and the switch knows the first one's MAC.
+
+    Where a pod asks for its gateway, ARP tells the switch who asks. Not so here: for a queue pair the kernel asks from
+    the link-local address, which is another one.
+    """
     a, b, c = (lab.host(name) for name in "abc")
     address = b.address("eth1", 6)
-    for host in (a, b, c):
-        know_the_gateway(lab, host)
+    if not asks:
+        gateway = lab.plan.nodes["c"].interface("eth1").gateway6
+        c.set_neighbour("eth1", gateway, lab.plan.nodes["leaf"].svis[0].mac)
     with connected(a, b) as (near, _):
         assert near.write(64, within=SOON).ok
     assert lab.switch("leaf").nd_table()[str(address.ip)] == b.macs["eth1"]
+    near_c = str(link_local(c.macs["eth1"]))
 
     b.remove_address("eth1", 6)
     c.add_address("eth1", address)
     with connected(a, c) as (near, _):
         assert near.write(64, within=SOON).status == "RETRY_EXC_ERR"
+    assert (near_c in lab.switch("leaf").nd_table()) == asks
 
     c.announce("eth1", 6)
     assert lab.wait(lambda: lab.switch("leaf").nd_table()[str(address.ip)] == c.macs["eth1"], within=SOON)
     with connected(a, c) as (near, far):
         assert near.write(64, within=SOON).ok
         assert far.load(0, 64) == near.load(0, 64)
-
-
-def know_the_gateway(lab: Lab, host: Host) -> None:
-    """As some CNIs install it; so the host asks for nothing by itself."""
-    gateway = lab.plan.nodes[host.name].interface("eth1").gateway6
-    assert gateway is not None
-    host.set_neighbour("eth1", gateway, lab.plan.nodes["leaf"].svis[0].mac)
