@@ -48,9 +48,9 @@ def _switch_lines(picture: Picture, node: Node) -> list[Label]:
     lines = [Label(PAD, 0, node.name, node=node.name, style="name"), Label(PAD, LINE, kind, SMALL, style="quiet")]
     hosted = {port.vlan for port in node.interfaces if picture.plan.nodes[port.peer[0]].kind != "switch"}
     vlans = [
-        f"VLAN {svi.vlan}" + (f" {svi.address}" if svi.address else "")
+        " ".join((f"VLAN {svi.vlan}", *map(str, svi.addresses)))
         for svi in node.svis
-        if svi.vlan in hosted or (svi.address and svi.address.network.prefixlen < 31)
+        if svi.vlan in hosted or any(ip.network.prefixlen < ip.max_prefixlen - 1 for ip in svi.addresses)
     ]
     if len(vlans) > MAX_VLANS:
         vlans[MAX_VLANS - 1 :] = [f"and {len(vlans) - MAX_VLANS + 1} VLANs more"]
@@ -69,7 +69,7 @@ def _host_lines(picture: Picture, box: Box) -> list[Label]:
         if end.node == first.name
     }
     for number, end in enumerate(first.interfaces, start=1):
-        address = end.address and (end.address.network if several else end.address)
+        address = next((given.network if several else given for given in end.addresses), "")
         style = "" if rails[end.name] else "quiet"
         lines.append(Label(PAD, number * LINE, f"{end.name} {address}", SMALL, style=style, rail=rails[end.name]))
     if several:

@@ -95,7 +95,7 @@ class Picture:
         for node in nodes:
             key: object = node.name
             if node.kind == "host" and not alone and all(self._tiers[end.peer[0]] for end in node.interfaces):
-                key = tuple((end.name, end.peer[0], end.address and end.address.network) for end in node.interfaces)
+                key = tuple((i.name, i.peer[0], *(given.network for given in i.addresses)) for i in node.interfaces)
             groups.setdefault(key, []).append(node)
         return [Box(tuple(group), self._tiers[group[0].name], number) for number, group in enumerate(groups.values())]
 

@@ -71,7 +71,7 @@ def _link(ends: LinkEnds) -> str:
     said = []
     for end in ends:
         vlans = [str(vlan) for vlan in (end.vlan, *end.trunk) if vlan is not None]
-        parts = [f"{end.node}:{end.name}", str(end.address or ""), f"VLAN {', '.join(vlans)}" if vlans else ""]
+        parts = [f"{end.node}:{end.name}", *map(str, end.addresses), f"VLAN {', '.join(vlans)}" if vlans else ""]
         said.append(" ".join(filter(None, parts)))
     return " – ".join(said)
 

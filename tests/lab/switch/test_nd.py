@@ -79,15 +79,19 @@ FABRIC = """
 name: fabric
 topology:
   nodes:
-    leaf: {kind: switch, vlans: {10: "2001:db8:10::1/64", 100: "fd00::/127"}, routes: [{to: default, via: "fd00::1"}]}
+    leaf:
+      kind: switch
+      vlans: {10: "2001:db8:10::1/64", 100: "fd00::/127", 101: "fd01::/127"}
+      routes: [{to: default, via: ["fd00::1", "fd01::1"]}]
     spine:
       kind: switch
-      vlans: {20: "2001:db8:20::1/64", 100: "fd00::1/127"}
+      vlans: {20: "2001:db8:20::1/64", 100: "fd00::1/127", 101: "fd01::1/127"}
       routes: [{to: "2001:db8:10::/64", via: "fd00::"}]
     a: {kind: host, rdma: false}
     b: {kind: host, rdma: false}
   links:
-    - {endpoints: ["leaf:up", "spine:down"], vlan: 100}
+    - {endpoints: ["leaf:up1", "spine:down1"], vlan: 100}
+    - {endpoints: ["leaf:up2", "spine:down2"], vlan: 101}
     - {endpoints: ["leaf:e1", "a:eth1"], vlan: 10}
     - {endpoints: ["spine:e1", "b:eth1"], vlan: 20}
 """
@@ -96,7 +100,22 @@ topology:
 @pytest.mark.topology(FABRIC)
 def test_two_switches_route_to_each_other(lab):
     assert "ttl=62" in lab.host("a").run("ping", "-c1", "-W1", B).stdout
-    assert "fd00::1" in lab.switch("leaf").nd_table()
+    assert "fd00::" in lab.switch("spine").nd_table()
+
+
+@pytest.mark.topology(FABRIC)
+def test_each_flow_takes_one_of_several_next_hops(lab):
+    leaf = lab.switch("leaf")
+    wires = {port: leaf.capture(port, "udp") for port in ("up1", "up2")}
+
+    for _ in range(8):  # a socket each, so a source port each
+        send_udp(lab.host("a"), B, 3)
+    lab.sleep(1)
+
+    taken = {port: [frame.data[54:56] for frame in captured(wire)] for port, wire in wires.items()}
+    assert set(taken["up1"]).isdisjoint(taken["up2"])
+    assert all(taken.values())
+    assert sum(map(len, taken.values())) == 24
 
 
 def test_a_packet_back_into_its_vlan_is_routed_without_a_redirect(lab):
