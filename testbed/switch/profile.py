@@ -1,4 +1,4 @@
-"""How a kind of switch treats ARP and MAC addresses: typed values, read from profiles.yml."""
+"""How a kind of switch treats ARP, neighbour discovery and MAC addresses: typed values, read from profiles.yml."""
 
 from __future__ import annotations
 
@@ -24,6 +24,9 @@ _DATA = Path(__file__).with_name("profiles.yml")
 class Profile(BaseModel):
     """
     One switch's ARP and FDB behaviour. Times are seconds; ARP ageing does not depend on data traffic.
+
+    What is said of ARP is so for IPv6 too: a solicitation is a request, a solicited advertisement a reply and an
+    unsolicited one a gratuitous ARP.
 
     `source` tells for each value of profiles.yml where it comes from; a value not named there is this class's default.
     """
@@ -63,17 +66,18 @@ class Profile(BaseModel):
     """verify: wait for each of the two answers."""
 
     arp_ignore: Literal[0, 1, 2] = 2
-    """As Linux's sysctl: 0 answers for any own address, 1 for that of the receiving SVI, 2 only to its subnet."""
+    """As Linux's sysctl: 0 answers for any own address (of IPv6 as 1), 1 for that of the receiving SVI, 2 only to its
+    subnet."""
     announce: bool = False
     """Sends a gratuitous ARP for each own address at start (Linux's arp_notify)."""
 
     arp_cap: Count | None = None
     arp_cap_per_svi: Count | None = None
-    """Bounds on entries, unresolved ones included. None: no bound."""
+    """Bounds on entries of a family, unresolved ones included. None: no bound."""
     arp_full: Literal["refuse", "evict"] = "refuse"
     """evict: the entry that was confirmed longest ago goes."""
     arp_pps: Count | None = None
-    """ARP packets per second that reach the CPU, with a burst of one second's worth. None: no limit."""
+    """ARP and ND packets per second that reach the CPU, with a burst of one second's worth. None: no limit."""
     miss_pps: Count | None = None
     """Data packets without a neighbour entry that reach the CPU per second, as `arp_pps`."""
 
