@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from testbed.cli import options
+from testbed.machine import scenarios
 from testbed.machine.runs import RunResult, Settings, VariantResult
 
 SCENARIO = '''
@@ -34,6 +35,16 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def _no_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(options, "choose", lambda *_: pytest.fail("a machine was asked for"))
+
+
+@pytest.fixture(autouse=True)
+def _few_scenarios(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two scenarios are shipped: each is asked by a process of its own what it is."""
+    shipped = tmp_path / "shipped"
+    shipped.mkdir()
+    for name in ("ip-reuse", "cni-smoke"):
+        (shipped / name).symlink_to(scenarios.SHIPPED / name)
+    monkeypatch.setattr(scenarios, "SHIPPED", shipped)
 
 
 @pytest.fixture
