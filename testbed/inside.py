@@ -19,7 +19,6 @@ import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
-from unittest.mock import MagicMock
 
 from testbed.errors import TestbedError
 from testbed.protocol import CniAnswer, Job, VariantOutcome
@@ -201,6 +200,8 @@ def use_networks(job: Job, out: Path, emit: Emit) -> None:
 def stand_in_for_pyverbs() -> None:
     """Lets a scenario be described where there is no RDMA: it imports verbs and does not use them before it runs."""
     if "pyverbs" not in sys.modules and importlib.util.find_spec("pyverbs") is None:
+        from unittest.mock import MagicMock
+
         names = ("addr", "cmid", "cq", "device", "enums", "mr", "pd", "pyverbs_error", "qp", "wr")
         sys.modules |= {"pyverbs": MagicMock()} | {f"pyverbs.{name}": MagicMock() for name in names}
 

@@ -84,5 +84,8 @@ class FdbAgesBeforeArp(Scenario):
             run.observe("fault", f"the client's work request dies of {done.status}")
             run.expect("it dies of unanswered retries", done.status, "RETRY_EXC_ERR")
             run.expect("nothing was flooded", flooded, 0)
+            run.expect(
+                "the switch drops lossless packets for it", bool(run.log.find("lossless.blocked", mac=mac)), True
+            )
             server.ping(str(leaf.lab.plan.nodes["server"].interface("eth1").gateway), within=1)
             run.expect("once the server spoke, it is reached", run.write(client, server, attributes), "SUCCESS")

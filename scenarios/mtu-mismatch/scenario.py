@@ -52,14 +52,18 @@ class MtuMismatch(Scenario):
             run.expect("the small message", small, "SUCCESS")
 
         with run.step("a large message"):
-            before = run.lab["leaf"].statistics("e2")["tx_packets"]
+            captured = run.lab["leaf"].capture("e1", f"udp port 4791 and greater {p.path_mtu}")
+            before = run.lab["leaf"].statistics("e2")["tx_bytes"]
             large = run.write(client, server, attributes, size=LARGE)
-            passed = run.lab["leaf"].statistics("e2")["tx_packets"] - before
+            passed = run.lab["leaf"].statistics("e2")["tx_bytes"] - before
+            captured.stop()
 
-        run.note(small=small, large=large, packets_to_server=passed)
+        full = sum(frame.roce for frame in captured.frames())
+        run.note(small=small, large=large, full_packets_to_switch=full, bytes_to_server=passed)
+        run.expect("the switch gets full packets", full, lambda packets: packets >= LARGE // p.path_mtu)
         if large == "SUCCESS":
             run.observe("healthy", "small and large messages arrive")
         else:
             run.observe("fault", f"the large message dies of {large}")
             run.expect("it dies of unanswered retries", large, "RETRY_EXC_ERR")
-            run.expect("no full packet left the port", passed, lambda packets: packets < LARGE // p.path_mtu)
+            run.expect("none of them leaves for the server", passed, lambda bytes_: bytes_ < p.path_mtu)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from contextlib import ExitStack
 from ipaddress import IPv4Address, IPv4Interface
 from typing import Annotated, ClassVar, Literal
@@ -9,48 +10,35 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from testbed.errors import InputError
-from testbed.faults.fault import End, Fault, Seen
-from testbed.faults.packet import TABLE, bridge_chain, equal, field, port_of, rules
+from testbed.faults.fault import Fault, Mac, Seen
+from testbed.faults.rule import Expression, Rule, equal, field
 from testbed.lab import Host, Lab
 from testbed.switch import frames
 from testbed.switch.frames import Arp
 
-Mac = Annotated[str, Field(pattern=r"^[0-9a-f]{2}(:[0-9a-f]{2}){5}$")]
+BURSTS = 100
+"""Of a storm, in a second."""
 
 
-class ArpDrop(Fault):
+class ArpDrop(Rule):
     """ARP packets from one end of a link are lost: all, or gratuitous ones for an address, or requests, or replies."""
 
     name: ClassVar[str] = "arp-drop"
-    end: End
     announced: IPv4Address | None = None
     """Only gratuitous ARP for this address."""
     operation: Literal["request", "reply"] | None = None
     """Only `request` or `reply`."""
 
-    def inject(self, lab: Lab, undo: ExitStack) -> None:
+    def chosen(self) -> list[Expression]:
         chosen = [equal(field("ether", "type"), "arp")]
         if self.operation:
             chosen.append(equal(field("arp", "operation"), self.operation))
         if self.announced:
             chosen += [equal(field("arp", f"{who} ip"), str(self.announced)) for who in ("saddr", "daddr")]
-        counted = {"counter": {"packets": 0, "bytes": 0}}
-        bridge_chain(lab, self, self.end, [*chosen, counted, {"drop": None}], undo)
+        return chosen
 
-    def seen(self, lab: Lab) -> Seen | None:
-        node, _, _ = port_of(lab, self, self.end)
-        for rule in rules(node, TABLE):
-            if rule["chain"] == self.chain():
-                return {"hits": next(part["counter"]["packets"] for part in rule["expr"] if "counter" in part)}
-        return None
-
-    def hits(self, lab: Lab) -> int:
-        """How many packets were lost so far."""
-        seen = self.seen(lab)
-        return seen["hits"] if seen else 0
-
-    def chain(self) -> str:
-        return f"arp-{self.end}-{self.operation}-{self.announced}".replace(":", ".").lower()
+    def act(self) -> Expression:
+        return {"drop": None}
 
 
 class _FromHost(Fault):
@@ -104,26 +92,20 @@ class ArpStorm(_FromHost):
     """
 
     name: ClassVar[str] = "arp-storm"
-    pps: Annotated[int, Field(ge=100, le=100_000)]
+    pps: Annotated[int, Field(ge=100, le=10_000)]
     """Requests a second."""
 
     def inject(self, lab: Lab, undo: ExitStack) -> None:
         host = self._host(lab)
-        address = host.addresses[self.interface]
-        mac, targets = host.macs[self.interface], list(address.network.hosts())
-        state, sent = ExitStack(), [0]
-        undo.callback(state.close)
+        address, mac, numbers = host.addresses[self.interface], host.macs[self.interface], itertools.count()
+        others = max(1, address.network.num_addresses - 2)
 
         def burst() -> None:
-            for _ in range(self.pps // 100):
-                target = targets[sent[0] % len(targets)]
-                sent[0] += 1
-                arp = Arp(frames.REQUEST, mac, address.ip, frames.NO_MAC, target)
+            for number in itertools.islice(numbers, self.pps // BURSTS):
+                arp = Arp(frames.REQUEST, mac, address.ip, frames.NO_MAC, address.network[1 + number % others])
                 host.send(self.interface, frames.pack(frames.BROADCAST, mac, arp))
-            state.pop_all()
-            state.callback(lab.after(0.01, burst))
 
-        burst()
+        undo.callback(lab.every(1 / BURSTS, burst))
 
     def seen(self, lab: Lab) -> Seen | None:
         """What the interface sends in a twentieth of a second."""
@@ -204,18 +186,12 @@ class DuplicateMac(_FromHost):
 
     def inject(self, lab: Lab, undo: ExitStack) -> None:
         host, owner = self._host(lab), lab.host(self.of)
-        mac, state = owner.macs[self.of_interface], ExitStack()
+        mac = owner.macs[self.of_interface]
         undo.callback(lab.wait, lambda: self.seen(lab) is None, 1.0)
         undo.callback(owner.teach, self.of_interface)
-        undo.callback(state.close)
-
-        def send() -> None:
-            host.teach(self.interface, mac)
-            if self.period:
-                state.pop_all()
-                state.callback(lab.after(self.period, send))
-
-        send()
+        host.teach(self.interface, mac)
+        if self.period:
+            undo.callback(lab.every(self.period, lambda: host.teach(self.interface, mac)))
         lab.wait(lambda: self.seen(lab) is not None, 1.0)
 
     def seen(self, lab: Lab) -> Seen | None:

@@ -22,6 +22,7 @@ Seen = Mapping[str, Any]
 End = Annotated[
     str, Field(pattern=r"^[^:]+:[^:]+$", description="An end of a link, `leaf:e1`; of packets, those that it sends.")
 ]
+Mac = Annotated[str, Field(pattern=r"^[0-9a-f]{2}(:[0-9a-f]{2}){5}$")]
 
 
 class FaultError(TestbedError):

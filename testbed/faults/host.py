@@ -14,12 +14,22 @@ from testbed.errors import InputError
 from testbed.faults.fault import Fault, Seen
 from testbed.lab import Host, Lab
 
+EVERYWHERE = IPv4Network("0.0.0.0/0")
 GC_THRESH = Path("/proc/sys/net/ipv4/neigh/default")
 
 
 class _HostFault(Fault):
     host: str
     """The host's name."""
+
+    def _without_default_route(self, lab: Lab, undo: ExitStack) -> Host:
+        host = lab.host(self.host)
+        right = [IPv4Address(gateway) for gateway in default_gateways(host)]
+        if not right:
+            raise InputError(f"fault {self}: {host} has no default route")
+        host.remove_route(EVERYWHERE)
+        undo.callback(host.add_route, EVERYWHERE, *right)
+        return host
 
 
 class WrongGateway(_HostFault):
@@ -30,16 +40,13 @@ class WrongGateway(_HostFault):
     """An address in one of the host's subnets."""
 
     def inject(self, lab: Lab, undo: ExitStack) -> None:
-        host = lab.host(self.host)
-        right = default_gateway(host)
-        if right is None:
-            raise InputError(f"fault {self}: {host} has no default route")
-        undo.callback(host.run, "ip", "route", "replace", "default", "via", right)
-        host.run("ip", "route", "replace", "default", "via", str(self.via))
+        host = self._without_default_route(lab, undo)
+        host.add_route(EVERYWHERE, self.via)
+        undo.callback(host.remove_route, EVERYWHERE)
 
     def seen(self, lab: Lab) -> Seen | None:
-        via = default_gateway(lab.host(self.host))
-        return {"default_via": via} if via == str(self.via) else None
+        via = default_gateways(lab.host(self.host))
+        return {"default_via": via[0]} if via == [str(self.via)] else None
 
 
 class MissingRoute(_HostFault):
@@ -48,15 +55,10 @@ class MissingRoute(_HostFault):
     name: ClassVar[str] = "missing-route"
 
     def inject(self, lab: Lab, undo: ExitStack) -> None:
-        host = lab.host(self.host)
-        right = default_gateway(host)
-        if right is None:
-            raise InputError(f"fault {self}: {host} has no default route")
-        undo.callback(host.run, "ip", "route", "replace", "default", "via", right)
-        host.run("ip", "route", "delete", "default")
+        self._without_default_route(lab, undo)
 
     def seen(self, lab: Lab) -> Seen | None:
-        return {"default_route": "none"} if default_gateway(lab.host(self.host)) is None else None
+        return None if default_gateways(lab.host(self.host)) else {"default_route": "none"}
 
 
 class WrongMask(_HostFault):
@@ -146,5 +148,9 @@ def routes(host: Host) -> list[dict[str, Any]]:
     return found
 
 
-def default_gateway(host: Host) -> str | None:
-    return next((route.get("gateway") for route in routes(host) if route["dst"] == "default"), None)
+def default_gateways(host: Host) -> list[str]:
+    """The next hops of the host's default route."""
+    for route in routes(host):
+        if route["dst"] == "default":
+            return [hop["gateway"] for hop in route.get("nexthops", [route]) if "gateway" in hop]
+    return []

@@ -1,23 +1,20 @@
 """
 Exact packets, chosen as testers with programmable switches do: the n-th, a PSN, an opcode, of one queue pair.
 
-A rule of nftables in the switch's bridge chooses the packet and counts the hits. What a host sends is met when it comes
-in, what a switch sends when it goes out. The ICRC stays valid for what it does not cover (MAC, ToS, TTL).
+The ICRC stays valid for what it does not cover (MAC, ToS, TTL).
 """
 
 from __future__ import annotations
 
-import json
 from contextlib import ExitStack
-from typing import Annotated, Any, ClassVar, Literal, Protocol, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
 from testbed.errors import InputError
-from testbed.faults.fault import End, Fault, Seen
-from testbed.lab import Host, Lab, Node
+from testbed.faults.rule import Expression, Rule, equal, field, raw
+from testbed.lab import Lab, Node
 
-TABLE = "testbed-faults"
 ROCE_PORT = 4791
 BTH = 64
 """Bits from the UDP header, where nftables counts from, to the BTH (IBTA 9.2)."""
@@ -45,7 +42,7 @@ def check_opcode(value: str) -> str:
 Opcode = Annotated[str, AfterValidator(check_opcode)]
 
 
-class ExactPacket(Fault):
+class ExactPacket(Rule):
     """Chosen RoCE packets are dropped, marked CE, corrupted or delayed, and counted.
 
     A packet is chosen by all that is given: its PSN, its opcode, its destination queue pair, and its place among those
@@ -53,7 +50,6 @@ class ExactPacket(Fault):
     """
 
     name: ClassVar[str] = "exact-packet"
-    end: End
     action: Literal["drop", "mark-ce", "corrupt", "delay"]
     """`drop`, `mark-ce`, `corrupt` (a byte behind the BTH) or `delay`."""
     number: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
@@ -74,41 +70,29 @@ class ExactPacket(Fault):
         return self
 
     def inject(self, lab: Lab, undo: ExitStack) -> None:
-        node, port, incoming = port_of(lab, self, self.end)
         if self.action == "delay":
-            self._prepare_delay(node, port, incoming, undo)
-        bridge_chain(lab, self, self.end, self._rule(), undo)
+            self._prepare_delay(*self.place(lab), undo)
+        super().inject(lab, undo)
 
-    def seen(self, lab: Lab) -> Seen | None:
-        node, _, _ = port_of(lab, self, self.end)
-        for rule in rules(node, TABLE):
-            if rule["chain"] == self.chain():
-                return {"hits": next(part["counter"]["packets"] for part in rule["expr"] if "counter" in part)}
-        return None
-
-    def hits(self, lab: Lab) -> int:
-        """How many packets it has met so far."""
-        seen = self.seen(lab)
-        return seen["hits"] if seen else 0
-
-    def chain(self) -> str:
-        chosen = (self.number, self.psn, self.opcode, self.dest_qp)
-        return "-".join(map(str, (self.end.replace(":", "."), self.action, *chosen))).lower()
-
-    def _rule(self) -> list[dict[str, Any]]:
+    def chosen(self) -> list[Expression]:
         chosen = [equal(field("udp", "dport"), ROCE_PORT)]
         given = [(OPCODE, OPCODES.get(self.opcode or "")), (DEST_QP, self.dest_qp), (PSN, self.psn)]
-        chosen += [equal(_raw(*place), value) for place, value in given if value is not None]
+        chosen += [equal(raw(*place), value) for place, value in given if value is not None]
         if self.number is not None:
             # The generator counts what comes so far in the rule, from 0.
             chosen.append(equal({"numgen": {"mode": "inc", "mod": ENDLESS, "offset": 0}}, self.number - 1))
-        act: dict[str, list[dict[str, Any]]] = {
-            "drop": [{"drop": None}],
-            "mark-ce": [{"mangle": {"key": field("ip", "ecn"), "value": "ce"}}],
-            "corrupt": [{"mangle": {"key": _raw(PAYLOAD, 8), "value": 0xA5}}],
-            "delay": [{"mangle": {"key": {"meta": {"key": "mark"}}, "value": MARK}}],
-        }
-        return [*chosen, {"counter": {"packets": 0, "bytes": 0}}, *act[self.action]]
+        return chosen
+
+    def act(self) -> Expression:
+        match self.action:
+            case "drop":
+                return {"drop": None}
+            case "mark-ce":
+                return {"mangle": {"key": field("ip", "ecn"), "value": "ce"}}
+            case "corrupt":
+                return {"mangle": {"key": raw(PAYLOAD, 8), "value": 0xA5}}
+            case "delay":
+                return {"mangle": {"key": {"meta": {"key": "mark"}}, "value": MARK}}
 
     def _prepare_delay(self, node: Node, port: str, incoming: bool, undo: ExitStack) -> None:
         """What is marked leaves by way of a device that holds it."""
@@ -119,64 +103,8 @@ class ExactPacket(Fault):
         undo.callback(node.run, "ip", "link", "delete", device)
         node.run("ip", "link", "set", device, "up")
         node.run("tc", "qdisc", "add", "dev", device, "root", "netem", "delay", f"{self.delay * 1e6:g}us")
-        node.run("tc", "qdisc", "replace", "dev", port, "clsact")
+        node.add_clsact(port)
         at = ("dev", port, "egress", "protocol", "all", "pref", "7")
         undo.callback(node.run, "tc", "filter", "delete", *at)
         redirect = ("action", "mirred", "egress", "redirect", "dev", device)
         node.run("tc", "filter", "add", *at, "handle", str(MARK), "fw", *redirect)
-
-
-class Counted(Protocol):
-    """A fault with a chain of nftables of its own."""
-
-    def chain(self) -> str: ...
-
-
-def port_of(lab: Lab, fault: Counted, end: str) -> tuple[Node, str, bool]:
-    """The switch or bridge at which what `end` sends can be met, its port, and whether it comes in there."""
-    sender = lab.interface(end)
-    node, port = lab.nodes[sender.node], sender.name
-    if not isinstance(node, Host):
-        return node, port, False
-    peer = lab.nodes[sender.peer[0]]
-    if isinstance(peer, Host):
-        raise InputError(f"fault {fault}: there is no switch at either end of this link")
-    return peer, sender.peer[1], True
-
-
-def bridge_chain(lab: Lab, fault: Counted, end: str, rule: list[dict[str, Any]], undo: ExitStack) -> None:
-    """Has the bridge carry out a rule on what `end` sends."""
-    node, port, incoming = port_of(lab, fault, end)
-    chain = {"family": "bridge", "table": TABLE, "name": fault.chain()}
-    hook, name = ("prerouting", "iifname") if incoming else ("postrouting", "oifname")
-    expressions = [equal({"meta": {"key": name}}, port), *rule]
-    nft(
-        node,
-        {"add": {"table": {"family": "bridge", "name": TABLE}}},
-        {"add": {"chain": {**chain, "type": "filter", "hook": hook, "prio": 0, "policy": "accept"}}},
-        {"add": {"rule": {"family": "bridge", "table": TABLE, "chain": chain["name"], "expr": expressions}}},
-    )
-    undo.callback(nft, node, {"flush": {"chain": chain}}, {"delete": {"chain": chain}})
-
-
-def nft(node: Node, *commands: dict[str, Any]) -> None:
-    """Has nftables in the node's namespace carry out commands in its JSON."""
-    node.run("nft", "-j", "-f", "-", text=json.dumps({"nftables": list(commands)}))
-
-
-def rules(node: Node, table: str) -> list[dict[str, Any]]:
-    """The rules in a table of the bridge; none where there is no such table."""
-    said = json.loads(node.run("nft", "-j", "list", "ruleset", "bridge").stdout)
-    return [item["rule"] for item in said["nftables"] if item.get("rule", {}).get("table") == table]
-
-
-def field(protocol: str, name: str) -> dict[str, Any]:
-    return {"payload": {"protocol": protocol, "field": name}}
-
-
-def _raw(offset: int, length: int) -> dict[str, Any]:
-    return {"payload": {"base": "th", "offset": offset, "len": length}}
-
-
-def equal(left: dict[str, Any], right: object) -> dict[str, Any]:
-    return {"match": {"op": "==", "left": left, "right": right}}

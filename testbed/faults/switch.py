@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field
 
 from testbed.errors import InputError
-from testbed.faults.fault import Fault, Seen
+from testbed.faults.fault import Fault, Mac, Seen
 from testbed.lab import Lab, Switch
 from testbed.lab.nodes import NUD_PERMANENT
 
@@ -90,7 +90,7 @@ class SwitchCpuOutage(_SwitchFault):
 
     def inject(self, lab: Lab, undo: ExitStack) -> None:
         switch = lab.switch(self.switch).name
-        undo.callback(lab.agent.set_cpu, switch)
+        undo.callback(lab.agent.set_cpu, switch, out=lab.agent.cpu(switch)["out"])
         lab.agent.set_cpu(switch, out=True)
 
     def seen(self, lab: Lab) -> Seen | None:
@@ -107,7 +107,7 @@ class ArpCpuDelay(_SwitchFault):
 
     def inject(self, lab: Lab, undo: ExitStack) -> None:
         switch = lab.switch(self.switch).name
-        undo.callback(lab.agent.set_cpu, switch)
+        undo.callback(lab.agent.set_cpu, switch, delay=lab.agent.cpu(switch)["delay"])
         lab.agent.set_cpu(switch, delay=self.delay)
 
     def seen(self, lab: Lab) -> Seen | None:
@@ -122,7 +122,7 @@ class SwitchReboot(_SwitchFault):
 
     def inject(self, lab: Lab, undo: ExitStack) -> None:
         switch = lab.switch(self.switch)
-        undo.callback(lab.agent.set_cpu, switch.name)
+        undo.callback(lab.agent.set_cpu, switch.name, out=lab.agent.cpu(switch.name)["out"])
         lab.agent.set_cpu(switch.name, out=True)
         for port in switch.interfaces:
             undo.callback(switch.set_link, port, "up")
@@ -132,8 +132,8 @@ class SwitchReboot(_SwitchFault):
 
     def seen(self, lab: Lab) -> Seen | None:
         switch = lab.switch(self.switch)
-        down = [port for port in switch.interfaces if not switch.is_up(port)]
-        return {"ports_down": len(down)} if down else None
+        up = [port for port in switch.interfaces if switch.is_up(port)]
+        return None if up else {"ports_down": len(switch.interfaces)}
 
 
 class ArpEntryCorrupt(_SwitchFault):
@@ -145,7 +145,7 @@ class ArpEntryCorrupt(_SwitchFault):
     name: ClassVar[str] = "arp-entry-corrupt"
     ip: IPv4Address
     """An address that the switch has an entry for."""
-    mac: Annotated[str, Field(pattern=r"^[0-9a-f]{2}(:[0-9a-f]{2}){5}$")] = "02:00:00:00:00:bd"
+    mac: Mac = "02:00:00:00:00:bd"
     """What the data plane has instead."""
 
     def inject(self, lab: Lab, undo: ExitStack) -> None:

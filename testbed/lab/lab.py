@@ -31,8 +31,6 @@ the square."""
 DEFAULT_PROFILE = "linux-default"
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.01, 1.0
 """Between two looks at a condition that no event announces; they double."""
-
-
 LINKS_S = 10.0
 
 
@@ -258,6 +256,19 @@ class Lab:
             self._timers = [other for other in self._timers if other is not entry]
             heapq.heapify(self._timers)
 
+        return cancel
+
+    def every(self, seconds: float, action: Callable[[], None]) -> Callable[[], None]:
+        """The same again and again; the first time when `seconds` have passed."""
+
+        def again() -> None:
+            pending[0] = self.after(seconds, again)
+            action()
+
+        def cancel() -> None:
+            pending[0]()
+
+        pending = [self.after(seconds, again)]
         return cancel
 
     def ready(self, watched: Sequence[Any], within: float) -> bool:

@@ -117,8 +117,8 @@ class Direction:
             device = f"ifb{socket.if_nametoindex(self._port)}"
             self.node.ip.link("add", ifname=device, kind="ifb")
             self.node.ip.link("set", index=socket.if_nametoindex(device), state="up")
-        redirect = f"action mirred egress redirect dev {device}"
-        self._tc([f"qdisc add dev {self._port} clsact", f"filter add dev {self._port} ingress matchall {redirect}"])
+        self.node.add_clsact(self._port)
+        self._tc([f"filter add dev {self._port} ingress matchall action mirred egress redirect dev {device}"])
         return device
 
     def _tc(self, lines: list[str]) -> None:

@@ -57,6 +57,7 @@ class Node:
         """Environment variables of its programs, beside those of the machine."""
         self._indices = {"lo": 1}
         self._files = 0
+        self._clsact: set[str] = set()
         self._captures: dict[str, int] = {}
         self._undo = ExitStack()
 
@@ -128,6 +129,12 @@ class Node:
     def set_mtu(self, interface: str, mtu: int) -> None:
         self.ip.link("set", index=self.index(interface), mtu=mtu)
         self.lab.emit("link", self.name, f"{interface} has MTU {mtu}", interface=interface, mtu=mtu)
+
+    def add_clsact(self, interface: str) -> None:
+        """Gives an interface the qdisc that holds filters for what comes in and goes out. May be repeated."""
+        if interface not in self._clsact:
+            self._clsact.add(interface)
+            self.run("tc", "qdisc", "add", "dev", interface, "clsact")
 
     def run(self, *command: str, within: float = COMMAND_S, text: str = "") -> CompletedProcess[str]:
         """Runs a command to its end, with `text` as its input; a status other than 0 raises. `within` in seconds."""
@@ -258,6 +265,9 @@ class Host(Node):
                 self.sysctl(f"net/{path}", value)
         family = FAMILIES[destination.version]
         self.ip.route("add", family=family, dst=str(destination), multipath=ecmp.next_hops(via))
+
+    def remove_route(self, destination: IPNetwork) -> None:
+        self.ip.route("delete", family=FAMILIES[destination.version], dst=str(destination))
 
     def set_neighbour(self, interface: str, ip: IPAddress, mac: str) -> None:
         """A static neighbour entry, as ``ip neigh replace … nud permanent``."""

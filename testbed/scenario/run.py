@@ -21,7 +21,7 @@ from testbed.workload.verbs import Completion, ConnectError, Endpoint, connect_p
 
 Test = Callable[[Any], bool]
 WRITE_S = 600.0
-"""Seconds for one WRITE: any finite retry ends before."""
+"""Seconds for one WRITE. The retries that `Attributes` have by default end long before."""
 
 
 class Run:

@@ -104,9 +104,9 @@ class Agent:
         values: dict[str, Any] = self._request("profile", switch=switch)
         return values
 
-    def set_cpu(self, switch: str, *, out: bool = False, delay: float = 0.0) -> None:
+    def set_cpu(self, switch: str, *, out: bool | None = None, delay: float | None = None) -> None:
         """Has a switch's CPU handle no ARP and no packet without a neighbour entry, and no timer, while it is `out`; or
-        each ARP packet `delay` seconds late. The data plane goes on with the tables it has."""
+        each ARP packet `delay` seconds late. The data plane goes on with the tables it has. None leaves it as it is."""
         self._request("set_cpu", switch=switch, out=out, delay=delay)
 
     def cpu(self, switch: str) -> dict[str, Any]:

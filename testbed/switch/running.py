@@ -185,8 +185,9 @@ class _Switch:
     def profile(self) -> dict[str, Any]:
         return self._control.profile.model_dump(mode="json")
 
-    def set_cpu(self, out: bool, delay: float) -> None:
-        self._out, self._delay = out, delay
+    def set_cpu(self, out: bool | None, delay: float | None) -> None:
+        self._out = self._out if out is None else out
+        self._delay = self._delay if delay is None else delay
         self.catch_up()
 
     def cpu(self) -> dict[str, Any]:

@@ -77,6 +77,7 @@ EXAMPLES: list[Fault] = [
     ArpDrop(end="b:eth1", announced=B),
     ArpPoison(host="c", ip=B, switch="leaf"),
     ArpStorm(host="c", pps=500),
+    ArpStorm(host="c", pps=10_000),
     DuplicateIp(host="c", ip=B),
     DuplicateMac(host="c", of="b", switch="leaf"),
     DuplicateMac(host="c", of="b", switch="leaf", period=0.5),
@@ -162,6 +163,50 @@ def test_one_that_is_there_already_is_an_error(lab: Lab) -> None:
     fault = LinkLoss(end="leaf:e1", loss=3)
     with injected(lab, fault), pytest.raises(FaultError, match="it is there already"):
         Injection(lab, fault).inject()
+
+
+def test_two_faults_of_a_switch_s_cpu_do_not_undo_each_other(lab: Lab) -> None:
+    outage, late = SwitchCpuOutage(switch="leaf"), ArpCpuDelay(switch="leaf", delay=0.5)
+    with injected(lab, outage):
+        with injected(lab, late):
+            assert outage.seen(lab)
+        assert outage.seen(lab)
+        assert not late.seen(lab)
+    with injected(lab, late):
+        with injected(lab, SwitchReboot(switch="leaf")):
+            assert late.seen(lab)
+        assert late.seen(lab)
+
+
+def test_a_packet_is_held_at_a_port_where_what_comes_in_is_impaired(lab: Lab) -> None:
+    """Both need the port's filters, in either order."""
+    held = ExactPacket(end="leaf:e2", action="delay", number=1)
+    with injected(lab, LinkLoss(end="b:eth1", loss=1)), injected(lab, held):
+        assert works(lab)
+    with (
+        injected(lab, ExactPacket(end="leaf:e1", action="delay", number=1)),
+        injected(lab, LinkDelay(end="a:eth1", delay=1e-3)),
+    ):
+        assert works(lab)
+
+
+@pytest.mark.topology("""
+name: two-gateways
+topology:
+  nodes:
+    leaf: {kind: switch, vlans: {10: 10.0.10.1/24, 20: 10.0.20.1/24}}
+    a: {kind: host, routes: [{to: default, via: [10.0.10.1, 10.0.20.1]}]}
+  links:
+    - {endpoints: ["leaf:e1", "a:eth1"], vlan: 10}
+    - {endpoints: ["leaf:e2", "a:eth2"], vlan: 20}
+""")
+@pytest.mark.parametrize("fault", [MissingRoute(host="a"), WrongGateway(host="a", via="10.0.20.99")], ids=str)
+def test_all_next_hops_of_a_default_route_come_back(lab: Lab, fault: Fault) -> None:
+    before = lab["a"].run("ip", "route", "show", "default").stdout
+    assert before.count("nexthop") == 2
+    with injected(lab, fault):
+        assert lab["a"].run("ip", "route", "show", "default").stdout != before
+    assert lab["a"].run("ip", "route", "show", "default").stdout == before
 
 
 def test_the_end_of_a_lab_recovers_what_is_left(lab: Lab, log: EventLog) -> None:

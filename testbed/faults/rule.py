@@ -1,0 +1,98 @@
+"""
+Faults that are a rule of nftables in a switch's bridge: it chooses packets, counts them, and does something to them.
+
+What a host sends is met when it comes in at the switch, what a switch sends when it goes out.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import abstractmethod
+from contextlib import ExitStack
+from typing import Any
+
+from testbed import nftables
+from testbed.errors import InputError
+from testbed.faults.fault import End, Fault, Seen
+from testbed.lab import Host, Lab, Node
+
+TABLE = {"family": "bridge", "name": "testbed-faults"}
+Expression = dict[str, Any]
+"""A statement in nftables' JSON, libnftables-json(5)."""
+
+
+class Rule(Fault):
+    """A fault of this kind says which packets it chooses and what becomes of them."""
+
+    end: End
+
+    @abstractmethod
+    def chosen(self) -> list[Expression]:
+        """What a packet has to match."""
+
+    @abstractmethod
+    def act(self) -> Expression:
+        """What is done to it."""
+
+    def inject(self, lab: Lab, undo: ExitStack) -> None:
+        node, port, incoming = self.place(lab)
+        chain = {"family": TABLE["family"], "table": TABLE["name"], "name": self._chain()}
+        hook, name = ("prerouting", "iifname") if incoming else ("postrouting", "oifname")
+        counter: Expression = {"counter": {"packets": 0, "bytes": 0}}
+        expressions = [equal({"meta": {"key": name}}, port), *self.chosen(), counter, self.act()]
+        _nft(
+            node,
+            {"add": {"table": TABLE}},
+            {"add": {"chain": {**chain, "type": "filter", "hook": hook, "prio": 0, "policy": "accept"}}},
+            {"add": {"rule": {**chain, "chain": chain["name"], "expr": expressions}}},
+        )
+        undo.callback(_nft, node, {"flush": {"chain": chain}}, {"delete": {"chain": chain}})
+
+    def seen(self, lab: Lab) -> Seen | None:
+        node, _, _ = self.place(lab)
+        for item in _nft(node, {"list": {"ruleset": {"family": TABLE["family"]}}}):
+            rule = item.get("rule", {})
+            if (rule.get("table"), rule.get("chain")) == (TABLE["name"], self._chain()):
+                return {"hits": next(part["counter"]["packets"] for part in rule["expr"] if "counter" in part)}
+        return None
+
+    def hits(self, lab: Lab) -> int:
+        """How many packets it has met so far."""
+        seen = self.seen(lab)
+        return seen["hits"] if seen else 0
+
+    def place(self, lab: Lab) -> tuple[Node, str, bool]:
+        """The switch or bridge at which what `end` sends can be met, its port, and whether it comes in there."""
+        sender = lab.interface(self.end)
+        node, port = lab.nodes[sender.node], sender.name
+        if not isinstance(node, Host):
+            return node, port, False
+        peer = lab.nodes[sender.peer[0]]
+        if isinstance(peer, Host):
+            raise InputError(f"fault {self}: there is no switch at either end of this link")
+        return peer, sender.peer[1], True
+
+    def _chain(self) -> str:
+        """Of this fault and no other."""
+        return "-".join(map(str, (self.name, *self.model_dump().values()))).replace(":", ".").lower()
+
+
+def field(protocol: str, name: str) -> Expression:
+    return {"payload": {"protocol": protocol, "field": name}}
+
+
+def raw(offset: int, length: int) -> Expression:
+    """Bits behind the begin of the transport header."""
+    return {"payload": {"base": "th", "offset": offset, "len": length}}
+
+
+def equal(left: Expression, right: object) -> Expression:
+    return {"match": {"op": "==", "left": left, "right": right}}
+
+
+def _nft(node: Node, *commands: Expression) -> list[Expression]:
+    """Has nftables in the node's namespace carry out commands in its JSON; what they list."""
+    with node.entered():
+        said = nftables.run(json.dumps({"nftables": list(commands)}))
+    found: list[Expression] = json.loads(said)["nftables"] if said else []
+    return found
