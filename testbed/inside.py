@@ -16,12 +16,12 @@ import re
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from testbed.errors import TestbedError
-from testbed.protocol import CniAnswer, Job, VariantOutcome
+from testbed.protocol import CniAnswer, Job, VariantOutcome, refusals
 
 Emit = Callable[[dict[str, Any]], None]
 
@@ -57,129 +57,22 @@ def prepare(job: dict[str, Any], out: str, emit: Emit) -> None:
 
 def run(job: Job, out: str, emit: Emit) -> None:
     """Runs one job. What it has to say besides progress is in the directory `out`."""
-    try:
+    with refusals(Path(out)):
         if job.get("training"):
             from testbed.workload.jobs import ranks
 
             ranks.start()  # in a snapshot it has long been there
         match job["kind"]:
-            case "describe":
-                describe(job, Path(out))
-            case "topology":
-                show_topology(job, Path(out))
-            case "faults":
-                (Path(out) / "faults.json").write_text(json.dumps(fault_descriptions()))
-            case "fabric":
-                make_fabric(job, Path(out))
-            case "graph":
-                draw_topology(job, Path(out))
+            case "describe" | "topology" | "faults" | "fabric" | "graph":
+                from testbed import answers
+
+                answers.give(job, Path(out))
             case "cni":
                 use_networks(job, Path(out), emit)
             case "variant":
                 run_variant(job, Path(out), emit)
             case "pytest":
                 run_pytest(job, Path(out), emit)
-    except TestbedError as error:
-        refusal = {"message": error.message, "where": error.where, "hint": error.hint, "status": error.exit_status}
-        (Path(out) / "refusal.json").write_text(json.dumps(refusal))
-
-
-def describe(job: Job, out: Path) -> None:
-    """Loads a scenario and checks all that needs no kernel: the user's settings, the profiles they make, the topology.
-    Leaves its description in info.json."""
-    from testbed.scenario import loading
-    from testbed.switch.profile import load_profiles
-    from testbed.topology import Topology
-
-    stand_in_for_pyverbs()
-    file = Path(job["in"]) / job["scenario"]
-    scenario = loading.load(file)
-    named = job.get("named", [])
-    info = scenario.info(job["name"], job.get("settings", {}), named)
-    for variant, said in zip(scenario.variants, info["variants"], strict=True):
-        if not named or variant.name in named:
-            parameters = scenario.settle(variant, said["settings"])
-            try:
-                scenario().profiles(parameters)
-            except TestbedError:
-                raise
-            except Exception as error:
-                raise loading.blame(error, file) from error
-    os.chdir(job["in"])  # places in errors start with the name that the scenario gives
-    Topology.load(scenario.topology).plan(profiles=load_profiles(), check_fault=fault_problem)
-    (out / "info.json").write_text(json.dumps(info))
-
-
-def show_topology(job: Job, out: Path) -> None:
-    """Leaves in topology.json the plan of the file that the job names, or the format's JSON Schema if it names none.
-    Of a Mininet file `text` is what it is in our format."""
-    from testbed.switch.profile import load_profiles
-    from testbed.topology import Topology, json_schema
-
-    if not job["name"]:
-        (out / "topology.json").write_text(json.dumps(json_schema()))
-        return
-    os.chdir(job["in"])  # places in errors start with the name as the user gave it
-    answer: dict[str, Any] = {}
-    if "mininet" in job:
-        answer["text"] = mininet_topology(Path(job["name"]), job["mininet"])
-        topology = Topology.parse(answer["text"], source=f"{job['name']} as converted")
-    else:
-        topology = Topology.load(job["name"])
-    plan = topology.plan(profiles=load_profiles(), check_fault=fault_problem)
-    rows = [
-        {
-            "node": node.name,
-            "kind": node.kind,
-            "interface": interface.name,
-            "peer": ":".join(interface.peer),
-            "mac": interface.mac,
-            "address": str(interface.address or ""),
-            "address6": str(interface.address6 or ""),
-            "vlan": ",".join(map(str, filter(None, (interface.vlan, *interface.trunk)))),
-            "rdma": interface.rdma,
-        }
-        for node in plan.nodes.values()
-        for interface in node.interfaces
-    ]
-    (out / "topology.json").write_text(json.dumps({"name": plan.name, "interfaces": rows, **answer}))
-
-
-def mininet_topology(file: Path, name: str) -> str:
-    from testbed.topology import mininet
-
-    stand_in_for_pyverbs()  # the file may import testbed.mininet
-    return mininet.convert(*mininet.read(file, name), source=file.name)
-
-
-def fault_problem(name: str, parameters: Mapping[str, Any]) -> str:
-    """Imports the faults, and with them netlink, for files that have some."""
-    from testbed import faults
-
-    return faults.problem(name, parameters)
-
-
-def fault_descriptions() -> list[dict[str, Any]]:
-    from testbed import faults
-
-    return faults.descriptions()
-
-
-def make_fabric(job: Job, out: Path) -> None:
-    """Leaves in topology.json the text of a topology file."""
-    from testbed.topology import fabrics
-
-    (out / "topology.json").write_text(json.dumps(fabrics.text(fabrics.make(job["name"], job["options"]))))
-
-
-def draw_topology(job: Job, out: Path) -> None:
-    """Leaves in topology.json a drawing of the file that the job names, as text."""
-    from testbed.switch.profile import load_profiles
-    from testbed.topology import Topology, graph
-
-    os.chdir(job["in"])  # places in errors start with the name as the user gave it
-    plan = Topology.load(job["name"]).plan(profiles=load_profiles())
-    (out / "topology.json").write_text(json.dumps(graph.STYLES[job["style"]](plan)))
 
 
 def use_networks(job: Job, out: Path, emit: Emit) -> None:
@@ -195,15 +88,6 @@ def use_networks(job: Job, out: Path, emit: Emit) -> None:
     else:
         answer = errand.run(out, EventLog(lambda event: emit({"event": event})).emit)
     (out / "cni.json").write_text(json.dumps(answer))
-
-
-def stand_in_for_pyverbs() -> None:
-    """Lets a scenario be described where there is no RDMA: it imports verbs and does not use them before it runs."""
-    if "pyverbs" not in sys.modules and importlib.util.find_spec("pyverbs") is None:
-        from unittest.mock import MagicMock
-
-        names = ("addr", "cmid", "cq", "device", "enums", "mr", "pd", "pyverbs_error", "qp", "wr")
-        sys.modules |= {"pyverbs": MagicMock()} | {f"pyverbs.{name}": MagicMock() for name in names}
 
 
 def run_variant(job: Job, out: Path, emit: Emit) -> None:

@@ -6,7 +6,13 @@ other, both import this.
 
 from __future__ import annotations
 
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Literal, NotRequired, TypedDict
+
+from testbed.errors import TestbedError
 
 GraphStyle = Literal["svg", "mermaid", "dot"]
 Observed = Literal["fault", "healthy"]
@@ -19,6 +25,11 @@ TORCH = "ranks:prepare"
 """What a snapshot for training jobs calls once, below the one with our code (workload/jobs/ranks.py)."""
 FILES = "files"
 """Where a parcel holds the job's files, so that none of them can take the place of job.json beside it."""
+
+OUTPUT = "output.log"
+"""What a job's process wrote, among its artefacts."""
+DESCRIBED = "described"
+"""An empty file beside the description of a scenario: its code has come to an end, whatever it was."""
 
 
 # Functional syntax, for the key `in`.
@@ -38,6 +49,8 @@ class Job(_Directory):
     scenario: NotRequired[str]
     """Path of scenario.py below the parcel's directory."""
     variant: NotRequired[str]
+    scenarios: NotRequired[list[tuple[str, str]]]
+    """For descriptions: the name of each, and its file in the directory with its number; so its answer is."""
     named: NotRequired[list[str]]
     """Variants that the user named; for a description."""
     mininet: NotRequired[str]
@@ -116,3 +129,13 @@ class VariantOutcome(TypedDict):
     failures: list[str]
     trace: str
     virtual_s: float
+
+
+@contextlib.contextmanager
+def refusals(out: Path) -> Iterator[None]:
+    """Leaves in refusal.json what the block refuses, for the outside to raise."""
+    try:
+        yield
+    except TestbedError as error:
+        refusal = {"message": error.message, "where": error.where, "hint": error.hint, "status": error.exit_status}
+        (out / "refusal.json").write_text(json.dumps(refusal))

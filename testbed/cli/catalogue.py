@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -17,27 +17,18 @@ from testbed.cli.console import OUTCOME
 from testbed.cli.progress import output_console
 from testbed.cli.words import plain, setting
 from testbed.machine import scenarios
-from testbed.machine.scenarios import Source
 from testbed.protocol import ScenarioInfo
 
 WIDE = 110
 """Columns of a terminal from which on the tags have room beside the titles."""
 
 
-async def describe_all(
-    sources: Sequence[Source], settings: Mapping[str, str], named: Sequence[str] = ()
-) -> list[tuple[Source, ScenarioInfo]]:
-    """What each says of itself, asked side by side."""
-    infos = await asyncio.gather(*(scenarios.describe(source, settings, named) for source in sources))
-    return list(zip(sources, infos, strict=True))
-
-
 @click.command("list", help="List the scenarios that come with testbed.")
 @click.option("--tag", metavar="TAG", help="Only those with this tag.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array of {name, title, tags, variants}.")
 def list_(tag: str | None, as_json: bool) -> None:
-    described = asyncio.run(describe_all(scenarios.shipped(), {}))
-    infos = [info for _, info in described if tag is None or tag in info["tags"]]
+    described = asyncio.run(scenarios.describe(scenarios.shipped(), {}))
+    infos = [info for info in described if tag is None or tag in info["tags"]]
     if as_json:
         keys = ("name", "title", "tags", "variants")
         click.echo(json.dumps([{key: info[key] for key in keys} for info in infos]))  # type: ignore[literal-required]
@@ -56,7 +47,7 @@ def list_(tag: str | None, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def describe(name: str, as_json: bool) -> None:
     source = scenarios.resolve(name)
-    info = asyncio.run(scenarios.describe(source, {}))
+    [info] = asyncio.run(scenarios.describe([source], {}))
     if as_json:
         click.echo(json.dumps({**info, "source": str(source.file)}))
         return

@@ -10,7 +10,6 @@ from pathlib import Path
 import click
 
 from testbed.cli import console, options
-from testbed.cli.catalogue import describe_all
 from testbed.cli.options import Chosen
 from testbed.cli.progress import error_console, output_console
 from testbed.cli.words import setting
@@ -100,12 +99,13 @@ async def plan(names: Sequence[str], tag: str | None, named: Sequence[str], sett
         raise click.UsageError("name a scenario; `testbed list` shows them")
     sources = [scenarios.resolve(name) for name in names]
     if tag:
-        shipped = await describe_all([s for s in scenarios.shipped() if s.name not in names], {})
-        sources += [source for source, info in shipped if tag in info["tags"]]
+        others = [source for source in scenarios.shipped() if source.name not in names]
+        infos = await scenarios.describe(others, {})
+        sources += [source for source, info in zip(others, infos, strict=True) if tag in info["tags"]]
         if not sources:
             raise InputError(f"no scenario has the tag {tag!r}", hint="`testbed list` shows the tags.")
-    described = await describe_all(sources, settings, named)
-    return [(source, info, runs.choose(info, named)) for source, info in described]
+    described = await scenarios.describe(sources, settings, named)
+    return [(source, info, runs.choose(info, named)) for source, info in zip(sources, described, strict=True)]
 
 
 def kept(tasks: Sequence[Task], settings: dict[str, str]) -> Iterator[str]:

@@ -92,8 +92,8 @@ class ArpStorm(_FromHost):
     """
 
     name: ClassVar[str] = "arp-storm"
-    pps: Annotated[int, Field(ge=100, le=10_000)]
-    """Requests a second."""
+    pps: Annotated[int, Field(ge=100, le=1_000)]
+    """Requests a second, about; more is too much for the agents of switches on an emulated processor."""
 
     def inject(self, lab: Lab, undo: ExitStack) -> None:
         host = self._host(lab)

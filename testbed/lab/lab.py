@@ -259,11 +259,11 @@ class Lab:
         return cancel
 
     def every(self, seconds: float, action: Callable[[], None]) -> Callable[[], None]:
-        """The same again and again; the first time when `seconds` have passed."""
+        """The same again and again, with `seconds` before each time."""
 
         def again() -> None:
-            pending[0] = self.after(seconds, again)
             action()
+            pending[0] = self.after(seconds, again)
 
         def cancel() -> None:
             pending[0]()

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from testbed.errors import MachineError
 from testbed.machine import processes
-from testbed.protocol import FILES, Job
+from testbed.protocol import FILES, OUTPUT, Job
 
 END_S = 20.0
 Listener = Callable[[dict[str, Any]], None]
@@ -57,7 +57,7 @@ class LocalMachine:
                 path.write_bytes(data)
             readable, writable = os.pipe()
             command = ["setpriv", "--pdeathsig", "TERM", "--", "sh", "-c", 'exec "$@" 3>"/dev/fd/$0"', str(writable)]
-            with (out / "output.log").open("wb") as output:
+            with (out / OUTPUT).open("wb") as output:
                 process = await asyncio.create_subprocess_exec(
                     *command, sys.executable, "-m", "testbed.inside", str(parcel), str(out),
                     pass_fds=(writable,), stdin=subprocess.DEVNULL, stdout=output, stderr=output,

@@ -12,7 +12,7 @@ from typing import Any
 from testbed.errors import InputError, MachineError, TestbedError, did_you_mean
 from testbed.machine import processes
 from testbed.machine.local import LocalMachine
-from testbed.protocol import Job, ScenarioInfo
+from testbed.protocol import DESCRIBED, OUTPUT, Job, ScenarioInfo
 
 SHIPPED = Path(__file__).parents[2] / "scenarios"
 FILE = "scenario.py"
@@ -63,23 +63,27 @@ def resolve(name: str) -> Source:
     raise InputError(f"there is no scenario {name!r}", hint=f"{hint}Shipped: {', '.join(names)} (`testbed list`).")
 
 
-async def describe(source: Source, settings: Mapping[str, str], named: Sequence[str] = ()) -> ScenarioInfo:
-    """What a scenario says of itself, after the user's settings were checked, for the variants they named or for all;
-    its code runs in a process of its own."""
+async def describe(
+    sources: Sequence[Source], settings: Mapping[str, str], named: Sequence[str] = ()
+) -> list[ScenarioInfo]:
+    """What scenarios say of themselves, after the user's settings were checked, for the variants they named or for all;
+    the code of each runs in a process of its own."""
     job: Job = {
         "kind": "describe",
-        "name": source.name,
-        "scenario": source.file.name,
+        "name": ", ".join(source.name for source in sources),
+        "scenarios": [(source.name, source.file.name) for source in sources],
         "settings": dict(settings),
         "named": list(named),
     }
+    files = {f"{number}/{name}": data for number, source in enumerate(sources) for name, data in source.files().items()}
     with processes.scratch() as out:
         try:
-            await LocalMachine().run(job, source.files(), out, lambda _: None, limit_s=DESCRIBE_S)
-        except TestbedError as error:
-            raise InputError(f"the scenario cannot be loaded: {error.message}", where=str(source.file)) from error
-        info: ScenarioInfo = result_of(out, "info.json", source)
-        return info
+            await LocalMachine().run(job, files, out, lambda _: None, limit_s=DESCRIBE_S)
+        except MachineError as error:
+            late = [source for number, source in enumerate(sources) if not (out / f"{number}/{DESCRIBED}").exists()]
+            where = ", ".join(str(source.file) for source in late)
+            raise InputError(f"the scenario cannot be loaded: {error.message}", where=where) from error
+        return [result_of(out / str(number), "info.json", source) for number, source in enumerate(sources)]
 
 
 def raise_refusal(out: Path, source: Source) -> None:
@@ -103,7 +107,11 @@ def result_of(out: Path, name: str, source: Source) -> Any:
     raise_refusal(out, source)
     found = left_json(out, name)
     if found is None:
-        raise InputError("its code ended the process before testbed was done", where=str(source.file))
+        wrote = (left(out, OUTPUT) or "").strip()
+        raise InputError(
+            "its code ended the process before testbed was done" + (f":\n{wrote}" if wrote else ""),
+            where=str(source.file),
+        )
     return found
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import gc
 import json
 import os
@@ -15,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from ipaddress import ip_address
 from typing import Any, NoReturn
 
+from testbed import children
 from testbed.errors import InputError
 from testbed.switch.control import ControlPlane
 from testbed.switch.dataplane import DataPlane, Miss
@@ -24,7 +24,6 @@ from testbed.switch.profile import Profile
 from testbed.switch.timers import SECOND
 from testbed.topology.plan import Family
 
-_PR_SET_PDEATHSIG = 1
 COMMANDS = ("tables", "clear", "clear_fdb", "set", "profile", "set_cpu", "cpu")
 """Methods of a switch that the parent may call."""
 SLACK = 110_000_000
@@ -36,9 +35,7 @@ def run_in_child(parent: int, channel: socket.socket, switches: Sequence[tuple[D
     gc.freeze()  # the parent's objects must not be finalised here
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle; it ends the agent
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it died before the line above
-        os._exit(1)
+    children.end_with(parent)
     try:
         asyncio.run(_serve(channel, switches))
     except BaseException:  # whatever it is, the parent must hear of it

@@ -90,6 +90,15 @@ def test_a_timer_may_be_cancelled_and_may_set_the_next(lab: Lab) -> None:
     assert clock.called == pytest.approx([0.5, 0.75], abs=EXACT_S)
 
 
+def test_a_timer_may_come_again_until_it_is_cancelled(lab: Lab) -> None:
+    clock = Clock()
+    cancel = lab.every(0.5, clock.note)
+    lab.sleep(1.75)
+    cancel()
+    lab.sleep(1)
+    assert clock.called == pytest.approx([0.5, 1.0, 1.5], abs=EXACT_S)
+
+
 def test_what_a_timer_raises_ends_the_wait(lab: Lab) -> None:
     def fail() -> None:
         raise RuntimeError("in a timer")

@@ -52,11 +52,11 @@ def test_evidence_is_said_alike_in_the_story_and_in_the_table(evidence: dict[str
 
 
 def test_a_scenario_is_described_however_many_files_are_open(tiny: Path) -> None:
-    """A shell may take only one digit for a file descriptor; `run` asks many scenarios at once."""
+    """A shell may take only one digit for a file descriptor."""
     with ExitStack() as stack:
         for _ in range(20):
             stack.enter_context(Path("/dev/null").open())
-        info = asyncio.run(scenarios.describe(scenarios.resolve(str(tiny)), {}))
+        [info] = asyncio.run(scenarios.describe([scenarios.resolve(str(tiny))], {}))
     assert info["title"] == "Tiny"
 
 

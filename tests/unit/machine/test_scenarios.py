@@ -4,6 +4,7 @@ A description runs the user's code in a process of its own; each test here that 
 """
 
 import asyncio
+import subprocess
 import sys
 from pathlib import Path
 
@@ -54,7 +55,7 @@ def write(directory: Path, text: str, name: str = "scenario.py", *, topology: st
 
 
 def describe(source: Source, **settings: str) -> ScenarioInfo:
-    return asyncio.run(scenarios.describe(source, settings))
+    return asyncio.run(scenarios.describe([source], settings))[0]
 
 
 def refused(source: Source, **settings: str) -> TestbedError:
@@ -229,7 +230,7 @@ Story.parameters = Pair
 Story.variants = Variant("few", "fault", ""), Variant("many", "healthy", "", {"a": 2})
 """
     source = write(tmp_path / "mine", GOOD + rule)
-    said = asyncio.run(scenarios.describe(source, {"b": "2"}, ["few"]))
+    [said] = asyncio.run(scenarios.describe([source], {"b": "2"}, ["few"]))
     assert said["variants"][0]["settings"] == {"b": "2"}
     with pytest.raises(TestbedError, match=r"^parameters of variant many: Value error, too many\n"):
         describe(source, b="2")
@@ -276,26 +277,34 @@ def test_a_file_with_two_scenarios_is_refused(tmp_path: Path) -> None:
 
 def test_a_file_that_ends_the_process_is_refused(tmp_path: Path) -> None:
     error = refused(write(tmp_path / "mine", "import os\nprint('the reason', flush=True)\nos._exit(7)\n"))
-    assert "the scenario cannot be loaded: the job ended with status 7" in error.message
-    assert "the reason" in error.message
+    assert error.message == "its code ended the process before testbed was done:\nthe reason"
 
 
-@pytest.mark.parametrize("line", [r"b'not json\n'", "bytes(20 << 20)"])
-def test_a_file_that_damages_the_progress_is_refused(tmp_path: Path, line: str) -> None:
-    error = refused(write(tmp_path / "mine", f"open(3, 'wb', closefd=False).write({line})\n"))
-    assert error.message.startswith("the scenario cannot be loaded: a line of progress is damaged: ")
+def test_a_file_cannot_reach_the_progress(tmp_path: Path) -> None:
+    error = refused(write(tmp_path / "mine", "open(3, 'wb', closefd=False).write(b'not json')\n"))
+    assert error.message.startswith("OSError: [Errno 9] Bad file descriptor")
 
 
-def test_a_file_that_never_ends_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scenarios, "DESCRIBE_S", 0.5)
-    error = refused(write(tmp_path / "mine", "while True: pass\n"))
-    assert error.message == "the scenario cannot be loaded: still running after 0.5 s"
+def test_of_several_files_the_one_that_never_ends_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scenarios, "DESCRIBE_S", 1)
+    good, bad = write(tmp_path / "good", GOOD), write(tmp_path / "bad", "while True: pass\n")
+    with pytest.raises(TestbedError) as said:
+        asyncio.run(scenarios.describe([good, bad], {}))
+    assert said.value.message == "the scenario cannot be loaded: still running after 1 s"
+    assert said.value.where.endswith(str(bad.file))
+    assert str(tmp_path) not in subprocess.run(["ps", "-ef"], capture_output=True, text=True, check=True).stdout
 
 
-def test_descriptions_can_be_asked_side_by_side(tmp_path: Path) -> None:
-    sources = [write(tmp_path / f"mine{number}", GOOD) for number in range(2)]
+def test_several_files_know_nothing_of_each_other(tmp_path: Path) -> None:
+    sources = [write(tmp_path / name, f"import words\n{GOOD}    title = words.TITLE\n") for name in ("one", "two")]
+    for source in sources:
+        (source.file.parent / "words.py").write_text(f"TITLE = 'Of {source.name}'")
+    infos = asyncio.run(scenarios.describe(sources, {}))
+    assert [(said["name"], said["title"]) for said in infos] == [("one", "Of one"), ("two", "Of two")]
 
-    async def ask() -> list[ScenarioInfo]:
-        return await asyncio.gather(*(scenarios.describe(source, {}) for source in sources))
 
-    assert [said["name"] for said in asyncio.run(ask())] == ["mine0", "mine1"]
+def test_of_several_files_the_wrong_one_is_named(tmp_path: Path) -> None:
+    good, bad = write(tmp_path / "good", GOOD), write(tmp_path / "bad", "x = 1\nraise OSError('no such card')\n")
+    with pytest.raises(TestbedError, match="OSError: no such card") as said:
+        asyncio.run(scenarios.describe([good, bad], {}))
+    assert said.value.where == f"{bad.file}:2"

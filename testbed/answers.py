@@ -1,0 +1,175 @@
+"""What can be said without a lab: what scenarios are, what topology files become, which faults there are.
+
+The user's code runs here, so this is a process of its own (`inside`); the answer is a file in its directory.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import os
+import sys
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+from testbed import children
+from testbed.errors import TestbedError
+from testbed.protocol import DESCRIBED, OUTPUT, Job, refusals
+
+DESCRIBING = "testbed.faults", "testbed.lab", "testbed.scenario.loading", "testbed.workload.verbs"
+"""What most scenarios import."""
+
+
+def give(job: Job, out: Path) -> None:
+    """The answer to a job that needs no machine."""
+    match job["kind"]:
+        case "describe":
+            describe_each(job, out)
+        case "topology":
+            show_topology(job, out)
+        case "fabric":
+            make_fabric(job, out)
+        case "graph":
+            draw_topology(job, out)
+        case "faults":
+            from testbed import faults
+
+            (out / "faults.json").write_text(json.dumps(faults.descriptions()))
+
+
+def describe_each(job: Job, out: Path) -> None:
+    """Describes scenarios, each in a process forked from this one: what several of them import is here then."""
+    stand_in_for_pyverbs()
+    if len(job["scenarios"]) > 1:
+        for name in DESCRIBING:
+            importlib.import_module(name)
+    parent, running = os.getpid(), []
+    for number, (name, file) in enumerate(job["scenarios"]):
+        directory = out / str(number)
+        directory.mkdir()
+        child = os.fork()
+        if not child:
+            children.end_with(parent)
+            describe_and_exit(job, name, Path(job["in"]) / str(number) / file, directory)
+        running.append((child, directory))
+    for child, directory in running:
+        os.waitpid(child, 0)
+        (directory / DESCRIBED).touch()
+
+
+def describe_and_exit(job: Job, name: str, file: Path, out: Path) -> NoReturn:
+    """What the scenario writes goes to a file beside its description."""
+    with (out / OUTPUT).open("wb") as output:
+        os.dup2(output.fileno(), 1)
+        os.dup2(output.fileno(), 2)
+    os.close(3)
+    try:
+        with refusals(out):
+            describe(job, name, file, out)
+    except BaseException:
+        (out / "error.txt").write_text(traceback.format_exc())
+    finally:
+        sys.stdout.flush()
+        os._exit(0)
+
+
+def describe(job: Job, name: str, file: Path, out: Path) -> None:
+    """Loads a scenario and checks all that needs no kernel: the user's settings, the profiles they make, the topology.
+    Leaves its description in info.json."""
+    from testbed.scenario import loading
+    from testbed.switch.profile import load_profiles
+    from testbed.topology import Topology
+
+    scenario = loading.load(file)
+    named = job["named"]
+    info = scenario.info(name, job["settings"], named)
+    for variant, said in zip(scenario.variants, info["variants"], strict=True):
+        if not named or variant.name in named:
+            parameters = scenario.settle(variant, said["settings"])
+            try:
+                scenario().profiles(parameters)
+            except TestbedError:
+                raise
+            except Exception as error:
+                raise loading.blame(error, file) from error
+    os.chdir(file.parent)  # places in errors start with the name that the scenario gives
+    Topology.load(scenario.topology).plan(profiles=load_profiles(), check_fault=fault_problem)
+    (out / "info.json").write_text(json.dumps(info))
+
+
+def show_topology(job: Job, out: Path) -> None:
+    """Leaves in topology.json the plan of the file that the job names, or the format's JSON Schema if it names none.
+    Of a Mininet file `text` is what it is in our format."""
+    from testbed.switch.profile import load_profiles
+    from testbed.topology import Topology, json_schema
+
+    if not job["name"]:
+        (out / "topology.json").write_text(json.dumps(json_schema()))
+        return
+    os.chdir(job["in"])  # places in errors start with the name as the user gave it
+    answer: dict[str, Any] = {}
+    if "mininet" in job:
+        answer["text"] = mininet_topology(Path(job["name"]), job["mininet"])
+        topology = Topology.parse(answer["text"], source=f"{job['name']} as converted")
+    else:
+        topology = Topology.load(job["name"])
+    plan = topology.plan(profiles=load_profiles(), check_fault=fault_problem)
+    rows = [
+        {
+            "node": node.name,
+            "kind": node.kind,
+            "interface": interface.name,
+            "peer": ":".join(interface.peer),
+            "mac": interface.mac,
+            "address": str(interface.address or ""),
+            "address6": str(interface.address6 or ""),
+            "vlan": ",".join(map(str, filter(None, (interface.vlan, *interface.trunk)))),
+            "rdma": interface.rdma,
+        }
+        for node in plan.nodes.values()
+        for interface in node.interfaces
+    ]
+    (out / "topology.json").write_text(json.dumps({"name": plan.name, "interfaces": rows, **answer}))
+
+
+def mininet_topology(file: Path, name: str) -> str:
+    from testbed.topology import mininet
+
+    stand_in_for_pyverbs()  # the file may import testbed.mininet
+    return mininet.convert(*mininet.read(file, name), source=file.name)
+
+
+def fault_problem(name: str, parameters: Mapping[str, Any]) -> str:
+    """Imports the faults, and with them netlink, for files that have some."""
+    from testbed import faults
+
+    return faults.problem(name, parameters)
+
+
+def make_fabric(job: Job, out: Path) -> None:
+    """Leaves in topology.json the text of a topology file."""
+    from testbed.topology import fabrics
+
+    (out / "topology.json").write_text(json.dumps(fabrics.text(fabrics.make(job["name"], job["options"]))))
+
+
+def draw_topology(job: Job, out: Path) -> None:
+    """Leaves in topology.json a drawing of the file that the job names, as text."""
+    from testbed.switch.profile import load_profiles
+    from testbed.topology import Topology, graph
+
+    os.chdir(job["in"])  # places in errors start with the name as the user gave it
+    plan = Topology.load(job["name"]).plan(profiles=load_profiles())
+    (out / "topology.json").write_text(json.dumps(graph.STYLES[job["style"]](plan)))
+
+
+def stand_in_for_pyverbs() -> None:
+    """Lets a scenario be described where there is no RDMA: it imports verbs and does not use them before it runs."""
+    if "pyverbs" not in sys.modules and importlib.util.find_spec("pyverbs") is None:
+        from unittest.mock import MagicMock
+
+        names = ("addr", "cmid", "cq", "device", "enums", "mr", "pd", "pyverbs_error", "qp", "wr")
+        sys.modules |= {"pyverbs": MagicMock()} | {f"pyverbs.{name}": MagicMock() for name in names}

@@ -1,0 +1,204 @@
+"""Every fault comes, is seen, goes, and is seen to be gone; and one that does not come is an error.
+
+All of them in one lab, which each leaves as it was.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+from ipaddress import IPv4Address
+
+import pytest
+
+from testbed.errors import InputError
+from testbed.faults import (
+    KINDS,
+    ArpAgeing,
+    ArpCapacity,
+    ArpCpuDelay,
+    ArpCpuLimit,
+    ArpDrop,
+    ArpEntryCorrupt,
+    ArpPoison,
+    ArpStorm,
+    DuplicateIp,
+    DuplicateMac,
+    ExactPacket,
+    Fault,
+    FaultError,
+    FdbFlush,
+    FdbWrongPort,
+    Injection,
+    LinkCorrupt,
+    LinkDelay,
+    LinkDown,
+    LinkDuplicate,
+    LinkFlap,
+    LinkLoss,
+    LinkMtu,
+    LinkRate,
+    LinkReorder,
+    MacAgeing,
+    MacCapacity,
+    MissingRoute,
+    NeighbourTableFull,
+    NicDown,
+    ProxyArp,
+    StrictRpFilter,
+    SwitchCpuOutage,
+    SwitchReboot,
+    WrongGateway,
+    WrongMask,
+    injected,
+)
+from testbed.lab import Lab
+from testbed.lab.census import census
+from testbed.scenario.events import EventLog
+from testbed.topology import Topology
+
+B = IPv4Address("10.0.20.2")
+EXAMPLES: list[Fault] = [
+    LinkDown(end="leaf:e1"),
+    LinkFlap(end="leaf:e1", down=1, up=2),
+    LinkLoss(end="leaf:e1", loss=3),
+    LinkLoss(end="a:eth1", loss=20, loss_burst=5),
+    LinkDelay(end="a:eth1", delay=2e-3, jitter=1e-3),
+    LinkRate(end="leaf:e2", rate=100_000_000, queue=64),
+    LinkDuplicate(end="leaf:e2", duplicate=1),
+    LinkReorder(end="leaf:e2", reorder=25, delay=1e-3),
+    LinkCorrupt(end="b:eth1", corrupt=5),
+    LinkMtu(end="leaf:e2", mtu=600),
+    NicDown(end="b:eth1"),
+    ExactPacket(end="a:eth1", action="drop", psn=7),
+    ExactPacket(end="a:eth1", action="corrupt", opcode="WRITE_ONLY", dest_qp=17),
+    ExactPacket(end="leaf:e2", action="mark-ce", number=3),
+    ExactPacket(end="leaf:e2", action="delay", number=3, delay=5e-3),
+    ArpDrop(end="a:eth1"),
+    ArpDrop(end="leaf:e2", operation="reply"),
+    ArpDrop(end="b:eth1", announced=B),
+    ArpPoison(host="c", ip=B, switch="leaf"),
+    ArpStorm(host="c", pps=500),
+    ArpStorm(host="c", pps=1_000),
+    DuplicateIp(host="c", ip=B),
+    DuplicateMac(host="c", of="b", switch="leaf"),
+    DuplicateMac(host="c", of="b", switch="leaf", period=0.5),
+    ProxyArp(host="c", ip=B),
+    ArpEntryCorrupt(switch="leaf", ip=B),
+    ArpAgeing(switch="leaf", arp_age=60),
+    ArpCapacity(switch="leaf", arp_cap=4),
+    ArpCpuLimit(switch="leaf", arp_pps=20),
+    ArpCpuDelay(switch="leaf", delay=0.5),
+    SwitchCpuOutage(switch="leaf"),
+    SwitchReboot(switch="leaf"),
+    FdbFlush(switch="leaf", host="b"),
+    FdbWrongPort(switch="leaf", host="b", port="e3"),
+    MacAgeing(switch="leaf", mac_age=60),
+    MacCapacity(switch="leaf", mac_cap=2),
+    WrongGateway(host="b", via="10.0.20.99"),
+    MissingRoute(host="b"),
+    WrongMask(host="b", prefix=16),
+    WrongMask(host="b", prefix=30),
+    StrictRpFilter(host="b"),
+    NeighbourTableFull(gc_thresh3=64),
+]
+TOPOLOGY = """
+name: faults
+topology:
+  kinds:
+    switch: {profile: cisco-nxos}
+  nodes:
+    leaf: {kind: switch, vlans: {10: 10.0.10.1/24, 20: 10.0.20.1/24}}
+    a: {kind: host}
+    b: {kind: host}
+    c: {kind: host}
+  links:
+    - {endpoints: ["leaf:e1", "a:eth1"], vlan: 10}
+    - {endpoints: ["leaf:e2", "b:eth1"], vlan: 20}
+    - {endpoints: ["leaf:e3", "c:eth1"], vlan: 20}
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _nothing_is_left() -> Iterator[None]:
+    """As in the other tests, but when the lab has gone."""
+    before = census()
+    yield
+    assert census() - before == set()
+
+
+@pytest.fixture(scope="module")
+def log() -> EventLog:
+    return EventLog(lambda _: None)
+
+
+@pytest.fixture(scope="module")
+def lab(_nothing_is_left: None, tmp_path_factory: pytest.TempPathFactory, log: EventLog) -> Iterator[Lab]:
+    with Lab(Topology.parse(TOPOLOGY, source=__file__), tmp_path_factory.mktemp("lab"), log.emit) as running:
+        yield running
+
+
+def works(lab: Lab) -> bool:
+    return lab["a"].ping(str(lab.host("b").addresses["eth1"].ip), within=1)
+
+
+def test_every_kind_has_an_example() -> None:
+    assert {type(fault) for fault in EXAMPLES} == set(KINDS.values())
+
+
+@pytest.mark.parametrize("fault", EXAMPLES, ids=str)
+def test_it_comes_and_goes(lab: Lab, log: EventLog, fault: Fault) -> None:
+    assert works(lab)
+    before = len(log.events)
+    with injected(lab, fault):
+        assert fault.seen(lab) is not None
+    assert fault.seen(lab) is None
+    assert lab.wait(lambda: works(lab), 10)
+    kinds = [event["kind"] for event in log.events[before:] if event["kind"].startswith("fault.")]
+    assert kinds == ["fault.injected", "fault.recovered"]
+    json.dumps(log.events)  # as the event log is written
+    with injected(lab, fault):
+        pass
+
+
+@pytest.mark.parametrize("fault", EXAMPLES, ids=str)
+def test_one_that_does_not_come_is_an_error_and_not_a_story(lab: Lab, monkeypatch, fault: Fault) -> None:
+    assert works(lab)
+    monkeypatch.setattr(type(fault), "inject", lambda self, lab, undo: None)
+    with pytest.raises(FaultError, match="nothing of it can be seen"), injected(lab, fault):
+        raise AssertionError("the story must not go on")
+
+
+@pytest.mark.parametrize("fault", EXAMPLES, ids=str)
+def test_one_that_does_not_go_is_an_error(lab: Lab, monkeypatch, fault: Fault) -> None:
+    assert works(lab)
+    real, kept = type(fault).inject, ExitStack()
+    monkeypatch.setattr(type(fault), "inject", lambda self, lab, undo: real(self, lab, kept))
+    injection = Injection(lab, fault)
+    injection.inject()
+    with pytest.raises(FaultError, match="it was taken back and is still there"):
+        injection.recover()
+    kept.close()
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        (ArpAgeing(switch="a", arp_age=1), "a is no switch"),
+        (ArpStorm(host="b", interface="eth9", pps=100), "b has no interface eth9"),
+        (ArpPoison(host="c", ip="10.0.20.99", switch="leaf"), "no host has the address 10.0.20.99"),
+        (DuplicateIp(host="a", ip=B), "10.0.20.2 is not in a's subnet 10.0.10.0/24"),
+        (ArpEntryCorrupt(switch="leaf", ip="10.0.20.99"), "leaf has no entry for 10.0.20.99"),
+        (LinkLoss(end="leaf:e9", loss=1), "no link has an end 'leaf:e9'"),
+        (LinkDown(end="a:eth1"), "a:eth1 is a host's end"),
+        (NicDown(end="leaf:e1"), "leaf:e1 is no host's end"),
+        (LinkMtu(end="a:eth1", mtu=600), "a:eth1 is a host's end"),
+        (ExactPacket(end="a:eth1", action="delay", number=1), "only what a switch sends can be delayed"),
+    ],
+    ids=str,
+)
+def test_what_the_lab_does_not_have_is_named(lab: Lab, fault: Fault, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Injection(lab, fault).inject()
+    assert works(lab)
