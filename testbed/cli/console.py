@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -20,8 +20,8 @@ from rich.text import Text
 
 from testbed.cli.progress import terminal
 from testbed.cli.words import clock, duration, plain, plain_lines
-from testbed.machine.runs import Listener, RunResult, VariantResult
-from testbed.protocol import Event, VariantInfo
+from testbed.machine.runs import Listener, RunResult, Telling, VariantResult
+from testbed.protocol import Event
 
 STYLES = {
     "step": "bold",
@@ -123,12 +123,14 @@ class Running:
 
 
 class RunConsole(Listener):
-    """Shows the variants of a run on `console`; a context, because a terminal must be given back as it was."""
+    """Shows on `console` the variants that are to be run; a context, because a terminal must be given back as it
+    was."""
 
-    def __init__(self, console: Console, *, variants: int) -> None:
+    def __init__(self, console: Console, tellings: Sequence[Telling]) -> None:
         self._console = console
-        self._alone = variants == 1
-        self._running: dict[str, Running] = {}
+        self._alone = len(tellings) == 1
+        self._several = len({telling.scenario for telling in tellings}) > 1
+        self._running: dict[int, Running] = {}
         self._live: Live | None = None
         if terminal(console):
             self._live = Live(console=console, get_renderable=self._render, refresh_per_second=8, transient=True)
@@ -148,26 +150,31 @@ class RunConsole(Listener):
         """Something that is no event of a story."""
         self._console.print(Text(f"… {text}", "dim"), soft_wrap=True)
 
-    def started(self, variant: VariantInfo) -> None:
-        self._running = {**self._running, variant["name"]: Running(variant["name"])}
+    def started(self, telling: Telling) -> None:
+        name = self._name(telling)
+        self._running = {**self._running, id(telling): Running(name)}
         if not self._live:
-            self._console.print(f"{variant['name']}: begins, {variant['expected']} is expected", soft_wrap=True)
+            self._console.print(f"{name}: begins, {telling.variant['expected']} is expected", soft_wrap=True)
 
-    def event(self, variant: VariantInfo, event: Event) -> None:
+    def event(self, telling: Telling, event: Event) -> None:
         if event["kind"] in HIDDEN:
             return
-        self._running[variant["name"]].add(event)
+        name = self._name(telling)
+        self._running[id(telling)].add(event)
         if not self._live:
             if logged(event):
                 self._console.print(
-                    f"{variant['name']}: {clock(event['t'])} {words_of(event)}", soft_wrap=True, style=style_of(event)
+                    f"{name}: {clock(event['t'])} {words_of(event)}", soft_wrap=True, style=style_of(event)
                 )
         elif self._alone:
             self._console.print(event_rows(event))
 
-    def finished(self, variant: VariantInfo, result: VariantResult) -> None:
-        self._running = {name: running for name, running in self._running.items() if name != variant["name"]}
-        self._console.print(result_line(result), soft_wrap=True)
+    def finished(self, telling: Telling, result: VariantResult) -> None:
+        self._running = {key: running for key, running in self._running.items() if key != id(telling)}
+        self._console.print(result_line(result, self._name(telling)), soft_wrap=True)
+
+    def _name(self, telling: Telling) -> str:
+        return plain(f"{telling.scenario} {telling.label}" if self._several else telling.label)
 
     def _render(self) -> RenderableType:
         running = list(self._running.values())
@@ -181,7 +188,7 @@ def mark(result: VariantResult) -> tuple[str, str]:
     return ("✓", "bold green") if result.as_expected else ("✗", "bold red")
 
 
-def result_line(result: VariantResult) -> Text:
+def result_line(result: VariantResult, name: str) -> Text:
     if result.as_expected:
         said = f"{result.observed}, as expected"
     elif result.observed is None:
@@ -191,22 +198,25 @@ def result_line(result: VariantResult) -> Text:
     else:
         said = f"{result.observed}, and an expectation did not hold"
     times = f"   {duration(result.virtual_s)} virtual, {duration(result.wall_s)} wall"
-    return Text.assemble(mark(result), f" {result.name}: ", (said, "" if result.as_expected else "red"), (times, "dim"))
+    return Text.assemble(mark(result), f" {name}: ", (said, "" if result.as_expected else "red"), (times, "dim"))
 
 
-def result_table(result: RunResult, width: int) -> RenderableType:
-    """Variant x expected x observed x evidence x virtual time x wall time. On a narrow screen evidence has its own
-    lines."""
+def result_table(results: Sequence[RunResult], width: int) -> RenderableType:
+    """Variant x expected x observed x evidence x virtual time x wall time; of several scenarios each under its name. On
+    a narrow screen the evidence of one scenario has its own lines."""
     if width >= WIDE:
-        return _table(result, evidence=True)
+        return _table(results, evidence=True)
+    table = _table(results, evidence=False)
+    if len(results) > 1:
+        return table
     below = Table.grid(padding=(0, 1, 0, 0))
-    for variant in result.variants:
+    for variant in results[0].variants:
         if variant.evidence:
             below.add_row(f"{variant.name}:", evidence_text(variant.evidence))
-    return Group(_table(result, evidence=False), Text(), below)
+    return Group(table, Text(), below)
 
 
-def _table(result: RunResult, *, evidence: bool) -> Table:
+def _table(results: Sequence[RunResult], *, evidence: bool) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("variant", no_wrap=True)
     table.add_column("expected", no_wrap=True)
@@ -215,15 +225,18 @@ def _table(result: RunResult, *, evidence: bool) -> Table:
         table.add_column("evidence")
     table.add_column("virtual time", no_wrap=True, justify="right")
     table.add_column("wall time", no_wrap=True, justify="right")
-    for variant in result.variants:
-        table.add_row(
-            Text.assemble(mark(variant), f" {variant.name}"),
-            _outcome(variant.expected, expected=True),
-            _outcome(variant.observed, expected=variant.observed == variant.expected),
-            *([evidence_text(variant.evidence)] if evidence else []),
-            duration(variant.virtual_s),
-            duration(variant.wall_s),
-        )
+    for result in results:
+        if len(results) > 1:
+            table.add_row(Text(plain(result.scenario), "bold"))
+        for variant in result.variants:
+            table.add_row(
+                Text.assemble(mark(variant), f" {variant.name}"),
+                _outcome(variant.expected, expected=True),
+                _outcome(variant.observed, expected=variant.observed == variant.expected),
+                *([evidence_text(variant.evidence)] if evidence else []),
+                duration(variant.virtual_s),
+                duration(variant.wall_s),
+            )
     return table
 
 
@@ -242,19 +255,31 @@ def evidence_text(evidence: Mapping[str, Any]) -> Text:
     return text
 
 
-def report(console: Console, result: RunResult) -> None:
+def report(console: Console, results: Sequence[RunResult], wall_s: float) -> None:
     """The end of a run: table, what failed, where everything is, and the verdict."""
     console.print()
-    console.print(result_table(result, console.width))
-    failed = [variant for variant in result.variants if not variant.as_expected]
-    for variant in failed:
-        console.print()
-        console.print(Text(f"{variant.name} is not as expected:", "bold red"))
-        for failure in variant.failures:
-            console.print(Padding(Text(plain_lines(failure)), (0, 0, 0, 2)))
+    console.print(result_table(results, console.width))
+    for result in results:
+        for variant in result.variants:
+            if not variant.as_expected:
+                name = variant.name if len(results) == 1 else plain(f"{result.scenario} {variant.name}")
+                console.print()
+                console.print(Text(f"{name} is not as expected:", "bold red"))
+                for failure in variant.failures:
+                    console.print(Padding(Text(plain_lines(failure)), (0, 0, 0, 2)))
     console.print()
-    verdict = ("as expected", "bold green") if result.as_expected else ("unexpected", "bold red")
-    count = f"{len(result.variants)} variant{'s' if len(result.variants) != 1 else ''}"
-    facts = f" · {count} · {duration(result.wall_s)} · seed {result.settings.seed} · trace {result.trace[:12]}"
-    console.print(Text.assemble((plain(result.scenario), "bold"), ": ", verdict, (facts, "dim")))
-    console.print(Text(plain(result.out), "dim"), soft_wrap=True)
+    as_expected = all(result.as_expected for result in results)
+    verdict = ("as expected", "bold green") if as_expected else ("unexpected", "bold red")
+    count = number(sum(len(result.variants) for result in results), "variant")
+    facts = f" · {count} · {duration(wall_s)} · seed {results[0].settings.seed}"
+    if len(results) == 1:
+        facts += f" · trace {results[0].trace[:12]}"
+    name = plain(results[0].scenario) if len(results) == 1 else number(len(results), "scenario")
+    console.print(Text.assemble((name, "bold"), ": ", verdict, (facts, "dim")))
+    for result in results:
+        if len(results) == 1 or not result.as_expected:
+            console.print(Text(plain(result.out), "dim"), soft_wrap=True)
+
+
+def number(count: int, thing: str) -> str:
+    return f"{count} {thing}{'' if count == 1 else 's'}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -15,11 +16,11 @@ from testbed.cli.progress import error_console, output_console
 from testbed.cli.words import setting
 from testbed.errors import InputError
 from testbed.machine import runs, scenarios
-from testbed.machine.runs import Listener, RunResult, Settings
+from testbed.machine.runs import Listener, RunResult, Settings, Telling
 from testbed.machine.scenarios import Source
-from testbed.protocol import Clock, ScenarioInfo, VariantInfo
+from testbed.protocol import Clock, ScenarioInfo
 
-Task = tuple[Source, ScenarioInfo, list[VariantInfo]]
+Task = tuple[Source, ScenarioInfo, list[Telling]]
 
 
 def split_setting(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
@@ -65,7 +66,8 @@ def run(
     as_json: bool,
 ) -> int:
     tasks = asyncio.run(plan(names, tag, named, settings))
-    with console.RunConsole(error_console(), variants=sum(len(variants) for _, _, variants in tasks)) as shown:
+    started = time.monotonic()
+    with console.RunConsole(error_console(), [telling for _, _, tellings in tasks for telling in tellings]) as shown:
         for line in kept(tasks, settings):
             shown.say(line)
         chosen = options.choose(machine_name, clock, shown.say)
@@ -75,22 +77,26 @@ def run(
         found = [result.json() for result in results]
         click.echo(json.dumps(found[0] if len(found) == 1 else found))
     else:
-        for result in results:
-            console.report(output_console(), result)
+        console.report(output_console(), results, time.monotonic() - started)
     return 0 if all(result.as_expected for result in results) else 1
 
 
 async def run_all(
     tasks: Sequence[Task], settings: Settings, chosen: Chosen, out: Path, listener: Listener
 ) -> list[RunResult]:
-    """The scenarios one after the other, each with its variants side by side."""
-    return [
-        await runs.run(
-            source, info, variants, settings, chosen.machine, (chosen.name, chosen.image),
-            runs.run_directory(out, info["name"]), listener,
-        )
-        for source, info, variants in tasks
-    ]  # fmt: skip
+    """The variants of all scenarios, side by side."""
+    free = asyncio.Semaphore(settings.jobs)
+    async with asyncio.TaskGroup() as group:
+        running = [
+            group.create_task(
+                runs.run(
+                    source, info, tellings, settings, chosen.machine, (chosen.name, chosen.image),
+                    runs.run_directory(out, info["name"]), listener, free,
+                )
+            )
+            for source, info, tellings in tasks
+        ]  # fmt: skip
+    return [task.result() for task in running]
 
 
 async def plan(names: Sequence[str], tag: str | None, named: Sequence[str], settings: dict[str, str]) -> list[Task]:
@@ -110,12 +116,12 @@ async def plan(names: Sequence[str], tag: str | None, named: Sequence[str], sett
 
 def kept(tasks: Sequence[Task], settings: dict[str, str]) -> Iterator[str]:
     """Where the user's settings do not count, in words."""
-    for _, _, variants in tasks:
-        for variant in variants:
+    for _, _, tellings in tasks:
+        for telling in tellings:
             own = [
-                f"{key}={setting(variant['settings'][key])}"
+                f"{key}={setting(telling.variant['settings'][key])}"
                 for key, value in settings.items()
-                if variant["settings"][key] != value
+                if telling.variant["settings"][key] != value
             ]
             if own:
-                yield f"{variant['name']} keeps its own {', '.join(own)}"
+                yield f"{telling.label} keeps its own {', '.join(own)}"

@@ -20,14 +20,23 @@ from testbed.protocol import Clock, Event, Job, Observed, ScenarioInfo, VariantI
 MachineName = Literal["vm", "local"]
 
 
+@dataclass(frozen=True)
+class Telling:
+    """A variant of a scenario that is run once. `label` is its name among those that are run with it."""
+
+    scenario: str
+    label: str
+    variant: VariantInfo
+
+
 class Listener:
-    """Sees a run as it happens; the console is one. Every method does nothing until it is overridden."""
+    """Sees runs as they happen; the console is one. Every method does nothing until it is overridden."""
 
-    def started(self, variant: VariantInfo) -> None: ...
+    def started(self, telling: Telling) -> None: ...
 
-    def event(self, variant: VariantInfo, event: Event) -> None: ...
+    def event(self, telling: Telling, event: Event) -> None: ...
 
-    def finished(self, variant: VariantInfo, result: VariantResult) -> None: ...
+    def finished(self, telling: Telling, result: VariantResult) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -101,14 +110,15 @@ class RunResult:
         }
 
 
-def choose(info: ScenarioInfo, named: Sequence[str]) -> list[VariantInfo]:
-    """The variants to run: those named, or all, in the scenario's order."""
+def choose(info: ScenarioInfo, named: Sequence[str]) -> list[Telling]:
+    """The variants to run, each by its name: those named, or all, in the scenario's order."""
     names = [variant["name"] for variant in info["variants"]]
     for name in named:
         if name not in names:
             hint = f"{did_you_mean(name, names)}It has: {', '.join(names)}."
             raise InputError(f"scenario {info['name']} has no variant {name!r}", hint=hint)
-    return [variant for variant in info["variants"] if not named or variant["name"] in named]
+    chosen = [variant for variant in info["variants"] if not named or variant["name"] in named]
+    return [Telling(info["name"], variant["name"], variant) for variant in chosen]
 
 
 def run_directory(base: Path, scenario: str) -> Path:
@@ -133,32 +143,33 @@ def run_directory(base: Path, scenario: str) -> Path:
 async def run(
     source: Source,
     info: ScenarioInfo,
-    variants: Sequence[VariantInfo],
+    tellings: Sequence[Telling],
     settings: Settings,
     machine: Machine,
     names: tuple[MachineName, str | None],
     out: Path,
     listener: Listener,
+    free: asyncio.Semaphore,
 ) -> RunResult:
-    """Runs the variants, `settings.jobs` at a time; `names` is the machine's and its image's. Leaves result.json in
-    `out`."""
-    started = time.monotonic()
+    """Runs variants of a scenario, as many at a time as `free` lets; `names` is the machine's and its image's. Leaves
+    result.json in `out`."""
+    started: list[float] = []
     files = source.files()
-    free = asyncio.Semaphore(settings.jobs)
 
-    async def one(variant: VariantInfo) -> VariantResult:
+    async def one(telling: Telling) -> VariantResult:
         async with free:
-            listener.started(variant)
-            directory = out / variant["name"]
+            started.append(time.monotonic())
+            listener.started(telling)
+            directory = out / telling.label
             directory.mkdir()
-            result = await run_variant(source, info, variant, settings, machine, files, directory, listener)
-            listener.finished(variant, result)
+            result = await run_variant(source, info, telling, settings, machine, files, directory, listener)
+            listener.finished(telling, result)
             return result
 
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(one(variant)) for variant in variants]
+        tasks = [group.create_task(one(telling)) for telling in tellings]
     result = RunResult(
-        info["name"], settings, *names, out, time.monotonic() - started, [task.result() for task in tasks]
+        info["name"], settings, *names, out, time.monotonic() - started[0], [task.result() for task in tasks]
     )
     (out / "result.json").write_text(json.dumps(result.json(), indent=1) + "\n")
     return result
@@ -167,13 +178,14 @@ async def run(
 async def run_variant(
     source: Source,
     info: ScenarioInfo,
-    variant: VariantInfo,
+    telling: Telling,
     settings: Settings,
     machine: Machine,
     files: Mapping[str, bytes],
     directory: Path,
     listener: Listener,
 ) -> VariantResult:
+    variant = telling.variant
     job: Job = {
         "kind": "variant",
         "name": info["name"],
@@ -187,15 +199,15 @@ async def run_variant(
 
     def failed(reason: str) -> VariantResult:
         wall = time.monotonic() - started
-        return VariantResult(variant["name"], variant["expected"], None, False, {}, [reason], "", 0.0, wall)
+        return VariantResult(telling.label, variant["expected"], None, False, {}, [reason], "", 0.0, wall)
 
     def listen(record: dict[str, Any]) -> None:
-        listener.event(variant, event_of(record))
+        listener.event(telling, event_of(record))
 
     try:
         wall = await machine.run(job, files, directory, listen, limit_s=info["limit_s"])
         scenarios.raise_refusal(directory, source)
-        return result_of(scenarios.left_json(directory, "outcome.json"), variant, wall)
+        return result_of(scenarios.left_json(directory, "outcome.json"), telling, wall)
     except MachineError as error:
         return failed(str(error))
     except TestbedError as error:
@@ -213,7 +225,7 @@ def event_of(record: Any) -> Event:
     raise MachineError(f"a line of progress is no event: {str(record)[:80]}")
 
 
-def result_of(found: Any, variant: VariantInfo, wall_s: float) -> VariantResult:
+def result_of(found: Any, telling: Telling, wall_s: float) -> VariantResult:
     """What a job's outcome.json says; None where there is none."""
     match found:
         case {
@@ -223,8 +235,9 @@ def result_of(found: Any, variant: VariantInfo, wall_s: float) -> VariantResult:
         } if virtual_s < math.inf:  # fmt: skip
             said = [str(failure) for failure in failures]
             return VariantResult(
-                variant["name"], variant["expected"], observed, as_expected, evidence, said, trace, virtual_s, wall_s
-            )
+                telling.label, telling.variant["expected"], observed, as_expected, evidence, said, trace, virtual_s,
+                wall_s,
+            )  # fmt: skip
         case None:
             raise MachineError("the scenario's code ended its process before there was a verdict")
     raise MachineError(f"the verdict is damaged: {str(found)[:80]}")

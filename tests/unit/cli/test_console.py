@@ -15,12 +15,14 @@ from testbed.cli.console import RunConsole
 from testbed.cli.main import invoke
 from testbed.cli.progress import PlainConsole, phase_lines, terminal
 from testbed.machine import scenarios
-from testbed.machine.runs import RunResult, VariantResult
-from testbed.protocol import Event, VariantInfo
+from testbed.machine.runs import RunResult, Telling, VariantResult
+from testbed.protocol import Event
 
 HOSTILE = "\x1b[2J\x1b]0;owned\x07\x9b31mred\r\b\u202e"
 """Clears the screen, sets the title, rings, colours by C1, overwrites the line, turns the writing direction."""
-VARIANT: VariantInfo = {"name": "garp", "expected": "healthy", "text": "pod B announces itself", "settings": {}}
+GARP = Telling(
+    "tiny", "garp", {"name": "garp", "expected": "healthy", "text": "pod B announces itself", "settings": {}}
+)
 
 
 class Log(io.StringIO):
@@ -36,7 +38,7 @@ def log_console(log: Log, width: int = 80, **options: Any) -> Console:
 
 def reported(result: RunResult, width: int) -> str:
     log = Log()
-    console.report(log_console(log, width), result)
+    console.report(log_console(log, width), [result], 3.5)
     return log.text()
 
 
@@ -52,10 +54,10 @@ def event(kind: str, text: str, t: int = 0, node: str = "", **data: Any) -> Even
 def told(*events: Event) -> list[str]:
     """The lines a log has of these events."""
     log = Log()
-    with RunConsole(log_console(log), variants=1) as shown:
-        shown.started(VARIANT)
+    with RunConsole(log_console(log), [GARP]) as shown:
+        shown.started(GARP)
         for one in events:
-            shown.event(VARIANT, one)
+            shown.event(GARP, one)
     return log.text().splitlines()[1:]
 
 
@@ -64,7 +66,7 @@ def test_a_report_fits_its_screen_and_has_no_control_characters(
     result_of: Callable[..., RunResult], good: VariantResult, bad: VariantResult, width: int
 ) -> None:
     log = Log()
-    console.report(log_console(log, width), result_of(good, bad))
+    console.report(log_console(log, width), [result_of(good, bad)], 3.5)
     assert max(map(len, log.text().splitlines())) <= width
     assert commands(log.text()) == []
 
@@ -139,7 +141,7 @@ def test_names_of_a_user_s_directories_cannot_command_the_terminal(
     ],
 )
 def test_the_line_at_a_variant_s_end_says_why(bad: VariantResult, change: dict[str, Any], said: str) -> None:
-    assert console.result_line(replace(bad, **change)).plain.startswith(said)
+    assert console.result_line(replace(bad, **change), "bad").plain.startswith(said)
 
 
 def test_a_log_has_steps_observations_and_what_did_not_hold() -> None:
@@ -160,15 +162,47 @@ def test_a_log_has_steps_observations_and_what_did_not_hold() -> None:
 
 def test_a_log_says_how_a_variant_begins_and_ends(good: VariantResult) -> None:
     log = Log()
-    with RunConsole(log_console(log), variants=3) as shown:
+    with RunConsole(log_console(log), [GARP]) as shown:
         shown.say("start the machine for the first time")
-        shown.started(VARIANT)
-        shown.finished(VARIANT, replace(good, name="garp"))
+        shown.started(GARP)
+        shown.finished(GARP, replace(good, name="garp"))
     assert log.text().splitlines() == [
         "… start the machine for the first time",
         "garp: begins, healthy is expected",
         "✓ garp: healthy, as expected   25 min 03 s virtual, 2.50 s wall",
     ]
+
+
+def test_the_variants_of_several_scenarios_have_their_scenario_s_name(good: VariantResult) -> None:
+    log = Log()
+    again, other = replace(GARP), replace(GARP, scenario="other")
+    with RunConsole(log_console(log), [GARP, again, other]) as shown:
+        for telling in (GARP, again, other):
+            shown.started(telling)
+        for telling in (GARP, again, other):
+            shown.event(telling, event("step", "begin"))
+            shown.finished(telling, replace(good, name="garp"))
+    lines = log.text().splitlines()
+    assert lines[2] == "other garp: begins, healthy is expected"
+    assert lines[-2] == "other garp: 0:00:00.000 begin"
+    assert lines[-1].startswith("✓ other garp: healthy, as expected")
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_several_scenarios_have_one_table(
+    result_of: Callable[..., RunResult], good: VariantResult, bad: VariantResult, width: int
+) -> None:
+    log = Log()
+    first, second = result_of(good), replace(result_of(good, bad), scenario="other", out=Path("runs/other/1"))
+    console.report(log_console(log, width), [first, second], 61.0)
+    lines = log.text().splitlines()
+    assert sum("observed" in line for line in lines) == 1
+    assert [line.split()[0] for line in lines if line.startswith(("tiny", "other"))][:2] == ["tiny", "other"]
+    assert "other bad is not as expected:" in lines
+    assert lines[-2] == "2 scenarios: unexpected · 3 variants · 1 min 01 s · seed 7"
+    assert lines[-1] == "runs/other/1"
+    assert "runs/tiny/1" not in log.text()
+    assert max(map(len, lines)) <= width
 
 
 def test_a_log_s_lines_are_not_broken_at_a_width_nobody_chose() -> None:

@@ -12,7 +12,7 @@ from testbed.cli import options
 from testbed.cli.main import invoke
 from testbed.cli.options import Chosen
 from testbed.machine import runs
-from testbed.machine.runs import RunResult, VariantResult
+from testbed.machine.runs import RunResult, Telling, VariantResult
 
 RUN_KEYS = {
     "scenario", "verdict", "seed", "clock", "machine", "image", "trace", "wall_s", "out", "variants",
@@ -25,8 +25,8 @@ def variants_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[V
     """Lets every variant end like the given one, with its settings as evidence, without a machine."""
 
     def end(result: VariantResult) -> None:
-        async def run_variant(_source: Any, _info: Any, variant: Any, *_: Any) -> VariantResult:
-            return replace(result, name=variant["name"], evidence=variant["settings"])
+        async def run_variant(_source: Any, _info: Any, telling: Telling, *_: Any) -> VariantResult:
+            return replace(result, name=telling.label, evidence=telling.variant["settings"])
 
         monkeypatch.chdir(tmp_path)
         monkeypatch.setattr(options, "choose", lambda *_: Chosen(None, "vm", "ef" * 32, "virtual"))  # type: ignore[arg-type]

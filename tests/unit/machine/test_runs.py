@@ -12,7 +12,7 @@ import pytest
 from testbed.errors import InputError, MachineError, TestbedError
 from testbed.machine import runs
 from testbed.machine.local import Listener as Listen
-from testbed.machine.runs import RunResult, Settings, VariantResult
+from testbed.machine.runs import RunResult, Settings, Telling, VariantResult
 from testbed.machine.scenarios import Source
 from testbed.protocol import Event, Job, ScenarioInfo, VariantInfo
 
@@ -74,14 +74,14 @@ class Heard(runs.Listener):
     def __init__(self) -> None:
         self.all: list[tuple[str, str]] = []
 
-    def started(self, variant: VariantInfo) -> None:
-        self.all.append(("started", variant["name"]))
+    def started(self, telling: Telling) -> None:
+        self.all.append(("started", telling.label))
 
-    def event(self, variant: VariantInfo, event: Event) -> None:
-        self.all.append((event["text"], variant["name"]))
+    def event(self, telling: Telling, event: Event) -> None:
+        self.all.append((event["text"], telling.label))
 
-    def finished(self, variant: VariantInfo, result: VariantResult) -> None:
-        self.all.append(("finished", variant["name"]))
+    def finished(self, telling: Telling, result: VariantResult) -> None:
+        self.all.append(("finished", telling.label))
 
 
 @pytest.fixture
@@ -97,9 +97,13 @@ def run(
     said = info(*names)
     out = runs.run_directory(source.file.parents[1] / "runs", "story")
     settings = Settings(9, "virtual", jobs)
-    return asyncio.run(
-        runs.run(source, said, said["variants"], settings, machine, ("vm", "ef"), out, listener or runs.Listener())
-    )
+    tellings, names, heard = runs.choose(said, []), ("vm", "ef"), listener or runs.Listener()
+
+    async def go() -> RunResult:
+        free = asyncio.Semaphore(jobs)
+        return await runs.run(source, said, tellings, settings, machine, names, out, heard, free)
+
+    return asyncio.run(go())
 
 
 # What to run, and where it is kept
@@ -107,9 +111,9 @@ def run(
 
 def test_all_variants_are_run_unless_some_are_named() -> None:
     said = info("as-is", "garp", "aging")
-    assert runs.choose(said, []) == said["variants"]
-    assert runs.choose(said, ["garp"]) == said["variants"][1:2]
-    assert runs.choose(said, ["garp", "as-is", "garp"]) == said["variants"][:2]
+    assert [telling.variant for telling in runs.choose(said, [])] == said["variants"]
+    assert [telling.label for telling in runs.choose(said, ["garp"])] == ["garp"]
+    assert [telling.label for telling in runs.choose(said, ["garp", "as-is", "garp"])] == ["as-is", "garp"]
 
 
 @pytest.mark.parametrize(
