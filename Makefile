@@ -9,7 +9,7 @@ make scenario=NAME   run a scenario; also variant=NAME seed=N args="--json …"
                      $(wordlist 1,4,$(shipped))
                      $(wordlist 5,8,$(shipped))
                      $(wordlist 9,99,$(shipped))
-make scenarios       run all of them, one table each
+make scenarios       run all of them; one table in the end
 make test            unit tests, and tests of machines with those inside them
 make check           lint, types, unit tests: no machine needed
 make bench           measure build, start and run; prints JSON

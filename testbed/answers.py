@@ -47,20 +47,20 @@ def describe_each(job: Job, out: Path) -> None:
         for name in DESCRIBING:
             importlib.import_module(name)
     parent, running = os.getpid(), []
-    for number, (name, file) in enumerate(job["scenarios"]):
+    for number, (name, file, settings) in enumerate(job["scenarios"]):
         directory = out / str(number)
         directory.mkdir()
         child = os.fork()
         if not child:
             children.end_with(parent)
-            describe_and_exit(job, name, Path(job["in"]) / str(number) / file, directory)
+            describe_and_exit(name, Path(job["in"]) / str(number) / file, settings, job["named"], directory)
         running.append((child, directory))
     for child, directory in running:
         os.waitpid(child, 0)
         (directory / DESCRIBED).touch()
 
 
-def describe_and_exit(job: Job, name: str, file: Path, out: Path) -> NoReturn:
+def describe_and_exit(name: str, file: Path, settings: dict[str, str], named: list[str], out: Path) -> NoReturn:
     """What the scenario writes goes to a file beside its description."""
     with (out / OUTPUT).open("wb") as output:
         os.dup2(output.fileno(), 1)
@@ -68,7 +68,7 @@ def describe_and_exit(job: Job, name: str, file: Path, out: Path) -> NoReturn:
     os.close(3)
     try:
         with refusals(out):
-            describe(job, name, file, out)
+            describe(name, file, settings, named, out)
     except BaseException:
         (out / "error.txt").write_text(traceback.format_exc())
     finally:
@@ -76,7 +76,7 @@ def describe_and_exit(job: Job, name: str, file: Path, out: Path) -> NoReturn:
         os._exit(0)
 
 
-def describe(job: Job, name: str, file: Path, out: Path) -> None:
+def describe(name: str, file: Path, settings: dict[str, str], named: list[str], out: Path) -> None:
     """Loads a scenario and checks all that needs no kernel: the user's settings, the profiles they make, the topology.
     Leaves its description in info.json."""
     from testbed.scenario import loading
@@ -84,8 +84,7 @@ def describe(job: Job, name: str, file: Path, out: Path) -> None:
     from testbed.topology import Topology
 
     scenario = loading.load(file)
-    named = job["named"]
-    info = scenario.info(name, job["settings"], named)
+    info = scenario.info(name, settings, named)
     for variant, said in zip(scenario.variants, info["variants"], strict=True):
         if not named or variant.name in named:
             parameters = scenario.settle(variant, said["settings"])

@@ -49,14 +49,15 @@ class Job(_Directory):
     scenario: NotRequired[str]
     """Path of scenario.py below the parcel's directory."""
     variant: NotRequired[str]
-    scenarios: NotRequired[list[tuple[str, str]]]
-    """For descriptions: the name of each, and its file in the directory with its number; so its answer is."""
+    scenarios: NotRequired[list[tuple[str, str, dict[str, str]]]]
+    """For descriptions: of each the name, the file in the directory with its number, in which the answer goes, too, and
+    what the user sets."""
     named: NotRequired[list[str]]
     """Variants that the user named; for a description."""
     mininet: NotRequired[str]
     """Of a topology: its file is one of Mininet's, and this the name of the Topo in it, or nothing if there is one."""
     settings: NotRequired[dict[str, Any]]
-    """Of a description what the user set; of a variant its `VariantInfo.settings`."""
+    """Of a variant its `VariantInfo.settings`."""
     arguments: NotRequired[list[str]]
     """For pytest."""
     cni: NotRequired[CniRequest]
@@ -114,6 +115,8 @@ class ScenarioInfo(TypedDict):
     tags: list[str]
     parameters: dict[str, Any]
     variants: list[VariantInfo]
+    compared: str
+    """The variant for `testbed matrix`."""
     limit_s: float
     training: bool
 

@@ -10,11 +10,11 @@ from testbed import Parameters, Run, Scenario, Variant
 from testbed.errors import TestbedError
 from testbed.faults import DuplicateIp
 from testbed.lab import Host
-from testbed.switch.profile import Profile, profile
+from testbed.switch.profile import Profile, ProfileName, profile
 
 
 class Settings(Parameters):
-    profile: str = Field("cisco-nxos", description="ARP and FDB profile of the leaf switch")
+    profile: ProfileName = Field("cisco-nxos", description="ARP and FDB profile of the leaf switch")
     detect: bool = Field(False, description="whether the second host looks whether its address is taken (RFC 5227)")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pydantic import Field
 
 from testbed import Parameters, Run, Scenario, Variant
-from testbed.switch.profile import Profile, profile
+from testbed.switch.profile import Profile, ProfileName, profile
 from testbed.workload.attributes import Attributes
 from testbed.workload.verbs import connect_pair
 
@@ -17,7 +17,7 @@ LOSSLESS = 26 << 2
 
 
 class Settings(Parameters):
-    profile: str = Field("arista-eos", description="ARP and FDB profile of the leaf switch")
+    profile: ProfileName = Field("arista-eos", description="ARP and FDB profile of the leaf switch")
     mac_age: float | None = Field(None, gt=0, description="MAC ageing of the leaf in seconds; empty: the profile's own")
     silence: float = Field(400.0, gt=0, description="seconds for which the server sends nothing")
 

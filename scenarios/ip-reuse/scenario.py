@@ -12,7 +12,7 @@ from pydantic import Field
 from testbed import Parameters, Run, Scenario, Variant
 from testbed.lab import Host, Pod, Switch
 from testbed.lab.capture import Capture
-from testbed.switch.profile import Profile, profile
+from testbed.switch.profile import Profile, ProfileName, profile
 from testbed.workload.attributes import Attributes
 from testbed.workload.counters import counters
 from testbed.workload.verbs import Completion, connect_pair
@@ -29,7 +29,7 @@ READY_S = 30.0
 
 
 class Settings(Parameters):
-    profile: str = Field("cisco-nxos", description="ARP and FDB profile of the leaf switch")
+    profile: ProfileName = Field("cisco-nxos", description="ARP and FDB profile of the leaf switch")
     arp_age: float | None = Field(None, gt=0, description="ARP ageing of the leaf in seconds; empty: the profile's own")
     network: Literal["vf", "macvlan", "bridge"] = Field(
         "vf", description="the pods' network: vf.conflist, macvlan.conflist or bridge.conflist"
@@ -112,6 +112,8 @@ class IpReuse(Scenario):
             {"readiness_gate": True},
         ),
     )
+
+    compared = "aging-4h"
 
     def profiles(self, parameters: Settings) -> Mapping[str, Profile]:
         chosen = profile(parameters.profile)

@@ -27,7 +27,7 @@ WIDE = 110
 @click.option("--tag", metavar="TAG", help="Only those with this tag.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array of {name, title, tags, variants}.")
 def list_(tag: str | None, as_json: bool) -> None:
-    described = asyncio.run(scenarios.describe(scenarios.shipped(), {}))
+    described = asyncio.run(scenarios.describe([(source, {}) for source in scenarios.shipped()]))
     infos = [info for info in described if tag is None or tag in info["tags"]]
     if as_json:
         keys = ("name", "title", "tags", "variants")
@@ -47,7 +47,7 @@ def list_(tag: str | None, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def describe(name: str, as_json: bool) -> None:
     source = scenarios.resolve(name)
-    [info] = asyncio.run(scenarios.describe([source], {}))
+    [info] = asyncio.run(scenarios.describe([(source, {})]))
     if as_json:
         click.echo(json.dumps({**info, "source": str(source.file)}))
         return

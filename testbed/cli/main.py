@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 COMMANDS = {
     "run": ("testbed.cli.run", "Run scenarios and say whether they went as expected."),
+    "matrix": ("testbed.cli.matrix", "Run a variant for each value of a parameter, and compare what users see."),
     "list": ("testbed.cli.catalogue:list_", "List the scenarios."),
     "describe": ("testbed.cli.catalogue", "Show what a scenario is, its variants and its parameters."),
     "pytest": ("testbed.cli.pytest", "Run your own pytest files inside a machine."),

@@ -106,11 +106,11 @@ async def plan(names: Sequence[str], tag: str | None, named: Sequence[str], sett
     sources = [scenarios.resolve(name) for name in names]
     if tag:
         others = [source for source in scenarios.shipped() if source.name not in names]
-        infos = await scenarios.describe(others, {})
+        infos = await scenarios.describe([(source, {}) for source in others])
         sources += [source for source, info in zip(others, infos, strict=True) if tag in info["tags"]]
         if not sources:
             raise InputError(f"no scenario has the tag {tag!r}", hint="`testbed list` shows the tags.")
-    described = await scenarios.describe(sources, settings, named)
+    described = await scenarios.describe([(source, settings) for source in sources], named)
     return [(source, info, runs.choose(info, named)) for source, info in zip(sources, described, strict=True)]
 
 

@@ -44,6 +44,10 @@ class Source:
         return found
 
 
+Asked = tuple[Source, Mapping[str, str]]
+"""A scenario, and what the user sets of its parameters."""
+
+
 def shipped() -> list[Source]:
     return [Source(path.parent.name, path) for path in sorted(SHIPPED.glob(f"*/{FILE}"))]
 
@@ -63,16 +67,14 @@ def resolve(name: str) -> Source:
     raise InputError(f"there is no scenario {name!r}", hint=f"{hint}Shipped: {', '.join(names)} (`testbed list`).")
 
 
-async def describe(
-    sources: Sequence[Source], settings: Mapping[str, str], named: Sequence[str] = ()
-) -> list[ScenarioInfo]:
+async def describe(asked: Sequence[Asked], named: Sequence[str] = ()) -> list[ScenarioInfo]:
     """What scenarios say of themselves, after the user's settings were checked, for the variants they named or for all;
     the code of each runs in a process of its own."""
+    sources = [source for source, _ in asked]
     job: Job = {
         "kind": "describe",
         "name": ", ".join(source.name for source in sources),
-        "scenarios": [(source.name, source.file.name) for source in sources],
-        "settings": dict(settings),
+        "scenarios": [(source.name, source.file.name, dict(settings)) for source, settings in asked],
         "named": list(named),
     }
     files = {f"{number}/{name}": data for number, source in enumerate(sources) for name, data in source.files().items()}

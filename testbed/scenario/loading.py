@@ -75,6 +75,8 @@ def check(scenario: type[Scenario], where: str) -> None:
         raise InputError(f"class {scenario.__name__} has no variants", where=where)
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise InputError(f"variant {twice[0]} is there twice", where=where)
+    if scenario.compared and scenario.compared not in names:
+        raise InputError(f"class {scenario.__name__} compares {scenario.compared!r}, which is no variant", where=where)
     for variant in scenario.variants:
         if variant.expected not in ("fault", "healthy"):
             raise InputError(

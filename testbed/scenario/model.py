@@ -47,6 +47,8 @@ class Scenario(ABC):
     training: ClassVar[bool] = False
     """Whether it starts training jobs (testbed.workload.jobs): they find torch imported."""
     variants: ClassVar[tuple[Variant, ...]]
+    compared: ClassVar[str] = ""
+    """The variant that `testbed matrix` runs unless it is told another one; else the first."""
     parameters: ClassVar[type[Parameters]] = Parameters
 
     def profiles(self, parameters: Any) -> Mapping[str, Profile]:
@@ -97,6 +99,7 @@ class Scenario(ABC):
                 {"name": v.name, "expected": v.expected, "text": v.text, "settings": cls.changes(v, chosen, named)}
                 for v in cls.variants
             ],
+            "compared": cls.compared or cls.variants[0].name,
             "limit_s": cls.limit_s,
             "training": cls.training,
         }

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, ValidationError, model_validator
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from testbed.errors import InputError
 
@@ -116,6 +118,17 @@ class Profile(BaseModel):
         if unknown:
             raise InputError(f"a switch profile has no value {unknown[0]!r}", hint=_suggest(unknown[0], settable()))
         return _validated({**self.model_dump(), **values}, where=f"profile {self.name}")
+
+
+class _Names:
+    """For a schema: the names of profiles."""
+
+    def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return {**handler(core), "enum": list(load_profiles())}
+
+
+ProfileName = Annotated[str, _Names()]
+"""A parameter of a scenario that is a profile's name. `profile` checks it."""
 
 
 @cache

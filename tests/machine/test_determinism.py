@@ -42,8 +42,3 @@ def test_load_on_the_host_changes_nothing(testbed):
     finally:
         for hog in hogs:
             hog.kill()
-
-
-def test_a_snapshot_made_anew_changes_nothing(testbed, cache):
-    known = trace(testbed(*VARIANT))
-    assert trace(testbed(*VARIANT, env={"XDG_CACHE_HOME": str(cache.parent)})) == known

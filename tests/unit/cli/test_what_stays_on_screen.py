@@ -56,7 +56,7 @@ def test_a_scenario_is_described_however_many_files_are_open(tiny: Path) -> None
     with ExitStack() as stack:
         for _ in range(20):
             stack.enter_context(Path("/dev/null").open())
-        [info] = asyncio.run(scenarios.describe([scenarios.resolve(str(tiny))], {}))
+        [info] = asyncio.run(scenarios.describe([(scenarios.resolve(str(tiny)), {})]))
     assert info["title"] == "Tiny"
 
 

@@ -55,7 +55,7 @@ def write(directory: Path, text: str, name: str = "scenario.py", *, topology: st
 
 
 def describe(source: Source, **settings: str) -> ScenarioInfo:
-    return asyncio.run(scenarios.describe([source], settings))[0]
+    return asyncio.run(scenarios.describe([(source, settings)]))[0]
 
 
 def refused(source: Source, **settings: str) -> TestbedError:
@@ -230,7 +230,7 @@ Story.parameters = Pair
 Story.variants = Variant("few", "fault", ""), Variant("many", "healthy", "", {"a": 2})
 """
     source = write(tmp_path / "mine", GOOD + rule)
-    [said] = asyncio.run(scenarios.describe([source], {"b": "2"}, ["few"]))
+    [said] = asyncio.run(scenarios.describe([(source, {"b": "2"})], ["few"]))
     assert said["variants"][0]["settings"] == {"b": "2"}
     with pytest.raises(TestbedError, match=r"^parameters of variant many: Value error, too many\n"):
         describe(source, b="2")
@@ -289,7 +289,7 @@ def test_of_several_files_the_one_that_never_ends_is_named(tmp_path: Path, monke
     monkeypatch.setattr(scenarios, "DESCRIBE_S", 1)
     good, bad = write(tmp_path / "good", GOOD), write(tmp_path / "bad", "while True: pass\n")
     with pytest.raises(TestbedError) as said:
-        asyncio.run(scenarios.describe([good, bad], {}))
+        asyncio.run(scenarios.describe([(good, {}), (bad, {})]))
     assert said.value.message == "the scenario cannot be loaded: still running after 1 s"
     assert said.value.where.endswith(str(bad.file))
     assert str(tmp_path) not in subprocess.run(["ps", "-ef"], capture_output=True, text=True, check=True).stdout
@@ -299,12 +299,12 @@ def test_several_files_know_nothing_of_each_other(tmp_path: Path) -> None:
     sources = [write(tmp_path / name, f"import words\n{GOOD}    title = words.TITLE\n") for name in ("one", "two")]
     for source in sources:
         (source.file.parent / "words.py").write_text(f"TITLE = 'Of {source.name}'")
-    infos = asyncio.run(scenarios.describe(sources, {}))
+    infos = asyncio.run(scenarios.describe([(source, {}) for source in sources]))
     assert [(said["name"], said["title"]) for said in infos] == [("one", "Of one"), ("two", "Of two")]
 
 
 def test_of_several_files_the_wrong_one_is_named(tmp_path: Path) -> None:
     good, bad = write(tmp_path / "good", GOOD), write(tmp_path / "bad", "x = 1\nraise OSError('no such card')\n")
     with pytest.raises(TestbedError, match="OSError: no such card") as said:
-        asyncio.run(scenarios.describe([good, bad], {}))
+        asyncio.run(scenarios.describe([(good, {}), (bad, {})]))
     assert said.value.where == f"{bad.file}:2"

@@ -1,0 +1,149 @@
+"""`testbed matrix`: the values it takes, what it calls an outage, and what it prints."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.cli import matrix, options
+from testbed.cli.main import invoke
+from testbed.cli.options import Chosen
+from testbed.errors import InputError
+from testbed.machine import runs
+from testbed.machine.runs import Telling, VariantResult
+from testbed.protocol import Event, ScenarioInfo
+
+INFO: ScenarioInfo = {
+    "name": "tiny", "title": "", "text": "", "tags": [], "variants": [], "compared": "bad", "limit_s": 1.0,
+    "training": False,
+    "parameters": {
+        "properties": {
+            "profile": {"type": "string", "enum": ["sonic", "cisco-ios"]},
+            "gate": {"type": "boolean"},
+            "packets": {"type": "integer", "default": 4},
+        }
+    },
+}  # fmt: skip
+
+
+def told(*said: tuple[str, float, str]) -> list[Event]:
+    """Events of a kind, at a second, with a status; each request took half a second."""
+    return [
+        {"t": round(t * 1e9), "kind": kind, "node": "a", "text": "", "data": {"status": status, "elapsed_s": 0.5}}
+        for kind, t, status in said
+    ]
+
+
+@pytest.mark.parametrize(
+    ("story", "outage"),
+    [
+        ([], 0.0),
+        ([("completion", 1, "SUCCESS")], 0.0),
+        ([("completion", 1, "SUCCESS"), ("completion", 3, "RETRY_EXC_ERR"), ("completion", 9, "SUCCESS")], 6.5),
+        ([("completion", 3, "RETRY_EXC_ERR"), ("step", 4, "SUCCESS")], None),
+        ([("connect", 3, ""), ("connect", 5, ""), ("completion", 9, "SUCCESS"), ("connect", 11, "")], 6.5),
+    ],
+)
+def test_an_outage_lasts_from_the_first_failure_to_the_next_success(
+    story: list[tuple[str, float, str]], outage: float | None
+) -> None:
+    assert matrix.outage_s(told(*story)) == outage
+
+
+@pytest.mark.parametrize(
+    ("over", "values"),
+    [
+        ("profile", ("profile", ["sonic", "cisco-ios"])),
+        ("gate", ("gate", ["false", "true"])),
+        ("packets=4, 9", ("packets", ["4", "9"])),
+        ("profile=sonic", ("profile", ["sonic"])),
+    ],
+)
+def test_values_are_those_named_or_all_that_there_are(over: str, values: tuple[str, list[str]]) -> None:
+    assert matrix.values_over(over, INFO) == values
+
+
+@pytest.mark.parametrize(
+    ("over", "message"),
+    [
+        ("packet=1", "there is no parameter 'packet'"),
+        ("packets", "--over packets: name its values"),
+        ("packets=1,2,1", "--over packets: 1 is there twice"),
+        ("packets=../../x", "'../../x' cannot be one of the values"),
+    ],
+)
+def test_values_that_cannot_be_are_refused(over: str, message: str) -> None:
+    with pytest.raises(InputError) as said:
+        matrix.values_over(over, INFO)
+    assert message in said.value.message
+
+
+@pytest.fixture
+def ends_like(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., None]:
+    """Lets every run end like the given one, with its settings as evidence, without a machine."""
+
+    def end(result: VariantResult, story: list[Event]) -> None:
+        async def run_variant(*arguments: Any) -> VariantResult:
+            telling: Telling = arguments[2]
+            directory: Path = arguments[6]
+            (directory / "events.jsonl").write_text("".join(f"{json.dumps(event)}\n" for event in story))
+            return replace(result, name=telling.label, evidence=telling.variant["settings"])
+
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(options, "choose", lambda *_: Chosen(None, "vm", "ef" * 32, "virtual"))  # type: ignore[arg-type]
+        monkeypatch.setattr(runs, "run_variant", run_variant)
+
+    return end
+
+
+def test_a_matrix_has_a_row_for_each_value(
+    ends_like: Callable[..., None], good: VariantResult, tiny: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ends_like(good, told(("completion", 3, "RETRY_EXC_ERR"), ("completion", 9, "SUCCESS")))
+    assert invoke(["matrix", str(tiny), "--over", "packets=2,30", "--variant", "good"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split() for line in lines[1:4]] == [
+        ["packets", "users", "see", "outage"],
+        ["2", "healthy", "6.50", "s"],
+        ["30", "healthy", "6.50", "s"],
+    ]
+    assert lines[-2].startswith("tiny good · 2 runs · ")
+
+
+def test_a_matrix_is_printed_for_programs(
+    ends_like: Callable[..., None], bad: VariantResult, tiny: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ends_like(bad, told(("completion", 3, "RETRY_EXC_ERR")))
+    assert invoke(["matrix", str(tiny), "--over", "packets=2,30", "--json"]) == 0  # whatever users saw
+    found = json.loads(capsys.readouterr().out)
+    assert (found["scenario"], found["variant"]) == ("tiny", "bad")
+    assert [row["values"] for row in found["variants"]] == [{"packets": "2"}, {"packets": "30"}]
+    assert [row["evidence"] for row in found["variants"]] == [{"packets": "2"}, {"packets": "30"}]
+    assert {row["outage_s"] for row in found["variants"]} == {None}
+
+
+def test_a_run_without_an_observation_is_1_and_says_why(
+    ends_like: Callable[..., None], bad: VariantResult, tiny: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ends_like(replace(bad, observed=None, failures=["the reason"]), [])
+    assert invoke(["matrix", str(tiny), "--over", "packets=2"]) == 1
+    assert "packets=2 came to no observation:\n  the reason" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--over", "packets=0"], "Input should be greater than 0"),
+        (["--over", "packets=1", "--over", "packets=2"], "--over packets is there twice"),
+        (["--over", "packets=1", "--variant", "goood"], "has no variant 'goood'"),
+        ([], "Missing option '--over'"),
+    ],
+)
+def test_what_cannot_be_compared_is_2_before_a_machine_is_asked_for(
+    tiny: Path, words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert invoke(["matrix", str(tiny), *words]) == 2
+    assert message in " ".join(capsys.readouterr().err.split())
