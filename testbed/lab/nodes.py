@@ -12,6 +12,7 @@ from subprocess import CompletedProcess
 from typing import TYPE_CHECKING, Any
 
 from pyroute2 import IPRoute
+from pyroute2.netlink.rtnl import ndmsg
 
 from testbed import ipv6
 from testbed.errors import InputError, TestbedError
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 COMMAND_S = 30.0
 NUD_PERMANENT = 0x80
+NUD_STATES = {number: name.upper() for name, number in ndmsg.states.items()}
 IFF_UP = 1
 LOCAL_EXPERIMENTAL = b"\x88\xb5"
 """EtherType of IEEE 802, for experiments."""
@@ -226,6 +228,18 @@ class Host(Node):
         mac = pod_mac(self.lab.plan.name, f"{self.name}/{name}")
         self.ip.link("add", ifname=name, kind="macvlan", link=self.index(parent), macvlan_mode="bridge", address=mac)
 
+    def set_mac(self, interface: str, mac: str) -> None:
+        """Gives an interface another MAC. InputError if it has an RDMA device: a change breaks its queue pairs for
+        good, so `Lab.add_rdma` comes after this."""
+        if interface in self.rdma:
+            raise InputError(
+                f"{interface} of {self.name} has an RDMA device, which does not survive another MAC",
+                hint="Give the host `rdma: false`, and the device with `lab.add_rdma` when it has its MAC.",
+            )
+        self.ip.link("set", index=self.index(interface), address=mac)
+        self.macs[interface] = mac
+        self.lab.emit("link", self.name, f"{interface} has MAC {mac}", interface=interface, mac=mac)
+
     def address(self, interface: str, family: Family = 4) -> IPInterface:
         """The interface's address of a family; InputError if it has none."""
         known: dict[str, IPv4Interface] | dict[str, IPv6Interface] = self.addresses if family == 4 else self.addresses6
@@ -275,11 +289,18 @@ class Host(Node):
 
     def neighbour(self, interface: str, ip: IPAddress) -> str | None:
         """The MAC this host has for `ip`, None if it has none."""
-        for entry in self.ip.get_neighbours(family=FAMILIES[ip.version], ifindex=self.index(interface)):
-            if entry.get_attr("NDA_DST") == str(ip):
-                mac: str | None = entry.get_attr("NDA_LLADDR")
-                return mac
-        return None
+        entry = self._neighbour(interface, ip)
+        mac: str | None = entry.get_attr("NDA_LLADDR") if entry else None
+        return mac
+
+    def neighbour_state(self, interface: str, ip: IPAddress) -> str | None:
+        """The entry's state as ``ip neigh`` shows it, such as STALE; None if there is no entry."""
+        entry = self._neighbour(interface, ip)
+        return NUD_STATES[entry["state"]] if entry else None
+
+    def _neighbour(self, interface: str, ip: IPAddress) -> Any:
+        entries = self.ip.get_neighbours(family=FAMILIES[ip.version], ifindex=self.index(interface))
+        return next((entry for entry in entries if entry.get_attr("NDA_DST") == str(ip)), None)
 
     def announce(self, interface: str, family: Family = 4) -> None:
         """Broadcasts a gratuitous ARP request for the interface's address, as ``arping -U`` does; for an IPv6 address

@@ -32,6 +32,18 @@ topology:
     - {endpoints: ["leaf:e3", "c:eth1"], vlan: 20}
 """
 
+LATE_DEVICE = """
+name: late
+topology:
+  nodes:
+    hub: {kind: bridge}
+    a: {kind: host, nic: rxe}
+    b: {kind: host, rdma: false}
+  links:
+    - {endpoints: ["hub:p1", "a:eth1"]}
+    - {endpoints: ["hub:p2", "b:eth1"]}
+"""
+
 TWO_RAILS = """
 name: rails
 topology:
@@ -62,6 +74,7 @@ topology:
 """
 
 WRITE_S = 5.0
+OTHER_MAC = "02:00:00:00:00:99"
 MTU = 1024
 """The path MTU of an RC connection unless told otherwise."""
 
@@ -144,6 +157,27 @@ def test_a_host_with_two_interfaces_uses_each_in_its_subnet(lab):
         sent = {name: a.statistics(name)["tx_bytes"] - before[name] for name in a.interfaces}
         assert sent.pop(interface) > 50_000
         assert set(sent.values()) == {0}
+
+
+@pytest.mark.topology(LATE_DEVICE)
+def test_an_interface_gets_another_mac_before_its_rdma_device_and_not_after(lab):
+    a, b = lab.host("a"), lab.host("b")
+    b.set_mac("eth1", OTHER_MAC)
+    lab.add_rdma(b, "eth1", "b-eth1")
+    assert write_arrives(a, b)
+    assert a.neighbour("eth1", b.addresses["eth1"].ip) == OTHER_MAC
+    with pytest.raises(InputError, match="eth1 of b has an RDMA device"):
+        b.set_mac("eth1", "02:00:00:00:00:98")
+
+
+@pytest.mark.topology(LATE_DEVICE)
+def test_the_state_of_a_neighbour_entry(lab):
+    a, peer = lab.host("a"), lab.host("b").addresses["eth1"].ip
+    assert a.neighbour_state("eth1", peer) is None
+    assert a.ping(str(peer), within=1)
+    assert a.neighbour_state("eth1", peer) == "REACHABLE"
+    a.set_neighbour("eth1", peer, OTHER_MAC)
+    assert a.neighbour_state("eth1", peer) == "PERMANENT"
 
 
 @pytest.mark.topology(SEGMENT)
