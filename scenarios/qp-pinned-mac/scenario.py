@@ -1,0 +1,112 @@
+"""See the docstring of QpPinnedMac, or `testbed describe qp-pinned-mac`."""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Interface
+from typing import Literal
+
+from pydantic import Field
+
+from testbed import Parameters, Run, Scenario, Variant
+from testbed.lab import Host
+from testbed.workload.verbs import connect_pair
+
+MESSAGE = 4096
+GATEWAYS = {"eth1": IPv4Interface("10.0.10.1/24"), "eth2": IPv4Interface("10.0.20.1/24")}
+"""The gateways' addresses, by the routers' interfaces."""
+VIRTUAL_MACS = {"eth1": "00:00:5e:00:01:0a", "eth2": "00:00:5e:00:01:14"}
+"""Of virtual routers 10 and 20 (RFC 9568 section 7.3)."""
+
+
+class Settings(Parameters):
+    client: Literal["card", "soft"] = Field("card", description="card: the client has a hardware NIC; soft: soft-RoCE")
+    virtual_mac: bool = Field(False, description="whether the gateways have a virtual MAC that moves along (VRRP)")
+    reconnect: bool = Field(False, description="whether the client makes a new connection when the old one died")
+
+
+class QpPinnedMac(Scenario):
+    """
+    The gateway moves to another MAC, everybody learns that, and the queue pairs that are connected send to the old one.
+
+    A NIC takes the destination MAC of a queue pair from the neighbour table once, at modify to RTR, and keeps it for
+    the queue pair's life. Two routers share a gateway address without a virtual MAC, which is how keepalived does it
+    unless told otherwise. The first one fails, the second one takes the address and announces it. The neighbour entry
+    of the client is right within a millisecond: ping works, TCP goes on, new connections work. The old queue pair sends
+    to a MAC that nobody has, retries, and dies. The same happens when the peer itself, in the same subnet, goes on
+    behind another MAC (a bond with fail_over_mac=active, a replaced NIC). soft-RoCE does not have this fault: it looks
+    the neighbour up for each packet, so a rehearsal on soft-RoCE passes what fails on cards.
+
+    On real gear: RETRY_EXC_ERR on every connection at the moment of a failover, while `ip neigh` is right and ping
+    works; a mirror of the client's port shows RoCE frames to the failed router's MAC. With NCCL's defaults (timeout 20,
+    7 retries) half a minute passes before the error.
+
+    The cures: a virtual MAC that moves along with the address (VRRP's own, keepalived's use_vmac, an anycast gateway on
+    leaves); else the application has to connect anew, which is why a restart of the job helps.
+    """
+
+    title = "A queue pair keeps the MAC that its gateway had"
+    tags = ("arp", "host")
+    parameters = Settings
+    variants = (
+        Variant("as-is", "fault", "the gateway moves to another MAC; the NIC's queue pair keeps the old one"),
+        Variant("reconnect", "healthy", "the client makes a new connection", {"reconnect": True}),
+        Variant("virtual-mac", "healthy", "the MAC moves along with the address", {"virtual_mac": True}),
+        Variant("soft-roce", "healthy", "soft-RoCE follows the neighbour table", {"client": "soft"}),
+    )
+
+    def run(self, run: Run, p: Settings) -> None:
+        client, server, first, second = (run.lab.host(name) for name in (p.client, "server", "router1", "router2"))
+        gateway = GATEWAYS["eth1"].ip
+        before = become_gateway(first, p.virtual_mac)
+
+        with run.endpoint(client, "eth1") as near, run.endpoint(server, "eth1") as far:
+            with run.step("the client works with the server, through router 1"):
+                connect_pair(near, far)
+                run.expect("the first WRITE", run.completed(client, near.write(MESSAGE, within=5)).status, "SUCCESS")
+                run.expect("the client has router 1's MAC", client.neighbour("eth1", gateway), before)
+
+            with run.step("router 1 fails, router 2 takes the gateways' addresses and announces them"):
+                for interface in GATEWAYS:
+                    first.set_link(interface, "down")
+                after = become_gateway(second, p.virtual_mac)
+                run.sleep(1, "the hosts hear the announcements")
+                run.expect("the client has router 2's MAC", client.neighbour("eth1", gateway), after)
+
+            with run.step("the client writes over the old connection"):
+                captured = client.capture("eth1", "udp port 4791")
+                status = old = run.completed(client, near.write(MESSAGE, within=60)).status
+                captured.stop()
+
+        if p.reconnect:
+            with run.step("the client connects anew"):
+                status = run.write(client, server)
+
+        names = {before: "router 1's MAC", after: "router 2's MAC"} if before != after else {before: "the virtual MAC"}
+        sent = [frame.dst for frame in captured.frames() if frame.roce and frame.src == client.macs["eth1"]]
+        sent_to = ", ".join(f"{sent.count(mac)} to {name}" for mac, name in names.items() if mac in sent)
+        run.note(old_connection=old, completion=status, neighbour_entry=names[after], frames=sent_to)
+        pinned = near.connection.mac if near.connection else after
+        run.expect("what the old connection sent", set(sent), {pinned})
+        run.expect("the MAC that its queue pair kept", pinned, after if p.client == "soft" else before)
+        run.expect("it works only with the gateway's MAC", old, "SUCCESS" if pinned == after else "RETRY_EXC_ERR")
+        if status == "SUCCESS":
+            run.observe("healthy", "the client reaches the server")
+        else:
+            run.observe("fault", f"the client's work request dies of {status}")
+            run.expect("it dies of unanswered retries", status, "RETRY_EXC_ERR")
+
+
+def become_gateway(router: Host, virtual_mac: bool) -> str:
+    """Gives the router both gateways' addresses as keepalived does, and announces them; the MAC of the clients' one."""
+    router.sysctl("net/ipv4/ip_forward", 1)
+    owners = {interface: f"vrrp-{interface}" if virtual_mac else interface for interface in GATEWAYS}
+    for interface, owner in owners.items():
+        if virtual_mac:
+            mac = router.macs[owner] = VIRTUAL_MACS[interface]
+            router.run("ip", "link", "add", owner, "link", interface, "address", mac, "type", "macvlan")
+            router.run("ip", "link", "set", owner, "up")
+            router.adopt(owner)
+            router.sysctl("net/ipv4/conf/all/arp_ignore", 1)  # else the interface below answers for it, too
+        router.add_address(owner, GATEWAYS[interface])
+        router.announce(owner)
+    return router.macs[owners["eth1"]]
