@@ -1,35 +1,61 @@
-"""ARP: packets that are lost, forged, too many, answered by the wrong one."""
+"""ARP, and neighbour discovery where addresses are IPv6: packets that are lost, forged, too many, answered by the wrong
+one."""
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from contextlib import ExitStack
-from ipaddress import IPv4Address, IPv4Interface
-from typing import Annotated, ClassVar, Literal
+from ipaddress import IPv4Address
+from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from testbed.errors import InputError
 from testbed.faults.fault import Fault, Mac, Seen
 from testbed.faults.rule import Expression, Rule, equal, field
+from testbed.ipv6 import IFA_F_NODAD
 from testbed.lab import Host, Lab
-from testbed.switch import frames
-from testbed.switch.frames import Arp
+from testbed.lab.nodes import FAMILIES
+from testbed.switch import nd, packets
+from testbed.switch.frames import BROADCAST
+from testbed.topology import Family, IPAddress, IPInterface
 
 BURSTS = 100
 """Of a storm, in a second."""
+MOST_ASKED = 1 << 16
+"""Addresses of a subnet that a storm asks for."""
+ND_TYPES = {"request": "nd-neighbor-solicit", "reply": "nd-neighbor-advert"}
 
 
 class ArpDrop(Rule):
-    """ARP packets from one end of a link are lost: all, or gratuitous ones for an address, or requests, or replies."""
+    """ARP packets from one end of a link are lost: all, or gratuitous ones for an address, or requests, or replies.
+
+    Of IPv6 solicitations are requests, advertisements replies, and unsolicited advertisements gratuitous.
+    """
 
     name: ClassVar[str] = "arp-drop"
-    announced: IPv4Address | None = None
+    announced: IPAddress | None = None
     """Only gratuitous ARP for this address."""
     operation: Literal["request", "reply"] | None = None
     """Only `request` or `reply`."""
+    family: Family = 4
+    """4, or 6 for neighbour discovery."""
+
+    @model_validator(mode="after")
+    def _one_family(self) -> Self:
+        if self.announced and self.announced.version != self.family:
+            raise ValueError(f"{self.announced} is of family {self.announced.version}")
+        return self
 
     def chosen(self) -> list[Expression]:
+        if self.family == 6:
+            types = [ND_TYPES[self.operation]] if self.operation else list(ND_TYPES.values())
+            chosen = [equal(field("icmpv6", "type"), {"set": types})]
+            if self.announced:
+                to_all = equal(field("ip6", "daddr"), str(nd.ALL_NODES))
+                chosen += [to_all, equal(field("icmpv6", "taddr"), str(self.announced))]
+            return chosen
         chosen = [equal(field("ether", "type"), "arp")]
         if self.operation:
             chosen.append(equal(field("arp", "operation"), self.operation))
@@ -60,7 +86,7 @@ class ArpPoison(_FromHost):
     """
 
     name: ClassVar[str] = "arp-poison"
-    ip: IPv4Address
+    ip: IPAddress
     """The address of another host."""
     switch: str
     """The switch that is to believe it."""
@@ -70,15 +96,15 @@ class ArpPoison(_FromHost):
     def inject(self, lab: Lab, undo: ExitStack) -> None:
         host, (owner, interface) = self._host(lab), owner_of(lab, self, self.ip)
         undo.callback(self._restored, lab)
-        undo.callback(owner.announce, interface)
-        host.send(self.interface, frames.gratuitous_arp(self._mac(lab), self.ip))
+        undo.callback(owner.announce, interface, self.ip.version)
+        host.send(self.interface, packets.gratuitous(self._mac(lab), self.ip))
         lab.wait(lambda: self.seen(lab) is not None, 1.0)
 
     def _restored(self, lab: Lab) -> None:
         lab.wait(lambda: self.seen(lab) is None, 1.0)
 
     def seen(self, lab: Lab) -> Seen | None:
-        mac = lab.switch(self.switch).arp_table().get(str(self.ip))
+        mac = lab.switch(self.switch).neighbour(self.ip)
         return {"switch_arp": mac} if mac == self._mac(lab) else None
 
     def _mac(self, lab: Lab) -> str:
@@ -94,16 +120,18 @@ class ArpStorm(_FromHost):
     name: ClassVar[str] = "arp-storm"
     pps: Annotated[int, Field(ge=100, le=1_000)]
     """Requests a second, about; more is too much for the agents of switches on an emulated processor."""
+    family: Family = 4
+    """4, or 6 for neighbour solicitations."""
 
     def inject(self, lab: Lab, undo: ExitStack) -> None:
         host = self._host(lab)
-        address, mac, numbers = host.addresses[self.interface], host.macs[self.interface], itertools.count()
-        others = max(1, address.network.num_addresses - 2)
+        address, mac, numbers = host.address(self.interface, self.family), host.macs[self.interface], itertools.count()
+        others = max(1, min(address.network.num_addresses, MOST_ASKED) - 2)
 
         def burst() -> None:
             for number in itertools.islice(numbers, self.pps // BURSTS):
-                arp = Arp(frames.REQUEST, mac, address.ip, frames.NO_MAC, address.network[1 + number % others])
-                host.send(self.interface, frames.pack(frames.BROADCAST, mac, arp))
+                asked = packets.request(mac, address.ip, address.network[1 + number % others])
+                host.send(self.interface, packets.pack(BROADCAST, mac, asked))
 
         undo.callback(lab.every(1 / BURSTS, burst))
 
@@ -120,21 +148,26 @@ class DuplicateIp(_FromHost):
     """A host has an address that another one has, too, and answers for it."""
 
     name: ClassVar[str] = "duplicate-ip"
-    ip: IPv4Address
+    ip: IPAddress
     """The address of another host in the same subnet."""
 
     def inject(self, lab: Lab, undo: ExitStack) -> None:
         host = self._host(lab)
-        own = host.addresses[self.interface]
+        own = host.address(self.interface, self.ip.version)
         if self.ip not in own.network:
             raise InputError(f"fault {self}: {self.ip} is not in {host}'s subnet {own.network}")
-        address = IPv4Interface(f"{self.ip}/{own.network.prefixlen}")
-        undo.callback(self._change, host, "delete", address)
-        self._change(host, "add", address)
+        undo.callback(self._change, host, "delete", own)
+        self._change(host, "add", own)
 
-    def _change(self, host: Host, what: str, address: IPv4Interface) -> None:
+    def _change(self, host: Host, what: str, own: IPInterface) -> None:
+        """Without duplicate address detection, which would find the other owner."""
         host.ip.addr(
-            what, index=host.index(self.interface), address=str(address.ip), prefixlen=address.network.prefixlen
+            what,
+            family=FAMILIES[self.ip.version],
+            index=host.index(self.interface),
+            address=str(self.ip),
+            prefixlen=own.network.prefixlen,
+            flags=IFA_F_NODAD,
         )
 
     def seen(self, lab: Lab) -> Seen | None:
@@ -206,11 +239,12 @@ class DuplicateMac(_FromHost):
         return end.peer[1]
 
 
-def owner_of(lab: Lab, fault: Fault, ip: IPv4Address) -> tuple[Host, str]:
+def owner_of(lab: Lab, fault: Fault, ip: IPAddress) -> tuple[Host, str]:
     """The host that has the address, and its interface."""
     for node in lab.nodes.values():
         if isinstance(node, Host):
-            for interface, address in node.addresses.items():
+            known: Mapping[str, IPInterface] = node.addresses if ip.version == 4 else node.addresses6
+            for interface, address in known.items():
                 if address.ip == ip:
                     return node, interface
     raise InputError(f"fault {fault}: no host has the address {ip}")

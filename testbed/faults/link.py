@@ -196,7 +196,8 @@ class LinkCorrupt(_Impairment):
 class LinkMtu(Fault):
     """A switch port takes only smaller packets than the NICs send.
 
-    Larger ones vanish, in both directions: a layer-2 switch sends no ICMP. Small messages pass.
+    Larger ones vanish, in both directions, without ICMP: the switch's own interfaces (SVIs) keep the file's MTU. Small
+    messages pass.
     """
 
     name: ClassVar[str] = "link-mtu"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from ipaddress import IPv4Address
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
@@ -11,7 +10,8 @@ from pydantic import Field
 from testbed.errors import InputError
 from testbed.faults.fault import Fault, Mac, Seen
 from testbed.lab import Lab, Switch
-from testbed.lab.nodes import NUD_PERMANENT
+from testbed.lab.nodes import FAMILIES, NUD_PERMANENT
+from testbed.topology import IPAddress
 
 Seconds = Annotated[float, Field(gt=0, le=1e7)]
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
@@ -143,33 +143,36 @@ class ArpEntryCorrupt(_SwitchFault):
     """
 
     name: ClassVar[str] = "arp-entry-corrupt"
-    ip: IPv4Address
+    ip: IPAddress
     """An address that the switch has an entry for."""
     mac: Mac = "02:00:00:00:00:bd"
     """What the data plane has instead."""
 
     def inject(self, lab: Lab, undo: ExitStack) -> None:
         switch = lab.switch(self.switch)
-        right = switch.arp_table().get(str(self.ip))
-        if right is None:
+        if switch.neighbour(self.ip) is None:
             raise InputError(f"fault {self}: {switch} has no entry for {self.ip}")
         index = int(_entry(switch, self.ip)["ifindex"])
         undo.callback(self._write, lab, switch, index)
-        switch.ip.neigh("replace", dst=str(self.ip), lladdr=self.mac, ifindex=index, state=NUD_PERMANENT)
+        self._forward_by(switch, index, self.mac)
 
     def _write(self, lab: Lab, switch: Switch, index: int) -> None:
         """What the control plane shows now, if anything."""
-        if right := switch.arp_table().get(str(self.ip)):
-            switch.ip.neigh("replace", dst=str(self.ip), lladdr=right, ifindex=index, state=NUD_PERMANENT)
+        if right := switch.neighbour(self.ip):
+            self._forward_by(switch, index, right)
+
+    def _forward_by(self, switch: Switch, index: int, mac: str) -> None:
+        family = FAMILIES[self.ip.version]
+        switch.ip.neigh("replace", family=family, dst=str(self.ip), lladdr=mac, ifindex=index, state=NUD_PERMANENT)
 
     def seen(self, lab: Lab) -> Seen | None:
         entry = _entry(lab.switch(self.switch), self.ip)
         return {"data_plane_mac": self.mac} if entry.get("mac") == self.mac else None
 
 
-def _entry(switch: Switch, ip: IPv4Address) -> dict[str, Any]:
+def _entry(switch: Switch, ip: IPAddress) -> dict[str, Any]:
     """What the switch's kernel forwards by; empty if it has nothing for the address."""
-    for entry in switch.ip.get_neighbours(dst=str(ip)):
+    for entry in switch.ip.get_neighbours(family=FAMILIES[ip.version], dst=str(ip)):
         return {"ifindex": entry["ifindex"], "mac": entry.get_attr("NDA_LLADDR")}
     return {}
 

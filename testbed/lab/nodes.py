@@ -6,7 +6,7 @@ import shlex
 import socket
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from ipaddress import IPv4Address, IPv4Interface, IPv6Interface
+from ipaddress import IPv4Interface, IPv6Interface
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from testbed.lab import netns, processes
 from testbed.lab.capture import Capture
 from testbed.lab.carrier import carries
 from testbed.lab.processes import Process
-from testbed.switch import ecmp, frames, nd
+from testbed.switch import ecmp, packets
 from testbed.topology import Family, IPAddress, IPInterface, IPNetwork, NicModel, pod_mac
 
 if TYPE_CHECKING:
@@ -306,11 +306,8 @@ class Host(Node):
         """Broadcasts a gratuitous ARP request for the interface's address, as ``arping -U`` does; for an IPv6 address
         multicasts an unsolicited neighbour advertisement."""
         mac, ip = self.macs[interface], self.address(interface, family).ip
-        if isinstance(ip, IPv4Address):
-            kind, frame = "garp", frames.gratuitous_arp(mac, ip)
-        else:
-            kind, frame = "na", nd.unsolicited_advertisement(mac, ip)
-        self.send(interface, frame)
+        self.send(interface, packets.gratuitous(mac, ip))
+        kind = "garp" if family == 4 else "na"
         self.lab.emit(kind, self.name, f"announces {ip} at {mac}", interface=interface, ip=str(ip), mac=mac)
 
     def send(self, interface: str, frame: bytes) -> None:
@@ -352,6 +349,10 @@ class Switch(Node):
     def nd_table(self) -> dict[str, str]:
         """The same of IPv6."""
         return {entry["ip"]: entry["mac"] for entry in self.tables()["nd"]}
+
+    def neighbour(self, ip: IPAddress) -> str | None:
+        """The MAC that the control plane has for an address of either family, None if it has none."""
+        return (self.arp_table() if ip.version == 4 else self.nd_table()).get(str(ip))
 
     def fdb_table(self) -> dict[str, str]:
         """MAC to port, as the bridge learned it."""

@@ -47,6 +47,7 @@ table ip6 silence {
     }
 }
 """
+BRIDGE_MTU, USUAL_MTU = 65535, 1500
 LOSSLESS_TABLE = 100
 """Routing table, and priority of the rules that lead to it, where next hops are blackholes for lossless packets."""
 
@@ -287,6 +288,10 @@ def build(ip: IPRoute, node: Node, profile: Profile) -> DataPlane:
     plane = DataPlane(node, bridge)
     for port in node.interfaces:
         plane.attach(port)
+    # Left alone, the bridge's MTU follows its ports': one that a fault lowers would take the SVIs along, and below 1280
+    # bytes their IPv6.
+    ip.link("set", index=bridge, mtu=BRIDGE_MTU)
+    mtu = min((port.mtu for port in node.interfaces), default=USUAL_MTU)
     if any(svi.address6 for svi in node.svis):
         nftables.run(SILENCE)
         _sysctls({"ipv6/conf/all/forwarding": 1})
@@ -294,7 +299,7 @@ def build(ip: IPRoute, node: Node, profile: Profile) -> DataPlane:
         if not svi.addresses:
             continue
         ip.vlan_filter("add", index=bridge, vlan_info={"vid": svi.vlan}, vlan_flags="self")
-        ip.link("add", ifname=svi.name, kind="vlan", link=bridge, vlan_id=svi.vlan)
+        ip.link("add", ifname=svi.name, kind="vlan", link=bridge, vlan_id=svi.vlan, mtu=mtu)
         index = socket.if_nametoindex(svi.name)
         plane.add_svi(svi.vlan, index)
         solicit = {"mcast_solicit": 0, "app_solicit": 1, "retrans_time_ms": _DAY_MS}

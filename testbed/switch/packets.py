@@ -40,3 +40,8 @@ def announcement(mac: str, ip: IPAddress) -> Packet:
 
 def pack(dst: str, src: str, packet: Packet) -> bytes:
     return frames.pack(dst, src, packet) if isinstance(packet, Arp) else nd.pack(dst, src, packet)
+
+
+def gratuitous(mac: str, ip: IPAddress) -> bytes:
+    """The frame by which a host tells everybody of its address: gratuitous ARP, or an unsolicited advertisement."""
+    return frames.gratuitous_arp(mac, ip) if isinstance(ip, IPv4Address) else nd.unsolicited_advertisement(mac, ip)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from testbed.errors import TestbedError
 from testbed.faults import (
     ArpCpuDelay,
     ExactPacket,
@@ -99,6 +100,23 @@ def test_all_next_hops_of_a_default_route_come_back(lab: Lab, fault: Fault) -> N
     with injected(lab, fault):
         assert lab["a"].run("ip", "route", "show", "default").stdout != before
     assert lab["a"].run("ip", "route", "show", "default").stdout == before
+
+
+@pytest.mark.topology("""
+name: small-mtu
+topology:
+  nodes:
+    leaf: {kind: switch, vlans: {10: "2001:db8:10::1/64"}}
+    a: {kind: host}
+  links:
+    - {endpoints: ["leaf:e1", "a:eth1"], vlan: 10}
+""")
+def test_a_port_s_small_mtu_leaves_the_switch_its_ipv6(lab: Lab) -> None:
+    """The kernel takes IPv6 away from interfaces with less than 1280 bytes, and a bridge follows its ports."""
+    with injected(lab, LinkMtu(end="leaf:e1", mtu=600)):
+        assert lab["a"].ping("2001:db8:10::1", within=1)
+        with pytest.raises(TestbedError, match="100% packet loss"):
+            lab["a"].run("ping", "-c1", "-W1", "-s1000", "2001:db8:10::1")
 
 
 def test_the_end_of_a_lab_recovers_what_is_left(lab: Lab, log: EventLog) -> None:

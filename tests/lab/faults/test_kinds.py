@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv6Address
 
 import pytest
 
@@ -58,7 +58,7 @@ from testbed.lab.census import census
 from testbed.scenario.events import EventLog
 from testbed.topology import Topology
 
-B = IPv4Address("10.0.20.2")
+B, B6 = IPv4Address("10.0.20.2"), IPv6Address("2001:db8:20::2")
 EXAMPLES: list[Fault] = [
     LinkDown(end="leaf:e1"),
     LinkFlap(end="leaf:e1", down=1, up=2),
@@ -77,15 +77,21 @@ EXAMPLES: list[Fault] = [
     ExactPacket(end="leaf:e2", action="delay", number=3, delay=5e-3),
     ArpDrop(end="a:eth1"),
     ArpDrop(end="leaf:e2", operation="reply"),
+    ArpDrop(end="leaf:e2", operation="reply", family=6),
+    ArpDrop(end="b:eth1", announced=B6, family=6),
     ArpDrop(end="b:eth1", announced=B),
     ArpPoison(host="c", ip=B, switch="leaf"),
+    ArpPoison(host="c", ip=B6, switch="leaf"),
     ArpStorm(host="c", pps=500),
     ArpStorm(host="c", pps=1_000),
+    ArpStorm(host="c", pps=500, family=6),
     DuplicateIp(host="c", ip=B),
+    DuplicateIp(host="c", ip=B6),
     DuplicateMac(host="c", of="b", switch="leaf"),
     DuplicateMac(host="c", of="b", switch="leaf", period=0.5),
     ProxyArp(host="c", ip=B),
     ArpEntryCorrupt(switch="leaf", ip=B),
+    ArpEntryCorrupt(switch="leaf", ip=B6),
     ArpAgeing(switch="leaf", arp_age=60),
     ArpCapacity(switch="leaf", arp_cap=4),
     ArpCpuLimit(switch="leaf", arp_pps=20),
@@ -109,7 +115,7 @@ topology:
   kinds:
     switch: {profile: cisco-nxos}
   nodes:
-    leaf: {kind: switch, vlans: {10: 10.0.10.1/24, 20: 10.0.20.1/24}}
+    leaf: {kind: switch, vlans: {10: 10.0.10.1/24, 20: [10.0.20.1/24, "2001:db8:20::1/64"]}}
     a: {kind: host}
     b: {kind: host}
     c: {kind: host}
@@ -140,7 +146,9 @@ def lab(_nothing_is_left: None, tmp_path_factory: pytest.TempPathFactory, log: E
 
 
 def works(lab: Lab) -> bool:
-    return lab["a"].ping(str(lab.host("b").addresses["eth1"].ip), within=1)
+    """The switch knows b by both of its addresses then."""
+    lab.host("b").ping("2001:db8:20::1", within=1)
+    return lab["a"].ping(str(B), within=1)
 
 
 def test_every_kind_has_an_example() -> None:

@@ -19,6 +19,8 @@ def test_a_fault_is_made_of_its_name_and_parameters() -> None:
         ("link-loss", {"end": "leaf", "loss": 1}, "end is 'leaf': String should match pattern"),
         ("link-loss", {"end": "a:b", "loss": 1, "losss": 1}, "there is no 'losss', perhaps loss"),
         ("link-loss", {"end": "a:b", "loss": 100, "loss_burst": 2}, "with a loss of 100 there are no bursts"),
+        ("arp-drop", {"end": "a:b", "announced": "2001:db8::1"}, "2001:db8::1 is of family 6"),
+        ("arp-poison", {"host": "a", "switch": "s", "ip": "10.0.0"}, "'10.0.0'"),
         ("exact-packet", {"end": "a:b", "action": "drop"}, "choose packets by number, psn, opcode or dest_qp"),
         ("exact-packet", {"end": "a:b", "action": "drop", "opcode": "RITE"}, "opcode is 'RITE': it is one of SEND_FIR"),
     ],
