@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 
 from testbed.errors import InputError
 from testbed.faults.fault import End, Fault, Seen
+from testbed.faults.rule import Expression, Hook, Rule
 from testbed.lab import Host, Lab, Node
 
 Percent = Annotated[float, Field(gt=0, le=100)]
@@ -193,25 +194,25 @@ class LinkCorrupt(_Impairment):
     """Percent."""
 
 
-class LinkMtu(Fault):
+class LinkMtu(Rule):
     """A switch port takes only smaller packets than the NICs send.
 
-    Larger ones vanish, in both directions, without ICMP: the switch's own interfaces (SVIs) keep the file's MTU. Small
-    messages pass.
+    Larger ones vanish, in both directions, and nobody says so. Small messages pass.
     """
 
     name: ClassVar[str] = "link-mtu"
-    end: End
     mtu: Annotated[int, Field(ge=68, le=65535)]
-    """Bytes."""
+    """Bytes of the largest packet that passes."""
 
-    def inject(self, lab: Lab, undo: ExitStack) -> None:
+    def place(self, lab: Lab) -> tuple[Node, str, tuple[Hook, ...]]:
         node, interface = place(lab, self.end)
         if isinstance(node, Host):
             raise InputError(f"fault {self}: {self.end} is a host's end", hint="Name the switch's end of the link.")
-        undo.callback(node.set_mtu, interface, node.mtu(interface))
-        node.set_mtu(interface, self.mtu)
+        return node, interface, ("prerouting", "postrouting")
 
-    def seen(self, lab: Lab) -> Seen | None:
-        node, interface = place(lab, self.end)
-        return {"mtu": self.mtu} if node.mtu(interface) == self.mtu else None
+    def chosen(self) -> list[Expression]:
+        """The port's own MTU would tell more than a switch does: veth refuses what a host sends to a smaller one."""
+        return [{"match": {"op": ">", "left": {"meta": {"key": "length"}}, "right": self.mtu}}]
+
+    def act(self) -> Expression:
+        return {"drop": None}

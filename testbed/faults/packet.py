@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from testbed.errors import InputError
-from testbed.faults.rule import Expression, Rule, equal, field, raw
+from testbed.faults.rule import Expression, Hook, Rule, equal, field, raw
 from testbed.lab import Lab, Node
 
 ROCE_PORT = 4791
@@ -94,9 +94,9 @@ class ExactPacket(Rule):
             case "delay":
                 return {"mangle": {"key": {"meta": {"key": "mark"}}, "value": MARK}}
 
-    def _prepare_delay(self, node: Node, port: str, incoming: bool, undo: ExitStack) -> None:
+    def _prepare_delay(self, node: Node, port: str, hooks: tuple[Hook, ...], undo: ExitStack) -> None:
         """What is marked leaves by way of a device that holds it."""
-        if incoming:
+        if "prerouting" in hooks:
             raise InputError(f"fault {self}: only what a switch sends can be delayed, not what comes in there")
         device = f"hold-{node.index(port)}"
         node.run("ip", "link", "add", device, "type", "ifb")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from abc import abstractmethod
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, Literal
 
 from testbed import nftables
 from testbed.errors import InputError
@@ -17,6 +17,9 @@ from testbed.faults.fault import End, Fault, Seen
 from testbed.lab import Host, Lab, Node
 
 TABLE = {"family": "bridge", "name": "testbed-faults"}
+Hook = Literal["prerouting", "postrouting"]
+HOOKS: dict[Hook, str] = {"prerouting": "iifname", "postrouting": "oifname"}
+"""Where the bridge shows packets that come in, and those that go out; and what the port is called there."""
 Expression = dict[str, Any]
 """A statement in nftables' JSON, libnftables-json(5)."""
 
@@ -35,46 +38,48 @@ class Rule(Fault):
         """What is done to it."""
 
     def inject(self, lab: Lab, undo: ExitStack) -> None:
-        node, port, incoming = self.place(lab)
-        chain = {"family": TABLE["family"], "table": TABLE["name"], "name": self._chain()}
-        hook, name = ("prerouting", "iifname") if incoming else ("postrouting", "oifname")
+        node, port, hooks = self.place(lab)
         counter: Expression = {"counter": {"packets": 0, "bytes": 0}}
-        expressions = [equal({"meta": {"key": name}}, port), *self.chosen(), counter, self.act()]
-        _nft(
-            node,
-            {"add": {"table": TABLE}},
-            {"add": {"chain": {**chain, "type": "filter", "hook": hook, "prio": 0, "policy": "accept"}}},
-            {"add": {"rule": {**chain, "chain": chain["name"], "expr": expressions}}},
-        )
-        undo.callback(_nft, node, {"flush": {"chain": chain}}, {"delete": {"chain": chain}})
+        _nft(node, {"add": {"table": TABLE}})
+        for hook in hooks:
+            chain = {"family": TABLE["family"], "table": TABLE["name"], "name": self._chain(hook)}
+            expressions = [equal({"meta": {"key": HOOKS[hook]}}, port), *self.chosen(), counter, self.act()]
+            _nft(
+                node,
+                {"add": {"chain": {**chain, "type": "filter", "hook": hook, "prio": 0, "policy": "accept"}}},
+                {"add": {"rule": {**chain, "chain": chain["name"], "expr": expressions}}},
+            )
+            undo.callback(_nft, node, {"flush": {"chain": chain}}, {"delete": {"chain": chain}})
 
     def seen(self, lab: Lab) -> Seen | None:
-        node, _, _ = self.place(lab)
+        node, _, hooks = self.place(lab)
+        chains, hits = {self._chain(hook) for hook in hooks}, {}
         for item in _nft(node, {"list": {"ruleset": {"family": TABLE["family"]}}}):
             rule = item.get("rule", {})
-            if (rule.get("table"), rule.get("chain")) == (TABLE["name"], self._chain()):
-                return {"hits": next(part["counter"]["packets"] for part in rule["expr"] if "counter" in part)}
-        return None
+            if rule.get("table") == TABLE["name"] and rule["chain"] in chains:
+                counter = next(part["counter"] for part in rule["expr"] if "counter" in part)
+                hits[rule["chain"]] = counter["packets"]
+        return {"hits": sum(hits.values())} if hits.keys() == chains else None
 
     def hits(self, lab: Lab) -> int:
         """How many packets it has met so far."""
         seen = self.seen(lab)
         return seen["hits"] if seen else 0
 
-    def place(self, lab: Lab) -> tuple[Node, str, bool]:
-        """The switch or bridge at which what `end` sends can be met, its port, and whether it comes in there."""
+    def place(self, lab: Lab) -> tuple[Node, str, tuple[Hook, ...]]:
+        """The switch or bridge at which packets can be met, the port, and where they are on its way through."""
         sender = lab.interface(self.end)
         node, port = lab.nodes[sender.node], sender.name
         if not isinstance(node, Host):
-            return node, port, False
+            return node, port, ("postrouting",)
         peer = lab.nodes[sender.peer[0]]
         if isinstance(peer, Host):
             raise InputError(f"fault {self}: there is no switch at either end of this link")
-        return peer, sender.peer[1], True
+        return peer, sender.peer[1], ("prerouting",)
 
-    def _chain(self) -> str:
+    def _chain(self, hook: Hook) -> str:
         """Of this fault and no other."""
-        return "-".join(map(str, (self.name, *self.model_dump().values()))).replace(":", ".").lower()
+        return "-".join(map(str, (self.name, *self.model_dump().values(), hook))).replace(":", ".").lower()
 
 
 def field(protocol: str, name: str) -> Expression:
