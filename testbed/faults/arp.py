@@ -3,6 +3,7 @@ one."""
 
 from __future__ import annotations
 
+import errno
 import itertools
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -221,10 +222,10 @@ class DuplicateMac(_FromHost):
         host, owner = self._host(lab), lab.host(self.of)
         mac = owner.macs[self.of_interface]
         undo.callback(lab.wait, lambda: self.seen(lab) is None, 1.0)
-        undo.callback(owner.teach, self.of_interface)
+        undo.callback(_teach, owner, self.of_interface, mac)
         host.teach(self.interface, mac)
         if self.period:
-            undo.callback(lab.every(self.period, lambda: host.teach(self.interface, mac)))
+            undo.callback(lab.every(self.period, lambda: _teach(host, self.interface, mac)))
         lab.wait(lambda: self.seen(lab) is not None, 1.0)
 
     def seen(self, lab: Lab) -> Seen | None:
@@ -237,6 +238,15 @@ class DuplicateMac(_FromHost):
         if end.peer[0] != self.switch:
             raise InputError(f"fault {self}: {self.host}:{self.interface} is not attached to {self.switch}")
         return end.peer[1]
+
+
+def _teach(host: Host, interface: str, mac: str) -> None:
+    """Sends nothing over a link that is down: a switch may have disabled the port."""
+    try:
+        host.teach(interface, mac)
+    except OSError as error:
+        if error.errno not in (errno.ENOBUFS, errno.ENETDOWN):  # without a carrier; set down
+            raise
 
 
 def owner_of(lab: Lab, fault: Fault, ip: IPAddress) -> tuple[Host, str]:

@@ -11,6 +11,7 @@ import pytest
 from testbed.errors import TestbedError
 from testbed.faults import (
     ArpCpuDelay,
+    DuplicateMac,
     ExactPacket,
     Fault,
     FaultError,
@@ -169,3 +170,10 @@ def test_a_fault_that_comes_too_late_is_no_story(lab: Lab, log: EventLog, tmp_pa
     assert story.outcome(tmp_path)["failures"] == [
         "fault link-down end=leaf:e1 never came: the story ended before its time"
     ]
+
+
+def test_a_twin_whose_port_is_shut_has_nowhere_to_send(lab: Lab) -> None:
+    with injected(lab, DuplicateMac(host="c", of="b", switch="leaf", period=0.5)):
+        lab.switch("leaf").set_link("e3", "down")
+        lab.sleep(2)
+        assert works(lab)
