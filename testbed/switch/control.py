@@ -16,8 +16,9 @@ from dataclasses import replace
 from ipaddress import IPv4Address
 from typing import Literal
 
-from testbed.switch.effects import BlockLossless, DeleteNeighbour, Effect, Event, Send, SetNeighbour
+from testbed.switch.effects import BlockLossless, DeleteNeighbour, Effect, Event, Send, SetNeighbour, SetPort
 from testbed.switch.frames import BROADCAST, NO_MAC, REQUEST, unicast
+from testbed.switch.moves import MoveGuard
 from testbed.switch.nd import Nd
 from testbed.switch.packets import PROTOCOLS, Packet, announcement, answer, request
 from testbed.switch.profile import Profile
@@ -28,6 +29,8 @@ from testbed.topology.plan import Family, IPAddress, Svi
 
 _DAEMON: Key = (0, IPv4Address(0))
 """Key of the refresh daemon's deadline; VLAN 0 does not exist."""
+_GUARD: Key = (0, IPv4Address(1))
+"""The same of the MAC move guard."""
 
 
 class ControlPlane:
@@ -43,6 +46,7 @@ class ControlPlane:
         self._arp_limit = TokenBucket(profile.arp_pps)
         self._miss_limit = TokenBucket(profile.miss_pps)
         self._limited: dict[tuple[str, Family], int] = {}
+        self._guard = MoveGuard()
         self._daemon_at: int | None = None
         self._deadlines: Deadlines[Key] = Deadlines(self._deadline)
         self._effects: list[Effect] = []
@@ -50,6 +54,7 @@ class ControlPlane:
     # What happens to a switch
 
     def start(self, now: int) -> list[Effect]:
+        self._guard.began = now
         self._schedule_daemon(now)
         if self.profile.announce:
             for vlan, svi in self._svis.items():
@@ -88,7 +93,9 @@ class ControlPlane:
             self._resolve(now, key, waiting)
         return self._done()
 
-    def on_fdb(self, vlan: int, mac: str, port: str | None, lost: Literal["aged", "flushed"] = "aged") -> list[Effect]:
+    def on_fdb(
+        self, now: int, vlan: int, mac: str, port: str | None, lost: Literal["aged", "flushed"] = "aged"
+    ) -> list[Effect]:
         """The bridge learned `mac` on `port`, or lost it (None)."""
         old = self.fdb.get((vlan, mac))
         if port is None:
@@ -101,6 +108,8 @@ class ControlPlane:
         elif port != old:
             self.fdb[vlan, mac] = port
             self._event("fdb.moved", vlan, mac=mac, port=port, old_port=old)
+            if self.profile.mac_moves is not None:
+                self._guard_against(now, vlan, mac, port)
         if self.profile.lossless_unknown_unicast == "drop":
             for key, entry in self._table.entries.items():
                 if key[0] == vlan and entry.mac == mac:
@@ -113,6 +122,8 @@ class ControlPlane:
             at, key = due
             if key == _DAEMON:
                 self._run_daemon(at)
+            elif key == _GUARD:
+                self._enable(self._guard.recover(at, self.profile))
             elif (entry := self._table.entries.get(key)) is not None:
                 self._entry_due(key, entry, at)
             else:
@@ -133,7 +144,9 @@ class ControlPlane:
             self._miss_limit = TokenBucket(profile.miss_pps)
         self._daemon_at = None
         self._schedule_daemon(now)
-        self._deadlines.rearm_all([_DAEMON, *self._table.addresses()])
+        if profile.mac_moves is None:
+            self._enable(self._guard.stop())
+        self._deadlines.rearm_all([_DAEMON, _GUARD, *self._table.addresses()])
         for key, entry in self._table.entries.items():
             self._block_lossless(key, entry)
         return self._done()
@@ -331,6 +344,8 @@ class ControlPlane:
     def _deadline(self, key: Key) -> int | None:
         if key == _DAEMON:
             return self._daemon_at
+        if key == _GUARD:
+            return self._guard.due(self.profile)
         if (waiting := self._table.unresolved.get(key)) is not None:
             return waiting.until
         entry = self._table.entries.get(key)
@@ -376,6 +391,19 @@ class ControlPlane:
             if entries or failed:
                 self._event(f"{protocol}.refresh", entries=len(entries) + len(failed), reason="daemon")
         self._schedule_daemon(at)
+
+    # MAC addresses that move
+
+    def _guard_against(self, now: int, vlan: int, mac: str, port: str) -> None:
+        for disabled in self._guard.moved(now, (vlan, mac), port, self.profile):
+            self._effects.append(SetPort(disabled, up=False))
+            self._event("port.disabled", vlan, mac=mac, port=disabled, moves=self.profile.mac_moves)
+        self._deadlines.arm(_GUARD)
+
+    def _enable(self, ports: list[str]) -> None:
+        for port in ports:
+            self._effects.append(SetPort(port, up=True))
+            self._event("port.enabled", port=port)
 
     # Bookkeeping
 

@@ -54,6 +54,7 @@ LOSSLESS_TABLE = 100
 _FAMILIES: dict[Family, int] = {4: socket.AF_INET, 6: socket.AF_INET6}
 _NFPROTO_ARP = 3
 _NUD_PERMANENT = 0x80
+_IFF_UP = 0x1
 _NTF_MASTER = 0x4
 _NDA_DST, _NDA_LLADDR, _NDA_CACHEINFO, _NDA_VLAN = 1, 2, 3, 5
 _NDMSG = struct.Struct("=B3xiHBB")  # family, interface, state, flags, type
@@ -125,8 +126,7 @@ class DataPlane:
         """Makes an interface of the switch's namespace a port, and sets it up."""
         index = socket.if_nametoindex(port.name)
         self._ports[index] = port.name
-        up = 1  # IFF_UP
-        body = _IFINFOMSG.pack(0, 0, index, up, up) + netlink.u32(10, self._bridge)  # IFLA_MASTER
+        body = _IFINFOMSG.pack(0, 0, index, _IFF_UP, _IFF_UP) + netlink.u32(10, self._bridge)  # IFLA_MASTER
         self._netlink.request(rt.RTM_NEWLINK, body)
         pvid_untagged, tagged = 0x6, 0
         vlans = [(pvid_untagged, port.vlan)] if port.vlan is not None else []
@@ -203,10 +203,14 @@ class DataPlane:
         self._delete(rt.RTM_DELNEIGH, body)
 
     def delete_fdb(self, vlan: int, mac: str, port: str) -> None:
-        index = next(index for index, name in self._ports.items() if name == port)
-        body = _NDMSG.pack(socket.AF_BRIDGE, index, 0, _NTF_MASTER, 0)
+        body = _NDMSG.pack(socket.AF_BRIDGE, self._port(port), 0, _NTF_MASTER, 0)
         body += netlink.attribute(_NDA_LLADDR, _packed(mac)) + netlink.attribute(_NDA_VLAN, struct.pack("=H", vlan))
         self._delete(rt.RTM_DELNEIGH, body)
+
+    def set_port(self, port: str, up: bool) -> None:
+        """The bridge forgets what it learned on a port that goes down."""
+        flags = _IFF_UP if up else 0
+        self._netlink.request(rt.RTM_NEWLINK, _IFINFOMSG.pack(0, 0, self._port(port), flags, _IFF_UP))
 
     def block_lossless(self, ip: IPAddress, blocked: bool) -> None:
         """A blackhole for packets to `ip` that the rules by DSCP send to its table."""
@@ -246,6 +250,9 @@ class DataPlane:
                 if not rt.missing(error):
                     raise
                 return
+
+    def _port(self, name: str) -> int:
+        return next(index for index, port in self._ports.items() if port == name)
 
     def _delete(self, kind: int, body: bytes) -> None:
         try:

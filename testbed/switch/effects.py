@@ -44,18 +44,26 @@ class BlockLossless:
 
 
 @dataclass(frozen=True, slots=True)
+class SetPort:
+    """A port is disabled, as by `shutdown`, or enabled again."""
+
+    port: str
+    up: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Event:
     """
     A change of a table, or the reason why there was none.
 
     Kinds: arp.miss, arp.learned, arp.updated, arp.refresh, arp.confirmed, arp.aged, arp.failed, arp.ignored,
     arp.refused, arp.evicted, arp.limited, arp.cleared, and for IPv6 the same as nd.miss …; fdb.learned, fdb.moved,
-    fdb.aged, fdb.flushed; lossless.blocked, lossless.unblocked. Fields: switch, and as far as they apply vlan, ip,
-    mac, old_mac, port, old_port, reason, packets, entries, probe.
+    fdb.aged, fdb.flushed; lossless.blocked, lossless.unblocked; port.disabled, port.enabled. Fields: switch, and as far
+    as they apply vlan, ip, mac, old_mac, port, old_port, reason, packets, entries, probe, moves.
     """
 
     kind: str
     fields: dict[str, str | int]
 
 
-Effect = Send | SetNeighbour | DeleteNeighbour | BlockLossless | Event
+Effect = Send | SetNeighbour | DeleteNeighbour | BlockLossless | SetPort | Event

@@ -92,6 +92,13 @@ class Profile(BaseModel):
     mac_age: Seconds
     mac_cap: Count | None = None
     """Bound on learned MAC addresses; the bridge does not learn more."""
+    mac_moves: Count | None = None
+    """Moves of one MAC within `mac_move_window` at which ports are disabled: of those that it moved to, all but the
+    first by name. None: it may move as it likes."""
+    mac_move_window: Seconds = 5
+    mac_move_recovery: Seconds = 600
+    """From the last move that was one too many until the ports come up again; looked at every `mac_move_check`."""
+    mac_move_check: Seconds = 30
     unknown_unicast: Literal["flood", "drop"] = "flood"
     lossless_unknown_unicast: Literal["flood", "drop"] = "flood"
     """drop: routed packets of a lossless class are dropped while the next hop's MAC is not in the FDB."""

@@ -18,7 +18,7 @@ from testbed import children
 from testbed.errors import InputError
 from testbed.switch.control import ControlPlane
 from testbed.switch.dataplane import DataPlane, Miss
-from testbed.switch.effects import BlockLossless, DeleteNeighbour, Effect, Event, Send, SetNeighbour
+from testbed.switch.effects import BlockLossless, DeleteNeighbour, Effect, Event, Send, SetNeighbour, SetPort
 from testbed.switch.packets import PROTOCOLS, Packet
 from testbed.switch.profile import Profile
 from testbed.switch.timers import SECOND
@@ -198,7 +198,7 @@ class _Switch:
             elif isinstance(change, Miss):
                 self._do(now, self._control.on_miss(now, change.vlan, change.ip))
             else:
-                self._do(now, self._control.on_fdb(change.vlan, change.mac, change.port, change.lost))
+                self._do(now, self._control.on_fdb(now, change.vlan, change.mac, change.port, change.lost))
 
     def _set_timer(self) -> None:
         at = self._control.next_deadline
@@ -228,5 +228,7 @@ class _Switch:
                     self._data.delete_neighbour(vlan, ip)
                 case BlockLossless(_, ip, blocked):
                     self._data.block_lossless(ip, blocked)
+                case SetPort(port, up):
+                    self._data.set_port(port, up)
                 case Event(kind, fields):
                     self._say({"t": now, "kind": kind, **fields})

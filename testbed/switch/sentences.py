@@ -26,6 +26,8 @@ SENTENCES = {
     "fdb.flushed": "FDB {mac} on {port} is flushed",
     "lossless.blocked": "lossless packets for {ip} are dropped",
     "lossless.unblocked": "lossless packets for {ip} are forwarded",
+    "port.disabled": "{port} is disabled: {mac} moves too often",
+    "port.enabled": "{port} is enabled again",
 }
 SENTENCES |= {
     kind.replace("arp.", "nd."): text.replace("ARP", "ND")

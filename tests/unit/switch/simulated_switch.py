@@ -5,7 +5,7 @@ from __future__ import annotations
 from ipaddress import IPv4Address, IPv4Interface
 
 from testbed.switch.control import ControlPlane
-from testbed.switch.effects import BlockLossless, DeleteNeighbour, Effect, Event, Send, SetNeighbour
+from testbed.switch.effects import BlockLossless, DeleteNeighbour, Effect, Event, Send, SetNeighbour, SetPort
 from testbed.switch.frames import NO_MAC, REPLY, REQUEST, Arp
 from testbed.switch.packets import Packet
 from testbed.switch.profile import Profile, profile
@@ -38,6 +38,7 @@ class Switch:
         self.now = 0.0
         self.neighbours: dict[tuple[int, IPAddress], str] = {}
         self.blocked: set[tuple[int, IPAddress]] = set()
+        self.disabled: set[str] = set()
         self.sent: list[Send] = []
         self.events: list[Event] = []
         self.forgotten: list[tuple[int, IPAddress]] = []
@@ -56,7 +57,7 @@ class Switch:
         self._take(self.plane.on_miss(self._ns(), vlan, ip))
 
     def fdb(self, mac: str, port: str | None, vlan: int = 10) -> None:
-        self._take(self.plane.on_fdb(vlan, mac, port))
+        self._take(self.plane.on_fdb(self._ns(), vlan, mac, port))
 
     def clear(self, ip: IPv4Address | None = None) -> None:
         self._take(self.plane.clear(4, ip=ip))
@@ -100,6 +101,8 @@ class Switch:
                     self.forgotten.append((vlan, ip))
                 case BlockLossless(vlan, ip, blocked):
                     (self.blocked.add if blocked else self.blocked.discard)((vlan, ip))
+                case SetPort(port, up):
+                    (self.disabled.discard if up else self.disabled.add)(port)
                 case Send():
                     self.sent.append(effect)
                 case Event(kind, fields):
