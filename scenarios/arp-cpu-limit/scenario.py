@@ -126,7 +126,7 @@ def make_pods(node: Host) -> list[Pod]:
 
 def ask_for_gateway(pod: Pod) -> None:
     """Sends the gateway something, for which the kernel has to ask for its MAC."""
-    gateway = str(pod.node.lab.plan.nodes[pod.node.name].interface("eth1").gateway)
+    gateway = str(pod.node.gateway("eth1"))
     with pod.node.entered(), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
         udp.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, pod.interface.encode())
         udp.sendto(b"", (gateway, DISCARD))

@@ -123,7 +123,7 @@ def reached(run: Run, capacity: int, addresses: list[IPv4Address]) -> int:
     client = run.lab.host("client")
     run.lab.agent.clear_arp("leaf")
     with run.fault(ArpCapacity(switch="leaf", arp_cap=capacity)), ExitStack() as stack:
-        gateway = str(run.lab.plan.nodes["client"].interface("eth1").gateway)
+        gateway = str(client.gateway("eth1"))
         run.expect("the client has its entry first", client.ping(gateway, within=1), True)
         with client.entered():
             tcp = [stack.enter_context(socket.socket()) for _ in addresses]

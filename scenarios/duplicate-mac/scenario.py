@@ -74,7 +74,7 @@ class DuplicateMacScenario(Scenario):
         spoke, silent = [], []
         for speaker, other in [(clone, server), (server, clone)] * ROUNDS:
             with run.step(f"{speaker} speaks, and the client connects to both"):
-                gateway = str(run.lab.plan.nodes[speaker.name].interface("eth1").gateway)
+                gateway = str(speaker.gateway("eth1"))
                 run.expect(f"{speaker}'s gateway answers", speaker.ping(gateway, within=1), True)
                 spoke.append(run.write(client, speaker))
                 silent.append(run.write(client, other))

@@ -87,5 +87,5 @@ class FdbAgesBeforeArp(Scenario):
             run.expect(
                 "the switch drops lossless packets for it", bool(run.log.find("lossless.blocked", mac=mac)), True
             )
-            server.ping(str(leaf.lab.plan.nodes["server"].interface("eth1").gateway), within=1)
+            server.ping(str(server.gateway("eth1")), within=1)
             run.expect("once the server spoke, it is reached", run.write(client, server, attributes), "SUCCESS")

@@ -44,7 +44,7 @@ class GarpLost(Scenario):
 
         with run.step("the client works with the server"):
             run.expect("the first WRITE", run.write(client, server), "SUCCESS")
-            gateway = str(run.lab.plan.nodes["standby"].interface("eth1").gateway)
+            gateway = str(standby.gateway("eth1"))
             run.expect("the standby knows its gateway, too", standby.ping(gateway, within=1), True)
 
         with run.step("the server's address moves to the standby"):

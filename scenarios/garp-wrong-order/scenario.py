@@ -8,11 +8,11 @@ from pydantic import Field
 
 from testbed import Parameters, Run, Scenario, Variant
 from testbed.switch import frames
-from testbed.switch.profile import Profile, profile
+from testbed.switch.profile import Profile, ProfileName, profile
 
 
 class Settings(Parameters):
-    profile: str = Field("cisco-nxos", description="ARP and FDB profile of the leaf switch")
+    profile: ProfileName = Field("cisco-nxos", description="ARP and FDB profile of the leaf switch")
     late: float = Field(4.0, gt=0, description="seconds from the failover to the old owner's last announcement")
     fenced: bool = Field(False, description="whether the old owner is silenced before the address moves")
     again_after: float = Field(
@@ -69,7 +69,7 @@ class GarpWrongOrder(Scenario):
 
         with run.step("the client works with the server"):
             run.expect("the first WRITE", run.write(client, server), "SUCCESS")
-            gateway = str(run.lab.plan.nodes["standby"].interface("eth1").gateway)
+            gateway = str(standby.gateway("eth1"))
             run.expect("the standby knows its gateway, too", standby.ping(gateway, within=1), True)
 
         with run.step("the server's address moves to the standby"):

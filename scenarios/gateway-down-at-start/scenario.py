@@ -43,7 +43,7 @@ class GatewayDownAtStart(Scenario):
 
     def run(self, run: Run, p: Settings) -> None:
         client, server = run.lab.host("client"), run.lab.host("server")
-        gateway = str(run.lab.plan.nodes["client"].interface("eth1").gateway)
+        gateway = str(client.gateway("eth1"))
 
         with run.step("the switch's CPU goes away"):
             began = run.log.now

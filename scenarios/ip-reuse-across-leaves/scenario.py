@@ -8,14 +8,14 @@ from typing import Literal
 from pydantic import Field
 
 from testbed import Parameters, Run, Scenario, Variant
-from testbed.switch.profile import Profile, profile
+from testbed.switch.profile import Profile, ProfileName, profile
 
 REFRESH_S = 130.0
 """SONiC's arp_update asks every 120 s."""
 
 
 class Settings(Parameters):
-    profile: str = Field("cisco-nxos", description="ARP and FDB profile of both leaves")
+    profile: ProfileName = Field("cisco-nxos", description="ARP and FDB profile of both leaves")
     cure: Literal["none", "announce", "clear", "wait"] = Field(
         "none",
         description="what is done: nothing; announce the new owner by gratuitous ARP; clear the address on the old "
@@ -72,7 +72,7 @@ class IpReuseAcrossLeaves(Scenario):
             run.expect("the first WRITE", run.write(client1, old), "SUCCESS")
             run.expect("leaf1 has its MAC", leaf1.arp_table().get(str(ip)), old.macs["eth1"])
             run.expect("leaf2 does not know the address", str(ip) in leaf2.arp_table(), False)
-            gateway = str(run.lab.plan.nodes["new"].interface("eth1").gateway)
+            gateway = str(new.gateway("eth1"))
             run.expect("the host in rack 2 knows its gateway", new.ping(gateway, within=1), True)
 
         with run.step("a pod in rack 2 gets the address"):

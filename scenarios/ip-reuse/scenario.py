@@ -205,9 +205,8 @@ def prepare(node: Host, network: str) -> None:
 def start_pod(run: Run, name: str, node: str, p: Settings, *, static_gateway: bool) -> Pod:
     """A pod with the address; with a static gateway entry it has no reason to speak ARP."""
     pod = run.lab.host(node).pod(name, [f"{p.network}.conflist"])
-    gateway = run.lab.plan.nodes[node].interface("eth1").gateway
-    if static_gateway and gateway:
-        pod.set_neighbour(ETH0, gateway, run.lab.plan.nodes["leaf"].svis[0].mac)
+    if static_gateway:
+        pod.set_neighbour(ETH0, pod.host.gateway("eth1"), run.lab.plan.nodes["leaf"].svis[0].mac)
     return pod
 
 
@@ -243,7 +242,7 @@ def wait_until_ready(run: Run, pod: Pod) -> None:
 
     An answer to ping is sent to the MAC in the switch's ARP entry, so it comes back exactly if the entry is right.
     """
-    gateway = str(run.lab.plan.nodes["node2"].interface("eth1").gateway)
+    gateway = str(pod.host.gateway("eth1"))
 
     def answered() -> bool:
         if pod.ping(gateway, within=1.0):

@@ -8,11 +8,11 @@ from typing import Literal
 from pydantic import Field
 
 from testbed import Parameters, Run, Scenario, Variant
-from testbed.switch.profile import Profile, profile
+from testbed.switch.profile import Profile, ProfileName, profile
 
 
 class Settings(Parameters):
-    profile: str = Field("cisco-nxos", description="ARP and FDB profile of the leaf switch")
+    profile: ProfileName = Field("cisco-nxos", description="ARP and FDB profile of the leaf switch")
     silence: float = Field(1.0, gt=0, description="seconds between the move and the client's next connection")
     cure: Literal["none", "announce", "port-down"] = Field(
         "none",
@@ -66,8 +66,7 @@ class MacMove(Scenario):
             run.expect("the switch's port for the MAC", leaf.fdb_table().get(mac), "e2")
 
         with run.step("the machine moves to node 2, with its MAC and its address"):
-            gateway = run.lab.plan.nodes["node2"].interface("eth1").gateway
-            assert gateway is not None  # the file gives each VLAN one
+            gateway = node2.gateway("eth1")
             node2.set_mac("eth1", mac)
             node2.add_address("eth1", node1.remove_address("eth1"))  # beside its own
             node2.set_neighbour("eth1", gateway, run.lab.plan.nodes["leaf"].svis[0].mac)  # a machine keeps what it knew

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from ipaddress import IPv4Address
 
 from pydantic import Field
 
 from testbed import Parameters, Run, Scenario, Variant
 from testbed.faults import ArpCpuDelay
 from testbed.lab import Host
-from testbed.switch.profile import Profile, profile
+from testbed.switch.profile import Profile, ProfileName, profile
 
 READY_S = 30.0
 
 
 class Settings(Parameters):
-    profile: str = Field("cisco-nxos", description="ARP and FDB profile of the leaf switch")
+    profile: ProfileName = Field("cisco-nxos", description="ARP and FDB profile of the leaf switch")
     delay: float = Field(2.0, gt=0, description="seconds by which the switch's CPU handles ARP late")
     announce: bool = Field(False, description="whether the worker announces itself when its link is up")
     starts_after: float = Field(0.0, ge=0, description="seconds from then to the worker's first connection")
@@ -72,16 +71,16 @@ class StartBeforeSwitchArp(Scenario):
         ip, mac = str(worker.addresses["eth1"].ip), worker.macs["eth1"]
 
         with run.step("the peer is at work, the switch's CPU is busy"):
-            run.expect("the peer's gateway answers", gateway_answers(run, peer), True)
+            run.expect("the peer's gateway answers", gateway_answers(peer), True)
             run.inject(ArpCpuDelay(switch="leaf", delay=p.delay))
 
         with run.step("the worker starts"):
             up = run.log.now
-            worker.set_neighbour("eth1", gateway(run, worker), run.lab.plan.nodes["leaf"].svis[0].mac)
+            worker.set_neighbour("eth1", worker.gateway("eth1"), run.lab.plan.nodes["leaf"].svis[0].mac)
             if p.announce:
                 worker.announce("eth1")
             if p.readiness_gate:
-                run.eventually("its gateway answers", lambda: gateway_answers(run, worker), True, within=READY_S)
+                run.eventually("its gateway answers", lambda: gateway_answers(worker), True, within=READY_S)
             if p.starts_after:
                 run.sleep(p.starts_after, "the worker's program loads")
 
@@ -103,11 +102,5 @@ class StartBeforeSwitchArp(Scenario):
                 run.note(learned_after_s=round((run.log.find("arp.learned", mac=mac)[0]["t"] - up) / 1e9, 1))
 
 
-def gateway(run: Run, host: Host) -> IPv4Address:
-    address = run.lab.plan.nodes[host.name].interface("eth1").gateway
-    assert address is not None  # the file gives each VLAN one
-    return address
-
-
-def gateway_answers(run: Run, host: Host) -> bool:
-    return host.ping(str(gateway(run, host)), within=1)
+def gateway_answers(host: Host) -> bool:
+    return host.ping(str(host.gateway("eth1")), within=1)

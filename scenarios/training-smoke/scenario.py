@@ -207,9 +207,8 @@ def break_port(run: Run, job: Job, host: Host, seconds: float) -> tuple[float, i
 
 def replace(run: Run, old: Host, new: Host) -> None:
     """The leaf learned the old node's MAC for the address; the new one has it now and no reason to speak ARP."""
-    gateway = run.lab.plan.nodes["old"].interface("eth1").gateway
+    gateway = old.gateway("eth1")
     svi_mac = run.lab.plan.nodes["leaf1"].svis[0].mac
-    assert gateway
     run.expect("the old node reaches its gateway", old.ping(str(gateway), within=1.0), True)
     address = old.remove_address("eth1")
     new.remove_address("eth1")
@@ -222,7 +221,7 @@ def replace(run: Run, old: Host, new: Host) -> None:
 
 def wait_until_ready(run: Run, host: Host) -> None:
     """A node is ready when its gateway's answer reaches it; until then it announces itself."""
-    gateway = str(run.lab.plan.nodes[host.name].interface("eth1").gateway)
+    gateway = str(host.gateway("eth1"))
 
     def answered() -> bool:
         if host.ping(gateway, within=1.0):

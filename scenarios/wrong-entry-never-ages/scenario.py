@@ -64,7 +64,7 @@ class WrongEntryNeverAges(Scenario):
         leaf = run.lab.switch("leaf")
         client, server, ghost = (run.lab.host(name) for name in ("client", "server", "ghost"))
         address = server.addresses["eth1"]
-        gateway = str(run.lab.plan.nodes["ghost"].interface("eth1").gateway)
+        gateway = str(ghost.gateway("eth1"))
 
         with run.step("a node is lost, its pod's address is the server's now"):
             ghost.set_link("eth1", "down")

@@ -247,6 +247,15 @@ class Host(Node):
             raise InputError(f"{interface} of {self.name} has no IPv{family} address")
         return known[interface]
 
+    def gateway(self, interface: str, family: Family = 4) -> IPAddress:
+        """The planned gateway of the interface's subnet; InputError if there is none. A pod's is not planned."""
+        plan = self.lab.plan.nodes.get(self.name)
+        found = plan.interface(interface) if plan else None
+        gateway = (found.gateway if family == 4 else found.gateway6) if found else None
+        if gateway is None:
+            raise InputError(f"{interface} of {self.name} has no IPv{family} gateway")
+        return gateway
+
     def add_address(self, interface: str, address: IPInterface) -> None:
         if isinstance(address, IPv6Interface):
             with self.entered():

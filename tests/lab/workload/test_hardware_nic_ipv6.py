@@ -109,7 +109,7 @@ def test_who_takes_over_an_address_is_not_reached_before_it_says_so(lab, asks):
     a, b, c = (lab.host(name) for name in "abc")
     address = b.address("eth1", 6)
     if not asks:
-        gateway = lab.plan.nodes["c"].interface("eth1").gateway6
+        gateway = c.gateway("eth1", 6)
         c.set_neighbour("eth1", gateway, lab.plan.nodes["leaf"].svis[0].mac)
     with connected(a, b) as (near, _):
         assert near.write(64, within=SOON).ok
