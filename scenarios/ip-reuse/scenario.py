@@ -66,6 +66,9 @@ class IpReuse(Scenario):
     it has a static gateway entry, as some CNIs install, or when the first packet has to come from the client, as in
     rdma_cm.
 
+    On real gear: `show ip arp` for the address has the deleted pod's MAC, with an age from before pod B; `show mac
+    address-table address` has nothing for that MAC, or its node's port; `arping -U` from inside pod B ends it.
+
     The cures: B announces itself and the switch listens; the address rests until the entry is gone; B is ready only
     when the switch knows it; or one waits.
     """

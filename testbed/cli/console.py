@@ -49,6 +49,7 @@ TAIL = 6
 NODE_WIDTH = 9
 WIDE = 100
 """Columns from which on evidence has a column of its own."""
+HEADER = ("variant", "expected", "observed", "virtual time", "wall time")
 
 
 def style_of(event: Event) -> str:
@@ -204,39 +205,49 @@ def result_line(result: VariantResult, name: str) -> Text:
 def result_table(results: Sequence[RunResult], width: int) -> RenderableType:
     """Variant x expected x observed x evidence x virtual time x wall time; of several scenarios each under its name. On
     a narrow screen the evidence of one scenario has its own lines."""
-    if width >= WIDE:
-        return _table(results, evidence=True)
-    table = _table(results, evidence=False)
+    wide = width >= WIDE
     if len(results) > 1:
-        return table
+        every = [variant for result in results for variant in result.variants]
+        widths = [max(map(len, column)) for column in zip(*map(_cells, every), HEADER, strict=True)]
+        parts: list[RenderableType] = [_table([], widths, evidence=wide)]
+        for result in results:
+            parts += [Text(plain(result.scenario), "bold"), _table(result.variants, widths, evidence=wide, head=False)]
+        return Group(*parts)
+    [result] = results
+    if wide:
+        return _table(result.variants, evidence=True)
     below = Table.grid(padding=(0, 1, 0, 0))
-    for variant in results[0].variants:
+    for variant in result.variants:
         if variant.evidence:
             below.add_row(f"{variant.name}:", evidence_text(variant.evidence))
-    return Group(table, Text(), below)
+    return Group(_table(result.variants, evidence=False), Text(), below)
 
 
-def _table(results: Sequence[RunResult], *, evidence: bool) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("variant", no_wrap=True)
-    table.add_column("expected", no_wrap=True)
-    table.add_column("observed", no_wrap=True)
-    if evidence:
-        table.add_column("evidence")
-    table.add_column("virtual time", no_wrap=True, justify="right")
-    table.add_column("wall time", no_wrap=True, justify="right")
-    for result in results:
-        if len(results) > 1:
-            table.add_row(Text(plain(result.scenario), "bold"))
-        for variant in result.variants:
-            table.add_row(
-                Text.assemble(mark(variant), f" {variant.name}"),
-                _outcome(variant.expected, expected=True),
-                _outcome(variant.observed, expected=variant.observed == variant.expected),
-                *([evidence_text(variant.evidence)] if evidence else []),
-                duration(variant.virtual_s),
-                duration(variant.wall_s),
-            )
+def _cells(variant: VariantResult) -> tuple[str, ...]:
+    """As many as the header has."""
+    times = duration(variant.virtual_s), duration(variant.wall_s)
+    return f"{mark(variant)[0]} {variant.name}", variant.expected, variant.observed or "nothing", *times
+
+
+def _table(
+    variants: Sequence[VariantResult], widths: Sequence[int | None] = (None,) * len(HEADER), *, evidence: bool,
+    head: bool = True,
+) -> Table:  # fmt: skip
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim", show_header=head)
+    for number, (name, width) in enumerate(zip(HEADER, widths, strict=True)):
+        if evidence and number == 3:
+            table.add_column("evidence", ratio=1)
+        table.add_column(name, no_wrap=True, justify="right" if number >= 3 else "left", width=width)
+    for variant in variants:
+        _, _, _, virtual, wall = _cells(variant)
+        table.add_row(
+            Text.assemble(mark(variant), f" {variant.name}"),
+            _outcome(variant.expected, expected=True),
+            _outcome(variant.observed, expected=variant.observed == variant.expected),
+            *([evidence_text(variant.evidence)] if evidence else []),
+            virtual,
+            wall,
+        )
     return table
 
 
