@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import select
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -16,6 +15,7 @@ from testbed.lab import devices, netns, rdma
 from testbed.lab.links import Direction
 from testbed.lab.nodes import Bridge, Host, Node, Pod, Switch
 from testbed.nic import HardwareNics
+from testbed.readiness import readable
 from testbed.switch import dataplane
 from testbed.switch.agent import Agent
 from testbed.switch.profile import Profile, load_profiles, profile
@@ -35,7 +35,7 @@ LINKS_S = 10.0
 
 
 def exact_timeout(left: float) -> float:
-    """What to give to select for a wait that must not be late: the kernel adds a thousandth to it, up to 0.1 s."""
+    """What to give to `readable` for a wait that must not be late: the kernel adds a thousandth to it, up to 0.1 s."""
     return left - 0.11 if left > 0.2 else left
 
 
@@ -280,7 +280,7 @@ class Lab:
                 heapq.heappop(self._timers)[2]()
             until = min(deadline, self._timers[0][0]) if self._timers else deadline
             left = max(0.0, until - time.monotonic())
-            if select.select(watched, [], [], exact_timeout(left))[0]:
+            if readable(watched, exact_timeout(left)):
                 return True
             if time.monotonic() >= deadline:
                 return False

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import signal
 import subprocess
 import tempfile
@@ -16,15 +15,12 @@ from typing import Any
 
 from testbed.errors import DeadlineError, TestbedError
 from testbed.lab import netns
+from testbed.readiness import readable
 
 STOP_S = 5.0
 Ready = Callable[[Sequence[Any], float], bool]
-"""Waits until one of some files is readable, for so many seconds at most. A lab's, `Lab.ready`, keeps its timers."""
-
-
-def ready(watched: Sequence[Any], within: float) -> bool:
-    """Where there are no timers to keep."""
-    return bool(select.select(watched, [], [], within)[0])
+"""Waits until one of some files is readable, for so many seconds at most: `readable`; or `Lab.ready`, which keeps the
+lab's timers."""
 
 
 class Process:
@@ -36,7 +32,7 @@ class Process:
         namespace: str,
         command: Sequence[str],
         log: Path,
-        ready: Ready = ready,
+        ready: Ready = readable,
         env: Mapping[str, str] | None = None,
     ) -> None:
         """`env` is beside the machine's."""
@@ -119,7 +115,7 @@ def run(
     command: Sequence[str],
     within: float,
     text: str = "",
-    ready: Ready = ready,
+    ready: Ready = readable,
     env: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Runs a command to its end; raises if it fails. `text` is its standard input, `env` is beside the machine's."""
@@ -160,7 +156,7 @@ def end_all(namespace: str) -> None:
                 handle = os.pidfd_open(number)
                 try:
                     os.kill(number, signal.SIGKILL)
-                    select.select([handle], [], [], STOP_S)
+                    readable([handle], STOP_S)
                 finally:
                     os.close(handle)
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import select
 import signal
 import socket
 import time
@@ -22,6 +21,7 @@ from ipaddress import IPv4Address, IPv6Address
 from typing import Any, Self
 
 from testbed.errors import DeadlineError, InputError, TestbedError
+from testbed.readiness import readable
 from testbed.switch.dataplane import DataPlane
 from testbed.switch.profile import Profile
 from testbed.switch.running import run_in_child
@@ -149,7 +149,7 @@ class Agent:
             self._receive()
 
     def _readable(self, timeout: float) -> bool:
-        return not self.running or bool(select.select([self._channel], [], [], timeout)[0])
+        return not self.running or readable([self._channel], timeout)
 
     def _receive(self) -> bool:
         """Takes what is there, waiting for something; False when the agent has ended."""

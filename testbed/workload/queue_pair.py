@@ -23,8 +23,9 @@ from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
 
 from testbed.errors import DeadlineError, InputError, TestbedError
 from testbed.lab import netns
-from testbed.lab.processes import Ready, ready
+from testbed.lab.processes import Ready
 from testbed.nic import Connection, HardwareNic
+from testbed.readiness import readable
 from testbed.workload.attributes import Attributes
 
 GID_S = 5.0
@@ -130,7 +131,7 @@ class QueuePair:
         *,
         memory: int = 1 << 16,
         nic: HardwareNic | None = None,
-        ready: Ready = ready,
+        ready: Ready = readable,
     ) -> None:
         """`nic` is the host's hardware NIC if it has one: RTR then ends when the MAC is pinned, in `connection`.
         `ready` waits for completions: in a lab `Lab.ready`."""
