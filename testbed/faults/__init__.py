@@ -2,6 +2,7 @@
 
 from testbed.faults.arp import ArpDrop, ArpPoison, ArpStorm, DuplicateIp, DuplicateMac, ProxyArp
 from testbed.faults.catalogue import KINDS, break_from_the_start, descriptions, problem
+from testbed.faults.congestion import BackgroundFlow, EcmpCollision, Incast
 from testbed.faults.fault import Fault, FaultError, Injection, injected, make
 from testbed.faults.host import MissingRoute, NeighbourTableFull, StrictRpFilter, WrongGateway, WrongMask
 from testbed.faults.link import (
@@ -15,6 +16,7 @@ from testbed.faults.link import (
     LinkRate,
     LinkReorder,
     NicDown,
+    QueueTooSmall,
 )
 from testbed.faults.packet import ExactPacket
 from testbed.faults.switch import (
@@ -41,13 +43,16 @@ __all__ = [
     "ArpEntryCorrupt",
     "ArpPoison",
     "ArpStorm",
+    "BackgroundFlow",
     "DuplicateIp",
     "DuplicateMac",
+    "EcmpCollision",
     "ExactPacket",
     "Fault",
     "FaultError",
     "FdbFlush",
     "FdbWrongPort",
+    "Incast",
     "Injection",
     "LinkCorrupt",
     "LinkDelay",
@@ -64,6 +69,7 @@ __all__ = [
     "NeighbourTableFull",
     "NicDown",
     "ProxyArp",
+    "QueueTooSmall",
     "StrictRpFilter",
     "SwitchCpuOutage",
     "SwitchReboot",

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from testbed.errors import InputError
-from testbed.faults import arp, host, link, packet, switch
+from testbed.faults import arp, congestion, host, link, packet, switch
 from testbed.faults.fault import Fault, Injection, make
 from testbed.lab import Lab
 
@@ -18,12 +18,16 @@ KINDS: Mapping[str, type[Fault]] = {
         link.LinkLoss,
         link.LinkDelay,
         link.LinkRate,
+        link.QueueTooSmall,
         link.LinkDuplicate,
         link.LinkReorder,
         link.LinkCorrupt,
         link.LinkMtu,
         link.NicDown,
         packet.ExactPacket,
+        congestion.BackgroundFlow,
+        congestion.Incast,
+        congestion.EcmpCollision,
         arp.ArpDrop,
         arp.ArpPoison,
         arp.ArpStorm,

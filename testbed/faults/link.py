@@ -162,6 +162,22 @@ class LinkRate(_Impairment):
     """Packets that wait at most."""
 
 
+class QueueTooSmall(_Impairment):
+    """The queue of a link is too short for what comes at once; what finds it full is dropped.
+
+    The link keeps its rate. A queue pair of rxe alone has 65 packets under way, behind a router 129.
+    """
+
+    name: ClassVar[str] = "queue-too-small"
+    queue: Annotated[int, Field(ge=1, le=1_000_000)]
+    """Packets that wait at most."""
+
+    def inject(self, lab: Lab, undo: ExitStack) -> None:
+        if lab.direction(self.end).quality.rate is None:
+            raise InputError(f"fault {self}: {self.end} has no rate, so nothing waits there", hint="Use link-rate.")
+        super().inject(lab, undo)
+
+
 class LinkDuplicate(_Impairment):
     """Packets arrive twice, in one direction."""
 

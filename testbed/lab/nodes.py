@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import socket
 from collections.abc import Callable, Sequence
@@ -362,6 +363,18 @@ class Switch(Node):
     def neighbour(self, ip: IPAddress) -> str | None:
         """The MAC that the control plane has for an address of either family, None if it has none."""
         return (self.arp_table() if ip.version == 4 else self.nd_table()).get(str(ip))
+
+    def uplinks(self, source: IPAddress, target: IPAddress, source_ports: Sequence[int]) -> list[str]:
+        """The port by which RoCE packets from one address to another leave, for each UDP source port. The kernel is
+        asked, which hashes as it does for packets; the packets come from where `source` is attached."""
+        plan = self.lab.plan.nodes[self.name]
+        here = [svi.name for svi in plan.svis if any(source in address.network for address in svi.addresses)]
+        flow = f"route get {target} from {source} iif {here[0] if here else plan.svis[0].name} ipproto udp dport 4791"
+        lines = "".join(f"{flow} sport {port}\n" for port in source_ports)
+        answers = self.run("ip", "-j", "-batch", "-", text=lines).stdout.splitlines()
+        devices = [route["dev"] for line in answers if line for route in json.loads(line)]
+        ports = {svi.name: port.name for svi in plan.svis for port in plan.interfaces if port.vlan == svi.vlan}
+        return [ports[device] for device in devices]
 
     def fdb_table(self) -> dict[str, str]:
         """MAC to port, as the bridge learned it."""

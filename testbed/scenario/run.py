@@ -17,7 +17,7 @@ from testbed.scenario.model import Variant
 from testbed.topology import Family
 from testbed.workload.attributes import Attributes
 from testbed.workload.counters import counters
-from testbed.workload.verbs import Completion, ConnectError, Endpoint, connect_pair
+from testbed.workload.verbs import Completion, ConnectError, Endpoint, connect_pair, open_endpoint
 
 Test = Callable[[Any], bool]
 WRITE_S = 600.0
@@ -78,14 +78,9 @@ class Run:
         self.observed = observed
         self.log.emit("observed", "", text, observed=observed)
 
-    def endpoint(self, host: Host, interface: str, *, family: Family = 4) -> Endpoint:
-        """An RC queue pair on a host's interface, closed with the host at the latest; `nic: hardware` pins its MAC.
-        `family` chooses the GID: that of the IPv4 or of the IPv6 address."""
-        ip = host.address(interface, family).ip
-        card, ready = host.cards.get(interface), self.lab.ready
-        endpoint = Endpoint(host.rdma[interface], host.namespace, ip, nic=card, ready=ready)
-        host.defer(endpoint.close)
-        return endpoint
+    def endpoint(self, host: Host, interface: str, *, family: Family = 4, memory: int = 1 << 16) -> Endpoint:
+        """See `testbed.workload.verbs.open_endpoint`."""
+        return open_endpoint(host, interface, family, memory=memory)
 
     def write(
         self,

@@ -14,11 +14,13 @@ from pyverbs import enums
 from pyverbs.wr import SGE, RecvWR, SendWR
 
 from testbed.errors import DeadlineError, InputError
+from testbed.lab import Host
+from testbed.topology import Family
 from testbed.workload.attributes import Attributes
 from testbed.workload.completion import STATUSES, Completion
 from testbed.workload.queue_pair import DEPTH, Address, ConnectError, QueuePair, reported
 
-__all__ = ["Address", "Attributes", "Completion", "ConnectError", "Endpoint", "connect_pair"]
+__all__ = ["Address", "Attributes", "Completion", "ConnectError", "Endpoint", "connect_pair", "open_endpoint"]
 
 ATOMIC_SIZE = 8
 
@@ -150,6 +152,16 @@ class Endpoint(QueuePair):
         self, compare: int, swap: int, *, offset: int = 0, remote_offset: int = 0, within: float
     ) -> Completion:
         return self.wait(self.post_compare_swap(compare, swap, offset=offset, remote_offset=remote_offset), within)
+
+
+def open_endpoint(host: Host, interface: str, family: Family = 4, *, memory: int = 1 << 16) -> Endpoint:
+    """An endpoint on a host's interface, closed with the host at the latest; `nic: hardware` pins its MAC. `family`
+    chooses the GID: that of the IPv4 or of the IPv6 address. `memory` in bytes."""
+    ip = host.address(interface, family).ip
+    card, ready = host.cards.get(interface), host.lab.ready
+    endpoint = Endpoint(host.rdma[interface], host.namespace, ip, memory=memory, nic=card, ready=ready)
+    host.defer(endpoint.close)
+    return endpoint
 
 
 def connect_pair(left: Endpoint, right: Endpoint, attributes: Attributes | None = None) -> None:

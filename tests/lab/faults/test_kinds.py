@@ -23,13 +23,16 @@ from testbed.faults import (
     ArpEntryCorrupt,
     ArpPoison,
     ArpStorm,
+    BackgroundFlow,
     DuplicateIp,
     DuplicateMac,
+    EcmpCollision,
     ExactPacket,
     Fault,
     FaultError,
     FdbFlush,
     FdbWrongPort,
+    Incast,
     Injection,
     LinkCorrupt,
     LinkDelay,
@@ -46,6 +49,7 @@ from testbed.faults import (
     NeighbourTableFull,
     NicDown,
     ProxyArp,
+    QueueTooSmall,
     StrictRpFilter,
     SwitchCpuOutage,
     SwitchReboot,
@@ -108,6 +112,12 @@ EXAMPLES: list[Fault] = [
     WrongMask(host="b", prefix=30),
     StrictRpFilter(host="b"),
     NeighbourTableFull(gc_thresh3=64),
+    QueueTooSmall(end="leaf:e4", queue=20),
+    BackgroundFlow(source="c", target="b", rate=5_000_000),
+    BackgroundFlow(source="a", target="b", rate=500_000, size=4096, flow_label=77),
+    Incast(target="b", senders=["a", "c"]),
+    EcmpCollision(end="leaf:e4", pairs=[["a", "d"], ["b", "d"]], rate=2_000_000),
+    EcmpCollision(end="leaf:e5", pairs=[["a", "d"], ["b", "d"]], rate=2_000_000),
 ]
 TOPOLOGY = """
 name: faults
@@ -115,14 +125,25 @@ topology:
   kinds:
     switch: {profile: cisco-nxos}
   nodes:
-    leaf: {kind: switch, vlans: {10: 10.0.10.1/24, 20: [10.0.20.1/24, "2001:db8:20::1/64"]}}
+    leaf:
+      kind: switch
+      vlans: {10: 10.0.10.1/24, 20: [10.0.20.1/24, "2001:db8:20::1/64"], 1001: 10.255.0.0/31, 1002: 10.255.0.2/31}
+      routes: [{to: 10.0.30.0/24, via: [10.255.0.1, 10.255.0.3]}]
+    far:
+      kind: switch
+      vlans: {30: 10.0.30.1/24, 1001: 10.255.0.1/31, 1002: 10.255.0.3/31}
+      routes: [{to: default, via: [10.255.0.0, 10.255.0.2]}]
     a: {kind: host}
     b: {kind: host}
     c: {kind: host}
+    d: {kind: host}
   links:
     - {endpoints: ["leaf:e1", "a:eth1"], vlan: 10}
     - {endpoints: ["leaf:e2", "b:eth1"], vlan: 20}
     - {endpoints: ["leaf:e3", "c:eth1"], vlan: 20}
+    - {endpoints: ["leaf:e4", "far:e1"], vlan: 1001, rate: 20mbit}
+    - {endpoints: ["leaf:e5", "far:e2"], vlan: 1002}
+    - {endpoints: ["far:e3", "d:eth1"], vlan: 30}
 """
 
 
@@ -202,6 +223,9 @@ def test_one_that_does_not_go_is_an_error(lab: Lab, monkeypatch, fault: Fault) -
         (LinkDown(end="a:eth1"), "a:eth1 is a host's end"),
         (NicDown(end="leaf:e1"), "leaf:e1 is no host's end"),
         (LinkMtu(end="a:eth1", mtu=600), "a:eth1 is a host's end"),
+        (QueueTooSmall(end="leaf:e2", queue=20), "leaf:e2 has no rate"),
+        (Incast(target="b", senders=["a", "leaf"]), "leaf is no host"),
+        (EcmpCollision(end="leaf:e1", pairs=[["a", "b"]], rate=1_000_000), "no flow from a to b leaves leaf by e1"),
         (ExactPacket(end="a:eth1", action="delay", number=1), "only what a switch sends can be delayed"),
     ],
     ids=str,

@@ -1,0 +1,229 @@
+"""
+Congestion: traffic that is in the way of other traffic, made of real RoCE packets.
+
+The packets of a flow are known by its addresses and its UDP source port, which follows from its flow label. What makes
+them is fed by the lab's timers, so it goes on while the story waits, whatever for.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Annotated, ClassVar, NamedTuple, Self
+
+from pydantic import Field, model_validator
+
+from testbed import nftables
+from testbed.errors import InputError
+from testbed.faults.fault import End, Fault, Seen
+from testbed.faults.link import Seconds
+from testbed.lab import Host, Lab, Node, Switch
+from testbed.nic.connections import source_port
+
+if TYPE_CHECKING:
+    from testbed.workload.flow import Flow
+
+LABELS = range(1, 257)
+"""Flow labels that are tried until a flow takes a path."""
+LOOK_S = 0.02
+"""Seconds for which packets are counted at least."""
+DRAINED_S = 10.0
+"""Seconds in which queues are empty of the packets of a flow that has ended."""
+Bytes = Annotated[int, Field(ge=256, le=1 << 20)]
+Rate = Annotated[int, Field(ge=8_000, le=1_000_000_000)]
+COUNTERS = """
+table netdev {table} {{
+    {counters}
+    chain passing {{
+        type filter hook {hook} device "{interface}" priority 20;
+        {rules}
+    }}
+}}
+"""
+
+
+class Stream(NamedTuple):
+    """Who sends to whom, and the flow label that makes the UDP source port."""
+
+    source: Host
+    target: Host
+    flow_label: int
+
+    @property
+    def match(self) -> str:
+        """In the language of nft(8)."""
+        source, target = (host.address("eth1").ip for host in (self.source, self.target))
+        return f"ip saddr {source} ip daddr {target} udp sport {source_port(self.flow_label, 0, 0)} udp dport 4791"
+
+
+class Traffic(Fault):
+    """A fault of this kind says which flows there are, how fast they write, and where they can be counted."""
+
+    size: Bytes = 16384
+    """Bytes of a message, an RDMA WRITE."""
+
+    @abstractmethod
+    def streams(self, lab: Lab) -> list[Stream]: ...
+
+    @abstractmethod
+    def period(self) -> float:
+        """Seconds from one message of a flow to its next."""
+
+    @abstractmethod
+    def place(self, lab: Lab) -> tuple[Node, str, str]:
+        """The node and the interface where the packets are counted, and the hook: ingress or egress."""
+
+    def inject(self, lab: Lab, undo: ExitStack) -> None:
+        from testbed.workload.flow import Flow  # pyverbs, which is not there where faults are only described
+
+        undo.callback(lab.wait, lambda: self.seen(lab) is None, DRAINED_S)
+        flows: list[Flow] = []
+        for stream in self.streams(lab):
+            flow = Flow(stream.source, stream.target, self.size, flow_label=stream.flow_label)
+            undo.callback(flow.close)
+            flows.append(flow)
+
+        def post() -> None:
+            for flow in flows:
+                flow.post()
+
+        undo.callback(lab.every(self.period(), post))
+        post()
+
+    def seen(self, lab: Lab) -> Seen | None:
+        """What passes in two periods."""
+        streams, span = self.streams(lab), max(LOOK_S, 2 * self.period())
+        passed = _passed(lab, *self.place(lab), [stream.match for stream in streams], span)
+        if not any(passed):
+            return None
+        return {"flows": sum(map(bool, passed)), "mbit_per_s": round(sum(passed) * 8 / span / 1e6, 2)}
+
+
+class BackgroundFlow(Traffic):
+    """A host writes to another one at a rate: the traffic of somebody else.
+
+    The messages come evenly, each as a burst. The queue pair retries for ever. Where the network does not carry the
+    rate, eight messages are under way at most.
+    """
+
+    name: ClassVar[str] = "background-flow"
+    source: str
+    """The host that writes."""
+    target: str
+    """The host that it writes to."""
+    rate: Rate
+    """Bits per second, without headers. The CPU of an emulated machine is good for some 50 Mbit/s in all."""
+    flow_label: Annotated[int, Field(ge=1, lt=1 << 20)] | None = None
+    """Chooses the UDP source port, and with it the path through ECMP; without it, one made of both names."""
+
+    def streams(self, lab: Lab) -> list[Stream]:
+        names = zlib.crc32(f"{self.source} {self.target}".encode()) & 0xFFFFF
+        label = self.flow_label or names or 1
+        return [Stream(lab.host(self.source), lab.host(self.target), label)]
+
+    def period(self) -> float:
+        return self.size * 8 / self.rate
+
+    def place(self, lab: Lab) -> tuple[Node, str, str]:
+        return lab.host(self.target), "eth1", "ingress"
+
+
+class Incast(Traffic):
+    """Many hosts write to one at the same moment, again and again.
+
+    As in the reduction of a collective, a shuffle, or a read from striped storage: all answers come at once, into the
+    one port of the switch that leads to the receiver. rxe has no congestion control; its queue pairs retry for ever.
+    """
+
+    name: ClassVar[str] = "incast"
+    target: str
+    """The host that all write to."""
+    senders: Annotated[tuple[str, ...], Field(min_length=2)]
+    """The hosts that write."""
+    size: Bytes = 65536
+    """Bytes that each writes at once."""
+    wait: Seconds = 0.1
+    """Seconds from one time to the next; who has eight messages under way sits out."""
+
+    def streams(self, lab: Lab) -> list[Stream]:
+        return [Stream(lab.host(sender), lab.host(self.target), 1) for sender in self.senders]
+
+    def period(self) -> float:
+        return self.wait
+
+    def place(self, lab: Lab) -> tuple[Node, str, str]:
+        return lab.host(self.target), "eth1", "ingress"
+
+
+class EcmpCollision(Traffic):
+    """Flows that could be shared out to several uplinks of a switch all take the same one.
+
+    Their flow labels are chosen so; the switch's hash is what it always is. That is how few large flows collide by
+    chance: as many uplinks stand idle as there are others.
+    """
+
+    name: ClassVar[str] = "ecmp-collision"
+    end: End
+    """The switch's end of the uplink that they share, `leaf1:e3`."""
+    pairs: Annotated[tuple[tuple[str, str], ...], Field(min_length=1)]
+    """Sender and receiver of each flow."""
+    rate: Rate
+    """Bits per second of each flow, without headers."""
+
+    @model_validator(mode="after")
+    def _once_each(self) -> Self:
+        if len(set(self.pairs)) < len(self.pairs):
+            raise ValueError("a pair of hosts is there twice")
+        return self
+
+    def streams(self, lab: Lab) -> list[Stream]:
+        switch, port = self._uplink(lab)
+        found = []
+        for names in self.pairs:
+            source, target = map(lab.host, names)
+            label = next(labels(switch, port, source, target), None)
+            if label is None:
+                raise InputError(
+                    f"fault {self}: no flow from {source} to {target} leaves {switch} by {port}",
+                    hint="Is it one of several next hops there?",
+                )
+            found.append(Stream(source, target, label))
+        return found
+
+    def period(self) -> float:
+        return self.size * 8 / self.rate
+
+    def place(self, lab: Lab) -> tuple[Node, str, str]:
+        return *self._uplink(lab), "egress"
+
+    def _uplink(self, lab: Lab) -> tuple[Switch, str]:
+        end = lab.interface(self.end)
+        return lab.switch(end.node), end.name
+
+
+def labels(switch: Switch, port: str, source: Host, target: Host) -> Iterator[int]:
+    """Flow labels with which RoCE packets from `source` to `target` leave the switch by `port`."""
+    near, far = source.address("eth1").ip, target.address("eth1").ip
+    taken = switch.uplinks(near, far, [source_port(label, 0, 0) for label in LABELS])
+    return (label for label, uplink in zip(LABELS, taken, strict=True) if uplink == port)
+
+
+def _passed(lab: Lab, node: Node, interface: str, hook: str, matches: Iterable[str], span: float) -> list[int]:
+    """Bytes of what matches, each for itself, that pass in `span` seconds."""
+    chosen, table = list(enumerate(matches)), f"flows-{interface}"
+    counters = "\n".join(f"counter flow{number} {{}}" for number, _ in chosen)
+    rules = "\n".join(f"{match} counter name flow{number}" for number, match in chosen)
+    with node.entered():
+        nftables.run(COUNTERS.format(table=table, counters=counters, hook=hook, interface=interface, rules=rules))
+    try:
+        lab.sleep(span)
+        with node.entered():
+            listed = json.loads(nftables.run(f"list counters table netdev {table}"))["nftables"]
+    finally:
+        with node.entered():
+            nftables.run(f"delete table netdev {table}")
+    passed = {entry["counter"]["name"]: int(entry["counter"]["bytes"]) for entry in listed if "counter" in entry}
+    return [passed[f"flow{number}"] for number, _ in chosen]

@@ -1,0 +1,34 @@
+"""A flow of RDMA WRITEs from one host to another that a lab's timers keep going: traffic in the background."""
+
+from __future__ import annotations
+
+from testbed.lab import Host
+from testbed.workload.attributes import Attributes
+from testbed.workload.verbs import connect_pair, open_endpoint
+
+OUTSTANDING = 8
+"""Messages under way at most: a flow that the network holds up does not pile up what it will send later."""
+FOR_EVER = 7
+"""retry_cnt with which rxe never gives up."""
+
+
+class Flow:
+    """A queue pair from `source` to `target`, for messages of `size` bytes."""
+
+    def __init__(self, source: Host, target: Host, size: int, *, flow_label: int, interface: str = "eth1") -> None:
+        self._size = size
+        self._posted: list[int] = []
+        self._near = open_endpoint(source, interface, memory=size)
+        self._far = open_endpoint(target, interface, memory=size)
+        connect_pair(self._near, self._far, Attributes(flow_label=flow_label, retry_cnt=FOR_EVER))
+
+    def post(self) -> None:
+        """One more message, unless OUTSTANDING are under way."""
+        while self._posted and self._near.done(self._posted[0]):
+            self._near.wait(self._posted.pop(0), within=0)
+        if len(self._posted) < OUTSTANDING:
+            self._posted.append(self._near.post_write(self._size))
+
+    def close(self) -> None:
+        self._near.close()
+        self._far.close()
