@@ -26,7 +26,7 @@ from testbed.nic.connections import source_port
 if TYPE_CHECKING:
     from testbed.workload.flow import Flow
 
-LABELS = range(1, 257)
+LABELS = range(1, 65)
 """Flow labels that are tried until a flow takes a path."""
 LOOK_S = 0.02
 """Seconds for which packets are counted at least."""

@@ -1,0 +1,119 @@
+"""See the docstring of Incast, or `testbed describe incast`."""
+
+from __future__ import annotations
+
+import time
+
+from pydantic import Field
+
+from testbed import Parameters, Run, Scenario, Variant
+from testbed.faults import QueueTooSmall
+from testbed.lab import Host
+from testbed.workload.attributes import Attributes
+from testbed.workload.counters import counters
+from testbed.workload.verbs import Endpoint, connect_pair
+
+PORT = "leaf:e5"
+"""To the receiver."""
+MESSAGE, MESSAGES = 64 << 10, 3
+TIMEOUT = 16
+"""0.27 s: a packet that waits its turn in the deep buffer is not taken for lost."""
+FRAME = 1024 + 16 + 8 + 20 + 14
+"""A full packet of a WRITE: payload, BTH and ICRC, UDP, IP, Ethernet."""
+ECT = 2
+"""ECN-capable transport: packets are marked, not dropped, where a switch marks."""
+
+
+class Settings(Parameters):
+    queue: int = Field(100, ge=70, le=1000, description="packets that the port to the receiver holds; a QP sends 65")
+    at_once: int = Field(4, ge=1, le=4, description="senders that write at the same time")
+    retry_cnt: int = Field(3, ge=0, le=6, description="the QP's retries; 7 would be infinite on soft-RoCE")
+
+
+class Incast(Scenario):
+    """
+    Many senders answer at once into one switch port whose buffer is shallow: drops, and then a storm of retries.
+
+    A shuffle, the reduction at a parameter server, a read from striped storage: what is asked for together comes
+    together. The port drains at its rate, the rest waits, and what finds the buffer full is dropped. A RoCE receiver
+    takes nothing out of order, so one lost packet has its queue pair send all again that came after it (go-back-N),
+    into the same full buffer. The goodput collapses; who is unlucky until the retries are used up ends with
+    RETRY_EXC_ERR.
+
+    On real gear: output discards and the buffer watermark of the receiver's port; `out_of_sequence` at the receiver,
+    `packet_seq_err` and `local_ack_timeout_err` at the senders. Where ECN and DCQCN work, marks come first and the
+    senders slow down. Soft-RoCE has no congestion control: the marks are counted here and change nothing, as with NICs
+    on which it is switched off. There is no PFC here. Rates are scaled: 50 Mbit/s stand for 400 Gbit/s.
+
+    The cures: a buffer, or a share of it, that holds a window of each sender (dynamic thresholds, alpha); fewer senders
+    at a time, by pacing or by credits as receiver-driven collectives and storage have them. Beyond this lab: DCQCN with
+    thresholds below the buffer, PFC as the last resort.
+    """
+
+    title = "Many senders, one receiver, a shallow buffer"
+    tags = ("fabric", "congestion")
+    parameters = Settings
+    variants = (
+        Variant("as-is", "fault", "four senders at once; the port holds 100 packets"),
+        Variant("deep-buffer", "healthy", "the port holds 1000 packets, a window of each and more", {"queue": 1000}),
+        Variant("paced", "healthy", "one sender at a time; the port holds 100 packets", {"at_once": 1}),
+    )
+
+    def run(self, run: Run, p: Settings) -> None:
+        lab, receiver = run.lab, run.lab.host("receiver")
+        senders = [node for node in lab.nodes.values() if isinstance(node, Host) and node is not receiver]
+        port = lab.direction(PORT)
+        if p.queue != port.quality.queue:
+            run.inject(QueueTooSmall(end=PORT, queue=p.queue))
+
+        with run.step("the senders are connected"):
+            attributes = Attributes(timeout=TIMEOUT, retry_cnt=p.retry_cnt, traffic_class=ECT)
+            ends = []
+            for sender in senders:
+                near, far = run.endpoint(sender, "eth1"), run.endpoint(receiver, "eth1")
+                connect_pair(near, far, attributes)
+                ends.append(near)
+
+        with run.step(f"each writes {MESSAGES * MESSAGE >> 10} KB, {p.at_once} at a time"):
+            began = time.monotonic()
+            statuses = []
+            for first in range(0, len(ends), p.at_once):
+                statuses += self.write(run, senders[first : first + p.at_once], ends[first : first + p.at_once])
+            seconds = time.monotonic() - began
+
+        found = [counters(sender.rdma["eth1"], sender.namespace) for sender in senders]
+        retries = sum(each["completer_retry_err"] for each in found)
+        gaps = counters(receiver.rdma["eth1"], receiver.namespace)["out_of_seq_request"]
+        there = port.counters()
+        alone = len(senders) * MESSAGES * MESSAGE / 1024 * FRAME * 8 / (port.quality.rate or 1)
+        slowdown = round(seconds / alone, 2)
+        dead = [status for status in statuses if status != "SUCCESS"]
+        run.note(
+            slowdown=slowdown,
+            dead=f"{len(dead)} of {len(statuses)}",
+            port_drops=there["dropped"],
+            ce_marked=there["marked"],
+            gaps_at_receiver=gaps,
+            retries=retries,
+        )
+        if dead or slowdown > 1.5:
+            run.observe("fault", f"{slowdown} times what the port's rate takes; {len(dead)} of {len(statuses)} die")
+            run.expect("who dies does so of unanswered retries", set(dead) | {"RETRY_EXC_ERR"}, {"RETRY_EXC_ERR"})
+            run.expect("the port drops", there["dropped"], lambda packets: packets > p.queue)
+            run.expect("the receiver misses packets", gaps, lambda count: count > 0)
+            run.expect("before it drops, the port marks", there["marked"], lambda packets: packets > 0)
+        else:
+            run.observe("healthy", f"all arrive, in {slowdown} times what the port's rate takes")
+            run.expect("nothing is dropped", there["dropped"], 0)
+            run.expect("nothing is sent again", (gaps, retries), (0, 0))
+            run.expect("the port is as fast as it can be", slowdown, lambda times: 0.9 < times < 1.3)
+
+    def write(self, run: Run, senders: list[Host], ends: list[Endpoint]) -> list[str]:
+        """How the last message of each of them ended, or the first that failed."""
+        posted = [[near.post_write(MESSAGE) for _ in range(MESSAGES)] for near in ends]
+        statuses = []
+        for sender, near, requests in zip(senders, ends, posted, strict=True):
+            done = [near.wait(request, within=60) for request in requests]
+            told = next((completion for completion in done if not completion.ok), done[-1])
+            statuses.append(run.completed(sender, told).status)
+        return statuses
