@@ -107,6 +107,7 @@ class EcmpCollision(Scenario):
         for _ in range(p.qps):
             near, far = (run.endpoint(host, "eth1", memory=MESSAGE) for host in (source, target))
             connect_pair(near, far, Attributes(flow_label=label, timeout=TIMEOUT))
+            run.expect("a first WRITE", near.write(1024, within=5).status, "SUCCESS")
             ends.append(near)
         return ends
 
