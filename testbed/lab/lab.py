@@ -114,10 +114,12 @@ class Lab:
     def interface(self, end: str) -> Interface:
         """The end of a link by its name in the file, such as ``leaf:e1``."""
         node, _, name = end.partition(":")
+        plan = self.plan.nodes.get(node)
+        for interface in plan.interfaces if plan else ():
+            if interface.name == name:
+                return interface
         ends = [f"{i.node}:{i.name}" for plan in self.plan.nodes.values() for i in plan.interfaces]
-        if end not in ends:
-            raise InputError(f"no link has an end {end!r}", hint=f"{did_you_mean(end, ends)}Ends: {', '.join(ends)}.")
-        return self.plan.nodes[node].interface(name)
+        raise InputError(f"no link has an end {end!r}", hint=f"{did_you_mean(end, ends)}Ends: {', '.join(ends)}.")
 
     def direction(self, end: str) -> Direction:
         """The packets that an end of a link sends, such as ``leaf:e1``."""

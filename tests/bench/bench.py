@@ -80,10 +80,15 @@ def variants() -> list[dict[str, Any]]:
     return [{key: variant[key] for key in ("name", "virtual_s", "wall_s")} for variant in found["variants"]]
 
 
-def bring_up() -> dict[str, Any]:
+def measured(file: str, clock: str) -> Any:
+    """The figures that a file of tests leaves."""
     with tempfile.TemporaryDirectory(prefix="testbed-") as directory:
-        command("pytest", str(HERE / "bring_up.py"), "--clock", "real", "--out", directory)
-        figures: dict[str, Any] = json.loads(Path(directory, "pytest", "latest", "figures.json").read_text())
+        command("pytest", str(HERE / file), "--clock", clock, "--out", directory)
+        return json.loads(Path(directory, "pytest", "latest", "figures.json").read_text())
+
+
+def bring_up() -> dict[str, Any]:
+    figures: dict[str, Any] = measured("bring_up.py", "real")
     ours = next(entry["up_s"] for entry in figures["lab"] if entry["hosts"] == figures["mininet"]["hosts"])
     figures["mininet_over_lab"] = round(figures["mininet"]["up_s"] / ours, 1)
     return figures
@@ -98,13 +103,19 @@ def main() -> None:
     say("variants of ip-reuse")
     told = variants()
     say("bring-up on the real clock, Mininet beside it")
+    beside_mininet = bring_up()
+    say("fabrics of up to 256 hosts on the virtual clock")
+    started = time.monotonic()
+    fabrics = measured("fabric.py", "virtual")
+    fabrics_s = time.monotonic() - started
     result = {
         "machine": {"cpus": os.cpu_count(), "kernel": platform.release(), "qemu": qemu.version()},
         "image": {"digest": built.digest, "kernel": built.kernel, "build_s": built.manifest["build_s"]},
         "snapshot_s": round(made, 2),
         "restore_s": round(statistics.median(restores), 3),
         "ip_reuse": told,
-        "bring_up": bring_up(),
+        "bring_up": beside_mininet,
+        "fabrics": {"wall_s": round(fabrics_s, 2), "virtual": fabrics},
     }
     RUNS.mkdir(exist_ok=True)
     text = json.dumps(result, indent=1)
