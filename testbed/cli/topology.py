@@ -61,10 +61,12 @@ def check(file: str, mininet: bool, as_json: bool) -> None:
 @click.option(
     "--routed/--bridged", default=True, help="Whether leaves route, the default, or bridge: a VLAN a rail, over trunks."
 )
+@click.option("--family", type=click.Choice(["4", "6", "dual"]), default="4", help="Addresses: IPv4, IPv6 or both.")
 @click.option("-o", "output", type=click.Path(path_type=Path), help="Write to this file, which must not exist.")
-def new(kind: str, routed: bool, output: Path | None, **sizes: int | str | None) -> None:
+def new(kind: str, routed: bool, family: str, output: Path | None, **sizes: int | str | None) -> None:
     given = {name: value for name, value in sizes.items() if value is not None}
-    _give(topologies.new(kind, {**given, "bridged": not routed}), output)
+    addresses = int(family) if family.isdecimal() else family
+    _give(topologies.new(kind, {**given, "bridged": not routed, "family": addresses}), output)
 
 
 @topology.command(

@@ -10,9 +10,10 @@ import pytest
 
 from testbed import Lab
 from testbed.scenario.events import EventLog
+from testbed.topology import Family
 from testbed.topology.fabrics import fat_tree, leaf_spine, rail_optimized, two_tier
 from testbed.workload.attributes import Attributes
-from testbed.workload.verbs import Endpoint, connect_pair
+from testbed.workload.verbs import connect_pair, open_endpoint
 
 LEAF_SPINE = leaf_spine(leaves=2, spines=2, hosts=2).topology()
 SPINES = {"e3": "spine1", "e4": "spine2"}
@@ -27,15 +28,17 @@ def ip(lab: Lab, host: str, interface: str = "eth1") -> str:
     return str(lab.host(host).addresses[interface].ip)
 
 
-def endpoint(lab: Lab, name: str, interface: str = "eth1") -> Endpoint:
-    host = lab.host(name)
-    address, card = host.addresses[interface].ip, host.cards.get(interface)
-    return Endpoint(host.rdma[interface], host.namespace, address, nic=card, ready=lab.ready)
-
-
-def write(lab: Lab, source: str, target: str, interface: str = "eth1", attributes: Attributes | None = None) -> bool:
+def write(
+    lab: Lab,
+    source: str,
+    target: str,
+    interface: str = "eth1",
+    attributes: Attributes | None = None,
+    family: Family = 4,
+) -> bool:
     """Whether the bytes of an RDMA WRITE of PACKETS packets arrive."""
-    with endpoint(lab, source, interface) as near, endpoint(lab, target, interface) as far:
+    here, there = lab.host(source), lab.host(target)
+    with open_endpoint(here, interface, family) as near, open_endpoint(there, interface, family) as far:
         connect_pair(near, far, attributes)
         done = near.write(PACKETS * 1024, within=SOON)
         return done.ok and far.load(0, PACKETS * 1024) == near.load(0, PACKETS * 1024)
@@ -83,6 +86,21 @@ def test_the_same_flows_go_the_same_way_in_the_next_lab(tmp_path: Path):
             return [spine_of(lab, flow_label) for flow_label in FLOW_LABELS]
 
     assert spines() == spines()
+
+
+@pytest.mark.topology(leaf_spine(leaves=2, spines=2, hosts=1, family="dual").topology())
+def test_a_dual_fabric_carries_both_families(lab):
+    target = lab.host("host2").addresses6["eth1"].ip
+    assert "ttl=61" in lab.host("host1").run("ping", "-c1", "-W1", str(target)).stdout
+    for family in 4, 6:
+        assert write(lab, "host1", "host2", family=family)
+
+
+@pytest.mark.topology(leaf_spine(leaves=2, spines=2, hosts=1, rails=2, family=6).topology())
+def test_a_fabric_may_have_ipv6_alone(lab):
+    for interface in "eth1", "eth2":
+        assert not lab.host("host1").addresses
+        assert write(lab, "host1", "host2", interface, family=6)
 
 
 @pytest.mark.topology(rail_optimized(pods=2, hosts=1, rails=2).topology())

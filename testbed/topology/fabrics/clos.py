@@ -11,43 +11,52 @@ import re
 
 from testbed.errors import InputError
 from testbed.topology.fabrics import addresses, limits
+from testbed.topology.fabrics.addresses import Families
 from testbed.topology.fabrics.fabric import Fabric, Route, Switch
 from testbed.topology.fabrics.words import addressing, count, manner, span
 
 
-def single(hosts: int = 4, *, bridged: bool = False) -> Fabric:
+def single(hosts: int = 4, *, bridged: bool = False, family: Families = 4) -> Fabric:
     """One switch and its hosts in one VLAN. Bridged, their subnet is larger; nothing else differs."""
+    limits.check_family(family)
     limits.at_least_one(hosts=hosts)
     limits.check_hosts("hosts", hosts, hosts, bridged=bridged)
-    fabric = Fabric("single", {"hosts": hosts}, bridged, [f"One switch and {count(hosts, 'host')} in one VLAN."])
+    fabric = Fabric(
+        "single", {"hosts": hosts}, bridged, family, [f"One switch and {count(hosts, 'host')} in one VLAN."]
+    )
     fabric.section("leaf1")
     leaf = fabric.switch("leaf1")
-    leaf.add_vlan(addresses.vlan(1), addresses.bridged_svi(1) if bridged else addresses.svi(1, 1), "the hosts")
+    svi = fabric.each(addresses.bridged_svi, 1) if bridged else fabric.each(addresses.svi, 1, 1)
+    leaf.add_vlan(addresses.vlan(1), svi, "the hosts")
     for number in range(1, hosts + 1):
         fabric.attach(fabric.host(f"host{number}"), leaf, addresses.vlan(1))
     return fabric
 
 
-def two_tier(switches: int = 2, hosts: int = 4, *, bridged: bool = False) -> Fabric:
+def two_tier(switches: int = 2, hosts: int = 4, *, bridged: bool = False, family: Families = 4) -> Fabric:
     """Access switches with `hosts` each, under one core."""
+    limits.check_family(family)
     limits.at_least_one(switches=switches, hosts=hosts)
     limits.at_most(addresses.MAX_PARTS, "each has a number in an address", switches=switches)
     limits.check_hosts("hosts", hosts, hosts * switches if bridged else hosts, bridged=bridged)
     about = [
         f"{count(switches, 'access switch')} under one core, {count(hosts, 'host')} on each; {manner(bridged)}.",
-        *addressing(bridged, "rail", "access switch", "core1"),
+        *addressing(bridged, family, "rail", "access switch", "core1"),
     ]
-    fabric = Fabric("two-tier", {"switches": switches, "hosts": hosts}, bridged, about)
+    fabric = Fabric("two-tier", {"switches": switches, "hosts": hosts}, bridged, family, about)
     _build(fabric, ["core1"], [[f"access{number}"] for number in range(1, switches + 1)], hosts)
     return fabric
 
 
-def leaf_spine(leaves: int = 4, spines: int = 2, hosts: int = 4, rails: int = 1, *, bridged: bool = False) -> Fabric:
+def leaf_spine(
+    leaves: int = 4, spines: int = 2, hosts: int = 4, rails: int = 1, *, bridged: bool = False, family: Families = 4
+) -> Fabric:
     """
     `leaves` times `hosts` hosts with `rails` NICs each; every leaf has a link to every spine.
 
     With several rails the leaves stand in groups of as many: NIC r of each host of a group is on leaf r of the group.
     """
+    limits.check_family(family)
     limits.at_least_one(leaves=leaves, spines=spines, hosts=hosts, rails=rails)
     limits.at_most(addresses.MAX_RAILS, "each needs a VLAN", rails=rails)
     limits.at_most(addresses.MAX_PARTS * rails, "each has a number in an address", leaves=leaves)
@@ -63,17 +72,23 @@ def leaf_spine(leaves: int = 4, spines: int = 2, hosts: int = 4, rails: int = 1,
     about = [
         f"{count(leaves, 'leaf')}, {count(spines, 'spine')}, {count(leaves * hosts, 'host')} with "
         f"{count(rails, 'NIC')} each; {manner(bridged)}.",
-        *addressing(bridged, "rail", "leaf" if rails == 1 else "group of leaves", "spine1"),
+        *addressing(bridged, family, "rail", "leaf" if rails == 1 else "group of leaves", "spine1"),
     ]
     options = {"leaves": leaves, "spines": spines, "hosts": hosts, "rails": rails}
     names = [[f"leaf{first + rail}" for rail in range(1, rails + 1)] for first in range(0, leaves, rails)]
-    fabric = Fabric("leaf-spine", options, bridged, about)
+    fabric = Fabric("leaf-spine", options, bridged, family, about)
     _build(fabric, _spines(spines), names, hosts * rails)
     return fabric
 
 
 def rail_optimized(
-    pods: int = 2, hosts: int = 4, rails: int = 4, oversubscription: str = "1:1", *, bridged: bool = False
+    pods: int = 2,
+    hosts: int = 4,
+    rails: int = 4,
+    oversubscription: str = "1:1",
+    *,
+    bridged: bool = False,
+    family: Families = 4,
 ) -> Fabric:
     """
     Pods of `hosts` hosts with a leaf for each rail.
@@ -81,6 +96,7 @@ def rail_optimized(
     `oversubscription` is that of a leaf, downlinks to uplinks. Each uplink goes to a spine of its own, so it decides
     how many spines there are.
     """
+    limits.check_family(family)
     limits.at_least_one(pods=pods, hosts=hosts, rails=rails)
     limits.at_most(addresses.MAX_RAILS, "each needs a VLAN", rails=rails)
     limits.at_most(addresses.MAX_PARTS, "each has a number in an address", pods=pods)
@@ -92,11 +108,11 @@ def rail_optimized(
         "of its pod.",
         f"A leaf has {count(hosts, 'downlink')} and {count(spines, 'uplink')}, to a spine each ({oversubscription}); "
         f"{manner(bridged)}.",
-        *addressing(bridged, "rail", "pod", "spine1"),
+        *addressing(bridged, family, "rail", "pod", "spine1"),
     ]
     options: dict[str, int | str] = {"pods": pods, "hosts": hosts, "rails": rails, "oversubscription": oversubscription}
     names = [[f"pod{pod}-leaf{rail}" for rail in range(1, rails + 1)] for pod in range(1, pods + 1)]
-    fabric = Fabric("rail-optimized", options, bridged, about)
+    fabric = Fabric("rail-optimized", options, bridged, family, about)
     _build(fabric, _spines(spines), names, hosts)
     return fabric
 
@@ -129,7 +145,7 @@ def _build(fabric: Fabric, names_above: list[str], groups: list[list[str]], host
         below = span([f"host{number}" for number in numbers])
         fabric.section(f"{span(names)} and {below}")
         leaves = [fabric.switch(name) for name in names]
-        hosts = [fabric.host(f"host{number}", _routes(len(leaves), group, fabric.bridged)) for number in numbers]
+        hosts = [fabric.host(f"host{number}", _routes(fabric, len(leaves), group)) for number in numbers]
         for rail, leaf in enumerate(leaves, start=1):
             fabric.section(f"{leaf.name} to {below} and to {span(names_above)}")
             for host in hosts:
@@ -138,24 +154,30 @@ def _build(fabric: Fabric, names_above: list[str], groups: list[list[str]], host
             (_bridge if fabric.bridged else _route)(fabric, leaf, uppers, (rail, group, note))
 
 
-def _routes(rails: int, group: int, bridged: bool) -> tuple[Route, ...]:
+def _routes(fabric: Fabric, rails: int, group: int) -> tuple[Route, ...]:
     """One default route over all rails: what is bound to a NIC, as RoCE is, takes the next hop on that NIC."""
-    gateways = [addresses.bridged_gateway(rail) if bridged else addresses.gateway(rail, group)
-                for rail in range(1, rails + 1)]  # fmt: skip
-    return (Route(addresses.ANYWHERE, tuple(gateways)),) if rails > 1 else ()
+    if rails == 1:
+        return ()
+    gateways = [
+        fabric.each(addresses.bridged_gateway, rail) if fabric.bridged else fabric.each(addresses.gateway, rail, group)
+        for rail in range(1, rails + 1)
+    ]
+    return tuple(Route(to, tuple(gateway[family] for gateway in gateways)) for family, to in fabric.anywhere().items())
 
 
 def _route(fabric: Fabric, leaf: Switch, uppers: list[Switch], place: tuple[int, int, str]) -> None:
     """The leaf is the gateway of its hosts, and each upper switch knows where they are."""
     rail, group, note = place
-    leaf.add_vlan(addresses.vlan(rail), addresses.svi(rail, group), note)
-    leaf.add_route(addresses.ANYWHERE, fabric.join(leaf, uppers, addresses.subnet(rail, group)))
+    leaf.add_vlan(addresses.vlan(rail), fabric.each(addresses.svi, rail, group), note)
+    leaf.add_routes(fabric.anywhere(), fabric.join(leaf, uppers, fabric.each(addresses.subnet, rail, group)))
 
 
 def _bridge(fabric: Fabric, leaf: Switch, uppers: list[Switch], place: tuple[int, int, str]) -> None:
     """The rail is one VLAN, and the first upper switch is the gateway."""
     rail, _, note = place
-    leaf.add_vlan(addresses.vlan(rail), None, note)
+    leaf.add_vlan(addresses.vlan(rail), {}, note)
     for upper in uppers:
-        upper.add_vlan(addresses.vlan(rail), addresses.bridged_svi(rail) if upper is uppers[0] else None, note)
+        upper.add_vlan(
+            addresses.vlan(rail), fabric.each(addresses.bridged_svi, rail) if upper is uppers[0] else {}, note
+        )
     fabric.trunks(leaf, uppers, addresses.vlan(rail))

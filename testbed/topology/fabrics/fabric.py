@@ -8,11 +8,13 @@ eth2, … on a host, where the number is the rail.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from testbed.topology.fabrics import addresses
+from testbed.topology.fabrics.addresses import FAMILIES, Families
+from testbed.topology.plan import Family
 from testbed.topology.topology import Topology
 
 DEFAULTS = {"kind": "host"}
@@ -33,21 +35,27 @@ class Route:
 @dataclass(slots=True)
 class Switch:
     name: str
-    vlans: dict[int, str | None] = field(default_factory=dict)
+    vlans: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    """With the address of each family."""
     notes: dict[int, str] = field(default_factory=dict)
     """What a comment says of a VLAN."""
     routes: list[Route] = field(default_factory=list)
     ports: int = 0
 
-    def add_vlan(self, vlan: int, address: str | None, note: str) -> None:
-        self.vlans[vlan], self.notes[vlan] = address, note
+    def add_vlan(self, vlan: int, svi: Mapping[Family, str], note: str) -> None:
+        self.vlans[vlan], self.notes[vlan] = tuple(svi.values()), note
 
-    def add_route(self, to: str, via: Iterable[str], note: str = "") -> None:
-        self.routes.append(Route(to, tuple(via), note))
+    def add_routes(self, to: Mapping[Family, str], via: Mapping[Family, Iterable[str]], note: str = "") -> None:
+        self.routes += [Route(destination, tuple(via[family]), note) for family, destination in to.items()]
+
+    def vlan(self, number: int) -> str | list[str] | None:
+        """As the file has it."""
+        addresses = self.vlans[number]
+        return list(addresses) if len(addresses) > 1 else addresses[0] if addresses else None
 
     def value(self) -> dict[str, Any]:
         routes = {"routes": [route.value() for route in self.routes]} if self.routes else {}
-        return {"kind": "switch", "vlans": self.vlans, **routes}
+        return {"kind": "switch", "vlans": {number: self.vlan(number) for number in self.vlans}, **routes}
 
 
 @dataclass(slots=True)
@@ -82,13 +90,23 @@ class Section:
 class Fabric:
     """`options` are those that made it, `about` are lines for people."""
 
-    def __init__(self, kind: str, options: Mapping[str, int | str], bridged: bool, about: Iterable[str]) -> None:
+    def __init__(
+        self, kind: str, options: Mapping[str, int | str], bridged: bool, family: Families, about: Iterable[str]
+    ) -> None:
         self.kind = kind
         self.options = options
         self.bridged = bridged
+        self.family = family
         self.about = tuple(about)
         self.sections: list[Section] = []
         self._links = 0
+
+    def each(self, make: Callable[..., str], *where: int) -> dict[Family, str]:
+        """What `make` of `addresses` says for `where`, in each family of the fabric."""
+        return {family: make(*where, family) for family in FAMILIES[self.family]}
+
+    def anywhere(self) -> dict[Family, str]:
+        return dict.fromkeys(FAMILIES[self.family], addresses.ANYWHERE)
 
     def section(self, heading: str) -> None:
         """What is added from now on stands under `heading`."""
@@ -109,17 +127,20 @@ class Fabric:
         host.ports += 1
         self._cable(switch, f"{host.name}:eth{host.ports}", {"vlan": vlan})
 
-    def join(self, lower: Switch, uppers: Iterable[Switch], below: str) -> list[str]:
+    def join(self, lower: Switch, uppers: Iterable[Switch], below: Mapping[Family, str]) -> dict[Family, list[str]]:
         """Routed cables, on which each upper switch has a route to `below`; the addresses of the upper switches."""
-        hops = []
+        hops: dict[Family, list[str]] = {family: [] for family in FAMILIES[self.family]}
         for upper in uppers:
             self._links += 1
-            vlan, low, high = addresses.link(self._links)
-            lower.add_vlan(vlan, f"{low}/31", f"to {upper.name}")
-            upper.add_vlan(vlan, f"{high}/31", f"to {lower.name}")
-            upper.add_route(below, [low], lower.name)
+            vlan = addresses.link_vlan(self._links)
+            ends = {family: addresses.link(self._links, family) for family in hops}
+            for switch, other, end in (lower, upper, 0), (upper, lower, 1):
+                svis = {family: addresses.link_svi(ends[family][end], family) for family in hops}
+                switch.add_vlan(vlan, svis, f"to {other.name}")
+            upper.add_routes(below, {family: [low] for family, (low, _) in ends.items()}, lower.name)
             self._cable(lower, _next_port(upper), {"vlan": vlan})
-            hops.append(high)
+            for family, (_, high) in ends.items():
+                hops[family].append(high)
         return hops
 
     def trunks(self, lower: Switch, uppers: Iterable[Switch], vlan: int) -> None:
@@ -134,7 +155,9 @@ class Fabric:
     def command(self) -> str:
         """What makes the same fabric again."""
         options = (f"--{name} {value}" for name, value in self.options.items())
-        return " ".join(["testbed topology new", self.kind, *options, "--bridged" if self.bridged else "--routed"])
+        family = [] if self.family == 4 else [f"--family {self.family}"]
+        manner = "--bridged" if self.bridged else "--routed"
+        return " ".join(["testbed topology new", self.kind, *options, *family, manner])
 
     def nodes(self) -> list[Switch | Host]:
         return [node for section in self.sections for node in section.nodes]

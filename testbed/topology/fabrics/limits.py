@@ -22,6 +22,11 @@ def at_most(most: int, why: str, **options: int) -> None:
             raise InputError(f"{name} is {value}; {why}", hint=f"At most {most}.")
 
 
+def check_family(family: object) -> None:
+    if family not in addresses.FAMILIES:
+        raise InputError(f"family is {family!r}; it is 4, 6 or dual")
+
+
 def check_hosts(name: str, value: int, per_subnet: int, *, bridged: bool) -> None:
     """`value` of the option `name` puts `per_subnet` hosts into one subnet."""
     most, prefix = (addresses.MAX_HOSTS_BRIDGED, 16) if bridged else (addresses.MAX_HOSTS, 24)

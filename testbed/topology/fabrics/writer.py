@@ -42,8 +42,8 @@ def _switch(switch: Switch) -> Iterator[str]:
     yield f"    {switch.name}:"
     yield "      kind: switch"
     yield "      vlans:"
-    for vlan, address in switch.vlans.items():
-        yield f"        {vlan}: {_flow(address)}  # {switch.notes[vlan]}"
+    for number in switch.vlans:
+        yield f"        {number}: {_flow(switch.vlan(number))}  # {switch.notes[number]}"
     if switch.routes:
         yield "      routes:"
     for route in switch.routes:

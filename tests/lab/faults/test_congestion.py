@@ -8,6 +8,7 @@ from testbed import Lab
 from testbed.faults import BackgroundFlow, EcmpCollision, Incast, injected
 from testbed.faults.congestion import LABELS, labels
 from testbed.nic.connections import source_port
+from testbed.topology import Family
 from testbed.topology.fabrics import leaf_spine
 from testbed.workload.attributes import Attributes
 from testbed.workload.verbs import connect_pair, open_endpoint
@@ -15,7 +16,7 @@ from testbed.workload.verbs import connect_pair, open_endpoint
 PAIRS = (("host1", "host3"), ("host2", "host4"))
 UPLINKS = ("e3", "e4")
 MBIT = 1_000_000
-pytestmark = pytest.mark.topology(leaf_spine(leaves=2, spines=2, hosts=2).topology())
+pytestmark = pytest.mark.topology(leaf_spine(leaves=2, spines=2, hosts=2, family="dual").topology())
 
 
 def sent(lab: Lab) -> dict[str, int]:
@@ -29,13 +30,14 @@ def passed(lab: Lab, seconds: float) -> dict[str, float]:
     return {port: (count - before[port]) * 8 / seconds / MBIT for port, count in sent(lab).items()}
 
 
-def test_the_kernel_says_which_uplink_a_source_port_takes(lab: Lab) -> None:
+@pytest.mark.parametrize("family", [4, 6])
+def test_the_kernel_says_which_uplink_a_source_port_takes(lab: Lab, family: Family) -> None:
     source, target, leaf = lab.host("host1"), lab.host("host3"), lab.switch("leaf1")
-    ends = source.addresses["eth1"].ip, target.addresses["eth1"].ip
+    ends = source.address("eth1", family).ip, target.address("eth1", family).ip
     for label in range(1, 9):
         (uplink,) = leaf.uplinks(*ends, [source_port(label, 0, 0)])
         before = sent(lab)
-        with open_endpoint(source, "eth1") as near, open_endpoint(target, "eth1") as far:
+        with open_endpoint(source, "eth1", family) as near, open_endpoint(target, "eth1", family) as far:
             connect_pair(near, far, Attributes(flow_label=label))
             assert near.write(8192, within=5).ok
         assert [port for port, count in sent(lab).items() if count - before[port] > 8192] == [uplink]

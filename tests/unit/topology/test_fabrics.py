@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from ipaddress import IPv4Address, IPv4Network
+from ipaddress import IPv4Network, ip_address
 from itertools import product
 
 import pytest
 
 from testbed.errors import InputError
 from testbed.switch.profile import load_profiles
-from testbed.topology import Node, Plan, Topology
+from testbed.topology import IPAddress, IPNetwork, Node, Plan, Topology
 from testbed.topology.fabrics import KINDS, Fabric, fat_tree, leaf_spine, make, rail_optimized, single, text, two_tier
+from testbed.topology.fabrics.addresses import FAMILIES
 
 ROUTED = [
     *(single(hosts) for hosts in (1, 4, 253)),
@@ -28,6 +29,17 @@ BRIDGED = [
     leaf_spine(2, 2, 2, 2, bridged=True),
     rail_optimized(3, 7, 2, "7:1", bridged=True),
     fat_tree(2, bridged=True),
+]
+ROUTED += [
+    *(single(4, family=family) for family in (6, "dual")),
+    *(two_tier(3, 2, family=family) for family in (6, "dual")),
+    *(leaf_spine(4, 2, 2, rails, family=family) for rails, family in product((1, 2), (6, "dual"))),
+    *(rail_optimized(2, 6, 4, "3:1", family=family) for family in (6, "dual")),
+    *(fat_tree(4, family=family) for family in (6, "dual")),
+]
+BRIDGED += [
+    *(leaf_spine(4, 1, 2, rails, bridged=True, family=family) for rails, family in product((1, 2), (6, "dual"))),
+    *(fat_tree(2, bridged=True, family=family) for family in (6, "dual")),
 ]
 ALL = ROUTED + BRIDGED
 
@@ -119,15 +131,19 @@ class TestEvery:
     def test_addresses_macs_and_rdma_names_are_unique(self, fabric: Fabric) -> None:
         plan = fabric.topology().plan()
         ends = [end for pair in plan.links for end in pair]
-        svis = [svi.address.ip for node in plan.nodes.values() for svi in node.svis if svi.address]
+        svis = [address.ip for node in plan.nodes.values() for svi in node.svis for address in svi.addresses]
         for found in (
-            [end.address.ip for end in ends if end.address] + svis,
+            [address.ip for end in ends for address in end.addresses] + svis,
             [end.mac for end in ends],
             [end.rdma for end in ends if end.rdma],
             [(end.node, end.name) for end in ends],
         ):
             assert len(set(found)) == len(found)
-        assert all(end.rdma and end.address for host in hosts(plan) for end in host.interfaces)
+        families = list(FAMILIES[fabric.family])
+        for host in hosts(plan):
+            for end in host.interfaces:
+                assert end.rdma
+                assert [address.version for address in end.addresses] == families
 
     @every
     def test_the_file_plans_to_the_same_plan(self, fabric: Fabric) -> None:
@@ -142,14 +158,15 @@ class TestEvery:
         for host in others:
             for one, other in ((first, host), (host, first)):
                 for interface in other.interfaces:
-                    assert interface.address
-                    assert network.walk(one.name, interface.address.ip)
+                    assert interface.addresses
+                    assert all(network.walk(one.name, address.ip) for address in interface.addresses)
 
     @every_routed
     def test_a_packet_to_nobody_ends_at_a_switch_without_a_route(self, fabric: Fabric) -> None:
         network = _Network(fabric.topology().plan())
         for host in hosts(network.plan):
-            assert not network.walk(host.name, IPv4Address("10.1.199.5"))
+            assert not network.walk(host.name, ip_address("10.1.199.5"))
+            assert not network.walk(host.name, ip_address("2001:db8:1:199::5"))
 
     @every_routed
     def test_every_spine_is_a_next_hop(self, fabric: Fabric) -> None:
@@ -157,8 +174,8 @@ class TestEvery:
         for node in plan.nodes.values():
             up = [port for port in node.interfaces if port.peer[0].startswith("spine")]
             if up:
-                (route,) = node.routes
-                assert len(route.via) == len(up)
+                assert [route.destination.version for route in node.routes] == list(FAMILIES[fabric.family])
+                assert all(len(route.via) == len(up) for route in node.routes)
 
     @every
     def test_the_command_in_its_head_makes_the_same_file(self, fabric: Fabric) -> None:
@@ -168,6 +185,7 @@ class TestEvery:
             for name, value in zip(words[:-1:2], words[1:-1:2], strict=True)
         }
         again = make(kind, {**options, "bridged": words[-1] == "--bridged"})
+        assert again.family == fabric.family
         assert text(again) == text(fabric)
         assert f"`{fabric.command}`" in text(fabric)
 
@@ -177,15 +195,14 @@ class _Network:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.owner: dict[IPv4Address, str] = {}
-        self.connected: dict[str, list[IPv4Network]] = {}
+        self.owner: dict[IPAddress, str] = {}
+        self.connected: dict[str, list[IPNetwork]] = {}
         for node in plan.nodes.values():
-            own = [end.address for end in node.interfaces if end.address]
-            own += [svi.address for svi in node.svis if svi.address]
+            own = [address for part in (*node.interfaces, *node.svis) for address in part.addresses]
             self.owner |= {address.ip: node.name for address in own}
             self.connected[node.name] = [address.network for address in own]
 
-    def walk(self, here: str, target: IPv4Address, path: tuple[str, ...] = ()) -> bool:
+    def walk(self, here: str, target: IPAddress, path: tuple[str, ...] = ()) -> bool:
         """Whether `target` is reached over every next hop of every node on the way; a way back to one is a loop."""
         assert here not in path, f"{target}: {path} and back to {here}"
         if any(target in network for network in self.connected[here]):
@@ -300,7 +317,8 @@ class TestRefusals:
             ("rail-optimized", {"oversubscription": "7"}, "oversubscription is '7'; it is downlinks:uplinks"),
             ("rail-optimized", {"pods": 255}, "pods is 255"),
             ("leaf-spain", {}, "there is no kind of fabric 'leaf-spain'\n  Did you mean leaf-spine? Kinds: single, "),
-            ("single", {"spines": 2}, "single has no option 'spines'\n  It has: hosts, bridged."),
+            ("leaf-spine", {"family": 5}, "family is 5; it is 4, 6 or dual"),
+            ("single", {"spines": 2}, "single has no option 'spines'\n  It has: hosts, bridged, family."),
         ],
     )  # fmt: skip
     def test_what_cannot_be_made_is_one_error_that_names_the_value(
