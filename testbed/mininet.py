@@ -13,7 +13,7 @@ from mininet.util import moveIntf
 from pyroute2 import IPRoute
 
 from testbed.lab import devices, netns
-from testbed.lab.carrier import carries
+from testbed.lab.carrier import carry
 from testbed.workload.queue_pair import gid_index, open_device
 
 
@@ -89,7 +89,7 @@ class KernelBridge(Switch):  # type: ignore[misc]
 
     def connected(self) -> bool:
         with netns.entered(namespace(self)), IPRoute() as ip:
-            return False not in [carries(ip, port) for port in self._ports(ip)]  # each of them is asked
+            return carry(self._ports(ip))
 
     def stop(self, deleteIntfs: bool = True) -> None:  # noqa: N803
         with netns.entered(namespace(self)), IPRoute() as ip:

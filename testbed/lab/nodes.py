@@ -19,7 +19,7 @@ from testbed import ipv6
 from testbed.errors import InputError, TestbedError
 from testbed.lab import netns, processes
 from testbed.lab.capture import Capture
-from testbed.lab.carrier import carries
+from testbed.lab.carrier import carry
 from testbed.lab.processes import Process
 from testbed.switch import ecmp, packets
 from testbed.topology import Family, IPAddress, IPInterface, IPNetwork, NicModel, pod_mac
@@ -94,7 +94,8 @@ class Node:
 
     def links_work(self) -> bool:
         """Whether every link can carry frames."""
-        return all(carries(self.ip, self.index(interface)) for interface in self.interfaces)
+        with self.entered():
+            return carry(map(self.index, self.interfaces))
 
     def sysctl(self, path: str, value: int | str) -> None:
         """`path` below /proc/sys, for example ``net/ipv4/ip_forward``."""

@@ -13,13 +13,13 @@ FOR_EVER = 7
 
 
 class Flow:
-    """A queue pair from `source` to `target`, for messages of `size` bytes."""
+    """A queue pair from `eth1` of `source` to that of `target`, for messages of `size` bytes."""
 
-    def __init__(self, source: Host, target: Host, size: int, *, flow_label: int, interface: str = "eth1") -> None:
+    def __init__(self, source: Host, target: Host, size: int, *, flow_label: int) -> None:
         self._size = size
         self._posted: list[int] = []
-        self._near = open_endpoint(source, interface, memory=size)
-        self._far = open_endpoint(target, interface, memory=size)
+        self._near = open_endpoint(source, "eth1", memory=size)
+        self._far = open_endpoint(target, "eth1", memory=size)
         connect_pair(self._near, self._far, Attributes(flow_label=flow_label, retry_cnt=FOR_EVER))
 
     def post(self) -> None:

@@ -21,6 +21,13 @@ def test_a_fault_is_made_of_its_name_and_parameters() -> None:
         ("link-loss", {"end": "a:b", "loss": 100, "loss_burst": 2}, "with a loss of 100 there are no bursts"),
         ("arp-drop", {"end": "a:b", "announced": "2001:db8::1"}, "2001:db8::1 is of family 6"),
         ("arp-poison", {"host": "a", "switch": "s", "ip": "10.0.0"}, "'10.0.0'"),
+        ("incast", {"target": "a", "senders": ["b"]}, "Tuple should have at least 2 items"),
+        ("ecmp-collision", {"end": "a:b", "rate": 8000, "pairs": [["a", "b"], ["a", "b"]]}, "a pair of hosts is there"),
+        (
+            "background-flow",
+            {"source": "a", "target": "b", "rate": 10**10},
+            "rate is 10000000000: Input should be less",
+        ),
         ("exact-packet", {"end": "a:b", "action": "drop"}, "choose packets by number, psn, opcode or dest_qp"),
         ("exact-packet", {"end": "a:b", "action": "drop", "opcode": "RITE"}, "opcode is 'RITE': it is one of SEND_FIR"),
     ],
