@@ -62,6 +62,11 @@ def check(file: str, mininet: bool, as_json: bool) -> None:
     "--routed/--bridged", default=True, help="Whether leaves route, the default, or bridge: a VLAN a rail, over trunks."
 )
 @click.option("--family", type=click.Choice(["4", "6", "dual"]), default="4", help="Addresses: IPv4, IPv6 or both.")
+@click.option(
+    "--routing",
+    type=click.Choice(["static", "frr"]),
+    help="Routes in the file, the default, or found by FRR on the switches: BGP unnumbered with BFD.",
+)
 @click.option("-o", "output", type=click.Path(path_type=Path), help="Write to this file, which must not exist.")
 def new(kind: str, routed: bool, family: str, output: Path | None, **sizes: int | str | None) -> None:
     given = {name: value for name, value in sizes.items() if value is not None}

@@ -10,6 +10,7 @@ from testbed.topology.models import (
 )
 from testbed.topology.plan import (
     DEFAULT_QUEUE,
+    Bgp,
     Family,
     Interface,
     IPAddress,
@@ -21,6 +22,7 @@ from testbed.topology.plan import (
     Plan,
     Quality,
     Route,
+    Routing,
     Svi,
 )
 from testbed.topology.topology import Topology, json_schema
@@ -28,6 +30,7 @@ from testbed.topology.topology import Topology, json_schema
 __all__ = [
     "DEFAULT_QUEUE",
     "POOL",
+    "Bgp",
     "Elements",
     "EndpointDefinition",
     "Family",
@@ -44,6 +47,7 @@ __all__ = [
     "Quality",
     "Route",
     "RouteDefinition",
+    "Routing",
     "Svi",
     "Topology",
     "json_schema",

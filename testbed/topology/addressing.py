@@ -10,15 +10,18 @@ MAC addresses are locally administered (IEEE 802: bit 0x02 of the first byte), i
 ====================  =========================================================================
 
 An interface with an IPv6 address has a link-local one too, which follows from its MAC.
+
+Switch N of a fabric that BGP routes has the AS number 4200000000 + N (RFC 6996: 4200000000 to 4294967294 are for
+private use) and the router ID 10.255.0.0 + N.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
-from ipaddress import IPv4Network, IPv6Address
+from ipaddress import IPv4Address, IPv4Network, IPv6Address
 
-from testbed.topology.plan import IPAddress, IPNetwork
+from testbed.topology.plan import Bgp, IPAddress, IPNetwork
 
 POOL = IPv4Network("198.18.0.0/15")
 """Where segments without any address in the file get theirs: a range for labs by standard (RFC 2544, RFC 6890)."""
@@ -33,6 +36,10 @@ def interface_mac(node: int, interface: int) -> str:
 def svi_mac(node: int) -> str:
     """One for all: with several the kernel makes the bridge promiscuous, so that its own stack gets every frame."""
     return _mac(2, node, 1, 0)
+
+
+def bgp(node: int) -> Bgp:
+    return Bgp(4_200_000_000 + node, IPv4Address("10.255.0.0") + node)
 
 
 def pod_mac(lab_name: str, pod_name: str) -> str:

@@ -36,7 +36,7 @@ from pydantic_core import CoreSchema
 
 from testbed.topology import containerlab
 from testbed.topology.document import describe, quoted
-from testbed.topology.plan import IPAddress, IPInterface, IPNetwork, NicModel, NodeKind
+from testbed.topology.plan import IPAddress, IPInterface, IPNetwork, NicModel, NodeKind, Routing
 from testbed.topology.problems import closest
 
 FileKind = NodeKind | Literal["linux"]
@@ -516,6 +516,11 @@ class Elements(_Definition):
     """The nodes by name: letters, digits and `-`, at most 63."""
     links: list[LinkDefinition] = []
     """The links. Their order is the order in which addresses are planned."""
+    routing: Routing = "static"
+    """
+    `static`: switches have the routes that the file gives them. `frr`: each link between two switches without `vlan`
+    and `trunk` is routed, unnumbered, and FRR on the switches finds the routes: BGP with BFD.
+    """
     faults: list[FaultDefinition] = []
     """What is broken from the start: `fault` is its name, the other keys are its parameters (`testbed fault list`)."""
     kinds: dict[Kind, NodeDefinition | None] = {}

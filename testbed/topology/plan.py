@@ -19,6 +19,7 @@ Family = Literal[4, 6]
 
 NodeKind = Literal["host", "switch", "bridge"]
 NicModel = Literal["hardware", "rxe"]
+Routing = Literal["static", "frr"]
 DEFAULT_QUEUE = 1000
 """Packets, as Linux's txqueuelen: more than an rxe queue pair has under way (65, behind an L3 hop 129)."""
 
@@ -73,6 +74,8 @@ class Interface:
     """The same of IPv6."""
     sends: Quality = Quality()
     """What happens to packets from here to the peer."""
+    routed: bool = False
+    """Switch port: a router's interface with a link-local address only, in no VLAN (`routing: frr`)."""
 
     @property
     def addresses(self) -> tuple[IPInterface, ...]:
@@ -104,6 +107,14 @@ class Route:
 
 
 @dataclass(frozen=True, slots=True)
+class Bgp:
+    """A switch as a BGP speaker."""
+
+    asn: int
+    router_id: IPv4Address
+
+
+@dataclass(frozen=True, slots=True)
 class Node:
     name: str
     kind: NodeKind
@@ -117,9 +128,15 @@ class Node:
     """Hosts: commands to run when the lab is up, as lists of words."""
     env: tuple[tuple[str, str], ...] = ()
     """Hosts: environment variables of programs."""
+    bgp: Bgp | None = None
+    """Switches with routed ports."""
 
     def interface(self, name: str) -> Interface:
         return next(i for i in self.interfaces if i.name == name)
+
+    @property
+    def routed_ports(self) -> list[Interface]:
+        return [interface for interface in self.interfaces if interface.routed]
 
 
 @dataclass(frozen=True, slots=True)

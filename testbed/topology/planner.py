@@ -8,7 +8,7 @@ from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Interface, ip_interface
 from typing import Any
 
-from testbed.topology.addressing import Pool, free_addresses, interface_mac, svi_mac, usable
+from testbed.topology.addressing import Pool, bgp, free_addresses, interface_mac, svi_mac, usable
 from testbed.topology.document import Path
 from testbed.topology.models import DEFAULT_ROUTE, DEFAULT_ROUTE6, QUALITY_KEYS, Elements
 from testbed.topology.plan import (
@@ -227,6 +227,7 @@ def _interfaces(
             vlan=member.access,
             trunk=member.trunk,
             sends=_quality(link, end, problems),
+            routed=link.routed,
         )
 
     return interface(0, members[0]), interface(1, members[1])
@@ -290,7 +291,8 @@ def _node(node: ResolvedNode, by_end: dict[_End, Interface], problems: Problems)
         routes += () if gateway6 is None else (Route(DEFAULT_ROUTE6, (gateway6,)),)
     commands = tuple(tuple(shlex.split(command)) for command in node.exec)
     env = tuple(node.env.items())
-    return Node(node.name, node.kind, interfaces, node.nic, node.profile, svis, routes, commands, env)
+    speaker = bgp(node.number) if any(interface.routed for interface in interfaces) else None
+    return Node(node.name, node.kind, interfaces, node.nic, node.profile, svis, routes, commands, env, speaker)
 
 
 def _static_routes(node: ResolvedNode, own: list[IPInterface], problems: Problems) -> tuple[Route, ...]:
@@ -319,7 +321,8 @@ def _check_mtus(plan: Plan, links: list[ResolvedLink], problems: Problems) -> No
         for port in link.ports:
             node = plan.nodes[port.node.name]
             ends: tuple[Svi | Interface, ...] = node.svis or (node.interface(port.name),)
-            if link.definition.mtu < MIN_MTU_OF_IPV6 and any(end.address6 for end in ends):
+            speaks_6 = link.routed or any(end.address6 for end in ends)
+            if link.definition.mtu < MIN_MTU_OF_IPV6 and speaks_6:
                 problems.add(
                     (*link.path, "mtu"),
                     f"MTU {link.definition.mtu} is below {MIN_MTU_OF_IPV6}, which the IPv6 of {node.name!r} needs",

@@ -77,6 +77,8 @@ class ResolvedLink:
     definition: LinkDefinition
     path: Path
     ports: tuple[Port, Port]
+    routed: bool
+    """Whether its ends are interfaces of routers rather than switch ports in VLANs."""
 
 
 def resolve_nodes(elements: Elements, problems: Problems) -> dict[str, ResolvedNode]:
@@ -166,7 +168,15 @@ def resolve_links(elements: Elements, nodes: dict[str, ResolvedNode], problems: 
             continue
         if ends[0].node is ends[1].node:
             problems.add(path, f"both ends of the link are on node {ends[0].node.name!r}")
-        links.append(ResolvedLink(definition, path, (ends[0], ends[1])))
+        switches = ends[0].node.kind == ends[1].node.kind == "switch"
+        routed = elements.routing == "frr" and switches and definition.vlan is None and definition.trunk is None
+        links.append(ResolvedLink(definition, path, (ends[0], ends[1]), routed))
+    if elements.routing == "frr" and not any(link.routed for link in links):
+        problems.add(
+            (*TOP, "routing"),
+            "'routing: frr' needs a routed link: one between two switches, without 'vlan' and 'trunk'",
+            at_key=True,
+        )
     return links
 
 

@@ -53,7 +53,9 @@ class Membership:
 
 
 def memberships(link: ResolvedLink, problems: Problems) -> tuple[Membership, Membership]:
-    """The VLANs that a link's `vlan` and `trunk` give its ends; nothing for an end that is no switch."""
+    """The VLANs that a link's `vlan` and `trunk` give its ends; nothing for an end that is no switch, or is routed."""
+    if link.routed:
+        return Membership(), Membership()
     switches = [port.node for port in link.ports if port.node.kind == "switch"]
     definition = link.definition
     for key in ("vlan", "trunk"):

@@ -14,6 +14,7 @@ from testbed.topology.fabrics import addresses, limits
 from testbed.topology.fabrics.addresses import Families
 from testbed.topology.fabrics.fabric import Fabric, Route, Switch
 from testbed.topology.fabrics.words import addressing, count, manner, span
+from testbed.topology.plan import Routing
 
 
 def single(hosts: int = 4, *, bridged: bool = False, family: Families = 4) -> Fabric:
@@ -33,23 +34,33 @@ def single(hosts: int = 4, *, bridged: bool = False, family: Families = 4) -> Fa
     return fabric
 
 
-def two_tier(switches: int = 2, hosts: int = 4, *, bridged: bool = False, family: Families = 4) -> Fabric:
+def two_tier(
+    switches: int = 2, hosts: int = 4, *, bridged: bool = False, family: Families = 4, routing: Routing = "static"
+) -> Fabric:
     """Access switches with `hosts` each, under one core."""
     limits.check_family(family)
+    limits.check_routing(routing, bridged)
     limits.at_least_one(switches=switches, hosts=hosts)
     limits.at_most(addresses.MAX_PARTS, "each has a number in an address", switches=switches)
     limits.check_hosts("hosts", hosts, hosts * switches if bridged else hosts, bridged=bridged)
     about = [
         f"{count(switches, 'access switch')} under one core, {count(hosts, 'host')} on each; {manner(bridged)}.",
-        *addressing(bridged, family, "rail", "access switch", "core1"),
+        *addressing(bridged, family, routing, "rail", "access switch", "core1"),
     ]
-    fabric = Fabric("two-tier", {"switches": switches, "hosts": hosts}, bridged, family, about)
+    fabric = Fabric("two-tier", {"switches": switches, "hosts": hosts}, bridged, family, about, routing)
     _build(fabric, ["core1"], [[f"access{number}"] for number in range(1, switches + 1)], hosts)
     return fabric
 
 
 def leaf_spine(
-    leaves: int = 4, spines: int = 2, hosts: int = 4, rails: int = 1, *, bridged: bool = False, family: Families = 4
+    leaves: int = 4,
+    spines: int = 2,
+    hosts: int = 4,
+    rails: int = 1,
+    *,
+    bridged: bool = False,
+    family: Families = 4,
+    routing: Routing = "static",
 ) -> Fabric:
     """
     `leaves` times `hosts` hosts with `rails` NICs each; every leaf has a link to every spine.
@@ -57,6 +68,7 @@ def leaf_spine(
     With several rails the leaves stand in groups of as many: NIC r of each host of a group is on leaf r of the group.
     """
     limits.check_family(family)
+    limits.check_routing(routing, bridged)
     limits.at_least_one(leaves=leaves, spines=spines, hosts=hosts, rails=rails)
     limits.at_most(addresses.MAX_RAILS, "each needs a VLAN", rails=rails)
     limits.at_most(addresses.MAX_PARTS * rails, "each has a number in an address", leaves=leaves)
@@ -72,11 +84,11 @@ def leaf_spine(
     about = [
         f"{count(leaves, 'leaf')}, {count(spines, 'spine')}, {count(leaves * hosts, 'host')} with "
         f"{count(rails, 'NIC')} each; {manner(bridged)}.",
-        *addressing(bridged, family, "rail", "leaf" if rails == 1 else "group of leaves", "spine1"),
+        *addressing(bridged, family, routing, "rail", "leaf" if rails == 1 else "group of leaves", "spine1"),
     ]
     options = {"leaves": leaves, "spines": spines, "hosts": hosts, "rails": rails}
     names = [[f"leaf{first + rail}" for rail in range(1, rails + 1)] for first in range(0, leaves, rails)]
-    fabric = Fabric("leaf-spine", options, bridged, family, about)
+    fabric = Fabric("leaf-spine", options, bridged, family, about, routing)
     _build(fabric, _spines(spines), names, hosts * rails)
     return fabric
 
@@ -89,6 +101,7 @@ def rail_optimized(
     *,
     bridged: bool = False,
     family: Families = 4,
+    routing: Routing = "static",
 ) -> Fabric:
     """
     Pods of `hosts` hosts with a leaf for each rail.
@@ -97,6 +110,7 @@ def rail_optimized(
     how many spines there are.
     """
     limits.check_family(family)
+    limits.check_routing(routing, bridged)
     limits.at_least_one(pods=pods, hosts=hosts, rails=rails)
     limits.at_most(addresses.MAX_RAILS, "each needs a VLAN", rails=rails)
     limits.at_most(addresses.MAX_PARTS, "each has a number in an address", pods=pods)
@@ -108,11 +122,11 @@ def rail_optimized(
         "of its pod.",
         f"A leaf has {count(hosts, 'downlink')} and {count(spines, 'uplink')}, to a spine each ({oversubscription}); "
         f"{manner(bridged)}.",
-        *addressing(bridged, family, "rail", "pod", "spine1"),
+        *addressing(bridged, family, routing, "rail", "pod", "spine1"),
     ]
     options: dict[str, int | str] = {"pods": pods, "hosts": hosts, "rails": rails, "oversubscription": oversubscription}
     names = [[f"pod{pod}-leaf{rail}" for rail in range(1, rails + 1)] for pod in range(1, pods + 1)]
-    fabric = Fabric("rail-optimized", options, bridged, family, about)
+    fabric = Fabric("rail-optimized", options, bridged, family, about, routing)
     _build(fabric, _spines(spines), names, hosts)
     return fabric
 

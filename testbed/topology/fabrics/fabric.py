@@ -14,7 +14,7 @@ from typing import Any
 
 from testbed.topology.fabrics import addresses
 from testbed.topology.fabrics.addresses import FAMILIES, Families
-from testbed.topology.plan import Family
+from testbed.topology.plan import Family, Routing
 from testbed.topology.topology import Topology
 
 DEFAULTS = {"kind": "host"}
@@ -46,7 +46,8 @@ class Switch:
         self.vlans[vlan], self.notes[vlan] = tuple(svi.values()), note
 
     def add_routes(self, to: Mapping[Family, str], via: Mapping[Family, Iterable[str]], note: str = "") -> None:
-        self.routes += [Route(destination, tuple(via[family]), note) for family, destination in to.items()]
+        """A family without a next hop gets none."""
+        self.routes += [Route(to[family], tuple(hops), note) for family, hops in via.items() if hops]
 
     def vlan(self, number: int) -> str | list[str] | None:
         """As the file has it."""
@@ -55,7 +56,8 @@ class Switch:
 
     def value(self) -> dict[str, Any]:
         routes = {"routes": [route.value() for route in self.routes]} if self.routes else {}
-        return {"kind": "switch", "vlans": {number: self.vlan(number) for number in self.vlans}, **routes}
+        vlans = {"vlans": {number: self.vlan(number) for number in self.vlans}} if self.vlans else {}
+        return {"kind": "switch", **vlans, **routes}
 
 
 @dataclass(slots=True)
@@ -91,12 +93,19 @@ class Fabric:
     """`options` are those that made it, `about` are lines for people."""
 
     def __init__(
-        self, kind: str, options: Mapping[str, int | str], bridged: bool, family: Families, about: Iterable[str]
+        self,
+        kind: str,
+        options: Mapping[str, int | str],
+        bridged: bool,
+        family: Families,
+        about: Iterable[str],
+        routing: Routing = "static",
     ) -> None:
         self.kind = kind
         self.options = options
         self.bridged = bridged
         self.family = family
+        self.routing = routing
         self.about = tuple(about)
         self.sections: list[Section] = []
         self._links = 0
@@ -128,9 +137,13 @@ class Fabric:
         self._cable(switch, f"{host.name}:eth{host.ports}", {"vlan": vlan})
 
     def join(self, lower: Switch, uppers: Iterable[Switch], below: Mapping[Family, str]) -> dict[Family, list[str]]:
-        """Routed cables, on which each upper switch has a route to `below`; the addresses of the upper switches."""
+        """Routed cables, on which each upper switch has a route to `below`; the addresses of the upper switches. With
+        FRR neither end has an address or a route."""
         hops: dict[Family, list[str]] = {family: [] for family in FAMILIES[self.family]}
         for upper in uppers:
+            if self.routing == "frr":
+                self._cable(lower, _next_port(upper), {})
+                continue
             self._links += 1
             vlan = addresses.link_vlan(self._links)
             ends = {family: addresses.link(self._links, family) for family in hops}
@@ -156,7 +169,7 @@ class Fabric:
         """What makes the same fabric again."""
         options = (f"--{name} {value}" for name, value in self.options.items())
         family = [] if self.family == 4 else [f"--family {self.family}"]
-        manner = "--bridged" if self.bridged else "--routed"
+        manner = "--bridged" if self.bridged else "--routing frr" if self.routing == "frr" else "--routed"
         return " ".join(["testbed topology new", self.kind, *options, *family, manner])
 
     def nodes(self) -> list[Switch | Host]:
@@ -166,7 +179,9 @@ class Fabric:
         """The file as plain data."""
         links = [link.value() for section in self.sections for link in section.links]
         nodes = {node.name: node.value() for node in self.nodes()}
-        return {"name": self.kind, "topology": {"defaults": DEFAULTS, "kinds": KINDS, "nodes": nodes, "links": links}}
+        routing = {"routing": self.routing} if self.routing != "static" else {}
+        elements = {**routing, "defaults": DEFAULTS, "kinds": KINDS, "nodes": nodes, "links": links}
+        return {"name": self.kind, "topology": elements}
 
     def topology(self) -> Topology:
         return Topology.model_validate(self.document())

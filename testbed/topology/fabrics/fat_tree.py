@@ -9,12 +9,14 @@ from testbed.topology.fabrics import addresses, limits
 from testbed.topology.fabrics.addresses import Families
 from testbed.topology.fabrics.fabric import Fabric, Switch
 from testbed.topology.fabrics.words import addressing, count, manner, span
+from testbed.topology.plan import Routing
 
 VLAN = addresses.vlan(1)
 
 
-def fat_tree(k: int = 4, *, bridged: bool = False, family: Families = 4) -> Fabric:
+def fat_tree(k: int = 4, *, bridged: bool = False, family: Families = 4, routing: Routing = "static") -> Fabric:
     """k pods of k/2 edge and k/2 aggregation switches, (k/2)² cores, k/2 hosts on each edge switch: k³/4 in all."""
+    limits.check_routing(routing, bridged)
     if k < 2 or k % 2:
         raise InputError(f"k is {k}; it is an even number of ports: half of them go down, half up")
     limits.check_family(family)
@@ -27,9 +29,9 @@ def fat_tree(k: int = 4, *, bridged: bool = False, family: Families = 4) -> Fabr
     about = [
         f"{count(k, 'pod')} of {count(half, 'edge switch')} and {count(half, 'aggregation switch')}, "
         f"{count(half**2, 'core')}, {count(k * half**2, 'host')}; {manner(bridged)}.",
-        *addressing(bridged, family, "pod", "edge switch", names[0]),
+        *addressing(bridged, family, routing, "pod", "edge switch", names[0]),
     ]
-    fabric = Fabric("fat-tree", {"k": k}, bridged, family, about)
+    fabric = Fabric("fat-tree", {"k": k}, bridged, family, about, routing)
     fabric.section(span(names))
     cores = [fabric.switch(name) for name in names]
     if bridged:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 from testbed.errors import InputError
 from testbed.topology.document import MAX_NODES
 from testbed.topology.fabrics import addresses
 from testbed.topology.fabrics.fabric import Fabric
+from testbed.topology.plan import Routing
+
+ROUTINGS: tuple[str, ...] = get_args(Routing)
 
 
 def at_least_one(**options: int) -> None:
@@ -49,6 +52,13 @@ def check_size(fabric: Fabric) -> None:
             f"`{fabric.command}` would write {values} values; the limit for a topology is {MAX_NODES}",
             hint="Choose smaller numbers.",
         )
+
+
+def check_routing(routing: str, bridged: bool) -> None:
+    if routing not in ROUTINGS:
+        raise InputError(f"routing is {routing!r}; it is {' or '.join(ROUTINGS)}")
+    if bridged and routing != "static":
+        raise InputError(f"bridged, there is nothing to route: routing is {routing}", hint="Make it routed.")
 
 
 def check_tree(uppers: list[str], lowers: list[str]) -> None:

@@ -21,6 +21,8 @@ def _head(fabric: Fabric) -> Iterator[str]:
     yield "# `testbed topology check FILE` says what it becomes, `testbed graph FILE` draws it."
     yield f"name: {fabric.kind}"
     yield "topology:"
+    if fabric.routing != "static":
+        yield f"  routing: {fabric.routing}"
     yield f"  defaults: {_flow(DEFAULTS)}"
     yield "  kinds:"
     for kind, settings in KINDS.items():
@@ -41,7 +43,8 @@ def _nodes(fabric: Fabric) -> Iterator[str]:
 def _switch(switch: Switch) -> Iterator[str]:
     yield f"    {switch.name}:"
     yield "      kind: switch"
-    yield "      vlans:"
+    if switch.vlans:
+        yield "      vlans:"
     for number in switch.vlans:
         yield f"        {number}: {_flow(switch.vlan(number))}  # {switch.notes[number]}"
     if switch.routes:
