@@ -22,6 +22,7 @@ from testbed.topology import link_local
 IFA_F_NODAD = 0x02
 ADDR_GEN_MODE_NONE = 1
 SYSCTLS = {"addr_gen_mode": ADDR_GEN_MODE_NONE, "accept_ra": 0, "disable_ipv6": 0}
+ROUTER = {"accept_dad": 0, "accept_ra": 0, "disable_ipv6": 0}
 NO_REPORTS = """
 destroy table ip6 quiet
 table ip6 quiet {
@@ -39,6 +40,14 @@ def enable(ip: IPRoute, interface: str, mac: str) -> None:
     for path, value in [("lo/disable_ipv6", 0), *((f"{interface}/{name}", value) for name, value in SYSCTLS.items())]:
         Path("/proc/sys/net/ipv6/conf", path).write_text(f"{value}\n")
     add_address(ip, socket.if_nametoindex(interface), IPv6Interface((link_local(mac), 64)))
+
+
+def enable_router_port(interface: str) -> None:
+    """The same for an interface of a router that speaks to its neighbour by link-local address alone. The kernel makes
+    that address, each time the interface is set up, and discovers the neighbour. The calling thread is in the
+    interface's namespace."""
+    for path, value in [("lo/disable_ipv6", 0), *((f"{interface}/{name}", value) for name, value in ROUTER.items())]:
+        Path("/proc/sys/net/ipv6/conf", path).write_text(f"{value}\n")
 
 
 def add_address(ip: IPRoute, index: int, address: IPv6Interface) -> None:

@@ -14,6 +14,7 @@ from testbed.errors import DeadlineError, InputError, TestbedError, did_you_mean
 from testbed.lab import devices, netns, rdma
 from testbed.lab.links import Direction
 from testbed.lab.nodes import Bridge, Host, Node, Pod, Switch
+from testbed.lab.routing import Routing
 from testbed.nic import HardwareNics
 from testbed.readiness import readable
 from testbed.switch import dataplane
@@ -85,6 +86,7 @@ class Lab:
         self._profiles = dict(profiles or {})
         self._networks = networks
         self._agent: Agent | None = None
+        self._routing: Routing | None = None
         self._cards: HardwareNics | None = None
         self._directions: dict[tuple[str, str], Direction] = {}
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
@@ -137,6 +139,13 @@ class Lab:
         return self._agent
 
     @property
+    def routing(self) -> Routing:
+        """FRR on the switches."""
+        if self._routing is None:
+            raise InputError("the lab's routes are static", hint="`routing: frr` in its topology makes FRR find them.")
+        return self._routing
+
+    @property
     def networks(self) -> Networks:
         if self._networks is None:
             raise InputError("this lab has no pods", hint="Give it `networks=PodNetworks(…)` of testbed.cni.pods.")
@@ -172,12 +181,17 @@ class Lab:
         self._start_switches()
         if not self.wait(lambda: all(node.links_work() for node in self.nodes.values()), LINKS_S):
             raise DeadlineError(f"the links of {self.plan.name} did not come up within {LINKS_S:g} s")
+        if any(plan.bgp for plan in self.plan.nodes.values()):
+            self._routing = Routing(self)
+            self._routing.start()
         for plan in self.plan.nodes.values():
             for interface in plan.interfaces:
                 if interface.sends != Quality():
                     self.direction(f"{interface.node}:{interface.name}").apply()
                 if interface.rdma:
                     self.add_rdma(self.host(plan.name), interface.name, interface.rdma)
+        if self._routing:
+            self._routing.converged()
         for plan in self.plan.nodes.values():
             self.nodes[plan.name].execute(plan.exec)
 
@@ -241,9 +255,13 @@ class Lab:
         """Takes over what the switches did since the last look."""
         if self._agent:
             self._tell(self._agent.events())
+        if self._routing:
+            self._routing.check()
 
     def _tell(self, events: list[dict[str, Any]]) -> None:
         for event in events:
+            if self._routing:
+                self._routing.hear(event)
             data = {key: value for key, value in event.items() if key not in ("t", "kind", "switch")}
             self.emit(event["kind"], event["switch"], sentence(event), at_ns=event["t"], **data)
 
@@ -295,7 +313,7 @@ class Lab:
             left = deadline - time.monotonic()
             if left <= 0:
                 return
-            self.ready([self._agent] if self._agent else [], left)
+            self.ready(self._announcing(), left)
 
     def wait(self, condition: Callable[[], bool], within: float, *, pause: float = LONGEST_PAUSE_S) -> bool:
         """Asks `condition` at every event of a switch and from time to time, for `within` seconds at most; its last
@@ -309,8 +327,12 @@ class Lab:
             left = deadline - time.monotonic()
             if left <= 0:
                 return False
-            self.ready([self._agent] if self._agent else [], min(left, next_pause))
+            self.ready(self._announcing(), min(left, next_pause))
             next_pause = min(next_pause * 2, pause)
+
+    def _announcing(self) -> list[Any]:
+        """What is readable when something happens that `drain` takes over."""
+        return [source for source in (self._agent, self._routing) if source]
 
     def defer(self, undo: Callable[[], object]) -> None:
         """Has `undo` called before anything is taken down; the last one first."""
@@ -385,6 +407,7 @@ class Lab:
             steps.callback(self._close_cards)
             steps.callback(self._delete, nodes)
             steps.callback(self.nodes.clear)
+            steps.callback(self._stop_routing)
             steps.callback(self._undo.close)
             self._timers.clear()
 
@@ -392,6 +415,11 @@ class Lab:
         if self._cards:
             self._cards.close()
             self._cards = None
+
+    def _stop_routing(self) -> None:
+        if self._routing:
+            routing, self._routing = self._routing, None
+            routing.close()
 
     def _stop_agent(self) -> None:
         if self._agent:

@@ -57,6 +57,10 @@ class Process:
         return f"{self.node}: {' '.join(self.command)}"
 
     @property
+    def pid(self) -> int:
+        return self._popen.pid
+
+    @property
     def output(self) -> str:
         return self.log.read_text(errors="replace")
 

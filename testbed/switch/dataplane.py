@@ -10,6 +10,8 @@ The kernel forwards; it does not speak ARP, nor the neighbour discovery of IPv6 
 
 All SVIs of a switch have one MAC, as a router has, and it is the bridge's. The kernel makes a bridge promiscuous when a
 VLAN device on it has another MAC, and then every forwarded frame is copied to the switch's own stack as well.
+
+A routed port is in no bridge. It has a link-local address only, and there the kernel does speak neighbour discovery.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import socket
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from ipaddress import IPv6Address, ip_address
+from ipaddress import IPv6Address, ip_address, ip_network
 from pathlib import Path
 from typing import Literal
 
@@ -33,13 +35,13 @@ from testbed.switch import rtnetlink as rt
 from testbed.switch.packets import Packet, pack
 from testbed.switch.profile import Profile
 from testbed.topology.addressing import link_local
-from testbed.topology.plan import Family, Interface, IPAddress, Node, Svi
+from testbed.topology.plan import Family, Interface, IPAddress, IPNetwork, Node, Svi
 
 BRIDGE = "br0"
 SILENCE = """
 table ip6 silence {
-    chain input { type filter hook input priority 0; jump discovery; }
-    chain output { type filter hook output priority 0; jump discovery; }
+    chain input { type filter hook input priority 0; iifname "vlan*" jump discovery; }
+    chain output { type filter hook output priority 0; oifname "vlan*" jump discovery; }
     chain discovery {
         icmpv6 type {
             nd-router-solicit, nd-router-advert, nd-neighbor-solicit, nd-neighbor-advert, nd-redirect
@@ -56,10 +58,16 @@ _NFPROTO_ARP = 3
 _NUD_PERMANENT = 0x80
 _IFF_UP = 0x1
 _NTF_MASTER = 0x4
+_MAIN, _BGP = 254, 186
+"""Routing table and protocol of a route (rt_table, rt_protos)."""
+_RTA_DST, _RTA_OIF, _RTA_MULTIPATH = 1, 4, 9
+_RTNH_F_DEAD = 1
+_FORWARDING = (rt.RTM_NEWLINK, rt.RTM_DELLINK, rt.RTM_NEWROUTE, rt.RTM_DELROUTE, rt.RTM_NEWNEXTHOP, rt.RTM_DELNEXTHOP)
 _NDA_DST, _NDA_LLADDR, _NDA_CACHEINFO, _NDA_VLAN = 1, 2, 3, 5
 _NDMSG = struct.Struct("=B3xiHBB")  # family, interface, state, flags, type
 _IFINFOMSG = struct.Struct("=BxHiII")  # family, type, index, flags, change
 _RTMSG = struct.Struct("=8BI")  # family, dst_len, src_len, tos, table, protocol, scope, type; flags
+_NEXT_HOP = struct.Struct("=HBBi")  # length, flags, hops, interface
 _RULE = struct.Struct("=8BI")  # family, dst_len, src_len, tos, table, -, -, action; flags
 _USER_HZ = 100
 _SOL_PACKET, _PACKET_STATISTICS = 263, 6
@@ -96,6 +104,17 @@ class FdbChange:
     lost: Literal["aged", "flushed"] = "aged"
 
 
+@dataclass(frozen=True, slots=True)
+class RouteChange:
+    """The way to a subnet that BGP found, by these ports; none of them: it is lost."""
+
+    to: IPNetwork
+    ports: tuple[str, ...]
+
+
+Change = Miss | FdbChange | RouteChange
+
+
 class DataPlane:
     """The sockets through which a control plane works on one switch; they stay in the switch's namespace."""
 
@@ -103,13 +122,16 @@ class DataPlane:
         self.node = node
         self._bridge = bridge
         self._ports: dict[int, str] = {}
+        self._routed: dict[int, str] = {}
+        self._routes: dict[IPNetwork, tuple[str, ...]] = {}
+        """What BGP found, as the kernel has it."""
         self._svis: dict[int, int] = {}  # index to VLAN
         self._index: dict[int, int] = {}  # VLAN to index
         self._vlans = {svi.name: svi.vlan for svi in node.svis}
         self._macs = {svi.vlan: (svi.name, svi.mac) for svi in node.svis}
         self._mac_age = 0.0
         self._netlink = rt.Rtnetlink()
-        self._monitor = rt.Rtnetlink(rt.RTMGRP_NEIGH)
+        self._monitor = rt.Rtnetlink(rt.RTMGRP_NEIGH | (rt.RTMGRP_FORWARDING if node.bgp else 0))
         self._monitor.listen(_BUFFER)
         kind = socket.SOCK_RAW | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
         self._arp = socket.socket(socket.AF_PACKET, kind, socket.htons(frames.ETH_P_ARP))
@@ -135,6 +157,11 @@ class DataPlane:
         body = _IFINFOMSG.pack(socket.AF_BRIDGE, 0, index, 0, 0) + netlink.nested(26, *given)  # IFLA_AF_SPEC
         self._netlink.request(rt.RTM_SETLINK, body)
 
+    def add_routed(self, port: Interface) -> None:
+        """Makes an interface of the switch's namespace, which is up, an interface of the router."""
+        self._routed[socket.if_nametoindex(port.name)] = port.name
+        ipv6.enable_router_port(port.name)
+
     def add_svi(self, vlan: int, index: int) -> None:
         self._svis[index], self._index[vlan] = vlan, index
 
@@ -150,13 +177,18 @@ class DataPlane:
 
     # What the switch sees
 
-    def changes(self) -> Iterator[Miss | FdbChange]:
+    def changes(self) -> Iterator[Change]:
+        forwarding = False
         try:
             for kind, body in self._monitor.messages():
-                if change := self._change(kind, body):
+                if kind in _FORWARDING:
+                    forwarding = True
+                elif change := self._change(kind, body):
                     yield change
         except OSError as error:
             raise TestbedError(f"switch {self.node.name} lost news of its tables: {error.strerror}") from error
+        if forwarding:
+            yield from self._route_changes()
 
     def packets(self) -> Iterator[tuple[int, Packet]]:
         """(VLAN, packet) of the ARP and ND packets that reached an SVI. The FDB change a packet made is there before
@@ -216,7 +248,7 @@ class DataPlane:
         """A blackhole for packets to `ip` that the rules by DSCP send to its table."""
         blackhole, static = 6, 4
         body = _RTMSG.pack(_FAMILIES[ip.version], ip.max_prefixlen, 0, 0, LOSSLESS_TABLE, static, 0, blackhole, 0)
-        body += netlink.attribute(1, ip.packed)  # RTA_DST
+        body += netlink.attribute(_RTA_DST, ip.packed)
         if blocked:
             self._netlink.request(rt.RTM_NEWROUTE, body, netlink.CREATE | netlink.REPLACE)
         else:
@@ -276,6 +308,37 @@ class DataPlane:
         # The bridge does not say why it forgot a MAC, but for how long it had not seen it, in whole ticks.
         return FdbChange(vlan, mac, None, "aged" if idle + 2 >= self._mac_age * _USER_HZ else "flushed")
 
+    def _route_changes(self) -> Iterator[RouteChange]:
+        """By what the kernel has now: it takes the next hops of a link that goes down out of all routes and tells
+        nobody."""
+        before, self._routes = self._routes, dict(self._bgp_routes())
+        for to in [*self._routes, *(before.keys() - self._routes.keys())]:
+            if before.get(to, ()) != (ports := self._routes.get(to, ())):
+                yield RouteChange(to, ports)
+
+    def _bgp_routes(self) -> Iterator[tuple[IPNetwork, tuple[str, ...]]]:
+        for family in _FAMILIES.values():
+            for _, body in self._netlink.dump(rt.RTM_GETROUTE, _RTMSG.pack(family, *bytes(7), 0)):
+                _, length, _, _, table, protocol, *_ = _RTMSG.unpack_from(body)
+                if table != _MAIN or protocol != _BGP:
+                    continue
+                values = dict(netlink.attributes(body, _RTMSG.size))
+                anywhere = bytes(4 if family == socket.AF_INET else 16)
+                indices = sorted(_interfaces(values))
+                ports = tuple(self._routed[index] for index in indices if index in self._routed)
+                yield ip_network((values.get(_RTA_DST, anywhere), length)), ports
+
+
+def _interfaces(route: dict[int, bytes]) -> Iterator[int]:
+    if _RTA_OIF in route:
+        yield from struct.unpack("=I", route[_RTA_OIF])
+    hops = route.get(_RTA_MULTIPATH, b"")
+    while hops:
+        size, flags, _, index = _NEXT_HOP.unpack_from(hops)
+        if not flags & _RTNH_F_DEAD:
+            yield index
+        hops = hops[size:]
+
 
 def build(ip: IPRoute, node: Node, profile: Profile) -> DataPlane:
     """
@@ -293,15 +356,18 @@ def build(ip: IPRoute, node: Node, profile: Profile) -> DataPlane:
     bridge = socket.if_nametoindex(BRIDGE)
     ip.link("set", index=bridge, state="up")
     plane = DataPlane(node, bridge)
+    if node.bgp or any(svi.address6 for svi in node.svis):
+        nftables.run(SILENCE)
+        _sysctls({"ipv6/conf/all/forwarding": 1})
     for port in node.interfaces:
-        plane.attach(port)
+        if port.routed:
+            plane.add_routed(port)
+        else:
+            plane.attach(port)
     # Left alone, the bridge's MTU follows its ports': one that a fault lowers would take the SVIs along, and below 1280
     # bytes their IPv6.
     ip.link("set", index=bridge, mtu=BRIDGE_MTU)
-    mtu = min((port.mtu for port in node.interfaces), default=USUAL_MTU)
-    if any(svi.address6 for svi in node.svis):
-        nftables.run(SILENCE)
-        _sysctls({"ipv6/conf/all/forwarding": 1})
+    mtu = min((port.mtu for port in node.interfaces if not port.routed), default=USUAL_MTU)
     for svi in node.svis:
         if not svi.addresses:
             continue

@@ -58,12 +58,13 @@ class Event:
 
     Kinds: arp.miss, arp.learned, arp.updated, arp.refresh, arp.confirmed, arp.aged, arp.failed, arp.ignored,
     arp.refused, arp.evicted, arp.limited, arp.cleared, and for IPv6 the same as nd.miss …; fdb.learned, fdb.moved,
-    fdb.aged, fdb.flushed; lossless.blocked, lossless.unblocked; port.disabled, port.enabled. Fields: switch, and as far
-    as they apply vlan, ip, mac, old_mac, port, old_port, reason, packets, entries, probe, moves.
+    fdb.aged, fdb.flushed; lossless.blocked, lossless.unblocked; port.disabled, port.enabled; route.installed,
+    route.lost. Fields: switch, and as far as they apply vlan, ip, mac, old_mac, port, old_port, reason, packets,
+    entries, probe, moves, to, ports.
     """
 
     kind: str
-    fields: dict[str, str | int]
+    fields: dict[str, str | int | list[str]]
 
 
 Effect = Send | SetNeighbour | DeleteNeighbour | BlockLossless | SetPort | Event

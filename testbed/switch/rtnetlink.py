@@ -8,11 +8,14 @@ from collections.abc import Iterator
 
 from testbed import netlink
 
-RTM_NEWLINK, RTM_SETLINK = 16, 19
-RTM_NEWROUTE, RTM_DELROUTE = 24, 25
+RTM_NEWLINK, RTM_DELLINK, RTM_SETLINK = 16, 17, 19
+RTM_NEWROUTE, RTM_DELROUTE, RTM_GETROUTE = 24, 25, 26
 RTM_NEWNEIGH, RTM_DELNEIGH, RTM_GETNEIGH = 28, 29, 30
 RTM_NEWRULE, RTM_DELRULE = 32, 33
+RTM_NEWNEXTHOP, RTM_DELNEXTHOP = 104, 105
 RTMGRP_NEIGH = 1 << 2
+RTMGRP_FORWARDING = 1 << 0 | 1 << 6 | 1 << 10 | 1 << 31
+"""All that changes where packets go: links, routes of IPv4 and IPv6, next hops."""
 SO_RCVBUFFORCE = 33
 
 
@@ -34,6 +37,17 @@ class Rtnetlink:
         self._socket.send(netlink.request(kind, body, flags))
         for _, answer in netlink.messages(self._socket.recv(65536)):
             netlink.check(answer)
+
+    def dump(self, kind: int, body: bytes) -> Iterator[tuple[int, bytes]]:
+        """(type, body) of all that the kernel has of a kind."""
+        self._socket.send(netlink.request(kind, body, netlink.DUMP))
+        while True:
+            for found, answer in netlink.messages(self._socket.recv(1 << 20)):
+                if found == netlink.DONE:
+                    return
+                if found == netlink.ERROR:
+                    netlink.check(answer)
+                yield found, answer
 
     def listen(self, buffer: int) -> None:
         """From now on `messages` takes what is there without waiting; the kernel keeps up to `buffer` bytes."""

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 from testbed import children
 from testbed.errors import InputError
 from testbed.switch.control import ControlPlane
-from testbed.switch.dataplane import DataPlane, Miss
+from testbed.switch.dataplane import DataPlane, Miss, RouteChange
 from testbed.switch.effects import BlockLossless, DeleteNeighbour, Effect, Event, Send, SetNeighbour, SetPort
 from testbed.switch.packets import PROTOCOLS, Packet
 from testbed.switch.profile import Profile
@@ -195,6 +195,14 @@ class _Switch:
             now = time.monotonic_ns()
             if isinstance(change, Miss) and self._out:
                 self._data.delete_neighbour(change.vlan, change.ip)  # or the kernel would hold it and not ask again
+            elif isinstance(change, RouteChange):
+                kind = "route.installed" if change.ports else "route.lost"
+                where: dict[str, str | int | list[str]] = {
+                    "switch": self._data.node.name,
+                    "to": str(change.to),
+                    "ports": list(change.ports),
+                }
+                self._do(now, [Event(kind, where)])
             elif isinstance(change, Miss):
                 self._do(now, self._control.on_miss(now, change.vlan, change.ip))
             else:

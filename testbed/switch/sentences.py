@@ -24,6 +24,8 @@ SENTENCES = {
     "fdb.moved": "FDB {mac} moves from {old_port} to {port}",
     "fdb.aged": "FDB {mac} on {port} ages out",
     "fdb.flushed": "FDB {mac} on {port} is flushed",
+    "route.installed": "{to} is reached by {ports}",
+    "route.lost": "there is no route to {to}",
     "lossless.blocked": "lossless packets for {ip} are dropped",
     "lossless.unblocked": "lossless packets for {ip} are forwarded",
     "port.disabled": "{port} is disabled: {mac} moves too often",
@@ -39,4 +41,5 @@ SENTENCES |= {
 def sentence(event: Mapping[str, Any]) -> str:
     """An event of the agent as one line, without the switch's name."""
     special = f"{event['kind']} {event.get('reason')}"
-    return SENTENCES.get(special, SENTENCES[event["kind"]]).format_map(event)
+    words = {key: ", ".join(value) if isinstance(value, list) else value for key, value in event.items()}
+    return SENTENCES.get(special, SENTENCES[event["kind"]]).format_map(words)

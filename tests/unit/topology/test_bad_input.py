@@ -649,3 +649,35 @@ class TestMeaning:
         )
         with pytest.raises(InputError, match=r"^topology\.links\[0\]\.endpoints\[1\]: unknown node 'b'; nodes: a$"):
             topology.plan()
+
+
+class TestRouting:
+    LINKS = """\
+  nodes:
+    a: {kind: switch, vlans: {10: 10.0.10.1/24}}
+    b: {kind: switch, vlans: {10: null}}
+  links:
+"""
+
+    def test_an_unknown_routing_is_refused_with_those_there_are(self) -> None:
+        link = '    - {endpoints: ["a:e1", "b:e1"]}\n'
+        assert_refused_at_caret(
+            f"name: lab\ntopology:\n  routing: ^ospf\n{self.LINKS}{link}",
+            "'routing' must be 'static' or 'frr', not the string 'ospf'",
+        )
+
+    @pytest.mark.parametrize(
+        "link", ['{endpoints: ["a:e1", "b:e1"], vlan: 10}', '{endpoints: ["a:e1", "b:e1"], trunk: [10]}']
+    )
+    def test_frr_without_a_routed_link_is_refused(self, link: str) -> None:
+        assert_refused_at_caret(
+            f"name: lab\ntopology:\n  ^routing: frr\n{self.LINKS}    - {link}\n",
+            "'routing: frr' needs a routed link: one between two switches, without 'vlan' and 'trunk'",
+        )
+
+    def test_the_mtu_of_a_routed_link_is_one_for_ipv6(self) -> None:
+        link = '    - {endpoints: ["a:e1", "b:e1"], mtu: ^1000}\n'
+        assert_refused_at_caret(
+            f"name: lab\ntopology:\n  routing: frr\n{self.LINKS}{link}",
+            "MTU 1000 is below 1280, which the IPv6 of 'a' needs",
+        )

@@ -177,6 +177,19 @@ class TestEvery:
                 assert [route.destination.version for route in node.routes] == list(FAMILIES[fabric.family])
                 assert all(len(route.via) == len(up) for route in node.routes)
 
+    def test_with_frr_links_between_switches_have_no_addresses_and_switches_no_routes(self) -> None:
+        for kind in "two-tier", "leaf-spine", "rail-optimized", "fat-tree":
+            fabric = make(kind, {"routing": "frr"})
+            plan = Topology.parse(text(fabric)).plan(profiles=load_profiles())
+            assert plan == fabric.topology().plan(profiles=load_profiles())
+            assert fabric.command.endswith(" --routing frr")
+            for node in plan.nodes.values():
+                between = [port for port in node.interfaces if plan.nodes[port.peer[0]].kind == node.kind == "switch"]
+                assert node.routed_ports == between
+                if node.kind == "switch":
+                    assert between
+                    assert node.routes == ()
+
     @every
     def test_the_command_in_its_head_makes_the_same_file(self, fabric: Fabric) -> None:
         kind, *words = fabric.command.removeprefix("testbed topology new ").split()
@@ -319,6 +332,9 @@ class TestRefusals:
             ("leaf-spain", {}, "there is no kind of fabric 'leaf-spain'\n  Did you mean leaf-spine? Kinds: single, "),
             ("leaf-spine", {"family": 5}, "family is 5; it is 4, 6 or dual"),
             ("single", {"spines": 2}, "single has no option 'spines'\n  It has: hosts, bridged, family."),
+            ("single", {"routing": "frr"}, "single has no option 'routing'"),
+            ("leaf-spine", {"routing": "ospf"}, "routing is 'ospf'; it is static or frr"),
+            ("fat-tree", {"routing": "frr", "bridged": True}, "bridged, there is nothing to route: routing is frr"),
         ],
     )  # fmt: skip
     def test_what_cannot_be_made_is_one_error_that_names_the_value(

@@ -1,0 +1,164 @@
+"""FRR's daemons in the namespaces of switches, from their start to their end, and when they are done finding routes."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import time
+from collections.abc import Collection, Mapping
+from ipaddress import ip_network
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from testbed.errors import DeadlineError, TestbedError
+from testbed.lab.nodes import Switch
+from testbed.lab.processes import Process
+from testbed.switch import frr
+
+if TYPE_CHECKING:
+    from testbed.lab.lab import Lab
+
+PROGRAMS = Path("/usr/lib/frr")
+RUN = Path("/run/frr")
+USER = "frr"
+START_PAUSE_S = 0.05
+START_S = 60.0
+"""For the first convergence. A fat tree of 20 switches has 80 daemons."""
+ANSWER_S = 10.0
+END = b"\0\0\0"
+"""Before the status, one byte, with which a daemon ends an answer."""
+
+
+class Routing:
+    """`fileno` is readable when a daemon has ended."""
+
+    def __init__(self, lab: Lab) -> None:
+        self._lab = lab
+        self._switches = [switch for switch in lab.switches() if lab.plan.nodes[switch.name].bgp]
+        self._processes: dict[tuple[str, str], Process] = {}
+        self._routes: dict[str, frr.Routes] = {switch.name: {} for switch in self._switches}
+        self._changed_ns = 0
+        self._ends = select.epoll()
+        self._handles: list[int] = []
+
+    def fileno(self) -> int:
+        return self._ends.fileno()
+
+    def start(self) -> None:
+        if not PROGRAMS.is_dir():
+            raise TestbedError(f"routing by FRR: there is no {PROGRAMS}", hint="apt-get install frr")
+        for switch in self._switches:
+            directory = self._directory(switch)
+            directory.mkdir(parents=True)
+            shutil.chown(directory, USER, USER)
+            text = frr.bgpd_conf(self._lab.plan.nodes[switch.name])
+            (directory / "bgpd.conf").write_text(text)  # FRR's user may not read the run directory
+            self._lab.file(f"{switch.name}-bgpd.conf").write_text(text)
+        for daemon in frr.DAEMONS:  # none has to wait for one that it needs, and to ask again
+            sockets = [self._start(switch, daemon) for switch in self._switches]
+            if not self._lab.wait(lambda: all(path.exists() for path in sockets), START_S, pause=START_PAUSE_S):  # noqa: B023
+                raise DeadlineError(f"FRR's {daemon} did not start within {START_S:g} s")
+
+    def _start(self, switch: Switch, daemon: str) -> Path:
+        """The socket at which it can be asked when it is ready."""
+        directory = self._directory(switch)
+        command = [str(PROGRAMS / daemon), "-N", switch.namespace, "-F", frr.PROFILE, "-P", "0", "--log", "stdout"]
+        if daemon != "mgmtd":  # which takes no file
+            command += ["-f", str(directory / "bgpd.conf") if daemon == "bgpd" else os.devnull]
+        process = self._processes[switch.name, daemon] = switch.spawn(*command)
+        self._handles.append(os.pidfd_open(process.pid))
+        self._ends.register(self._handles[-1], select.EPOLLIN)
+        return directory / f"{daemon}.vty"
+
+    def check(self) -> None:
+        """Raises when a daemon has ended: its switch goes on with the routes that it had."""
+        if not self._ends.poll(0):
+            return
+        for (switch, daemon), process in self._processes.items():
+            if (status := process.status) is not None:
+                how = f"was ended by signal {-status}" if status < 0 else f"ended with status {status}"
+                raise TestbedError(f"{switch}: FRR's {daemon} {how}\n{process.output[-2000:]}".rstrip())
+
+    def hear(self, event: Mapping[str, Any]) -> None:
+        """An event of the agent."""
+        if event["kind"] in ("route.installed", "route.lost"):
+            self._routes[event["switch"]][ip_network(event["to"])] = tuple(event["ports"])
+            self._changed_ns = event["t"]
+
+    def converged(self, within: float = START_S, *, without: Collection[str] = ()) -> float:
+        """
+        Returns when each switch has all next hops of the shortest paths to each subnet, and BGP and BFD are up on all
+        links; the seconds from the call to the last change of a route. `within` in seconds.
+
+        Links with an end that is down do not count, nor do those of `without`, ends such as ``leaf1:e3`` of links that
+        are up and carry nothing.
+        """
+        lab, began = self._lab, time.monotonic_ns()
+        dead = {(end.node, end.name) for end in map(lab.interface, without)}
+        dead |= {(node.name, name) for node in lab.nodes.values() for name in node.interfaces if not node.is_up(name)}
+        due = frr.shortest_paths(lab.plan, dead)
+        if not lab.wait(lambda: self._missing(due) == "" and self._silent(dead) == "", within):
+            missing = self._missing(due) or self._silent(dead)
+            raise DeadlineError(f"routing did not converge within {within:g} s: {missing}")
+        seconds = max(0, self._changed_ns - began) / 1e9
+        lab.emit("routing.converged", "", f"routes are complete, the last after {seconds:.3f} s", seconds=seconds)
+        return seconds
+
+    def _missing(self, due: Mapping[str, frr.Routes]) -> str:
+        """The first route that is not as it is due."""
+        for switch, routes in due.items():
+            has = {to: ports for to, ports in self._routes[switch].items() if ports}
+            for to in [*routes, *has]:
+                if set(has.get(to, ())) != set(routes.get(to, ())):
+                    ports = [", ".join(table.get(to, ())) or "nothing" for table in (has, routes)]
+                    return f"{switch} reaches {to} by {ports[0]}, not by {ports[1]}"
+        return ""
+
+    def _silent(self, dead: Collection[tuple[str, str]]) -> str:
+        """The first session that is not up, of those over links that carry something."""
+        for switch in self._switches:
+            plan = self._lab.plan.nodes[switch.name]
+            ports = [p for p in plan.routed_ports if (p.node, p.name) not in dead and p.peer not in dead]
+            bgp = json.loads(self.ask(switch, "bgpd", "show bgp ipv4 unicast summary json"))["peers"]
+            peers = json.loads(self.ask(switch, "bfdd", "show bfd peers json"))
+            bfd = {peer["interface"]: peer["status"] for peer in peers}
+            for port in ports:
+                if bgp[port.name]["state"] != "Established":
+                    return f"BGP of {switch}:{port.name} is {bgp[port.name]['state']}"
+                if bfd.get(port.name) != "up":
+                    return f"BFD of {switch}:{port.name} is {bfd.get(port.name, 'not there')}"
+        return ""
+
+    def ask(self, switch: Switch, daemon: str, command: str) -> str:
+        """What a daemon answers to a command, over the socket that vtysh uses."""
+        with socket.socket(socket.AF_UNIX) as vty:
+            vty.settimeout(ANSWER_S)
+            try:
+                vty.connect(str(self._directory(switch) / f"{daemon}.vty"))
+                for line in ("enable", command):
+                    vty.sendall(line.encode() + b"\0")
+                    answer = b""
+                    while answer[-4:-1] != END:
+                        if not (data := vty.recv(1 << 16)):
+                            raise TestbedError(f"{switch}: FRR's {daemon} ended while it was asked {command!r}")
+                        answer += data
+            except OSError as error:
+                raise TestbedError(f"{switch}: FRR's {daemon} cannot be asked {command!r}: {error}") from error
+        return answer[:-4].decode()
+
+    def close(self) -> None:
+        """Ends all at once: nothing of what the others would make of it is of interest."""
+        for process in self._processes.values():
+            process.stop(signal.SIGKILL)
+        for handle in self._handles:
+            os.close(handle)
+        self._ends.close()
+        for switch in self._switches:
+            shutil.rmtree(self._directory(switch), ignore_errors=True)
+
+    def _directory(self, switch: Switch) -> Path:
+        return RUN / switch.namespace

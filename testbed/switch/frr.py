@@ -1,0 +1,91 @@
+"""
+FRR on a switch: what it is configured with, and the routes that it should find.
+
+Each switch is an AS of its own and speaks eBGP over its routed ports, unnumbered: the neighbour's link-local address
+comes from its router advertisements, and IPv4 routes have IPv6 next hops (RFC 8950). BFD watches each session.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection
+
+from testbed.topology.plan import IPNetwork, Node, Plan
+
+DAEMONS = ("mgmtd", "zebra", "bfdd", "bgpd")
+"""In the order in which they need each other. Without mgmtd zebra asks for it and wakes a hundred times a second."""
+PROFILE = "datacenter"
+"""`frr defaults`: keepalive 3 s, hold 9 s, a connection is tried again after 10 s, nothing is held back to be sent in
+one."""
+BFD_MULTIPLIER, BFD_INTERVAL_MS = 3, 300
+"""SONiC's values. A neighbour that is silent for their product is down."""
+DETECTION_S = BFD_MULTIPLIER * BFD_INTERVAL_MS / 1000
+
+Routes = dict[IPNetwork, tuple[str, ...]]
+"""The ports by which a subnet is reached, in the order of the links."""
+
+
+def bgpd_conf(node: Node) -> str:
+    assert node.bgp
+    neighbours = "".join(f" neighbor {port.name} interface peer-group fabric\n" for port in node.routed_ports)
+    return f"""\
+hostname {node.name}
+router bgp {node.bgp.asn}
+ bgp router-id {node.bgp.router_id}
+ no bgp ebgp-requires-policy
+ bgp bestpath as-path multipath-relax
+ neighbor fabric peer-group
+ neighbor fabric remote-as external
+ neighbor fabric bfd {BFD_MULTIPLIER} {BFD_INTERVAL_MS} {BFD_INTERVAL_MS}
+{neighbours} address-family ipv4 unicast
+  redistribute connected
+  maximum-paths 64
+ exit-address-family
+ address-family ipv6 unicast
+  neighbor fabric activate
+  redistribute connected
+  maximum-paths 64
+ exit-address-family
+"""
+
+
+def shortest_paths(plan: Plan, dead: Collection[tuple[str, str]] = ()) -> dict[str, Routes]:
+    """
+    Of each switch that speaks BGP the routes to the subnets of the others: all next hops of the shortest paths.
+
+    `dead` are the ends, (node, interface), of links that carry nothing.
+    """
+    speakers = [node for node in plan.nodes.values() if node.bgp]
+    links: dict[str, list[tuple[str, str]]] = {
+        node.name: [
+            (port.name, port.peer[0])
+            for port in node.routed_ports
+            if (port.node, port.name) not in dead and port.peer not in dead
+        ]
+        for node in speakers
+    }
+    origins: dict[IPNetwork, list[str]] = {}
+    for node in speakers:
+        # Without a port that is up the bridge has no carrier, and the SVIs are down.
+        if any((port.node, port.name) not in dead for port in node.interfaces if not port.routed):
+            for svi in node.svis:
+                for address in svi.addresses:
+                    origins.setdefault(address.network, []).append(node.name)
+    found: dict[str, Routes] = {node.name: {} for node in speakers}
+    for network, owners in origins.items():
+        distance = _distances(links, owners)
+        for name in distance.keys() - set(owners):
+            found[name][network] = tuple(port for port, peer in links[name] if distance.get(peer) == distance[name] - 1)
+    return found
+
+
+def _distances(links: dict[str, list[tuple[str, str]]], owners: list[str]) -> dict[str, int]:
+    distance = dict.fromkeys(owners, 0)
+    waiting = deque(owners)
+    while waiting:
+        name = waiting.popleft()
+        for _, peer in links[name]:
+            if peer not in distance:
+                distance[peer] = distance[name] + 1
+                waiting.append(peer)
+    return distance

@@ -1,0 +1,141 @@
+"""FRR on the switches: routes over all spines, found anew when a link goes, the same way every time."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from ipaddress import IPv6Network
+from pathlib import Path
+
+import pytest
+
+from testbed import Lab
+from testbed.errors import DeadlineError, InputError, TestbedError
+from testbed.scenario.events import EventLog
+from testbed.switch import frr
+from testbed.topology import Topology
+from testbed.topology.fabrics import leaf_spine
+
+LEAF_SPINE = leaf_spine(leaves=2, spines=2, hosts=1, routing="frr").topology()
+DUAL_STACK = """
+name: dual
+topology:
+  routing: frr
+  defaults: {kind: host, rdma: false}
+  nodes:
+    near: {kind: switch, vlans: {10: [10.0.10.1/24, "2001:db8:10::1/64"]}}
+    far: {kind: switch, vlans: {20: [10.0.20.1/24, "2001:db8:20::1/64"]}}
+    a:
+    b:
+  links:
+    - {endpoints: ["near:e1", "a:eth1"], vlan: 10}
+    - {endpoints: ["far:e1", "b:eth1"], vlan: 20}
+    - {endpoints: ["near:e2", "far:e2"]}
+    - {endpoints: ["near:e3", "far:e3"]}
+"""
+TO_LEAF2 = "10.1.2.0/24"
+SOON = 2.0
+
+
+def ports(lab: Lab, switch: str, to: str) -> list[str]:
+    """By which the kernel of a switch sends to a subnet."""
+    return [word for line in lab[switch].run("ip", "route", "show", to).stdout.splitlines()
+            for before, word in zip(line.split(), line.split()[1:], strict=False) if before == "dev"]  # fmt: skip
+
+
+def reaches(lab: Lab, source: str, target: str) -> bool:
+    return lab[source].ping(str(lab.host(target).addresses["eth1"].ip), within=1)
+
+
+def events(log: EventLog) -> Iterator[tuple[str, str, str, list[str]]]:
+    for event in log.events:
+        if event["kind"] in ("route.installed", "route.lost"):
+            yield event["kind"], event["node"], event["data"]["to"], event["data"]["ports"]
+
+
+@pytest.mark.topology(LEAF_SPINE)
+def test_a_lab_is_up_when_routes_go_over_all_spines_and_all_sessions_are(lab, log):
+    assert ports(lab, "leaf1", TO_LEAF2) == ["e2", "e3"]
+    assert "via inet6 fe80::" in lab["leaf1"].run("ip", "route", "show", TO_LEAF2).stdout
+    assert reaches(lab, "host1", "host2")
+    assert "ttl=61" in lab["host1"].run("ping", "-c1", "-W1", str(lab.host("host2").addresses["eth1"].ip)).stdout
+    assert [event["data"]["seconds"] > 0 for event in log.find("routing.converged")] == [True]
+    assert ("route.installed", "leaf1", TO_LEAF2, ["e2", "e3"]) in list(events(log))
+
+
+@pytest.mark.topology(LEAF_SPINE)
+def test_a_link_that_goes_down_is_routed_around_and_used_again_when_it_is_back(lab, log):
+    lab["leaf1"].set_link("e2", "down")
+    assert lab.routing.converged(within=SOON) < 1
+    assert ports(lab, "leaf1", TO_LEAF2) == ["e3"]
+    assert ports(lab, "leaf2", "10.1.1.0/24") == ["e3"]
+    assert reaches(lab, "host1", "host2")
+
+    lab["leaf1"].set_link("e2", "up")
+    lab.routing.converged(within=15)
+    assert ports(lab, "leaf1", TO_LEAF2) == ["e2", "e3"]
+    assert [kind for kind, node, to, found in events(log) if (node, to, found) == ("leaf1", TO_LEAF2, ["e3"])]
+
+
+@pytest.mark.topology(LEAF_SPINE)
+def test_bfd_finds_a_link_that_is_up_and_carries_nothing(lab):
+    for end in "leaf1:e2", "spine1:e1":
+        lab.direction(end).change(loss=100)
+    seconds = lab.routing.converged(within=SOON, without=["leaf1:e2"])
+
+    assert frr.DETECTION_S / 2 < seconds < frr.DETECTION_S + 0.2
+    assert ports(lab, "leaf1", TO_LEAF2) == ["e3"]
+    assert ports(lab, "leaf2", "10.1.1.0/24") == ["e3"]
+
+
+@pytest.mark.topology(LEAF_SPINE)
+def test_without_any_link_a_route_is_lost(lab, log):
+    for port in "e2", "e3":
+        lab["leaf1"].set_link(port, "down")
+    lab.routing.converged(within=5)
+
+    assert ports(lab, "leaf1", TO_LEAF2) == []
+    assert ("route.lost", "leaf1", TO_LEAF2, []) in list(events(log))
+
+
+@pytest.mark.topology(LEAF_SPINE)
+def test_routing_that_does_not_converge_says_what_is_missing(lab):
+    with pytest.raises(DeadlineError, match=r"not converge within 1 s: spine1 reaches 10\.1\.1\.0/24 by e1, not by e2"):
+        lab.routing.converged(within=1, without=["leaf1:e2"])
+
+
+@pytest.mark.topology(DUAL_STACK)
+def test_both_families_are_routed_over_parallel_links(lab):
+    assert ports(lab, "near", "10.0.20.0/24") == ["e2", "e3"]
+    b = lab.host("b")
+    assert lab["a"].ping(str(b.addresses["eth1"].ip), within=SOON)
+    assert lab["a"].ping(str(b.addresses6["eth1"].ip), within=SOON)
+    assert b.addresses6["eth1"].network == IPv6Network("2001:db8:20::/64")
+
+
+@pytest.mark.parametrize("daemon", frr.DAEMONS)
+def test_a_daemon_that_is_killed_is_an_error_and_the_lab_ends(tmp_path: Path, daemon: str):
+    with Lab(Topology.parse(DUAL_STACK), tmp_path, EventLog(lambda _: None).emit) as lab:
+        pid = int(Path("/run/frr", lab["near"].namespace, f"{daemon}.pid").read_text())
+        os.kill(pid, signal.SIGKILL)
+        with pytest.raises(TestbedError, match=f"near: FRR's {daemon} was ended by signal 9"):
+            lab.sleep(3600)
+    assert not Path("/run/frr/dual-near").exists()
+
+
+@pytest.mark.topology(leaf_spine(leaves=2, spines=1, hosts=1).topology())
+def test_static_routes_have_no_convergence(lab):
+    with pytest.raises(InputError, match="the lab's routes are static"):
+        lab.routing.converged()
+
+
+def test_the_same_happens_in_the_next_lab(tmp_path: Path):
+    def routes() -> list[tuple[str, str, str, list[str]]]:
+        log = EventLog(lambda _: None)
+        with Lab(Topology.parse(DUAL_STACK), tmp_path, log.emit) as lab:
+            lab["near"].set_link("e2", "down")
+            lab.routing.converged(within=5)
+        return list(events(log))
+
+    assert routes() == routes()
