@@ -85,17 +85,21 @@ def describe(name: str, file: Path, settings: dict[str, str], named: list[str], 
 
     scenario = loading.load(file)
     info = scenario.info(name, settings, named)
+    topologies = []
     for variant, said in zip(scenario.variants, info["variants"], strict=True):
         if not named or variant.name in named:
             parameters = scenario.settle(variant, said["settings"])
             try:
-                scenario().profiles(parameters)
+                teller = scenario()
+                topologies.append(teller.topology_for(parameters))
+                teller.profiles(parameters)
             except TestbedError:
                 raise
             except Exception as error:
                 raise loading.blame(error, file) from error
     os.chdir(file.parent)  # places in errors start with the name that the scenario gives
-    Topology.load(scenario.topology).plan(profiles=load_profiles(), check_fault=fault_problem)
+    for topology in dict.fromkeys(topologies):
+        Topology.load(topology).plan(profiles=load_profiles(), check_fault=fault_problem)
     (out / "info.json").write_text(json.dumps(info))
 
 

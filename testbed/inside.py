@@ -107,8 +107,8 @@ def run_variant(job: Job, out: Path, emit: Emit) -> None:
     log = EventLog(lambda event: emit({"event": event}))
     reserve = out / "reserve"
     reserve.write_bytes(bytes(RESERVE))
-    topology = Topology.load(file.parent / scenario.topology)
     teller = scenario()
+    topology = Topology.load(file.parent / teller.topology_for(parameters))
     networks = PodNetworks(file.parent)
     lab = Lab(topology, out, log.emit, profiles=teller.profiles(parameters), networks=networks)
     story = Run(lab, log, variant)

@@ -69,6 +69,8 @@ class Rule(Fault):
     def place(self, lab: Lab) -> tuple[Node, str, tuple[Hook, ...]]:
         """The switch or bridge at which packets can be met, the port, and where they are on its way through."""
         sender = lab.interface(self.end)
+        if sender.routed:
+            raise InputError(f"fault {self}: {self.end} is a routed port, which is in no bridge")
         node, port = lab.nodes[sender.node], sender.name
         if not isinstance(node, Host):
             return node, port, ("postrouting",)

@@ -51,6 +51,10 @@ class Scenario(ABC):
     """The variant that `testbed matrix` runs unless it is told another one; else the first."""
     parameters: ClassVar[type[Parameters]] = Parameters
 
+    def topology_for(self, parameters: Any) -> str:
+        """The lab's file, where it depends on the parameters."""
+        return self.topology
+
     def profiles(self, parameters: Any) -> Mapping[str, Profile]:
         """Switches whose profile depends on the parameters, by name."""
         return {}

@@ -12,6 +12,7 @@ import pytest
 
 from testbed import Lab
 from testbed.errors import DeadlineError, InputError, TestbedError
+from testbed.faults import ExactPacket, injected
 from testbed.scenario.events import EventLog
 from testbed.switch import frr
 from testbed.topology import Topology
@@ -100,6 +101,15 @@ def test_without_any_link_a_route_is_lost(lab, log):
 
 
 @pytest.mark.topology(LEAF_SPINE)
+def test_a_routed_port_has_no_ipv4_address_and_is_in_no_bridge(lab):
+    target = str(lab.host("host2").addresses["eth1"].ip)
+    assert "From 192.0.0.8" in lab["host1"].run("sh", "-c", f"ping -c1 -W1 -t2 {target} || true").stdout
+    fault = ExactPacket(end="leaf1:e2", action="drop", number=1)
+    with pytest.raises(InputError, match="leaf1:e2 is a routed port, which is in no bridge"), injected(lab, fault):
+        pass
+
+
+@pytest.mark.topology(LEAF_SPINE)
 def test_routing_that_does_not_converge_says_what_is_missing(lab):
     with pytest.raises(DeadlineError, match=r"not converge within 1 s: spine1 reaches 10\.1\.1\.0/24 by e1, not by e2"):
         lab.routing.converged(within=1, without=["leaf1:e2"])
@@ -128,14 +138,3 @@ def test_a_daemon_that_is_killed_is_an_error_and_the_lab_ends(tmp_path: Path, da
 def test_static_routes_have_no_convergence(lab):
     with pytest.raises(InputError, match="the lab's routes are static"):
         lab.routing.converged()
-
-
-def test_the_same_happens_in_the_next_lab(tmp_path: Path):
-    def routes() -> list[tuple[str, str, str, list[str]]]:
-        log = EventLog(lambda _: None)
-        with Lab(Topology.parse(DUAL_STACK), tmp_path, log.emit) as lab:
-            lab["near"].set_link("e2", "down")
-            lab.routing.converged(within=5)
-        return list(events(log))
-
-    assert routes() == routes()

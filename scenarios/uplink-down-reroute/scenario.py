@@ -1,0 +1,120 @@
+"""See the docstring of UplinkDownReroute, or `testbed describe uplink-down-reroute`."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from testbed import Parameters, Run, Scenario, Variant
+from testbed.faults import LinkDown, LinkLoss
+from testbed.workload.attributes import Attributes
+from testbed.workload.counters import counters
+from testbed.workload.verbs import connect_pair
+
+MESSAGE = 65536
+PACKETS = MESSAGE // 1024
+UPLINKS = ("e2", "e3")
+FLOWS = 8
+NEXT_HOPS = ["10.255.0.0", "10.255.0.2"]
+"""Of the leaf, with static routes."""
+LAST_S = 60.0
+
+
+class Settings(Parameters):
+    routing: Literal["static", "frr"] = Field("frr", description="static routes, or BGP with BFD by FRR")
+    silent: bool = Field(False, description="whether the uplink keeps its carrier and loses what the leaf sends")
+    timeout: int = Field(14, ge=1, le=31, description="the QP's ACK timeout, 4.096 us * 2^timeout")
+    retry_cnt: int = Field(3, ge=0, le=6, description="the QP's retries; 7 would be infinite on soft-RoCE")
+
+
+class UplinkDownReroute(Scenario):
+    """
+    A leaf loses an uplink. Whether the flows on it live depends on how soon the fabric routes around it, and on how
+    long queue pairs retry.
+
+    Static routes know nothing of links: the leaf's next hop is in a VLAN, the VLAN's interface stays up, and ECMP sends
+    the same flows into it for ever. Flows on the other uplink work, so the fabric looks half alive.
+
+    With BGP a link that goes down takes its session and its routes with it at once. A link that only loses packets, as
+    with one dead fibre, keeps its carrier: BFD finds it after 3 intervals of 300 ms, which is longer than a queue pair
+    retries with timeout 14 and 3 retries, 0.27 s.
+
+    On real gear: `show ip route` still with the dead next hop; drops on no counter of the leaf; with BGP the session's
+    last reset reason is "BFD down" or "interface down"; the NIC's `local_ack_timeout_err` grows, and with
+    `req_transport_retries_exceeded` the job ends.
+
+    The cures: routing that follows links (BGP unnumbered with BFD), and a retry window that is longer than BFD's
+    detection time.
+    """
+
+    title = "An uplink goes down, and the fabric routes around it in time, too late, or never"
+    tags = ("link", "routing")
+    parameters = Settings
+    variants = (
+        Variant("static", "fault", "static routes: the flow goes on into the dead uplink", {"routing": "static"}),
+        Variant("frr", "healthy", "BGP takes the uplink out of the routes when it goes down"),
+        Variant(
+            "silent", "fault", "the uplink is up and loses all: BFD takes longer than the QP retries", {"silent": True}
+        ),
+        Variant("wider-window", "healthy", "the same, the QP retries for 2.1 s", {"silent": True, "timeout": 17}),
+    )
+
+    def topology_for(self, parameters: Settings) -> str:
+        return "static.clab.yml" if parameters.routing == "static" else self.topology
+
+    def run(self, run: Run, p: Settings) -> None:
+        leaf, client, server = run.lab.switch("leaf1"), run.lab.host("client"), run.lab.host("server")
+        attributes = Attributes(timeout=p.timeout, retry_cnt=p.retry_cnt)
+
+        def sent() -> dict[str, int]:
+            return {port: leaf.statistics(port)["tx_packets"] for port in UPLINKS}
+
+        with run.endpoint(client, "eth1") as near, run.endpoint(server, "eth1") as far:
+            with run.step("a connection works, over one of the two uplinks"):
+                connect_pair(near, far, attributes)
+                before = sent()
+                run.expect("the first WRITE", run.completed(client, near.write(MESSAGE, within=5)).status, "SUCCESS")
+                uplink, other = sorted(UPLINKS, key=lambda port: before[port] - sent()[port])
+                run.expect(f"it went by {uplink}", sent()[uplink] - before[uplink], lambda count: count >= PACKETS)
+
+            with run.step(f"the uplink {uplink} fails, and the client writes"):
+                tries = counters(client.rdma["eth1"], client.namespace)["completer_retry_err"]
+                before, began = sent(), run.log.now
+                run.inject(LinkLoss(end=f"leaf1:{uplink}", loss=100) if p.silent else LinkDown(end=f"leaf1:{uplink}"))
+                done = run.completed(client, near.write(MESSAGE, within=LAST_S))
+                moved = {port: count - before[port] for port, count in sent().items()}
+                retries = counters(client.rdma["eth1"], client.namespace)["completer_retry_err"] - tries
+                if p.routing == "frr":
+                    run.lab.routing.converged(within=5, without=[f"leaf1:{uplink}"])
+
+        with run.step(f"{FLOWS} new connections"):
+            flows = [Attributes(timeout=p.timeout, retry_cnt=p.retry_cnt, flow_label=n) for n in range(1, FLOWS + 1)]
+            working = [run.write(client, server, flow) for flow in flows].count("SUCCESS")
+
+        changes = [e["t"] for kind in ("installed", "lost") for e in run.log.find(f"route.{kind}") if e["t"] > began]
+        converged_s = round((max(changes) - began) / 1e9, 3) if changes else None
+        run.note(
+            completion=done.status,
+            after_s=round(done.elapsed_s, 3),
+            window_s=round(attributes.retry_s, 2),
+            converged_s="never" if converged_s is None else converged_s,
+            new_connections=f"{working} of {FLOWS} work",
+        )
+        if done.ok:
+            run.observe("healthy", f"the WRITE arrives after {done.elapsed_s:.3f} s, by {other}")
+            run.expect(f"it went by {other}", moved[other], lambda count: count >= PACKETS)
+            run.expect("routes were complete inside the retry window", converged_s, lambda s: s < attributes.retry_s)
+        else:
+            run.observe("fault", f"the client's work request dies of {done.status}")
+            run.expect("it dies of unanswered retries", done.status, "RETRY_EXC_ERR")
+            run.expect("the retries were used up", retries, p.retry_cnt)
+        if p.routing == "frr":
+            run.expect("all new connections work", working, FLOWS)
+            if not done.ok:
+                run.expect("routes were complete too late", converged_s, lambda s: s > done.elapsed_s)
+        else:
+            via = [word for word in leaf.run("ip", "route", "show", "default").stdout.split() if word in NEXT_HOPS]
+            run.expect("the leaf still has both next hops", via, NEXT_HOPS)
+            run.expect(f"the WRITE did not go by {other}", moved[other], lambda count: count < PACKETS)
+            run.expect("some new connections work, others do not", working, lambda count: 0 < count < FLOWS)
