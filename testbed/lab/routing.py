@@ -53,6 +53,7 @@ class Routing:
             raise TestbedError(f"routing by FRR: there is no {PROGRAMS}", hint="apt-get install frr")
         for switch in self._switches:
             directory = self._directory(switch)
+            shutil.rmtree(directory, ignore_errors=True)  # of a lab that was killed
             directory.mkdir(parents=True)
             shutil.chown(directory, USER, USER)
             text = frr.bgpd_conf(self._lab.plan.nodes[switch.name])

@@ -18,7 +18,7 @@ PROFILE = "datacenter"
 """`frr defaults`: keepalive 3 s, hold 9 s, a connection is tried again after 10 s, nothing is held back to be sent in
 one."""
 BFD_MULTIPLIER, BFD_INTERVAL_MS = 3, 300
-"""SONiC's values. A neighbour that is silent for their product is down."""
+"""FRR's defaults. A neighbour that is silent for their product is down."""
 DETECTION_S = BFD_MULTIPLIER * BFD_INTERVAL_MS / 1000
 
 Routes = dict[IPNetwork, tuple[str, ...]]
