@@ -1,24 +1,24 @@
 MAKEFLAGS += --no-print-directory --no-builtin-rules
 .DEFAULT_GOAL := $(if $(scenario),scenario,help)
-.PHONY: help setup scenario scenarios check test bench lock
+.PHONY: help setup scenario scenarios catalogue check test bench lock
 
 shipped := $(sort $(patsubst scenarios/%/scenario.py,%,$(wildcard scenarios/*/scenario.py)))
 
 define HELP
 make scenario=NAME   run a scenario; also variant=NAME seed=N args="--json …"
-                     $(wordlist 1,4,$(shipped))
-                     $(wordlist 5,8,$(shipped))
-                     $(wordlist 9,99,$(shipped))
 make scenarios       run all of them; one table in the end
+make catalogue       the same, and each one's first variant twice for the same trace
 make test            unit tests, and tests of machines with those inside them
 make check           lint, types, unit tests: no machine needed
 make bench           measure build, start and run; prints JSON
 make lock            bring requirements.lock up to pyproject.toml
 make setup           install what is missing; the others do so themselves
+
+Scenarios, a line each in docs/catalogue.md:
 endef
 
 help:
-	$(info $(HELP))@:
+	$(info $(HELP))@echo $(shipped) | fold -s -w 76 | sed 's/^/  /; s/ $$//'
 
 setup:
 	@./setup.sh
@@ -38,7 +38,10 @@ check: setup
 
 test: setup
 	@.venv/bin/pytest -q tests/unit
-	@.venv/bin/pytest -q tests/machine
+	@.venv/bin/pytest -q -m "not catalogue" tests/machine
+
+catalogue: scenarios
+	@.venv/bin/pytest -q -m catalogue tests/machine
 
 bench: setup
 	@.venv/bin/python tests/bench/bench.py

@@ -252,7 +252,13 @@ class Lab:
     # Time
 
     def drain(self) -> None:
-        """Takes over what the switches did since the last look."""
+        """Takes over all that the switches did until now."""
+        if self._agent:
+            self._agent.catch_up()
+        self._take_over()
+
+    def _take_over(self) -> None:
+        """What the switches have told since the last look; of the last moment they may not have told yet."""
         if self._agent:
             self._tell(self._agent.events())
         if self._routing:
@@ -309,7 +315,7 @@ class Lab:
         """Lets time pass, and tells what the switches do meanwhile."""
         deadline = time.monotonic() + seconds
         while True:
-            self.drain()
+            self._take_over()
             left = deadline - time.monotonic()
             if left <= 0:
                 return
@@ -321,7 +327,7 @@ class Lab:
         deadline = time.monotonic() + within
         next_pause = FIRST_PAUSE_S
         while True:
-            self.drain()
+            self._take_over()
             if condition():
                 return True
             left = deadline - time.monotonic()

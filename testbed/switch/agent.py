@@ -59,7 +59,7 @@ class Agent:
         for plane, _ in switches:
             plane.close()
         agent = cls(pid, ours)
-        agent._request("ready")
+        agent.catch_up()
         return agent
 
     @property
@@ -77,6 +77,10 @@ class Agent:
                 raise self._ended()
         events, self._events = self._events, []
         return events
+
+    def catch_up(self) -> None:
+        """Has all switches handle what reached them, and tell it; `events` has it then."""
+        self._request("catch_up")
 
     def tables(self, switch: str) -> dict[str, list[dict[str, Any]]]:
         """``{"arp": […], "nd": […], "fdb": […]}``, see ControlPlane.neighbours and fdb_table."""

@@ -100,7 +100,9 @@ class _Agent:
             self.done.set_result(None)
 
     def _obey(self, command: str, switch: str = "", **arguments: Any) -> Any:
-        if command == "ready":
+        if command == "catch_up":
+            for each in self.switches.values():
+                each.catch_up()
             return None
         if switch not in self.switches:
             raise InputError(f"there is no switch {switch!r}", hint=f"switches: {', '.join(self.switches)}")
