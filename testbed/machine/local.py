@@ -9,10 +9,10 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 
 from testbed.errors import MachineError
 from testbed.machine import processes
@@ -56,12 +56,8 @@ class LocalMachine:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(data)
             readable, writable = os.pipe()
-            command = ["setpriv", "--pdeathsig", "TERM", "--", "sh", "-c", 'exec "$@" 3>"/dev/fd/$0"', str(writable)]
             with (out / OUTPUT).open("wb") as output:
-                process = await asyncio.create_subprocess_exec(
-                    *command, sys.executable, "-m", "testbed.inside", str(parcel), str(out),
-                    pass_fds=(writable,), stdin=subprocess.DEVNULL, stdout=output, stderr=output,
-                )  # fmt: skip
+                process = await spawn([str(parcel), str(out)], writable, output)
             os.close(writable)
             try:
                 await asyncio.wait_for(self._follow(readable, listen), limit_s)
@@ -86,6 +82,15 @@ class LocalMachine:
                 listen(record(line))
         finally:
             transport.close()
+
+
+async def spawn(arguments: Sequence[str], progress: int, output: IO[bytes]) -> asyncio.subprocess.Process:
+    """The process of a job, which has `progress` as its file descriptor 3 and ends with this one."""
+    command = ["setpriv", "--pdeathsig", "TERM", "--", "sh", "-c", 'exec "$@" 3>"/dev/fd/$0"', str(progress)]
+    return await asyncio.create_subprocess_exec(
+        *command, sys.executable, "-m", "testbed.inside", *arguments,
+        pass_fds=(progress,), stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+    )  # fmt: skip
 
 
 async def _line(reader: asyncio.StreamReader) -> bytes:

@@ -1,12 +1,24 @@
-"""No command of these tests sees the user's cache or gets a machine."""
+"""
+No command of these tests sees the user's cache or gets a machine.
 
-from collections.abc import Callable
+What it asks of a child process it gets from a fork, in which all is imported: that a real child is started, and ends,
+is for the tests of `machine`.
+"""
+
+import asyncio
+import importlib
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import IO
 
 import pytest
 
+from testbed import answers, inside
 from testbed.cli import options
-from testbed.machine import scenarios
+from testbed.machine import local, scenarios
 from testbed.machine.runs import RunResult, Settings, VariantResult
 
 SCENARIO = '''
@@ -25,6 +37,51 @@ class Tiny(Scenario):
 '''
 
 TOPOLOGY = "{name: tiny, topology: {nodes: {a: {kind: host}}}}"
+
+
+answers.stand_in_for_pyverbs()
+for module in (*answers.DESCRIBING, "testbed.cni.tool", "testbed.topology.fabrics", "testbed.topology.graph"):
+    importlib.import_module(module)
+
+
+class Fork:
+    """As much of asyncio's Process as is used of it."""
+
+    def __init__(self, pid: int) -> None:
+        self.returncode: int | None = None
+        self._pid = pid
+
+    async def wait(self) -> int:
+        if self.returncode is None:
+            _, status = await asyncio.to_thread(os.waitpid, self._pid, 0)
+            self.returncode = os.waitstatus_to_exitcode(status)
+        return self.returncode
+
+    def terminate(self) -> None:
+        os.kill(self._pid, signal.SIGTERM)
+
+    def kill(self) -> None:
+        os.kill(self._pid, signal.SIGKILL)
+
+
+async def fork(arguments: Sequence[str], progress: int, output: IO[bytes]) -> Fork:
+    if pid := os.fork():
+        return Fork(pid)
+    try:
+        os.dup2(output.fileno(), 1)
+        os.dup2(output.fileno(), 2)
+        os.dup2(progress, 3)
+        os.closerange(4, 256)
+        sys.argv[1:] = arguments
+        inside.main()
+        os._exit(0)
+    finally:
+        os._exit(1)
+
+
+@pytest.fixture(autouse=True)
+def _forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "spawn", fork)
 
 
 @pytest.fixture(autouse=True)
