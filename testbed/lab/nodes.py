@@ -375,7 +375,7 @@ class Switch(Node):
         answers = self.run("ip", "-j", "-batch", "-", text=lines).stdout.splitlines()
         devices = [route["dev"] for line in answers if line for route in json.loads(line)]
         ports = {svi.name: port.name for svi in plan.svis for port in plan.interfaces if port.vlan == svi.vlan}
-        return [ports[device] for device in devices]
+        return [ports.get(device, device) for device in devices]  # a routed port is the device itself
 
     def fdb_table(self) -> dict[str, str]:
         """MAC to port, as the bridge learned it."""

@@ -73,6 +73,8 @@ class TestALabThatIsUp:
         assert ports(lab, "leaf1", TO_LEAF2) == ["e2", "e3"]
         assert "via inet6 fe80::" in lab["leaf1"].run("ip", "route", "show", TO_LEAF2).stdout
         assert reaches(lab, "host1", "host2")
+        here, there = (lab.host(name).addresses["eth1"].ip for name in ("host1", "host2"))
+        assert set(lab.switch("leaf1").uplinks(here, there, range(50000, 50016))) == {"e2", "e3"}
         assert "ttl=61" in lab["host1"].run("ping", "-c1", "-W1", str(lab.host("host2").addresses["eth1"].ip)).stdout
         assert [event["data"]["seconds"] > 0 for event in log.find("routing.converged")] == [True]
         assert ("route.installed", "leaf1", TO_LEAF2, ["e2", "e3"]) in list(events(log))
