@@ -64,11 +64,11 @@ def matrix(
     jobs: int | None,
     as_json: bool,
 ) -> int:  # fmt: skip
-    started = time.monotonic()
     source = scenarios.resolve(name)
     info, tellings = asyncio.run(plan(source, variant, overs, settings))
     with console.RunConsole(error_console(), tellings) as shown:
         chosen = options.choose(machine_name, clock, shown.say)
+        started = time.monotonic()
         settled = Settings(seed, chosen.clock, options.jobs_for(chosen, jobs))
         [result] = asyncio.run(run_all([(source, info, tellings)], settled, chosen, out, shown))
     outages = [outage_s(events(result.out / one.name / "events.jsonl")) for one in result.variants]

@@ -66,11 +66,11 @@ def run(
     as_json: bool,
 ) -> int:
     tasks = asyncio.run(plan(names, tag, named, settings))
-    started = time.monotonic()
     with console.RunConsole(error_console(), [telling for _, _, tellings in tasks for telling in tellings]) as shown:
         for line in kept(tasks, settings):
             shown.say(line)
         chosen = options.choose(machine_name, clock, shown.say)
+        started = time.monotonic()
         settled = Settings(seed, chosen.clock, options.jobs_for(chosen, jobs))
         results = asyncio.run(run_all(tasks, settled, chosen, out, shown))
     if as_json:
