@@ -4,7 +4,7 @@ from testbed.faults.arp import ArpDrop, ArpPoison, ArpStorm, DuplicateIp, Duplic
 from testbed.faults.catalogue import KINDS, break_from_the_start, descriptions, problem
 from testbed.faults.congestion import BackgroundFlow, EcmpCollision, Incast
 from testbed.faults.fault import Fault, FaultError, Injection, injected, make
-from testbed.faults.host import MissingRoute, NeighbourTableFull, StrictRpFilter, WrongGateway, WrongMask
+from testbed.faults.host import ArpFlux, MissingRoute, NeighbourTableFull, StrictRpFilter, WrongGateway, WrongMask
 from testbed.faults.link import (
     LinkCorrupt,
     LinkDelay,
@@ -41,6 +41,7 @@ __all__ = [
     "ArpCpuLimit",
     "ArpDrop",
     "ArpEntryCorrupt",
+    "ArpFlux",
     "ArpPoison",
     "ArpStorm",
     "BackgroundFlow",

@@ -146,7 +146,10 @@ class ArpStorm(_FromHost):
 
 
 class DuplicateIp(_FromHost):
-    """A host has an address that another one has, too, and answers for it."""
+    """A host has an address that another one has, too, and answers for it.
+
+    It answers at once; late with a `link-delay` of its end of the link beside this.
+    """
 
     name: ClassVar[str] = "duplicate-ip"
     ip: IPAddress

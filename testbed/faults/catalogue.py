@@ -48,6 +48,7 @@ KINDS: Mapping[str, type[Fault]] = {
         host.WrongGateway,
         host.MissingRoute,
         host.WrongMask,
+        host.ArpFlux,
         host.StrictRpFilter,
         host.NeighbourTableFull,
     )

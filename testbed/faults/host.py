@@ -94,6 +94,38 @@ class WrongMask(_HostFault):
         return {"connected": str(wrong)} if str(wrong) in connected else None
 
 
+class ArpFlux(_HostFault):
+    """Each NIC of a host with two in one subnet answers ARP for the address of the other.
+
+    arp_ignore and arp_announce are 0. These are Linux's defaults: there has to be a host that was cured of them, with
+    `exec` in the file for example.
+    """
+
+    name: ClassVar[str] = "arp-flux"
+
+    def inject(self, lab: Lab, undo: ExitStack) -> None:
+        host = lab.host(self.host)
+        if not self._possible(host):
+            raise InputError(f"fault {self}: {host} has no two interfaces in one subnet")
+        for path in self._paths(host):
+            undo.callback(host.sysctl, path, host.read_sysctl(path))
+            host.sysctl(path, 0)
+
+    def seen(self, lab: Lab) -> Seen | None:
+        host = lab.host(self.host)
+        flux = self._possible(host) and all(host.read_sysctl(path) == "0" for path in self._paths(host))
+        return {"arp_ignore": 0} if flux else None
+
+    def _possible(self, host: Host) -> bool:
+        subnets = [address.network for address in host.addresses.values()]
+        return len(set(subnets)) < len(subnets)
+
+    def _paths(self, host: Host) -> list[str]:
+        """The larger one of `all` and an interface's own counts."""
+        where = ["all", *host.addresses]
+        return [f"net/ipv4/conf/{name}/{key}" for name in where for key in ("arp_ignore", "arp_announce")]
+
+
 class StrictRpFilter(_HostFault):
     """The host drops what comes in at an interface by which it would not answer (rp_filter 1, RFC 3704).
 

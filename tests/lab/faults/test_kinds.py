@@ -21,6 +21,7 @@ from testbed.faults import (
     ArpCpuLimit,
     ArpDrop,
     ArpEntryCorrupt,
+    ArpFlux,
     ArpPoison,
     ArpStorm,
     BackgroundFlow,
@@ -110,6 +111,7 @@ EXAMPLES: list[Fault] = [
     MissingRoute(host="b"),
     WrongMask(host="b", prefix=16),
     WrongMask(host="b", prefix=30),
+    ArpFlux(host="twin"),
     StrictRpFilter(host="b"),
     NeighbourTableFull(gc_thresh3=64),
     QueueTooSmall(end="leaf:e4", queue=20),
@@ -136,11 +138,14 @@ topology:
     a: {kind: host}
     b: {kind: host}
     c: {kind: host}
+    twin: {kind: host, rdma: false, exec: ["sysctl -w net.ipv4.conf.all.arp_ignore=1"]}
     d: {kind: host}
   links:
     - {endpoints: ["leaf:e1", "a:eth1"], vlan: 10}
     - {endpoints: ["leaf:e2", "b:eth1"], vlan: 20}
     - {endpoints: ["leaf:e3", "c:eth1"], vlan: 20}
+    - {endpoints: ["leaf:e6", "twin:eth1"], vlan: 20}
+    - {endpoints: ["leaf:e7", "twin:eth2"], vlan: 20}
     - {endpoints: ["leaf:e4", "far:e1"], vlan: 1001, rate: 20mbit}
     - {endpoints: ["leaf:e5", "far:e2"], vlan: 1002}
     - {endpoints: ["far:e3", "d:eth1"], vlan: 30}
@@ -221,6 +226,7 @@ def test_one_that_does_not_go_is_an_error(lab: Lab, monkeypatch, fault: Fault) -
         (ArpEntryCorrupt(switch="leaf", ip="10.0.20.99"), "leaf has no entry for 10.0.20.99"),
         (LinkLoss(end="leaf:e9", loss=1), "no link has an end 'leaf:e9'"),
         (LinkDown(end="a:eth1"), "a:eth1 is a host's end"),
+        (ArpFlux(host="b"), "b has no two interfaces in one subnet"),
         (NicDown(end="leaf:e1"), "leaf:e1 is no host's end"),
         (LinkMtu(end="a:eth1", mtu=600), "a:eth1 is a host's end"),
         (QueueTooSmall(end="leaf:e2", queue=20), "leaf:e2 has no rate"),
