@@ -7,7 +7,7 @@ shipped := $(sort $(patsubst scenarios/%/scenario.py,%,$(wildcard scenarios/*/sc
 define HELP
 make scenario=NAME   run a scenario; also variant=NAME seed=N args="--json …"
 make scenarios       run all of them; one table in the end
-make catalogue       the same, and each one's first variant twice for the same trace
+make catalogue       the same; each one's first variant again, and the slow tests
 make test            unit tests, and tests of machines with those inside them
 make check           lint, types, unit tests: no machine needed
 make bench           measure build, start and run; prints JSON
@@ -38,10 +38,10 @@ check: setup
 
 test: setup
 	@.venv/bin/pytest -q tests/unit
-	@.venv/bin/pytest -q -m "not catalogue" tests/machine
+	@.venv/bin/pytest -q -m "not slow" tests/machine
 
 catalogue: scenarios
-	@.venv/bin/pytest -q -m catalogue tests/machine
+	@.venv/bin/pytest -q -m slow tests/machine
 
 bench: setup
 	@.venv/bin/python tests/bench/bench.py

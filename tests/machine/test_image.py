@@ -2,7 +2,10 @@
 
 from pathlib import Path
 
+import pytest
 
+
+@pytest.mark.slow
 def test_a_second_build_is_the_same_to_the_byte(testbed, tmp_path):
     """Built here anew and compared with the one in the cache; where Debian's packages moved on since, built twice."""
 

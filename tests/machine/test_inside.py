@@ -8,7 +8,12 @@ LAB = Path(__file__).parents[1] / "lab"
 PARTS = sorted(path for path in LAB.iterdir() if path.name.startswith("test_") or list(path.glob("test_*")))
 
 
-@pytest.mark.parametrize("part", PARTS, ids=[path.stem for path in PARTS])
+SLOW = ("test_frr_routing", "test_scale")
+
+
+@pytest.mark.parametrize(
+    "part", [pytest.param(path, id=path.stem, marks=[pytest.mark.slow] * (path.stem in SLOW)) for path in PARTS]
+)
 def test_the_tests_of_the_lab_pass(testbed, part):
     done = testbed("pytest", *(["--training"] if part.name == "workload" else []), part)
     assert done.status == 0, done.out + done.err

@@ -5,7 +5,7 @@ import pytest
 from testbed.machine.scenarios import shipped
 
 
-@pytest.mark.catalogue
+@pytest.mark.slow
 @pytest.mark.parametrize("scenario", [source.name for source in shipped()])
 def test_the_first_variant_is_as_expected_and_the_same_again(testbed, scenario):
     first = testbed("describe", scenario, "--json").json["variants"][0]["name"]
