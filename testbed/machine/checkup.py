@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import platform
-import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -134,8 +133,7 @@ def local() -> Iterator[Check]:
         Check("root", "works", "yes") if root else Check("root", "missing", "labs on this kernel need root", "sudo -s")
     )
     release = platform.release()
-    version = tuple(int(part) for part in re.findall(r"\d+", release)[:2])
-    if version >= OLDEST_LOCAL_KERNEL:
+    if qemu.numbers(release) >= OLDEST_LOCAL_KERNEL:
         yield Check("kernel", "works", f"Linux {release}")
     else:
         oldest = ".".join(map(str, OLDEST_LOCAL_KERNEL))
