@@ -130,6 +130,7 @@ def show_topology(job: Job, out: Path) -> None:
             "address": str(interface.address or ""),
             "address6": str(interface.address6 or ""),
             "vlan": ",".join(map(str, filter(None, (interface.vlan, *interface.trunk)))),
+            "routed": interface.routed,
             "rdma": interface.rdma,
         }
         for node in plan.nodes.values()

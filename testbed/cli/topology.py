@@ -43,7 +43,7 @@ def check(file: str, mininet: bool, as_json: bool) -> None:
         table.add_column(column, no_wrap=True)
     for row in plan["interfaces"]:
         addresses = ", ".join(filter(None, (row["address"], row["address6"])))
-        cells = [row["peer"], row["mac"], addresses, row["vlan"], row["rdma"]]
+        cells = [row["peer"], row["mac"], addresses, "routed" if row["routed"] else row["vlan"], row["rdma"]]
         table.add_row(f"{row['node']}:{row['interface']}", *(str(cell or "") for cell in cells))
     output_console(uncut=True).print(table)
 

@@ -1,4 +1,4 @@
-"""`testbed topology new` and `testbed graph`: what is written where, and what is refused."""
+"""`testbed topology new` and `check`, `testbed graph`: what is written where, and what is refused."""
 
 from pathlib import Path
 
@@ -44,6 +44,16 @@ def test_what_cannot_be_made_is_2(words: list[str], said: str, capsys: pytest.Ca
     out, err = capsys.readouterr()
     assert out == ""
     assert said in " ".join(err.split())
+
+
+def test_check_says_which_vlan_a_port_is_in_or_that_it_routes(capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = ["--leaves", "2", "--spines", "1", "--hosts", "1"]
+    assert invoke(["topology", "new", "leaf-spine", *sizes, "--routing", "frr", "-o", "lab.clab.yml"]) == 0
+    assert invoke(["topology", "check", "lab.clab.yml"]) == 0
+    rows = {words[0]: words[3:] for words in map(str.split, capsys.readouterr().out.splitlines())}
+    assert rows["leaf1:e1"] == ["10"]
+    assert rows["leaf1:e2"] == rows["spine1:e1"] == ["routed"]
+    assert rows["host1:eth1"] == ["10.1.1.2/24", "host1-eth1"]
 
 
 def test_a_graph_is_printed_or_written(capsys: pytest.CaptureFixture[str]) -> None:
