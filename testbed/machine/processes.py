@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import itertools
+import os
 import secrets
 import signal
+import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -39,3 +43,22 @@ def scratch(prefix: str = "testbed-", parent: Path | None = None) -> Iterator[Pa
     with subprocess.Popen(remove, stdin=subprocess.PIPE, stdout=silent, stderr=silent, start_new_session=True):
         path.mkdir(0o700)
         yield path
+
+
+@contextlib.contextmanager
+def cpu() -> Iterator[int]:
+    """A CPU of those this process may use, for the block: one that nobody else has from here, while there are such.
+
+    Who has one shows it by an abstract socket, which the kernel removes with its owner.
+    """
+    allowed = sorted(os.sched_getaffinity(0))
+    with socket.socket(socket.AF_UNIX) as sign:
+        for turn, number in ((turn, number) for turn in itertools.count() for number in allowed):
+            try:
+                sign.bind(f"\0testbed/cpu/{number}/{turn}")
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise
+                continue
+            break
+        yield number

@@ -230,13 +230,18 @@ def command_line(
 
 
 @contextlib.asynccontextmanager
-async def start(command: list[str], *, files: tuple[int, ...], incoming: bool) -> AsyncIterator[Qemu]:
-    """Runs QEMU with the open `files` inherited; it waits for `load` if `incoming`, else for nothing."""
+async def start(
+    command: list[str], *, files: tuple[int, ...], incoming: bool, cpu: int | None = None
+) -> AsyncIterator[Qemu]:
+    """Runs QEMU with the open `files` inherited, on one host CPU or on any. It waits for `load` if `incoming`, else for
+    nothing."""
     qmp_here, qmp_there = socket.socketpair()
     console_here, console_there = socket.socketpair()
     console_here.setblocking(False)
     command = [
-        *("setpriv", "--pdeathsig", "KILL", "--", *command),
+        *("setpriv", "--pdeathsig", "KILL", "--"),
+        *(() if cpu is None else ("taskset", "-c", str(cpu))),
+        *command,
         *("-chardev", f"socket,id=qmp,fd={qmp_there.fileno()}", "-mon", "chardev=qmp,mode=control"),
         *("-chardev", f"socket,id=console,fd={console_there.fileno()}", "-serial", "chardev:console"),
         *(["-incoming", "defer"] if incoming else []),

@@ -15,7 +15,7 @@ import os
 import struct
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -127,13 +127,20 @@ async def booting(
 async def running(
     image: Image, flavour: Flavour, state: int | None, ram: Ram, errand: Errand, outcome: Outcome
 ) -> AsyncIterator[Qemu]:
+    """A QEMU that boots, or has read the state behind OFFSET of the open file `state` and is paused.
+
+    On the virtual clock all its threads share one host CPU. A vCPU is seen to halt a moment before it has accounted for
+    what it executed; if QEMU's main thread runs in that moment, it moves the clock on from where it was before, to
+    behind the next timer. On one CPU the main thread runs when the vCPU waits, which is later.
+    """
     command = qemu.command_line(image, flavour, ram, errand.path, outcome.path, (errand.size, outcome.size))
     files = (ram.handle, errand.handle, outcome.handle)
-    async with qemu.start(command, files=files, incoming=state is not None) as machine:
-        if state is not None:
-            os.lseek(state, OFFSET, os.SEEK_SET)
-            await machine.load(state)
-        yield machine
+    with processes.cpu() if flavour.clock == "virtual" else nullcontext() as cpu:
+        async with qemu.start(command, files=files, incoming=state is not None, cpu=cpu) as machine:
+            if state is not None:
+                os.lseek(state, OFFSET, os.SEEK_SET)
+                await machine.load(state)
+            yield machine
 
 
 @asynccontextmanager

@@ -1,7 +1,14 @@
 """The same image, QEMU, code, scenario, parameters and seed give the same events at the same nanosecond."""
 
+import asyncio
+import contextlib
 import multiprocessing
 import os
+
+from testbed.machine import snapshot
+from testbed.machine.image import ensure as ensure_image
+from testbed.machine.parcel import Errand, Outcome
+from testbed.machine.qemu import Flavour
 
 VARIANT = ("run", "ip-reuse", "--variant", "garp", "--json")
 
@@ -42,3 +49,18 @@ def test_load_on_the_host_changes_nothing(testbed):
     finally:
         for hog in hogs:
             hog.kill()
+
+
+async def cpus_of_a_machine() -> set[int]:
+    """The host CPUs that the threads of a restored machine may use."""
+    built, flavour = ensure_image(lambda phase, fetched: None), Flavour("virtual")
+    source = await snapshot.ensure(built, flavour, print)
+    with contextlib.closing(Errand()) as errand, contextlib.closing(Outcome()) as outcome:
+        async with snapshot.restored(built, flavour, source, errand, outcome) as machine:
+            threads = [int(task) for task in os.listdir(f"/proc/{machine.process.pid}/task")]
+            assert len(threads) > 2
+            return {cpu for thread in threads for cpu in os.sched_getaffinity(thread)}
+
+
+def test_all_threads_of_qemu_share_one_cpu():
+    assert len(asyncio.run(cpus_of_a_machine())) == 1

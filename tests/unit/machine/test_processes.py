@@ -1,5 +1,6 @@
-"""However we end, nothing is left."""
+"""However we end, nothing is left; and which CPU a machine gets."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -42,3 +43,35 @@ def test_a_scratch_directory_is_removed_even_when_we_are_killed_as_soon_as_it_is
 def test_a_scratch_directory_that_cannot_be_made_is_the_caller_s_error(tmp_path):
     with pytest.raises(FileNotFoundError), processes.scratch(parent=tmp_path / "absent"):
         pass
+
+
+HOLDS = """
+import os
+from testbed.machine import processes
+
+os.sched_getaffinity = lambda pid: {70003, 70004}
+with processes.cpu() as number:
+    print(number, flush=True)
+    input()
+"""
+
+
+def test_machines_side_by_side_have_cpus_of_their_own_while_there_are_enough(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {70001, 70002})
+    with processes.cpu() as first, processes.cpu() as second, processes.cpu() as third:
+        assert [first, second, third] == [70001, 70002, 70001]
+    with processes.cpu() as again:
+        assert again == 70001
+
+
+def test_another_process_has_another_cpu_until_it_is_killed(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {70003, 70004})
+    holder = subprocess.Popen([sys.executable, "-c", HOLDS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert holder.stdout
+    assert holder.stdout.readline() == "70003\n"
+    with processes.cpu() as ours:
+        assert ours == 70004
+    holder.kill()
+    holder.communicate()
+    with processes.cpu() as ours:
+        assert ours == 70003
