@@ -7,19 +7,23 @@ is for the tests of `machine`.
 
 import asyncio
 import importlib
+import json
 import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import pytest
 
 from testbed import answers, inside
 from testbed.cli import options
-from testbed.machine import local, scenarios
-from testbed.machine.runs import RunResult, Settings, VariantResult
+from testbed.cli.options import Chosen
+from testbed.machine import local, runs, scenarios
+from testbed.machine.runs import RunResult, Settings, Telling, VariantResult
+from testbed.protocol import Event
 
 SCENARIO = '''
 from pydantic import Field
@@ -125,6 +129,25 @@ def bad() -> VariantResult:
     failures = ["users saw fault where healthy was expected", "the first line\nand the second"]
     evidence = {"completion": "RETRY_EXC_ERR", "switch_arp": "pod A's MAC", "frames_to_dead_mac": "16 on e2"}
     return VariantResult("bad", "healthy", "fault", False, evidence, failures, "cd" * 32, 0.085, 1.0)
+
+
+@pytest.fixture
+def ends_like(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., None]:
+    """Lets every run of a variant end like the given one, with its settings as evidence, and with the given events in
+    its directory, without a machine."""
+
+    def end(result: VariantResult, story: Sequence[Event] = ()) -> None:
+        async def run_variant(*arguments: Any) -> VariantResult:
+            telling: Telling = arguments[2]
+            directory: Path = arguments[6]
+            (directory / "events.jsonl").write_text("".join(f"{json.dumps(event)}\n" for event in story))
+            return replace(result, name=telling.label, evidence=telling.variant["settings"])
+
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(options, "choose", lambda *_: Chosen(None, "vm", "ef" * 32, "virtual"))  # type: ignore[arg-type]
+        monkeypatch.setattr(runs, "run_variant", run_variant)
+
+    return end
 
 
 @pytest.fixture

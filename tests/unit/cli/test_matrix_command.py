@@ -4,16 +4,13 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from testbed.cli import matrix, options
+from testbed.cli import matrix
 from testbed.cli.main import invoke
-from testbed.cli.options import Chosen
 from testbed.errors import InputError
-from testbed.machine import runs
-from testbed.machine.runs import Telling, VariantResult
+from testbed.machine.runs import VariantResult
 from testbed.protocol import Event, ScenarioInfo
 
 INFO: ScenarioInfo = {
@@ -79,24 +76,6 @@ def test_values_that_cannot_be_are_refused(over: str, message: str) -> None:
     with pytest.raises(InputError) as said:
         matrix.values_over(over, INFO)
     assert message in said.value.message
-
-
-@pytest.fixture
-def ends_like(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., None]:
-    """Lets every run end like the given one, with its settings as evidence, without a machine."""
-
-    def end(result: VariantResult, story: list[Event]) -> None:
-        async def run_variant(*arguments: Any) -> VariantResult:
-            telling: Telling = arguments[2]
-            directory: Path = arguments[6]
-            (directory / "events.jsonl").write_text("".join(f"{json.dumps(event)}\n" for event in story))
-            return replace(result, name=telling.label, evidence=telling.variant["settings"])
-
-        monkeypatch.chdir(tmp_path)
-        monkeypatch.setattr(options, "choose", lambda *_: Chosen(None, "vm", "ef" * 32, "virtual"))  # type: ignore[arg-type]
-        monkeypatch.setattr(runs, "run_variant", run_variant)
-
-    return end
 
 
 def test_a_matrix_has_a_row_for_each_value(

@@ -8,11 +8,8 @@ from typing import Any
 
 import pytest
 
-from testbed.cli import options
 from testbed.cli.main import invoke
-from testbed.cli.options import Chosen
-from testbed.machine import runs
-from testbed.machine.runs import RunResult, Telling, VariantResult
+from testbed.machine.runs import RunResult, VariantResult
 
 RUN_KEYS = {
     "scenario", "verdict", "seed", "clock", "machine", "image", "trace", "wall_s", "out", "variants",
@@ -20,25 +17,10 @@ RUN_KEYS = {
 VARIANT_KEYS = {"name", "expected", "observed", "trace", "virtual_s", "wall_s", "evidence"}
 
 
-@pytest.fixture
-def variants_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[VariantResult], None]:
-    """Lets every variant end like the given one, with its settings as evidence, without a machine."""
-
-    def end(result: VariantResult) -> None:
-        async def run_variant(_source: Any, _info: Any, telling: Telling, *_: Any) -> VariantResult:
-            return replace(result, name=telling.label, evidence=telling.variant["settings"])
-
-        monkeypatch.chdir(tmp_path)
-        monkeypatch.setattr(options, "choose", lambda *_: Chosen(None, "vm", "ef" * 32, "virtual"))  # type: ignore[arg-type]
-        monkeypatch.setattr(runs, "run_variant", run_variant)
-
-    return end
-
-
 def test_a_run_as_expected_is_0_and_prints_one_object(
-    variants_end: Callable[..., None], good: VariantResult, tiny: Path, capsys: pytest.CaptureFixture[str]
+    ends_like: Callable[..., None], good: VariantResult, tiny: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    variants_end(good)
+    ends_like(good)
     assert invoke(["run", str(tiny), "--seed", "9", "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert set(printed) == RUN_KEYS
@@ -50,9 +32,9 @@ def test_a_run_as_expected_is_0_and_prints_one_object(
 
 
 def test_a_run_that_is_not_as_expected_is_1_and_says_so(
-    variants_end: Callable[..., None], bad: VariantResult, tiny: Path, capsys: pytest.CaptureFixture[str]
+    ends_like: Callable[..., None], bad: VariantResult, tiny: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    variants_end(bad)
+    ends_like(bad)
     assert invoke(["run", str(tiny), "--variant", "good", "--out", "elsewhere"]) == 1
     said = capsys.readouterr().out
     assert "tiny: unexpected · 1 variant" in said
@@ -61,9 +43,9 @@ def test_a_run_that_is_not_as_expected_is_1_and_says_so(
 
 
 def test_several_scenarios_print_an_array(
-    variants_end: Callable[..., None], good: VariantResult, tiny: Path, capsys: pytest.CaptureFixture[str]
+    ends_like: Callable[..., None], good: VariantResult, tiny: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    variants_end(good)
+    ends_like(good)
     assert invoke(["run", str(tiny), str(tiny / "scenario.py"), "--variant", "good", "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert [result["scenario"] for result in printed] == ["tiny", "tiny"]
@@ -80,10 +62,10 @@ def test_several_scenarios_print_an_array(
     ],
 )
 def test_a_variant_keeps_what_it_sets_itself_unless_the_user_names_it(
-    variants_end: Callable[..., None], good: VariantResult, tiny: Path, capsys: pytest.CaptureFixture[str],
+    ends_like: Callable[..., None], good: VariantResult, tiny: Path, capsys: pytest.CaptureFixture[str],
     variant: list[str], settings: list[dict[str, Any]], said: str,
 ) -> None:  # fmt: skip
-    variants_end(good)
+    ends_like(good)
     assert invoke(["run", str(tiny), "--set", "packets=7", *variant, "--json"]) == 0
     out, err = capsys.readouterr()
     assert [found["evidence"] for found in json.loads(out)["variants"]] == settings
