@@ -23,7 +23,7 @@ from testbed.switch.profile import Profile, load_profiles, profile
 from testbed.switch.sentences import sentence
 from testbed.topology import Interface, Plan, Quality, Topology
 from testbed.topology import Node as NodePlan
-from testbed.topology.models import check_label
+from testbed.topology.values import check_label
 
 RdmaMode = Literal["shared", "exclusive"]
 SHARED_AT_MOST = 16

@@ -10,7 +10,7 @@ from typing import Any
 
 from testbed.topology.addressing import Pool, bgp, free_addresses, interface_mac, svi_mac, usable
 from testbed.topology.document import Path
-from testbed.topology.models import DEFAULT_ROUTE, DEFAULT_ROUTE6, QUALITY_KEYS, Elements
+from testbed.topology.models import QUALITY_KEYS, Elements
 from testbed.topology.plan import (
     DEFAULT_QUEUE,
     Family,
@@ -27,6 +27,7 @@ from testbed.topology.plan import (
 from testbed.topology.problems import Problems, closest, listing
 from testbed.topology.resolve import TOP, ResolvedLink, ResolvedNode, resolve_links, resolve_nodes
 from testbed.topology.segments import Membership, Segment, build_segments, memberships
+from testbed.topology.values import DEFAULT_ROUTE, DEFAULT_ROUTE6
 
 MAX_RDMA_NAME = 63
 """IB_DEVICE_NAME_MAX (64) of the kernel's rdma/rdma_netlink.h, less the final zero byte."""
@@ -39,7 +40,6 @@ _End = tuple[str, str]
 """(node, interface)."""
 _Owner = tuple[IPNetwork, Segment, Path]
 _Chosen = dict[tuple[_End, Family], IPInterface]
-
 
 Check = Callable[[str, Mapping[str, Any]], str]
 """What is wrong with a fault of this name and these parameters; nothing if it is right."""

@@ -13,16 +13,14 @@ from dataclasses import dataclass, field
 from testbed.topology import containerlab
 from testbed.topology.document import Path
 from testbed.topology.models import (
-    KEYS_OF_KIND,
     Elements,
-    FileKind,
     LinkDefinition,
     NodeDefinition,
     RouteDefinition,
-    listed,
 )
 from testbed.topology.plan import Family, IPInterface, NicModel, NodeKind
 from testbed.topology.problems import Problems, closest, listing
+from testbed.topology.values import KEYS_OF_KIND, FileKind, listed
 
 TOP: Path = ("topology",)
 

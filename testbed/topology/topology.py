@@ -27,10 +27,11 @@ from pydantic import BaseModel, ConfigDict, PrivateAttr
 
 from testbed.topology import loader
 from testbed.topology.document import Document
-from testbed.topology.models import Elements, Label
+from testbed.topology.models import Elements
 from testbed.topology.plan import Plan
 from testbed.topology.planner import Check, make_plan
 from testbed.topology.problems import Problems
+from testbed.topology.values import Label
 
 
 class Topology(BaseModel):
