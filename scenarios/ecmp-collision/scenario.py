@@ -102,7 +102,7 @@ class EcmpCollision(Scenario):
         label = 0
         if p.flow_labels != "from-qp-numbers":
             uplink = "e3" if p.flow_labels == "one-uplink" else list(UPLINKS)[number]
-            label = next(labels(run.lab.switch("leaf1"), uplink, source, target))
+            label = next(labels(run.lab.switch("leaf1"), uplink, source.address("eth1").ip, target.address("eth1").ip))
         ends = []
         for _ in range(p.qps):
             near, far = (run.endpoint(host, "eth1", memory=MESSAGE) for host in (source, target))

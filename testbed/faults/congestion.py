@@ -22,6 +22,7 @@ from testbed.faults.fault import End, Fault, Seen
 from testbed.faults.link import Seconds
 from testbed.lab import Host, Lab, Node, Switch
 from testbed.nic.connections import source_port
+from testbed.topology import Family, IPAddress
 
 if TYPE_CHECKING:
     from testbed.workload.flow import Flow
@@ -52,18 +53,16 @@ class Stream(NamedTuple):
     target: Host
     flow_label: int
 
-    @property
-    def match(self) -> str:
-        """In the language of nft(8)."""
-        source, target = (host.address("eth1").ip for host in (self.source, self.target))
-        return f"ip saddr {source} ip daddr {target} udp sport {source_port(self.flow_label, 0, 0)} udp dport 4791"
-
 
 class Traffic(Fault):
     """A fault of this kind says which flows there are, how fast they write, and where they can be counted."""
 
     size: Bytes = 16384
     """Bytes of a message, an RDMA WRITE."""
+    interface: str = "eth1"
+    """The NIC of hosts that flows go from and to."""
+    family: Family = 4
+    """Of the addresses: IPv4 or IPv6."""
 
     @abstractmethod
     def streams(self, lab: Lab) -> list[Stream]: ...
@@ -82,7 +81,7 @@ class Traffic(Fault):
         undo.callback(lab.wait, lambda: self.seen(lab) is None, DRAINED_S)
         flows: list[Flow] = []
         for stream in self.streams(lab):
-            flow = Flow(stream.source, stream.target, self.size, flow_label=stream.flow_label)
+            flow = Flow(*stream, interface=self.interface, family=self.family, size=self.size)
             undo.callback(flow.close)
             flows.append(flow)
 
@@ -96,10 +95,16 @@ class Traffic(Fault):
     def seen(self, lab: Lab) -> Seen | None:
         """What passes in two periods."""
         streams, span = self.streams(lab), max(LOOK_S, 2 * self.period())
-        passed = _passed(lab, *self.place(lab), [stream.match for stream in streams], span)
+        passed = _passed(lab, *self.place(lab), [self._match(stream) for stream in streams], span)
         if not any(passed):
             return None
         return {"flows": sum(map(bool, passed)), "mbit_per_s": round(sum(passed) * 8 / span / 1e6, 2)}
+
+    def _match(self, stream: Stream) -> str:
+        """In the language of nft(8)."""
+        source, target = (host.address(self.interface, self.family).ip for host in (stream.source, stream.target))
+        ip, port = "ip" if self.family == 4 else "ip6", source_port(stream.flow_label, 0, 0)
+        return f"{ip} saddr {source} {ip} daddr {target} udp sport {port} udp dport 4791"
 
 
 class BackgroundFlow(Traffic):
@@ -128,7 +133,7 @@ class BackgroundFlow(Traffic):
         return self.size * 8 / self.rate
 
     def place(self, lab: Lab) -> tuple[Node, str, str]:
-        return lab.host(self.target), "eth1", "ingress"
+        return lab.host(self.target), self.interface, "ingress"
 
 
 class Incast(Traffic):
@@ -155,7 +160,7 @@ class Incast(Traffic):
         return self.wait
 
     def place(self, lab: Lab) -> tuple[Node, str, str]:
-        return lab.host(self.target), "eth1", "ingress"
+        return lab.host(self.target), self.interface, "ingress"
 
 
 class EcmpCollision(Traffic):
@@ -184,7 +189,8 @@ class EcmpCollision(Traffic):
         found = []
         for names in self.pairs:
             source, target = map(lab.host, names)
-            label = next(labels(switch, port, source, target), None)
+            near, far = (host.address(self.interface, self.family).ip for host in (source, target))
+            label = next(labels(switch, port, near, far), None)
             if label is None:
                 raise InputError(
                     f"fault {self}: no flow from {source} to {target} leaves {switch} by {port}",
@@ -204,10 +210,9 @@ class EcmpCollision(Traffic):
         return lab.switch(end.node), end.name
 
 
-def labels(switch: Switch, port: str, source: Host, target: Host) -> Iterator[int]:
-    """Flow labels with which RoCE packets from `source` to `target` leave the switch by `port`."""
-    near, far = source.address("eth1").ip, target.address("eth1").ip
-    taken = switch.uplinks(near, far, [source_port(label, 0, 0) for label in LABELS])
+def labels(switch: Switch, port: str, source: IPAddress, target: IPAddress) -> Iterator[int]:
+    """Flow labels with which RoCE packets from one address to another leave the switch by `port`."""
+    taken = switch.uplinks(source, target, [source_port(label, 0, 0) for label in LABELS])
     return (label for label, uplink in zip(LABELS, taken, strict=True) if uplink == port)
 
 

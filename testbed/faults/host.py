@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import ExitStack
-from ipaddress import IPv4Address, IPv4Interface, IPv4Network
+from ipaddress import IPv4Interface, IPv4Network, IPv6Network, ip_address
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -13,8 +13,9 @@ from pydantic import Field
 from testbed.errors import InputError
 from testbed.faults.fault import Fault, Seen
 from testbed.lab import Host, Lab
+from testbed.topology import Family, IPAddress, IPNetwork
 
-EVERYWHERE = IPv4Network("0.0.0.0/0")
+EVERYWHERE: dict[Family, IPNetwork] = {4: IPv4Network("0.0.0.0/0"), 6: IPv6Network("::/0")}
 GC_THRESH = Path("/proc/sys/net/ipv4/neigh/default")
 
 
@@ -22,13 +23,13 @@ class _HostFault(Fault):
     host: str
     """The host's name."""
 
-    def _without_default_route(self, lab: Lab, undo: ExitStack) -> Host:
+    def _without_default_route(self, lab: Lab, family: Family, undo: ExitStack) -> Host:
         host = lab.host(self.host)
-        right = [IPv4Address(gateway) for gateway in default_gateways(host)]
+        right = [ip_address(gateway) for gateway in default_gateways(host, family)]
         if not right:
-            raise InputError(f"fault {self}: {host} has no default route")
-        host.remove_route(EVERYWHERE)
-        undo.callback(host.add_route, EVERYWHERE, *right)
+            raise InputError(f"fault {self}: {host} has no default route of IPv{family}")
+        host.remove_route(EVERYWHERE[family])
+        undo.callback(host.add_route, EVERYWHERE[family], *right)
         return host
 
 
@@ -36,16 +37,17 @@ class WrongGateway(_HostFault):
     """The host's default route leads to an address that is no router, or to none at all."""
 
     name: ClassVar[str] = "wrong-gateway"
-    via: IPv4Address
-    """An address in one of the host's subnets."""
+    via: IPAddress
+    """An address in one of the host's subnets; it says whose default route it is, IPv4's or IPv6's."""
 
     def inject(self, lab: Lab, undo: ExitStack) -> None:
-        host = self._without_default_route(lab, undo)
-        host.add_route(EVERYWHERE, self.via)
-        undo.callback(host.remove_route, EVERYWHERE)
+        host = self._without_default_route(lab, self.via.version, undo)
+        everywhere = EVERYWHERE[self.via.version]
+        host.add_route(everywhere, self.via)
+        undo.callback(host.remove_route, everywhere)
 
     def seen(self, lab: Lab) -> Seen | None:
-        via = default_gateways(lab.host(self.host))
+        via = default_gateways(lab.host(self.host), self.via.version)
         return {"default_via": via[0]} if via == [str(self.via)] else None
 
 
@@ -53,12 +55,14 @@ class MissingRoute(_HostFault):
     """The host has no default route."""
 
     name: ClassVar[str] = "missing-route"
+    family: Family = 4
+    """Whose default route: IPv4's or IPv6's."""
 
     def inject(self, lab: Lab, undo: ExitStack) -> None:
-        self._without_default_route(lab, undo)
+        self._without_default_route(lab, self.family, undo)
 
     def seen(self, lab: Lab) -> Seen | None:
-        return None if default_gateways(lab.host(self.host)) else {"default_route": "none"}
+        return None if default_gateways(lab.host(self.host), self.family) else {"default_route": "none"}
 
 
 class WrongMask(_HostFault):
@@ -175,14 +179,14 @@ class NeighbourTableFull(Fault):
         return {"gc_thresh3": now} if now == self.gc_thresh3 else None
 
 
-def routes(host: Host) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(host.run("ip", "-j", "route").stdout)
+def routes(host: Host, family: Family = 4) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(host.run("ip", "-j", f"-{family}", "route").stdout)
     return found
 
 
-def default_gateways(host: Host) -> list[str]:
+def default_gateways(host: Host, family: Family) -> list[str]:
     """The next hops of the host's default route."""
-    for route in routes(host):
+    for route in routes(host, family):
         if route["dst"] == "default":
             return [hop["gateway"] for hop in route.get("nexthops", [route]) if "gateway" in hop]
     return []

@@ -48,7 +48,8 @@ class LinkDown(Fault):
 class NicDown(LinkDown):
     """A host's NIC is set down.
 
-    Its queue pairs end with WR_FLUSH_ERR, its addresses stay.
+    Its queue pairs end with WR_FLUSH_ERR. Its IPv4 address stays, its IPv6 address and its routes go, as Linux does it;
+    they come back with it.
     """
 
     name: ClassVar[str] = "nic-down"
@@ -57,11 +58,25 @@ class NicDown(LinkDown):
         node, interface = place(lab, self.end)
         if not isinstance(node, Host):
             raise InputError(f"fault {self}: {self.end} is no host's end")
-        for route in reversed(json.loads(node.run("ip", "-j", "route").stdout)):
-            if route["dev"] == interface and "gateway" in route:  # which the kernel forgets
-                undo.callback(node.run, "ip", "route", "replace", route["dst"], "via", route["gateway"])
+        for route in reversed(routes_by(node, interface)):
+            undo.callback(node.run, *route)
+        if interface in node.addresses6:
+            undo.callback(node.add_address, interface, node.address(interface, 6))
         undo.callback(node.set_link, interface, "up")
         node.set_link(interface, "down")
+
+
+def routes_by(host: Host, interface: str) -> list[list[str]]:
+    """The commands that make the routes with a gateway behind the interface again; of several next hops, all."""
+    commands = []
+    for family in "-4", "-6":
+        for route in json.loads(host.run("ip", "-j", family, "route").stdout):
+            hops = [hop for hop in route.get("nexthops", [route]) if "gateway" in hop]
+            if any(hop["dev"] == interface for hop in hops):
+                several = ["nexthop"] if len(hops) > 1 else []
+                via = [word for hop in hops for word in (*several, "via", hop["gateway"], "dev", hop["dev"])]
+                commands.append(["ip", family, "route", "replace", route["dst"], "proto", route["protocol"], *via])
+    return commands
 
 
 class LinkFlap(Fault):

@@ -14,6 +14,7 @@ from pydantic import AfterValidator, Field, model_validator
 from testbed.errors import InputError
 from testbed.faults.rule import Expression, Hook, Rule, equal, field, raw
 from testbed.lab import Lab, Node
+from testbed.topology import Family
 
 ROCE_PORT = 4791
 BTH = 64
@@ -23,6 +24,8 @@ PAYLOAD = BTH + 96
 """Bits to the first byte behind the BTH, the extended headers included."""
 ENDLESS = 1 << 31
 MARK = 0x7E57
+CE6 = 0x0030
+"""Both bits of ECN among the first 16 of an IPv6 header (RFC 8200 section 3, RFC 3168 section 5)."""
 OPCODES = {
     "SEND_FIRST": 0x00, "SEND_MIDDLE": 0x01, "SEND_LAST": 0x02, "SEND_ONLY": 0x04,
     "WRITE_FIRST": 0x06, "WRITE_MIDDLE": 0x07, "WRITE_LAST": 0x08, "WRITE_ONLY": 0x0A,
@@ -62,6 +65,8 @@ class ExactPacket(Rule):
     """The number of the queue pair that the packet is for."""
     delay: Annotated[float, Field(gt=0, le=100)] = 1e-3
     """Seconds, of a packet that is delayed."""
+    family: Family = 4
+    """IPv4 or IPv6, of packets that are marked CE; the others of them are not looked at."""
 
     @model_validator(mode="after")
     def _something_is_chosen(self) -> Self:
@@ -75,7 +80,9 @@ class ExactPacket(Rule):
         super().inject(lab, undo)
 
     def chosen(self) -> list[Expression]:
-        chosen = [equal(field("udp", "dport"), ROCE_PORT)]
+        ip = "ip" if self.family == 4 else "ip6"
+        chosen = [equal({"meta": {"key": "protocol"}}, ip)] if self.action == "mark-ce" else []
+        chosen.append(equal(field("udp", "dport"), ROCE_PORT))
         given = [(OPCODE, OPCODES.get(self.opcode or "")), (DEST_QP, self.dest_qp), (PSN, self.psn)]
         chosen += [equal(raw(*place), value) for place, value in given if value is not None]
         if self.number is not None:
@@ -88,7 +95,11 @@ class ExactPacket(Rule):
             case "drop":
                 return {"drop": None}
             case "mark-ce":
-                return {"mangle": {"key": field("ip", "ecn"), "value": "ce"}}
+                if self.family == 4:
+                    return {"mangle": {"key": field("ip", "ecn"), "value": "ce"}}
+                # `ip6 ecn set ce` writes the header's second byte alone, which Linux 7.3 does not carry out.
+                start = {"payload": {"base": "nh", "offset": 0, "len": 16}}
+                return {"mangle": {"key": start, "value": {"|": [start, CE6]}}}
             case "corrupt":
                 return {"mangle": {"key": raw(PAYLOAD, 8), "value": 0xA5}}
             case "delay":

@@ -43,9 +43,9 @@ def test_the_kernel_says_which_uplink_a_source_port_takes(lab: Lab, family: Fami
         assert [port for port, count in sent(lab).items() if count - before[port] > 8192] == [uplink]
 
 
-@pytest.mark.parametrize("uplink", UPLINKS)
-def test_flows_collide_on_the_uplink_that_was_chosen(lab: Lab, uplink: str) -> None:
-    with injected(lab, EcmpCollision(end=f"leaf1:{uplink}", pairs=PAIRS, rate=4 * MBIT)):
+@pytest.mark.parametrize(("uplink", "family"), [("e3", 4), ("e4", 4), ("e4", 6)])
+def test_flows_collide_on_the_uplink_that_was_chosen(lab: Lab, uplink: str, family: Family) -> None:
+    with injected(lab, EcmpCollision(end=f"leaf1:{uplink}", pairs=PAIRS, rate=4 * MBIT, family=family)):
         rates = passed(lab, 1.0)
     (other,) = set(UPLINKS) - {uplink}
     assert rates[uplink] == pytest.approx(8, rel=0.2)
@@ -60,6 +60,16 @@ def test_a_background_flow_keeps_its_rate_and_ends(lab: Lab) -> None:
     before = lab["host2"].statistics("eth1")["rx_bytes"]
     lab.sleep(1)
     assert lab["host2"].statistics("eth1")["rx_bytes"] == before
+
+
+@pytest.mark.topology(leaf_spine(leaves=4, spines=2, hosts=2, rails=2).topology())
+def test_a_flow_keeps_to_the_rail_that_was_chosen(lab: Lab) -> None:
+    with injected(lab, BackgroundFlow(source="host1", target="host3", interface="eth2", rate=10 * MBIT)):
+        before = [lab["host3"].statistics(interface)["rx_bytes"] for interface in ("eth1", "eth2")]
+        lab.sleep(1)
+        rail1, rail2 = (lab["host3"].statistics(f"eth{rail}")["rx_bytes"] - before[rail - 1] for rail in (1, 2))
+    assert rail2 * 8 / MBIT == pytest.approx(10, rel=0.2)
+    assert rail1 < 1000
 
 
 def test_it_goes_on_while_the_story_waits_for_a_completion(lab: Lab) -> None:
@@ -91,6 +101,7 @@ def test_the_senders_of_an_incast_write_at_the_same_moment(lab: Lab) -> None:
 
 
 def test_labels_share_the_flows_of_a_pair_out_to_all_uplinks(lab: Lab) -> None:
-    chosen = [list(labels(lab.switch("leaf1"), port, lab.host("host1"), lab.host("host3"))) for port in UPLINKS]
+    ends = lab.host("host1").address("eth1").ip, lab.host("host3").address("eth1").ip
+    chosen = [list(labels(lab.switch("leaf1"), port, *ends)) for port in UPLINKS]
     assert sum(map(len, chosen)) == len(LABELS)
     assert all(len(found) > len(LABELS) / 4 for found in chosen)

@@ -21,6 +21,7 @@ from testbed.faults import (
     LinkLoss,
     LinkMtu,
     MissingRoute,
+    NicDown,
     SwitchCpuOutage,
     SwitchReboot,
     WrongGateway,
@@ -94,13 +95,42 @@ topology:
     - {endpoints: ["leaf:e1", "a:eth1"], vlan: 10}
     - {endpoints: ["leaf:e2", "a:eth2"], vlan: 20}
 """)
-@pytest.mark.parametrize("fault", [MissingRoute(host="a"), WrongGateway(host="a", via="10.0.20.99")], ids=str)
+@pytest.mark.parametrize(
+    "fault", [MissingRoute(host="a"), WrongGateway(host="a", via="10.0.20.99"), NicDown(end="a:eth2")], ids=str
+)
 def test_all_next_hops_of_a_default_route_come_back(lab: Lab, fault: Fault) -> None:
     before = lab["a"].run("ip", "route", "show", "default").stdout
     assert before.count("nexthop") == 2
     with injected(lab, fault):
         assert lab["a"].run("ip", "route", "show", "default").stdout != before
     assert lab["a"].run("ip", "route", "show", "default").stdout == before
+
+
+@pytest.mark.topology("""
+name: dual
+topology:
+  nodes:
+    leaf: {kind: switch, vlans: {10: [10.0.10.1/24, "2001:db8:10::1/64"], 20: [10.0.20.1/24, "2001:db8:20::1/64"]}}
+    a: {kind: host}
+    b: {kind: host}
+  links:
+    - {endpoints: ["leaf:e1", "a:eth1"], vlan: 10}
+    - {endpoints: ["leaf:e2", "b:eth1"], vlan: 20}
+""")
+def test_addresses_and_routes_come_back_with_a_nic(lab: Lab) -> None:
+    def has() -> str:
+        return "".join(
+            lab["a"].run("ip", family, *what.split()).stdout
+            for family in ("-4", "-6")
+            for what in ("-brief address show eth1", "route")
+        )
+
+    before = has()
+    with injected(lab, NicDown(end="a:eth1")):
+        assert has() != before
+    assert sorted(has().split()) == sorted(before.split())
+    for family in (4, 6):
+        assert lab["a"].ping(str(lab.host("b").address("eth1", family).ip), within=2)
 
 
 @pytest.mark.parametrize("end", ["leaf:e1", "leaf:e2"])

@@ -10,7 +10,7 @@ import pytest
 from testbed.faults import ExactPacket, injected
 from testbed.lab import Host, Lab
 from testbed.workload.counters import counters
-from testbed.workload.verbs import Completion, Endpoint, connect_pair
+from testbed.workload.verbs import Completion, Endpoint, connect_pair, open_endpoint
 
 PACKETS = 20
 SIZE = PACKETS * 1024
@@ -106,6 +106,33 @@ def test_a_ce_mark_leaves_the_icrc_valid(pair: Pair) -> None:
     assert (done.status, hits) == ("SUCCESS", 1)
     assert done.elapsed_s < 0.06
     marked = [number for number, frame in enumerate(f for f in capture.frames() if f.roce) if frame.data[15] & 3 == 3]
+    assert marked == [4]
+
+
+@pytest.mark.topology("""
+name: packets
+topology:
+  nodes:
+    leaf: {kind: switch, vlans: {10: "2001:db8:10::1/64"}}
+    a: {kind: host}
+    b: {kind: host}
+  links:
+    - {endpoints: ["leaf:e1", "a:eth1"], vlan: 10}
+    - {endpoints: ["leaf:e2", "b:eth1"], vlan: 10}
+""")
+def test_a_ce_mark_over_ipv6(lab: Lab) -> None:
+    near, far = (open_endpoint(lab.host(name), "eth1", 6, memory=SIZE) for name in "ab")
+    connect_pair(near, far)
+    assert near.write(64, within=1).ok
+    capture = lab["b"].capture("eth1", "udp port 4791")
+    fault = ExactPacket(end="leaf:e2", action="mark-ce", number=5, family=6)
+    with injected(lab, fault):
+        assert near.write(SIZE, within=5).elapsed_s < 0.06
+        assert fault.hits(lab) == 1
+    capture.stop()
+    marked = [
+        number for number, frame in enumerate(f for f in capture.frames() if f.roce) if frame.data[15] >> 4 & 3 == 3
+    ]
     assert marked == [4]
 
 
