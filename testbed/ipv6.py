@@ -37,8 +37,7 @@ table ip6 quiet {
 def enable(ip: IPRoute, interface: str, mac: str) -> None:
     """Switches IPv6 on for an interface, and for `lo`. The calling thread and `ip` are in its namespace."""
     nftables.run(NO_REPORTS)
-    for path, value in [("lo/disable_ipv6", 0), *((f"{interface}/{name}", value) for name, value in SYSCTLS.items())]:
-        Path("/proc/sys/net/ipv6/conf", path).write_text(f"{value}\n")
+    _switch_on(interface, SYSCTLS)
     add_address(ip, socket.if_nametoindex(interface), IPv6Interface((link_local(mac), 64)))
 
 
@@ -46,7 +45,11 @@ def enable_router_port(interface: str) -> None:
     """The same for an interface of a router that speaks to its neighbour by link-local address alone. The kernel makes
     that address, each time the interface is set up, and discovers the neighbour. The calling thread is in the
     interface's namespace."""
-    for path, value in [("lo/disable_ipv6", 0), *((f"{interface}/{name}", value) for name, value in ROUTER.items())]:
+    _switch_on(interface, ROUTER)
+
+
+def _switch_on(interface: str, sysctls: dict[str, int]) -> None:
+    for path, value in [("lo/disable_ipv6", 0), *((f"{interface}/{name}", value) for name, value in sysctls.items())]:
         Path("/proc/sys/net/ipv6/conf", path).write_text(f"{value}\n")
 
 

@@ -71,9 +71,10 @@ class Traffic(Fault):
     def period(self) -> float:
         """Seconds from one message of a flow to its next."""
 
-    @abstractmethod
     def place(self, lab: Lab) -> tuple[Node, str, str]:
-        """The node and the interface where the packets are counted, and the hook: ingress or egress."""
+        """The node and the interface where the packets are counted, and the hook: ingress or egress. It is the NIC of
+        the one who gets them."""
+        return self.streams(lab)[0].target, self.interface, "ingress"
 
     def inject(self, lab: Lab, undo: ExitStack) -> None:
         from testbed.workload.flow import Flow  # pyverbs, which is not there where faults are only described
@@ -100,9 +101,12 @@ class Traffic(Fault):
             return None
         return {"flows": sum(map(bool, passed)), "mbit_per_s": round(sum(passed) * 8 / span / 1e6, 2)}
 
+    def _addresses(self, source: Host, target: Host) -> tuple[IPAddress, IPAddress]:
+        return source.address(self.interface, self.family).ip, target.address(self.interface, self.family).ip
+
     def _match(self, stream: Stream) -> str:
         """In the language of nft(8)."""
-        source, target = (host.address(self.interface, self.family).ip for host in (stream.source, stream.target))
+        source, target = self._addresses(stream.source, stream.target)
         ip, port = "ip" if self.family == 4 else "ip6", source_port(stream.flow_label, 0, 0)
         return f"{ip} saddr {source} {ip} daddr {target} udp sport {port} udp dport 4791"
 
@@ -132,9 +136,6 @@ class BackgroundFlow(Traffic):
     def period(self) -> float:
         return self.size * 8 / self.rate
 
-    def place(self, lab: Lab) -> tuple[Node, str, str]:
-        return lab.host(self.target), self.interface, "ingress"
-
 
 class Incast(Traffic):
     """Many hosts write to one at the same moment, again and again.
@@ -158,9 +159,6 @@ class Incast(Traffic):
 
     def period(self) -> float:
         return self.wait
-
-    def place(self, lab: Lab) -> tuple[Node, str, str]:
-        return lab.host(self.target), self.interface, "ingress"
 
 
 class EcmpCollision(Traffic):
@@ -189,8 +187,7 @@ class EcmpCollision(Traffic):
         found = []
         for names in self.pairs:
             source, target = map(lab.host, names)
-            near, far = (host.address(self.interface, self.family).ip for host in (source, target))
-            label = next(labels(switch, port, near, far), None)
+            label = next(labels(switch, port, *self._addresses(source, target)), None)
             if label is None:
                 raise InputError(
                     f"fault {self}: no flow from {source} to {target} leaves {switch} by {port}",

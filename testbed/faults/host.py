@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import ExitStack
-from ipaddress import IPv4Interface, IPv4Network, IPv6Network, ip_address
+from ipaddress import IPv4Interface, IPv4Network, ip_address
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -14,8 +13,9 @@ from testbed.errors import InputError
 from testbed.faults.fault import Fault, Seen
 from testbed.lab import Host, Lab
 from testbed.topology import Family, IPAddress, IPNetwork
+from testbed.topology.values import DEFAULT_ROUTE, DEFAULT_ROUTE6
 
-EVERYWHERE: dict[Family, IPNetwork] = {4: IPv4Network("0.0.0.0/0"), 6: IPv6Network("::/0")}
+EVERYWHERE: dict[Family, IPNetwork] = {4: DEFAULT_ROUTE, 6: DEFAULT_ROUTE6}
 GC_THRESH = Path("/proc/sys/net/ipv4/neigh/default")
 
 
@@ -94,7 +94,7 @@ class WrongMask(_HostFault):
     def seen(self, lab: Lab) -> Seen | None:
         host = lab.host(self.host)
         wrong = IPv4Interface(f"{host.addresses[self.interface].ip}/{self.prefix}").network
-        connected = [route["dst"] for route in routes(host) if route.get("scope") == "link"]
+        connected = [route["dst"] for route in host.routes() if route.get("scope") == "link"]
         return {"connected": str(wrong)} if str(wrong) in connected else None
 
 
@@ -179,14 +179,9 @@ class NeighbourTableFull(Fault):
         return {"gc_thresh3": now} if now == self.gc_thresh3 else None
 
 
-def routes(host: Host, family: Family = 4) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(host.run("ip", "-j", f"-{family}", "route").stdout)
-    return found
-
-
 def default_gateways(host: Host, family: Family) -> list[str]:
     """The next hops of the host's default route."""
-    for route in routes(host, family):
+    for route in host.routes(family):
         if route["dst"] == "default":
             return [hop["gateway"] for hop in route.get("nexthops", [route]) if "gateway" in hop]
     return []

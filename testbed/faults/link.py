@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import ExitStack
 from typing import Annotated, Any, ClassVar, Self
 
@@ -12,6 +11,7 @@ from testbed.errors import InputError
 from testbed.faults.fault import End, Fault, Seen
 from testbed.faults.rule import Expression, Hook, Rule
 from testbed.lab import Host, Lab, Node
+from testbed.topology import Family
 
 Percent = Annotated[float, Field(gt=0, le=100)]
 Seconds = Annotated[float, Field(gt=0, le=86400)]
@@ -69,13 +69,16 @@ class NicDown(LinkDown):
 def routes_by(host: Host, interface: str) -> list[list[str]]:
     """The commands that make the routes with a gateway behind the interface again; of several next hops, all."""
     commands = []
-    for family in "-4", "-6":
-        for route in json.loads(host.run("ip", "-j", family, "route").stdout):
+    families: tuple[Family, ...] = (4, 6)
+    for family in families:
+        for route in host.routes(family):
             hops = [hop for hop in route.get("nexthops", [route]) if "gateway" in hop]
             if any(hop["dev"] == interface for hop in hops):
                 several = ["nexthop"] if len(hops) > 1 else []
                 via = [word for hop in hops for word in (*several, "via", hop["gateway"], "dev", hop["dev"])]
-                commands.append(["ip", family, "route", "replace", route["dst"], "proto", route["protocol"], *via])
+                commands.append(
+                    ["ip", f"-{family}", "route", "replace", route["dst"], "proto", route["protocol"], *via]
+                )
     return commands
 
 

@@ -294,6 +294,11 @@ class Host(Node):
     def remove_route(self, destination: IPNetwork) -> None:
         self.ip.route("delete", family=FAMILIES[destination.version], dst=str(destination))
 
+    def routes(self, family: Family = 4) -> list[dict[str, Any]]:
+        """The main table, as ``ip -json route`` shows it."""
+        found: list[dict[str, Any]] = json.loads(self.run("ip", "-j", f"-{family}", "route").stdout)
+        return found
+
     def set_neighbour(self, interface: str, ip: IPAddress, mac: str) -> None:
         """A static neighbour entry, as ``ip neigh replace … nud permanent``."""
         self.ip.neigh("replace", dst=str(ip), lladdr=mac, ifindex=self.index(interface), state=NUD_PERMANENT)

@@ -1,4 +1,4 @@
-"""Child processes and directories that are gone when we are, however we end."""
+"""What is gone when we are, however we end: child processes, directories, the claim to a CPU."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ def test_a_ce_mark_leaves_the_icrc_valid(pair: Pair) -> None:
 name: packets
 topology:
   nodes:
-    leaf: {kind: switch, vlans: {10: "2001:db8:10::1/64"}}
+    leaf: {kind: switch, vlans: {10: [10.0.10.1/24, "2001:db8:10::1/64"]}}
     a: {kind: host}
     b: {kind: host}
   links:
@@ -122,18 +122,20 @@ topology:
 """)
 def test_a_ce_mark_over_ipv6(lab: Lab) -> None:
     near, far = (open_endpoint(lab.host(name), "eth1", 6, memory=SIZE) for name in "ab")
-    connect_pair(near, far)
-    assert near.write(64, within=1).ok
+    near4, far4 = (open_endpoint(lab.host(name), "eth1", memory=SIZE) for name in "ab")
+    for ends in (near, far), (near4, far4):
+        connect_pair(*ends)
+        assert ends[0].write(64, within=1).ok
     capture = lab["b"].capture("eth1", "udp port 4791")
     fault = ExactPacket(end="leaf:e2", action="mark-ce", number=5, family=6)
     with injected(lab, fault):
+        assert near4.write(SIZE, within=5).ok
+        assert fault.hits(lab) == 0
         assert near.write(SIZE, within=5).elapsed_s < 0.06
         assert fault.hits(lab) == 1
     capture.stop()
-    marked = [
-        number for number, frame in enumerate(f for f in capture.frames() if f.roce) if frame.data[15] >> 4 & 3 == 3
-    ]
-    assert marked == [4]
+    ipv6 = [frame for frame in capture.frames() if frame.roce and frame.data[12:14] == b"\x86\xdd"]
+    assert [number for number, frame in enumerate(ipv6) if frame.data[15] >> 4 & 3 == 3] == [4]
 
 
 def test_a_delayed_packet_is_overtaken(pair: Pair) -> None:
