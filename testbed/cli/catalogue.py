@@ -73,8 +73,9 @@ def _variants(info: ScenarioInfo) -> Table:
 
 
 def parameters(properties: Mapping[str, Mapping[str, Any]]) -> Table:
+    """Those first that have to be given."""
     table = columns("name", "default", "")
-    for name, schema in properties.items():
+    for name, schema in sorted(properties.items(), key=lambda item: "default" in item[1]):
         default = schema.get("default", "required")
         value = "-" if default is None else setting(default)
         table.add_row(plain(name), value, plain(schema.get("description", "")))

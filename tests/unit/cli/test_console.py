@@ -306,3 +306,10 @@ def test_a_build_in_a_log_has_a_line_a_phase() -> None:
         update(phase, fetched)
     lines = log.text().splitlines()
     assert [line.split(" fetched")[0] for line in lines] == ["image: download (0 B", "image: seal [2J (250 MB"]
+
+
+def test_what_a_fault_has_to_be_given_comes_first(capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["fault", "describe", "background-flow"]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.partition("Parameters")[2].splitlines()]
+    defaults = [row[1] for row in rows if len(row) > 2 and row[0] in ("source", "target", "rate", "size", "family")]
+    assert defaults == ["required", "required", "required", "16384", "4"]
