@@ -18,6 +18,7 @@ from testbed.errors import DeadlineError, TestbedError
 from testbed.lab.nodes import Switch
 from testbed.lab.processes import Process
 from testbed.switch import frr
+from testbed.topology import IPNetwork
 
 if TYPE_CHECKING:
     from testbed.lab.lab import Lab
@@ -92,22 +93,32 @@ class Routing:
 
     def converged(self, within: float = START_S, *, without: Collection[str] = ()) -> float:
         """
-        Returns when each switch has all next hops of the shortest paths to each subnet, and BGP and BFD are up on all
-        links; the seconds from the call to the last change of a route. `within` in seconds.
+        Returns when each switch has all next hops of the shortest paths to all that others announce, and BGP and BFD
+        are up on all links; the seconds from the call to the last change of a route. `within` in seconds.
 
         Links with an end that is down do not count, nor do those of `without`, ends such as ``leaf1:e3`` of links that
-        are up and carry nothing.
+        are up and carry nothing. Host routes are those of the neighbours that switches have at the call.
         """
         lab, began = self._lab, time.monotonic_ns()
         dead = {(end.node, end.name) for end in map(lab.interface, without)}
         dead |= {(node.name, name) for node in lab.nodes.values() for name in node.interfaces if not node.is_up(name)}
-        due = frr.shortest_paths(lab.plan, dead)
+        due = frr.shortest_paths(lab.plan, dead, self._host_routes())
         if not lab.wait(lambda: self._missing(due) == "" and self._silent(dead) == "", within):
             missing = self._missing(due) or self._silent(dead)
             raise DeadlineError(f"routing did not converge within {within:g} s: {missing}")
         seconds = max(0, self._changed_ns - began) / 1e9
         lab.emit("routing.converged", "", f"routes are complete, the last after {seconds:.3f} s", seconds=seconds)
         return seconds
+
+    def _host_routes(self) -> dict[str, list[IPNetwork]]:
+        """What switches announce of their neighbours, by switch."""
+        found: dict[str, list[IPNetwork]] = {}
+        for switch in self._switches:
+            if self._lab.plan.nodes[switch.name].host_routes:
+                known = {**switch.arp_table(), **switch.nd_table()}
+                networks = [ip_network(ip) for ip, mac in known.items() if mac]
+                found[switch.name] = [network for network in networks if not network.is_link_local]
+        return found
 
     def _missing(self, due: Mapping[str, frr.Routes]) -> str:
         """The first route that is not as it is due."""

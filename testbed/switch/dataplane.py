@@ -32,6 +32,7 @@ from testbed import ipv6, netlink, nftables
 from testbed.errors import TestbedError
 from testbed.switch import ecmp, frames, nd
 from testbed.switch import rtnetlink as rt
+from testbed.switch.frr import HOST_ROUTES_TABLE
 from testbed.switch.packets import Packet, pack
 from testbed.switch.profile import Profile
 from testbed.topology.addressing import link_local
@@ -58,8 +59,10 @@ _NFPROTO_ARP = 3
 _NUD_PERMANENT = 0x80
 _IFF_UP = 0x1
 _NTF_MASTER = 0x4
-_MAIN, _BGP = 254, 186
-"""Routing table and protocol of a route (rt_table, rt_protos)."""
+_MAIN, _BGP, _STATIC, _UNICAST = 254, 186, 4, 1
+"""Routing table, protocols and type of a route (rt_table, rt_protos, RTN_UNICAST)."""
+_LINK, _NOWHERE = 253, 255
+"""Scopes: of a route without a gateway; of any that is to be deleted."""
 _RTA_DST, _RTA_OIF, _RTA_MULTIPATH = 1, 4, 9
 _RTNH_F_DEAD = 1
 _FORWARDING = (rt.RTM_NEWLINK, rt.RTM_DELLINK, rt.RTM_NEWROUTE, rt.RTM_DELROUTE, rt.RTM_NEWNEXTHOP, rt.RTM_DELNEXTHOP)
@@ -229,10 +232,24 @@ class DataPlane:
         body = _NDMSG.pack(_FAMILIES[ip.version], self._index[vlan], _NUD_PERMANENT, 0, 0)
         body += netlink.attribute(_NDA_DST, ip.packed) + netlink.attribute(_NDA_LLADDR, _packed(mac))
         self._netlink.request(rt.RTM_NEWNEIGH, body, netlink.CREATE | netlink.REPLACE)
+        if self._announced(ip):
+            route = self._host_route(vlan, ip, scope=_LINK)
+            self._netlink.request(rt.RTM_NEWROUTE, route, netlink.CREATE | netlink.REPLACE)
 
     def delete_neighbour(self, vlan: int, ip: IPAddress) -> None:
         body = _NDMSG.pack(_FAMILIES[ip.version], self._index[vlan], 0, 0, 0) + netlink.attribute(_NDA_DST, ip.packed)
         self._delete(rt.RTM_DELNEIGH, body)
+        if self._announced(ip):
+            self._delete(rt.RTM_DELROUTE, self._host_route(vlan, ip, scope=_NOWHERE))
+
+    def _announced(self, ip: IPAddress) -> bool:
+        return self.node.host_routes and not ip.is_link_local
+
+    def _host_route(self, vlan: int, ip: IPAddress, scope: int) -> bytes:
+        body = _RTMSG.pack(
+            _FAMILIES[ip.version], ip.max_prefixlen, 0, 0, HOST_ROUTES_TABLE, _STATIC, scope, _UNICAST, 0
+        )
+        return body + netlink.attribute(_RTA_DST, ip.packed) + netlink.u32(_RTA_OIF, self._index[vlan])
 
     def delete_fdb(self, vlan: int, mac: str, port: str) -> None:
         body = _NDMSG.pack(socket.AF_BRIDGE, self._port(port), 0, _NTF_MASTER, 0)
@@ -246,8 +263,8 @@ class DataPlane:
 
     def block_lossless(self, ip: IPAddress, blocked: bool) -> None:
         """A blackhole for packets to `ip` that the rules by DSCP send to its table."""
-        blackhole, static = 6, 4
-        body = _RTMSG.pack(_FAMILIES[ip.version], ip.max_prefixlen, 0, 0, LOSSLESS_TABLE, static, 0, blackhole, 0)
+        blackhole = 6
+        body = _RTMSG.pack(_FAMILIES[ip.version], ip.max_prefixlen, 0, 0, LOSSLESS_TABLE, _STATIC, 0, blackhole, 0)
         body += netlink.attribute(_RTA_DST, ip.packed)
         if blocked:
             self._netlink.request(rt.RTM_NEWROUTE, body, netlink.CREATE | netlink.REPLACE)

@@ -8,7 +8,8 @@ comes from its router advertisements, and IPv4 routes have IPv6 next hops (RFC 8
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
 
 from testbed.topology.plan import IPNetwork, Node, Plan
 
@@ -21,12 +22,18 @@ BFD_MULTIPLIER, BFD_INTERVAL_MS = 3, 300
 """FRR's defaults. A neighbour that is silent for their product is down."""
 DETECTION_S = BFD_MULTIPLIER * BFD_INTERVAL_MS / 1000
 
+HOST_ROUTES_TABLE = 10
+"""Where a switch with `host_routes` has one for each neighbour, for BGP alone; it is the table of Cumulus Linux's
+"redistribute neighbor", which does the same."""
+
 Routes = dict[IPNetwork, tuple[str, ...]]
 """The ports by which a subnet is reached, in the order of the links."""
 
 
 def bgpd_conf(node: Node) -> str:
     assert node.bgp
+    sources = ["connected", *([f"table-direct {HOST_ROUTES_TABLE}"] if node.host_routes else [])]
+    redistribute = "".join(f"  redistribute {source}\n" for source in sources)
     neighbours = "".join(f" neighbor {port.name} interface peer-group fabric\n" for port in node.routed_ports)
     return f"""\
 hostname {node.name}
@@ -38,22 +45,24 @@ router bgp {node.bgp.asn}
  neighbor fabric remote-as external
  neighbor fabric bfd {BFD_MULTIPLIER} {BFD_INTERVAL_MS} {BFD_INTERVAL_MS}
 {neighbours} address-family ipv4 unicast
-  redistribute connected
-  maximum-paths 64
+{redistribute}  maximum-paths 64
  exit-address-family
  address-family ipv6 unicast
   neighbor fabric activate
-  redistribute connected
-  maximum-paths 64
+{redistribute}  maximum-paths 64
  exit-address-family
 """
 
 
-def shortest_paths(plan: Plan, dead: Collection[tuple[str, str]] = ()) -> dict[str, Routes]:
+def shortest_paths(
+    plan: Plan,
+    dead: Collection[tuple[str, str]] = (),
+    hosts: Mapping[str, Collection[IPNetwork]] = MappingProxyType({}),
+) -> dict[str, Routes]:
     """
-    Of each switch that speaks BGP the routes to the subnets of the others: all next hops of the shortest paths.
+    Of each switch that speaks BGP the routes to what the others announce: all next hops of the shortest paths.
 
-    `dead` are the ends, (node, interface), of links that carry nothing.
+    `dead` are the ends, (node, interface), of links that carry nothing; `hosts` are the host routes by switch.
     """
     speakers = [node for node in plan.nodes.values() if node.bgp]
     links: dict[str, list[tuple[str, str]]] = {
@@ -68,9 +77,9 @@ def shortest_paths(plan: Plan, dead: Collection[tuple[str, str]] = ()) -> dict[s
     for node in speakers:
         # Without a port that is up the bridge has no carrier, and the SVIs are down.
         if any((port.node, port.name) not in dead for port in node.interfaces if not port.routed):
-            for svi in node.svis:
-                for address in svi.addresses:
-                    origins.setdefault(address.network, []).append(node.name)
+            subnets = [address.network for svi in node.svis for address in svi.addresses]
+            for network in [*subnets, *hosts.get(node.name, ())]:
+                origins.setdefault(network, []).append(node.name)
     found: dict[str, Routes] = {node.name: {} for node in speakers}
     for network, owners in origins.items():
         distance = _distances(links, owners)

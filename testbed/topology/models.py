@@ -92,6 +92,11 @@ class NodeDefinition(_Definition):
     Host, switch: its static routes. A host without this key has a default route via the SVI of its first interface's
     VLAN; with the key it has exactly what is listed (`[]`: none).
     """
+    host_routes: bool | None = None
+    """
+    Switch: whether it announces each neighbour of its SVIs as a host route (/32, /128) by BGP; needs routed links.
+    Switches that do may have one subnet, and one gateway address, with nothing in layer 2 between them. Default false.
+    """
     exec: list[Command] | None = None
     """
     Host, linux: commands that are run on the node when the lab is up, in this order and without a shell. All levels of

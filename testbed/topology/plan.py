@@ -130,6 +130,8 @@ class Node:
     """Hosts: environment variables of programs."""
     bgp: Bgp | None = None
     """Switches with routed ports."""
+    host_routes: bool = False
+    """Switches: whether BGP announces each neighbour as a host route."""
 
     def interface(self, name: str) -> Interface:
         return next(i for i in self.interfaces if i.name == name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Interface, ip_interface
 from typing import Any
 
@@ -15,7 +15,6 @@ from testbed.topology.plan import (
     DEFAULT_QUEUE,
     Family,
     Interface,
-    IPAddress,
     IPInterface,
     IPNetwork,
     Node,
@@ -125,6 +124,21 @@ def _check_port_addresses(nodes: dict[str, ResolvedNode], problems: Problems) ->
                     problems.add(given.path, f"{port} is a port of a {node.kind} and has no address{instead}")
 
 
+@dataclass(frozen=True, slots=True)
+class _Owned:
+    """An address of the file with its owner; `domain` is the broadcast domain of an SVI."""
+
+    address: IPInterface
+    path: Path
+    name: str
+    domain: object = None
+
+    def clashes(self, other: _Owned) -> bool:
+        """The SVIs of several domains that share a subnet may have one address: an anycast gateway."""
+        anycast = None not in (self.domain, other.domain) and self.domain != other.domain
+        return self.address.ip == other.address.ip and not anycast
+
+
 def _choose_networks(segments: list[Segment], problems: Problems) -> None:
     """The subnet of a segment is that of its first SVI, else of its first address in the file: one for each family that
     it has addresses of. A segment without any has one of the pool."""
@@ -145,21 +159,23 @@ def _choose_networks(segments: list[Segment], problems: Problems) -> None:
 
 
 def _choose_network(segment: Segment, family: Family, owners: list[_Owner], problems: Problems) -> None:
-    given = [(svi.address, svi.path, str(svi)) for svi in segment.svis if svi.address.version == family]
+    svis = [svi for svi in segment.svis if svi.address.version == family]
+    given = [_Owned(svi.address, svi.path, str(svi), svi.domain) for svi in svis]
     of_ports = [(port.addresses[family], port) for port in segment.ports if family in port.addresses]
-    given += [(found.address, found.path, str(port)) for found, port in of_ports]
+    given += [_Owned(found.address, found.path, str(port)) for found, port in of_ports]
     if not given:
         return
-    network = segment.networks[family] = given[0][0].network
-    owners.append((network, segment, given[0][1]))
-    taken: dict[IPAddress, tuple[Path, str]] = {}
-    for address, path, owner in given:
+    network = segment.networks[family] = given[0].address.network
+    owners.append((network, segment, given[0].path))
+    for number, this in enumerate(given):
+        address, path = this.address, this.path
         if address.network != network:
             inside = "has another prefix length than" if address.ip in network else "is outside"
-            problems.add(path, f"{address} of {owner} {inside} {network}, the subnet of {segment.name}")
-        first = taken.setdefault(address.ip, (path, owner))
-        if first[0] != path:
-            problems.add(path, f"{address.ip} of {owner} is also that of {first[1]}, in {problems.place(first[0])}")
+            problems.add(path, f"{address} of {this.name} {inside} {network}, the subnet of {segment.name}")
+        if (first := next((other for other in given[:number] if other.clashes(this)), None)) is not None:
+            problems.add(
+                path, f"{address.ip} of {this.name} is also that of {first.name}, in {problems.place(first.path)}"
+            )
 
 
 def _check_overlaps(owners: list[_Owner], problems: Problems) -> None:
@@ -187,9 +203,10 @@ def _choose_addresses(segments: list[Segment], problems: Problems) -> _Chosen:
         for family, network in segment.networks.items():
             svis = [svi for svi in segment.svis if svi.address.version == family]
             given = [port.addresses[family] for port in segment.ports if family in port.addresses]
-            taken = [svi.address.ip for svi in svis] + [found.address.ip for found in given]
+            gateways = {svi.address.ip for svi in svis}
+            taken = [*gateways, *(found.address.ip for found in given)]
             ports = [port for port in segment.ports if port.node.planned or family in port.addresses]
-            needed = len(svis) + len(ports)
+            needed = len(gateways) + len(ports)
             if needed > usable(network):
                 path = svis[0].path if svis else segment.path
                 problems.add(
@@ -292,7 +309,15 @@ def _node(node: ResolvedNode, by_end: dict[_End, Interface], problems: Problems)
     commands = tuple(tuple(shlex.split(command)) for command in node.exec)
     env = tuple(node.env.items())
     speaker = bgp(node.number) if any(interface.routed for interface in interfaces) else None
-    return Node(node.name, node.kind, interfaces, node.nic, node.profile, svis, routes, commands, env, speaker)
+    if node.host_routes and speaker is None:
+        problems.add(
+            node.paths["host_routes"],
+            f"'host_routes' needs a routed link of {node.name!r} ('routing: frr'): BGP announces them",
+            at_key=True,
+        )
+    return Node(
+        node.name, node.kind, interfaces, node.nic, node.profile, svis, routes, commands, env, speaker, node.host_routes
+    )
 
 
 def _static_routes(node: ResolvedNode, own: list[IPInterface], problems: Problems) -> tuple[Route, ...]:

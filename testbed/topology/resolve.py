@@ -61,6 +61,7 @@ class ResolvedNode:
     rdma: bool = True
     vlans: dict[int, dict[Family, Given]] = field(default_factory=dict)
     routes: list[RouteDefinition] | None = None
+    host_routes: bool = False
     exec: list[str] = field(default_factory=list)
     env: dict[str, str] = field(default_factory=dict)
     planned: bool = True

@@ -3,7 +3,8 @@ Layer-2 segments: who hears whose broadcasts, so who shares a subnet.
 
 A segment is what VLANs of switches, bridges and host interfaces become when the links join them. Two switches share a
 VLAN by an access link or a trunk; nothing here runs spanning tree, so a link that closes a loop is an error and not a
-broadcast storm.
+broadcast storm. Switches that announce host routes share a subnet without a link: then a segment is several broadcast
+domains.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ class SviAddress:
     vlan: int
     address: IPInterface
     path: Path
+    domain: _Vertex
+    """Stands for the broadcast domain it is in."""
 
     def __str__(self) -> str:
         return f"the SVI of VLAN {self.vlan} on {self.switch.name}"
@@ -125,14 +128,21 @@ def build_segments(
                     link.path,
                     f"this link closes a layer-2 loop ({_describe(one, nodes)}), and nothing here runs spanning tree",
                 )
+    svis = [
+        SviAddress(node, vlan, given.address, given.path, joined.root((node.name, vlan)))
+        for node in nodes.values()
+        for vlan, addresses in node.vlans.items()
+        for given in addresses.values()
+    ]
+    first_of: dict[IPNetwork, _Vertex] = {}
+    for svi in svis:
+        if svi.switch.host_routes:
+            joined.join(first_of.setdefault(svi.address.network, svi.domain), svi.domain)
     segments: dict[_Vertex, Segment] = {}
-    for node in nodes.values():
-        for vlan, addresses in node.vlans.items():
-            vertex: _Vertex = (node.name, vlan)
-            for given in addresses.values():
-                root = joined.root(vertex)
-                segment = segments.setdefault(root, Segment(_describe(vertex, nodes), node.paths[vlan]))
-                segment.svis.append(SviAddress(node, vlan, given.address, given.path))
+    for svi in svis:
+        name = _describe((svi.switch.name, svi.vlan), nodes)
+        segment = segments.setdefault(joined.root(svi.domain), Segment(name, svi.switch.paths[svi.vlan]))
+        segment.svis.append(svi)
     for link, members in links:
         for port, member, peer in zip(link.ports, members, reversed(link.ports), strict=True):
             vertex_of_port = _untagged(port, member)

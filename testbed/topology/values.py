@@ -33,7 +33,7 @@ FileKind = NodeKind | Literal["linux"]
 KINDS: tuple[FileKind, ...] = ("host", "switch", "bridge", "linux")
 KEYS_OF_KIND: dict[FileKind, tuple[str, ...]] = {
     "host": ("nic", "rdma", "routes", "exec", "env"),
-    "switch": ("profile", "vlans", "routes"),
+    "switch": ("profile", "vlans", "routes", "host_routes"),
     "bridge": (),
     "linux": ("nic", "rdma", "routes", "exec", "env", "image"),
 }

@@ -35,13 +35,30 @@ topology:
     - {endpoints: ["near:e2", "far:e2"]}
     - {endpoints: ["near:e3", "far:e3"]}
 """
+HOST_ROUTES = """
+name: racks
+topology:
+  routing: frr
+  defaults: {kind: host, rdma: false}
+  nodes:
+    spine: {kind: switch}
+    leaf1: {kind: switch, vlans: {10: [10.0.0.1/24, "2001:db8::1/64"]}, host_routes: true}
+    leaf2: {kind: switch, vlans: {10: [10.0.0.1/24, "2001:db8::1/64"]}, host_routes: true}
+    a:
+    b:
+  links:
+    - {endpoints: ["leaf1:up", "spine:e1"]}
+    - {endpoints: ["leaf2:up", "spine:e2"]}
+    - {endpoints: ["leaf1:e1", "a:eth1"], vlan: 10}
+    - {endpoints: ["leaf2:e1", "b:eth1"], vlan: 10}
+"""
 TO_LEAF2 = "10.1.2.0/24"
 SOON = 2.0
 
 
 def ports(lab: Lab, switch: str, to: str) -> list[str]:
     """By which the kernel of a switch sends to a subnet."""
-    return [word for line in lab[switch].run("ip", "route", "show", to).stdout.splitlines()
+    return [word for line in lab[switch].run("ip", "-6" if ":" in to else "-4", "route", "show", to).stdout.splitlines()
             for before, word in zip(line.split(), line.split()[1:], strict=False) if before == "dev"]  # fmt: skip
 
 
@@ -135,6 +152,32 @@ def test_both_families_are_routed_over_parallel_links(lab):
     assert lab["a"].ping(str(b.addresses["eth1"].ip), within=SOON)
     assert lab["a"].ping(str(b.addresses6["eth1"].ip), within=SOON)
     assert b.addresses6["eth1"].network == IPv6Network("2001:db8:20::/64")
+
+
+@pytest.mark.topology(HOST_ROUTES)
+def test_a_neighbour_is_announced_as_a_host_route_while_the_switch_has_its_entry(lab):
+    a, leaf = lab.host("a"), lab.switch("leaf1")
+    one, one6 = (str(a.address("eth1", family).ip) for family in (4, 6))
+    assert ports(lab, "spine", one) == ports(lab, "spine", one6) == []
+
+    for gateway in "10.0.0.1", "2001:db8::1":
+        assert a.ping(gateway, within=SOON)
+    lab.routing.converged(within=SOON)
+    assert ports(lab, "spine", one) == ports(lab, "spine", one6) == ["e1"]
+    assert ports(lab, "leaf2", one) == ports(lab, "leaf2", one6) == ["up"]
+    assert ports(lab, "leaf1", one) == []
+
+    leaf.set_link("e1", "down")
+    lab.routing.converged(within=SOON)
+    assert ports(lab, "spine", one) == []
+    leaf.set_link("e1", "up")
+    lab.routing.converged(within=SOON)
+    assert ports(lab, "spine", one) == ["e1"]
+
+    lab.agent.clear_arp("leaf1")
+    lab.agent.clear_nd("leaf1")
+    lab.routing.converged(within=SOON)
+    assert ports(lab, "spine", one) == ports(lab, "spine", one6) == []
 
 
 @pytest.mark.parametrize("daemon", ["zebra", "bgpd"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from ipaddress import IPv4Network
 
 from testbed.switch.frr import bgpd_conf, shortest_paths
@@ -37,6 +38,23 @@ router bgp 4200000003
  exit-address-family
 """
     )
+
+
+def test_host_routes_are_announced_from_a_table_of_their_own() -> None:
+    text = bgpd_conf(replace(FABRIC.nodes["leaf1"], host_routes=True))
+    assert text.count("  redistribute connected\n  redistribute table-direct 10\n") == 2
+
+
+def test_a_host_route_leads_to_all_switches_that_announce_it_and_not_from_them() -> None:
+    host = IPv4Network("10.1.1.7/32")
+    one = shortest_paths(FABRIC, hosts={"leaf1": [host]})
+    both = shortest_paths(FABRIC, hosts={"leaf1": [host], "leaf2": [host]})
+    assert {name: routes.get(host) for name, routes in one.items()} == {
+        "spine1": ("e1",), "spine2": ("e1",), "leaf1": None, "leaf2": ("e2", "e3")
+    }  # fmt: skip
+    assert {name: routes.get(host) for name, routes in both.items()} == {
+        "spine1": ("e1", "e2"), "spine2": ("e1", "e2"), "leaf1": None, "leaf2": None
+    }  # fmt: skip
 
 
 def test_routes_go_over_all_shortest_paths() -> None:

@@ -166,7 +166,8 @@ class TestForm:
     def test_unknown_keys_are_named_with_what_is_allowed_and_what_was_meant(self) -> None:
         assert refused(with_node("{kind: host, nick: rxe}")) == [
             "t.yml:4:21: unknown key 'nick' in node 'n'; "
-            "allowed: env, exec, group, image, kind, labels, nic, profile, rdma, routes, vlans; did you mean 'nic'?"
+            "allowed: env, exec, group, host_routes, image, kind, labels, nic, profile, rdma, routes, vlans; "
+            "did you mean 'nic'?"
         ]
 
     @pytest.mark.parametrize(
@@ -673,6 +674,45 @@ class TestRouting:
         assert_refused_at_caret(
             f"name: lab\ntopology:\n  ^routing: frr\n{self.LINKS}    - {link}\n",
             "'routing: frr' needs a routed link: one between two switches, without 'vlan' and 'trunk'",
+        )
+
+    def test_host_routes_without_bgp_to_announce_them(self) -> None:
+        assert_refused_at_caret(
+            with_node("{kind: switch, ^host_routes: true}"),
+            "'host_routes' needs a routed link of 'n' ('routing: frr'): BGP announces them",
+        )
+
+    RACKS = (
+        "name: lab\ntopology:\n  routing: frr\n  nodes:\n"
+        "    s1: {kind: switch, vlans: {10: 10.0.0.1/24}, host_routes: true}\n"
+        "    s2: {kind: switch, vlans: {10: 10.0.0.1/24, 20: null}, host_routes: true}\n"
+        "    a: {kind: host}\n    b: {kind: host}\n  links:\n    - {endpoints: [s1:u, s2:u]}\n"
+    )
+
+    @pytest.mark.parametrize(
+        ("links", "message"),
+        [
+            (
+                ["{endpoints: [s1:e1, a:eth1], vlan: 10, ipv4: [null, ^10.0.0.1/24]}"],
+                "10.0.0.1 of a:eth1 is also that of the SVI of VLAN 10 on s1, in line 5",
+            ),
+            (
+                [
+                    "{endpoints: [s1:e1, a:eth1], vlan: 10, ipv4: [null, 10.0.0.9/24]}",
+                    "{endpoints: [s2:e1, b:eth1], vlan: 10, ipv4: [null, ^10.0.0.9/24]}",
+                ],
+                "10.0.0.9 of b:eth1 is also that of a:eth1, in line 11",
+            ),
+        ],
+    )
+    def test_an_address_twice_in_a_subnet_of_several_switches(self, links: list[str], message: str) -> None:
+        assert_refused_at_caret(self.RACKS + "".join(f"    - {link}\n" for link in links), message)
+
+    def test_a_gateway_address_twice_in_one_broadcast_domain(self) -> None:
+        link = "    - {endpoints: [s1:t, s2:t], trunk: [10]}\n"
+        assert_refused_at_caret(
+            self.RACKS.replace("vlans: {10: 10.0.0.1/24, 20", "vlans: {10: ^10.0.0.1/24, 20") + link,
+            "10.0.0.1 of the SVI of VLAN 10 on s2 is also that of the SVI of VLAN 10 on s1, in line 5",
         )
 
     def test_the_mtu_of_a_routed_link_is_one_for_ipv6(self) -> None:

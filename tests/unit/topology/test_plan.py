@@ -304,6 +304,20 @@ class TestSwitchesTogether:
         assert str(both.nodes["a"].interface("eth1").gateway) == "10.0.0.2"
         assert str(both.nodes["b"].interface("eth1").gateway) == "10.0.0.1"
 
+    def test_switches_that_announce_host_routes_share_a_subnet_and_a_gateway_address(self) -> None:
+        plan = Topology.parse(
+            "name: lab\ntopology:\n  routing: frr\n  nodes:\n"
+            "    s1: {kind: switch, vlans: {10: 10.0.0.1/24}, host_routes: true}\n"
+            "    s2: {kind: switch, vlans: {20: 10.0.0.1/24}, host_routes: true}\n"
+            "    a: {kind: host}\n    b: {kind: host}\n  links:\n"
+            "    - {endpoints: [s1:u, s2:u]}\n"
+            "    - {endpoints: [s2:e1, a:eth1], vlan: 20}\n"
+            "    - {endpoints: [s1:e1, b:eth1], vlan: 10}\n"
+        ).plan()
+        assert [address(plan, "a"), address(plan, "b")] == ["10.0.0.2/24", "10.0.0.3/24"]
+        assert {str(plan.nodes[name].interface("eth1").gateway) for name in "ab"} == {"10.0.0.1"}
+        assert plan.nodes["s1"].svis[0].mac != plan.nodes["s2"].svis[0].mac
+
     def test_behind_a_layer_2_switch_the_gateway_is_the_next_svi(self) -> None:
         chain = lab(
             "l2: {kind: switch, vlans: {10: null}}, l3: {kind: switch, vlans: {10: 10.0.0.1/24}}, a: {kind: host}",
