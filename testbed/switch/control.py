@@ -137,19 +137,34 @@ class ControlPlane:
 
     def set_profile(self, now: int, profile: Profile) -> list[Effect]:
         """Another profile from now on. Entries stay; those that are too old under it go at the next `on_timer`."""
-        self.profile = profile
+        old, self.profile = self.profile, profile
         if profile.arp_pps != self._arp_limit.per_second:
             self._arp_limit = TokenBucket(profile.arp_pps)
         if profile.miss_pps != self._miss_limit.per_second:
             self._miss_limit = TokenBucket(profile.miss_pps)
-        self._daemon_at = None
-        self._schedule_daemon(now)
+        if (profile.arp_refresh, profile.refresh_period) != (old.arp_refresh, old.refresh_period):
+            self._daemon_at = None
+            self._schedule_daemon(now)
         if profile.mac_moves is None:
             self._enable(self._guard.stop())
-        self._deadlines.rearm_all([_DAEMON, _GUARD, *self._table.addresses()])
+        self._rearm()
         for key, entry in self._table.entries.items():
             self._block_lossless(key, entry)
         return self._done()
+
+    def resume(self, now: int) -> list[Effect]:
+        """After a time in which the CPU did nothing: what is overdue is done now, and what follows takes its time."""
+        if self._daemon_at is not None:
+            self._daemon_at = max(self._daemon_at, now)
+        for waiting in self._table.unresolved.values():
+            waiting.until = max(waiting.until, now)
+        for entry in self._table.entries.values():
+            if (probe := entry.next_probe(self.profile)) is not None:
+                entry.late += max(0, now - probe)
+            if entry.claim is not None:
+                entry.claim.deadline = max(entry.claim.deadline, now)
+        self._rearm()
+        return self.on_timer(now)
 
     def clear(self, family: Family, vlan: int | None = None, ip: IPAddress | None = None) -> list[Effect]:
         """Forget entries of a family: all, or those of a VLAN, of an address."""
@@ -269,18 +284,19 @@ class ControlPlane:
 
     def _confirm(self, now: int, key: Key, entry: Entry, port: str | None) -> None:
         entry.confirmed, entry.port = now, port or entry.port
-        entry.probes, entry.asked, entry.claim = 0, False, None
+        entry.probes, entry.asked, entry.claim, entry.late = 0, False, None, 0
         self._table.most_recent(key)
 
     def _make_room(self, key: Key) -> bool:
-        """Whether the table may hold one more address; for it, an old entry may have to go."""
-        obstacle = self._table.obstacle(key, self.profile)
-        if obstacle == "full":
-            self._tell("refused", key, reason="table-full")
-            return False
-        if obstacle is not None:
-            self._tell("evicted", obstacle, mac=self._table.entries[obstacle].mac)
-            self._forget(obstacle)
+        """Whether the table may hold one more address; for it, old ones may have to go: several when the bound was
+        lowered."""
+        while (obstacle := self._table.obstacle(key, self.profile)) is not None:
+            if obstacle == "full":
+                self._tell("refused", key, reason="table-full")
+                return False
+            not_found = obstacle in self._table.unresolved
+            entry = self._forget(obstacle)
+            self._tell("evicted", obstacle, mac=entry.mac if entry else None, reason="not-found" if not_found else None)
         return True
 
     # Answering and asking
@@ -294,8 +310,12 @@ class ControlPlane:
             1: target_is_here,
             2: target_is_here and local_sender,
         }[strictness]
-        if wanted:
-            self._effects.append(Send(vlan, packet.asker, answer(packet, self._svis[vlan].mac)))
+        asker = packet.asker
+        if asker == NO_MAC:  # a solicitation may leave it out when it goes to one machine (section 4.3)
+            entry = self._table.entries.get((vlan, packet.sender_ip))
+            asker = entry.mac if entry else NO_MAC
+        if wanted and asker != NO_MAC:
+            self._effects.append(Send(vlan, asker, answer(packet, self._svis[vlan].mac)))
 
     def _request(self, key: Key, dst: str, entry: Entry | None = None) -> None:
         vlan, ip = key
@@ -372,6 +392,9 @@ class ControlPlane:
         else:
             entry.claim = None
             self._tell("ignored", key, mac=claim.mac, old_mac=entry.mac, reason="claimant-silent")
+
+    def _rearm(self) -> None:
+        self._deadlines.rearm_all([_DAEMON, _GUARD, *self._table.addresses()])
 
     def _schedule_daemon(self, now: int) -> None:
         if self.profile.arp_refresh == "daemon":

@@ -17,6 +17,7 @@ A routed port is in no bridge. It has a link-local address only, and there the k
 from __future__ import annotations
 
 import ctypes
+import errno
 import socket
 import struct
 from collections.abc import Iterator
@@ -56,7 +57,7 @@ LOSSLESS_TABLE = 100
 
 _FAMILIES: dict[Family, int] = {4: socket.AF_INET, 6: socket.AF_INET6}
 _NFPROTO_ARP = 3
-_NUD_PERMANENT = 0x80
+_NUD_NOARP, _NUD_PERMANENT = 0x40, 0x80
 _IFF_UP = 0x1
 _NTF_MASTER = 0x4
 _MAIN, _BGP, _STATIC, _UNICAST = 254, 186, 4, 1
@@ -132,6 +133,8 @@ class DataPlane:
         self._index: dict[int, int] = {}  # VLAN to index
         self._vlans = {svi.name: svi.vlan for svi in node.svis}
         self._macs = {svi.vlan: (svi.name, svi.mac) for svi in node.svis}
+        self._static: set[tuple[int, str]] = set()
+        """VLAN and MAC of what an administrator entered in the FDB."""
         self._mac_age = 0.0
         self._netlink = rt.Rtnetlink()
         self._monitor = rt.Rtnetlink(rt.RTMGRP_NEIGH | (rt.RTMGRP_FORWARDING if node.bgp else 0))
@@ -146,6 +149,7 @@ class DataPlane:
             _attach(self._packets[-1], _DISCOVERY)
         for packets in self._packets:
             packets.setsockopt(socket.SOL_SOCKET, rt.SO_RCVBUFFORCE, _BUFFER)
+        self._arp.setsockopt(socket.SOL_SOCKET, rt.SO_SNDBUFFORCE, _BUFFER)  # what waits at a port for its rate counts
 
     def attach(self, port: Interface) -> None:
         """Makes an interface of the switch's namespace a port, and sets it up."""
@@ -225,7 +229,11 @@ class DataPlane:
 
     def send(self, vlan: int, dst: str, packet: Packet) -> None:
         name, mac = self._macs[vlan]
-        self._arp.sendto(pack(dst, mac, packet), (name, 0))
+        try:
+            self._arp.sendto(pack(dst, mac, packet), (name, 0))
+        except OSError as error:
+            if error.errno not in (errno.ENETDOWN, errno.ENOBUFS):  # nothing leaves an SVI that is down
+                raise
 
     def set_neighbour(self, vlan: int, ip: IPAddress, mac: str) -> None:
         """Permanent: the kernel neither ages nor changes it (neigh_update refuses without the admin flag)."""
@@ -252,6 +260,9 @@ class DataPlane:
         return body + netlink.attribute(_RTA_DST, ip.packed) + netlink.u32(_RTA_OIF, self._index[vlan])
 
     def delete_fdb(self, vlan: int, mac: str, port: str) -> None:
+        """Of what was learned: a static entry stays."""
+        if (vlan, mac) in self._static:
+            return
         body = _NDMSG.pack(socket.AF_BRIDGE, self._port(port), 0, _NTF_MASTER, 0)
         body += netlink.attribute(_NDA_LLADDR, _packed(mac)) + netlink.attribute(_NDA_VLAN, struct.pack("=H", vlan))
         self._delete(rt.RTM_DELNEIGH, body)
@@ -319,6 +330,10 @@ class DataPlane:
         values = dict(netlink.attributes(body, _NDMSG.size))
         (vlan,) = struct.unpack("=H", values[_NDA_VLAN])
         mac = values[_NDA_LLADDR].hex(":")
+        if kind == rt.RTM_NEWNEIGH and state & _NUD_NOARP:
+            self._static.add((vlan, mac))
+        else:
+            self._static.discard((vlan, mac))
         if kind == rt.RTM_NEWNEIGH:
             return FdbChange(vlan, mac, self._ports[index])
         _, _, idle, _ = struct.unpack("=IIII", values[_NDA_CACHEINFO])  # confirmed, used, updated, references

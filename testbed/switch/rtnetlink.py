@@ -16,7 +16,7 @@ RTM_NEWNEXTHOP, RTM_DELNEXTHOP = 104, 105
 RTMGRP_NEIGH = 1 << 2
 RTMGRP_FORWARDING = 1 << 0 | 1 << 6 | 1 << 10 | 1 << 31
 """All that changes where packets go: links, routes of IPv4 and IPv6, next hops."""
-SO_RCVBUFFORCE = 33
+SO_SNDBUFFORCE, SO_RCVBUFFORCE = 32, 33
 
 
 class Rtnetlink:

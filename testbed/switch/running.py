@@ -185,8 +185,11 @@ class _Switch:
         return self._control.profile.model_dump(mode="json")
 
     def set_cpu(self, out: bool | None, delay: float | None) -> None:
-        self._out = self._out if out is None else out
+        was_out, self._out = self._out, self._out if out is None else out
         self._delay = self._delay if delay is None else delay
+        if was_out and not self._out:
+            now = time.monotonic_ns()
+            self._do(now, self._control.resume(now))
         self.catch_up()
 
     def cpu(self) -> dict[str, Any]:

@@ -18,6 +18,7 @@ SENTENCES = {
     "arp.ignored": "ARP from {ip} at {mac} is ignored: {reason}",
     "arp.refused": "ARP {ip} does not fit the table",
     "arp.evicted": "ARP {ip} at {mac} is evicted",
+    "arp.evicted not-found": "ARP {ip}, which was not found, is evicted",
     "arp.limited": "ARP to the CPU is over its rate: {packets} dropped",
     "arp.cleared": "ARP {ip} is cleared",
     "fdb.learned": "FDB {mac} is on {port}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Literal
 
@@ -35,15 +36,17 @@ class Entry:
     claim: Claim | None = None
     blocked: bool = False
     """Lossless packets for it are dropped."""
+    late: int = 0
+    """By how much its deadlines have moved because the CPU was out."""
 
     def next_probe(self, profile: Profile) -> int | None:
         if profile.arp_refresh != "probe" or self.probes >= profile.refresh_probes:
             return None
         after = profile.arp_age - profile.refresh_before + self.probes * profile.refresh_interval
-        return self.confirmed + nanoseconds(after)
+        return self.confirmed + self.late + nanoseconds(after)
 
     def deadline(self, profile: Profile) -> int:
-        at = self.confirmed + nanoseconds(profile.arp_lifetime)
+        at = self.confirmed + self.late + nanoseconds(profile.arp_lifetime)
         if (probe := self.next_probe(profile)) is not None:
             at = min(at, probe)
         return at if self.claim is None else min(at, self.claim.deadline)
@@ -97,7 +100,8 @@ class NeighbourTable:
         self.entries[key] = self.entries.pop(key)
 
     def obstacle(self, key: Key, profile: Profile) -> Key | Literal["full"] | None:
-        """What stands against one more address: nothing, an entry that has to go first, or the profile."""
+        """What stands against one more address: nothing, another one that has to go first, or the profile. Those that
+        were not found go before entries (Linux: neigh_forced_gc)."""
         vlan, family = key[0], key[1].version
         full = _full(profile.arp_cap, self._sizes.get((family, 0), 0))
         vlan_full = _full(profile.arp_cap_per_svi, self._sizes.get((family, vlan), 0))
@@ -105,7 +109,8 @@ class NeighbourTable:
             return None
         if profile.arp_full == "refuse":
             return "full"
-        same = (old for old in self.entries if old[1].version == family)
+        not_found = (old for old, waiting in self.unresolved.items() if waiting.state != "asking")
+        same = (old for old in itertools.chain(not_found, self.entries) if old[1].version == family)
         return next((old for old in same if old[0] == vlan or not vlan_full), "full")
 
     def _count(self, key: Key, step: int) -> None:

@@ -65,6 +65,11 @@ class Switch:
     def set(self, **values: object) -> None:
         self._take(self.plane.set_profile(self._ns(), self.plane.profile.replace(**values)))
 
+    def resume(self, second: float) -> None:
+        """The CPU did nothing until then."""
+        self.now = second
+        self._take(self.plane.resume(self._ns()))
+
     def wait_until(self, second: float) -> None:
         """Lets time pass, and runs the control plane exactly when it asks to be run."""
         while (due := self.plane.next_deadline) is not None and due <= second * SECOND:

@@ -282,3 +282,49 @@ def test_table_shows_what_is_known_and_what_is_not() -> None:
         {"vlan": 10, "ip": str(Y), "state": "resolved", "mac": A, "port": "port1", "age": 90.5},
     ]
     assert leaf.plane.fdb_table() == [{"vlan": 10, "mac": A, "port": "port1"}]
+
+
+def test_the_daemon_keeps_its_time_when_another_value_of_the_profile_changes() -> None:
+    leaf = switch("sonic")
+    leaf.request(X, A)
+    for second in range(100, 1700, 100):
+        leaf.wait_until(second)
+        leaf.set(arp_cap=4000 + second)
+
+    assert len(leaf.requests_for(X)) == 1600 // leaf.plane.profile.refresh_period
+
+
+class TestACpuThatComesBack:
+    def test_asks_the_owner_before_it_forgets_an_entry(self) -> None:
+        leaf = switch("cisco-nxos")
+        leaf.request(X, A)
+
+        leaf.resume(2000)
+        assert leaf.mac(X) == A
+        asked = len(leaf.requests_for(X))
+        assert asked == 1
+        leaf.reply(X, A)
+        leaf.wait_until(2100)
+
+        assert leaf.mac(X) == A
+
+    def test_forgets_an_entry_whose_owner_does_not_answer_now(self) -> None:
+        leaf = switch("cisco-nxos")
+        leaf.request(X, A)
+        profile = leaf.plane.profile
+
+        leaf.resume(2000)
+        leaf.wait_until(2000 + profile.refresh_before - 0.001)
+        assert leaf.mac(X) == A
+        assert len(leaf.requests_for(X)) == profile.refresh_probes
+        leaf.wait_until(2000 + profile.refresh_before)
+
+        assert leaf.mac(X) is None
+
+    def test_runs_the_refresh_daemon_once(self) -> None:
+        leaf = switch("sonic")
+        leaf.request(X, A)
+
+        leaf.resume(1700)
+
+        assert len(leaf.requests_for(X)) == 1

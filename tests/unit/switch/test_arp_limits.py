@@ -219,3 +219,27 @@ class TestLosslessUnknownUnicast:
         leaf.set(lossless_unknown_unicast="flood")
 
         assert leaf.blocked == set()
+
+
+def test_addresses_that_were_not_found_go_before_entries() -> None:
+    leaf = switch("sonic", arp_cap=3)
+    leaf.request(address(1), A)
+    for number in (7, 8):
+        leaf.miss(address(number))
+    leaf.wait_until(100)  # they have failed, and stay for the daemon to ask again
+
+    leaf.request(address(2), B)
+
+    assert [ip for _, ip in leaf.neighbours] == [address(1), address(2)]
+    assert leaf.last("arp.evicted") == {"switch": "leaf", "vlan": 10, "ip": str(address(7)), "reason": "not-found"}
+
+
+def test_a_bound_that_was_lowered_holds_from_the_next_entry_on() -> None:
+    leaf = switch("sonic")
+    for number in range(1, 21):
+        leaf.request(address(number), A)
+
+    leaf.set(arp_cap=5)
+    leaf.request(address(30), A)
+
+    assert [ip for _, ip in leaf.neighbours] == [address(number) for number in (17, 18, 19, 20, 30)]

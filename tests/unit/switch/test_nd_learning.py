@@ -68,6 +68,18 @@ def test_a_solicitation_for_the_svi_is_learned_and_answered(name: str) -> None:
     assert leaf.last("nd.learned") == {"switch": "leaf", "vlan": 10, "ip": str(X), "mac": A, "reason": "request"}
 
 
+def test_a_solicitation_without_its_mac_is_answered_to_the_one_that_is_known() -> None:
+    leaf = switch("cisco-nxos")
+    solicit(leaf, X, NO_MAC)
+    assert leaf.sent == []
+
+    solicit(leaf, X, A)
+    solicit(leaf, X, NO_MAC)
+
+    assert [sent.dst for sent in leaf.sent] == [A, A]
+    assert leaf.mac(X) == A
+
+
 @pytest.mark.parametrize("name", ALL)
 def test_no_profile_answers_for_the_address_of_another_interface(name: str) -> None:
     leaf = switch(name)
