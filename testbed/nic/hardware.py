@@ -59,7 +59,7 @@ class HardwareNics:
         self._nics: dict[str, HardwareNic] = {}
         self._trace = Trace()
         self._lock = threading.Lock()
-        self._failure: OSError | TestbedError | None = None
+        self._failure: Exception | None = None
         self._stop = os.eventfd(0)
         self._thread = threading.Thread(target=self._follow, name="hardware-nics", daemon=True)
         self._thread.start()
@@ -86,15 +86,20 @@ class HardwareNics:
         """Returns when each queue pair that is in RTR by now is pinned."""
         with self._lock:
             self._pin_new()
-            failure, self._failure = self._failure, None
-        if failure:
-            raise failure
+        self._raise_failure()
 
     def close(self) -> None:
+        """Raises what befell the thread and nobody was told: queue pairs may have followed the neighbour table."""
         os.eventfd_write(self._stop, 1)
         self._thread.join()
         os.close(self._stop)
         self._trace.close()
+        self._raise_failure()
+
+    def _raise_failure(self) -> None:
+        failure, self._failure = self._failure, None
+        if failure:
+            raise failure
 
     def _follow(self) -> None:
         poll = select.poll()
