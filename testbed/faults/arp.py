@@ -3,7 +3,6 @@ one."""
 
 from __future__ import annotations
 
-import errno
 import itertools
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -13,6 +12,7 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from testbed.errors import InputError
+from testbed.faults.congestion import counted
 from testbed.faults.fault import Fault, Mac, Seen
 from testbed.faults.rule import Expression, Rule, equal, field
 from testbed.ipv6 import IFA_F_NODAD
@@ -57,7 +57,8 @@ class ArpDrop(Rule):
                 to_all = equal(field("ip6", "daddr"), str(nd.ALL_NODES))
                 chosen += [to_all, equal(field("icmpv6", "taddr"), str(self.announced))]
             return chosen
-        chosen = [equal(field("ether", "type"), "arp")]
+        # Not the Ethernet type, which is that of the VLAN tag where a frame has one.
+        chosen = [equal({"meta": {"key": "protocol"}}, "arp")]
         if self.operation:
             chosen.append(equal(field("arp", "operation"), self.operation))
         if self.announced:
@@ -127,21 +128,23 @@ class ArpStorm(_FromHost):
     def inject(self, lab: Lab, undo: ExitStack) -> None:
         host = self._host(lab)
         address, mac, numbers = host.address(self.interface, self.family), host.macs[self.interface], itertools.count()
+        bursts = itertools.count()
         others = max(1, min(address.network.num_addresses, MOST_ASKED) - 2)
 
         def burst() -> None:
-            for number in itertools.islice(numbers, self.pps // BURSTS):
+            sent = next(bursts) * self.pps
+            for number in itertools.islice(numbers, (sent + self.pps) // BURSTS - sent // BURSTS):
                 asked = packets.request(mac, address.ip, address.network[1 + number % others])
                 host.send(self.interface, packets.pack(BROADCAST, mac, asked))
 
         undo.callback(lab.every(1 / BURSTS, burst))
 
     def seen(self, lab: Lab) -> Seen | None:
-        """What the interface sends in a twentieth of a second."""
+        """The requests that the interface sends in a twentieth of a second."""
         host, span = self._host(lab), 0.05
-        before = host.statistics(self.interface)["tx_packets"]
-        lab.sleep(span)
-        pps = round((host.statistics(self.interface)["tx_packets"] - before) / span)
+        requests = "arp operation request" if self.family == 4 else "icmpv6 type nd-neighbor-solicit"
+        (passed,) = counted(lab, host, self.interface, "egress", [requests], span)
+        pps = round(passed.packets / span)
         return {"pps": pps} if pps >= self.pps / 2 else None
 
 
@@ -160,8 +163,12 @@ class DuplicateIp(_FromHost):
         own = host.address(self.interface, self.ip.version)
         if self.ip not in own.network:
             raise InputError(f"fault {self}: {self.ip} is not in {host}'s subnet {own.network}")
-        undo.callback(self._change, host, "delete", own)
+        undo.callback(self._take_back, lab, own)
         self._change(host, "add", own)
+
+    def _take_back(self, lab: Lab, own: IPInterface) -> None:
+        if self.seen(lab):  # an IPv6 address goes with a NIC that is set down
+            self._change(self._host(lab), "delete", own)
 
     def _change(self, host: Host, what: str, own: IPInterface) -> None:
         """Without duplicate address detection, which would find the other owner."""
@@ -196,13 +203,14 @@ class ProxyArp(_FromHost):
         for name in (path, "net/ipv4/ip_forward"):  # it answers for what it would forward
             undo.callback(host.sysctl, name, host.read_sysctl(name))
             host.sysctl(name, 1)
-        undo.callback(host.ip.route, "delete", dst=f"{self.ip}/32", oif=1)
         host.ip.route("add", dst=f"{self.ip}/32", oif=1)
+        undo.callback(host.ip.route, "delete", dst=f"{self.ip}/32", oif=1)
 
     def seen(self, lab: Lab) -> Seen | None:
         host = self._host(lab)
         on = host.read_sysctl(f"net/ipv4/conf/{self.interface}/proxy_arp") == "1"
-        return {"proxy_arp": self.host} if on else None
+        elsewhere = any((route["dst"], route.get("dev")) == (str(self.ip), "lo") for route in host.routes.shown(4))
+        return {"proxy_arp": self.host} if on and elsewhere else None
 
 
 class DuplicateMac(_FromHost):
@@ -223,33 +231,29 @@ class DuplicateMac(_FromHost):
 
     def inject(self, lab: Lab, undo: ExitStack) -> None:
         host, owner = self._host(lab), lab.host(self.of)
-        mac = owner.macs[self.of_interface]
+        mac = self._mac(lab)
         undo.callback(lab.wait, lambda: self.seen(lab) is None, 1.0)
-        undo.callback(_teach, owner, self.of_interface, mac)
+        undo.callback(owner.teach, self.of_interface)
         host.teach(self.interface, mac)
         if self.period:
-            undo.callback(lab.every(self.period, lambda: _teach(host, self.interface, mac)))
+            undo.callback(lab.every(self.period, lambda: host.teach(self.interface, mac)))
         lab.wait(lambda: self.seen(lab) is not None, 1.0)
 
     def seen(self, lab: Lab) -> Seen | None:
         here = self._port(lab)
-        mac = lab.host(self.of).macs[self.of_interface]
+        mac = self._mac(lab)
         return {"mac_on": here} if lab.switch(self.switch).fdb_table().get(mac) == here else None
+
+    def _mac(self, lab: Lab) -> str:
+        owner = lab.host(self.of)
+        owner.index(self.of_interface)
+        return owner.macs[self.of_interface]
 
     def _port(self, lab: Lab) -> str:
         end = lab.interface(f"{self.host}:{self.interface}")
         if end.peer[0] != self.switch:
             raise InputError(f"fault {self}: {self.host}:{self.interface} is not attached to {self.switch}")
         return end.peer[1]
-
-
-def _teach(host: Host, interface: str, mac: str) -> None:
-    """Sends nothing over a link that is down: a switch may have disabled the port."""
-    try:
-        host.teach(interface, mac)
-    except OSError as error:
-        if error.errno not in (errno.ENOBUFS, errno.ENETDOWN):  # without a carrier; set down
-            raise
 
 
 def owner_of(lab: Lab, fault: Fault, ip: IPAddress) -> tuple[Host, str]:

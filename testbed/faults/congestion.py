@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Annotated, ClassVar, NamedTuple, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, PrivateAttr, model_validator
 
 from testbed import nftables
 from testbed.errors import InputError
@@ -96,10 +96,9 @@ class Traffic(Fault):
     def seen(self, lab: Lab) -> Seen | None:
         """What passes in two periods."""
         streams, span = self.streams(lab), max(LOOK_S, 2 * self.period())
-        passed = _passed(lab, *self.place(lab), [self._match(stream) for stream in streams], span)
-        if not any(passed):
-            return None
-        return {"flows": sum(map(bool, passed)), "mbit_per_s": round(sum(passed) * 8 / span / 1e6, 2)}
+        passed = counted(lab, *self.place(lab), [self._match(stream) for stream in streams], span)
+        sizes = [flow.size for flow in passed if flow.packets]
+        return {"flows": len(sizes), "mbit_per_s": round(sum(sizes) * 8 / span / 1e6, 2)} if sizes else None
 
     def _addresses(self, source: Host, target: Host) -> tuple[IPAddress, IPAddress]:
         return source.address(self.interface, self.family).ip, target.address(self.interface, self.family).ip
@@ -182,18 +181,27 @@ class EcmpCollision(Traffic):
             raise ValueError("a pair of hosts is there twice")
         return self
 
+    _labels: dict[tuple[str, str], int] = PrivateAttr(default_factory=dict)
+    """By pair, as they were chosen: once the flows run, routes may change."""
+
+    def inject(self, lab: Lab, undo: ExitStack) -> None:
+        self._labels.clear()
+        super().inject(lab, undo)
+
     def streams(self, lab: Lab) -> list[Stream]:
         switch, port = self._uplink(lab)
         found = []
-        for names in self.pairs:
-            source, target = map(lab.host, names)
-            label = next(labels(switch, port, *self._addresses(source, target)), None)
-            if label is None:
-                raise InputError(
-                    f"fault {self}: no flow from {source} to {target} leaves {switch} by {port}",
-                    hint="Is it one of several next hops there?",
-                )
-            found.append(Stream(source, target, label))
+        for pair in self.pairs:
+            source, target = map(lab.host, pair)
+            if pair not in self._labels:
+                label = next(labels(switch, port, *self._addresses(source, target)), None)
+                if label is None:
+                    raise InputError(
+                        f"fault {self}: no flow from {source} to {target} leaves {switch} by {port}",
+                        hint="Is it one of several next hops there?",
+                    )
+                self._labels[pair] = label
+            found.append(Stream(source, target, self._labels[pair]))
         return found
 
     def period(self) -> float:
@@ -213,9 +221,15 @@ def labels(switch: Switch, port: str, source: IPAddress, target: IPAddress) -> I
     return (label for label, uplink in zip(LABELS, taken, strict=True) if uplink == port)
 
 
-def _passed(lab: Lab, node: Node, interface: str, hook: str, matches: Iterable[str], span: float) -> list[int]:
-    """Bytes of what matches, each for itself, that pass in `span` seconds."""
-    chosen, table = list(enumerate(matches)), f"flows-{interface}"
+class Passed(NamedTuple):
+    packets: int
+    size: int
+    """Bytes."""
+
+
+def counted(lab: Lab, node: Node, interface: str, hook: str, matches: Iterable[str], span: float) -> list[Passed]:
+    """What passes of each match in `span` seconds."""
+    chosen, table = list(enumerate(matches)), f"counted-{interface}-{hook}"
     counters = "\n".join(f"counter flow{number} {{}}" for number, _ in chosen)
     rules = "\n".join(f"{match} counter name flow{number}" for number, match in chosen)
     with node.entered():
@@ -227,5 +241,5 @@ def _passed(lab: Lab, node: Node, interface: str, hook: str, matches: Iterable[s
     finally:
         with node.entered():
             nftables.run(f"delete table netdev {table}")
-    passed = {entry["counter"]["name"]: int(entry["counter"]["bytes"]) for entry in listed if "counter" in entry}
-    return [passed[f"flow{number}"] for number, _ in chosen]
+    found = {entry["counter"]["name"]: entry["counter"] for entry in listed if "counter" in entry}
+    return [Passed(found[f"flow{number}"]["packets"], found[f"flow{number}"]["bytes"]) for number, _ in chosen]

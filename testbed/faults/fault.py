@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Annotated, Any, ClassVar
+from weakref import WeakKeyDictionary
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from testbed.errors import InputError, TestbedError, did_you_mean
-from testbed.lab import Lab
+from testbed.lab import Lab, Pod
 
 Seen = Mapping[str, Any]
 """What of a fault is in place, in short values under the field's names."""
@@ -59,7 +60,8 @@ class Fault(BaseModel, ABC):
 
 
 class Injection:
-    """A fault in a lab, from `inject` to `recover`. The lab's end recovers it at the latest."""
+    """A fault in a lab, from `inject` to `recover`. The lab's end recovers it at the latest, or that of a pod which it
+    names."""
 
     def __init__(self, lab: Lab, fault: Fault) -> None:
         self.lab = lab
@@ -67,9 +69,33 @@ class Injection:
         self.came = False
         self.active = False
         self._undo = ExitStack()
+        self._cancel: Callable[[], None] | None = None
 
     def inject(self) -> None:
         """Breaks it; FaultError if it cannot be seen then, and nothing of it stays."""
+        self.lab.one_by_one(self._inject)
+
+    def inject_after(self, seconds: float, lasting: float | None) -> None:
+        """The same in so many seconds, and `recover` when it has lasted `lasting`."""
+
+        def begin() -> None:
+            self.inject()
+            if lasting is not None:
+                self.lab.after(lasting, self.recover)
+
+        if seconds:
+            self._cancel = self.lab.after(seconds, begin)
+        else:
+            begin()
+
+    def recover(self) -> None:
+        """Mends it; FaultError if it can still be seen then, or, where other faults may be why, when those are gone.
+        May be repeated; one that has not come yet never does."""
+        if self._cancel:
+            self._cancel()
+        self.lab.one_by_one(self._recover)
+
+    def _inject(self) -> None:
         if self.fault.seen(self.lab) is not None:
             raise FaultError(f"fault {self.fault}: it is there already")
         with self._undo:
@@ -78,24 +104,36 @@ class Injection:
                 raise FaultError(f"fault {self.fault}: it was injected, and nothing of it can be seen")
             self._undo = self._undo.pop_all()
         self.came = self.active = True
+        _IN_LABS.setdefault(self.lab, []).append(self)
         self.lab.defer(self.recover)
+        for name in _texts(self.fault.model_dump()):
+            if isinstance(pod := self.lab.nodes.get(name), Pod):
+                pod.defer(self.recover)
         self._tell("injected", seen)
 
-    def recover(self) -> None:
-        """Mends it; FaultError if it can still be seen then. May be repeated."""
+    def _recover(self) -> None:
         if not self.active:
             return
         self.active = False
         self._undo.close()
-        if (seen := self.fault.seen(self.lab)) is not None:
-            raise FaultError(f"fault {self.fault}: it was taken back and is still there: {_words(seen)}")
-        self._tell("recovered", {})
+        there = _IN_LABS[self.lab]
+        for injection in [other for other in there if not other.active]:
+            if (seen := injection.fault.seen(self.lab)) is None:
+                there.remove(injection)
+                injection._tell("recovered", {})
+            elif not any(other.active for other in there):
+                there.remove(injection)
+                raise FaultError(f"fault {injection.fault}: it was taken back and is still there: {_words(seen)}")
 
     def _tell(self, what: str, seen: Seen) -> None:
         text = f"{self.fault} {what}" + (f": {_words(seen)}" if seen else "")
         self.lab.emit(
             f"fault.{what}", "", text, fault=self.fault.name, seen=dict(seen), **self.fault.model_dump(mode="json")
         )
+
+
+_IN_LABS: WeakKeyDictionary[Lab, list[Injection]] = WeakKeyDictionary()
+"""What is injected, and what was taken back and not proven to be gone."""
 
 
 @contextmanager
@@ -107,6 +145,15 @@ def injected(lab: Lab, fault: Fault) -> Iterator[Injection]:
         yield injection
     finally:
         injection.recover()
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """All texts in a parameter's value."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (dict, tuple)):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _texts(part)
 
 
 def make(kinds: Mapping[str, type[Fault]], name: str, parameters: Mapping[str, Any]) -> Fault:

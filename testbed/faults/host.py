@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
-from ipaddress import IPv4Interface, IPv4Network, ip_address
+from ipaddress import IPv4Interface, IPv4Network
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
@@ -12,10 +13,8 @@ from pydantic import Field
 from testbed.errors import InputError
 from testbed.faults.fault import Fault, Seen
 from testbed.lab import Host, Lab
-from testbed.topology import Family, IPAddress, IPNetwork
-from testbed.topology.values import DEFAULT_ROUTE, DEFAULT_ROUTE6
+from testbed.topology import Family, IPAddress
 
-EVERYWHERE: dict[Family, IPNetwork] = {4: DEFAULT_ROUTE, 6: DEFAULT_ROUTE6}
 GC_THRESH = Path("/proc/sys/net/ipv4/neigh/default")
 
 
@@ -23,14 +22,11 @@ class _HostFault(Fault):
     host: str
     """The host's name."""
 
-    def _without_default_route(self, lab: Lab, family: Family, undo: ExitStack) -> Host:
+    def _change_default_route(self, lab: Lab, family: Family, *via: IPAddress) -> Callable[[], None]:
         host = lab.host(self.host)
-        right = [ip_address(gateway) for gateway in default_gateways(host, family)]
-        if not right:
+        if not default_gateways(host, family):
             raise InputError(f"fault {self}: {host} has no default route of IPv{family}")
-        host.remove_route(EVERYWHERE[family])
-        undo.callback(host.add_route, EVERYWHERE[family], *right)
-        return host
+        return host.routes.change_default(family, *via)
 
 
 class WrongGateway(_HostFault):
@@ -41,10 +37,7 @@ class WrongGateway(_HostFault):
     """An address in one of the host's subnets; it says whose default route it is, IPv4's or IPv6's."""
 
     def inject(self, lab: Lab, undo: ExitStack) -> None:
-        host = self._without_default_route(lab, self.via.version, undo)
-        everywhere = EVERYWHERE[self.via.version]
-        host.add_route(everywhere, self.via)
-        undo.callback(host.remove_route, everywhere)
+        undo.callback(self._change_default_route(lab, self.via.version, self.via))
 
     def seen(self, lab: Lab) -> Seen | None:
         via = default_gateways(lab.host(self.host), self.via.version)
@@ -59,7 +52,7 @@ class MissingRoute(_HostFault):
     """Whose default route: IPv4's or IPv6's."""
 
     def inject(self, lab: Lab, undo: ExitStack) -> None:
-        self._without_default_route(lab, self.family, undo)
+        undo.callback(self._change_default_route(lab, self.family))
 
     def seen(self, lab: Lab) -> Seen | None:
         return None if default_gateways(lab.host(self.host), self.family) else {"default_route": "none"}
@@ -80,21 +73,26 @@ class WrongMask(_HostFault):
     def inject(self, lab: Lab, undo: ExitStack) -> None:
         host = lab.host(self.host)
         host.index(self.interface)
-        right = host.addresses[self.interface]
+        right = IPv4Interface(host.address(self.interface))
         wrong = IPv4Interface(f"{right.ip}/{self.prefix}")
         # The kernel moves no route: the connected one is replaced, and the address keeps its GID.
-        undo.callback(self._connected, host, right.network, wrong.network)
+        undo.callback(self._put_right, lab, right.network, wrong.network)
         self._connected(host, wrong.network, right.network)
+
+    def _put_right(self, lab: Lab, right: IPv4Network, wrong: IPv4Network) -> None:
+        if self.seen(lab):  # a NIC that was down meanwhile has its connected route from the kernel again
+            self._connected(lab.host(self.host), right, wrong)
 
     def _connected(self, host: Host, to: IPv4Network, instead_of: IPv4Network) -> None:
         own = ("dev", self.interface, "proto", "kernel", "scope", "link", "src", str(host.addresses[self.interface].ip))
-        host.run("ip", "route", "replace", str(to), *own)
+        host.run("ip", "route", "append", str(to), *own)  # beside that of another NIC in the subnet
         host.run("ip", "route", "delete", str(instead_of), *own)
 
     def seen(self, lab: Lab) -> Seen | None:
         host = lab.host(self.host)
-        wrong = IPv4Interface(f"{host.addresses[self.interface].ip}/{self.prefix}").network
-        connected = [route["dst"] for route in host.routes() if route.get("scope") == "link"]
+        wrong = IPv4Interface(f"{host.address(self.interface).ip}/{self.prefix}").network
+        routes = [route for route in host.routes.shown(4) if route.get("dev") == self.interface]
+        connected = [route["dst"] for route in routes if route.get("scope") == "link"]
         return {"connected": str(wrong)} if str(wrong) in connected else None
 
 
@@ -153,7 +151,9 @@ class StrictRpFilter(_HostFault):
         return f"net/ipv4/conf/{self.interface}/rp_filter"
 
     def seen(self, lab: Lab) -> Seen | None:
-        now = lab.host(self.host).read_sysctl(self._path)
+        host = lab.host(self.host)
+        host.index(self.interface)
+        now = host.read_sysctl(self._path)
         return {"rp_filter": now} if now == str(self.mode) else None
 
 
@@ -180,8 +180,6 @@ class NeighbourTableFull(Fault):
 
 
 def default_gateways(host: Host, family: Family) -> list[str]:
-    """The next hops of the host's default route."""
-    for route in host.routes(family):
-        if route["dst"] == "default":
-            return [hop["gateway"] for hop in route.get("nexthops", [route]) if "gateway" in hop]
-    return []
+    """The next hops of the host's default routes."""
+    routes = [route for route in host.routes.shown(family) if route["dst"] == "default"]
+    return [hop["gateway"] for route in routes for hop in route.get("nexthops", [route]) if "gateway" in hop]

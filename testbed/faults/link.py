@@ -11,7 +11,6 @@ from testbed.errors import InputError
 from testbed.faults.fault import End, Fault, Seen
 from testbed.faults.rule import Expression, Hook, Rule
 from testbed.lab import Host, Lab, Node
-from testbed.topology import Family
 
 Percent = Annotated[float, Field(gt=0, le=100)]
 Seconds = Annotated[float, Field(gt=0, le=86400)]
@@ -37,8 +36,7 @@ class LinkDown(Fault):
         node, interface = place(lab, self.end)
         if isinstance(node, Host):
             raise InputError(f"fault {self}: {self.end} is a host's end", hint="Name the other end, or use nic-down.")
-        undo.callback(node.set_link, interface, "up")
-        node.set_link(interface, "down")
+        undo.callback(node.hold_down(interface))
 
     def seen(self, lab: Lab) -> Seen | None:
         node, interface = place(lab, self.end)
@@ -58,28 +56,7 @@ class NicDown(LinkDown):
         node, interface = place(lab, self.end)
         if not isinstance(node, Host):
             raise InputError(f"fault {self}: {self.end} is no host's end")
-        for route in reversed(routes_by(node, interface)):
-            undo.callback(node.run, *route)
-        if interface in node.addresses6:
-            undo.callback(node.add_address, interface, node.address(interface, 6))
-        undo.callback(node.set_link, interface, "up")
-        node.set_link(interface, "down")
-
-
-def routes_by(host: Host, interface: str) -> list[list[str]]:
-    """The commands that make the routes with a gateway behind the interface again; of several next hops, all."""
-    commands = []
-    families: tuple[Family, ...] = (4, 6)
-    for family in families:
-        for route in host.routes(family):
-            hops = [hop for hop in route.get("nexthops", [route]) if "gateway" in hop]
-            if any(hop["dev"] == interface for hop in hops):
-                several = ["nexthop"] if len(hops) > 1 else []
-                via = [word for hop in hops for word in (*several, "via", hop["gateway"], "dev", hop["dev"])]
-                commands.append(
-                    ["ip", f"-{family}", "route", "replace", route["dst"], "proto", route["protocol"], *via]
-                )
-    return commands
+        undo.callback(node.take_down(interface))
 
 
 class LinkFlap(Fault):
@@ -137,7 +114,7 @@ class _Impairment(Fault):
 
 def _near(value: float | None, wanted: float) -> bool:
     """The kernel keeps probabilities in 32 bits and rates in bytes."""
-    return value is not None and abs(value - wanted) <= max(1e-3 * abs(wanted), 1e-6)
+    return value is not None and abs(value - wanted) <= max(1e-3 * abs(wanted), 1e-7)
 
 
 class LinkLoss(_Impairment):
@@ -155,8 +132,9 @@ class LinkLoss(_Impairment):
 
     @model_validator(mode="after")
     def _burst_is_possible(self) -> Self:
-        if self.loss_burst > 1 and self.loss == 100:
-            raise ValueError("with a loss of 100 there are no bursts")
+        if self.loss_burst > 1 and self.loss > self.loss_burst * (100 - self.loss):
+            most = 100 * self.loss_burst / (1 + self.loss_burst)
+            raise ValueError(f"with bursts of {self.loss_burst:g} at most {most:.4g} percent can be lost")
         return self
 
 

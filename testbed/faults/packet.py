@@ -6,6 +6,7 @@ The ICRC stays valid for what it does not cover (MAC, ToS, TTL).
 
 from __future__ import annotations
 
+import zlib
 from contextlib import ExitStack
 from typing import Annotated, ClassVar, Literal, Self
 
@@ -23,7 +24,6 @@ OPCODE, DEST_QP, PSN = (BTH, 8), (BTH + 40, 24), (BTH + 72, 24)
 PAYLOAD = BTH + 96
 """Bits to the first byte behind the BTH, the extended headers included."""
 ENDLESS = 1 << 31
-MARK = 0x7E57
 CE6 = 0x0030
 """Both bits of ECN among the first 16 of an IPv6 header (RFC 8200 section 3, RFC 3168 section 5)."""
 OPCODES = {
@@ -103,19 +103,24 @@ class ExactPacket(Rule):
             case "corrupt":
                 return {"mangle": {"key": raw(PAYLOAD, 8), "value": 0xA5}}
             case "delay":
-                return {"mangle": {"key": {"meta": {"key": "mark"}}, "value": MARK}}
+                return {"mangle": {"key": {"meta": {"key": "mark"}}, "value": self._mark}}
+
+    @property
+    def _mark(self) -> int:
+        """Of this fault and no other."""
+        return zlib.crc32(str(self).encode()) or 1
 
     def _prepare_delay(self, node: Node, port: str, hooks: tuple[Hook, ...], undo: ExitStack) -> None:
         """What is marked leaves by way of a device that holds it."""
         if "prerouting" in hooks:
             raise InputError(f"fault {self}: only what a switch sends can be delayed, not what comes in there")
-        device = f"hold-{node.index(port)}"
+        device = f"hold-{self._mark:x}"
         node.run("ip", "link", "add", device, "type", "ifb")
         undo.callback(node.run, "ip", "link", "delete", device)
         node.run("ip", "link", "set", device, "up")
         node.run("tc", "qdisc", "add", "dev", device, "root", "netem", "delay", f"{self.delay * 1e6:g}us")
         node.add_clsact(port)
-        at = ("dev", port, "egress", "protocol", "all", "pref", "7")
+        at = ("dev", port, "egress", "protocol", "all", "pref", "7", "handle", str(self._mark), "fw")
         undo.callback(node.run, "tc", "filter", "delete", *at)
         redirect = ("action", "mirred", "egress", "redirect", "dev", device)
-        node.run("tc", "filter", "add", *at, "handle", str(MARK), "fw", *redirect)
+        node.run("tc", "filter", "add", *at, *redirect)

@@ -29,10 +29,7 @@ class _Setting(_SwitchFault):
         return self.model_dump(exclude={"switch"})
 
     def inject(self, lab: Lab, undo: ExitStack) -> None:
-        switch = lab.switch(self.switch)
-        before = lab.agent.profile(switch.name)
-        undo.callback(lab.agent.set, switch.name, **{name: before[name] for name in self._values()})
-        lab.agent.set(switch.name, **self._values())
+        undo.callback(lab.switch(self.switch).change_profile(**self._values()))
 
     def seen(self, lab: Lab) -> Seen | None:
         now = lab.agent.profile(lab.switch(self.switch).name)
@@ -89,9 +86,7 @@ class SwitchCpuOutage(_SwitchFault):
     name: ClassVar[str] = "switch-cpu-outage"
 
     def inject(self, lab: Lab, undo: ExitStack) -> None:
-        switch = lab.switch(self.switch).name
-        undo.callback(lab.agent.set_cpu, switch, out=lab.agent.cpu(switch)["out"])
-        lab.agent.set_cpu(switch, out=True)
+        undo.callback(lab.switch(self.switch).change_cpu(out=True))
 
     def seen(self, lab: Lab) -> Seen | None:
         state = lab.agent.cpu(lab.switch(self.switch).name)
@@ -106,9 +101,7 @@ class ArpCpuDelay(_SwitchFault):
     """Seconds."""
 
     def inject(self, lab: Lab, undo: ExitStack) -> None:
-        switch = lab.switch(self.switch).name
-        undo.callback(lab.agent.set_cpu, switch, delay=lab.agent.cpu(switch)["delay"])
-        lab.agent.set_cpu(switch, delay=self.delay)
+        undo.callback(lab.switch(self.switch).change_cpu(delay=self.delay))
 
     def seen(self, lab: Lab) -> Seen | None:
         delay = lab.agent.cpu(lab.switch(self.switch).name)["delay"]
@@ -122,18 +115,16 @@ class SwitchReboot(_SwitchFault):
 
     def inject(self, lab: Lab, undo: ExitStack) -> None:
         switch = lab.switch(self.switch)
-        undo.callback(lab.agent.set_cpu, switch.name, out=lab.agent.cpu(switch.name)["out"])
-        lab.agent.set_cpu(switch.name, out=True)
-        for port in switch.interfaces:
-            undo.callback(switch.set_link, port, "up")
-            switch.set_link(port, "down")
+        undo.callback(switch.hold_down(*switch.interfaces))
         lab.agent.clear_arp(switch.name)
+        lab.agent.clear_nd(switch.name)
         lab.agent.clear_fdb(switch.name)
 
     def seen(self, lab: Lab) -> Seen | None:
         switch = lab.switch(self.switch)
-        up = [port for port in switch.interfaces if switch.is_up(port)]
-        return None if up else {"ports_down": len(switch.interfaces)}
+        down = not any(switch.is_up(port) for port in switch.interfaces)
+        forgotten = not switch.arp_table() and not switch.nd_table()
+        return {"ports_down": len(switch.interfaces)} if down and forgotten else None
 
 
 class ArpEntryCorrupt(_SwitchFault):
@@ -187,6 +178,7 @@ class FdbFlush(_SwitchFault):
     """The host's interface."""
 
     def inject(self, lab: Lab, undo: ExitStack) -> None:
+        undo.callback(lab.wait, lambda: self.seen(lab) is None, 1.0)
         undo.callback(lab.host(self.host).teach, self.interface)
         lab.agent.clear_fdb(lab.switch(self.switch).name, mac=self._mac(lab))
 
@@ -213,17 +205,21 @@ class FdbWrongPort(_SwitchFault):
 
     def inject(self, lab: Lab, undo: ExitStack) -> None:
         switch, host = lab.switch(self.switch), lab.host(self.host)
-        switch.index(self.port)
-        host.index(self.interface)
         end = lab.plan.nodes[host.name].interface(self.interface)
         vlan = lab.plan.nodes[switch.name].interface(end.peer[1]).vlan if end.peer[0] == switch.name else None
         at = (host.macs[self.interface], "dev", self.port, "master", *(("vlan", str(vlan)) if vlan else ()))
+        there = lab.interface(f"{switch.name}:{self.port}")
+        if vlan and vlan not in (there.vlan, *there.trunk):
+            raise InputError(f"fault {self}: {switch}:{self.port} is not in VLAN {vlan}, which the MAC is in")
+        switch.run("bridge", "fdb", "replace", *at, "static")
         undo.callback(host.teach, self.interface)
         undo.callback(switch.run, "bridge", "fdb", "delete", *at)
-        switch.run("bridge", "fdb", "replace", *at, "static")
 
     def seen(self, lab: Lab) -> Seen | None:
-        shown = lab.switch(self.switch).run("bridge", "fdb", "show", "dev", self.port).stdout
-        mac = lab.host(self.host).macs[self.interface]
+        switch, host = lab.switch(self.switch), lab.host(self.host)
+        for node, interface in (switch, self.port), (host, self.interface):
+            node.index(interface)
+        shown = switch.run("bridge", "fdb", "show", "dev", self.port).stdout
+        mac = host.macs[self.interface]
         found = any(line.startswith(mac) and " static" in line for line in shown.splitlines())
         return {"static_entry": f"{mac} on {self.port}"} if found else None

@@ -72,11 +72,15 @@ class Capture:
             node, namespace, [*command, "-w", str(file), *filter_.split()], file.with_suffix(".tcpdump.log")
         )
         self._process.wait_output("listening on", START_S)
+        self._stopped = False
 
     def stop(self) -> None:
         """Ends the capture when tcpdump has written all that the kernel gave it; TestbedError if frames were lost."""
-        if not self._process.running:
+        if self._stopped:
             return
+        self._stopped = True
+        if (status := self._process.status) is not None:
+            raise TestbedError(f"{self._process}: ended with status {status} before its time:\n{self._process.output}")
         deadline = time.monotonic() + DRAIN_S
         captured, received, dropped = before = self._report(deadline)
         while captured + dropped < received:  # the rest is in a block that the kernel hands over within a second

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -91,6 +92,7 @@ class Lab:
         self._directions: dict[tuple[str, str], Direction] = {}
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = itertools.count()
+        self._actions: deque[Callable[[], None]] = deque()
         self._undo = ExitStack()
 
     def __getitem__(self, name: str) -> Node:
@@ -297,6 +299,18 @@ class Lab:
         pending = [self.after(seconds, again)]
         return cancel
 
+    def one_by_one(self, action: Callable[[], None]) -> None:
+        """Carries out `action`; one that is due while another waits for something comes after that."""
+        self._actions.append(action)
+        if len(self._actions) > 1:
+            return
+        try:
+            while self._actions:
+                self._actions[0]()
+                self._actions.popleft()
+        finally:
+            self._actions.clear()
+
     def ready(self, watched: Sequence[Any], within: float) -> bool:
         """Whether one of `watched` is readable before `within` seconds have passed. All that waits in a lab waits here,
         so that timers are kept."""
@@ -385,7 +399,10 @@ class Lab:
 
     def delete(self, node: Node) -> None:
         """Takes one node away: what runs on it, its RDMA devices, then the rest."""
-        self._delete([self.nodes.pop(node.name)])
+        try:
+            self._delete([node])
+        finally:
+            del self.nodes[node.name]
 
     def _delete(self, nodes: list[Node]) -> None:
         """Every step is taken, whichever fails; the first failure is raised at the end."""

@@ -8,6 +8,7 @@ passes an ifb device that takes what comes in at the switch's port. Captures on 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import socket
@@ -15,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from testbed.errors import InputError
+from testbed.errors import InputError, TestbedError
 from testbed.topology import DEFAULT_QUEUE, Interface, Quality
 
 if TYPE_CHECKING:
@@ -62,6 +63,10 @@ class Direction:
             self.apply()
         except BaseException:
             self._changes.remove(values)
+            self._installed = {"netem"}  # or nothing, or more: how far it came is not known
+            with contextlib.suppress(TestbedError):
+                self.clear()
+            self.apply()
             raise
 
         def take_back() -> None:
@@ -79,14 +84,15 @@ class Direction:
             self._device = self._divert()
         if not self._installed:
             self.node.defer(self.clear)
-        lines, self._installed = commands(self._device, self.sender.mtu, quality, self._installed)
+        lines, installed = commands(self._device, self.sender.mtu, quality, self._installed)
         self._tc(lines)
+        self._installed = installed
 
     def clear(self) -> None:
         """Takes the qdiscs away and with them the packets they hold, whose senders are still there."""
         if self._installed:
-            self._tc([f"qdisc del dev {self._device} root"])
             self._installed = set()
+            self._tc([f"qdisc del dev {self._device} root"])
 
     def seen(self) -> Quality:
         """What the kernel does, read back from it."""
@@ -137,6 +143,8 @@ def commands(device: str, mtu: int, quality: Quality, installed: set[str]) -> tu
     if quality.rate:
         burst = max(2 * frame, math.ceil(quality.rate / 8 * BURST_S))
         waiting = (quality.queue or DEFAULT_QUEUE) * frame
+        if waiting + burst >= 1 << 32:  # tbf counts in 32 bits
+            raise InputError(f"a queue of {quality.queue} packets of {mtu} bytes is too large: 4 GiB at most")
         tbf = f"tbf rate {quality.rate}bit burst {burst} limit {waiting + burst}"
         lines.append(f"qdisc replace dev {device} parent 1:1 handle 2: {tbf}")
         queue = "red" if quality.ecn else "pfifo"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shlex
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from ipaddress import IPv4Interface, IPv6Interface
 from pathlib import Path
@@ -20,6 +21,8 @@ from testbed.errors import InputError, TestbedError
 from testbed.lab import netns, processes
 from testbed.lab.capture import Capture
 from testbed.lab.carrier import carry
+from testbed.lab.host_routes import HostRoutes
+from testbed.lab.overlay import Overlay
 from testbed.lab.processes import Process
 from testbed.switch import ecmp, packets
 from testbed.topology import Family, IPAddress, IPInterface, IPNetwork, NicModel, pod_mac
@@ -62,6 +65,7 @@ class Node:
         self._files = 0
         self._clsact: set[str] = set()
         self._captures: dict[str, int] = {}
+        self._up = Overlay(lambda names: {name: self.is_up(name) for name in names}, self._set_links)
         self._undo = ExitStack()
 
     def __str__(self) -> str:
@@ -108,6 +112,14 @@ class Node:
         self._settle(interface)
         self.lab.emit("link", self.name, f"{interface} {state}", interface=interface, state=state)
 
+    def hold_down(self, *interfaces: str) -> Callable[[], None]:
+        """Sets interfaces down until what is returned is called. One that several hold down is up after the last."""
+        return self._up.change(dict.fromkeys(interfaces, False))
+
+    def _set_links(self, up: Mapping[str, bool]) -> None:
+        for interface, is_up in up.items():
+            self.set_link(interface, "up" if is_up else "down")
+
     def _settle(self, interface: str) -> None:
         """Has the kernel carry out a change of carrier at once, by asking for each end (rtnl_getlink). Left alone it
         does so up to a second later, and until then what the other end sends fails, which ends its queue pairs."""
@@ -146,8 +158,10 @@ class Node:
 
     def ping(self, ip: str, *, within: float) -> bool:
         """Whether one echo request is answered; `within` in seconds."""
-        with self.entered():
-            return processes.succeeds(["ping", "-n", "-c", "1", "-W", f"{within:g}", ip])
+        command = ["ping", "-n", "-c", "1", "-W", f"{within:g}", ip]
+        return not processes.finish(
+            self.name, self.namespace, command, within + COMMAND_S, "", self.lab.ready
+        ).returncode
 
     def spawn(self, *command: str) -> Process:
         """Starts a program; what it writes is kept in the run directory. It is stopped with the lab at the latest."""
@@ -214,6 +228,7 @@ class Host(Node):
         self.macs: dict[str, str] = {}
         self.cards: dict[str, HardwareNic] = {}
         """Interfaces with a hardware NIC; empty on a host whose `nic` is rxe."""
+        self.routes = HostRoutes(self)
 
     def pod(self, name: str, networks: Sequence[Network]) -> Pod:
         """A pod on this host, attached to `networks` in their order: its interfaces are eth0, net1, net2, …
@@ -291,13 +306,19 @@ class Host(Node):
         family = FAMILIES[destination.version]
         self.ip.route("add", family=family, dst=str(destination), multipath=ecmp.next_hops(via))
 
-    def remove_route(self, destination: IPNetwork) -> None:
-        self.ip.route("delete", family=FAMILIES[destination.version], dst=str(destination))
+    def take_down(self, interface: str) -> Callable[[], None]:
+        """Sets a NIC down, which takes its IPv6 address and its routes away. What is returned brings it all back."""
+        self.routes.go(interface)
+        release = self.hold_down(interface)
 
-    def routes(self, family: Family = 4) -> list[dict[str, Any]]:
-        """The main table, as ``ip -json route`` shows it."""
-        found: list[dict[str, Any]] = json.loads(self.run("ip", "-j", f"-{family}", "route").stdout)
-        return found
+        def bring_back() -> None:
+            release()
+            if self.is_up(interface):
+                if interface in self.addresses6:
+                    self.add_address(interface, self.addresses6[interface])
+                self.routes.come_back()
+
+        return bring_back
 
     def set_neighbour(self, interface: str, ip: IPAddress, mac: str) -> None:
         """A static neighbour entry, as ``ip neigh replace … nud permanent``."""
@@ -333,9 +354,14 @@ class Host(Node):
             wire.send(frame)
 
     def teach(self, interface: str, mac: str = "") -> None:
-        """Broadcasts a frame that no protocol takes, from the interface's MAC or another: bridges learn where it is."""
+        """Broadcasts a frame that no protocol takes, from the interface's MAC or another: bridges learn where it is.
+        Over a link that is down nothing goes: a switch may have disabled the port."""
         source = bytes.fromhex((mac or self.macs[interface]).replace(":", ""))
-        self.send(interface, b"\xff" * 6 + source + LOCAL_EXPERIMENTAL + bytes(46))
+        try:
+            self.send(interface, b"\xff" * 6 + source + LOCAL_EXPERIMENTAL + bytes(46))
+        except OSError as error:
+            if error.errno not in (errno.ENOBUFS, errno.ENETDOWN):  # without a carrier; set down
+                raise
 
 
 class Pod(Host):
@@ -358,6 +384,19 @@ class Pod(Host):
 class Switch(Node):
     """A switch: a VLAN-aware bridge with SVIs in the kernel, its ARP and ND in the lab's agent."""
 
+    def __init__(self, lab: Lab, name: str) -> None:
+        super().__init__(lab, name)
+        self._profile = Overlay(lambda _: lab.agent.profile(name), lambda values: lab.agent.set(name, **values))
+        self._cpu = Overlay(lambda _: lab.agent.cpu(name), lambda values: lab.agent.set_cpu(name, **values))
+
+    def change_profile(self, **values: Any) -> Callable[[], None]:
+        """Gives its profile other values, beside other changes. What is returned takes this change back."""
+        return self._profile.change(values)
+
+    def change_cpu(self, **values: Any) -> Callable[[], None]:
+        """The same of how its CPU handles ARP: see `Agent.set_cpu`."""
+        return self._cpu.change(values)
+
     def arp_table(self) -> dict[str, str]:
         """IP to MAC, as the control plane has it."""
         return {entry["ip"]: entry["mac"] for entry in self.tables()["arp"]}
@@ -375,7 +414,8 @@ class Switch(Node):
         asked, which hashes as it does for packets; the packets come from where `source` is attached."""
         plan = self.lab.plan.nodes[self.name]
         here = [svi.name for svi in plan.svis if any(source in address.network for address in svi.addresses)]
-        flow = f"route get {target} from {source} iif {here[0] if here else plan.svis[0].name} ipproto udp dport 4791"
+        here += [svi.name for svi in plan.svis if svi.addresses] + [port.name for port in plan.routed_ports]
+        flow = f"route get {target} from {source} iif {here[0]} ipproto udp dport 4791"
         lines = "".join(f"{flow} sport {port}\n" for port in source_ports)
         answers = self.run("ip", "-j", "-batch", "-", text=lines).stdout.splitlines()
         devices = [route["dev"] for line in answers if line for route in json.loads(line)]

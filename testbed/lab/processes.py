@@ -123,6 +123,24 @@ def run(
     env: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Runs a command to its end; raises if it fails. `text` is its standard input, `env` is beside the machine's."""
+    done = finish(node, namespace, command, within, text, ready, env)
+    if done.returncode:
+        raise TestbedError(
+            f"{node}: {' '.join(command)}: status {done.returncode}: {(done.stderr or done.stdout).strip()}"
+        )
+    return done
+
+
+def finish(
+    node: str,
+    namespace: str,
+    command: Sequence[str],
+    within: float,
+    text: str = "",
+    ready: Ready = readable,
+    env: Mapping[str, str] | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """The same of a command that may fail."""
     with ExitStack() as files:
         given, out, err = (files.enter_context(tempfile.TemporaryFile("w+")) for _ in range(3))
         given.write(text)
@@ -135,19 +153,20 @@ def run(
             except OSError as error:
                 raise TestbedError(f"{node}: {command[0]} cannot be started: {error.strerror}") from error
         handle = os.pidfd_open(process.pid)
+        ended = False
         try:
-            if not ready([handle], within):
-                process.kill()
-                raise DeadlineError(f"{node}: {' '.join(command)}: still running after {within:g} s")
+            ended = ready([handle], within)
         finally:
+            if not ended:
+                process.kill()
             os.close(handle)
             status = process.wait()
         texts = []
         for file in out, err:
             file.seek(0)
             texts.append(file.read())
-    if status:
-        raise TestbedError(f"{node}: {' '.join(command)}: status {status}: {(texts[1] or texts[0]).strip()}")
+    if not ended:
+        raise DeadlineError(f"{node}: {' '.join(command)}: still running after {within:g} s")
     return subprocess.CompletedProcess(list(command), status, *texts)
 
 
@@ -163,8 +182,3 @@ def end_all(namespace: str) -> None:
                     readable([handle], STOP_S)
                 finally:
                     os.close(handle)
-
-
-def succeeds(command: Sequence[str]) -> bool:
-    """Whether a command that bounds its own time ends with status 0, run in the namespace of the caller."""
-    return subprocess.run(list(command), stdin=subprocess.DEVNULL, capture_output=True, check=False).returncode == 0

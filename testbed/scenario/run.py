@@ -121,16 +121,7 @@ class Run:
         the end. The story ends here if the fault does not come, or does not go."""
         injection = Injection(self.lab, fault)
         self._injections.append(injection)
-
-        def begin() -> None:
-            injection.inject()
-            if lasting is not None:
-                self.lab.after(lasting, injection.recover)
-
-        if after:
-            self.lab.after(after, begin)
-        else:
-            begin()
+        injection.inject_after(after, lasting)
         return injection
 
     @contextlib.contextmanager

@@ -17,7 +17,8 @@ from pathlib import Path
 
 from testbed.errors import DeadlineError, InputError, TestbedError, UnsupportedError
 from testbed.lab import netns, processes, rdma
-from testbed.lab.processes import Process
+from testbed.lab.processes import Process, Ready
+from testbed.readiness import readable
 from testbed.workload.queue_pair import gid_index, open_device
 from testbed.workload.reports import error_in, figures_in
 
@@ -69,12 +70,20 @@ class Result:
 
 
 def perftest(
-    tool: str, server: Side, client: Side, directory: Path, *, options: Sequence[str] = (), within: float
+    tool: str,
+    server: Side,
+    client: Side,
+    directory: Path,
+    *,
+    options: Sequence[str] = (),
+    within: float,
+    ready: Ready = readable,
 ) -> Result:
     """Runs a program of perftest between two hosts; outputs are kept in `directory`.
 
     `options` go to both sides, as ``-n 1000 -s 4096``. DeadlineError after `within` seconds: perftest asks for seven
-    retries, which rxe takes as for ever, so on a path that died it ends by this alone.
+    retries, which rxe takes as for ever, so on a path that died it ends by this alone. With a lab's `ready` its timers,
+    so faults at a moment, are kept meanwhile.
     """
     if tool not in EVENTS:
         raise InputError(f"{tool} is no program of perftest we know", hint=f"There is {', '.join(EVENTS)}.")
@@ -86,12 +95,12 @@ def perftest(
             events = ("-e",) if EVENTS[tool] else ()
             gid = str(_gid_index(side))
             command = [tool, "-d", side.device, "-x", gid, "-p", str(PORT), *events, *options, *more]
-            process = Process(side.node, place, command, directory / f"{side.node}-{tool}.log")
+            process = Process(side.node, place, command, directory / f"{side.node}-{tool}.log", ready)
             undo.callback(process.stop)
             return process
 
         listener = start(server, server_place)
-        _wait_for(listener, lambda: _listens(server_place, PORT))
+        _wait_for(listener, lambda: _listens(server_place, PORT), ready)
         sender = start(client, client_place, "--out_json", f"--out_json_file={report}", str(address))
         status = sender.wait(within)
         output = sender.output
@@ -100,8 +109,17 @@ def perftest(
     return Result(output, figures=figures_in(report.read_text()))
 
 
-def rping(server: Side, client: Side, directory: Path, *, count: int = 10, size: int = 64, within: float) -> Result:
-    """`count` round trips of rping, `size` bytes each, with the data verified."""
+def rping(
+    server: Side,
+    client: Side,
+    directory: Path,
+    *,
+    count: int = 10,
+    size: int = 64,
+    within: float,
+    ready: Ready = readable,
+) -> Result:
+    """`count` round trips of rping, `size` bytes each, with the data verified. `ready` as for `perftest`."""
     with rdma.Rdma() as system:
         if system.exclusive:
             raise UnsupportedError("rdma_cm does not work in exclusive RDMA netns mode", hint="Use rdma_mode: shared.")
@@ -110,12 +128,12 @@ def rping(server: Side, client: Side, directory: Path, *, count: int = 10, size:
 
         def start(side: Side, role: str) -> Process:
             log = directory / f"{side.node}-rping.log"
-            process = Process(side.node, side.namespace, ["rping", role, *common], log)
+            process = Process(side.node, side.namespace, ["rping", role, *common], log, ready)
             undo.callback(process.stop)
             return process
 
         listener = start(server, "-s")
-        _wait_for(listener, lambda: _accepts(server))
+        _wait_for(listener, lambda: _accepts(server), ready)
         sender = start(client, "-c")
         status = sender.wait(within)
         output = sender.output
@@ -147,14 +165,14 @@ def _gid_index(side: Side) -> int:
         context.close()
 
 
-def _wait_for(listener: Process, ready: Callable[[], bool]) -> None:
+def _wait_for(listener: Process, listens: Callable[[], bool], ready: Ready) -> None:
     deadline = time.monotonic() + LISTEN_S
-    while not ready():
+    while not listens():
         if not listener.running:
             raise TestbedError(f"{listener}: ended before its client came:\n{listener.output}")
         if time.monotonic() > deadline:
             raise DeadlineError(f"{listener}: does not listen after {LISTEN_S:g} s:\n{listener.output}")
-        time.sleep(POLL_S)
+        ready([], POLL_S)
 
 
 def _listens(namespace: str, port: int) -> bool:

@@ -158,6 +158,8 @@ def open_endpoint(host: Host, interface: str, family: Family = 4, *, memory: int
     """An endpoint on a host's interface, closed with the host at the latest; `nic: hardware` pins its MAC. `family`
     chooses the GID: that of the IPv4 or of the IPv6 address. `memory` in bytes."""
     ip = host.address(interface, family).ip
+    if interface not in host.rdma:
+        raise InputError(f"{interface} of {host.name} has no RDMA device")
     card, ready = host.cards.get(interface), host.lab.ready
     endpoint = Endpoint(host.rdma[interface], host.namespace, ip, memory=memory, nic=card, ready=ready)
     host.defer(endpoint.close)

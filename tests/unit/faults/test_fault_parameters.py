@@ -18,7 +18,11 @@ def test_a_fault_is_made_of_its_name_and_parameters() -> None:
         ("link-loss", {"end": "leaf:e1", "loss": 101}, "loss is 101: Input should be less than or equal to 100"),
         ("link-loss", {"end": "leaf", "loss": 1}, "end is 'leaf': String should match pattern"),
         ("link-loss", {"end": "a:b", "loss": 1, "losss": 1}, "there is no 'losss', perhaps loss"),
-        ("link-loss", {"end": "a:b", "loss": 100, "loss_burst": 2}, "with a loss of 100 there are no bursts"),
+        (
+            "link-loss",
+            {"end": "a:b", "loss": 100, "loss_burst": 2},
+            "with bursts of 2 at most 66.67 percent can be lost",
+        ),
         ("arp-drop", {"end": "a:b", "announced": "2001:db8::1"}, "2001:db8::1 is of family 6"),
         ("arp-poison", {"host": "a", "switch": "s", "ip": "10.0.0"}, "'10.0.0'"),
         ("incast", {"target": "a", "senders": ["b"]}, "Tuple should have at least 2 items"),

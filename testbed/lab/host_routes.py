@@ -1,0 +1,109 @@
+"""
+A host's routes with a gateway, which the kernel forgets when their NIC is set down: they come back with it.
+
+Of several next hops IPv4 keeps those behind a NIC that is down and marks them dead; of IPv6 it forgets them one by one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Any
+
+from testbed.lab.overlay import Overlay
+from testbed.topology import Family, IPAddress
+
+if TYPE_CHECKING:
+    from testbed.lab.nodes import Host
+
+Route = dict[str, Any]
+"""As ``ip -json route`` shows it."""
+_Key = tuple[Family, str, int]
+"""Family, destination, metric."""
+FAMILIES: tuple[Family, ...] = (4, 6)
+DEFAULT = "default"
+
+
+class HostRoutes:
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._lost: dict[_Key, Route] = {}
+        self._defaults = Overlay(self._read_defaults, self._write_defaults)
+
+    def shown(self, family: Family) -> list[Route]:
+        """The main table."""
+        found: list[Route] = json.loads(self._host.run("ip", "-j", f"-{family}", "route").stdout)
+        return found
+
+    def change_default(self, family: Family, *via: IPAddress) -> Callable[[], None]:
+        """Has another default route, or none, beside other changes. What is returned takes this change back."""
+        hops = [{"gateway": str(hop)} for hop in via]
+        return self._defaults.change(
+            {str(family): [{"dst": DEFAULT, "protocol": "static", "nexthops": hops}] if hops else []}
+        )
+
+    def go(self, interface: str) -> None:
+        """To be called before the interface is set down."""
+        for family in FAMILIES:
+            for route in self.shown(family):
+                if any(hop["dev"] == interface for hop in _hops(route)):
+                    self._lost.setdefault(_key(family, route), route)
+
+    def come_back(self) -> None:
+        """To be called when an interface is up again: one that waits for others too is made of the hops there are."""
+        for key, route in list(self._lost.items()):
+            self._make(key, route)
+
+    def _make(self, key: _Key, route: Route) -> None:
+        hops = _hops(route)
+        living = [hop for hop in hops if self._host.is_up(hop.get("dev") or self._behind(hop["gateway"]))]
+        if living:
+            self._host.run(*_command(key[0], "replace", route, living))
+        if len(living) == len(hops):
+            self._lost.pop(key, None)
+        else:
+            self._lost[key] = route
+
+    def _behind(self, gateway: str) -> str:
+        ip = ip_address(gateway)
+        known = self._host.addresses if ip.version == 4 else self._host.addresses6
+        return next((name for name, address in known.items() if ip in address.network), "lo")
+
+    def _read_defaults(self, names: Iterable[str]) -> dict[str, list[Route]]:
+        found: dict[str, list[Route]] = {}
+        for family in FAMILIES:
+            if str(family) in names:
+                shown = {_key(family, route): route for route in self.shown(family) if route["dst"] == DEFAULT}
+                lost = {key: route for key, route in self._lost.items() if key[:2] == (family, DEFAULT)}
+                found[str(family)] = list({**shown, **lost}.values())
+        return found
+
+    def _write_defaults(self, wanted: Mapping[str, list[Route]]) -> None:
+        for family in FAMILIES:
+            if str(family) in wanted:
+                for route in self.shown(family):
+                    if route["dst"] == DEFAULT:
+                        self._host.run(*_command(family, "delete", route, []))
+                self._lost = {key: route for key, route in self._lost.items() if key[:2] != (family, DEFAULT)}
+                for route in wanted[str(family)]:
+                    self._make(_key(family, route), route)
+
+
+def _key(family: Family, route: Route) -> _Key:
+    return family, route["dst"], route.get("metric", 0)
+
+
+def _hops(route: Route) -> list[Route]:
+    return [hop for hop in route.get("nexthops", [route]) if "gateway" in hop]
+
+
+def _command(family: Family, what: str, route: Route, hops: Sequence[Route]) -> list[str]:
+    given = {"proto": route.get("protocol"), "metric": route.get("metric"), "src": route.get("prefsrc")}
+    words = ["ip", f"-{family}", "route", what, route["dst"]]
+    words += [str(word) for key, value in given.items() if value is not None for word in (key, value)]
+    for hop in hops:
+        words += ["nexthop"] if len(hops) > 1 else []
+        words += ["via", hop["gateway"], *(["dev", hop["dev"]] if "dev" in hop else [])]
+        words += ["weight", str(hop["weight"])] if len(hops) > 1 and "weight" in hop else []
+    return words

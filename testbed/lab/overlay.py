@@ -1,0 +1,44 @@
+"""Settings that several change at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+
+class Overlay:
+    """The latest change of a setting wins; each is taken back by itself, in any order, and the last one leaves what was
+    there before the first."""
+
+    def __init__(
+        self, read: Callable[[Iterable[str]], Mapping[str, Any]], write: Callable[[Mapping[str, Any]], object]
+    ) -> None:
+        """`read` says how the settings of these names are now, `write` sets some."""
+        self._read, self._write = read, write
+        self._before: dict[str, Any] = {}
+        self._changes: list[Mapping[str, Any]] = []
+
+    def change(self, values: Mapping[str, Any]) -> Callable[[], None]:
+        """What is returned takes this change back."""
+        untouched = [name for name in values if not any(name in change for change in self._changes)]
+        now = self._read(untouched)
+        self._before |= {name: now[name] for name in untouched}
+        self._apply([*self._changes, values], values)
+
+        def take_back() -> None:
+            self._apply([change for change in self._changes if change is not values], values)
+
+        return take_back
+
+    def _apply(self, changes: list[Mapping[str, Any]], names: Iterable[str]) -> None:
+        before = {name: self._now(name) for name in names}
+        previous, self._changes = self._changes, changes
+        if other := {name: now for name in names if (now := self._now(name)) != before[name]}:
+            try:
+                self._write(other)
+            except BaseException:
+                self._changes = previous
+                raise
+
+    def _now(self, name: str) -> Any:
+        return next((change[name] for change in reversed(self._changes) if name in change), self._before[name])
