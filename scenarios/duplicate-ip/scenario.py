@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from pydantic import Field
@@ -85,8 +86,7 @@ class DuplicateIpScenario(Scenario):
 
 def is_taken(host: Host, ip: str) -> bool:
     """Whether somebody answers an ARP probe for the address (arping -D)."""
-    try:
-        host.run("arping", "-D", "-c", "2", "-I", "eth1", ip)
-    except TestbedError:
-        return True
-    return False
+    said = host.run("sh", "-c", f"arping -D -c 2 -I eth1 {ip} || true").stdout
+    if (answers := re.search(r"Received (\d+) response", said)) is None:
+        raise TestbedError(f"{host}: arping does not say how many answers it got: {said!r}")
+    return answers[1] != "0"

@@ -75,7 +75,9 @@ class FdbAgesBeforeArp(Scenario):
 
         flooded = sum(frame.roce for frame in captured.frames())
         run.note(completion=done.status, port_of_mac=port, frames_to_bystander=flooded)
-        known = p.mac_age is not None or p.profile == "sonic"
+        leafs = self.profiles(p)["leaf"]
+        refreshed = leafs.arp_refresh == "daemon" and leafs.refresh_period < leafs.mac_age
+        known = refreshed or leafs.mac_age > p.silence
         run.expect("the switch's port for the MAC", port, "e2" if known else "none")
         if done.ok:
             run.observe("healthy", "the server is reached")

@@ -175,6 +175,10 @@ class IpReuse(Scenario):
             run.note(retries=retries, frames_to_dead_mac=where)
             run.expect("it dies of unanswered retries", result.status, "RETRY_EXC_ERR")
             run.expect("the switch still has pod A's MAC", entry(leaf), mac(a))
+            if p.announce:
+                run.lab.drain()
+                ignored = [event["data"]["reason"] for event in run.log.find("arp.ignored", mac=mac(b))]
+                run.expect("the switch heard the announcement", ignored, ["garp-changes-nothing"])
             run.expect("the client's NIC retried as often as it may", retries, p.retry_cnt)
             run.expect("its frames went to pod A's MAC", sum(to_dead_mac.values()), lambda frames: frames > 0)
 

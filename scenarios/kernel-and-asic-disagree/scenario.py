@@ -55,8 +55,11 @@ class KernelAndAsicDisagree(Scenario):
             if p.cure == "clear":
                 run.lab.agent.clear_arp("leaf", ip=ip)
             elif p.cure == "announce":
+                began = run.log.now
                 server.announce("eth1")
                 run.sleep(1, "the switch hears the announcement")
+                (age,) = (entry["age"] for entry in leaf.tables()["arp"] if entry["ip"] == str(ip))
+                run.expect("it renewed the entry", age * 1e9 <= run.log.now - began, True)
 
         with run.step("the client connects anew"):
             status = run.write(client, server)

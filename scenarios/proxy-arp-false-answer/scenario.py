@@ -89,6 +89,9 @@ class ProxyArpFalseAnswer(Scenario):
             run.observe("healthy", "the client reaches the server")
             run.expect("the switch has the server's MAC", known(), "server's MAC")
             run.expect("the router answered for it", false, 1 if p.cured else 0)
+            if not p.cured:
+                asked = [event["data"]["mac"] for event in run.log.find("arp.confirmed", ip=str(ip))]
+                run.expect("the switch asked, and the server answered", asked, [server.macs["eth1"]])
         else:
             run.observe("fault", f"the client's work request dies of {status}")
             run.expect("it dies of unanswered retries", status, "RETRY_EXC_ERR")

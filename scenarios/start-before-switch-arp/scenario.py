@@ -98,6 +98,9 @@ class StartBeforeSwitchArp(Scenario):
             run.expect("the switch has no entry for the worker then", known, "no entry")
             learned = run.eventually("it has one later", lambda: leaf.arp_table().get(ip), mac, within=2 * p.delay)
             run.expect("a second start works", run.write(worker, peer), "SUCCESS")
+            if p.announce:
+                ignored = [event["data"]["reason"] for event in run.log.find("arp.ignored", mac=mac)]
+                run.expect("the switch heard the announcement", ignored, ["garp-creates-nothing"])
             if learned:
                 run.note(learned_after_s=round((run.log.find("arp.learned", mac=mac)[0]["t"] - up) / 1e9, 1))
 
