@@ -11,6 +11,7 @@ from networks import FLAT, ROUTED, bridge, ipam, macvlan, network
 from testbed import Lab, Topology
 from testbed.cni.pods import PodNetworks
 from testbed.errors import InputError, TestbedError
+from testbed.faults import Injection, StrictRpFilter
 from testbed.lab import Host, Pod, rdma
 from testbed.lab.census import census
 from testbed.workload.verbs import Endpoint, connect_pair
@@ -245,3 +246,13 @@ def test_a_lab_without_networks_says_so(tmp_path, log, request):
         pytest.raises(InputError, match="this lab has no pods"),
     ):
         lab.host("node1").pod("pod", [])
+
+
+@pytest.mark.topology(ROUTED)
+def test_a_fault_on_a_pod_is_recovered_when_the_pod_is_deleted(lab, log):
+    pod = lab.host("node1").pod("web", [macvlan(ipam(10))])
+    injection = Injection(lab, StrictRpFilter(host="web", interface="eth0"))
+    injection.inject()
+    pod.delete()
+    assert not injection.active
+    assert [event["data"]["fault"] for event in log.find("fault.recovered")] == ["strict-rp-filter"]

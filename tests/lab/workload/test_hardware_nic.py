@@ -155,3 +155,29 @@ def test_what_was_armed_by_half_is_armed_again_and_disarmed_at_the_end(wire: Wir
 def test_a_second_lab_on_the_kernel_is_refused(nics: HardwareNics) -> None:
     with pytest.raises(TestbedError, match="Another lab runs on this kernel"):
         HardwareNics()
+
+
+def test_records_from_before_that_nobody_read_do_not_end_a_lab(wire: Wire) -> None:
+    armed = connections.arm()
+    for _ in range(2000):  # more than the buffer holds
+        (connections.INSTANCE / "trace_marker").write_text("x" * 100)
+    with HardwareNics() as nics:
+        nic = nics.add(wire.left.entered, "eth1", wire.left.device)
+        with connected(wire, nic) as (near, _):
+            assert near.write(5000, within=SOON).ok
+    if armed:
+        connections.disarm()
+
+
+def test_what_the_watcher_failed_at_is_told_at_the_end(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
+    nics = HardwareNics()
+    nics.add(wire.left.entered, "eth1", wire.left.device)
+    monkeypatch.setattr(HardwareNic, "write", _refuse)
+    with connected(wire):  # as a third-party program does, which asks for no pin
+        pass
+    with pytest.raises(TestbedError, match="no pin"):
+        nics.close()
+
+
+def _refuse(*_: object) -> None:
+    raise TestbedError("no pin")
