@@ -128,6 +128,9 @@ def finish(process: subprocess.Popen[bytes], stdin: Mapping[str, Any], what: str
     except subprocess.TimeoutExpired:
         kill(process)
         raise CniError(f"{what}: it was still running after {DEADLINE_S:g} s and has been killed") from None
+    except BaseException:  # it has a session of its own, and would be at work while DEL is called
+        kill(process)
+        raise
     return understand(process.returncode, output, what)
 
 
