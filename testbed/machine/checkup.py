@@ -123,7 +123,9 @@ def kvm_answer() -> Check:
     if not os.access(kvm.DEVICE, os.R_OK | os.W_OK):
         text = f"no access to {kvm.DEVICE}; not needed, the real clock is slower without"
         return Check("KVM", "note", text, f"sudo usermod --append --groups kvm {os.environ.get('USER', '$USER')}")
-    return Check("KVM", "note", f"{kvm.DEVICE} is there and no guest boots under it; not needed")
+    return Check(
+        "KVM", "note", f"{kvm.DEVICE} is there and no guest boots under it; not needed, tried again after a day"
+    )
 
 
 def local() -> Iterator[Check]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import secrets
 import time
 from pathlib import Path
 
@@ -15,8 +16,11 @@ from testbed.machine.qemu import Flavour
 from testbed.protocol import Clock
 
 DEVICE = Path("/dev/kvm")
+MACHINE_ID = Path("/etc/machine-id")
 BOOT_S = 25.0
 """Wall seconds a boot may take; under a KVM that works it takes about two."""
+RETRY_S = 86400.0
+"""Wall seconds after which a boot that failed is tried again: the host may have been short of memory, or busy."""
 
 
 async def flavour(image: Image, clock: Clock) -> Flavour:
@@ -25,11 +29,15 @@ async def flavour(image: Image, clock: Clock) -> Flavour:
 
 
 def answer() -> bool | None:
-    """What is remembered of this machine, kernel and QEMU; None if it was never tried. No device is a no."""
+    """What is remembered of this machine, kernel and QEMU; None if it has to be tried. No device is a no."""
     if not os.access(DEVICE, os.R_OK | os.W_OK):
         return False
     path = _memory()
-    return path.read_text() == "works\n" if path.exists() else None
+    if not path.exists():
+        return None
+    if path.read_text() == "works\n":
+        return True
+    return None if time.time() - path.stat().st_mtime > RETRY_S else False
 
 
 async def works(image: Image) -> bool:
@@ -38,14 +46,15 @@ async def works(image: Image) -> bool:
     if known is None:
         known = await _boots(image)
         path = _memory()
-        path.with_suffix(".new").write_text("works\n" if known else "fails\n")
-        path.with_suffix(".new").rename(path)
+        new = path.with_suffix(f".{secrets.token_hex(8)}")
+        new.write_text("works\n" if known else "fails\n")
+        new.rename(path)
     return known
 
 
 def _memory() -> Path:
-    machine = Path("/etc/machine-id")
-    identity = machine.read_text() if machine.exists() else platform.node()
+    identity = MACHINE_ID.read_text().strip() if MACHINE_ID.exists() else ""
+    identity = identity or platform.node()  # an image that machines are cloned from has an empty file
     return cache.directory("kvm") / cache.digest(identity, platform.release(), qemu.identity())[:16]
 
 
