@@ -34,11 +34,11 @@ def directory(name: str) -> Path:
 
 
 @contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Holds the directory `path` against other processes; waits for its holder."""
+def locked(path: Path, *, wait: bool = True) -> Iterator[None]:
+    """Holds the directory `path` against other processes; waits for its holder, or raises BlockingIOError."""
     handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+        fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     finally:
         os.close(handle)

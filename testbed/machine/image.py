@@ -429,8 +429,18 @@ def import_(source: Path) -> Image:
 
 
 def remove_all() -> int:
-    """Removes every image from the cache; returns how many there were."""
-    places = [path for path in (cache.root() / "images").glob("*") if path.is_dir()]
-    for path in places:
-        shutil.rmtree(path)
+    """Removes every image from the cache; returns how many there were. Refuses while one is being made."""
+    parent = cache.directory("images")
+    try:
+        with cache.locked(parent, wait=False):
+            cache.sweep(parent)
+            places = [path for path in parent.iterdir() if path.is_dir()]
+            for path in places:
+                shutil.rmtree(path)
+    except BlockingIOError:
+        raise TestbedError(
+            "an image is being built or imported at this moment",
+            where=str(parent),
+            hint="Wait until that command has ended, or end it, and run this one again.",
+        ) from None
     return len(places)

@@ -81,6 +81,12 @@ def test_a_lock_excludes_others_until_its_block_ends(tmp_path: Path) -> None:
     assert not held(tmp_path)
 
 
+def test_a_lock_that_another_holds_can_be_left_alone(tmp_path: Path) -> None:
+    with cache.locked(tmp_path), pytest.raises(BlockingIOError), cache.locked(tmp_path, wait=False):
+        pass
+    assert not held(tmp_path)
+
+
 def test_a_lock_vanishes_with_its_holder(tmp_path: Path) -> None:
     code = (
         "import sys, time; from pathlib import Path; from testbed.machine import cache\n"

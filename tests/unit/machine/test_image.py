@@ -326,3 +326,18 @@ def test_all_images_can_be_removed(cache_root: Path) -> None:
         make_image(cache_root / "images" / name)
     assert image.remove_all() == 2
     assert nothing_in_cache(cache_root)
+
+
+def test_an_image_that_is_being_built_is_not_removed(cache_root: Path) -> None:
+    make_image(cache_root / "images" / "one")
+    parent = cache.directory("images")
+    with cache.locked(parent), cache.making(parent) as work:
+        with pytest.raises(TestbedError, match="an image is being built or imported at this moment"):
+            image.remove_all()
+        assert sorted(parent.iterdir()) == sorted((work, parent / "one"))
+
+
+def test_what_a_killed_build_left_is_removed_and_not_counted(cache_root: Path) -> None:
+    make_image(cache_root / "images" / "making-killed")
+    assert image.remove_all() == 0
+    assert nothing_in_cache(cache_root)
