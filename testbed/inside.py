@@ -178,11 +178,17 @@ def run_pytest(job: Job, out: Path, emit: Emit) -> None:
     (out / "status.json").write_text(json.dumps(int(status)))
 
 
+def end(*_: object) -> None:
+    """So that a lab is taken down when its parent goes. The first signal begins that, no other cuts it short."""
+    signal.signal(signal.SIGTERM, lambda *_: None)  # not SIG_IGN, which programs started by the teardown would inherit
+    sys.exit(1)
+
+
 def main() -> None:
     """The job of a directory, on this kernel. Ends with status 0 whenever the job could say how it ended."""
     parcel, out = sys.argv[1:]
     job = json.loads((Path(parcel) / "job.json").read_text())
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that a lab is taken down when its parent goes
+    signal.signal(signal.SIGTERM, end)
     with os.fdopen(3, "w", buffering=1) as progress:
 
         def emit(record: dict[str, Any]) -> None:

@@ -85,11 +85,15 @@ class LocalMachine:
 
 
 async def spawn(arguments: Sequence[str], progress: int, output: IO[bytes]) -> asyncio.subprocess.Process:
-    """The process of a job, which has `progress` as its file descriptor 3 and ends with this one."""
+    """The process of a job, which has `progress` as its file descriptor 3 and ends with this one.
+
+    Ctrl-C is for this process alone, which then ends the job: two signals would cut the job's teardown short.
+    """
     command = ["setpriv", "--pdeathsig", "TERM", "--", "sh", "-c", 'exec "$@" 3>"/dev/fd/$0"', str(progress)]
     return await asyncio.create_subprocess_exec(
         *command, sys.executable, "-m", "testbed.inside", *arguments,
         pass_fds=(progress,), stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+        start_new_session=True,
     )  # fmt: skip
 
 
