@@ -87,6 +87,10 @@ class Flavour:
         return [*cpu, "-smp", str(self.cpus), "-rtc", "base=utc"]
 
 
+class StateError(MachineError):
+    """QEMU runs and cannot read the state of a machine."""
+
+
 class Qemu:
     """A running QEMU. It dies with this process; its sockets and parcels are anonymous, so nothing of it is on a
     disk."""
@@ -127,6 +131,12 @@ class Qemu:
 
     async def migrated(self) -> None:
         """Waits for the end of a migration that was started, in or out."""
+        try:
+            await asyncio.wait_for(self._migration_end(), ANSWER_S)
+        except TimeoutError:
+            raise MachineError(f"QEMU was still reading or writing the snapshot after {ANSWER_S} s") from None
+
+    async def _migration_end(self) -> None:
         while True:
             event = await self.events.get()
             if event["event"] == "MIGRATION":
@@ -162,13 +172,17 @@ class Qemu:
         await self.command("migrate-set-parameters", **{"max-bandwidth": 1 << 40})
         await self.pass_file("state", handle)
         await self.command("migrate", uri="fd:state")
-        await asyncio.wait_for(self.migrated(), ANSWER_S)
+        await self.migrated()
 
     async def load(self, handle: int) -> None:
-        await self.prepare_migration()
-        await self.pass_file("state", handle)
-        await self.command("migrate-incoming", uri="fd:state")
-        await asyncio.wait_for(self.migrated(), ANSWER_S)
+        """Reads what `save` wrote. Whatever is in the way of it is a StateError."""
+        try:
+            await self.prepare_migration()
+            await self.pass_file("state", handle)
+            await self.command("migrate-incoming", uri="fd:state")
+            await self.migrated()
+        except MachineError as error:
+            raise StateError(error.message) from error
 
     async def paused(self, stalled: Callable[[], bool], poll_s: float) -> None:
         """Returns when the guest pauses itself. `stalled` is asked every `poll_s` wall seconds; True means it hangs."""

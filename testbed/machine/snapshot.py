@@ -14,8 +14,8 @@ import errno
 import os
 import struct
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, nullcontext
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import ExitStack, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from testbed.errors import MachineError, UnsupportedError
 from testbed.machine import cache, processes, qemu
 from testbed.machine.image import Image
 from testbed.machine.parcel import Errand, Outcome
-from testbed.machine.qemu import Flavour, Qemu, Ram
+from testbed.machine.qemu import Flavour, Qemu, Ram, StateError
 from testbed.protocol import PREPARE, TORCH
 
 PACKAGE = Path(__file__).parents[1]
@@ -62,7 +62,14 @@ class Snapshot:
             return False
 
     def open(self) -> int:
-        return os.open(self.path, os.O_RDWR)  # for writing, because QEMU opens even what it maps copy-on-write so
+        try:
+            return os.open(self.path, os.O_RDWR)  # for writing, because QEMU opens even what it maps copy-on-write so
+        except FileNotFoundError:
+            raise MachineError(
+                "the snapshot has been removed while this command ran",
+                where=str(self.path),
+                hint="Run the command again: it makes a new one.",
+            ) from None
 
 
 @dataclass(frozen=True)
@@ -147,21 +154,26 @@ async def running(
 async def restored(
     image: Image, flavour: Flavour, snapshot: Snapshot, errand: Errand, outcome: Outcome
 ) -> AsyncIterator[Qemu]:
-    """A machine restored from a snapshot of the cache and still paused. A snapshot that cannot be read is removed; the
-    next run makes it anew."""
-    async with AsyncExitStack() as stack:
-        try:
-            handle = snapshot.open()
-            stack.callback(os.close, handle)
-            ram = Ram(handle, shared=False)
-            machine = await stack.enter_async_context(running(image, flavour, handle, ram, errand, outcome))
-        except MachineError as error:
-            snapshot.path.unlink(missing_ok=True)
-            raise MachineError(
-                f"the snapshot could not be restored and has been removed: {error.message}",
-                hint="Run the command again: it makes a new one.",
-            ) from error
-        yield machine
+    """A machine restored from a snapshot of the cache and still paused."""
+    with opened(snapshot) as handle:
+        async with running(image, flavour, handle, Ram(handle, shared=False), errand, outcome) as machine:
+            yield machine
+
+
+@contextmanager
+def opened(snapshot: Snapshot) -> Iterator[int]:
+    """The open file of a snapshot to restore. One that QEMU cannot read is removed; the next run makes it anew."""
+    handle = snapshot.open()
+    try:
+        yield handle
+    except StateError as error:
+        snapshot.path.unlink(missing_ok=True)
+        raise MachineError(
+            f"the snapshot could not be restored and has been removed: {error.message}",
+            hint="Run the command again: it makes a new one.",
+        ) from error
+    finally:
+        os.close(handle)
 
 
 async def ensure(image: Image, flavour: Flavour, say: Callable[[str], None], *, training: bool = False) -> Snapshot:
@@ -219,8 +231,7 @@ async def save(image: Image, flavour: Flavour, base: Snapshot | None, layer: Lay
         below = None
         if base:
             errand.write(layer.job, layer.files)
-            below = base.open()
-            stack.callback(os.close, below)
+            below = stack.enter_context(opened(base))
         async with booting(image, flavour, errand, outcome, below) as (machine, ram):
             if base:
                 await machine.command("cont")

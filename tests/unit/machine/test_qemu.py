@@ -1,11 +1,17 @@
-"""How many vCPUs a guest has."""
+"""How many vCPUs a guest has, and what becomes of a QEMU that does not get on with a snapshot."""
 
+import asyncio
 import os
+import socket
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
+from qemu.qmp import EventListener
 
+from testbed.errors import MachineError
 from testbed.machine import qemu
-from testbed.machine.qemu import Accelerator, Flavour
+from testbed.machine.qemu import Accelerator, Flavour, Qemu, StateError
 from testbed.protocol import Clock
 
 
@@ -26,3 +32,46 @@ def test_more_vcpus_than_one_only_where_qemu_executes_them_right(
     monkeypatch.setattr(os, "cpu_count", lambda: 4)
     monkeypatch.setattr(qemu, "version", lambda: version)
     assert Flavour(clock, accelerator).cpus == cpus
+
+
+class SilentQmp:
+    """Carries out every command and never tells of an event."""
+
+    def register_listener(self, _: EventListener) -> None: ...
+
+    def send_fd_scm(self, _: int) -> None: ...
+
+    async def execute(self, _: str, __: Any) -> dict[str, Any]:
+        return {}
+
+
+class LostQmp(SilentQmp):
+    """The connection to a QEMU that has ended."""
+
+    async def execute(self, _: str, __: Any) -> dict[str, Any]:
+        raise TimeoutError
+
+
+def with_qemu(qmp: SilentQmp, errand: Callable[[Qemu], Awaitable[None]]) -> None:
+    async def story() -> None:
+        here, there = socket.socketpair()
+        with here, there:
+            await errand(Qemu(None, qmp, here))  # type: ignore[arg-type]
+
+    asyncio.run(story())
+
+
+def test_a_snapshot_that_qemu_does_not_finish_is_an_error_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(qemu, "ANSWER_S", 0.01)
+    with pytest.raises(MachineError, match=r"still reading or writing the snapshot after 0\.01 s") as said:
+        with_qemu(SilentQmp(), lambda machine: machine.save(0))
+    assert not isinstance(said.value, StateError)
+
+
+@pytest.mark.parametrize("qmp", [SilentQmp(), LostQmp()])
+def test_whatever_hinders_the_reading_of_a_state_is_told_from_other_errors(
+    monkeypatch: pytest.MonkeyPatch, qmp: SilentQmp
+) -> None:
+    monkeypatch.setattr(qemu, "ANSWER_S", 0.01)
+    with pytest.raises(StateError):
+        with_qemu(qmp, lambda machine: machine.load(0))

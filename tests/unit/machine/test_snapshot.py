@@ -1,14 +1,18 @@
-"""Which snapshot fits: made for these very bytes, and whole."""
+"""Which snapshot fits: made for these very bytes, and whole; and which is removed."""
 
 import asyncio
 import errno
 import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
-from testbed.errors import UnsupportedError
+from testbed.errors import MachineError, UnsupportedError
 from testbed.machine import qemu, snapshot
+from testbed.machine.parcel import Errand, Outcome
+from testbed.machine.qemu import Flavour, StateError
 from testbed.machine.snapshot import HEADER, KEEP, MAGIC, OFFSET, Layer, Snapshot, above, code_files
 
 KEY = "ab" * 32
@@ -181,3 +185,77 @@ def test_the_snapshots_used_last_stay(tmp_path: Path) -> None:
 def test_snapshots_can_be_removed(whole: Path) -> None:
     snapshot.clear()
     assert list(whole.parent.iterdir()) == []
+
+
+class Unreadable:
+    """A QEMU that cannot read the state of any machine."""
+
+    async def load(self, _: int) -> None:
+        raise StateError("it is damaged")
+
+
+@pytest.fixture
+def qemu_that_cannot_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    @asynccontextmanager
+    async def start(*_: object, **__: object) -> AsyncIterator[Unreadable]:
+        yield Unreadable()
+
+    monkeypatch.setattr(qemu, "command_line", lambda *_: [])
+    monkeypatch.setattr(qemu, "start", start)
+
+
+@pytest.fixture
+def qemu_that_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    @asynccontextmanager
+    async def start(*_: object, **__: object) -> AsyncIterator[None]:
+        raise MachineError("cannot allocate memory")
+        yield
+
+    monkeypatch.setattr(qemu, "command_line", lambda *_: [])
+    monkeypatch.setattr(qemu, "start", start)
+
+
+def restore() -> None:
+    async def story() -> None:
+        errand, outcome = Errand(), Outcome()
+        try:
+            async with snapshot.restored(None, Flavour("real"), Snapshot(KEY), errand, outcome):
+                pass
+        finally:
+            errand.close()
+            outcome.close()
+
+    asyncio.run(story())
+
+
+@pytest.mark.usefixtures("qemu_that_cannot_read")
+def test_a_snapshot_that_qemu_cannot_read_is_removed(whole: Path) -> None:
+    with pytest.raises(MachineError, match="has been removed: it is damaged") as said:
+        restore()
+    assert said.value.hint == "Run the command again: it makes a new one."
+    assert not whole.exists()
+
+
+@pytest.mark.usefixtures("qemu_that_cannot_read")
+def test_a_snapshot_that_qemu_cannot_read_is_removed_where_another_should_stand_on_it(
+    whole: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshot, "copy_data", lambda *_: None)
+    with pytest.raises(MachineError, match="has been removed: it is damaged"):
+        asyncio.run(snapshot.save(None, Flavour("real"), Snapshot(KEY), Layer("", "", {}, {}), -1))
+    assert not whole.exists()
+
+
+@pytest.mark.usefixtures("qemu_that_does_not_start")
+def test_a_sound_snapshot_stays_when_qemu_does_not_start(whole: Path) -> None:
+    with pytest.raises(MachineError, match=r"^cannot allocate memory$"):
+        restore()
+    assert whole.exists()
+
+
+def test_a_snapshot_that_was_removed_after_it_was_found_is_named(whole: Path) -> None:
+    whole.unlink()
+    with pytest.raises(MachineError, match="the snapshot has been removed while this command ran") as said:
+        restore()
+    assert said.value.where == str(whole)
+    assert "Run the command again" in said.value.hint
