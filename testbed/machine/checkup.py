@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from testbed.errors import TestbedError, UnsupportedError
-from testbed.machine import cache, image, kvm, qemu, snapshot
+from testbed.machine import cache, image, kvm, qemu, recipe, snapshot
 from testbed.machine.image import Image
 from testbed.machine.qemu import Flavour
 
@@ -68,7 +68,7 @@ def _qemu() -> Check:
 
 def _image(built: Image) -> Check:
     try:
-        for name in image.FILES:
+        for name in recipe.FILES:
             built.file(name)
     except UnsupportedError as error:
         return Check("image", "missing", error.message, "testbed image rm")

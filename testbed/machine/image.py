@@ -3,34 +3,25 @@ its inputs."""
 
 from __future__ import annotations
 
-import inspect
 import io
 import json
 import os
 import platform
 import re
-import shlex
 import shutil
 import subprocess
-import sys
 import tarfile
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
 from testbed.errors import InputError, TestbedError, UnsupportedError
-from testbed.machine import cache, processes
+from testbed.machine import cache, processes, recipe
+from testbed.machine.recipe import FILES, inputs_key
 
-GUEST = Path(__file__).parent / "guest"
-LOCK = Path(__file__).parents[2] / "requirements.lock"
-FILES = ("root.erofs", "vmlinuz", "initrd")
-SUITE = "trixie"
-OLDEST_KERNEL = (7, 3)
-PYTHON = "3.13"
-PMEM_ALIGNMENT = 2 << 20
 KEEP = 2
 """Images kept beside the newest, by their age; each is about 400 MB."""
 SPACE_TO_BUILD = 6_000_000_000
@@ -72,7 +63,7 @@ class Image:
         return str(self.manifest["kernel"])
 
     def check(self) -> None:
-        """Raises KeyError, TypeError or ValueError for a manifest that was not written by `describe`."""
+        """Raises KeyError, TypeError or ValueError for a manifest that was not written by `recipe.describe`."""
         checksums = [str(self.manifest["files"][name]["sha256"]) for name in FILES]
         if self.digest != cache.digest(*checksums) or not self.kernel or not self.manifest["inputs"]:
             raise ValueError("its digest is not that of its files")
@@ -101,26 +92,6 @@ class Image:
                 )
 
 
-def inputs_key() -> str:
-    """Hash of what an image is made from. Two builds with one key differ only where Debian's mirror moved on between
-    them: see `Image.digest`."""
-    parts = [f"{path.name}\0{path.read_text()}" for path in sorted(GUEST.iterdir()) if path.is_file()]
-    recipe = [inspect.getsource(fetch_python), inspect.getsource(bootstrap), inspect.getsource(describe)]
-    return cache.digest(*parts, *guest_requirements(), *recipe)
-
-
-def guest_requirements() -> list[str]:
-    """The guest's Python packages with what they need, as `name==version` from the project's lock file."""
-    locked = dict(re.findall(r"^([a-z0-9._-]+)==([^\s;\\]+)", LOCK.read_text(), re.MULTILINE | re.IGNORECASE))
-    return [f"{name}=={locked[name]}" for name in names_in("python.txt")]
-
-
-def names_in(file: str) -> list[str]:
-    """The lines of a list in guest/ that are neither empty nor a comment."""
-    lines = (line.strip() for line in (GUEST / file).read_text().splitlines())
-    return [line for line in lines if line and not line.startswith("#")]
-
-
 def find() -> Image | None:
     """The image for this version of testbed, None where it has not been built."""
     return _load(cache.root() / "images" / inputs_key()[:16])
@@ -142,12 +113,6 @@ def _load(path: Path) -> Image | None:
     return image
 
 
-def images() -> Iterator[Image]:
-    for path in sorted((cache.root() / "images").glob("*")):
-        if image := _load(path):
-            yield image
-
-
 def ensure(progress: Progress) -> Image:
     """The image, built if it is not there. Of two who start at once, one builds and the other waits for it."""
     if image := find():
@@ -161,21 +126,26 @@ def build(progress: Progress) -> Image:
     """Makes the image of this version and puts it in its place in the cache. The caller holds the lock on the
     images."""
     require_tools()
+    key = inputs_key()
     parent = cache.directory("images")
     cache.require_space(parent, SPACE_TO_BUILD, "building the image")
     started = time.monotonic()
     with cache.making(parent) as work:
         progress("download Python packages", 0)
-        fetch_python(work / "python")
+        fetch_python(work)
         bootstrap(work, progress)
+        if inputs_key() != key:
+            raise TestbedError(
+                "what the image is made from was changed while it was built", hint="Run the command again."
+            )
         progress("check and seal", 0)
-        pad(work / "root.erofs")
-        manifest = describe(work, started)
+        recipe.pad(work / "root.erofs")
+        manifest = recipe.describe(work, key, started)
         (work / "manifest.json").write_text(json.dumps(manifest, indent=1))
         for scrap in "packages", "kernel-release", "constraints.txt":
             (work / scrap).unlink()
         shutil.rmtree(work / "python")
-        place = parent / inputs_key()[:16]
+        place = parent / key[:16]
         shutil.rmtree(place, ignore_errors=True)
         work.rename(place)
     prune(place)
@@ -222,22 +192,11 @@ def require_unshare() -> None:
         )
 
 
-def fetch_python(target: Path) -> None:
-    """Wheels for the guest's Python, fetched by this machine's pip so that the user's pip configuration applies."""
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-compile", "--only-binary=:all:"]
-    command += [
-        "--target",
-        str(target),
-        "--python-version",
-        PYTHON,
-        "--implementation",
-        "cp",
-        "--constraint",
-        str(_constraints(target)),
-    ]
-    for platform_tag in "manylinux_2_28_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64":
-        command += ["--platform", platform_tag]
-    done = subprocess.run([*command, *guest_requirements()], capture_output=True, text=True, check=False)
+def fetch_python(work: Path) -> None:
+    pins = work / "constraints.txt"
+    pins.write_text("\n".join(recipe.constraints()) + "\n")
+    command = recipe.python_command(work / "python", pins)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise UnsupportedError(
             "\n  ".join(["the guest's Python packages could not be fetched:", *done.stderr.strip().splitlines()[-4:]]),
@@ -245,48 +204,9 @@ def fetch_python(target: Path) -> None:
         )
 
 
-def _constraints(target: Path) -> Path:
-    """The lock without its hashes and markers: pip takes versions from it for the guest's Python, not for ours."""
-    path = target.parent / "constraints.txt"
-    pins = re.findall(r"^[A-Za-z0-9._-]+==[^\s;\\]+", LOCK.read_text(), re.MULTILINE)
-    path.write_text("\n".join(pins) + "\n")
-    return path
-
-
 def bootstrap(work: Path, progress: Progress) -> None:
-    """Runs mmdebstrap; leaves root.erofs, vmlinuz, initrd, packages and kernel-release in `work`."""
-    packages = names_in("packages.txt")
-    kernel = (
-        'mkdir -p "$1/testbed/kernel" && cd "$1/testbed/kernel" && export APT_CONFIG="$MMDEBSTRAP_APT_CONFIG" && '
-        "release=$(apt-cache pkgnames linux-modules- | sed -n "
-        r"'s/^linux-modules-\([0-9.]*+deb[0-9]*-amd64\)$/\1/p' | sort -V | tail -n 1) && "
-        f'dpkg --compare-versions "${{release%%+*}}" ge {".".join(map(str, OLDEST_KERNEL))} && '
-        "image=$(apt-cache pkgnames linux-binary- | sort -r | "
-        "grep -x -e linux-binary-unsigned-$release -e linux-binary-$release | head -n 1) && "
-        "apt-get download -q $image linux-modules-$release linux-base-$release"
-    )
-    # Any, but the same in every build.
-    moment, uuid = "1767225600", "74657374-6265-4400-8000-000000000000"
-    exclude = "--exclude-regex=^(testbed|proc|sys|dev|run|tmp|var/cache/apt/archives)/."
-    hooks = [
-        *("--setup-hook", f'sed -n "s/ {SUITE} main/ {SUITE}-backports main/p" "$1/etc/apt/sources.list" '
-          '> "$1/etc/apt/sources.list.d/backports.list"'),
-        *("--customize-hook", kernel),
-        *(x for name in ("boot.py", "init.sh", "initramfs-init.sh", "modules.txt", "build.sh")
-          for x in ("--customize-hook", f"upload {shlex.quote(str(GUEST / name))} /testbed/{name}")),
-        *("--customize-hook", 'mkdir "$1/testbed/python"'),
-        *("--customize-hook", f"sync-in {shlex.quote(str(work / 'python'))} /testbed/python"),
-        *("--customize-hook", 'chroot "$1" sh /testbed/build.sh'),
-        *("--customize-hook", f"mkfs.erofs --quiet -x-1 --all-root -T {moment} -U {uuid} "
-          f'"{exclude}" "$1/testbed/root.erofs" "$1"'),
-        *(x for inside, outside in (("root.erofs", "root.erofs"), ("vmlinuz", "vmlinuz"), ("initrd.cpio", "initrd"),
-                                    ("packages", "packages"), ("kernel-release", "kernel-release"))
-          for x in ("--customize-hook", f"download /testbed/{inside} {shlex.quote(str(work / outside))}")),
-    ]  # fmt: skip
-    command = ["env", f"SOURCE_DATE_EPOCH={moment}", "mmdebstrap", "--verbose", "--variant=minbase", "--format=null"]
-    command += [f"--include={','.join(packages)}", *hooks, SUITE, os.devnull, *mirror()]
     with tempfile.TemporaryFile("w+") as log:
-        status = follow(command, log, progress)
+        status = follow([*recipe.debian_command(work), *mirror()], log, progress)
         if status:
             log.seek(0)
             raise_for(log.read())
@@ -357,26 +277,6 @@ def raise_for(output: str) -> None:
             hint="Check the network (`apt-get update`), or set TESTBED_MIRROR to a mirror this machine can reach.",
         )
     raise TestbedError(f"mmdebstrap failed:\n  {tail}", hint="Run `testbed doctor` to see what this machine lacks.")
-
-
-def pad(path: Path) -> None:
-    """pmem comes in units of 2 MiB."""
-    size = path.stat().st_size
-    os.truncate(path, -(-size // PMEM_ALIGNMENT) * PMEM_ALIGNMENT)
-
-
-def describe(work: Path, started: float) -> dict[str, Any]:
-    files = {name: {"size": (work / name).stat().st_size, "sha256": cache.file_digest(work / name)} for name in FILES}
-    return {
-        "digest": cache.digest(*(str(entry["sha256"]) for entry in files.values())),
-        "inputs": inputs_key(),
-        "kernel": (work / "kernel-release").read_text().strip(),
-        "built": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "build_s": round(time.monotonic() - started, 1),
-        "files": files,
-        "packages": dict(line.split() for line in (work / "packages").read_text().splitlines()),
-        "python": guest_requirements(),
-    }
 
 
 def export(image: Image, target: Path) -> str:

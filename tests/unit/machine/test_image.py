@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import tarfile
 import tempfile
 from collections.abc import Callable
@@ -12,8 +13,9 @@ from typing import Any
 import pytest
 
 from testbed.errors import InputError, TestbedError, UnsupportedError
-from testbed.machine import cache, image
-from testbed.machine.image import FILES, Image
+from testbed.machine import cache, image, recipe
+from testbed.machine.image import Image
+from testbed.machine.recipe import FILES
 
 CONTENTS = {"root.erofs": b"root" * 1000, "vmlinuz": b"kernel", "initrd": b"ramfs"}
 
@@ -43,13 +45,13 @@ def make_image(place: Path, **changes: Any) -> Image:
         (place / name).write_bytes(data)
     files = {name: {"size": len(data), "sha256": cache.file_digest(place / name)} for name, data in CONTENTS.items()}
     digest = cache.digest(*(str(entry["sha256"]) for entry in files.values()))
-    manifest = {"digest": digest, "inputs": image.inputs_key(), "kernel": "7.3", "files": files, **changes}
+    manifest = {"digest": digest, "inputs": recipe.inputs_key(), "kernel": "7.3", "files": files, **changes}
     (place / "manifest.json").write_text(json.dumps(manifest))
     return Image(place, manifest)
 
 
 def place_of_this_version(root: Path) -> Path:
-    return root / "images" / image.inputs_key()[:16]
+    return root / "images" / recipe.inputs_key()[:16]
 
 
 def nothing_in_cache(root: Path) -> bool:
@@ -95,30 +97,65 @@ def test_another_processor_is_said_first(tools: Callable[..., Path], monkeypatch
 
 
 def test_lists_of_names_have_comments_and_empty_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(image, "GUEST", tmp_path)
+    monkeypatch.setattr(recipe, "GUEST", tmp_path)
     (tmp_path / "packages.txt").write_text("# network\niproute2\n\n  rdma-core  \n   # end\n")
-    assert image.names_in("packages.txt") == ["iproute2", "rdma-core"]
+    assert recipe.names_in("packages.txt") == ["iproute2", "rdma-core"]
 
 
 def test_every_python_package_of_the_guest_is_pinned() -> None:
-    names = [requirement.split("==")[0] for requirement in image.guest_requirements()]
-    assert names == image.names_in("python.txt")
-    assert all(re.fullmatch(r"[\w.-]+==\d[\w.]*", requirement) for requirement in image.guest_requirements())
+    names = [requirement.split("==")[0] for requirement in recipe.guest_requirements()]
+    assert names == recipe.names_in("python.txt")
+    assert all(re.fullmatch(r"[\w.-]+==\d[\w.]*", requirement) for requirement in recipe.guest_requirements())
 
 
-def test_the_key_changes_with_every_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = image.inputs_key()
-    for path in image.GUEST.iterdir():
-        if path.is_file():
-            (tmp_path / path.name).write_bytes(path.read_bytes())
-    monkeypatch.setattr(image, "GUEST", tmp_path)
-    assert image.inputs_key() == before
-    for path in sorted(tmp_path.iterdir()):
+@pytest.fixture
+def inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory of its own for all that an image is made from."""
+    shutil.copytree(recipe.GUEST, tmp_path / "guest")
+    shutil.copy(recipe.LOCK, tmp_path / "requirements.lock")
+    shutil.copy(recipe.__file__, tmp_path / "recipe.py")
+    monkeypatch.setattr(recipe, "GUEST", tmp_path / "guest")
+    monkeypatch.setattr(recipe, "LOCK", tmp_path / "requirements.lock")
+    monkeypatch.setattr(recipe, "__file__", str(tmp_path / "recipe.py"))
+    return tmp_path
+
+
+def test_the_key_changes_with_every_file_of_the_guest(inputs: Path) -> None:
+    before = recipe.inputs_key()
+    for path in sorted((inputs / "guest").glob("*.*")):
         text = path.read_text()
         path.write_text(text + "\n# changed\n")
-        assert image.inputs_key() != before, path.name
+        assert recipe.inputs_key() != before, path.name
         path.write_text(text)
-    assert image.inputs_key() == before
+    assert recipe.inputs_key() == before
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new"),
+    [
+        ("recipe.py", 'PYTHON = "3.13"', 'PYTHON = "3.14"'),
+        ("recipe.py", "PMEM_ALIGNMENT = 2 << 20", "PMEM_ALIGNMENT = 4 << 20"),
+        ("requirements.lock", "annotated-types==", "annotated-types==99."),
+    ],
+    ids=["a constant", "how the files are padded", "a package that one of the guest's needs"],
+)
+def test_the_key_changes_with_what_is_done_with_the_files(inputs: Path, file: str, old: str, new: str) -> None:
+    before = recipe.inputs_key()
+    text = (inputs / file).read_text()
+    assert old in text
+    (inputs / file).write_text(text.replace(old, new))
+    assert recipe.inputs_key() != before
+
+
+def test_the_key_is_the_same_in_every_checkout_and_whatever_the_lock_says_beside_versions(
+    inputs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = recipe.inputs_key()
+    lock = inputs / "requirements.lock"
+    lock.write_text(re.sub(r"sha256:[0-9a-f]", "sha256:0", lock.read_text()))
+    assert recipe.inputs_key() == before
+    monkeypatch.undo()
+    assert recipe.inputs_key() == before
 
 
 # The build
@@ -161,6 +198,39 @@ def test_a_build_tells_the_bytes_it_fetched_and_keeps_every_line() -> None:
     assert status == 25
     assert [fetched for _, fetched in told] == [0, 1500, 2_501_500, 2_501_500, 2_501_500]
     assert told[-1][0] == "install packages"
+
+
+def build_with(monkeypatch: pytest.MonkeyPatch, during: Callable[[], object]) -> Image:
+    """A build of a few bytes; `during` is called while mmdebstrap would be at work."""
+
+    def bootstrap(work: Path, _: image.Progress) -> None:
+        (work / "python").mkdir()
+        for name, data in {**CONTENTS, "packages": b"", "kernel-release": b"7.3", "constraints.txt": b""}.items():
+            (work / name).write_bytes(data)
+        during()
+
+    monkeypatch.setattr(image, "require_tools", lambda: None)
+    monkeypatch.setattr(image, "SPACE_TO_BUILD", 0)
+    monkeypatch.setattr(image, "fetch_python", lambda _: None)
+    monkeypatch.setattr(image, "bootstrap", bootstrap)
+    return image.build(lambda *_: None)
+
+
+def test_an_image_is_found_by_the_inputs_it_was_built_from(
+    cache_root: Path, inputs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built = build_with(monkeypatch, lambda: None)
+    assert built.path == place_of_this_version(cache_root)
+    assert image.find() == built
+    assert sorted(path.name for path in built.path.iterdir()) == sorted(("manifest.json", *FILES))
+
+
+def test_an_image_whose_inputs_are_edited_during_its_build_is_given_up(
+    cache_root: Path, inputs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(TestbedError, match="was changed while it was built"):
+        build_with(monkeypatch, lambda: (inputs / "guest" / "init.sh").write_text("edited"))
+    assert nothing_in_cache(cache_root)
 
 
 @pytest.mark.parametrize(
