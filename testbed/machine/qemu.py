@@ -123,7 +123,7 @@ class Qemu:
         try:
             return await asyncio.wait_for(self.qmp.execute(name, arguments or None), ANSWER_S)
         except (QMPError, TimeoutError) as error:
-            raise MachineError(f"QEMU did not carry out {name}: {error or 'no answer'}") from error
+            raise MachineError(f"QEMU did not carry out {name}: {str(error) or 'no answer'}") from error
 
     async def pass_file(self, name: str, handle: int) -> None:
         self.qmp.send_fd_scm(handle)

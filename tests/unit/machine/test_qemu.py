@@ -61,6 +61,11 @@ def with_qemu(qmp: SilentQmp, errand: Callable[[Qemu], Awaitable[None]]) -> None
     asyncio.run(story())
 
 
+def test_a_command_without_an_answer_says_so() -> None:
+    with pytest.raises(MachineError, match="QEMU did not carry out cont: no answer"):
+        with_qemu(LostQmp(), lambda machine: machine.command("cont"))
+
+
 def test_a_snapshot_that_qemu_does_not_finish_is_an_error_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(qemu, "ANSWER_S", 0.01)
     with pytest.raises(MachineError, match=r"still reading or writing the snapshot after 0\.01 s") as said:
