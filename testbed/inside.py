@@ -6,6 +6,7 @@ goes to file descriptor 3.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import importlib
 import importlib.util
@@ -16,7 +17,7 @@ import re
 import signal
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -113,7 +114,7 @@ def run_variant(job: Job, out: Path, emit: Emit) -> None:
     lab = Lab(topology, out, log.emit, profiles=teller.profiles(parameters), networks=networks)
     story = Run(lab, log, variant)
     try:
-        with lab:
+        with lab, before_teardown():
             faults.break_from_the_start(lab)
             teller.run(story, parameters)
             story.save_counters()
@@ -178,9 +179,22 @@ def run_pytest(job: Job, out: Path, emit: Emit) -> None:
     (out / "status.json").write_text(json.dumps(int(status)))
 
 
+@contextlib.contextmanager
+def before_teardown() -> Iterator[None]:
+    """From the end of the block on, SIGTERM does not cut short what takes the lab down."""
+    try:
+        yield
+    finally:
+        ignore_sigterm()
+
+
+def ignore_sigterm() -> None:
+    signal.signal(signal.SIGTERM, lambda *_: None)  # not SIG_IGN, which programs started from here on would inherit
+
+
 def end(*_: object) -> None:
     """So that a lab is taken down when its parent goes. The first signal begins that, no other cuts it short."""
-    signal.signal(signal.SIGTERM, lambda *_: None)  # not SIG_IGN, which programs started by the teardown would inherit
+    ignore_sigterm()
     sys.exit(1)
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from testbed import inside
+
 TEARDOWN = """
 import os
 import time
@@ -91,3 +93,24 @@ def test_only_the_first_sigterm_counts(running: subprocess.Popen[bytes], steps: 
     os.kill(job, signal.SIGTERM)
     running.wait(30)
     assert done(steps) == ["ready", "first", "second", "third"]
+
+
+@pytest.fixture
+def sigterm_ends_this_job() -> Iterator[None]:
+    before = signal.signal(signal.SIGTERM, inside.end)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.usefixtures("sigterm_ends_this_job")
+def test_a_story_is_ended_by_sigterm_and_the_teardown_behind_it_is_not() -> None:
+    with pytest.raises(SystemExit), inside.before_teardown():
+        os.kill(os.getpid(), signal.SIGTERM)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+@pytest.mark.usefixtures("sigterm_ends_this_job")
+def test_the_teardown_of_a_story_that_ended_by_itself_is_not_cut_short() -> None:
+    with inside.before_teardown():
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
