@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Interface, ip_interface
 from typing import Any
@@ -35,6 +35,13 @@ MIN_MTU_OF_IPV6 = 1280
 """RFC 8200 section 5. The kernel switches IPv6 off below."""
 FAMILIES: tuple[Family, ...] = (4, 6)
 
+NAMED_BY = {
+    "end": "end",
+    "switch": "switch",
+    "port": "port",
+    **dict.fromkeys(("host", "source", "target", "senders", "pairs", "of"), "host"),
+}
+"""What the parameters of faults name: an end of a link, a node of a kind, a port of the switch."""
 _End = tuple[str, str]
 """(node, interface)."""
 _Owner = tuple[IPNetwork, Segment, Path]
@@ -82,27 +89,33 @@ def make_plan(
 def _faults(
     elements: Elements, nodes: dict[str, ResolvedNode], check: Check | None, problems: Problems
 ) -> tuple[tuple[str, Mapping[str, Any]], ...]:
-    """A parameter `end` is an end of a link, `switch` and `host` are nodes of that kind, whatever the fault."""
-    ends = [str(port) for node in nodes.values() for port in node.ports.values()]
+    """What a parameter names follows from its own name, whatever the fault."""
+    known = {kind: [node.name for node in nodes.values() if node.kind == kind] for kind in ("switch", "host")}
+    known["end"] = [str(port) for node in nodes.values() for port in node.ports.values()]
     found = []
     for index, definition in enumerate(elements.faults):
         path = (*TOP, "faults", index)
         parameters = {key: value for key, value in definition.items() if key != "fault"}
         found.append((definition["fault"], parameters))
-        names = {
-            "end": ends,
-            "switch": [node.name for node in nodes.values() if node.kind == "switch"],
-            "host": [node.name for node in nodes.values() if node.kind == "host"],
-        }
-        for key, known in names.items():
-            value = parameters.get(key)
-            if isinstance(value, str) and value not in known:
-                problems.add(
-                    (*path, key), f"unknown {key} {value!r}; there are: {listing(known)}{closest(value, known)}"
-                )
+        switch = parameters.get("switch")
+        known["port"] = list(nodes[switch].ports) if isinstance(switch, str) and switch in nodes else []
+        for key, what in NAMED_BY.items():
+            for place, name in _names((*path, key), parameters.get(key)):
+                if name not in known[what]:
+                    there = f"{listing(known[what])}{closest(name, known[what])}"
+                    problems.add(place, f"unknown {what} {name!r}; there are: {there}")
         if check and (problem := check(definition["fault"], parameters)):
             problems.add(path, problem)
     return tuple(found)
+
+
+def _names(path: Path, value: Any) -> Iterator[tuple[Path, str]]:
+    """The names in a parameter's value, which may be a list of them, or of pairs."""
+    if isinstance(value, str):
+        yield path, value
+    elif isinstance(value, list):
+        for index, part in enumerate(value):
+            yield from _names((*path, index), part)
 
 
 def _check_profiles(nodes: dict[str, ResolvedNode], profiles: Collection[str], problems: Problems) -> None:

@@ -199,6 +199,10 @@ class TestForm:
             ("{fault: link-loss, end: ^a:eth2, loss: 1}", "unknown end 'a:eth2'; there are: a:eth1, b:eth1; did you"),
             ("{fault: x, switch: ^b}", "unknown switch 'b'; there are: sw"),
             ("{fault: x, host: ^c}", "unknown host 'c'; there are: a, b"),
+            ("{fault: x, source: a, target: ^c}", "unknown host 'c'; there are: a, b"),
+            ("{fault: x, target: a, senders: [b, ^c]}", "unknown host 'c'; there are: a, b"),
+            ("{fault: x, pairs: [[a, b], [b, ^c]]}", "unknown host 'c'; there are: a, b"),
+            ("{fault: x, switch: sw, host: a, port: ^e7}", "unknown port 'e7'; there are: "),
             ("^{fault: bad}", "no such fault: bad {}"),
         ],
     )
