@@ -80,7 +80,7 @@ def leaf_spine(
             hint=f"Leaves stand in groups of one a rail: choose a multiple of {rails}.",
         )
     limits.check_hosts("hosts", hosts, hosts * (leaves // rails if bridged else 1) * rails, bridged=bridged)
-    limits.check_links("leaves", leaves, leaves * spines)
+    limits.check_links("leaves", leaves, leaves * spines, bridged=bridged, routing=routing)
     about = [
         f"{count(leaves, 'leaf')}, {count(spines, 'spine')}, {count(leaves * hosts, 'host')} with "
         f"{count(rails, 'NIC')} each; {manner(bridged)}.",
@@ -116,7 +116,7 @@ def rail_optimized(
     limits.at_most(addresses.MAX_PARTS, "each has a number in an address", pods=pods)
     limits.check_hosts("hosts", hosts, hosts * pods if bridged else hosts, bridged=bridged)
     spines = _uplinks(hosts, oversubscription)
-    limits.check_links("pods", pods, pods * rails * spines)
+    limits.check_links("pods", pods, pods * rails * spines, bridged=bridged, routing=routing)
     about = [
         f"{count(pods, 'pod')} of {count(hosts, 'host')} with {count(rails, 'NIC')} each: NIC R of a host is on leaf R "
         "of its pod.",

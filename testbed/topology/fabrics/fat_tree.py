@@ -22,7 +22,7 @@ def fat_tree(k: int = 4, *, bridged: bool = False, family: Families = 4, routing
     limits.check_family(family)
     half = k // 2
     limits.at_most(addresses.MAX_PARTS, "each pod needs subnets", k=k)
-    limits.check_links("k", k, k**3 // 2)
+    limits.check_links("k", k, k**3 // 2, bridged=bridged, routing=routing)
     names = [f"core{number}" for number in range(1, half**2 + 1)]
     if bridged:
         limits.check_tree(names, ["pod1-agg1", f"pod{k}-agg1"])

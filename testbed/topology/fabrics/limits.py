@@ -39,9 +39,9 @@ def check_hosts(name: str, value: int, per_subnet: int, *, bridged: bool) -> Non
         )
 
 
-def check_links(name: str, value: int, links: int) -> None:
-    """`value` of the option `name` makes so many links between switches."""
-    if links > (most := addresses.MAX_LINKS):
+def check_links(name: str, value: int, links: int, *, bridged: bool, routing: Routing) -> None:
+    """`value` of the option `name` makes so many links between switches: with static routes each has a VLAN."""
+    if not bridged and routing == "static" and links > (most := addresses.MAX_LINKS):
         raise InputError(f"{name} is {value}, which makes {links} links between switches; there are VLANs for {most}")
 
 

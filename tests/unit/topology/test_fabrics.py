@@ -314,6 +314,10 @@ class TestRefusals:
             ("fat-tree", {"k": 20}, "k is 20, which makes 4000 links between switches; there are VLANs for 3094"),
             ("fat-tree", {"k": 10**9}, "k is 1000000000; each pod needs subnets\n  At most 254."),
             ("fat-tree", {"k": 18}, "`testbed topology new fat-tree --k 18 --routed` would write"),
+            ("fat-tree", {"k": 16}, "would write"),
+            ("fat-tree", {"k": 14, "family": "dual"}, "would write"),
+            ("fat-tree", {"k": 22, "routing": "frr"}, "would write"),
+            ("single", {"hosts": 5553, "bridged": True}, "would write"),
             ("single", {"hosts": 0}, "hosts is 0; at least 1 is needed"),
             ("single", {"hosts": 254}, "hosts is 254: 254 hosts in a subnet, and a /24 has addresses for 253"),
             ("single", {"hosts": 65534, "bridged": True}, "a /16 has addresses for 65533 and a gateway"),
@@ -366,9 +370,19 @@ class TestRefusals:
             ("two-tier", {"switches": 254, "hosts": 2}),
             ("leaf-spine", {"leaves": 16, "spines": 16, "hosts": 64}),
             ("rail-optimized", {"pods": 4, "hosts": 32, "rails": 8}),
-            ("fat-tree", {"k": 12}),
+            ("single", {"hosts": 5552, "bridged": True}),
+            ("fat-tree", {"k": 14}),
+            ("fat-tree", {"k": 12, "family": "dual"}),
+            ("fat-tree", {"k": 20, "routing": "frr"}),
         ):
             make(kind, options).topology().plan()
+
+    @pytest.mark.parametrize(
+        ("kind", "options"), [("leaf-spine", {"leaves": 64, "spines": 49, "hosts": 1}), ("fat-tree", {"k": 20})]
+    )
+    def test_links_that_frr_routes_are_not_limited_by_vlans(self, kind: str, options: dict[str, int]) -> None:
+        links = [link for section in make(kind, {**options, "routing": "frr"}).sections for link in section.links]
+        assert sum("vlan" not in link.settings for link in links) > 3094
 
     def test_every_kind_can_be_made_without_options(self) -> None:
         for kind in KINDS:
