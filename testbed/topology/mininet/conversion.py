@@ -142,7 +142,7 @@ class _Conversion:
 
     def _end(self, what: str, options: dict[str, Any], side: int, node: str, port: int) -> str | dict[str, Any]:
         number = side + 1
-        interface = options.pop(f"intfName{number}", None) or f"eth{port}"
+        interface = (options.pop(f"intfName{number}", None) or f"eth{port}").removeprefix(f"{node}-")
         mac = options.pop(f"addr{number}", None) or self.macs.get((node, port))
         own = dict(options.pop(f"params{number}", None) or {})
         ip = own.pop("ip", None) or self.addresses.get((node, port))

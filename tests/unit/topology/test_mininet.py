@@ -117,6 +117,15 @@ self.addLink(b, self.addHost("c", ip=None), params1={"ip": "10.2.0.1/24"}, param
     ]
 
 
+def test_an_interface_named_as_mininet_does_loses_its_node_s_name(tmp_path):
+    build = """
+self.addLink(self.addHost("r0"), self.addSwitch("s1"), intfName1="r0-eth1", intfName2="s1-eth7")
+"""
+    plan = Topology.model_validate({"name": "x", "topology": elements(tmp_path, build)}).plan()
+    assert plan.nodes["r0"].interface("eth1").rdma == "r0-eth1"
+    assert plan.nodes["r0"].interface("eth1").peer == ("s1", "eth7")
+
+
 def test_parameters_of_a_tclink_become_those_of_the_link(tmp_path):
     build = """
 host, switch = self.addHost("h1"), self.addSwitch("s1")
