@@ -68,10 +68,13 @@ def _host_lines(picture: Picture, box: Box) -> list[Label]:
         for end in ends
         if end.node == first.name
     }
-    for number, end in enumerate(first.interfaces, start=1):
-        address = next((given.network if several else given for given in end.addresses), "")
-        style = "" if rails[end.name] else "quiet"
-        lines.append(Label(PAD, number * LINE, f"{end.name} {address}", SMALL, style=style, rail=rails[end.name]))
+    for end in first.interfaces:
+        style, rail = "" if rails[end.name] else "quiet", rails[end.name]
+        addresses = [str(given.network if several else given) for given in end.addresses]
+        lines.append(Label(PAD, len(lines) * LINE, " ".join((end.name, *addresses[:1])), SMALL, style=style, rail=rail))
+        beside = PAD + text_width(f"{end.name} ", SMALL)
+        for address in addresses[1:]:
+            lines.append(Label(beside, len(lines) * LINE, address, SMALL, style=style, rail=rail))
     if several:
         lines += _names(box.nodes, len(lines) * LINE + 4)
     return lines

@@ -5,6 +5,7 @@ Where things are in a picture. Lengths are in SVG's pixels.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -244,9 +245,13 @@ def _line(cable: Cable, placed: dict[Box, Placed]) -> Line:
 
 
 def _summary(picture: Picture) -> str:
-    nodes = list(picture.plan.nodes.values())
-    switches, hosts = (sum((node.kind == "host") is host for node in nodes) for host in (False, True))
-    counts = ((switches, "switch", "es"), (hosts, "host", "s"), (len(picture.plan.links), "link", "s"))
+    kinds = Counter(node.kind for node in picture.plan.nodes.values())
+    counts = (
+        (kinds["switch"], "switch", "es"),
+        (kinds["bridge"], "bridge", "s"),
+        (kinds["host"], "host", "s"),
+        (len(picture.plan.links), "link", "s"),
+    )
     return ", ".join(f"{number} {noun}{'' if number == 1 else ending}" for number, noun, ending in counts if number)
 
 

@@ -50,6 +50,7 @@ FABRICS = [
     rail_optimized(2, 4, 4),
     rail_optimized(1, 8, 9, "8:1"),
     fat_tree(4),
+    leaf_spine(2, 2, 3, 2, family="dual"),
 ]
 PLANS = [
     *(fabric.topology().plan() for fabric in FABRICS),
@@ -186,6 +187,21 @@ def test_hosts_of_a_leaf_share_a_box_under_it() -> None:
 def test_a_few_hosts_have_a_box_each() -> None:
     picture = drawn(single(4).topology().plan())
     assert len({box_of(picture, f"host{number}") for number in range(1, 5)}) == 4
+
+
+@pytest.mark.parametrize(
+    ("hosts", "said"), [(2, "10.1.1.3/24 2001:db8:1:1::3/64"), (200, "10.1.1.0/24 2001:db8:1:1::/64")]
+)
+def test_hosts_have_the_addresses_of_both_families(hosts: int, said: str) -> None:
+    texts = [text.text or "" for text in drawn(single(hosts, family="dual").topology().plan()).iter(f"{SVG}text")]
+    four, six = said.split()
+    assert f"eth1 {four}" in texts
+    assert six in texts
+
+
+def test_the_title_counts_bridges_by_themselves() -> None:
+    texts = [text.text for text in drawn(Topology.parse(WIRED_ODDLY).plan()).iter(f"{SVG}text")]
+    assert "3 switches, 1 bridge, 4 hosts, 7 links" in texts
 
 
 def test_each_rail_has_a_colour() -> None:
