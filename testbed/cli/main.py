@@ -69,8 +69,8 @@ def cli() -> None:
 
 
 def main() -> None:
-    for stream in sys.stdout, sys.stderr:
-        stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+    for stream in filter(None, (sys.stdout, sys.stderr)):  # a stream that was closed by the caller is None
+        stream.reconfigure(errors="replace")
     for number in signal.SIGTERM, signal.SIGHUP:
         signal.signal(number, lambda got, _: sys.exit(128 + got))
     sys.exit(invoke(sys.argv[1:]))
