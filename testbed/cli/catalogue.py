@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
@@ -16,6 +16,7 @@ from rich.text import Text
 from testbed.cli.console import OUTCOME
 from testbed.cli.progress import output_console
 from testbed.cli.words import plain, setting
+from testbed.errors import InputError, did_you_mean
 from testbed.machine import scenarios
 from testbed.protocol import ScenarioInfo
 
@@ -27,8 +28,9 @@ WIDE = 110
 @click.option("--tag", metavar="TAG", help="Only those with this tag.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array of {name, title, tags, variants}.")
 def list_(tag: str | None, as_json: bool) -> None:
-    described = asyncio.run(scenarios.describe([(source, {}) for source in scenarios.shipped()]))
-    infos = [info for info in described if tag is None or tag in info["tags"]]
+    infos = asyncio.run(scenarios.describe([(source, {}) for source in scenarios.shipped()]))
+    if tag is not None:
+        infos = with_tag(infos, tag)
     if as_json:
         keys = ("name", "title", "tags", "variants")
         click.echo(json.dumps([{key: info[key] for key in keys} for info in infos]))  # type: ignore[literal-required]
@@ -40,6 +42,14 @@ def list_(tag: str | None, as_json: bool) -> None:
         tags = [Text(plain(", ".join(info["tags"])), "dim")] if wide else []
         table.add_row(Text(plain(info["name"]), "bold"), plain(info["title"]), *tags)
     console.print(table)
+
+
+def with_tag(infos: Sequence[ScenarioInfo], tag: str) -> list[ScenarioInfo]:
+    """InputError for a tag that none of them has."""
+    tags = sorted({known for info in infos for known in info["tags"]})
+    if tag not in tags:
+        raise InputError(f"no scenario has the tag {tag!r}", hint=f"{did_you_mean(tag, tags)}Tags: {', '.join(tags)}.")
+    return [info for info in infos if tag in info["tags"]]
 
 
 @click.command(help="Show what a scenario is: its story, its variants and its parameters.")

@@ -111,7 +111,7 @@ async def plan(
 
 def values_over(over: str, info: ScenarioInfo) -> tuple[str, list[str]]:
     """A parameter and the values that the user named, or all that its schema has."""
-    key, _, named = over.partition("=")
+    key, equals, named = over.partition("=")
     properties: dict[str, dict[str, Any]] = info["parameters"].get("properties", {})
     if key not in properties:
         raise InputError(
@@ -119,7 +119,7 @@ def values_over(over: str, info: ScenarioInfo) -> tuple[str, list[str]]:
         )
     values = [value.strip() for value in named.split(",") if value.strip()]
     schema = properties[key]
-    if not values:
+    if not values and not equals:
         values = ["false", "true"] if schema.get("type") == "boolean" else list(map(str, schema.get("enum", ())))
     if not values:
         raise InputError(

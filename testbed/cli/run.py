@@ -11,10 +11,10 @@ from pathlib import Path
 import click
 
 from testbed.cli import console, options
+from testbed.cli.catalogue import with_tag
 from testbed.cli.options import Chosen
 from testbed.cli.progress import error_console, output_console
 from testbed.cli.words import setting
-from testbed.errors import InputError
 from testbed.machine import runs, scenarios
 from testbed.machine.runs import Listener, RunResult, Settings, Telling
 from testbed.machine.scenarios import Source
@@ -105,11 +105,9 @@ async def plan(names: Sequence[str], tag: str | None, named: Sequence[str], sett
         raise click.UsageError("name a scenario; `testbed list` shows them")
     sources = [scenarios.resolve(name) for name in names]
     if tag:
-        others = [source for source in scenarios.shipped() if source.name not in names]
-        infos = await scenarios.describe([(source, {}) for source in others])
-        sources += [source for source, info in zip(others, infos, strict=True) if tag in info["tags"]]
-        if not sources:
-            raise InputError(f"no scenario has the tag {tag!r}", hint="`testbed list` shows the tags.")
+        infos = await scenarios.describe([(source, {}) for source in scenarios.shipped()])
+        tagged = {info["name"] for info in with_tag(infos, tag)} - set(names)
+        sources += [source for source in scenarios.shipped() if source.name in tagged]
     described = await scenarios.describe([(source, settings) for source in sources], named)
     return [(source, info, runs.choose(info, named)) for source, info in zip(sources, described, strict=True)]
 

@@ -115,9 +115,10 @@ def test_a_setting_is_checked_for_the_scenarios_of_a_tag_too(capsys: pytest.Capt
     assert "there is no 'colour'" in capsys.readouterr().err
 
 
-def test_a_tag_that_no_scenario_has_is_wrong_input(capsys: pytest.CaptureFixture[str]) -> None:
-    assert invoke(["run", "--tag", "no-such-tag"]) == 2
-    assert "no scenario has the tag 'no-such-tag'" in capsys.readouterr().err
+@pytest.mark.parametrize("words", [["run"], ["run", "ip-reuse"], ["list"], ["list", "--json"]])
+def test_a_tag_that_no_scenario_has_is_wrong_input(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke([*words, "--tag", "swich"]) == 2
+    assert "no scenario has the tag 'swich'\n  Did you mean switch? Tags: arp, cni, " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,8 @@ def test_values_are_those_named_or_all_that_there_are(over: str, values: tuple[s
     [
         ("packet=1", "there is no parameter 'packet'"),
         ("packets", "--over packets: name its values"),
+        ("profile=", "--over profile: name its values"),
+        ("profile= ,", "--over profile: name its values"),
         ("packets=1,2,1", "--over packets: 1 is there twice"),
         ("packets=../../x", "'../../x' cannot be one of the values"),
     ],
