@@ -53,9 +53,15 @@ class DeadlineError(TestbedError):
     pass
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """`Did you mean x? ` to begin a hint with, when something known is near, else nothing."""
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """What is known and spelled most like `name`, in upper or lower case; None when nothing is near."""
     from difflib import get_close_matches
 
-    near = {one.lower(): one for one in known}
-    return "".join(f"Did you mean {near[key]}? " for key in get_close_matches(name.lower(), near, 1))
+    by_key = {one.lower(): one for one in known}
+    return next((by_key[key] for key in get_close_matches(name.lower(), by_key, 1)), None)
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """`Did you mean x? ` to begin a hint with, when something known is near, else nothing."""
+    near = nearest(name, known)
+    return f"Did you mean {near}? " if near else ""

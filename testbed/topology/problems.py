@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from testbed.errors import InputError
+from testbed.errors import InputError, nearest
 from testbed.topology.document import Document, Mark, Path
 
 MAX_SHOWN = 5
@@ -18,9 +17,8 @@ _MAX_COMPARED = 200
 
 def closest(name: object, allowed: Iterable[object]) -> str:
     """`; did you mean 'x'?` when something allowed is near, else nothing."""
-    names = [str(item) for item in itertools.islice(allowed, _MAX_COMPARED)]
-    near = difflib.get_close_matches(str(name), names, n=1)
-    return f"; did you mean {near[0]!r}?" if near else ""
+    near = nearest(str(name), map(str, itertools.islice(allowed, _MAX_COMPARED)))
+    return f"; did you mean {near!r}?" if near else ""
 
 
 def listing(items: Iterable[object], limit: int = 20) -> str:

@@ -10,7 +10,7 @@ from testbed.topology.graph.layout import Layout, Line, Placed
 from testbed.topology.graph.picture import LinkEnds
 
 RAILS = ("#2563eb", "#ea580c", "#059669", "#9333ea", "#dc2626", "#0891b2", "#a16207", "#db2777")
-PLAIN, QUIET, INK = "#64748b", "#64748b", "#0f172a"
+PLAIN = "#64748b"
 STYLE = """\
 text { font-family: ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace; fill: #0f172a }
 .name { font-weight: 600 } .title { font-weight: 700 } .quiet { fill: #64748b } .port { fill: #475569 }
