@@ -29,7 +29,10 @@ def topology() -> None:
     pass
 
 
-@topology.command(help="Check FILE and show what it becomes: every interface with its MAC, address and VLAN.")
+@topology.command(
+    short_help="Check a topology file and show what it becomes.",
+    help="Check FILE and show what it becomes: every interface with its MAC, address and VLAN.",
+)
 @click.argument("file")
 @click.option("--mininet", is_flag=True, help="FILE[:NAME] is a Topo of Mininet, as for `from-mininet`.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
