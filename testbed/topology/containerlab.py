@@ -31,17 +31,18 @@ TOPOLOGY_KEYS = _because("what nodes have in common is said in 'kinds' and 'defa
 NODE_KEYS = {
     **_because(
         _CONTAINER,
-        "auto-remove binds cap-add cmd cpu cpu-set devices entrypoint env-files healthcheck image-pull-policy kernel "
-        "memory restart-policy runtime sandbox shm-size user",
+        "auto-remove binds cap-add cgroupns-mode cmd cpu cpu-set devices entrypoint env-files healthcheck "
+        "image-pull-policy kernel memory restart-policy runtime sandbox shm-size user",
     ),
     **_because(_MANAGEMENT, "aliases certificate dns mgmt-ipv4 mgmt-ipv6 network-mode ports publish"),
     **_because(
         _SYSTEM,
-        "components config enforce-startup-config extras license startup-config suppress-startup-config type",
+        "components config credentials enforce-startup-config extras license startup-config "
+        "suppress-startup-config type",
     ),
     **_because(_ORDER, "stages startup-delay"),
     **_because("set them by a command of 'exec', such as sysctl -w net.ipv4.ip_forward=1", "sysctls"),
-    **_because("nothing draws a graph of the lab", "position"),
+    **_because("'testbed graph' finds the places of nodes by itself", "position"),
 }
 
 LINK_KEYS = {
