@@ -183,8 +183,12 @@ class LinkDefinition(_Quality):
 
 
 def check_fault(value: Any) -> Any:
-    if not isinstance(value, dict) or not isinstance(value.get("fault"), str):
+    if not isinstance(value, dict):
         raise ValueError(f"a fault is a mapping with its name under 'fault' and its parameters, not {describe(value)}")  # noqa: TRY004
+    if "fault" not in value:
+        raise ValueError("a fault lacks the key 'fault', its name: see `testbed fault list`")
+    if not isinstance(value["fault"], str):
+        raise ValueError(f"'fault' must be a string, not {describe(value['fault'])}")  # noqa: TRY004
     return value
 
 

@@ -140,12 +140,15 @@ def check_mac(value: str) -> str:
     return mac
 
 
-def _address(text: str) -> IPAddress:
+def _ip(text: str) -> IPAddress:
     try:
-        address = ip_address(text)
+        return ip_address(text)
     except ValueError:
         family = "IPv6" if ":" in text else "IPv4"
         raise ValueError(f"{describe(text)} is not an {family} address") from None
+
+
+def _of_interface(address: IPAddress) -> IPAddress:
     if address.version == 4:
         taken = address.is_reserved or address in IPv4Network("0.0.0.0/8")
     else:
@@ -166,7 +169,7 @@ def parse_address(value: Any) -> Any:
             f"an address such as 10.0.10.1/24 is due here, not {describe(value)}"
         )
     text, slash, length = value.partition("/")
-    address = _address(text)
+    address = _of_interface(_ip(text))
     if not slash:
         usual = 24 if address.version == 4 else 64
         raise ValueError(f"{describe(value)} lacks the length of its prefix; for example {value}/{usual}")
@@ -216,7 +219,10 @@ def _next_hop(value: Any) -> IPAddress:
         raise ValueError(  # noqa: TRY004
             f"'via' is the next hop's address, such as 10.0.10.1, or a list of them, not {describe(value)}"
         )
-    return _address(value)
+    address = _ip(value)
+    if address.version == 6 and address.is_link_local:
+        raise ValueError(f"{address}: link-local next hops are not supported; give an address of one of its subnets")
+    return _of_interface(address)
 
 
 def _shown_via(hops: tuple[IPAddress, ...]) -> str | list[str]:

@@ -170,6 +170,9 @@ class TestForm:
             "did you mean 'nic'?"
         ]
 
+    def test_what_was_meant_is_found_in_any_case(self) -> None:
+        assert refused(with_node("{kind: host, NIC: rxe}"))[0].endswith("; did you mean 'nic'?")
+
     @pytest.mark.parametrize(
         ("keys", "message"),
         [
@@ -195,7 +198,8 @@ class TestForm:
         ("fault", "message"),
         [
             ("^link-down", "a fault is a mapping with its name under 'fault' and its parameters, not the string"),
-            ("^{end: a:eth1}", "a fault is a mapping with its name under 'fault'"),
+            ("^{end: a:eth1}", "a fault lacks the key 'fault', its name"),
+            ("^{fault: 7}", "'fault' must be a string, not the number 7"),
             ("{fault: link-loss, end: ^a:eth2, loss: 1}", "unknown end 'a:eth2'; there are: a:eth1, b:eth1; did you"),
             ("{fault: x, switch: ^b}", "unknown switch 'b'; there are: sw"),
             ("{fault: x, host: ^c}", "unknown host 'c'; there are: a, b"),
@@ -325,6 +329,8 @@ class TestForm:
             ("{kind: host, routes: [{to: default, via: ^[]}]}", "'via' is an empty list"),
             ("{kind: host, routes: [{to: default, via: ^[10.0.0.1, x]}]}", "the string 'x' is not an IPv4 address"),
             ("{kind: host, routes: [{to: default, via: ^[10.0.0.1, 10.0.0.1]}]}", "10.0.0.1 is twice in 'via'"),
+            ("{kind: host, routes: [{to: default, via: ^fe80::1}]}", "link-local next hops are not supported"),
+            ("{kind: host, routes: [{to: default, via: ^ff02::1}]}", "ff02::1 cannot be the address of an interface"),
             (
                 "{kind: switch, vlans: {1: 10.0.0.1/24}, routes: [{to: default, via: [10.0.0.2, ^10.0.9.1]}]}",
                 "10.0.9.1 is in no subnet of 'n'; its subnets: 10.0.0.0/24",
@@ -412,6 +418,18 @@ class TestForm:
     )
     def test_a_link(self, link: str, message: str) -> None:
         assert_refused_at_caret(with_links(link), message)
+
+    @pytest.mark.parametrize(
+        ("key", "reason"),
+        [
+            ("position", "'testbed graph' finds the places"),
+            ("credentials", "no network operating"),
+            ("cgroupns-mode", "no container"),
+        ],
+    )
+    def test_a_key_that_only_containerlab_knows_is_refused_with_the_reason(self, key: str, reason: str) -> None:
+        message = f"containerlab's key {key!r} is not supported in node 'n': {reason}"
+        assert_refused_at_caret(with_node(f"{{kind: linux, ^{key}: x}}"), message)
 
     def test_missing_parts_are_named(self) -> None:
         assert refused("name: lab\n") == ["t.yml:1:1: the file lacks the key 'topology'"]
