@@ -20,8 +20,10 @@ def load(path: Path) -> type[Scenario]:
     """The one Scenario class of the file `path`. Its directory is importable, so it may bring modules of its own."""
     sys.path.insert(0, str(path.parent))
     spec = importlib.util.spec_from_file_location("testbed_scenario", path)
-    assert spec
-    assert spec.loader
+    if spec is None or spec.loader is None:
+        raise InputError(
+            "is no Python file", where=path.name, hint="A scenario is a .py file, or a directory with a scenario.py."
+        )
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # pydantic looks there for what the annotations of parameters name
     try:
