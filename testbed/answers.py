@@ -13,11 +13,14 @@ import sys
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from testbed import children
 from testbed.errors import TestbedError
 from testbed.protocol import DESCRIBED, OUTPUT, Job, refusals
+
+if TYPE_CHECKING:
+    from testbed.topology import Plan, Topology
 
 DESCRIBING = "testbed.faults", "testbed.lab", "testbed.scenario.loading", "testbed.workload.verbs"
 """What most scenarios import."""
@@ -80,7 +83,6 @@ def describe(name: str, file: Path, settings: dict[str, str], named: list[str], 
     """Loads a scenario and checks all that needs no kernel: the user's settings, the profiles they make, the topology.
     Leaves its description in info.json."""
     from testbed.scenario import loading
-    from testbed.switch.profile import load_profiles
     from testbed.topology import Topology
 
     scenario = loading.load(file)
@@ -99,27 +101,26 @@ def describe(name: str, file: Path, settings: dict[str, str], named: list[str], 
                 raise loading.blame(error, file) from error
     os.chdir(file.parent)  # places in errors start with the name that the scenario gives
     for topology in dict.fromkeys(topologies):
-        Topology.load(topology).plan(profiles=load_profiles(), check_fault=fault_problem)
+        planned(Topology.load(topology))
     (out / "info.json").write_text(json.dumps(info))
 
 
 def show_topology(job: Job, out: Path) -> None:
     """Leaves in topology.json the plan of the file that the job names, or the format's JSON Schema if it names none.
     Of a Mininet file `text` is what it is in our format."""
-    from testbed.switch.profile import load_profiles
     from testbed.topology import Topology, json_schema
 
     if not job["name"]:
         (out / "topology.json").write_text(json.dumps(json_schema()))
         return
-    os.chdir(job["in"])  # places in errors start with the name as the user gave it
     answer: dict[str, Any] = {}
     if "mininet" in job:
+        os.chdir(job["in"])  # places in errors start with the name as the user gave it
         answer["text"] = mininet_topology(Path(job["name"]), job["mininet"])
         topology = Topology.parse(answer["text"], source=f"{job['name']} as converted")
     else:
         topology = Topology.load(job["name"])
-    plan = topology.plan(profiles=load_profiles(), check_fault=fault_problem)
+    plan = planned(topology)
     rows = [
         {
             "node": node.name,
@@ -146,6 +147,13 @@ def mininet_topology(file: Path, name: str) -> str:
     return mininet.convert(*mininet.read(file, name), source=file.name)
 
 
+def planned(topology: Topology) -> Plan:
+    """The plan of what a lab would be built from: its profiles and its faults are checked too."""
+    from testbed.switch.profile import load_profiles
+
+    return topology.plan(profiles=load_profiles(), check_fault=fault_problem)
+
+
 def fault_problem(name: str, parameters: Mapping[str, Any]) -> str:
     """Imports the faults, and with them netlink, for files that have some."""
     from testbed import faults
@@ -162,11 +170,9 @@ def make_fabric(job: Job, out: Path) -> None:
 
 def draw_topology(job: Job, out: Path) -> None:
     """Leaves in topology.json a drawing of the file that the job names, as text."""
-    from testbed.switch.profile import load_profiles
     from testbed.topology import Topology, graph
 
-    os.chdir(job["in"])  # places in errors start with the name as the user gave it
-    plan = Topology.load(job["name"]).plan(profiles=load_profiles())
+    plan = planned(Topology.load(job["name"]))
     (out / "topology.json").write_text(json.dumps(graph.STYLES[job["style"]](plan)))
 
 

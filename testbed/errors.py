@@ -14,27 +14,30 @@ A message has three parts: what is wrong, where, and what to do about it.
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 """The numbers of an OSError that is the user's to mend, wherever it comes from."""
 
 
 class TestbedError(Exception):
-    """Base of the tree. `where` is a place a person can go to (``file:line:column``), `hint` the next thing to do."""
+    """Base of the tree. `where` is a place a person can go to (``file:line:column``), `hint` the next thing to do,
+    `also` what else is wrong: places, or nothing, with a message each."""
 
     __test__ = False
     exit_status = 1
 
-    def __init__(self, message: str, *, where: str = "", hint: str = "") -> None:
+    def __init__(self, message: str, *, where: str = "", hint: str = "", also: Sequence[tuple[str, str]] = ()) -> None:
         super().__init__(message)
         self.message = message
         self.where = where
         self.hint = hint
+        self.also = tuple(also)
 
     def __str__(self) -> str:
-        text = f"{self.where}: {self.message}" if self.where else self.message
-        return f"{text}\n  {self.hint}" if self.hint else text
+        problems = ((self.where, self.message), *self.also)
+        lines = [f"{where}: {message}" if where else message for where, message in problems]
+        return "\n".join([*lines, *([f"  {self.hint}"] if self.hint else [])])
 
 
 class InputError(TestbedError):

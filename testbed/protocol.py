@@ -140,5 +140,6 @@ def refusals(out: Path) -> Iterator[None]:
     try:
         yield
     except TestbedError as error:
-        refusal = {"message": error.message, "where": error.where, "hint": error.hint, "status": error.exit_status}
+        said = {"message": error.message, "where": error.where, "hint": error.hint, "also": error.also}
+        refusal = {**said, "status": error.exit_status}
         (out / "refusal.json").write_text(json.dumps(refusal))

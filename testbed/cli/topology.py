@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +92,7 @@ def from_mininet(file: str, output: Path | None) -> None:
 
 
 def _plan_of_mininet(file: str) -> dict[str, Any]:
-    path, _, name = file.partition(":") if not Path(file).is_file() else (file, "", "")
+    path, _, name = file.partition(":") if not os.path.isfile(file) else (file, "", "")
     return topologies.plan_of_mininet(Path(path), name)
 
 

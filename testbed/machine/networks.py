@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from testbed.errors import InputError, MachineError
-from testbed.machine import processes, scenarios
+from testbed.errors import MachineError
+from testbed.machine import files, processes, scenarios
 from testbed.machine.local import LocalMachine, Machine
 from testbed.machine.scenarios import Source
 from testbed.protocol import CniAnswer, CniRequest, Job
@@ -28,17 +28,15 @@ async def use(request: CniRequest, machine: Machine, seed: int, out: Path) -> Cn
 
 
 async def _run(request: CniRequest, machine: Machine, seed: int, out: Path) -> CniAnswer:
-    files = [Path(name) for name in (request["conflist"], request["topology"]) if name is not None]
-    for file in files:
-        if not file.is_file():
-            raise InputError("there is no such file", where=str(file))
-    top = Path(os.path.commonpath([file.resolve().parent for file in files]))
-    conflist, *topology = [str(file.resolve().relative_to(top)) for file in files]
+    named = [Path(name) for name in (request["conflist"], request["topology"]) if name is not None]
+    data = [files.read(file) for file in named]
+    top = Path(os.path.commonpath([file.resolve().parent for file in named]))
+    inner_names = [str(file.resolve().relative_to(top)) for file in named]
+    conflist, *topology = inner_names
     inner: CniRequest = {**request, "conflist": conflist, "topology": topology[0] if topology else None}
     job: Job = {"kind": "cni", "name": conflist, "seed": seed, "cni": inner}
-    parcel = {str(file.resolve().relative_to(top)): file.read_bytes() for file in files}
-    await machine.run(job, parcel, out, lambda _: None, limit_s=LIMIT_S)
-    source = Source(conflist, _shown(files[0], top) / scenarios.FILE)
+    await machine.run(job, dict(zip(inner_names, data, strict=True)), out, lambda _: None, limit_s=LIMIT_S)
+    source = Source(conflist, _shown(named[0], top) / scenarios.FILE)
     answer: Any = scenarios.result_of(out, "cni.json", source)
     if not isinstance(answer, dict):
         raise MachineError("the job left a damaged cni.json")

@@ -4,44 +4,37 @@ here."""
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from testbed.errors import InputError, MachineError, TestbedError, did_you_mean
-from testbed.machine import processes
+from testbed.machine import files, processes
 from testbed.machine.local import LocalMachine
 from testbed.protocol import DESCRIBED, OUTPUT, Job, ScenarioInfo
 
 SHIPPED = Path(__file__).parents[2] / "scenarios"
 FILE = "scenario.py"
 DESCRIBE_S = 60.0
-LARGEST = 32 << 20
 
 
 @dataclass(frozen=True)
 class Source:
-    """A scenario's directory and the file in it."""
+    """A scenario's directory and the file in it, or another file that a job is about."""
 
     name: str
     file: Path
+    base: Path | None = None
+    """Where the paths in the job's errors begin, if not in the file's directory."""
 
     def files(self) -> dict[str, bytes]:
         """Everything beside the scenario, as it travels to the machine."""
-        root = self.file.parent
-        found = {}
-        for path in sorted(root.rglob("*")):
-            inner = path.relative_to(root)
-            if (
-                path.is_file()
-                and "__pycache__" not in inner.parts
-                and not any(part.startswith(".") for part in inner.parts)
-            ):
-                found[str(inner)] = path.read_bytes()
-        if sum(map(len, found.values())) > LARGEST:
-            raise InputError(f"the scenario's directory holds more than {LARGEST >> 20} MiB", where=str(root))
-        return found
+        return files.below(self.file.parent)
+
+    def place(self, inner: str) -> str:
+        """A place in an error of the job, as the user would write it."""
+        return str((self.file.parent if self.base is None else self.base) / inner) if inner else ""
 
 
 Asked = tuple[Source, Mapping[str, str]]
@@ -58,10 +51,11 @@ def resolve(name: str) -> Source:
         if source.name == name:
             return source
     path = Path(name)
-    if path.is_dir() and (path / FILE).is_file():
-        return Source(path.resolve().name, path / FILE)
-    if path.is_file():
-        return Source(path.resolve().parent.name if path.name == FILE else path.stem, path)
+    with files.reading(path):
+        if path.is_dir() and (path / FILE).is_file():
+            return Source(path.resolve().name, path / FILE)
+        if path.is_file():
+            return Source(path.resolve().parent.name if path.name == FILE else path.stem, path)
     names = [source.name for source in shipped()]
     hint = did_you_mean(name, names) or "A path needs to be a scenario.py or a directory with one. "
     raise InputError(f"there is no scenario {name!r}", hint=f"{hint}Shipped: {', '.join(names)} (`testbed list`).")
@@ -77,15 +71,30 @@ async def describe(asked: Sequence[Asked], named: Sequence[str] = ()) -> list[Sc
         "scenarios": [(source.name, source.file.name, dict(settings)) for source, settings in asked],
         "named": list(named),
     }
-    files = {f"{number}/{name}": data for number, source in enumerate(sources) for name, data in source.files().items()}
+    parcel = {
+        f"{number}/{name}": data for number, source in enumerate(sources) for name, data in source.files().items()
+    }
     with processes.scratch() as out:
-        try:
-            await LocalMachine().run(job, files, out, lambda _: None, limit_s=DESCRIBE_S)
-        except MachineError as error:
-            late = [source for number, source in enumerate(sources) if not (out / f"{number}/{DESCRIBED}").exists()]
-            where = ", ".join(str(source.file) for source in late)
-            raise InputError(f"the scenario cannot be loaded: {error.message}", where=where) from error
+
+        def late() -> list[Path]:
+            places = [out / str(number) / DESCRIBED for number in range(len(sources))]
+            return [source.file for source, place in zip(sources, places, strict=True) if not place.exists()]
+
+        await ask(job, parcel, out, DESCRIBE_S, late)
         return [result_of(out / str(number), "info.json", source) for number, source in enumerate(sources)]
+
+
+async def ask(
+    job: Job, parcel: Mapping[str, bytes], out: Path, limit_s: float, late: Callable[[], Sequence[Path]]
+) -> None:
+    """Has a process of its own answer a job. One that does not come to its end is the fault of the user's files that
+    `late` names then, if it names any."""
+    try:
+        await LocalMachine().run(job, parcel, out, lambda _: None, limit_s=limit_s)
+    except MachineError as error:
+        if not (found := late()):
+            raise
+        raise InputError(f"cannot be loaded: {error.message}", where=", ".join(map(str, found))) from error
 
 
 def raise_refusal(out: Path, source: Source) -> None:
@@ -95,9 +104,12 @@ def raise_refusal(out: Path, source: Source) -> None:
     match left_json(out, "refusal.json"):
         case None:
             return
-        case {"message": str(message), "where": str(place), "hint": str(hint), "status": 1 | 2 | 3 as status}:
-            where = str(source.file.parent / place) if place else ""
-            error = TestbedError(message, where=where, hint=hint)
+        case {
+            "message": str(message), "where": str(place), "hint": str(hint), "also": list(others),
+            "status": 1 | 2 | 3 as status,
+        } if all(type(other) is list and [*map(type, other)] == [str, str] for other in others):  # fmt: skip
+            also = [(source.place(where), text) for where, text in others]
+            error = TestbedError(message, where=source.place(place), hint=hint, also=also)
             error.exit_status = status
             raise error
         case refusal:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from testbed.errors import InputError
-from testbed.machine import processes, scenarios
-from testbed.machine.local import LocalMachine
+from testbed.machine import files, processes, scenarios
 from testbed.machine.scenarios import Source
 from testbed.protocol import GraphStyle, Job
 
@@ -21,14 +20,15 @@ def plan(file: Path) -> dict[str, Any]:
 
     Raises what the file's reader raises, InputError for what is wrong in it.
     """
-    found: dict[str, Any] = _ask({"kind": "topology", "name": file.name}, file)
+    found: dict[str, Any] = _ask({"kind": "topology", "name": str(file)}, _named(file))
     return found
 
 
 def plan_of_mininet(file: Path, name: str) -> dict[str, Any]:
     """The same of the Topo `name` (nothing if there is only one) in a file as `mn --custom` takes it, and the `text` of
     a topology file that says as much."""
-    found: dict[str, Any] = _ask({"kind": "topology", "name": file.name, "mininet": name}, file)
+    job: Job = {"kind": "topology", "name": file.name, "mininet": name}
+    found: dict[str, Any] = _ask(job, Source(file.name, file), {file.name: files.read(file)})
     return found
 
 
@@ -51,17 +51,20 @@ def new(kind: str, options: dict[str, int | str | bool]) -> str:
 
 def graph(file: Path, style: GraphStyle) -> str:
     """A drawing of a file, as text. Raises what `plan` does."""
-    return str(_ask({"kind": "graph", "name": file.name, "style": style}, file))
+    return str(_ask({"kind": "graph", "name": str(file), "style": style}, _named(file)))
 
 
-def _ask(job: Job, file: Path | None = None, answer: str = "topology.json") -> Any:
-    if file is not None and not file.is_file():
-        raise InputError("there is no such file", where=str(file))
-    files = {} if file is None else {file.name: file.read_bytes()}
+def _named(file: Path) -> Source:
+    """A file that the job reads itself, under the name that the user gave it."""
+    return Source(str(file), file, Path())
 
+
+def _ask(
+    job: Job, source: Source | None = None, parcel: Mapping[str, bytes] | None = None, answer: str = "topology.json"
+) -> Any:
     async def ask() -> Any:
         with processes.scratch() as out:
-            await LocalMachine().run(job, files, out, lambda _: None, limit_s=LIMIT_S)
-            return scenarios.result_of(out, answer, Source(job["name"], file or Path()))
+            await scenarios.ask(job, parcel or {}, out, LIMIT_S, lambda: [source.file] if source else [])
+            return scenarios.result_of(out, answer, source or Source(job["name"], Path()))
 
     return asyncio.run(ask())

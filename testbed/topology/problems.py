@@ -60,11 +60,11 @@ class Problems:
         if not self._found:
             return
         first, *others = sorted(dict.fromkeys(self._found), key=lambda problem: problem.mark)
-        lines = [f"{problem.where}: {problem.message}" for problem in others[: MAX_SHOWN - 1]]
+        also = [(problem.where, problem.message) for problem in others[: MAX_SHOWN - 1]]
         if len(others) >= MAX_SHOWN:
             more = "many" if len(self._found) >= _MAX_KEPT else len(others) - MAX_SHOWN + 1
-            lines.append(f"… and {more} more")
-        raise InputError("\n".join([first.message, *lines]), where=first.where)
+            also.append(("", f"… and {more} more"))
+        raise InputError(first.message, where=first.where, also=also)
 
 
 def _dotted(path: Path) -> str:

@@ -70,9 +70,11 @@ class _Conversion:
             nodes[switch] = self._switch(switch)
         links = [self._link(dict(info)) for *_, info in self.topo.links(sort=True, withInfo=True)]
         if self.problems:
-            shown = self.problems[:MAX_SHOWN]
-            more = [f"… and {len(self.problems) - MAX_SHOWN} more"] if len(self.problems) > MAX_SHOWN else []
-            raise InputError("\n".join([*shown, *more]), where=source)
+            first, *others = self.problems
+            also = [(source, problem) for problem in others[: MAX_SHOWN - 1]]
+            if len(others) >= MAX_SHOWN:
+                also.append(("", f"… and {len(others) - MAX_SHOWN + 1} more"))
+            raise InputError(first, where=source, also=also)
         label = re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")[:63] or "mininet"
         elements = {"nodes": nodes, "links": links} if links else {"nodes": nodes}
         head = [f"# The Mininet topology {name} of {source}.", *(f"# {note}" for note in self.notes)]

@@ -26,7 +26,12 @@ def test_a_malformed_conflist_is_2_with_its_place(command: str, capsys: pytest.C
 
 def test_a_file_that_is_not_there_is_2(capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(["cni", "add", "rdma.conflist"]) == 2
-    assert "error: rdma.conflist: there is no such file" in capsys.readouterr().err
+    assert "error: rdma.conflist: no such file" in capsys.readouterr().err
+
+
+def test_a_directory_is_no_conflist(capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["cni", "add", "."]) == 2
+    assert "error: .: is not a regular file" in capsys.readouterr().err
 
 
 def test_a_topology_s_error_is_of_the_topology(capsys: pytest.CaptureFixture[str]) -> None:

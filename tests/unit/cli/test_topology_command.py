@@ -69,7 +69,7 @@ def test_a_graph_is_printed_or_written(capsys: pytest.CaptureFixture[str]) -> No
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["lab.yml"], "error: lab.yml: there is no such file"),
+        (["lab.yml"], "error: lab.yml: no such file"),
         (["bad.yml"], "error: bad.yml:1:42: kind 'hots' is not supported"),
         (["bad.yml", "--format", "png"], "'png' is not one of 'svg', 'mermaid', 'dot'"),
     ],

@@ -41,7 +41,8 @@ def test_without_a_file_to_write_the_text_goes_to_standard_output(
     ("arguments", "message"),
     [
         (["star.py:stat"], "the file has no topology stat"),
-        (["none.py:star"], "none.py: there is no such file"),
+        (["none.py:star"], "none.py: no such file"),
+        ([f"{'a' * 300}:star"], "cannot be read: File name too long"),
         (["star.py", "-o", "no/such"], "no/such: cannot be written"),
     ],
 )

@@ -194,7 +194,7 @@ def test_a_machine_that_fails_is_an_unexpected_variant_with_its_reason(source: S
 
 
 def test_an_error_of_the_story_is_an_unexpected_variant(source: Source) -> None:
-    refusal = {"message": "no such node", "where": "", "hint": "It has: a, b.", "status": 1}
+    refusal = {"message": "no such node", "where": "", "hint": "It has: a, b.", "also": [], "status": 1}
     result = run(source, FakeMachine({"v": {"refusal.json": refusal}}), ["v"])
     assert result.variants[0].failures == ["no such node\n  It has: a, b."]
 
@@ -239,7 +239,7 @@ def test_a_verdict_that_is_damaged_is_an_unexpected_variant(source: Source, file
 
 @pytest.mark.parametrize("status", [2, 3])
 def test_wrong_input_ends_the_whole_run(source: Source, status: int) -> None:
-    refusal = {"message": "unknown key", "where": "topology.clab.yml:3:1", "hint": "", "status": status}
+    refusal = {"message": "unknown key", "where": "topology.clab.yml:3:1", "hint": "", "also": [], "status": status}
     with pytest.raises(ExceptionGroup) as said:
         run(source, FakeMachine({"v": {"refusal.json": refusal}}), ["v", "w"])
     (error,) = said.value.exceptions

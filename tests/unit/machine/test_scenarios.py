@@ -4,6 +4,7 @@ A description runs the user's code in a process of its own; each test here that 
 """
 
 import asyncio
+import errno
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from testbed.errors import InputError, TestbedError
-from testbed.machine import scenarios
+from testbed.machine import files, runs, scenarios
 from testbed.machine.scenarios import Source
 from testbed.protocol import ScenarioInfo
 
@@ -111,6 +112,11 @@ def test_an_unknown_name_gets_the_closest_one_or_the_rule(home: Path, name: str,
     assert "ip-reuse" in said.value.hint
 
 
+def test_a_name_that_no_file_can_have_is_refused(home: Path) -> None:
+    with pytest.raises(InputError, match="cannot be read: File name too long"):
+        scenarios.resolve("a" * 300)
+
+
 def test_a_directory_without_a_scenario_is_none(home: Path) -> None:
     (home / "empty").mkdir()
     with pytest.raises(InputError, match="there is no scenario 'empty'"):
@@ -131,6 +137,39 @@ def test_everything_beside_a_scenario_travels_but_for_what_is_hidden_or_compiled
     assert source.files()["lib/model.py"] == b"lib/model.py"
 
 
+def test_what_runs_left_beside_a_scenario_does_not_travel(tmp_path: Path) -> None:
+    source = write(tmp_path / "mine", GOOD)
+    for out in (tmp_path / "mine" / "runs", tmp_path):  # --out runs, the default, and --out ..
+        for _ in range(2):
+            (runs.run_directory(out, "mine") / "wire.pcap").write_text("of a run")
+    (tmp_path / "mine" / "lib").mkdir()
+    (tmp_path / "mine" / "lib" / "model.py").write_text("mine")
+    assert list(source.files()) == ["lib/model.py", "scenario.py", "topology.clab.yml"]
+
+
+def test_a_directory_of_one_s_own_travels_although_it_is_called_as_a_run_is(tmp_path: Path) -> None:
+    source = write(tmp_path / "mine", GOOD)
+    (tmp_path / "mine" / "20260102-030405").mkdir()
+    (tmp_path / "mine" / "20260102-030405" / "words.txt").write_text("mine")
+    assert "20260102-030405/words.txt" in source.files()
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = write(tmp_path / "mine", GOOD)
+    closed = tmp_path / "mine" / "topology.clab.yml"
+    read_bytes = Path.read_bytes
+
+    def read(file: Path) -> bytes:
+        if file == closed:
+            raise PermissionError(errno.EACCES, "Permission denied", str(file))
+        return read_bytes(file)
+
+    monkeypatch.setattr(Path, "read_bytes", read)
+    with pytest.raises(InputError, match="cannot be read: Permission denied") as said:
+        source.files()
+    assert said.value.where == str(closed)
+
+
 def test_a_hidden_place_of_the_scenario_itself_hides_nothing(tmp_path: Path) -> None:
     (tmp_path / ".work").mkdir()
     assert "scenario.py" in write(tmp_path / ".work" / "mine", GOOD).files()
@@ -138,7 +177,8 @@ def test_a_hidden_place_of_the_scenario_itself_hides_nothing(tmp_path: Path) -> 
 
 def test_a_directory_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = write(tmp_path / "mine", GOOD)
-    monkeypatch.setattr(scenarios, "LARGEST", 1 << 20)
+    monkeypatch.setattr(files, "LARGEST", 1 << 20)
+    monkeypatch.setattr(files, "read", lambda file: pytest.fail(f"{file} is read"))
     (tmp_path / "mine" / "trace").write_bytes(bytes(1 << 20))
     with pytest.raises(InputError, match="holds more than 1 MiB") as said:
         source.files()
@@ -269,6 +309,19 @@ def test_a_file_that_cannot_be_loaded_is_named_with_its_line(
     assert message in error.message
 
 
+def test_a_file_that_is_no_python_is_refused_with_the_rule(tmp_path: Path) -> None:
+    error = refused(write(tmp_path / "mine", GOOD, "story.yml"))
+    assert (error.where, error.message) == (f"{tmp_path}/mine/story.yml", "is no Python file")
+    assert error.hint == "A scenario is a .py file, or a directory with a scenario.py."
+
+
+def test_each_of_several_errors_has_the_path_of_its_file(tmp_path: Path) -> None:
+    topology = TOPOLOGY.replace("kind: host", "kind: hots").replace('"leaf:e1"', '"leaf"')
+    error = refused(write(tmp_path / "mine", GOOD, topology=topology))
+    places = [line.split(": ")[0] for line in str(error).splitlines()]
+    assert places == [f"{tmp_path}/mine/topology.clab.yml:{place}" for place in ("4:15", "7:29")]
+
+
 def test_a_file_with_two_scenarios_is_refused(tmp_path: Path) -> None:
     error = refused(write(tmp_path / "mine", f"{GOOD}\nclass Second(Story): ...\n"))
     assert error.message == "a scenario file holds one subclass of testbed.Scenario, this one 2"
@@ -290,7 +343,7 @@ def test_of_several_files_the_one_that_never_ends_is_named(tmp_path: Path, monke
     good, bad = write(tmp_path / "good", GOOD), write(tmp_path / "bad", "while True: pass\n")
     with pytest.raises(TestbedError) as said:
         asyncio.run(scenarios.describe([(good, {}), (bad, {})]))
-    assert said.value.message == "the scenario cannot be loaded: still running after 1 s"
+    assert said.value.message == "cannot be loaded: still running after 1 s"
     assert said.value.where.endswith(str(bad.file))
     assert str(tmp_path) not in subprocess.run(["ps", "-ef"], capture_output=True, text=True, check=True).stdout
 

@@ -1,5 +1,6 @@
 """`testbed topology`: a file is read by a process of the inside, and its errors are of the file the user named."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -102,6 +103,33 @@ def test_a_graph_of_a_wrong_file_is_refused_at_its_place(file: Path) -> None:
     assert (said.value.where, said.value.exit_status) == (f"{file}:5:18", 2)
 
 
+def test_a_graph_is_refused_where_a_plan_is(file: Path) -> None:
+    file.write_text(f"{GOOD}  faults: [{{fault: no-such-fault}}]\n")
+    with pytest.raises(TestbedError, match="there is no fault 'no-such-fault'"):
+        topologies.graph(file, "svg")
+
+
+def test_each_of_several_errors_has_the_path_that_the_user_gave(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "labs").mkdir()
+    file = Path("labs/pair.clab.yml")
+    file.write_text(GOOD.replace("kind: switch", "kind: swich").replace('"leaf:e2"', '"leaf"'))
+    assert [line.split(": ")[0] for line in str(refused(file)).splitlines()] == [f"{file}:5:18", f"{file}:9:29"]
+
+
+def test_what_is_no_file_is_told_by_what_it_is(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for name, message in (
+        (".", "is a directory, not a topology file"),
+        ("pipe", "is not a regular file"),
+        ("a" * 300, "cannot be read: "),
+        ("none.yml", "no such file"),
+    ):
+        assert refused(tmp_path / name).message.startswith(message)
+
+
 def test_the_schema_is_one_that_editors_read() -> None:
     schema = topologies.schema()
     assert {"name", "topology"} <= set(schema["properties"])
@@ -142,3 +170,20 @@ def test_an_error_of_mininet_s_file_is_at_a_place_of_the_user_s_file(
         topologies.plan_of_mininet(file, "")
     assert said.value.exit_status == 2
     assert said.value.where.startswith(f"{file}{where}")
+
+
+def test_a_mininet_file_that_does_not_end_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topologies, "LIMIT_S", 1)
+    file = tmp_path / "mine.py"
+    file.write_text("while True: pass\n")
+    with pytest.raises(TestbedError, match="cannot be loaded: still running after 1 s") as said:
+        topologies.plan_of_mininet(file, "")
+    assert (said.value.where, said.value.exit_status) == (str(file), 2)
+
+
+def test_each_of_several_refusals_of_mininet_s_file_has_its_path(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(MININET.replace('f"h{number}"', 'f"h{number}", cpu=1'))
+    with pytest.raises(TestbedError) as said:
+        topologies.plan_of_mininet(file, "")
+    assert [line.split(": ")[0] for line in str(said.value).splitlines()] == [str(file)] * 2
