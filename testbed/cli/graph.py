@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import get_args
 
 import click
 
+from testbed.cli.output import give
 from testbed.errors import InputError
 from testbed.machine import topologies
 from testbed.protocol import GraphStyle
@@ -18,10 +20,6 @@ from testbed.protocol import GraphStyle
 @click.option("-o", "output", type=click.Path(path_type=Path), help="Write to this file.")
 def graph(file: Path, style: GraphStyle, output: Path | None) -> None:
     text = topologies.graph(file, style)
-    if output is None:
-        click.echo(text, nl=False)
-        return
-    try:
-        output.write_text(text)
-    except OSError as error:
-        raise InputError(f"cannot be written: {error.strerror}", where=str(output)) from None
+    if output is not None and os.path.exists(output) and output.samefile(file):
+        raise InputError("is the topology itself", where=str(output), hint="Name another file for the picture.")
+    give(text, output, over=True)

@@ -95,7 +95,7 @@ def invoke(arguments: Sequence[str]) -> int:
     except OSError as error:
         if error.errno not in DISK_FULL:
             raise
-        hint = "Free some space, or name another place with --out."
+        hint = "Free some space, or name another place."
         show(TestbedError("the disk is full", where=str(error.filename or ""), hint=hint))
         return 3
     return status if isinstance(status, int) else 0

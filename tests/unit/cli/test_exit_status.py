@@ -156,7 +156,7 @@ def test_a_full_disk_is_3_and_names_the_file(
     assert ends_with(OSError(number, "no space", "/data/result.json")) == 3
     said = capsys.readouterr().err
     assert "error: /data/result.json: the disk is full" in said
-    assert "--out" in said
+    assert "Free some space, or name another place." in said
 
 
 @pytest.mark.parametrize("defect", [ValueError("ours"), PermissionError(errno.EACCES, "denied")])

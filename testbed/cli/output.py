@@ -1,0 +1,29 @@
+"""A text that a command makes: printed, or written to the file of `-o`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from testbed.errors import DISK_FULL, InputError
+
+
+def give(text: str, output: Path | None, *, over: bool) -> None:
+    """`over`: a file that is there may be replaced. None that is half written stays when the disk is full."""
+    if output is None:
+        click.echo(text, nl=False)
+        return
+    try:
+        with output.open("w" if over else "x") as file:
+            file.write(text)
+    except FileExistsError:
+        raise InputError(
+            "the file exists, and may have been edited", where=str(output), hint="Remove it, or name another."
+        ) from None
+    except OSError as error:
+        if error.errno not in DISK_FULL:
+            raise InputError(f"cannot be written: {error.strerror}", where=str(output)) from None
+        if output.is_file():  # and no device
+            output.unlink()
+        raise OSError(error.errno, error.strerror, str(output)) from None
