@@ -11,7 +11,7 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -20,7 +20,7 @@ from testbed.errors import TestbedError
 from testbed.protocol import DESCRIBED, OUTPUT, Job, refusals
 
 if TYPE_CHECKING:
-    from testbed.topology import Plan, Topology
+    from testbed.topology import Interface, Node, Plan, Svi, Topology
 
 DESCRIBING = "testbed.faults", "testbed.lab", "testbed.scenario.loading", "testbed.workload.verbs"
 """What most scenarios import."""
@@ -121,23 +121,38 @@ def show_topology(job: Job, out: Path) -> None:
     else:
         topology = Topology.load(job["name"])
     plan = planned(topology)
-    rows = [
-        {
-            "node": node.name,
-            "kind": node.kind,
-            "interface": interface.name,
-            "peer": ":".join(interface.peer),
-            "mac": interface.mac,
-            "address": str(interface.address or ""),
-            "address6": str(interface.address6 or ""),
-            "vlan": ",".join(map(str, filter(None, (interface.vlan, *interface.trunk)))),
-            "routed": interface.routed,
-            "rdma": interface.rdma,
-        }
-        for node in plan.nodes.values()
-        for interface in node.interfaces
-    ]
+    rows = [row for node in plan.nodes.values() for row in interface_rows(node)]
     (out / "topology.json").write_text(json.dumps({"name": plan.name, "interfaces": rows, **answer}))
+
+
+def interface_rows(node: Node) -> Iterator[dict[str, Any]]:
+    """The interfaces of a node, then its SVIs with an address: without one the switch only bridges there."""
+    for end in node.interfaces:
+        yield {
+            **planned_row(node, end),
+            "peer": ":".join(end.peer),
+            "gateway": str(end.gateway or ""),
+            "gateway6": str(end.gateway6 or ""),
+            "trunk": list(end.trunk),
+            "routed": end.routed,
+            "rdma": end.rdma,
+        }
+    for svi in node.svis:
+        if svi.addresses:
+            nothing = {"peer": "", "gateway": "", "gateway6": "", "trunk": [], "routed": False, "rdma": None}
+            yield {**planned_row(node, svi), **nothing}
+
+
+def planned_row(node: Node, end: Interface | Svi) -> dict[str, Any]:
+    return {
+        "node": node.name,
+        "kind": node.kind,
+        "interface": end.name,
+        "mac": end.mac,
+        "address": str(end.address or ""),
+        "address6": str(end.address6 or ""),
+        "vlan": end.vlan,
+    }
 
 
 def mininet_topology(file: Path, name: str) -> str:

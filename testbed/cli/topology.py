@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.table import Table
 
+from testbed.cli.catalogue import columns
+from testbed.cli.output import give
 from testbed.cli.progress import output_console
-from testbed.errors import InputError
 from testbed.machine import topologies
 
 NEW = """Write a topology file of a KIND, for you to edit. What you leave out has a default; the file's head shows it.
@@ -23,6 +23,8 @@ leaf-spine      every leaf on every spine (--leaves --spines --hosts --rails)
 rail-optimized  a leaf for each rail of a pod (--pods --hosts --rails --oversubscription)
 fat-tree        k pods of switches with k ports (--k)
 """
+HEADS = ("interface", "peer", "MAC", "address", "gateway", "VLAN", "RDMA device")
+"""Of the columns of `check`; one that would be empty is left out."""
 
 
 @click.group(help="Make or check a topology file, or print the format's JSON Schema.")
@@ -32,7 +34,7 @@ def topology() -> None:
 
 @topology.command(
     short_help="Check a topology file and show what it becomes.",
-    help="Check FILE and show what it becomes: every interface with its MAC, address and VLAN.",
+    help="Check FILE and show what it becomes: every interface and SVI with its MAC, addresses, gateway and VLANs.",
 )
 @click.argument("file")
 @click.option("--mininet", is_flag=True, help="FILE[:NAME] is a Topo of Mininet, as for `from-mininet`.")
@@ -42,14 +44,32 @@ def check(file: str, mininet: bool, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(plan))
         return
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for column in ("interface", "peer", "MAC", "address", "VLAN", "RDMA device"):
-        table.add_column(column, no_wrap=True)
-    for row in plan["interfaces"]:
-        addresses = ", ".join(filter(None, (row["address"], row["address6"])))
-        cells = [row["peer"], row["mac"], addresses, "routed" if row["routed"] else row["vlan"], row["rdma"]]
-        table.add_row(f"{row['node']}:{row['interface']}", *(str(cell or "") for cell in cells))
+    rows = [_cells(row) for row in plan["interfaces"]]
+    used = [head for head in HEADS if any(row[head] for row in rows)]
+    table = columns(*used)
+    for row in rows:
+        table.add_row(*(row[head] for head in used))
     output_console(uncut=True).print(table)
+
+
+def _cells(row: dict[str, Any]) -> dict[str, str]:
+    cells = (
+        f"{row['node']}:{row['interface']}", row["peer"], row["mac"], _both(row, "address"), _both(row, "gateway"),
+        _vlans(row), row["rdma"] or "",
+    )  # fmt: skip
+    return dict(zip(HEADS, cells, strict=True))
+
+
+def _both(row: dict[str, Any], key: str) -> str:
+    """What a row has of IPv4 and of IPv6."""
+    return ", ".join(filter(None, (row[key], row[f"{key}6"])))
+
+
+def _vlans(row: dict[str, Any]) -> str:
+    if row["routed"]:
+        return "routed"
+    tagged = f"tagged {', '.join(map(str, row['trunk']))}" if row["trunk"] else ""
+    return ", ".join(filter(None, (str(row["vlan"] or ""), tagged)))
 
 
 @topology.command(help=NEW)
@@ -75,7 +95,7 @@ def check(file: str, mininet: bool, as_json: bool) -> None:
 def new(kind: str, routed: bool, family: str, output: Path | None, **sizes: int | str | None) -> None:
     given = {name: value for name, value in sizes.items() if value is not None}
     addresses = int(family) if family.isdecimal() else family
-    _give(topologies.new(kind, {**given, "bridged": not routed, "family": addresses}), output)
+    give(topologies.new(kind, {**given, "bridged": not routed, "family": addresses}), output, over=False)
 
 
 @topology.command(
@@ -88,28 +108,12 @@ def new(kind: str, routed: bool, family: str, output: Path | None, **sizes: int 
 @click.argument("file", metavar="FILE[:NAME]")
 @click.option("-o", "output", type=click.Path(path_type=Path), help="Write to this file, which must not exist.")
 def from_mininet(file: str, output: Path | None) -> None:
-    _give(_plan_of_mininet(file)["text"], output)
+    give(_plan_of_mininet(file)["text"], output, over=False)
 
 
 def _plan_of_mininet(file: str) -> dict[str, Any]:
     path, _, name = file.partition(":") if not os.path.isfile(file) else (file, "", "")
     return topologies.plan_of_mininet(Path(path), name)
-
-
-def _give(text: str, output: Path | None) -> None:
-    """Prints a topology file, or writes it where none is: one that is there may have been edited."""
-    if output is None:
-        click.echo(text, nl=False)
-        return
-    try:
-        with output.open("x") as file:
-            file.write(text)
-    except FileExistsError:
-        raise InputError(
-            "the file exists, and may have been edited", where=str(output), hint="Remove it, or name another."
-        ) from None
-    except OSError as error:
-        raise InputError(f"cannot be written: {error.strerror}", where=str(output)) from None
 
 
 @topology.command(help="Print the JSON Schema of topology files, for editors.")

@@ -16,7 +16,8 @@ LIMIT_S = 60.0
 
 def plan(file: Path) -> dict[str, Any]:
     """The plan of a file: `name`, and `interfaces` as rows of node, kind, interface, peer, mac, address (of IPv4),
-    address6, vlan, rdma.
+    address6, gateway, gateway6, vlan (an integer or None), trunk (a list of them), routed, rdma. SVIs with an address
+    have a row too, without a peer.
 
     Raises what the file's reader raises, InputError for what is wrong in it.
     """

@@ -67,12 +67,12 @@ def _cable(root: Xml.Element, line: Line) -> None:
 
 
 def _link(ends: LinkEnds) -> str:
-    """`host1:eth1 10.1.1.2/24 – leaf1:e1 VLAN 10`"""
+    """`host1:eth1 10.1.1.2/24 – leaf1:e1 VLAN 10`, `leaf1:e2 VLAN 10, tagged 20 – leaf2:e2 VLAN 10, tagged 20`"""
     said = []
     for end in ends:
-        vlans = [str(vlan) for vlan in (end.vlan, *end.trunk) if vlan is not None]
-        parts = [f"{end.node}:{end.name}", *map(str, end.addresses), f"VLAN {', '.join(vlans)}" if vlans else ""]
-        said.append(" ".join(filter(None, parts)))
+        tagged = f"tagged {', '.join(map(str, end.trunk))}" if end.trunk else ""
+        vlans = ", ".join(filter(None, (f"VLAN {end.vlan}" if end.vlan else "", tagged)))
+        said.append(" ".join(filter(None, (f"{end.node}:{end.name}", *map(str, end.addresses), vlans))))
     return " – ".join(said)
 
 

@@ -1,10 +1,13 @@
 """`testbed topology new` and `check`, `testbed graph`: what is written where, and what is refused."""
 
+import errno
+import io
 from pathlib import Path
 
 import pytest
 
 from testbed.cli.main import invoke
+from testbed.cli.output import give
 
 
 @pytest.fixture(autouse=True)
@@ -53,7 +56,43 @@ def test_check_says_which_vlan_a_port_is_in_or_that_it_routes(capsys: pytest.Cap
     rows = {words[0]: words[3:] for words in map(str.split, capsys.readouterr().out.splitlines())}
     assert rows["leaf1:e1"] == ["10"]
     assert rows["leaf1:e2"] == rows["spine1:e1"] == ["routed"]
-    assert rows["host1:eth1"] == ["10.1.1.2/24", "host1-eth1"]
+    assert rows["host1:eth1"] == ["10.1.1.2/24", "10.1.1.1", "host1-eth1"]
+
+
+def test_check_shows_svis_and_gateways_in_their_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["topology", "new", "single", "--hosts", "1", "--family", "dual", "-o", "lab.clab.yml"]) == 0
+    assert invoke(["topology", "check", "lab.clab.yml"]) == 0
+    head, _, svi, host = capsys.readouterr().out.splitlines()
+    assert svi.startswith("leaf1:vlan10 ")
+    place = {name: head.index(name) for name in ("MAC", "address", "gateway", "VLAN", "RDMA device")}
+    assert svi[place["MAC"] : place["gateway"]].split() == [
+        "02:00:01:01:00:00", "10.1.1.1/24,", "2001:db8:1:1::1/64",
+    ]  # fmt: skip
+    assert svi[place["VLAN"] :] == "10"
+    assert host[place["gateway"] : place["VLAN"]].split() == ["10.1.1.1,", "2001:db8:1:1::1"]
+    assert host[place["RDMA device"] :] == "host1-eth1"
+
+
+TRUNKS = """\
+name: trunks
+topology:
+  defaults: {kind: switch, vlans: {1: null, 10: null, 20: null}}
+  nodes: {s1: {}, s2: {}, s3: {}}
+  links:
+    - {endpoints: [s1:e1, s2:e1], vlan: 10, trunk: [1, 20]}
+    - {endpoints: [s2:e2, s3:e2], trunk: [20]}
+"""
+
+
+def test_check_tells_the_untagged_vlan_from_the_tagged_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("lab.clab.yml").write_text(TRUNKS)
+    assert invoke(["topology", "check", "lab.clab.yml"]) == 0
+    head, *rows = capsys.readouterr().out.splitlines()
+    assert head.split() == ["interface", "peer", "MAC", "VLAN"]
+    place = head.index("VLAN")
+    assert [row[place:] for row in rows] == ["10, tagged 1, 20", "10, tagged 1, 20", "tagged 20", "tagged 20"]
+    assert invoke(["graph", "lab.clab.yml"]) == 0
+    assert "s1:e1 VLAN 10, tagged 1, 20 – s2:e1 VLAN 10, tagged 1, 20" in capsys.readouterr().out
 
 
 def test_a_graph_is_printed_or_written(capsys: pytest.CaptureFixture[str]) -> None:
@@ -64,6 +103,41 @@ def test_a_graph_is_printed_or_written(capsys: pytest.CaptureFixture[str]) -> No
     assert invoke(["graph", "lab.clab.yml", "-o", "lab.svg"]) == 0  # a picture may be written over
     assert Path("lab.svg").read_text() == printed
     assert printed.startswith("<svg ")
+
+
+def test_a_picture_does_not_replace_its_topology(capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["topology", "new", "single", "-o", "lab.clab.yml"]) == 0
+    text = Path("lab.clab.yml").read_text()
+    Path("same.svg").hardlink_to("lab.clab.yml")
+    for name in ("./lab.clab.yml", "same.svg"):
+        assert invoke(["graph", "lab.clab.yml", "-o", name]) == 2
+        assert "is the topology itself" in capsys.readouterr().err
+    assert Path("lab.clab.yml").read_text() == text
+
+
+class FullDisk(io.StringIO):
+    def write(self, _: str) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize("over", [True, False])
+def test_on_a_full_disk_no_half_file_stays(over: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def begin(file: Path, _: str) -> FullDisk:
+        file.touch()
+        return FullDisk()
+
+    monkeypatch.setattr(Path, "open", begin)
+    with pytest.raises(OSError, match="No space left on device"):
+        give("a picture", Path("lab.svg"), over=over)
+    assert not Path("lab.svg").exists()
+
+
+def test_a_device_that_is_full_is_not_removed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["topology", "new", "single", "-o", "lab.clab.yml"]) == 0
+    Path("device").symlink_to("/dev/full")
+    assert invoke(["graph", "lab.clab.yml", "-o", "device"]) == 3
+    assert "error: device: the disk is full" in capsys.readouterr().err
+    assert Path("device").is_char_device()
 
 
 @pytest.mark.parametrize(

@@ -49,12 +49,29 @@ def test_a_plan_has_a_row_for_every_interface(file: Path) -> None:
 
 def test_a_row_has_the_addresses_of_both_families(file: Path) -> None:
     file.write_text(GOOD.replace("{kind: switch}", '{kind: switch, vlans: {1: [10.0.0.1/24, "fd00::1/64"]}}'))
-    rows = {row["node"]: row for row in topologies.plan(file)["interfaces"]}
-    assert [(rows[node]["address"], rows[node]["address6"]) for node in ("a", "b", "leaf")] == [
-        ("10.0.0.2/24", "fd00::2/64"),
-        ("10.0.0.3/24", "fd00::3/64"),
-        ("", ""),
+    rows = topologies.plan(file)["interfaces"]
+    assert [(row["node"], row["interface"], row["address"], row["address6"]) for row in rows] == [
+        ("a", "eth1", "10.0.0.2/24", "fd00::2/64"),
+        ("leaf", "e1", "", ""),
+        ("leaf", "e2", "", ""),
+        ("leaf", "vlan1", "10.0.0.1/24", "fd00::1/64"),
+        ("b", "eth1", "10.0.0.3/24", "fd00::3/64"),
     ]
+    assert [(row["gateway"], row["gateway6"]) for row in rows if row["gateway"]] == [("10.0.0.1", "fd00::1")] * 2
+
+
+def test_a_row_tells_the_untagged_vlan_from_the_tagged_ones(file: Path) -> None:
+    vlans, ends = "{kind: switch, vlans: {1: null, 2: null, 3: null}}", '"a:eth1", "leaf:e1"'
+    file.write_text(
+        GOOD.replace("{kind: switch}", vlans)
+        .replace("b: {kind: host}", f"b: {vlans}")
+        .replace(f"[{ends}]", f"[{ends}]\n      vlan: 1")
+        + "      vlan: 1\n      trunk: [2, 3]\n"
+    )
+    rows = {(row["node"], row["interface"]): (row["vlan"], row["trunk"]) for row in topologies.plan(file)["interfaces"]}
+    assert rows == {
+        ("a", "eth1"): (None, []), ("leaf", "e1"): (1, []), ("leaf", "e2"): (1, [2, 3]), ("b", "eth1"): (1, [2, 3]),
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
