@@ -2,7 +2,7 @@
 Names that containerlab knows and testbed does not, each with the reason, so that an error can say more than "unknown".
 
 Source: containerlab's manual (Topology definition, Nodes), types/node_definition.go and links/link.go, 0.70 to 0.75.
-`labels` and `group` are not here: they only sort and annotate, so they are accepted and have no effect.
+`labels` are not here: they only annotate, so they are accepted and have no effect.
 """
 
 Reasons = dict[str, str]
@@ -25,8 +25,6 @@ TOP_KEYS = {
     **_because(_MANAGEMENT, "mgmt"),
     **_because("what a lab does is in its run directory", "debug"),
 }
-
-TOPOLOGY_KEYS = _because("what nodes have in common is said in 'kinds' and 'defaults'", "groups")
 
 NODE_KEYS = {
     **_because(

@@ -68,7 +68,8 @@ class RouteDefinition(_Definition):
 
 
 class NodeDefinition(_Definition):
-    """A node, or what the nodes of a kind, or all nodes, have in common. Keys that are absent or null are inherited."""
+    """A node, or what the nodes of a kind, of a group, or all nodes have in common. Keys that are absent or null are
+    inherited."""
 
     kind: Kind | None = None
     """
@@ -109,7 +110,7 @@ class NodeDefinition(_Definition):
     labels: Labels | None = None
     """Annotations without effect."""
     group: str | None = None
-    """An annotation without effect: containerlab's graphs sort by it."""
+    """One of `groups`, whose keys the node inherits. A name that is not there only annotates."""
 
 
 class _Quality(_Definition):
@@ -200,7 +201,8 @@ FaultDefinition = Annotated[
 
 
 class Elements(_Definition):
-    """What the lab consists of. Keys of a node win over those of its kind, and those over the defaults."""
+    """What the lab consists of. Keys of a node win over those of its group, those over the ones of its kind, and those
+    over the defaults."""
 
     nodes: dict[Label, NodeDefinition | None] = Field(min_length=1, json_schema_extra={"additionalProperties": False})
     """The nodes by name: letters, digits and `-`, at most 63."""
@@ -215,8 +217,11 @@ class Elements(_Definition):
     """What is broken from the start: `fault` is its name, the other keys are its parameters (`testbed fault list`)."""
     kinds: dict[Kind, NodeDefinition | None] = {}
     """What the nodes of a kind have in common."""
+    groups: dict[Annotated[str, Field(min_length=1)], NodeDefinition | None] = {}
+    """What the nodes with the same `group` have in common, by its name, their kind included."""
     defaults: NodeDefinition | None = None
-    """What all nodes have in common; a key that a kind does not have is passed over for its nodes."""
+    """What all nodes have in common. Here and in `groups` a key that a kind does not have is passed over for its
+    nodes."""
 
 
 Place = tuple[str, type[BaseModel], containerlab.Reasons]
@@ -228,10 +233,10 @@ def place_of(path: tuple[str | int, ...], top: Place) -> Place:
     place = top
     match path:
         case ("topology",):
-            place = ("'topology'", Elements, containerlab.TOPOLOGY_KEYS)
+            place = ("'topology'", Elements, {})
         case ("topology", "defaults"):
             place = ("'defaults'", NodeDefinition, containerlab.NODE_KEYS)
-        case ("topology", "kinds" | "nodes" as what, name):
+        case ("topology", "kinds" | "groups" | "nodes" as what, name):
             place = (f"{what[:-1]} {quoted(name)}", NodeDefinition, containerlab.NODE_KEYS)
         case ("topology", "links", _):
             place = ("a link", LinkDefinition, containerlab.LINK_KEYS)

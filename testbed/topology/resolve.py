@@ -1,9 +1,9 @@
 """
 The file's definitions with inheritance and defaults worked out: nodes as they will be, and every link as two ports.
 
-Inheritance is containerlab's: defaults < kinds.<kind> < node. Of a map (`vlans`, `env`) each entry is inherited by
-itself, a list (`routes`) is replaced as a whole, but the commands of `exec` follow those inherited. What is left to the
-planner are VLANs and addresses.
+Inheritance is containerlab's: defaults < kinds.<kind> < groups.<group> < node. Of a map (`vlans`, `env`) each entry is
+inherited by itself, a list (`routes`) is replaced as a whole, but the commands of `exec` follow those inherited. What
+is left to the planner are VLANs and addresses.
 """
 
 from __future__ import annotations
@@ -86,23 +86,26 @@ def resolve_nodes(elements: Elements, problems: Problems) -> dict[str, ResolvedN
         if definition is not None and definition.kind is not None:
             problems.add(
                 (*TOP, "kinds", name_of_kind, "kind"),
-                "'kind' belongs to a node or to the defaults, not to a kind",
+                "'kind' belongs to a node, a group or the defaults, not to a kind",
                 at_key=True,
             )
     nodes = {}
     for number, (name, own) in enumerate(elements.nodes.items(), start=1):
         path = (*TOP, "nodes", name)
-        kind = _kind(own) or _kind(elements.defaults)
+        kind = _kind(own, elements)
         resolved: NodeKind = "host" if kind is None or kind == "linux" else kind
         node = nodes[name] = ResolvedNode(number, name, resolved, path, planned=kind != "linux")
         if kind is None:
             kinds = ", ".join(KEYS_OF_KIND)
-            problems.add(path, f"node {name!r} has no kind; add one to it or to topology.defaults: {kinds}")
+            problems.add(path, f"node {name!r} has no kind; add one to it, its group or topology.defaults: {kinds}")
             continue
         _check_keys(kind, own, path, problems)
+        of_kind = elements.kinds.get(kind)
+        group = _group(own) or _group(of_kind) or _group(elements.defaults)
         layers = [
             ((*TOP, "defaults"), elements.defaults),
-            ((*TOP, "kinds", kind), elements.kinds.get(kind)),
+            ((*TOP, "kinds", kind), of_kind),
+            ((*TOP, "groups", group), elements.groups.get(group)),
             (path, own),
         ]
         for layer_path, layer in layers:
@@ -113,8 +116,15 @@ def resolve_nodes(elements: Elements, problems: Problems) -> dict[str, ResolvedN
     return nodes
 
 
-def _kind(definition: NodeDefinition | None) -> FileKind | None:
-    return definition.kind if definition is not None else None
+def _kind(own: NodeDefinition | None, elements: Elements) -> FileKind | None:
+    """What says it first: the node, its group, the default group, the defaults."""
+    defaults, groups = elements.defaults, elements.groups
+    layers = (own, groups.get(_group(own)), groups.get(_group(defaults)), defaults)
+    return next((layer.kind for layer in layers if layer is not None and layer.kind is not None), None)
+
+
+def _group(definition: NodeDefinition | None) -> str:
+    return "" if definition is None else definition.group or ""
 
 
 def _check_keys(kind: FileKind, definition: NodeDefinition | None, path: Path, problems: Problems) -> None:

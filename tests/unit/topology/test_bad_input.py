@@ -266,7 +266,7 @@ class TestForm:
                 "kind 'swich' is not supported; supported: host, switch, bridge, linux; did you mean 'switch'?",
             ),
             ("{kind: ^[host]}", "kind a list is not supported"),
-            ("^{}", "node 'n' has no kind; add one to it or to topology.defaults: host, switch, bridge"),
+            ("^{}", "node 'n' has no kind; add one to it, its group or topology.defaults: host, switch, bridge"),
             ("^null", "node 'n' has no kind"),
             ("^host", "'n' must be a mapping, not the string 'host'"),
             (
@@ -440,17 +440,23 @@ class TestForm:
 
     def test_groups_and_kinds_of_containerlab(self) -> None:
         lines = refused(
-            "name: lab\ntopology:\n  groups: {}\n  kinds: {linux: {}, ceos: }\n  nodes: {a: {kind: host}}\n"
+            "name: lab\ntopology:\n  groups: {rack: {ports: []}}\n  kinds: {linux: {}, ceos: }\n  nodes: {a: }\n"
         )
-        assert lines[0].startswith("t.yml:3:3: containerlab's key 'groups' is not supported in 'topology': what nodes ")
+        assert lines[0].startswith(
+            "t.yml:3:19: containerlab's key 'ports' is not supported in group 'rack': there is no"
+        )
         assert lines[1].startswith("t.yml:4:22: kind 'ceos' is not supported")
+
+    def test_a_group_has_a_name(self) -> None:
+        (line,) = refused("name: lab\ntopology:\n  groups: {'': {}}\n  nodes: {a: {kind: host}}\n")
+        assert line.startswith("t.yml:3:12: ")
 
     def test_keys_of_a_kind_are_checked_where_the_kind_is_described(self) -> None:
         lines = refused(
             "name: lab\ntopology:\n  kinds: {switch: {nic: rxe}, host: {kind: host}}\n  nodes: {a: {kind: host}}\n"
         )
         assert lines[0].startswith("t.yml:3:20: 'nic' is a key of a host, not of a switch; allowed: profile, vlans")
-        assert lines[1] == "t.yml:3:38: 'kind' belongs to a node or to the defaults, not to a kind"
+        assert lines[1] == "t.yml:3:38: 'kind' belongs to a node, a group or the defaults, not to a kind"
 
     def test_independent_problems_come_in_the_order_of_the_lines(self) -> None:
         links = ["{endpoints: [sw:e1, a:eth1], vlan: x}", "{endpoints: [sw:e2, b:eth1], vlam: 10}", "{endpoints: []}"]

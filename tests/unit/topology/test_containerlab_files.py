@@ -142,3 +142,43 @@ topology:
     assert (addresses(nodes["a"]), addresses(nodes["b"])) == ({"eth1": IPv4Interface("10.0.0.2/24")}, {"eth1": None})
     assert (len(nodes["a"].routes), nodes["b"].routes) == (1, ())
     assert (nodes["a"].exec, nodes["a"].env) == ((("true",),), (("A", "b"),))
+
+
+def test_a_group_is_between_the_kind_and_the_node() -> None:
+    nodes = plan(
+        """
+name: groups
+topology:
+  defaults: {kind: linux, env: {LEVEL: defaults}}
+  kinds: {linux: {env: {LEVEL: kind, KIND: "1"}, exec: ["true"]}}
+  groups:
+    rack: {env: {LEVEL: group, GROUP: "1"}, exec: [hostname]}
+    leaves: {kind: switch, profile: sonic, exec: [passed over]}
+  nodes:
+    a: {group: rack}
+    b: {group: rack, env: {LEVEL: node}}
+    c: {group: only an annotation}
+    leaf: {group: leaves}
+"""
+    ).nodes
+    assert [(name, dict(nodes[name].env), len(nodes[name].exec)) for name in "abc"] == [
+        ("a", {"LEVEL": "group", "KIND": "1", "GROUP": "1"}, 2),
+        ("b", {"LEVEL": "node", "KIND": "1", "GROUP": "1"}, 2),
+        ("c", {"LEVEL": "kind", "KIND": "1"}, 1),
+    ]
+    assert (nodes["leaf"].kind, nodes["leaf"].profile) == ("switch", "sonic")
+
+
+def test_the_group_may_be_that_of_the_kind_or_of_the_defaults() -> None:
+    nodes = plan(
+        """
+name: groups
+topology:
+  defaults: {group: machines}
+  kinds: {switch: {group: leaves}}
+  groups: {machines: {kind: host, nic: hardware}, leaves: {profile: sonic}}
+  nodes: {a: , leaf: {kind: switch}}
+"""
+    ).nodes
+    assert (nodes["a"].kind, nodes["a"].nic) == ("host", "hardware")
+    assert nodes["leaf"].profile == "sonic"
