@@ -49,7 +49,8 @@ def read(file: FilePath) -> str:
         hint = f"Topology files in {file.parent}: {listing(names)}{closest(file.name, names)}"
         raise InputError("no such file", where=source, hint=hint) from None
     except (OSError, ValueError) as error:
-        raise InputError(f"cannot be read: {error}", where=source) from None
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise InputError(f"cannot be read: {reason}", where=source) from None
     if len(data) > MAX_BYTES:
         raise InputError(f"the file is larger than {MAX_BYTES >> 20} MiB, the limit for a topology", where=source)
     try:

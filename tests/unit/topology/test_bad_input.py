@@ -67,7 +67,7 @@ class TestFiles:
 
     def test_a_file_below_a_file_cannot_be_read(self, tmp_path: Path) -> None:
         (tmp_path / "file").touch()
-        with pytest.raises(InputError, match="cannot be read"):
+        with pytest.raises(InputError, match=r"x\.yml: cannot be read: Not a directory$"):
             Topology.load(tmp_path / "file" / "x.yml")
 
     def test_a_name_with_a_zero_byte_cannot_be_read(self) -> None:
