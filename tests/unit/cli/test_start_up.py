@@ -49,3 +49,8 @@ def test_a_stream_that_is_closed_is_done_without(closed: str) -> None:
 def test_every_command_of_the_list_is_there_and_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke([command, "--help"]) == 0
     assert capsys.readouterr().out.startswith(f"Usage: testbed {command} ")
+
+
+def test_no_line_of_the_help_of_topology_is_cut(capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["topology", "--help"]) == 0
+    assert "..." not in capsys.readouterr().out.partition("Commands:")[2]
