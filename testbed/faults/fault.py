@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from testbed.errors import InputError, TestbedError, did_you_mean
+from testbed.errors import InputError, TestbedError, did_you_mean, nearest
 from testbed.lab import Lab, Pod
 
 Seen = Mapping[str, Any]
@@ -174,7 +174,8 @@ def _problem(detail: Any, known: list[str]) -> str:
         case "missing":
             return f"{key!r} is missing"
         case "extra_forbidden":
-            return f"there is no {key!r}{did_you_mean(key, known).rstrip('? ').replace('Did you mean', ', perhaps')}"
+            near = nearest(key, known)
+            return f"there is no {key!r}" + (f", perhaps {near}" if near else "")
         case _:
             message = detail["msg"].removeprefix("Value error, ")
             return f"{key} is {detail['input']!r}: {message}" if key else message

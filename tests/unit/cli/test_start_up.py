@@ -38,9 +38,9 @@ def test_the_help_lists_every_command_and_the_statuses(capsys: pytest.CaptureFix
     assert "Exit status: 0 as expected, 1 not, 2 wrong usage or input, 3" in " ".join(said.split())
 
 
-@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+@pytest.mark.parametrize("closed", [">&-", "2>&-"])
 def test_a_stream_that_is_closed_is_done_without(closed: str) -> None:
-    command = f"exec {sys.executable} -m testbed fault list {closed}"
+    command = f"exec {sys.executable} -m testbed --version {closed}"
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 

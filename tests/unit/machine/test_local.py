@@ -21,7 +21,7 @@ from pathlib import Path
 HERE = Path({here!r})
 
 def step(name):
-    time.sleep(0.3)
+    time.sleep(0.1)
     (HERE / name).touch()
 
 def test_until_the_end():
