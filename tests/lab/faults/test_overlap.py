@@ -35,7 +35,7 @@ from testbed.scenario.model import Variant
 from testbed.scenario.run import Run
 
 MBIT = 1_000_000
-pytestmark = pytest.mark.topology("""
+TOPOLOGY = """
 name: overlap
 topology:
   kinds:
@@ -56,7 +56,22 @@ topology:
     - {endpoints: ["leaf:e3", "b:eth1"], vlan: 20}
     - {endpoints: ["leaf:e4", "far:e1"], trunk: [20]}
     - {endpoints: ["far:e2", "c:eth1"], vlan: 20}
-""")
+"""
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left() -> None:
+    """Looked at when the lab has gone."""
+
+
+@pytest.fixture
+def log(log_of_module: EventLog) -> EventLog:
+    return log_of_module
+
+
+@pytest.fixture
+def lab(lab_of_module: Lab) -> Lab:
+    return lab_of_module
 
 
 @pytest.fixture
@@ -178,6 +193,7 @@ def test_a_fault_that_is_mended_before_its_time_does_not_come(lab: Lab, story: R
 
 def test_arp_is_dropped_on_a_trunk(lab: Lab) -> None:
     fault = ArpDrop(end="leaf:e4")
+    lab["b"].run("ip", "neigh", "flush", "dev", "eth1")
     with injected(lab, fault):
         assert not lab["b"].ping(str(ip(lab, "c")), within=1)
         assert fault.hits(lab) > 0
