@@ -153,21 +153,6 @@ topology:
 """
 
 
-@pytest.fixture(autouse=True)
-def _nothing_is_left() -> None:
-    """Looked at when the lab has gone."""
-
-
-@pytest.fixture
-def log(log_of_module: EventLog) -> EventLog:
-    return log_of_module
-
-
-@pytest.fixture
-def lab(lab_of_module: Lab) -> Lab:
-    return lab_of_module
-
-
 def works(lab: Lab) -> bool:
     """The switch knows b by both of its addresses then."""
     lab.host("b").ping("2001:db8:20::1", within=1)

@@ -59,21 +59,6 @@ topology:
 """
 
 
-@pytest.fixture(autouse=True)
-def _nothing_is_left() -> None:
-    """Looked at when the lab has gone."""
-
-
-@pytest.fixture
-def log(log_of_module: EventLog) -> EventLog:
-    return log_of_module
-
-
-@pytest.fixture
-def lab(lab_of_module: Lab) -> Lab:
-    return lab_of_module
-
-
 @pytest.fixture
 def story(lab: Lab, log: EventLog) -> Run:
     return Run(lab, log, Variant("v", "healthy", ""))
