@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 
 from testbed import nftables
 from testbed.lab import Host
 
 TABLE = """
-table netdev traffic-{interface} {{
+table netdev {table} {{
     counter roce_out {{}}
     counter roce_in {{}}
     counter tcp_out {{}}
@@ -25,6 +26,7 @@ table netdev traffic-{interface} {{
     }}
 }}
 """
+_NUMBERS = itertools.count(1)
 
 
 class Traffic:
@@ -32,13 +34,13 @@ class Traffic:
 
     def __init__(self, host: Host, interface: str) -> None:
         self._host = host
-        self._interface = interface
+        self._table = f"traffic-{interface}-{next(_NUMBERS)}"
         with host.entered():
-            nftables.run(TABLE.format(interface=interface))
+            nftables.run(TABLE.format(table=self._table, interface=interface))
 
     def bytes(self) -> dict[str, int]:
         """Bytes on layer 2 (without the FCS) since the start: roce_out, roce_in, tcp_out, tcp_in."""
         with self._host.entered():
-            found = json.loads(nftables.run(f"list counters table netdev traffic-{self._interface}"))
+            found = json.loads(nftables.run(f"list counters table netdev {self._table}"))
         counters = [entry["counter"] for entry in found["nftables"] if "counter" in entry]
         return {counter["name"]: int(counter["bytes"]) for counter in counters}

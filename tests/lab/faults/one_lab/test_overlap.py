@@ -33,6 +33,7 @@ from testbed.lab import Lab
 from testbed.scenario.events import EventLog
 from testbed.scenario.model import Variant
 from testbed.scenario.run import Run
+from testbed.workload.traffic import Traffic
 
 MBIT = 1_000_000
 TOPOLOGY = """
@@ -211,6 +212,19 @@ def test_a_storm_is_told_from_other_traffic(lab: Lab) -> None:
         seen = storm.fault.seen(lab)
         assert seen
         assert 100 <= seen["pps"] <= 200
+
+
+def test_two_that_count_the_traffic_of_an_interface_count_apart(lab: Lab) -> None:
+    flow = BackgroundFlow(source="b", target="c", rate=MBIT)
+    first = Traffic(lab.host("b"), "eth1")
+    with injected(lab, flow):
+        pass
+    before = first.bytes()["roce_out"]
+    second = Traffic(lab.host("b"), "eth1")
+    assert (before > 0, second.bytes()["roce_out"]) == (True, 0)
+    with injected(lab, flow):
+        pass
+    assert second.bytes()["roce_out"] == first.bytes()["roce_out"] - before > 0
 
 
 def test_a_change_of_a_link_that_is_refused_leaves_the_link_as_it_was(lab: Lab) -> None:
