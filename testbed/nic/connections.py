@@ -53,13 +53,16 @@ class Connection:
 
 
 def source_port(flow_label: int, qpn: int, remote_qpn: int) -> int:
-    """The UDP source port of a queue pair. Source: rdma_get_udp_sport in the kernel's include/rdma/ib_verbs.h."""
+    """The UDP source port of a queue pair. Source: rdma_get_udp_sport in the kernel's include/rdma/ib_verbs.h.
+
+    Of a flow label 20 bits count. UCX gives its queue pairs 0xffffffff.
+    """
     if not flow_label:
         product = qpn * remote_qpn
         product ^= product >> 20
         product ^= product >> 40
         flow_label = product & 0xFFFFF
-    return (flow_label & 0x3FFF) ^ (flow_label >> 14) | 0xC000
+    return (flow_label & 0x3FFF) ^ ((flow_label & 0xFC000) >> 14) | 0xC000
 
 
 def parse(line: str) -> Connection:

@@ -24,6 +24,7 @@ LINE = (
         (1, 17, 17, 49153),
         (0x12345, 17, 17, 58177),
         (0xFFFFF, 17, 17, 65472),
+        (0xFFFFFFFF, 17, 17, 65472),
     ],
 )
 def test_source_ports_are_those_seen_on_the_wire(flow_label: int, qpn: int, remote_qpn: int, port: int) -> None:
