@@ -150,16 +150,19 @@ def test_a_mask_that_a_nic_going_down_put_right_is_not_touched(lab: Lab) -> None
 
 
 def test_impairments_and_flows_that_come_at_one_moment_come_one_by_one(lab: Lab, story: Run) -> None:
-    for fault in (
+    faults = (
         LinkLoss(end="a:eth1", loss=1),
         LinkDelay(end="a:eth1", delay=0.01),
         BackgroundFlow(source="b", target="c", rate=MBIT),
         BackgroundFlow(source="c", target="b", rate=MBIT),
-    ):
-        story.inject(fault, after=1)
+    )
+    injections = [story.inject(fault, after=1) for fault in faults]
     lab.sleep(5)
+    assert [injection.active for injection in injections] == [True] * 4
     quality = lab.direction("a:eth1").seen()
     assert (quality.loss, quality.delay) == (pytest.approx(1), 0.01)
+    for injection in injections:
+        injection.recover()
 
 
 def test_a_fault_comes_while_the_story_waits_for_an_answer_to_ping(lab: Lab, story: Run, log: EventLog) -> None:
