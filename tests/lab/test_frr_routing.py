@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Iterator
 from ipaddress import IPv6Network
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -57,9 +58,10 @@ SOON = 2.0
 
 
 def ports(lab: Lab, switch: str, to: str) -> list[str]:
-    """By which the kernel of a switch sends to a subnet."""
-    return [word for line in lab[switch].run("ip", "-6" if ":" in to else "-4", "route", "show", to).stdout.splitlines()
-            for before, word in zip(line.split(), line.split()[1:], strict=False) if before == "dev"]  # fmt: skip
+    """By which the kernel of a switch sends to a subnet; in which order it lists them depends on FRR."""
+    lines = lab[switch].run("ip", "-6" if ":" in to else "-4", "route", "show", to).stdout.splitlines()
+    words = [line.split() for line in lines]
+    return sorted(after for line in words for before, after in pairwise(line) if before == "dev")
 
 
 def reaches(lab: Lab, source: str, target: str) -> bool:
