@@ -110,7 +110,7 @@ class ArpPoison(_FromHost):
         return {"switch_arp": mac} if mac == self._mac(lab) else None
 
     def _mac(self, lab: Lab) -> str:
-        return self.mac or self._host(lab).macs[self.interface]
+        return self.mac or lab.host(self.host).mac(self.interface)
 
 
 class ArpStorm(_FromHost):
@@ -245,9 +245,7 @@ class DuplicateMac(_FromHost):
         return {"mac_on": here} if lab.switch(self.switch).fdb_table().get(mac) == here else None
 
     def _mac(self, lab: Lab) -> str:
-        owner = lab.host(self.of)
-        owner.index(self.of_interface)
-        return owner.macs[self.of_interface]
+        return lab.host(self.of).mac(self.of_interface)
 
     def _port(self, lab: Lab) -> str:
         end = lab.interface(f"{self.host}:{self.interface}")

@@ -187,9 +187,7 @@ class FdbFlush(_SwitchFault):
         return None if self._mac(lab) in table else {"missing": self._mac(lab)}
 
     def _mac(self, lab: Lab) -> str:
-        host = lab.host(self.host)
-        host.index(self.interface)
-        return host.macs[self.interface]
+        return lab.host(self.host).mac(self.interface)
 
 
 class FdbWrongPort(_SwitchFault):
@@ -217,9 +215,8 @@ class FdbWrongPort(_SwitchFault):
 
     def seen(self, lab: Lab) -> Seen | None:
         switch, host = lab.switch(self.switch), lab.host(self.host)
-        for node, interface in (switch, self.port), (host, self.interface):
-            node.index(interface)
+        switch.index(self.port)
+        mac = host.mac(self.interface)
         shown = switch.run("bridge", "fdb", "show", "dev", self.port).stdout
-        mac = host.macs[self.interface]
         found = any(line.startswith(mac) and " static" in line for line in shown.splitlines())
         return {"static_entry": f"{mac} on {self.port}"} if found else None

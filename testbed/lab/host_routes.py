@@ -7,7 +7,7 @@ Of several next hops IPv4 keeps those behind a NIC that is down and marks them d
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +29,7 @@ class HostRoutes:
     def __init__(self, host: Host) -> None:
         self._host = host
         self._lost: dict[_Key, Route] = {}
-        self._defaults = Overlay(self._read_defaults, self._write_defaults)
+        self._defaults = {family: self._overlay(family) for family in FAMILIES}
 
     def shown(self, family: Family) -> list[Route]:
         """The main table."""
@@ -39,9 +39,8 @@ class HostRoutes:
     def change_default(self, family: Family, *via: IPAddress) -> Callable[[], None]:
         """Has another default route, or none, beside other changes. What is returned takes this change back."""
         hops = [{"gateway": str(hop)} for hop in via]
-        return self._defaults.change(
-            {str(family): [{"dst": DEFAULT, "protocol": "static", "nexthops": hops}] if hops else []}
-        )
+        routes = [{"dst": DEFAULT, "protocol": "static", "nexthops": hops}] if hops else []
+        return self._defaults[family].change({DEFAULT: routes})
 
     def go(self, interface: str) -> None:
         """To be called before the interface is set down."""
@@ -70,24 +69,23 @@ class HostRoutes:
         known = self._host.addresses if ip.version == 4 else self._host.addresses6
         return next((name for name, address in known.items() if ip in address.network), "lo")
 
-    def _read_defaults(self, names: Iterable[str]) -> dict[str, list[Route]]:
-        found: dict[str, list[Route]] = {}
-        for family in FAMILIES:
-            if str(family) in names:
-                shown = {_key(family, route): route for route in self.shown(family) if route["dst"] == DEFAULT}
-                lost = {key: route for key, route in self._lost.items() if key[:2] == (family, DEFAULT)}
-                found[str(family)] = list({**shown, **lost}.values())
-        return found
+    def _overlay(self, family: Family) -> Overlay:
+        return Overlay(
+            lambda _: {DEFAULT: self._default(family)}, lambda values: self._set_default(family, values[DEFAULT])
+        )
 
-    def _write_defaults(self, wanted: Mapping[str, list[Route]]) -> None:
-        for family in FAMILIES:
-            if str(family) in wanted:
-                for route in self.shown(family):
-                    if route["dst"] == DEFAULT:
-                        self._host.run(*_command(family, "delete", route, []))
-                self._lost = {key: route for key, route in self._lost.items() if key[:2] != (family, DEFAULT)}
-                for route in wanted[str(family)]:
-                    self._make(_key(family, route), route)
+    def _default(self, family: Family) -> list[Route]:
+        shown = {_key(family, route): route for route in self.shown(family) if route["dst"] == DEFAULT}
+        lost = {key: route for key, route in self._lost.items() if key[:2] == (family, DEFAULT)}
+        return list({**shown, **lost}.values())
+
+    def _set_default(self, family: Family, wanted: list[Route]) -> None:
+        for route in self.shown(family):
+            if route["dst"] == DEFAULT:
+                self._host.run(*_command(family, "delete", route, []))
+        self._lost = {key: route for key, route in self._lost.items() if key[:2] != (family, DEFAULT)}
+        for route in wanted:
+            self._make(_key(family, route), route)
 
 
 def _key(family: Family, route: Route) -> _Key:

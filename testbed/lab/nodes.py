@@ -159,9 +159,8 @@ class Node:
     def ping(self, ip: str, *, within: float) -> bool:
         """Whether one echo request is answered; `within` in seconds."""
         command = ["ping", "-n", "-c", "1", "-W", f"{within:g}", ip]
-        return not processes.finish(
-            self.name, self.namespace, command, within + COMMAND_S, "", self.lab.ready
-        ).returncode
+        done = processes.run(self.name, self.namespace, command, within + COMMAND_S, ready=self.lab.ready, check=False)
+        return done.returncode == 0
 
     def spawn(self, *command: str) -> Process:
         """Starts a program; what it writes is kept in the run directory. It is stopped with the lab at the latest."""
@@ -263,6 +262,11 @@ class Host(Node):
         if interface not in known:
             raise InputError(f"{interface} of {self.name} has no IPv{family} address")
         return known[interface]
+
+    def mac(self, interface: str) -> str:
+        """The interface's MAC; InputError if there is no such interface."""
+        self.index(interface)
+        return self.macs[interface]
 
     def gateway(self, interface: str, family: Family = 4) -> IPAddress:
         """The planned gateway of the interface's subnet; InputError if there is none. A pod's is not planned."""
@@ -415,6 +419,8 @@ class Switch(Node):
         plan = self.lab.plan.nodes[self.name]
         here = [svi.name for svi in plan.svis if any(source in address.network for address in svi.addresses)]
         here += [svi.name for svi in plan.svis if svi.addresses] + [port.name for port in plan.routed_ports]
+        if not here:
+            raise InputError(f"{self.name} routes nothing: it has no SVI with an address and no routed port")
         flow = f"route get {target} from {source} iif {here[0]} ipproto udp dport 4791"
         lines = "".join(f"{flow} sport {port}\n" for port in source_ports)
         answers = self.run("ip", "-j", "-batch", "-", text=lines).stdout.splitlines()

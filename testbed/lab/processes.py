@@ -121,26 +121,11 @@ def run(
     text: str = "",
     ready: Ready = readable,
     env: Mapping[str, str] | None = None,
+    *,
+    check: bool = True,
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a command to its end; raises if it fails. `text` is its standard input, `env` is beside the machine's."""
-    done = finish(node, namespace, command, within, text, ready, env)
-    if done.returncode:
-        raise TestbedError(
-            f"{node}: {' '.join(command)}: status {done.returncode}: {(done.stderr or done.stdout).strip()}"
-        )
-    return done
-
-
-def finish(
-    node: str,
-    namespace: str,
-    command: Sequence[str],
-    within: float,
-    text: str = "",
-    ready: Ready = readable,
-    env: Mapping[str, str] | None = None,
-) -> subprocess.CompletedProcess[str]:
-    """The same of a command that may fail."""
+    """Runs a command to its end; with `check` raises if it fails. `text` is its standard input, `env` is beside the
+    machine's."""
     with ExitStack() as files:
         given, out, err = (files.enter_context(tempfile.TemporaryFile("w+")) for _ in range(3))
         given.write(text)
@@ -167,6 +152,8 @@ def finish(
             texts.append(file.read())
     if not ended:
         raise DeadlineError(f"{node}: {' '.join(command)}: still running after {within:g} s")
+    if check and status:
+        raise TestbedError(f"{node}: {' '.join(command)}: status {status}: {(texts[1] or texts[0]).strip()}")
     return subprocess.CompletedProcess(list(command), status, *texts)
 
 

@@ -294,9 +294,8 @@ class ControlPlane:
             if obstacle == "full":
                 self._tell("refused", key, reason="table-full")
                 return False
-            not_found = obstacle in self._table.unresolved
             entry = self._forget(obstacle)
-            self._tell("evicted", obstacle, mac=entry.mac if entry else None, reason="not-found" if not_found else None)
+            self._tell("evicted", obstacle, **({"mac": entry.mac} if entry else {"reason": "not-found"}))
         return True
 
     # Answering and asking

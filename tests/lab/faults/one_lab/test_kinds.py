@@ -141,6 +141,7 @@ topology:
     c: {kind: host}
     twin: {kind: host, rdma: false, exec: ["sysctl -w net.ipv4.conf.all.arp_ignore=1"]}
     d: {kind: host}
+    bridge: {kind: switch}
   links:
     - {endpoints: ["leaf:e1", "a:eth1"], vlan: 10}
     - {endpoints: ["leaf:e2", "b:eth1"], vlan: 20}
@@ -150,6 +151,7 @@ topology:
     - {endpoints: ["leaf:e4", "far:e1"], vlan: 1001, rate: 20mbit}
     - {endpoints: ["leaf:e5", "far:e2"], vlan: 1002}
     - {endpoints: ["far:e3", "d:eth1"], vlan: 30}
+    - {endpoints: ["bridge:e1", "d:eth2"]}
 """
 
 
@@ -220,6 +222,7 @@ def test_one_that_does_not_go_is_an_error(lab: Lab, monkeypatch, fault: Fault) -
         (QueueTooSmall(end="leaf:e2", queue=20), "leaf:e2 has no rate"),
         (Incast(target="b", senders=["a", "leaf"]), "leaf is no host"),
         (EcmpCollision(end="leaf:e1", pairs=[["a", "b"]], rate=1_000_000), "no flow from a to b leaves leaf by e1"),
+        (EcmpCollision(end="bridge:e1", pairs=[["a", "b"]], rate=1_000_000), "bridge routes nothing"),
         (ExactPacket(end="a:eth1", action="delay", number=1), "only what a switch sends can be delayed"),
     ],
     ids=str,

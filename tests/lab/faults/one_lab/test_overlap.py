@@ -33,6 +33,7 @@ from testbed.lab import Lab
 from testbed.scenario.events import EventLog
 from testbed.scenario.model import Variant
 from testbed.scenario.run import Run
+from testbed.workload.tools import Side, perftest
 from testbed.workload.traffic import Traffic
 
 MBIT = 1_000_000
@@ -171,6 +172,16 @@ def test_a_fault_comes_while_the_story_waits_for_an_answer_to_ping(lab: Lab, sto
     assert not lab["a"].ping("10.0.20.99", within=4)
     at = {event["kind"]: (event["t"] - began) / 1e9 for event in log.events if event["kind"].startswith("fault.")}
     assert at == {"fault.injected": pytest.approx(1, abs=0.05), "fault.recovered": pytest.approx(2, abs=0.05)}
+
+
+def test_a_fault_comes_while_perftest_runs(lab: Lab, story: Run, log: EventLog, tmp_path: Path) -> None:
+    sides = [Side(name, lab[name].namespace, lab.host(name).rdma["eth1"], ip(lab, name)) for name in ("c", "b")]
+    with injected(lab, LinkDelay(end="leaf:e3", delay=0.05)):
+        began = log.now
+        story.inject(ArpAgeing(switch="leaf", arp_age=60), after=1, lasting=1)
+        assert perftest("ib_send_lat", *sides, tmp_path, options=["-n", "80"], within=60, ready=lab.ready).ok
+    told = [log.find(f"fault.{what}", fault="arp-ageing")[-1]["t"] for what in ("injected", "recovered")]
+    assert [(t - began) / 1e9 for t in told] == [pytest.approx(1, abs=0.05), pytest.approx(2, abs=0.05)]
 
 
 def test_a_fault_that_is_mended_before_its_time_does_not_come(lab: Lab, story: Run) -> None:
