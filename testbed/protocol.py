@@ -44,6 +44,8 @@ class Job(_Directory):
     name: str
     """For people: the scenario's name, or what is run."""
     seed: NotRequired[int]
+    busy_s: NotRequired[float]
+    """Virtual seconds for which it may keep the CPU busy without a pause and without an event; for ever if absent."""
     training: NotRequired[bool]
     """Whether torch is to be imported when it begins."""
     scenario: NotRequired[str]
@@ -118,6 +120,7 @@ class ScenarioInfo(TypedDict):
     compared: str
     """The variant for `testbed matrix`."""
     limit_s: float
+    busy_limit_s: float
     training: bool
 
 

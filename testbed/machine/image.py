@@ -333,7 +333,7 @@ def remove_all() -> int:
     parent = cache.directory("images")
     try:
         with cache.locked(parent, wait=False):
-            cache.sweep(parent)
+            processes.sweep(parent, cache.MAKING)
             places = [path for path in parent.iterdir() if path.is_dir()]
             for path in places:
                 shutil.rmtree(path)

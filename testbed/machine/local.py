@@ -16,6 +16,7 @@ from typing import IO, Any, Protocol
 
 from testbed.errors import MachineError
 from testbed.machine import processes
+from testbed.machine.patience import patiently, processes_of
 from testbed.protocol import FILES, OUTPUT, Job
 
 END_S = 20.0
@@ -60,7 +61,7 @@ class LocalMachine:
                 process = await spawn([str(parcel), str(out)], writable, output)
             os.close(writable)
             try:
-                await asyncio.wait_for(self._follow(readable, listen), limit_s)
+                await patiently(self._follow(readable, listen), limit_s, processes_of(process.pid))
                 status = await process.wait()
             except TimeoutError:
                 raise MachineError(f"still running after {limit_s:g} s") from None

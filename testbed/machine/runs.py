@@ -193,6 +193,7 @@ async def run_variant(
         "variant": variant["name"],
         "settings": variant["settings"],
         "seed": settings.seed,
+        "busy_s": info["busy_limit_s"],
         "training": info["training"],
     }
     started = time.monotonic()

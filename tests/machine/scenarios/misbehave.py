@@ -1,12 +1,25 @@
 """A scenario with a variant for each way in which a user's code can go wrong."""
 
+import contextlib
 import ctypes
+import os
 import time
 from pathlib import Path
 
 from testbed import Scenario, Variant
 
-WAYS = ("fine", "raises", "sleeps", "spins", "crashes", "panics", "fills-the-disk", "observes-nothing", "has-no-data")
+WAYS = (
+    "fine",
+    "raises",
+    "sleeps",
+    "spins",
+    "forks",
+    "crashes",
+    "panics",
+    "fills-the-disk",
+    "observes-nothing",
+    "has-no-data",
+)
 
 
 class Misbehave(Scenario):
@@ -14,6 +27,7 @@ class Misbehave(Scenario):
 
     title = "User code that goes wrong"
     limit_s = 30
+    busy_limit_s = 10
     variants = tuple(Variant(name, "healthy", name) for name in WAYS)
 
     def run(self, run, parameters):
@@ -25,6 +39,10 @@ class Misbehave(Scenario):
             case "spins":
                 while True:
                     pass
+            case "forks":
+                while True:
+                    with contextlib.suppress(OSError):
+                        os.fork()
             case "crashes":
                 ctypes.string_at(0)
             case "panics":

@@ -53,19 +53,19 @@ class Fork:
 
     def __init__(self, pid: int) -> None:
         self.returncode: int | None = None
-        self._pid = pid
+        self.pid = pid
 
     async def wait(self) -> int:
         if self.returncode is None:
-            _, status = await asyncio.to_thread(os.waitpid, self._pid, 0)
+            _, status = await asyncio.to_thread(os.waitpid, self.pid, 0)
             self.returncode = os.waitstatus_to_exitcode(status)
         return self.returncode
 
     def terminate(self) -> None:
-        os.kill(self._pid, signal.SIGTERM)
+        os.kill(self.pid, signal.SIGTERM)
 
     def kill(self) -> None:
-        os.kill(self._pid, signal.SIGKILL)
+        os.kill(self.pid, signal.SIGKILL)
 
 
 async def fork(arguments: Sequence[str], progress: int, output: IO[bytes]) -> Fork:

@@ -408,6 +408,6 @@ def test_an_image_that_is_being_built_is_not_removed(cache_root: Path) -> None:
 
 
 def test_what_a_killed_build_left_is_removed_and_not_counted(cache_root: Path) -> None:
-    make_image(cache_root / "images" / "making-killed")
+    make_image(cache_root / "images" / f"making-{'a' * 16}")
     assert image.remove_all() == 0
     assert nothing_in_cache(cache_root)

@@ -25,7 +25,7 @@ def info(*names: str) -> ScenarioInfo:
     ]
     return {
         "name": "story", "title": "", "text": "", "tags": [], "parameters": {}, "variants": variants,
-        "limit_s": 60.0, "training": False,
+        "limit_s": 60.0, "busy_limit_s": 60.0, "training": False,
     }  # fmt: skip
 
 
@@ -161,6 +161,7 @@ def test_a_machine_gets_the_job_its_files_and_its_limit(source: Source) -> None:
             "variant": "only",
             "settings": {"packets": "4"},
             "seed": 9,
+            "busy_s": 60.0,
             "training": False,
         }
     ]
