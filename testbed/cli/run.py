@@ -16,6 +16,7 @@ from testbed.cli.options import Chosen
 from testbed.cli.progress import error_console, output_console
 from testbed.cli.words import setting
 from testbed.machine import runs, scenarios
+from testbed.machine.record import Identity
 from testbed.machine.runs import Listener, RunResult, Settings, Telling
 from testbed.machine.scenarios import Source
 from testbed.protocol import Clock, ScenarioInfo
@@ -86,11 +87,12 @@ async def run_all(
 ) -> list[RunResult]:
     """The variants of all scenarios, side by side."""
     free = asyncio.Semaphore(settings.jobs)
+    identity = Identity.of(chosen.machine, chosen.image)
     async with asyncio.TaskGroup() as group:
         running = [
             group.create_task(
                 runs.run(
-                    source, info, tellings, settings, chosen.machine, (chosen.name, chosen.image),
+                    source, info, tellings, settings, chosen.machine, identity,
                     runs.run_directory(out, info["name"]), listener, free,
                 )
             )
