@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from testbed.errors import InputError
 from testbed.machine import cache, files, qemu, snapshot
@@ -93,8 +93,13 @@ def keep_files(found: Mapping[str, bytes], source: Source, out: Path) -> None:
         shutil.copymode(source.file.parent / name, copy)
 
 
-@with_config(ConfigDict(extra="ignore", strict=True))
-class VariantRecord(TypedDict):
+class Recorded(BaseModel):
+    """Part of result.json; keys that repeating a run does not need are left out."""
+
+    model_config = ConfigDict(strict=True, frozen=True)
+
+
+class VariantRecord(Recorded):
     """Of a variant in result.json. `name` is that of its directory; with `testbed matrix` `variant` is another."""
 
     name: str
@@ -106,8 +111,7 @@ class VariantRecord(TypedDict):
     topology: str | None
 
 
-@with_config(ConfigDict(extra="ignore", strict=True))
-class Origin(TypedDict):
+class Origin(Recorded):
     """`made_from` of result.json."""
 
     machine: MachineName
@@ -124,8 +128,7 @@ class Origin(TypedDict):
     """The digest of each of the scenario's files."""
 
 
-@with_config(ConfigDict(extra="ignore", strict=True))
-class Record(TypedDict):
+class Record(Recorded):
     """As much of result.json as repeating the run needs."""
 
     scenario: str
@@ -144,7 +147,7 @@ def load(directory: Path) -> Record:
     with files.reading(path):
         text = path.read_bytes()
     try:
-        record = TypeAdapter(Record).validate_json(text)
+        record = Record.model_validate_json(text)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         key = ".".join(map(str, first["loc"]))
@@ -152,17 +155,17 @@ def load(directory: Path) -> Record:
             f"does not say what the run was made from: {key + ': ' if key else ''}{first['msg']}", where=str(path),
             hint="It is damaged, or of a testbed that did not record it yet.",
         ) from None  # fmt: skip
-    for name in (record["scenario"], *(variant["name"] for variant in record["variants"])):
+    for name in (record.scenario, *(variant.name for variant in record.variants)):
         if name != os.path.basename(name) or name in ("", ".", ".."):
             raise InputError(f"{name!r} cannot be the name of a scenario or a variant", where=str(path))
-    _check_files(record["made_from"], directory / SCENARIO)
+    _check_files(record.made_from, directory / SCENARIO)
     return record
 
 
 def _check_files(origin: Origin, copy: Path) -> None:
     there = digests(files.below(copy)) if copy.is_dir() else {}
-    names = sorted({*there, *origin["files"], origin["file"]})
-    if wrong := [name for name in names if name not in there or there[name] != origin["files"].get(name)]:
+    names = sorted({*there, *origin.files, origin.file})
+    if wrong := [name for name in names if name not in there or there[name] != origin.files.get(name)]:
         raise InputError(
             f"is damaged: {', '.join(wrong)} {'is' if len(wrong) == 1 else 'are'} not as the run had it",
             where=str(copy), hint="A changed scenario is run by `testbed run`, a run directory is repeated as it is.",
@@ -179,4 +182,5 @@ def _guess(directory: Path) -> str:
 def differences(then: Origin, now: Identity) -> dict[str, tuple[Any, Any]]:
     """What of the machine and the code differs, by key: then and now."""
     current = asdict(now)
-    return {key: (then[key], current[key]) for key in current if then[key] != current[key]}  # type: ignore[literal-required]
+    before = then.model_dump(include=set(current))
+    return {key: (before[key], value) for key, value in current.items() if before[key] != value}
