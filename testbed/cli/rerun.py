@@ -96,9 +96,7 @@ async def plan(source: Source, then: Record, variants: Sequence[VariantRecord]) 
             tellings.append(Telling(info["name"], one.name, {**telling.variant, "settings": one.settings}))
     except InputError as error:
         if then.made_from.code != record.code_digest():
-            error.hint = (
-                f"The run was made by other code of testbed {then.made_from.testbed}. {error.hint}".strip()
-            )
+            error.hint = f"The run was made by other code of testbed {then.made_from.testbed}. {error.hint}".strip()
         raise
     return info, tellings
 
