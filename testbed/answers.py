@@ -5,6 +5,7 @@ The user's code runs here, so this is a process of its own (`inside`); the answe
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
 import json
@@ -16,10 +17,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from testbed import children
-from testbed.errors import TestbedError
+from testbed.errors import InputError
 from testbed.protocol import DESCRIBED, OUTPUT, Job, refusals
 
 if TYPE_CHECKING:
+    from testbed.scenario.model import Parameters, Scenario
+    from testbed.switch.profile import Profile
     from testbed.topology import Interface, Node, Plan, Svi, Topology
 
 DESCRIBING = "testbed.faults", "testbed.lab", "testbed.scenario.loading", "testbed.workload.verbs"
@@ -83,26 +86,45 @@ def describe(name: str, file: Path, settings: dict[str, str], named: list[str], 
     """Loads a scenario and checks all that needs no kernel: the user's settings, the profiles they make, the topology.
     Leaves its description in info.json."""
     from testbed.scenario import loading
-    from testbed.topology import Topology
+    from testbed.scenario.noninteractive import refuse_input
 
+    refuse_input(file.parent)
     scenario = loading.load(file)
-    info = scenario.info(name, settings, named)
-    topologies = []
+    info = loading.info(scenario, name, settings, named, file)
     for variant, said in zip(scenario.variants, info["variants"], strict=True):
         if not named or variant.name in named:
-            parameters = scenario.settle(variant, said["settings"])
-            try:
-                teller = scenario()
-                topologies.append(teller.topology_for(parameters))
-                teller.profiles(parameters)
-            except TestbedError:
-                raise
-            except Exception as error:
-                raise loading.blame(error, file) from error
-    os.chdir(file.parent)  # places in errors start with the name that the scenario gives
-    for topology in dict.fromkeys(topologies):
-        planned(Topology.load(topology))
+            lab_of(scenario, scenario.settle(variant, said["settings"]), file)
     (out / "info.json").write_text(json.dumps(info))
+
+
+def lab_of(
+    scenario: type[Scenario], parameters: Parameters, file: Path
+) -> tuple[Scenario, Plan, Mapping[str, Profile]]:
+    """An instance of a scenario, the plan of its lab, and the switches' profiles that depend on the parameters."""
+    from testbed.scenario import loading
+
+    with loading.blaming(file):
+        instance = scenario()
+        topology = instance.topology_for(parameters)
+        profiles = instance.profiles(parameters)
+    if not isinstance(topology, str | os.PathLike):
+        raise InputError(f"topology_for returns {topology!r}, which is no file's name", where=file.name)
+    plan = plan_of_file(file.parent, str(topology))
+    loading.check_profiles(profiles, plan, file.name)
+    return instance, plan, profiles
+
+
+@functools.cache
+def plan_of_file(directory: Path, name: str) -> Plan:
+    """Of a file beside a scenario. Places in errors start with the name that the scenario gives."""
+    from testbed.topology import Topology
+
+    before = Path.cwd()
+    os.chdir(directory)
+    try:
+        return planned(Topology.load(name))
+    finally:
+        os.chdir(before)
 
 
 def show_topology(job: Job, out: Path) -> None:
@@ -120,9 +142,13 @@ def show_topology(job: Job, out: Path) -> None:
         topology = Topology.parse(answer["text"], source=f"{job['name']} as converted")
     else:
         topology = Topology.load(job["name"])
-    plan = planned(topology)
+    (out / "topology.json").write_text(json.dumps({**plan_rows(planned(topology)), **answer}))
+
+
+def plan_rows(plan: Plan) -> dict[str, Any]:
+    """A plan as JSON: what `testbed topology check --json` prints, and what a run directory keeps."""
     rows = [row for node in plan.nodes.values() for row in interface_rows(node)]
-    (out / "topology.json").write_text(json.dumps({"name": plan.name, "interfaces": rows, **answer}))
+    return {"name": plan.name, "interfaces": rows}
 
 
 def interface_rows(node: Node) -> Iterator[dict[str, Any]]:

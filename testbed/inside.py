@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.errors import TestbedError
-from testbed.protocol import CniAnswer, Job, VariantOutcome, refusals
+from testbed.protocol import CniAnswer, Job, Made, VariantOutcome, refusals
 
 Emit = Callable[[dict[str, Any]], None]
 
@@ -92,39 +92,56 @@ def use_networks(job: Job, out: Path, emit: Emit) -> None:
 
 
 def run_variant(job: Job, out: Path, emit: Emit) -> None:
-    """Builds the lab, tells the story, takes the lab down, leaves the verdict in outcome.json."""
-    from testbed import faults
+    """Builds the lab, runs the scenario, takes the lab down, leaves the verdict in outcome.json."""
+    from testbed import answers, faults
     from testbed.cni.pods import PodNetworks
     from testbed.lab import Lab
     from testbed.scenario import loading
     from testbed.scenario.events import EventLog
+    from testbed.scenario.noninteractive import refuse_input
     from testbed.scenario.run import Run
-    from testbed.topology import Topology
 
     file = Path(job["in"]) / job["scenario"]
+    refuse_input(file.parent)
     scenario = loading.load(file)
     variant = scenario.variant(job["variant"])
     parameters = scenario.settle(variant, job.get("settings", {}))
-    log = EventLog(lambda event: emit({"event": event}))
+    log = EventLog(lambda event: emit({"event": event}), lambda until_ns: emit({"settled": until_ns}))
     reserve = out / "reserve"
     reserve.write_bytes(bytes(RESERVE))
-    teller = scenario()
-    topology = Topology.load(file.parent / teller.topology_for(parameters))
-    networks = PodNetworks(file.parent)
-    lab = Lab(topology, out, log.emit, profiles=teller.profiles(parameters), networks=networks)
-    story = Run(lab, log, variant)
+    teller, plan, profiles = answers.lab_of(scenario, parameters, file)
+    made: Made = {
+        "parameters": parameters.model_dump(mode="json"),
+        "topology": answers.plan_rows(plan),
+        "epoch": log.epoch(),
+    }
+    emit({"made": made})
+    lab = Lab(plan, out, log.emit, profiles=profiles, networks=PodNetworks(file.parent))
+    run = Run(lab, log, variant)
+    up = False
+    lab.defer(lambda: up or run.save_evidence("the lab could not be built"))
     try:
         with lab, before_teardown():
-            faults.break_from_the_start(lab)
-            teller.run(story, parameters)
-            story.save_counters()
-    except Exception as error:
-        reserve.unlink()
+            up = True
+            try:
+                faults.break_from_the_start(lab)
+                teller.run(run, parameters)
+            except Ended:
+                raise
+            except BaseException:
+                reserve.unlink()
+                run.failures += run.save_evidence("the run was cut short")
+                raise
+            run.failures += run.save_evidence("the end")
+    except Ended:
+        raise
+    except BaseException as error:  # whatever the user's code raises, SystemExit among it
+        reserve.unlink(missing_ok=True)
         (out / "traceback.txt").write_text(traceback.format_exc())
-        story.failures.append(explain(error, file))
+        run.failures.insert(0, explain(error, file))
     reserve.unlink(missing_ok=True)
-    story.failures += kernel_complaints(out / "kernel.log")
-    outcome: VariantOutcome = story.outcome(out)
+    run.failures += kernel_complaints(out / "kernel.log")
+    outcome: VariantOutcome = run.outcome(out)
     (out / "outcome.json").write_text(json.dumps(outcome))
 
 
@@ -145,14 +162,16 @@ def kernel_complaints(copy: Path) -> list[str]:
     return [f"the kernel complained: {line}" for line in lines if COMPLAINT.search(line)]
 
 
-def explain(error: Exception, file: Path) -> str:
-    """What ended the story, with the place in the scenario's file it came from."""
+def explain(error: BaseException, file: Path) -> str:
+    """What ended the run, with the place in the scenario's file it came from."""
+    from testbed.scenario.loading import words
+
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
     place = f"{file.name}:{lines[-1]}: " if lines else ""
     if isinstance(error, TestbedError):
-        return f"{place}{error}"
+        return str(error) if error.where.startswith(f"{file.name}:") else f"{place}{error}"
     hint = FULL_DISK_HINT if isinstance(error, OSError) and error.errno == errno.ENOSPC else ""
-    return f"{place}{type(error).__name__}: {error}" + (f"\n  {hint}" if hint else "")
+    return f"{place}{words(error)}" + (f"\n  {hint}" if hint else "")
 
 
 class Terminal(io.TextIOBase):
@@ -188,6 +207,10 @@ def before_teardown() -> Iterator[None]:
         ignore_sigterm()
 
 
+class Ended(SystemExit):
+    """The parent ends this process."""
+
+
 def ignore_sigterm() -> None:
     signal.signal(signal.SIGTERM, lambda *_: None)  # not SIG_IGN, which programs started from here on would inherit
 
@@ -195,7 +218,7 @@ def ignore_sigterm() -> None:
 def end(*_: object) -> None:
     """So that a lab is taken down when its parent goes. The first signal begins that, no other cuts it short."""
     ignore_sigterm()
-    sys.exit(1)
+    raise Ended(1)
 
 
 def main() -> None:

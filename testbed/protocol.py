@@ -28,6 +28,10 @@ FILES = "files"
 
 OUTPUT = "output.log"
 """What a job's process wrote, among its artefacts."""
+RESULT, SCENARIO = "result.json", "scenario"
+"""Beside the directories of its variants a run's directory has its result, and a copy of the scenario's files."""
+EVENTS, TOPOLOGY = "events.jsonl", "topology.json"
+"""In the directory of a variant."""
 DESCRIBED = "described"
 """An empty file beside the description of a scenario: its code has come to an end, whatever it was."""
 
@@ -97,6 +101,24 @@ class Event(TypedDict):
     node: str
     text: str
     data: dict[str, Any]
+
+
+class Epoch(TypedDict):
+    """A variant's t = 0 on the clocks of its other files, in nanoseconds. The time of a packet in a pcap is
+    CLOCK_REALTIME: less `realtime_ns` it is the `t` of events. Times in kernel.log are less `kernel_ns` the same."""
+
+    realtime_ns: int
+    monotonic_ns: int
+    kernel_ns: int
+
+
+class Made(TypedDict):
+    """What a variant is made from, as it was decided inside. `parameters` are all, with their defaults; `topology` is
+    the plan, as `testbed topology check --json` has it."""
+
+    parameters: dict[str, Any]
+    topology: dict[str, Any]
+    epoch: Epoch
 
 
 class VariantInfo(TypedDict):

@@ -14,7 +14,7 @@ import click
 from testbed.cli.progress import ensure_image
 from testbed.machine import checkup, kvm, qemu
 from testbed.machine.local import LocalMachine, Machine
-from testbed.machine.runs import MachineName
+from testbed.machine.record import MachineName
 from testbed.machine.vm import VirtualMachine
 from testbed.protocol import Clock
 

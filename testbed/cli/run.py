@@ -11,11 +11,13 @@ from pathlib import Path
 import click
 
 from testbed.cli import console, options
+from testbed.cli import junit as reports
 from testbed.cli.catalogue import with_tag
 from testbed.cli.options import Chosen
 from testbed.cli.progress import error_console, output_console
 from testbed.cli.words import setting
 from testbed.machine import runs, scenarios
+from testbed.machine.record import Identity
 from testbed.machine.runs import Listener, RunResult, Settings, Telling
 from testbed.machine.scenarios import Source
 from testbed.protocol import Clock, ScenarioInfo
@@ -53,6 +55,9 @@ def split_setting(_: click.Context, __: click.Parameter, values: tuple[str, ...]
     "--jobs", type=click.IntRange(1), metavar="N", help="Variants side by side. Default: by the number of CPUs."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object; for several scenarios an array of them.")
+@click.option(
+    "--junit", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write a JUnit XML report, too."
+)
 def run(
     names: tuple[str, ...],
     tag: str | None,
@@ -64,8 +69,11 @@ def run(
     out: Path,
     jobs: int | None,
     as_json: bool,
+    junit: Path | None,
 ) -> int:
     tasks = asyncio.run(plan(names, tag, named, settings))
+    if junit:
+        reports.require_place(junit)
     with console.RunConsole(error_console(), [telling for _, _, tellings in tasks for telling in tellings]) as shown:
         for line in kept(tasks, settings):
             shown.say(line)
@@ -73,6 +81,8 @@ def run(
         started = time.monotonic()
         settled = Settings(seed, chosen.clock, options.jobs_for(chosen, jobs))
         results = asyncio.run(run_all(tasks, settled, chosen, out, shown))
+    if junit:
+        reports.write(results, junit)
     if as_json:
         found = [result.json() for result in results]
         click.echo(json.dumps(found[0] if len(found) == 1 else found))
@@ -86,11 +96,12 @@ async def run_all(
 ) -> list[RunResult]:
     """The variants of all scenarios, side by side."""
     free = asyncio.Semaphore(settings.jobs)
+    identity = Identity.of(chosen.machine, chosen.image)
     async with asyncio.TaskGroup() as group:
         running = [
             group.create_task(
                 runs.run(
-                    source, info, tellings, settings, chosen.machine, (chosen.name, chosen.image),
+                    source, info, tellings, settings, chosen.machine, identity,
                     runs.run_directory(out, info["name"]), listener, free,
                 )
             )

@@ -12,10 +12,12 @@ import pytest
 from testbed.errors import InputError, MachineError, TestbedError
 from testbed.machine import runs
 from testbed.machine.local import Listener as Listen
+from testbed.machine.record import Identity
 from testbed.machine.runs import RunResult, Settings, Telling, VariantResult
 from testbed.machine.scenarios import Source
 from testbed.protocol import Event, Job, ScenarioInfo, VariantInfo
 
+IDENTITY = Identity("vm", "1.0", "c0de", image="ef", qemu="10.0.2 (Debian)", accelerator="tcg")
 EVENT: Event = {"t": 5, "kind": "step", "node": "", "text": "begin", "data": {}}
 
 
@@ -97,11 +99,11 @@ def run(
     said = info(*names)
     out = runs.run_directory(source.file.parents[1] / "runs", "story")
     settings = Settings(9, "virtual", jobs)
-    tellings, names, heard = runs.choose(said, []), ("vm", "ef"), listener or runs.Listener()
+    tellings, heard = runs.choose(said, []), listener or runs.Listener()
 
     async def go() -> RunResult:
         free = asyncio.Semaphore(jobs)
-        return await runs.run(source, said, tellings, settings, machine, names, out, heard, free)
+        return await runs.run(source, said, tellings, settings, machine, IDENTITY, out, heard, free)
 
     return asyncio.run(go())
 
@@ -257,7 +259,7 @@ def variant(name: str, trace: str, **changes: Any) -> VariantResult:
 
 
 def result(*variants: VariantResult, wall_s: float = 1.0) -> RunResult:
-    return RunResult("story", Settings(1, "virtual", 2), "vm", "ef", Path("out"), wall_s, [*variants])
+    return RunResult("story", Settings(1, "virtual", 2), IDENTITY, "scenario.py", {}, Path("out"), wall_s, [*variants])
 
 
 def test_a_trace_tells_stories_apart_and_nothing_else() -> None:

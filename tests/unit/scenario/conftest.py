@@ -31,7 +31,9 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     one = Clock()
-    monkeypatch.setattr("testbed.scenario.events.time", SimpleNamespace(monotonic_ns=one.monotonic_ns))
+    monkeypatch.setattr(
+        "testbed.scenario.events.time", SimpleNamespace(monotonic_ns=one.monotonic_ns, time_ns=lambda: 0)
+    )
     return one
 
 
