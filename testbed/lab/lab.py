@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, Self
 
 from testbed.errors import DeadlineError, InputError, TestbedError, did_you_mean
-from testbed.lab import devices, netns, rdma
+from testbed.lab import devices, netns, own_devices, rdma
 from testbed.lab.links import Direction
 from testbed.lab.nodes import Bridge, Host, Node, Pod, Switch
 from testbed.lab.routing import Routing
@@ -173,6 +173,7 @@ class Lab:
     def _build(self) -> None:
         with rdma.Rdma() as system:
             system.set_exclusive(self.rdma_mode == "exclusive")
+        own_devices.begin()
         for plan in self.plan.nodes.values():
             self.nodes[plan.name] = self._make_node(plan)
             self.nodes[plan.name].env = dict(plan.env)
@@ -426,6 +427,7 @@ class Lab:
         """Takes everything down, whatever state it is in."""
         nodes = list(reversed(self.nodes.values()))
         with ExitStack() as steps:
+            steps.callback(own_devices.end)
             steps.callback(self._stop_agent)
             steps.callback(self._close_cards)
             steps.callback(self._delete, nodes)

@@ -16,7 +16,7 @@ from testbed.errors import TestbedError
 RUN = Path("/run/netns")
 CLONE_NEWNET = 0x40000000
 CLONE_NEWNS = 0x20000
-MS_BIND, MS_REC, MS_PRIVATE = 4096, 16384, 1 << 18
+MS_BIND, MS_REC, MS_PRIVATE, MS_SHARED = 4096, 16384, 1 << 18, 1 << 20
 MNT_DETACH = 2
 T = TypeVar("T")
 
@@ -33,6 +33,16 @@ def _check(result: int, what: str) -> None:
 def _mount(source: str | Path, target: str | Path, flags: int = 0, kind: str = "none") -> int:
     result: int = _libc.mount(os.fsencode(source), os.fsencode(target), kind.encode(), flags, None)
     return result
+
+
+def mount(source: str | Path, target: str | Path, flags: int = 0, kind: str = "none") -> None:
+    """mount(2)."""
+    _check(_mount(source, target, flags, kind), f"mount {target}")
+
+
+def unmount(target: str | Path) -> None:
+    """Takes a mount away at once, and lets go of it when nobody uses it any more."""
+    _check(_libc.umount2(os.fsencode(target), MNT_DETACH), f"unmount {target}")
 
 
 def path(name: str) -> Path:
@@ -72,7 +82,7 @@ def create(name: str) -> None:
 
 def delete(name: str) -> None:
     target = path(name)
-    _check(_libc.umount2(os.fsencode(target), MNT_DETACH), f"delete network namespace {name}")
+    unmount(target)
     target.unlink()
 
 
@@ -86,6 +96,26 @@ def entered(name: str) -> Iterator[None]:
         finally:
             os.close(handle)
         yield
+
+
+@contextlib.contextmanager
+def own_mounts() -> Iterator[None]:
+    """Runs the block in a mount namespace of its own, which programs that it starts keep. What it mounts in /dev and
+    /sys is for them alone; other mounts propagate as they do elsewhere."""
+    before = os.open("/proc/thread-self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+    directory = os.open(".", os.O_PATH | os.O_CLOEXEC)
+    try:
+        _check(_libc.unshare(CLONE_NEWNS), "make a mount namespace")
+        try:
+            for place in "/dev", "/sys":
+                mount("none", place if os.path.ismount(place) else "/", MS_PRIVATE)
+            yield
+        finally:
+            _check(_libc.setns(before, CLONE_NEWNS), "return to the mount namespace")
+            os.fchdir(directory)  # which setns has left for the root
+    finally:
+        os.close(directory)
+        os.close(before)
 
 
 def isolated(name: str, binds: Mapping[str, Path], action: Callable[[], T]) -> T:

@@ -18,7 +18,7 @@ from pyroute2.netlink.rtnl import ndmsg
 
 from testbed import ipv6
 from testbed.errors import InputError, TestbedError
-from testbed.lab import netns, processes
+from testbed.lab import netns, own_devices, processes
 from testbed.lab.capture import Capture
 from testbed.lab.carrier import carry
 from testbed.lab.host_routes import HostRoutes
@@ -53,6 +53,7 @@ class Node:
         with self.entered():
             try:
                 self.ip = IPRoute()
+                own_devices.add(self.namespace)
             except BaseException:
                 netns.delete(self.namespace)
                 raise
@@ -208,6 +209,7 @@ class Node:
 
     def close(self) -> None:
         self.ip.close()
+        own_devices.remove(self.namespace)
         netns.delete(self.namespace)
 
 

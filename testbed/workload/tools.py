@@ -95,7 +95,9 @@ def perftest(
             events = ("-e",) if EVENTS[tool] else ()
             gid = str(_gid_index(side))
             command = [tool, "-d", side.device, "-x", gid, "-p", str(PORT), *events, *options, *more]
-            process = Process(side.node, place, command, directory / f"{side.node}-{tool}.log", ready)
+            process = Process(
+                side.node, place, command, directory / f"{side.node}-{tool}.log", ready, devices_of=side.namespace
+            )
             undo.callback(process.stop)
             return process
 

@@ -1,0 +1,159 @@
+"""
+What a node's programs see of RDMA: the devices of its own interfaces, in /dev/infiniband and in sysfs.
+
+In shared RDMA netns mode the kernel shows every device in every namespace, and in both modes the character devices of
+all are in /dev/infiniband. A verbs program that takes the first device it finds would work on another node's, and two
+such programs would talk with each other without a frame on the wire. libibverbs lists what the kernel tells over
+netlink, and of that only devices whose character device it can stat (rdma-core, libibverbs/init.c and
+ibdev_nl.c): so each program begins in a mount namespace of its own, in which the files of the others are not there.
+
+The kernel's netlink (`rdma link`) still lists all devices in shared mode.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import stat
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from testbed.lab import netns
+from testbed.lab.rdma import Rdma
+
+ROOT = Path("/run/testbed/rdma")
+"""A tmpfs of its own: /run is often mounted without devices. Below it is a directory for each node."""
+SHOWN: Mapping[str, Path] = {
+    "dev": Path("/dev/infiniband"),
+    "infiniband": Path("/sys/class/infiniband"),
+    "infiniband_verbs": Path("/sys/class/infiniband_verbs"),
+}
+"""What a node has of its own, and where its programs see it."""
+CONNECTION_MANAGER = "rdma_cm"
+ABI_VERSION = "abi_version"
+
+
+class OwnDevices:
+    """The files of a namespace's RDMA devices. Programs that run see at once what `refresh` changes."""
+
+    def __init__(self, namespace: str) -> None:
+        self._namespace = namespace
+        self._known: dict[tuple[str, int], bool] = {}
+        """Whether a device, by name and index, is one of this namespace; none ever moves to another."""
+        self.directory = ROOT / namespace
+        shutil.rmtree(self.directory, ignore_errors=True)  # of a lab that was killed
+        for name in SHOWN:
+            (self.directory / name).mkdir(parents=True)
+        manager = SHOWN["dev"] / CONNECTION_MANAGER
+        if manager.exists():
+            _make_node(self.directory / "dev" / CONNECTION_MANAGER, manager.stat().st_rdev)
+        version = SHOWN["infiniband_verbs"] / ABI_VERSION
+        if version.exists():
+            (self.directory / "infiniband_verbs" / ABI_VERSION).write_bytes(version.read_bytes())
+
+    def refresh(self) -> None:
+        """Takes in devices that came and lets go of those that went. Called in the namespace."""
+        with Rdma() as here:
+            there = {(name, index) for name, index in here.devices().items()}
+            gone = self._known.keys() - there
+            new = {device: here.interface(device[1]) is not None for device in sorted(there - self._known.keys())}
+            if not gone and not new:
+                return
+            self._known = {device: own for device, own in {**self._known, **new}.items() if device in there}
+            self._write({name: here.character_device(index) for (name, index), own in self._known.items() if own}, here)
+
+    def _write(self, devices: Mapping[str, tuple[str, int] | None], here: Rdma) -> None:
+        files = {name: number for name, number in filter(None, devices.values())}
+        for name in _others(self.directory / "dev", [*files, CONNECTION_MANAGER]):
+            (self.directory / "dev" / name).unlink()
+        for name, number in files.items():
+            _make_node(self.directory / "dev" / name, number)
+        self._link("infiniband_verbs", {name: f"../../devices/virtual/infiniband_verbs/{name}" for name in files})
+        top = "../.."
+        if here.exclusive:  # a device is then in the sysfs of its network namespace only
+            top = str(self.directory / "sys")
+            if not os.path.ismount(top):
+                os.makedirs(top, exist_ok=True)
+                netns.mount("sysfs", top, kind="sysfs")
+        self._link("infiniband", {name: f"{top}/devices/virtual/infiniband/{name}" for name in devices})
+
+    def _link(self, place: str, links: Mapping[str, str]) -> None:
+        for name in _others(self.directory / place, [*links, ABI_VERSION]):
+            (self.directory / place / name).unlink()
+        for name, target in links.items():
+            with contextlib.suppress(FileExistsError):
+                (self.directory / place / name).symlink_to(target)
+
+    def close(self) -> None:
+        if os.path.ismount(self.directory / "sys"):
+            netns.unmount(self.directory / "sys")
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+_OF: dict[str, OwnDevices] = {}
+"""By namespace."""
+
+
+def begin() -> None:
+    """
+    Prepares this machine for `entered`.
+
+    Mounts propagate between the mount namespaces of programs and that of the machine, as systemd has it: what a
+    program mounts (`ip netns add`) stays, and no program keeps a network namespace alive that was deleted.
+    """
+    netns.mount("none", "/", netns.MS_REC | netns.MS_SHARED)
+    ROOT.mkdir(parents=True, exist_ok=True)
+    if not os.path.ismount(ROOT):
+        netns.mount("tmpfs", ROOT, kind="tmpfs")
+
+
+def end() -> None:
+    """Leaves nothing of `begin` but the propagation, unless another lab is there."""
+    if os.path.ismount(ROOT) and not os.listdir(ROOT):
+        netns.unmount(ROOT)
+
+
+def add(namespace: str) -> None:
+    """From now on programs that are started in the namespace see its devices only."""
+    _OF[namespace] = OwnDevices(namespace)
+
+
+def remove(namespace: str) -> None:
+    if own := _OF.pop(namespace, None):
+        own.close()
+
+
+def directory(namespace: str) -> Path:
+    """Where the files of a namespace's devices are, under the names of SHOWN; brought up to date."""
+    with netns.entered(namespace):
+        _OF[namespace].refresh()
+    return _OF[namespace].directory
+
+
+@contextlib.contextmanager
+def entered(namespace: str, devices_of: str = "") -> Iterator[None]:
+    """Runs the block in a network namespace; programs that it starts see the devices of that namespace, or of
+    `devices_of`. A namespace that no node has sees all."""
+    own = _OF.get(devices_of or namespace)
+    if own is None:
+        with netns.entered(namespace):
+            yield
+        return
+    with netns.entered(devices_of or namespace):
+        own.refresh()
+    with netns.entered(namespace), netns.own_mounts():
+        for name, where in SHOWN.items():
+            if where.exists():
+                netns.mount(own.directory / name, where, netns.MS_BIND)
+        yield
+
+
+def _make_node(path: Path, number: int) -> None:
+    with contextlib.suppress(FileExistsError):
+        os.mknod(path, stat.S_IFCHR | 0o666, number)
+        path.chmod(0o666)  # whatever the umask is
+
+
+def _others(directory: Path, names: list[str]) -> list[str]:
+    return sorted(set(os.listdir(directory)) - set(names))
