@@ -64,7 +64,7 @@ def run(job: Job, out: str, emit: Emit) -> None:
 
             ranks.start()  # in a snapshot it has long been there
         match job["kind"]:
-            case "describe" | "topology" | "faults" | "fabric" | "graph":
+            case "describe" | "topology" | "faults" | "profiles" | "fabric" | "graph":
                 from testbed import answers
 
                 answers.give(job, Path(out))
@@ -109,7 +109,7 @@ def run_variant(job: Job, out: Path, emit: Emit) -> None:
     reserve = out / "reserve"
     reserve.write_bytes(bytes(RESERVE))
     teller = scenario()
-    topology = Topology.load(file.parent / teller.topology_for(parameters))
+    topology = Topology.load(Path(job["in"]) / (job.get("topology") or teller.topology_for(parameters)))
     networks = PodNetworks(file.parent)
     lab = Lab(topology, out, log.emit, profiles=teller.profiles(parameters), networks=networks)
     story = Run(lab, log, variant)

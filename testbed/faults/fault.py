@@ -7,6 +7,7 @@ A fault says nothing of what users feel; that is measured by who injects it.
 from __future__ import annotations
 
 import inspect
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -68,6 +69,8 @@ class Injection:
         self.fault = fault
         self.came = False
         self.active = False
+        self.unfinished = ""
+        """What did not happen of `inject_after` before the lab ended, in words."""
         self._undo = ExitStack()
         self._cancel: Callable[[], None] | None = None
 
@@ -77,16 +80,31 @@ class Injection:
 
     def inject_after(self, seconds: float, lasting: float | None) -> None:
         """The same in so many seconds, and `recover` when it has lasted `lasting`."""
+        _TIMED.setdefault(self.lab, []).append(self)
 
         def begin() -> None:
+            self.unfinished = ""
             self.inject()
             if lasting is not None:
-                self.lab.after(lasting, self.recover)
+                self._last(lasting)
 
         if seconds:
+            self.unfinished = "never came: the run ended before its time"
             self._cancel = self.lab.after(seconds, begin)
         else:
             begin()
+
+    def _last(self, seconds: float) -> None:
+        """Recovers it in so many seconds, or when the lab ends before: then it was cut short."""
+        end = time.monotonic() + seconds
+        self._cancel = self.lab.after(seconds, self.recover)
+
+        def cut_short() -> None:
+            if self.active:
+                left = end - time.monotonic()
+                self.unfinished = f"was cut short: the run ended {left:.3f} s before its {seconds:g} s were over"
+
+        self.lab.defer(cut_short)
 
     def recover(self) -> None:
         """Mends it; FaultError if it can still be seen then, or, where other faults may be why, when those are gone.
@@ -132,6 +150,12 @@ class Injection:
         )
 
 
+def unfinished(lab: Lab) -> list[str]:
+    """Of a lab that has ended: the faults with a time that did not come, or were cut short."""
+    return [f"fault {one.fault} {one.unfinished}" for one in _TIMED.get(lab, ()) if one.unfinished]
+
+
+_TIMED: WeakKeyDictionary[Lab, list[Injection]] = WeakKeyDictionary()
 _IN_LABS: WeakKeyDictionary[Lab, list[Injection]] = WeakKeyDictionary()
 """What is injected, and what was taken back and not proven to be gone."""
 

@@ -64,7 +64,7 @@ class OwnDevices:
             self._write({name: here.character_device(index) for (name, index), own in self._known.items() if own}, here)
 
     def _write(self, devices: Mapping[str, tuple[str, int] | None], here: Rdma) -> None:
-        files = {name: number for name, number in filter(None, devices.values())}
+        files = dict(filter(None, devices.values()))
         for name in _others(self.directory / "dev", [*files, CONNECTION_MANAGER]):
             (self.directory / "dev" / name).unlink()
         for name, number in files.items():

@@ -195,6 +195,8 @@ async def run_variant(
         "seed": settings.seed,
         "training": info["training"],
     }
+    if source.topology:
+        job["topology"] = source.inner_topology
     started = time.monotonic()
 
     def failed(reason: str) -> VariantResult:

@@ -124,7 +124,10 @@ def rping(
     """`count` round trips of rping, `size` bytes each, with the data verified. `ready` as for `perftest`."""
     with rdma.Rdma() as system:
         if system.exclusive:
-            raise UnsupportedError("rdma_cm does not work in exclusive RDMA netns mode", hint="Use rdma_mode: shared.")
+            raise UnsupportedError(
+                "rping connects by rdma_cm, which does not work in exclusive RDMA netns mode",
+                hint="Write `rdma_mode: shared` into the topology, beside `nodes`; or Lab(…, rdma_mode='shared').",
+            )
     common = ["-a", str(server.ip), "-C", str(count), "-S", str(size), "-v", "-V"]
     with ExitStack() as undo:
 
