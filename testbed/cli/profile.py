@@ -38,7 +38,9 @@ def list_(as_json: bool) -> None:
     table = columns("name", "ARP age", "MAC age", "")
     for entry in found:
         ages = [_shown(entry["values"][name]) for name in ("arp_age", "mac_age")]
-        table.add_row(Text(entry["name"], "bold"), *ages, " ".join(entry["about"].split()))
+        table.add_row(
+            Text(entry["name"], "bold"), *ages, " ".join(entry["about"].split()).partition(". ")[0].rstrip(".")
+        )
     output_console().print(table)
 
 
@@ -47,9 +49,7 @@ def list_(as_json: bool) -> None:
     this model, nothing for a default. `profile_values` in a topology file replaces single ones."""
 )
 @click.argument("name", metavar="PROFILE")
-@click.option(
-    "--json", "as_json", is_flag=True, help="Print one JSON object; each of `values` has value, unit, source."
-)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object, with unit and source of each value.")
 def describe(name: str, as_json: bool) -> None:
     found = {entry["name"]: entry for entry in topologies.profiles()}
     if name not in found:
@@ -78,5 +78,11 @@ def _values(values: dict[str, dict[str, Any]]) -> Table:
 def _shown(value: dict[str, Any]) -> str:
     if value["value"] is None:
         return "none"
-    shown = ", ".join(map(str, value["value"])) if isinstance(value["value"], list) else setting(value["value"])
+    match value["value"]:
+        case list(items):
+            shown = ", ".join(map(str, items))
+        case float(number):
+            shown = f"{number:g}"
+        case other:
+            shown = setting(other)
     return f"{shown} {value['unit']}".rstrip()

@@ -69,8 +69,12 @@ class Injection:
         self.fault = fault
         self.came = False
         self.active = False
-        self.unfinished = ""
-        """What did not happen of `inject_after` before the lab ended, in words."""
+        self.judged = False
+        """Whether a run's verdict has said what did not happen of it."""
+        self._lasting = 0.0
+        self._end: float | None = None
+        """When its time is over, of one that is there for a time."""
+        self._missed = ""
         self._undo = ExitStack()
         self._cancel: Callable[[], None] | None = None
 
@@ -83,28 +87,33 @@ class Injection:
         _TIMED.setdefault(self.lab, []).append(self)
 
         def begin() -> None:
-            self.unfinished = ""
+            self._missed = ""
             self.inject()
             if lasting is not None:
                 self._last(lasting)
 
         if seconds:
-            self.unfinished = "never came: the run ended before its time"
+            self._missed = "never came: the run ended before its time"
             self._cancel = self.lab.after(seconds, begin)
         else:
             begin()
 
     def _last(self, seconds: float) -> None:
         """Recovers it in so many seconds, or when the lab ends before: then it was cut short."""
-        end = time.monotonic() + seconds
+        self._lasting, self._end = seconds, time.monotonic() + seconds
         self._cancel = self.lab.after(seconds, self.recover)
+        self.lab.defer(self._cut_short)
 
-        def cut_short() -> None:
-            if self.active:
-                left = end - time.monotonic()
-                self.unfinished = f"was cut short: the run ended {left:.3f} s before its {seconds:g} s were over"
+    def _cut_short(self) -> None:
+        if self.active and self._end is not None:
+            left = self._end - time.monotonic()
+            self._missed = f"was cut short: the run ended {left:.3f} s before its {self._lasting:g} s were over"
 
-        self.lab.defer(cut_short)
+    @property
+    def unfinished(self) -> str:
+        """What did not happen of `inject_after`, if the run ends now or has ended, in words; else nothing."""
+        self._cut_short()
+        return self._missed
 
     def recover(self) -> None:
         """Mends it; FaultError if it can still be seen then, or, where other faults may be why, when those are gone.
@@ -151,8 +160,9 @@ class Injection:
 
 
 def unfinished(lab: Lab) -> list[str]:
-    """Of a lab that has ended: the faults with a time that did not come, or were cut short."""
-    return [f"fault {one.fault} {one.unfinished}" for one in _TIMED.get(lab, ()) if one.unfinished]
+    """Of a lab that has ended: the faults with a time that did not come or were cut short, unless a run has said so."""
+    timed = _TIMED.get(lab, ())
+    return [f"fault {one.fault} {one.unfinished}" for one in timed if one.unfinished and not one.judged]
 
 
 _TIMED: WeakKeyDictionary[Lab, list[Injection]] = WeakKeyDictionary()

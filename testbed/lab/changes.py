@@ -33,9 +33,9 @@ NETNSA_NSID, NETNSA_FD = 1, 3
 ANY_NUMBER = struct.pack("=i", -1)
 _GENERIC = bytes(4)
 """struct rtgenmsg of no family."""
-SOL_NETLINK, NETLINK_LISTEN_ALL_NSID = 270, 8
-_LINK, _NEIGH, _IPV4_IFADDR, _IPV4_ROUTE, _IPV6_IFADDR, _IPV6_ROUTE = 1, 3, 5, 7, 9, 11
-GROUPS = sum(1 << group - 1 for group in (_LINK, _NEIGH, _IPV4_IFADDR, _IPV4_ROUTE, _IPV6_IFADDR, _IPV6_ROUTE))
+SOL_NETLINK, NETLINK_ADD_MEMBERSHIP, NETLINK_LISTEN_ALL_NSID = 270, 1, 8
+GROUPS = (1, 3, 5, 7, 9, 11)
+"""RTNLGRP_LINK, _NEIGH, _IPV4_IFADDR, _IPV4_ROUTE, _IPV6_IFADDR, _IPV6_ROUTE (linux/rtnetlink.h)."""
 IN_MODIFY, IN_MOVED_TO, IN_CREATE, IN_DELETE = 0x2, 0x80, 0x100, 0x200
 _EVENT = struct.Struct("=iIII")  # watch, mask, cookie, length of the name
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -58,7 +58,8 @@ class Changes:
             for namespace in self._namespaces:
                 self._number(namespace)
             self._kernels.setsockopt(SOL_NETLINK, NETLINK_LISTEN_ALL_NSID, 1)
-            self._kernels.bind((0, GROUPS))
+            for group in GROUPS:
+                self._kernels.setsockopt(SOL_NETLINK, NETLINK_ADD_MEMBERSHIP, group)
             self._kernels.setblocking(False)
             self._files = _libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK)
             if self._files < 0:

@@ -16,6 +16,7 @@ from testbed.errors import TestbedError
 RUN = Path("/run/netns")
 CLONE_NEWNET = 0x40000000
 CLONE_NEWNS = 0x20000
+CLONE_FS = 0x200
 MS_BIND, MS_REC, MS_PRIVATE, MS_SHARED = 4096, 16384, 1 << 18, 1 << 20
 MNT_DETACH = 2
 T = TypeVar("T")
@@ -118,25 +119,54 @@ def own_mounts() -> Iterator[None]:
         os.close(before)
 
 
+def within(process: int, action: Callable[[], T]) -> T:
+    """`action()` in the network and mount namespaces of a process."""
+
+    def enter() -> T:
+        _check(_libc.unshare(CLONE_FS), "leave the other threads' directory")
+        for kind, flag in (("net", CLONE_NEWNET), ("mnt", CLONE_NEWNS)):
+            handle = os.open(f"/proc/{process}/ns/{kind}", os.O_RDONLY | os.O_CLOEXEC)
+            handles.append((handle, flag))
+        for handle, flag in handles:
+            _check(_libc.setns(handle, flag), f"enter the namespaces of process {process}")
+        return action()
+
+    handles: list[tuple[int, int]] = []
+    try:
+        return _in_a_thread(enter)
+    finally:
+        for handle, _ in handles:
+            os.close(handle)
+
+
 def isolated(name: str, binds: Mapping[str, Path], action: Callable[[], T]) -> T:
     """`action()` as a machine of its own would run it: in the namespace, with its sysfs, and with the directories
     `binds` names (where, what) instead of this machine's. Processes it starts stay in there."""
+
+    def enter() -> T:
+        with entered(name):
+            _check(_libc.unshare(CLONE_NEWNS), "make a mount namespace")
+            mount("none", "/", MS_REC | MS_PRIVATE)
+            mount("sysfs", "/sys", kind="sysfs")
+            for where, what in binds.items():
+                mount(what, where, MS_BIND)
+            return action()
+
+    return _in_a_thread(enter)
+
+
+def _in_a_thread(action: Callable[[], T]) -> T:
+    """A thread shares its root directory, and with it the mounts, with the others until it unshares; it cannot go
+    back."""
     done: Future[T] = Future()
 
     def body() -> None:
         try:
-            with entered(name):
-                _check(_libc.unshare(CLONE_NEWNS), "make a mount namespace")
-                _check(_mount("none", "/", MS_REC | MS_PRIVATE), "make the mounts private")
-                _check(_mount("sysfs", "/sys", kind="sysfs"), f"mount the sysfs of {name}")
-                for where, what in binds.items():
-                    _check(_mount(what, where, MS_BIND), f"mount {where}")
-                done.set_result(action())
+            done.set_result(action())
         except BaseException as error:
             done.set_exception(error)
 
-    # A thread shares its root directory, and with it the mounts, with the others until it unshares; it cannot go back.
-    thread = threading.Thread(target=body, name=f"isolated-{name}")
+    thread = threading.Thread(target=body, name="namespaces")
     thread.start()
     thread.join()
     return done.result()

@@ -349,7 +349,7 @@ class Host(Node):
         return next((entry for entry in entries if entry.get_attr("NDA_DST") == str(ip)), None)
 
     def unreached(self, interface: str, ip: IPAddress) -> str:
-        """Why packets from `interface` to `ip` do not leave, as the kernel sees it now: no route, or a next hop that does
+        """Why packets from `interface` do not get to `ip`, as the kernel sees it now: no route, or a next hop that does
         not answer. Nothing if it knows of no obstacle."""
         source = (self.addresses if ip.version == 4 else self.addresses6).get(interface)
         command = ["ip", "-j", f"-{ip.version}", "route", "get", str(ip), "oif", interface]

@@ -35,60 +35,64 @@ ABI_VERSION = "abi_version"
 
 
 class OwnDevices:
-    """The files of a namespace's RDMA devices. Programs that run see at once what `refresh` changes."""
+    """The files of the RDMA devices of one network namespace, in directories that are there and empty. Programs that
+    run see at once what `refresh` changes."""
 
-    def __init__(self, namespace: str) -> None:
-        self._namespace = namespace
-        self._known: dict[tuple[str, int], bool] = {}
+    def __init__(self, places: Mapping[str, Path], sysfs: Path | None = None) -> None:
+        """`places` by the names of SHOWN. In exclusive mode a device is in the sysfs of its network namespace only:
+        that is mounted on `sysfs`, or it is the /sys that programs have anyway (None)."""
+        self._places = places
+        self._sysfs = sysfs
+        self._known: dict[tuple[str, int], bool] | None = None
         """Whether a device, by name and index, is one of this namespace; none ever moves to another."""
-        self.directory = ROOT / namespace
-        shutil.rmtree(self.directory, ignore_errors=True)  # of a lab that was killed
-        for name in SHOWN:
-            (self.directory / name).mkdir(parents=True)
-        manager = SHOWN["dev"] / CONNECTION_MANAGER
-        if manager.exists():
-            _make_node(self.directory / "dev" / CONNECTION_MANAGER, manager.stat().st_rdev)
-        version = SHOWN["infiniband_verbs"] / ABI_VERSION
-        if version.exists():
-            (self.directory / "infiniband_verbs" / ABI_VERSION).write_bytes(version.read_bytes())
 
     def refresh(self) -> None:
         """Takes in devices that came and lets go of those that went. Called in the namespace."""
         with Rdma() as here:
             there = {(name, index) for name, index in here.devices().items()}
-            gone = self._known.keys() - there
-            new = {device: here.interface(device[1]) is not None for device in sorted(there - self._known.keys())}
-            if not gone and not new:
+            before = self._known or {}
+            if self._known is not None and there == before.keys():
                 return
-            self._known = {device: own for device, own in {**self._known, **new}.items() if device in there}
+            new = {device: here.interface(device[1]) is not None for device in sorted(there - before.keys())}
+            self._known = {device: own for device, own in {**before, **new}.items() if device in there}
             self._write({name: here.character_device(index) for (name, index), own in self._known.items() if own}, here)
 
     def _write(self, devices: Mapping[str, tuple[str, int] | None], here: Rdma) -> None:
         files = dict(filter(None, devices.values()))
-        for name in _others(self.directory / "dev", [*files, CONNECTION_MANAGER]):
-            (self.directory / "dev" / name).unlink()
+        for name in _others(self._places["dev"], [*files, CONNECTION_MANAGER]):
+            (self._places["dev"] / name).unlink()
         for name, number in files.items():
-            _make_node(self.directory / "dev" / name, number)
+            _make_node(self._places["dev"] / name, number)
         self._link("infiniband_verbs", {name: f"../../devices/virtual/infiniband_verbs/{name}" for name in files})
-        top = "../.."
-        if here.exclusive:  # a device is then in the sysfs of its network namespace only
-            top = str(self.directory / "sys")
+        top = Path("../..")
+        if here.exclusive and self._sysfs is not None:
+            top = self._sysfs
             if not os.path.ismount(top):
-                os.makedirs(top, exist_ok=True)
+                top.mkdir(exist_ok=True)
                 netns.mount("sysfs", top, kind="sysfs")
         self._link("infiniband", {name: f"{top}/devices/virtual/infiniband/{name}" for name in devices})
 
     def _link(self, place: str, links: Mapping[str, str]) -> None:
-        for name in _others(self.directory / place, [*links, ABI_VERSION]):
-            (self.directory / place / name).unlink()
+        for name in _others(self._places[place], [*links, ABI_VERSION]):
+            (self._places[place] / name).unlink()
         for name, target in links.items():
             with contextlib.suppress(FileExistsError):
-                (self.directory / place / name).symlink_to(target)
+                (self._places[place] / name).symlink_to(target)
 
-    def close(self) -> None:
-        if os.path.ismount(self.directory / "sys"):
-            netns.unmount(self.directory / "sys")
-        shutil.rmtree(self.directory, ignore_errors=True)
+
+class _Common:
+    """What is the same for all nodes: read before anything is mounted over it."""
+
+    def __init__(self) -> None:
+        manager, version = SHOWN["dev"] / CONNECTION_MANAGER, SHOWN["infiniband_verbs"] / ABI_VERSION
+        self._manager = manager.stat().st_rdev if manager.exists() else None
+        self._version = version.read_bytes() if version.exists() else b""
+
+    def put(self, places: Mapping[str, Path]) -> None:
+        if self._manager is not None:
+            _make_node(places["dev"] / CONNECTION_MANAGER, self._manager)
+        if self._version:
+            (places["infiniband_verbs"] / ABI_VERSION).write_bytes(self._version)
 
 
 _OF: dict[str, OwnDevices] = {}
@@ -116,19 +120,43 @@ def end() -> None:
 
 def add(namespace: str) -> None:
     """From now on programs that are started in the namespace see its devices only."""
-    _OF[namespace] = OwnDevices(namespace)
+    top = ROOT / namespace
+    shutil.rmtree(top, ignore_errors=True)  # of a lab that was killed
+    places = {name: top / name for name in SHOWN}
+    for place in places.values():
+        place.mkdir(parents=True)
+    _Common().put(places)
+    _OF[namespace] = OwnDevices(places, top / "sys")
 
 
 def remove(namespace: str) -> None:
-    if own := _OF.pop(namespace, None):
-        own.close()
+    if _OF.pop(namespace, None):
+        top = ROOT / namespace
+        if os.path.ismount(top / "sys"):
+            netns.unmount(top / "sys")
+        shutil.rmtree(top, ignore_errors=True)
+
+
+def show_in(process: int) -> None:
+    """Has all programs in the mount namespace of a process, which is not the machine's, see the devices of its network
+    namespace only, as they are now: for hosts that others make, such as Mininet's."""
+    common = _Common()
+
+    def mount_and_write() -> None:
+        for where in filter(Path.exists, SHOWN.values()):
+            if not os.path.ismount(where):
+                netns.mount("tmpfs", where, kind="tmpfs")
+        common.put(SHOWN)
+        OwnDevices(SHOWN).refresh()
+
+    netns.within(process, mount_and_write)
 
 
 def directory(namespace: str) -> Path:
     """Where the files of a namespace's devices are, under the names of SHOWN; brought up to date."""
     with netns.entered(namespace):
         _OF[namespace].refresh()
-    return _OF[namespace].directory
+    return ROOT / namespace
 
 
 @contextlib.contextmanager
@@ -145,7 +173,7 @@ def entered(namespace: str, devices_of: str = "") -> Iterator[None]:
     with netns.entered(namespace), netns.own_mounts():
         for name, where in SHOWN.items():
             if where.exists():
-                netns.mount(own.directory / name, where, netns.MS_BIND)
+                netns.mount(ROOT / (devices_of or namespace) / name, where, netns.MS_BIND)
         yield
 
 

@@ -165,6 +165,8 @@ class Run:
             self.failures.append("the scenario ended without an observation")
         elif self.observed != self.variant.expected:
             self.failures.append(f"users saw {self.observed} where {self.variant.expected} was expected")
+        for injection, _ in self._injections:
+            injection.judged = True
         self.failures += [
             f"fault {injection.fault} {injection.unfinished or 'never came: it was recovered before its time'}"
             for injection, may_outlast_run in self._injections

@@ -378,12 +378,17 @@ def _interfaces(route: dict[int, bytes]) -> Iterator[int]:
         hops = hops[size:]
 
 
-def _no_flooding(vlans: list[int]) -> str:
-    """Between the ports of these VLANs nothing goes to all or to a group, as on SONiC, which sets the VLAN's flood
-    control to NONE with proxy ARP (sonic-swss, orchagent/intfsorch.cpp, setIntfVlanFloodType): or the owner of an
-    address would answer too. What the SVI sends and hears passes no such chain."""
-    rules = "".join(f"vlan id {vlan} ether daddr & 01:00:00:00:00:00 != 0 drop; " for vlan in vlans)
-    return f"table bridge proxy {{ chain forward {{ type filter hook forward priority 0; {rules}}} }}"
+def _no_flooding(node: Node) -> str:
+    """Between the ports of a VLAN with proxy ARP nothing goes to all or to a group, as on SONiC, which sets the VLAN's
+    flood control to NONE (sonic-swss, orchagent/intfsorch.cpp, setIntfVlanFloodType): or the owner of an address would
+    answer too. What the SVI sends and hears passes no such chain, in which a frame is tagged as it leaves."""
+    vlans = [svi.vlan for svi in node.svis if svi.proxy_arp]
+    to_all = "ether daddr & 01:00:00:00:00:00 != 0 drop\n"
+    untagged = [port.name for port in node.interfaces if port.vlan in vlans]
+    tagged = [(port.name, vlan) for port in node.interfaces for vlan in port.trunk if vlan in vlans]
+    rules = [f'oifname "{port}" ether type != 8021q {to_all}' for port in untagged]
+    rules += [f'oifname "{port}" vlan id {vlan} {to_all}' for port, vlan in tagged]
+    return f"table bridge proxy {{\nchain forward {{\ntype filter hook forward priority 0;\n{''.join(rules)}}}\n}}"
 
 
 def build(ip: IPRoute, node: Node, profile: Profile) -> DataPlane:
@@ -402,8 +407,8 @@ def build(ip: IPRoute, node: Node, profile: Profile) -> DataPlane:
     bridge = socket.if_nametoindex(BRIDGE)
     ip.link("set", index=bridge, state="up")
     plane = DataPlane(node, bridge)
-    if proxies := [svi.vlan for svi in node.svis if svi.proxy_arp]:
-        nftables.run(_no_flooding(proxies))
+    if any(svi.proxy_arp for svi in node.svis):
+        nftables.run(_no_flooding(node))
     if node.bgp or any(svi.address6 for svi in node.svis):
         nftables.run(SILENCE)
         _sysctls({"ipv6/conf/all/forwarding": 1})

@@ -186,23 +186,17 @@ def descriptions() -> list[dict[str, Any]]:
     """Of each profile `name`, `about`, and by name its `values`: `value`, `unit`, `source` (nothing: a default) and
     `text`."""
     properties = Profile.model_json_schema()["properties"]
-    texts = {name: (_unit(properties[name]), properties[name].get("description", "")) for name in settable()}
-    return [
-        {
-            "name": name,
-            "about": each.about.strip(),
-            "values": {
-                value: {
-                    "value": shown,
-                    "unit": texts[value][0],
-                    "source": each.source.get(value, ""),
-                    "text": texts[value][1],
-                }
-                for value, shown in each.model_dump(mode="json", include=set(settable())).items()
-            },
-        }
-        for name, each in load_profiles().items()
-    ]
+
+    def described(each: Profile, name: str, value: Any) -> dict[str, Any]:
+        unit, text = _unit(properties[name]), properties[name].get("description", "")
+        return {"value": value, "unit": unit, "source": each.source.get(name, ""), "text": text}
+
+    found = []
+    for name, each in load_profiles().items():
+        values = each.model_dump(mode="json", include=set(settable()))
+        shown = {value: described(each, value, values[value]) for value in settable()}
+        found.append({"name": name, "about": each.about.strip(), "values": shown})
+    return found
 
 
 def _unit(schema: Mapping[str, Any]) -> str:
@@ -213,7 +207,10 @@ def _unit(schema: Mapping[str, Any]) -> str:
 def values_schema() -> dict[str, Any]:
     """The JSON Schema of values in the place of a profile's own."""
     properties = Profile.model_json_schema()["properties"]
-    shown = {name: {key: value for key, value in properties[name].items() if key != "default"} for name in settable()}
+    left_out = ("default", "title", "unit")
+    shown = {
+        name: {key: value for key, value in properties[name].items() if key not in left_out} for name in settable()
+    }
     return {"type": "object", "properties": shown, "additionalProperties": False}
 
 
