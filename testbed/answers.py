@@ -5,6 +5,7 @@ The user's code runs here, so this is a process of its own (`inside`); the answe
 
 from __future__ import annotations
 
+import ast
 import functools
 import importlib
 import importlib.util
@@ -17,13 +18,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from testbed import children
-from testbed.errors import InputError
+from testbed.errors import InputError, did_you_mean
 from testbed.protocol import DESCRIBED, OUTPUT, Job, refusals
 
 if TYPE_CHECKING:
     from testbed.scenario.model import Parameters, Scenario
     from testbed.switch.profile import Profile
-    from testbed.topology import Interface, Node, Plan, Svi, Topology
+    from testbed.topology import Family, Interface, Node, Plan, Svi, Topology
 
 DESCRIBING = "testbed.faults", "testbed.lab", "testbed.scenario.loading", "testbed.workload.verbs"
 """What most scenarios import."""
@@ -44,6 +45,10 @@ def give(job: Job, out: Path) -> None:
             from testbed import faults
 
             (out / "faults.json").write_text(json.dumps(faults.descriptions()))
+        case "profiles":
+            from testbed.switch import profile
+
+            (out / "profiles.json").write_text(json.dumps(profile.descriptions()))
 
 
 def describe_each(job: Job, out: Path) -> None:
@@ -59,14 +64,17 @@ def describe_each(job: Job, out: Path) -> None:
         child = os.fork()
         if not child:
             children.end_with(parent)
-            describe_and_exit(name, Path(job["in"]) / str(number) / file, settings, job["named"], directory)
+            place = Path(job["in"]) / str(number) / file
+            describe_and_exit(name, place, settings, job["named"], job.get("topology", ""), directory)
         running.append((child, directory))
     for child, directory in running:
         os.waitpid(child, 0)
         (directory / DESCRIBED).touch()
 
 
-def describe_and_exit(name: str, file: Path, settings: dict[str, str], named: list[str], out: Path) -> NoReturn:
+def describe_and_exit(
+    name: str, file: Path, settings: dict[str, str], named: list[str], topology: str, out: Path
+) -> NoReturn:
     """What the scenario writes goes to a file beside its description."""
     with (out / OUTPUT).open("wb") as output:
         os.dup2(output.fileno(), 1)
@@ -74,7 +82,7 @@ def describe_and_exit(name: str, file: Path, settings: dict[str, str], named: li
     os.close(3)
     try:
         with refusals(out):
-            describe(name, file, settings, named, out)
+            describe(name, file, settings, named, topology, out)
     except BaseException:
         (out / "error.txt").write_text(traceback.format_exc())
     finally:
@@ -82,30 +90,37 @@ def describe_and_exit(name: str, file: Path, settings: dict[str, str], named: li
         os._exit(0)
 
 
-def describe(name: str, file: Path, settings: dict[str, str], named: list[str], out: Path) -> None:
-    """Loads a scenario and checks all that needs no kernel: the user's settings, the profiles they make, the topology.
-    Leaves its description in info.json."""
+def describe(name: str, file: Path, settings: dict[str, str], named: list[str], given: str, out: Path) -> None:
+    """Loads a scenario and checks all that needs no kernel: the user's settings, the profiles they make, the topology,
+    which may be `given` in the place of its own. Leaves its description in info.json."""
     from testbed.scenario import loading
     from testbed.scenario.noninteractive import refuse_input
 
     refuse_input(file.parent)
     scenario = loading.load(file)
     info = loading.info(scenario, name, settings, named, file)
+    plans: list[Plan] = []
+    switches: list[str] = []
     for variant, said in zip(scenario.variants, info["variants"], strict=True):
         if not named or variant.name in named:
-            lab_of(scenario, scenario.settle(variant, said["settings"]), file)
+            _, plan, profiles = lab_of(scenario, scenario.settle(variant, said["settings"]), file)
+            plans += [] if plan in plans else [plan]
+            switches += profiles
+    if given:
+        fits(plan_of_file(file.parent, given), given, file, plans, switches)
     (out / "info.json").write_text(json.dumps(info))
 
 
 def lab_of(
-    scenario: type[Scenario], parameters: Parameters, file: Path
+    scenario: type[Scenario], parameters: Parameters, file: Path, given: str = ""
 ) -> tuple[Scenario, Plan, Mapping[str, Profile]]:
-    """An instance of a scenario, the plan of its lab, and the switches' profiles that depend on the parameters."""
+    """An instance of a scenario, the plan of its lab or of the topology that is `given` in its place, and the profiles
+    of switches that depend on the parameters."""
     from testbed.scenario import loading
 
     with loading.blaming(file):
         instance = scenario()
-        topology = instance.topology_for(parameters)
+        topology = given or instance.topology_for(parameters)
         profiles = instance.profiles(parameters)
     if not isinstance(topology, str | os.PathLike):
         raise InputError(f"topology_for returns {topology!r}, which is no file's name", where=file.name)
@@ -127,13 +142,41 @@ def plan_of_file(directory: Path, name: str) -> Plan:
         os.chdir(before)
 
 
+def fits(plan: Plan, given: str, scenario: Path, own: list[Plan], switches: list[str]) -> None:
+    """Raises InputError when a topology in the place of a scenario's `own` ones lacks what the scenario names: nodes
+    and ends of links that its file has as texts, and the switches that it gives a profile."""
+    tree = ast.parse(scenario.read_text())
+    texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    problems = []
+    for node in {node.name: node for each in own for node in each.nodes.values()}.values():
+        ends = [end for end in node.interfaces if f"{node.name}:{end.name}" in texts]
+        if not (ends or node.name in texts or node.name in switches):
+            continue
+        there = plan.nodes.get(node.name)
+        if there is None or there.kind != node.kind:
+            what = f"{node.name!r} is a {there.kind} here" if there else f"there is no {node.kind} {node.name!r}"
+            problems.append(f"{what}, which the scenario has as a {node.kind}" if there else what)
+            continue
+        known = [interface.name for interface in there.interfaces]
+        problems += [
+            f"{node.name!r} has no interface {end.name!r}; {did_you_mean(end.name, known)}it has: {', '.join(known)}"
+            for end in ends
+            if end.name not in known
+        ]
+    if problems:
+        also = [(given, problem) for problem in problems[1:]]
+        hint = f"The scenario needs these; its own topology: {', '.join(each.name for each in own)}."
+        raise InputError(problems[0], where=given, hint=hint, also=also)
+
+
 def show_topology(job: Job, out: Path) -> None:
     """Leaves in topology.json the plan of the file that the job names, or the format's JSON Schema if it names none.
     Of a Mininet file `text` is what it is in our format."""
+    from testbed.switch.profile import values_schema
     from testbed.topology import Topology, json_schema
 
     if not job["name"]:
-        (out / "topology.json").write_text(json.dumps(json_schema()))
+        (out / "topology.json").write_text(json.dumps(json_schema(values_schema())))
         return
     answer: dict[str, Any] = {}
     if "mininet" in job:
@@ -157,8 +200,8 @@ def interface_rows(node: Node) -> Iterator[dict[str, Any]]:
         yield {
             **planned_row(node, end),
             "peer": ":".join(end.peer),
-            "gateway": str(end.gateway or ""),
-            "gateway6": str(end.gateway6 or ""),
+            "gateway": next_hop(node, end, 4),
+            "gateway6": next_hop(node, end, 6),
             "trunk": list(end.trunk),
             "routed": end.routed,
             "rdma": end.rdma,
@@ -167,6 +210,15 @@ def interface_rows(node: Node) -> Iterator[dict[str, Any]]:
         if svi.addresses:
             nothing = {"peer": "", "gateway": "", "gateway6": "", "trunk": [], "routed": False, "rdma": None}
             yield {**planned_row(node, svi), **nothing}
+
+
+def next_hop(node: Node, end: Interface, family: Family) -> str:
+    """The gateway that a host's routes have behind an interface, that of its default route first; nothing if none of
+    them leaves by it."""
+    networks = [address.network for address in end.addresses if address.version == family]
+    routes = sorted(node.routes, key=lambda route: route.destination.prefixlen)
+    hops = (hop for route in routes for hop in route.via if any(hop in network for network in networks))
+    return str(next(hops, ""))
 
 
 def planned_row(node: Node, end: Interface | Svi) -> dict[str, Any]:
@@ -190,9 +242,9 @@ def mininet_topology(file: Path, name: str) -> str:
 
 def planned(topology: Topology) -> Plan:
     """The plan of what a lab would be built from: its profiles and its faults are checked too."""
-    from testbed.switch.profile import load_profiles
+    from testbed.switch.profile import load_profiles, value_problems
 
-    return topology.plan(profiles=load_profiles(), check_fault=fault_problem)
+    return topology.plan(profiles=load_profiles(), check_fault=fault_problem, check_values=value_problems)
 
 
 def fault_problem(name: str, parameters: Mapping[str, Any]) -> str:

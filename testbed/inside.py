@@ -64,7 +64,7 @@ def run(job: Job, out: str, emit: Emit) -> None:
 
             ranks.start()  # in a snapshot it has long been there
         match job["kind"]:
-            case "describe" | "topology" | "faults" | "fabric" | "graph":
+            case "describe" | "topology" | "faults" | "profiles" | "fabric" | "graph":
                 from testbed import answers
 
                 answers.give(job, Path(out))
@@ -109,7 +109,7 @@ def run_variant(job: Job, out: Path, emit: Emit) -> None:
     log = EventLog(lambda event: emit({"event": event}), lambda until_ns: emit({"settled": until_ns}))
     reserve = out / "reserve"
     reserve.write_bytes(bytes(RESERVE))
-    teller, plan, profiles = answers.lab_of(scenario, parameters, file)
+    teller, plan, profiles = answers.lab_of(scenario, parameters, file, job.get("topology", ""))
     made: Made = {
         "parameters": parameters.model_dump(mode="json"),
         "topology": answers.plan_rows(plan),

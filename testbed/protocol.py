@@ -44,7 +44,7 @@ class Job(_Directory):
     """One errand for a machine. `kind` says which of the other keys are there; `in`, the directory of its files, comes
     on arrival."""
 
-    kind: Literal["variant", "pytest", "describe", "topology", "fabric", "graph", "cni", "faults"]
+    kind: Literal["variant", "pytest", "describe", "topology", "fabric", "graph", "cni", "faults", "profiles"]
     name: str
     """For people: the scenario's name, or what is run."""
     seed: NotRequired[int]
@@ -54,6 +54,8 @@ class Job(_Directory):
     """Whether torch is to be imported when it begins."""
     scenario: NotRequired[str]
     """Path of scenario.py below the parcel's directory."""
+    topology: NotRequired[str]
+    """The same of a topology file that the user gave in the place of the scenario's; for a description, of all."""
     variant: NotRequired[str]
     scenarios: NotRequired[list[tuple[str, str, dict[str, str]]]]
     """For descriptions: of each the name, the file in the directory with its number, in which the answer goes, too, and

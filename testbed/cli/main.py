@@ -25,6 +25,7 @@ COMMANDS = {
     "topology": ("testbed.cli.topology", "Make or check a topology file, or print the format's JSON Schema."),
     "graph": ("testbed.cli.graph", "Draw a topology file."),
     "fault": ("testbed.cli.fault", "List the faults that a lab can have, and describe one."),
+    "profile": ("testbed.cli.profile", "List the profiles of switches, and describe one."),
     "cni": ("testbed.cli.cni", "Try a CNI conflist out, as cnitool does."),
     "image": ("testbed.cli.image", "Build, show, move or remove the image that machines boot from."),
     "doctor": ("testbed.cli.doctor", "Say what works on this machine, and how to mend what does not."),

@@ -25,7 +25,7 @@ from testbed.machine import record, runs, scenarios
 from testbed.machine.record import WORDS, Record, VariantRecord
 from testbed.machine.runs import RunResult, Settings, Telling, VariantResult
 from testbed.machine.scenarios import Source
-from testbed.protocol import EVENTS, SCENARIO, ScenarioInfo
+from testbed.protocol import EVENTS, ScenarioInfo
 
 Differences = dict[str, tuple[Any, Any]]
 """What a run is made from where it is not the same: then and now, by the keys of `WORDS`."""
@@ -57,7 +57,7 @@ def rerun(directory: Path, named: tuple[str, ...], out: Path, jobs: int | None, 
         directory = directory.parent / directory.readlink()  # `latest` is another one as soon as this run begins
     then = record.load(directory)
     chosen_records = choose(then, named, directory)
-    source = Source(then.scenario, directory / SCENARIO / then.made_from.file)
+    source = record.source_of(then, directory)
     info, tellings = asyncio.run(plan(source, then, chosen_records))
     with console.RunConsole(error_console(), tellings) as shown:
         machine = then.made_from.machine

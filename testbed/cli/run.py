@@ -6,6 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -50,6 +51,10 @@ def split_setting(_: click.Context, __: click.Parameter, values: tuple[str, ...]
     "--set", "settings", metavar="KEY=VALUE", multiple=True, callback=split_setting,
     help="Replace a parameter's default; may be repeated. What a variant sets itself stays, unless --variant names it.",
 )  # fmt: skip
+@click.option(
+    "--topology", type=click.Path(path_type=Path), metavar="FILE",
+    help="Another topology file for the scenario. It must have the nodes and ends of links that the scenario names.",
+)  # fmt: skip
 @options.machine_options
 @click.option(
     "--jobs", type=click.IntRange(1), metavar="N", help="Variants side by side. Default: by the number of CPUs."
@@ -63,6 +68,7 @@ def run(
     tag: str | None,
     named: tuple[str, ...],
     settings: dict[str, str],
+    topology: Path | None,
     seed: int,
     clock: Clock | None,
     machine_name: str,
@@ -71,7 +77,7 @@ def run(
     as_json: bool,
     junit: Path | None,
 ) -> int:
-    tasks = asyncio.run(plan(names, tag, named, settings))
+    tasks = asyncio.run(plan(names, tag, named, settings, topology))
     if junit:
         reports.require_place(junit)
     with console.RunConsole(error_console(), [telling for _, _, tellings in tasks for telling in tellings]) as shown:
@@ -110,7 +116,13 @@ async def run_all(
     return [task.result() for task in running]
 
 
-async def plan(names: Sequence[str], tag: str | None, named: Sequence[str], settings: dict[str, str]) -> list[Task]:
+async def plan(
+    names: Sequence[str],
+    tag: str | None,
+    named: Sequence[str],
+    settings: dict[str, str],
+    topology: Path | None = None,
+) -> list[Task]:
     """What is to be run, with every name and setting checked before a machine is started."""
     if not names and not tag:
         raise click.UsageError("name a scenario; `testbed list` shows them")
@@ -119,6 +131,10 @@ async def plan(names: Sequence[str], tag: str | None, named: Sequence[str], sett
         infos = await scenarios.describe([(source, {}) for source in scenarios.shipped()])
         tagged = {info["name"] for info in with_tag(infos, tag)} - set(names)
         sources += [source for source in scenarios.shipped() if source.name in tagged]
+    if topology is not None:
+        if len(sources) != 1:
+            raise click.UsageError("--topology is for one scenario")
+        sources = [replace(sources[0], topology=topology)]
     described = await scenarios.describe([(source, settings) for source in sources], named)
     return [(source, info, runs.choose(info, named)) for source, info in zip(sources, described, strict=True)]
 

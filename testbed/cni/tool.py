@@ -20,7 +20,7 @@ from testbed.lab import Lab, Pod, netns
 from testbed.lab.census import census
 from testbed.lab.lab import Emit
 from testbed.protocol import CniAnswer, CniRequest
-from testbed.switch.profile import load_profiles
+from testbed.switch.profile import load_profiles, value_problems
 from testbed.topology import Plan, Topology
 
 TOPOLOGY = Path(__file__).with_name("default.clab.yml")
@@ -34,7 +34,7 @@ class Errand:
     def __init__(self, request: CniRequest) -> None:
         self.network: Conflist = conflist.load(Path(request["conflist"]))
         topology = Topology.load(request["topology"] or TOPOLOGY)
-        self.plan: Plan = topology.plan(profiles=load_profiles())
+        self.plan: Plan = topology.plan(profiles=load_profiles(), check_values=value_problems)
         hosts = [node.name for node in self.plan.nodes.values() if node.kind == "host"]
         if not hosts:
             raise InputError("the topology has no host for the pod")

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from testbed.errors import InputError
 from testbed.machine import cache, files, qemu, snapshot
 from testbed.machine.local import Machine
-from testbed.machine.scenarios import Source
+from testbed.machine.scenarios import GIVEN, Source
 from testbed.machine.vm import VirtualMachine
 from testbed.protocol import RESULT, SCENARIO, Clock
 
@@ -90,7 +90,7 @@ def keep_files(found: Mapping[str, bytes], source: Source, out: Path) -> None:
         copy = out / SCENARIO / name
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_bytes(data)
-        shutil.copymode(source.file.parent / name, copy)
+        shutil.copymode(source.path(name), copy)
 
 
 class Recorded(BaseModel):
@@ -124,6 +124,8 @@ class Origin(Recorded):
     python: str | None
     file: str
     """The name of scenario.py."""
+    given_topology: str | None = None
+    """The name of the file of `--topology`."""
     files: dict[str, str]
     """The digest of each of the scenario's files."""
 
@@ -158,12 +160,19 @@ def load(directory: Path) -> Record:
     for name in (record.scenario, *(variant.name for variant in record.variants)):
         if name != os.path.basename(name) or name in ("", ".", ".."):
             raise InputError(f"{name!r} cannot be the name of a scenario or a variant", where=str(path))
-    _check_files(record.made_from, directory / SCENARIO)
+    _check_files(record.made_from, source_of(record, directory))
     return record
 
 
-def _check_files(origin: Origin, copy: Path) -> None:
-    there = digests(files.below(copy)) if copy.is_dir() else {}
+def source_of(record: Record, directory: Path) -> Source:
+    """The copy of a scenario in a run directory."""
+    copy, given = directory / SCENARIO, record.made_from.given_topology
+    return Source(record.scenario, copy / record.made_from.file, topology=copy / GIVEN / given if given else None)
+
+
+def _check_files(origin: Origin, source: Source) -> None:
+    copy = source.file.parent
+    there = digests(source.files()) if copy.is_dir() else {}
     names = sorted({*there, *origin.files, origin.file})
     if wrong := [name for name in names if name not in there or there[name] != origin.files.get(name)]:
         raise InputError(

@@ -106,6 +106,8 @@ class RunResult:
     out: Path
     wall_s: float
     variants: list[VariantResult] = field(default_factory=list)
+    given_topology: str | None = None
+    """The name of the file in the place of the scenario's own topology."""
 
     @property
     def as_expected(self) -> bool:
@@ -128,7 +130,12 @@ class RunResult:
             "wall_s": round(self.wall_s, 3),
             "out": str(self.out),
             "variants": [variant.json() for variant in self.variants],
-            "made_from": {**asdict(self.identity), "file": self.file, "files": dict(self.files)},
+            "made_from": {
+                **asdict(self.identity),
+                "file": self.file,
+                "files": dict(self.files),
+                "given_topology": self.given_topology,
+            },
         }
 
 
@@ -194,6 +201,7 @@ async def run(
     result = RunResult(
         info["name"], settings, identity, source.file.name, record.digests(files), out,
         time.monotonic() - started[0], [task.result() for task in tasks],
+        source.topology.name if source.topology else None,
     )  # fmt: skip
     (out / RESULT).write_text(json.dumps(result.json(), indent=1) + "\n")
     return result
@@ -220,6 +228,8 @@ async def run_variant(
         "busy_s": info["busy_limit_s"],
         "training": info["training"],
     }
+    if source.topology:
+        job["topology"] = source.inner_topology
     started = time.monotonic()
 
     shown = Shown(telling, directory, listener)

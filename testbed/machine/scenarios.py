@@ -16,6 +16,8 @@ from testbed.protocol import DESCRIBED, OUTPUT, Job, ScenarioInfo
 
 SHIPPED = Path(__file__).parents[2] / "scenarios"
 FILE = "scenario.py"
+GIVEN = ".given"
+"""Directory of a topology file that the user gave. Hidden files do not travel, so a scenario has none of that name."""
 DESCRIBE_S = 60.0
 
 
@@ -27,13 +29,27 @@ class Source:
     file: Path
     base: Path | None = None
     """Where the paths in the job's errors begin, if not in the file's directory."""
+    topology: Path | None = None
+    """A topology file in the place of the scenario's own."""
 
     def files(self) -> dict[str, bytes]:
         """Everything beside the scenario, as it travels to the machine."""
-        return files.below(self.file.parent)
+        found = files.below(self.file.parent)
+        return {**found, self.inner_topology: files.read(self.topology)} if self.topology else found
+
+    def path(self, name: str) -> Path:
+        """Where the file is that travels under this name."""
+        return self.topology if self.topology and name == self.inner_topology else self.file.parent / name
+
+    @property
+    def inner_topology(self) -> str:
+        """Where `topology` is on the machine; files of the scenario's own have no such names."""
+        return f"{GIVEN}/{self.topology.name}" if self.topology else ""
 
     def place(self, inner: str) -> str:
         """A place in an error of the job, as the user would write it."""
+        if self.topology and inner.startswith(self.inner_topology):
+            return f"{self.topology}{inner.removeprefix(self.inner_topology)}"
         return str((self.file.parent if self.base is None else self.base) / inner) if inner else ""
 
 
@@ -71,6 +87,8 @@ async def describe(asked: Sequence[Asked], named: Sequence[str] = ()) -> list[Sc
         "scenarios": [(source.name, source.file.name, dict(settings)) for source, settings in asked],
         "named": list(named),
     }
+    if given := {source.inner_topology for source in sources if source.topology}:
+        [job["topology"]] = given
     parcel = {
         f"{number}/{name}": data for number, source in enumerate(sources) for name, data in source.files().items()
     }

@@ -45,6 +45,12 @@ def faults() -> list[dict[str, Any]]:
     return found
 
 
+def profiles() -> list[dict[str, Any]]:
+    """Of each switch profile `name`, `about`, and by name its `values`: `value`, `unit`, `source` and `text`."""
+    found: list[dict[str, Any]] = _ask({"kind": "profiles", "name": ""}, answer="profiles.json")
+    return found
+
+
 def new(kind: str, options: dict[str, int | str | bool]) -> str:
     """The text of a file with a fabric. InputError, which names the option, for one that cannot be made."""
     return str(_ask({"kind": "fabric", "name": kind, "options": options}))

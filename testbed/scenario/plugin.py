@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from testbed.cni.pods import PodNetworks
-from testbed.faults import break_from_the_start
+from testbed.faults import break_from_the_start, unfinished
 from testbed.lab import Lab
 from testbed.scenario.events import EventLog
 from testbed.topology import Topology
@@ -40,6 +40,8 @@ def lab(request: pytest.FixtureRequest, tmp_path: Path, log: EventLog) -> Iterat
     with Lab(_topology(mark.args[0], request.path), tmp_path, log.emit, **options) as running:
         break_from_the_start(running)
         yield running
+    if faults := unfinished(running):
+        pytest.fail("\n".join(faults))
 
 
 def _topology(source: Any, test: Path) -> Topology:

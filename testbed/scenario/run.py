@@ -34,7 +34,8 @@ class Run:
         self.observed: Observed | None = None
         self.evidence: dict[str, Any] = {}
         self.failures: list[str] = []
-        self._injections: list[Injection] = []
+        self._injections: list[tuple[Injection, bool]] = []
+        """With each whether the end of the run may cut it short."""
         self._saved = False
 
     @contextlib.contextmanager
@@ -122,11 +123,17 @@ class Run:
         self._report("sleep", f"{seconds:g} s: {why}", seconds=seconds)
         self.lab.sleep(seconds)
 
-    def inject(self, fault: Fault, *, after: float = 0.0, lasting: float | None = None) -> Injection:
-        """Breaks something `after` so many seconds, and mends it when it has lasted `lasting`, else by `recover`, or at
-        the end. The story ends here if the fault does not come, or does not go."""
+    def inject(
+        self, fault: Fault, *, after: float = 0.0, lasting: float | None = None, may_outlast_run: bool = False
+    ) -> Injection:
+        """
+        Injects a fault `after` so many seconds, and recovers it when it has lasted `lasting`, else by `recover`, or at
+        the end. The run ends here if the fault does not come, or does not go.
+
+        A fault that the end of the run cuts short makes the variant unexpected, unless it `may_outlast_run`.
+        """
         injection = Injection(self.lab, fault)
-        self._injections.append(injection)
+        self._injections.append((injection, may_outlast_run))
         injection.inject_after(after, lasting)
         return injection
 
@@ -179,10 +186,12 @@ class Run:
             self.failures.append("the scenario ended without an observation")
         elif self.observed != self.variant.expected:
             self.failures.append(f"users saw {self.observed} where {self.variant.expected} was expected")
+        for injection, _ in self._injections:
+            injection.judged = True
         self.failures += [
-            f"fault {injection.fault} never came: the story ended before its time"
-            for injection in self._injections
-            if not injection.came
+            f"fault {injection.fault} {injection.unfinished or 'never came: it was recovered before its time'}"
+            for injection, may_outlast_run in self._injections
+            if not injection.came or (injection.unfinished and not may_outlast_run)
         ]
         self.log.emit("verdict", "", "unexpected" if self.failures else "as expected", failures=list(self.failures))
         return {

@@ -23,7 +23,7 @@ from pydantic_core import CoreSchema
 
 from testbed.topology import containerlab
 from testbed.topology.document import describe, quoted
-from testbed.topology.plan import NicModel, Routing
+from testbed.topology.plan import NicModel, RdmaMode, Routing
 from testbed.topology.values import (
     DEFAULT_MTU,
     INTERFACE,
@@ -78,11 +78,21 @@ class NodeDefinition(_Definition):
     """
     profile: str | None = None
     """Switch: the name of its ARP/MAC profile, for example `cisco-nxos`."""
+    profile_values: dict[str, Any] | None = None
+    """
+    Switch: values in the place of its profile's own, for example `{arp_age: 300}`; `testbed profile describe NAME`
+    shows them all. Merged value by value when several levels of the file have the key.
+    """
     vlans: Vlans | None = None
     """
     Switch: its VLANs (1..4094), each with the address of the switch's SVI there, `[IPv4, IPv6]` for one of each, or
     null for layer 2 only.
     Default: VLAN 1 without an address. Merged VLAN by VLAN when several levels of the file have the key.
+    """
+    proxy_arp: list[Vlan] | None = None
+    """
+    Switch: the VLANs whose SVI answers ARP requests and neighbour solicitations for the other addresses of its subnets
+    with its own MAC; between the ports of such a VLAN nothing is flooded to all. As SONiC's VLAN_INTERFACE `proxy_arp`.
     """
     nic: NicModel | None = None
     """Host: `hardware` keeps a QP's destination MAC and sends no ARP, as real NICs do; `rxe` (default) is soft-RoCE."""
@@ -212,6 +222,13 @@ class Elements(_Definition):
     """
     `static`: switches have the routes that the file gives them. `frr`: each link between two switches without `vlan`
     and `trunk` is routed, unnumbered, and FRR on the switches finds the routes: BGP with BFD.
+    """
+    rdma_mode: RdmaMode | None = None
+    """
+    How the kernel shows RDMA devices in network namespaces. `shared`: rdma_cm works (rping, UCX's rdmacm), perftest
+    exchanges its parameters beside the data network; memory and time grow with the square of the devices. `exclusive`:
+    also `rdma link` shows a node its own devices only, rdma_cm does not work, perftest's TCP is on the data network.
+    Default: `shared` up to 16 devices, else `exclusive`.
     """
     faults: list[FaultDefinition] = []
     """What is broken from the start: `fault` is its name, the other keys are its parameters (`testbed fault list`)."""

@@ -9,6 +9,7 @@ is left to the planner are VLANs and addresses.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from testbed.topology import containerlab
 from testbed.topology.document import Path
@@ -57,6 +58,8 @@ class ResolvedNode:
     kind: NodeKind
     path: Path
     profile: str = ""
+    profile_values: dict[str, Any] = field(default_factory=dict)
+    proxy_arp: list[int] = field(default_factory=list)
     nic: NicModel = "rxe"
     rdma: bool = True
     vlans: dict[int, dict[Family, Given]] = field(default_factory=dict)
@@ -68,6 +71,8 @@ class ResolvedNode:
     """Whether its interfaces get addresses that the file does not give."""
     paths: dict[str | int, Path] = field(default_factory=dict)
     """Where each setting was found: keys by name, VLANs by number."""
+    value_paths: dict[str, Path] = field(default_factory=dict)
+    """The same of `profile_values`."""
     ports: dict[str, Port] = field(default_factory=dict)
 
 
@@ -151,6 +156,9 @@ def _inherit(node: ResolvedNode, layer: NodeDefinition, path: Path, problems: Pr
             node.paths |= {vlan: (*path, key, vlan) for vlan in value}
         elif key == "exec":
             node.exec += value
+        elif key == "profile_values":
+            node.profile_values |= value
+            node.value_paths |= {name: (*path, key, name) for name in value}
         elif key == "env":
             node.env |= value
         else:

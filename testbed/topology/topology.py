@@ -19,7 +19,7 @@ or is put together from the models::
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -29,7 +29,7 @@ from testbed.topology import loader
 from testbed.topology.document import Document
 from testbed.topology.models import Elements
 from testbed.topology.plan import Plan
-from testbed.topology.planner import Check, make_plan
+from testbed.topology.planner import Check, CheckValues, make_plan
 from testbed.topology.problems import Problems
 from testbed.topology.values import Label
 
@@ -60,20 +60,33 @@ class Topology(BaseModel):
         topology._document = document
         return topology
 
-    def plan(self, *, profiles: Collection[str] | None = None, check_fault: Check | None = None) -> Plan:
+    def plan(
+        self,
+        *,
+        profiles: Collection[str] | None = None,
+        check_fault: Check | None = None,
+        check_values: CheckValues | None = None,
+    ) -> Plan:
         """
         The lab down to the last address, always the same for the same topology.
 
         `profiles`: the names that a switch's `profile` may have; without it any name passes. A switch that names none
-        has ``""``. `check_fault` says what is wrong with a fault. Raises InputError with up to five problems, by line.
+        has ``""``. `check_fault` says what is wrong with a fault, `check_values` with a switch's `profile_values`.
+        Raises InputError with up to five problems, by line.
         """
-        return make_plan(self.name, self.topology, Problems(self._document), profiles, check_fault)
+        problems = Problems(self._document)
+        return make_plan(self.name, self.topology, problems, profiles, check_fault, check_values)
 
 
-def json_schema() -> dict[str, Any]:
+def json_schema(profile_values: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """
     The JSON Schema (2020-12) of a topology file, for editors: self-contained, without `$schema` and `$id`.
 
+    `profile_values` is that of a switch's values; without it any pass.
+
     An editor with the YAML language server takes it by a first line ``# yaml-language-server: $schema=PATH``.
     """
-    return Topology.model_json_schema()
+    schema = Topology.model_json_schema()
+    if profile_values is not None:
+        schema["$defs"]["NodeDefinition"]["properties"]["profile_values"]["anyOf"][0] = dict(profile_values)
+    return schema

@@ -33,7 +33,7 @@ FileKind = NodeKind | Literal["linux"]
 KINDS: tuple[FileKind, ...] = ("host", "switch", "bridge", "linux")
 KEYS_OF_KIND: dict[FileKind, tuple[str, ...]] = {
     "host": ("nic", "rdma", "routes", "exec", "env"),
-    "switch": ("profile", "vlans", "routes", "host_routes"),
+    "switch": ("profile", "vlans", "routes", "host_routes", "proxy_arp", "profile_values"),
     "bridge": (),
     "linux": ("nic", "rdma", "routes", "exec", "env", "image"),
 }

@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from testbed.lab import Host, Lab, netns
+from testbed.lab import Host, Lab, netns, own_devices
 from testbed.workload.jobs.job import FORKED, Job
 from testbed.workload.jobs.placement import Rank, management, place
 
@@ -34,7 +34,7 @@ host=$1
 shift
 cd {directory}
 . "./$host.env"
-exec nsenter --net={namespaces}/$namespace unshare --uts sh -c "hostname $host; $*"
+exec nsenter --net={namespaces}/$namespace unshare --uts --mount sh -c "{mounts}; hostname $host; $*"
 """
 
 
@@ -61,7 +61,8 @@ def mpirun(
     for rank in ranks:
         write_settings(job, rank)
     agent = job.directory / "agent"
-    agent.write_text(AGENT.format(directory=shlex.quote(str(job.directory)), namespaces=netns.RUN))
+    mounts = "; ".join(f"mount --bind $devices/{name} {where}" for name, where in own_devices.SHOWN.items())
+    agent.write_text(AGENT.format(directory=shlex.quote(str(job.directory)), namespaces=netns.RUN, mounts=mounts))
     agent.chmod(0o755)
     settings = {**UCX, **(environment or {})}
     parameters = {"pml": "ucx", "osc": "ucx", "mpi_yield_when_idle": "1", **(mca or {})}
@@ -97,6 +98,7 @@ def write_settings(job: Job, rank: Rank) -> None:
     """What is different from host to host, for the agent to read."""
     settings = {
         "namespace": rank.host.namespace,
+        "devices": str(own_devices.directory(rank.host.namespace)),
         "UCX_NET_DEVICES": f"{rank.device}:1",
         "UCX_IB_GID_INDEX": str(rank.gid),
         "TESTBED_RANKS": str(job.directory),

@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +106,18 @@ def run(
         return await runs.run(source, said, tellings, settings, machine, IDENTITY, out, heard, free)
 
     return asyncio.run(go())
+
+
+def test_a_topology_of_the_user_travels_with_the_job(source: Source, tmp_path: Path) -> None:
+    mine = tmp_path / "mine.clab.yml"
+    mine.write_text("name: mine")
+    machine = FakeMachine()
+    run(replace(source, topology=mine), machine, ["a"])
+    (job,) = machine.jobs
+    assert machine.files[job["topology"]] == b"name: mine"
+    assert job["topology"] not in source.files()
+    run(source, machine, ["a"])
+    assert "topology" not in machine.jobs[-1]
 
 
 # What to run, and where it is kept

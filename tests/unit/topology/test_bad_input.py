@@ -166,7 +166,8 @@ class TestForm:
     def test_unknown_keys_are_named_with_what_is_allowed_and_what_was_meant(self) -> None:
         assert refused(with_node("{kind: host, nick: rxe}")) == [
             "t.yml:4:21: unknown key 'nick' in node 'n'; "
-            "allowed: env, exec, group, host_routes, image, kind, labels, nic, profile, rdma, routes, vlans; "
+            "allowed: env, exec, group, host_routes, image, kind, labels, nic, profile, profile_values, proxy_arp, "
+            "rdma, routes, vlans; "
             "did you mean 'nic'?"
         ]
 
