@@ -59,6 +59,8 @@ def prepare(job: dict[str, Any], out: str, emit: Emit) -> None:
 def run(job: Job, out: str, emit: Emit) -> None:
     """Runs one job. What it has to say besides progress is in the directory `out`."""
     with refusals(Path(out)):
+        for name in job.get("executable", []):
+            (Path(job["in"]) / name).chmod(0o755)  # which a parcel does not carry
         if job.get("training"):
             from testbed.workload.jobs import ranks
 

@@ -46,6 +46,8 @@ class Job(_Directory):
     seed: NotRequired[int]
     training: NotRequired[bool]
     """Whether torch is to be imported when it begins."""
+    executable: NotRequired[list[str]]
+    """Those of the job's files that can be executed, by their path below its directory."""
     scenario: NotRequired[str]
     """Path of scenario.py below the parcel's directory."""
     variant: NotRequired[str]
@@ -73,6 +75,8 @@ class CniRequest(TypedDict):
     """`load` does nothing but look whether the rest is right; no kernel is needed."""
     conflist: str
     topology: str | None
+    plugins: list[str]
+    """Directories with plugins of the user's own."""
     node: str | None
     interface: str
     arguments: str

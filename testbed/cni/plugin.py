@@ -55,10 +55,15 @@ class Place:
 def find(kind: str, path: Sequence[Path], where: str) -> Path:
     """The file of plugin `kind`, the first in the directories of `path`."""
     for directory in path:
-        if (directory / kind).is_file():
-            return directory / kind
+        file = directory / kind
+        if file.is_file():
+            if not file.stat().st_mode & 0o111:
+                raise InputError(
+                    f'{where}: plugin "{kind}" cannot be executed', hint=f"chmod +x {directory.name}/{kind}"
+                )
+            return file
     names = sorted({file.name for directory in path if directory.is_dir() for file in directory.iterdir()})
-    hint = f"{did_you_mean(kind, names)}There are: {', '.join(names)}."
+    hint = f"{did_you_mean(kind, names)}There are: {', '.join(names)}. Your own: docs/cni.md, A plugin of your own."
     raise InputError(f'{where}: failed to find plugin "{kind}"', hint=hint)
 
 

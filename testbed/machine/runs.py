@@ -194,6 +194,7 @@ async def run_variant(
         "settings": variant["settings"],
         "seed": settings.seed,
         "training": info["training"],
+        "executable": source.executable(files),
     }
     started = time.monotonic()
 

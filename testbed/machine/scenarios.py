@@ -4,7 +4,7 @@ here."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,10 @@ class Source:
     def files(self) -> dict[str, bytes]:
         """Everything beside the scenario, as it travels to the machine."""
         return files.below(self.file.parent)
+
+    def executable(self, names: Iterable[str]) -> list[str]:
+        """Those of its files that can be executed."""
+        return files.executable(self.file.parent, names)
 
     def place(self, inner: str) -> str:
         """A place in an error of the job, as the user would write it."""
