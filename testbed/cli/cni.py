@@ -22,8 +22,10 @@ from testbed.protocol import Clock, CniRequest
     Each command starts a machine, makes a pod, adds it to the network of CONFLIST and takes it away again. Without a
     topology the pod's node has one NIC, eth1, behind one switch. CONFLIST may also be the configuration of one plugin.
 
-    Plugins of your own, scripts or binaries, go along: what CONFLIST names of the directories of CNI_PATH, and all that
-    is in a --plugin-dir. They come before Debian's. Exit status: 0, 1 for a plugin's error, 2 for a wrong conflist."""
+    Plugins of your own, scripts or binaries, go along: what CONFLIST names of the directories of CNI_PATH, and all
+    that is in a --plugin-dir. They come before Debian's.
+
+    Exit status: 0, 1 for a plugin's error, 2 for a wrong conflist."""
 )
 def cni() -> None:
     pass

@@ -38,8 +38,9 @@ async def use(request: CniRequest, plugins: Plugins, machine: Machine, seed: int
 
 
 def own_plugins(conflist: Path, whole: Sequence[Path], path: str) -> Plugins:
-    """The user's own plugins that go along: all that is in the directories `whole`, and what the conflist names of the
-    directories of `path`, which are those of CNI_PATH and may hold hundreds of MiB."""
+    """The user's own plugins that go along: all that is in the directories `whole`, and of those of `path`, which is
+    CNI_PATH, the plugins that the conflist names, with what is no program there, such as a script's modules: all
+    programs may be hundreds of MiB."""
     found: dict[Path, list[str]] = {}
     for directory in whole:
         if not directory.is_dir():
@@ -49,8 +50,9 @@ def own_plugins(conflist: Path, whole: Sequence[Path], path: str) -> Plugins:
             raise InputError("there is no executable file in it", where=str(directory), hint="chmod +x the plugin.")
     named = _types(_json(files.read(conflist)))
     for directory in (Path(part) for part in path.split(":") if part):
-        if directory not in found:
-            found[directory] = sorted(name for name in named if (directory / name).is_file())
+        plugins = {name for name in named if (directory / name).is_file()}
+        if plugins and directory not in found:
+            found[directory] = sorted(plugins | _no_programs(directory))
     return {directory: names for directory, names in found.items() if names}
 
 
@@ -60,6 +62,12 @@ def _json(data: bytes) -> Any:
         return json.loads(data)
     except (ValueError, RecursionError):
         return None
+
+
+def _no_programs(directory: Path) -> set[str]:
+    with files.reading(directory):
+        names = [file.name for file in directory.iterdir() if file.is_file() and not file.name.startswith(".")]
+    return {*names} - {*files.executable(directory, names)}
 
 
 def _types(conflist: Any) -> set[str]:

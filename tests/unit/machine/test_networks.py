@@ -50,6 +50,12 @@ def test_of_cni_path_goes_along_what_the_conflist_names(conflist: Path, tmp_path
     assert networks.own_plugins(conflist, [], path) == {first: ["inner", "mine"], second: ["mine", "mine-ipam"]}
 
 
+def test_a_script_s_modules_go_along_with_it(conflist: Path, tmp_path: Path) -> None:
+    own = directory(tmp_path, "own", "mine", "bridge")
+    (own / "helpers.py").write_text("x = 1\n")
+    assert networks.own_plugins(conflist, [], str(own)) == {own: ["helpers.py", "mine"]}
+
+
 def test_of_a_plugin_dir_all_goes_along(conflist: Path, tmp_path: Path) -> None:
     own = directory(tmp_path, "own", "mine")
     (own / "helpers.py").write_text("x = 1\n")
