@@ -62,10 +62,29 @@ class Job(_Directory):
     """Of a variant its `VariantInfo.settings`."""
     arguments: NotRequired[list[str]]
     """For pytest."""
+    limits: NotRequired[PytestLimits]
     cni: NotRequired[CniRequest]
     options: NotRequired[dict[str, int | str | bool]]
     """Of a fabric what the user gave; `name` is its kind."""
     style: NotRequired[GraphStyle]
+
+
+class PytestLimits(TypedDict):
+    """Seconds of the machine's clock, for all tests together and for each."""
+
+    session_s: float | None
+    test_s: float | None
+
+
+class Tested(TypedDict):
+    """How a test of the user's ended, a line of tests.jsonl. `directory` is its tmp_path below the run's directory, if
+    it has one; `text` is why it failed."""
+
+    test: str
+    outcome: str
+    virtual_s: float
+    directory: str
+    text: str
 
 
 class CniRequest(TypedDict):
