@@ -10,7 +10,6 @@ import contextlib
 import errno
 import importlib
 import importlib.util
-import io
 import json
 import os
 import re
@@ -34,6 +33,7 @@ WARM = (
     "testbed.lab.lab",
     "testbed.scenario.run",
     "testbed.scenario.loading",
+    "testbed.scenario.session",
     "testbed.workload.tools",
     "testbed.workload.verbs",
 )
@@ -59,6 +59,8 @@ def prepare(job: dict[str, Any], out: str, emit: Emit) -> None:
 def run(job: Job, out: str, emit: Emit) -> None:
     """Runs one job. What it has to say besides progress is in the directory `out`."""
     with refusals(Path(out)):
+        for name in job.get("executable", []):
+            (Path(job["in"]) / name).chmod(0o755)  # which a parcel does not carry
         if job.get("training"):
             from testbed.workload.jobs import ranks
 
@@ -174,28 +176,16 @@ def explain(error: BaseException, file: Path) -> str:
     return f"{place}{words(error)}" + (f"\n  {hint}" if hint else "")
 
 
-class Terminal(io.TextIOBase):
-    """Standard output of a job, shown to the user as it is written."""
-
-    encoding = "utf-8"
-
-    def __init__(self, emit: Emit) -> None:
-        self._emit = emit
-
-    def write(self, text: str) -> int:
-        self._emit({"write": text})
-        return len(text)
-
-
 def run_pytest(job: Job, out: Path, emit: Emit) -> None:
-    import pytest
+    """Runs a user's tests, and leaves pytest's status in status.json."""
+    from testbed.scenario.session import Session
 
     os.chdir(job["in"])
     sys.path.insert(0, job["in"])
-    sys.stdout = sys.stderr = Terminal(emit)
-    arguments = ["-p", "no:cacheprovider", "-p", "testbed.scenario.plugin", "--color=yes", f"--basetemp={out / 'tmp'}"]
-    status = pytest.main([*arguments, *job["arguments"]])
-    (out / "status.json").write_text(json.dumps(int(status)))
+    limits = job.get("limits", {})
+    session = Session(Path(job["in"]), out, emit, limit_s=limits.get("session_s"), test_limit_s=limits.get("test_s"))
+    sys.stdout = sys.stderr = session.terminal
+    (out / "status.json").write_text(json.dumps(session.run(job["arguments"])))
 
 
 @contextlib.contextmanager
@@ -223,7 +213,7 @@ def end(*_: object) -> None:
 
 def main() -> None:
     """The job of a directory, on this kernel. Ends with status 0 whenever the job could say how it ended."""
-    parcel, out = sys.argv[1:]
+    parcel, out = map(os.path.abspath, sys.argv[1:])  # a job may go to its files' directory
     job = json.loads((Path(parcel) / "job.json").read_text())
     signal.signal(signal.SIGTERM, end)
     with os.fdopen(3, "w", buffering=1) as progress:

@@ -52,6 +52,8 @@ class Job(_Directory):
     """Virtual seconds for which it may keep the CPU busy without a pause and without an event; for ever if absent."""
     training: NotRequired[bool]
     """Whether torch is to be imported when it begins."""
+    executable: NotRequired[list[str]]
+    """Those of the job's files that can be executed, by their path below its directory."""
     scenario: NotRequired[str]
     """Path of scenario.py below the parcel's directory."""
     topology: NotRequired[str]
@@ -68,10 +70,29 @@ class Job(_Directory):
     """Of a variant its `VariantInfo.settings`."""
     arguments: NotRequired[list[str]]
     """For pytest."""
+    limits: NotRequired[PytestLimits]
     cni: NotRequired[CniRequest]
     options: NotRequired[dict[str, int | str | bool]]
     """Of a fabric what the user gave; `name` is its kind."""
     style: NotRequired[GraphStyle]
+
+
+class PytestLimits(TypedDict):
+    """Seconds of the machine's clock, for all tests together and for each."""
+
+    session_s: float | None
+    test_s: float | None
+
+
+class Tested(TypedDict):
+    """How a test of the user's ended, a line of tests.jsonl. `directory` is its tmp_path below the run's directory, if
+    it has one; `text` is why it failed."""
+
+    test: str
+    outcome: str
+    virtual_s: float
+    directory: str
+    text: str
 
 
 class CniRequest(TypedDict):
@@ -81,6 +102,8 @@ class CniRequest(TypedDict):
     """`load` does nothing but look whether the rest is right; no kernel is needed."""
     conflist: str
     topology: str | None
+    plugins: list[str]
+    """Directories with plugins of the user's own."""
     node: str | None
     interface: str
     arguments: str

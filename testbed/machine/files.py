@@ -6,13 +6,15 @@ import contextlib
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NoReturn
 
 from testbed.errors import InputError
 
-LARGEST = 32 << 20
+LARGEST = 60 << 20
+"""Bytes of all files of a job: what a parcel has room for, besides the names."""
+SMALLER = "Of a program, leave out the debug information: `strip`, or `go build -ldflags '-s -w'`."
 RUN = re.compile(r"[0-9]{8}-[0-9]{6}(-[0-9]+)?")
 """The name of a run directory (`runs.run_directory`)."""
 
@@ -33,22 +35,36 @@ def read(file: Path) -> bytes:
         if not stat.S_ISREG(status.st_mode):
             raise InputError("is not a regular file", where=str(file))
         if status.st_size > LARGEST:
-            raise InputError(f"the file is larger than {LARGEST >> 20} MiB", where=str(file))
+            size = f"has {-(-status.st_size >> 20)} MiB"
+            raise InputError(f"the file {size}; {LARGEST >> 20} MiB travel to a machine", where=str(file), hint=SMALLER)
         return file.read_bytes()
 
 
 def below(root: Path) -> dict[str, bytes]:
-    """Everything below a directory but what is hidden, compiled, or left by a run; by its path there."""
-    found, total = [], 0
+    """Everything below a directory but what is hidden, compiled, or left by a run; by its path there. A link to a file
+    is that file."""
+    found: dict[Path, int] = {}
+    total = 0
     for path in _paths(root):
         with reading(path):
             if not path.is_file():
                 continue
-            total += path.stat().st_size
+            found[path] = path.stat().st_size
+        total += found[path]
         if total > LARGEST:
-            raise InputError(f"the scenario's directory holds more than {LARGEST >> 20} MiB", where=str(root))
-        found.append(path)
+            biggest = max(found, key=lambda one: found[one])
+            raise InputError(
+                f"the directory holds more than {LARGEST >> 20} MiB, which is what travels to a machine",
+                where=str(root),
+                hint=f"{biggest.relative_to(root)} has {found[biggest] >> 20} MiB. {SMALLER}",
+            )
     return {str(path.relative_to(root)): read(path) for path in sorted(found)}
+
+
+def executable(root: Path, names: Iterable[str]) -> list[str]:
+    """Those of the files below `root` that can be executed, by whomever."""
+    with reading(root):
+        return [name for name in names if (root / name).stat().st_mode & 0o111]
 
 
 def _paths(root: Path) -> Iterator[Path]:

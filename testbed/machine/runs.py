@@ -227,6 +227,7 @@ async def run_variant(
         "seed": settings.seed,
         "busy_s": info["busy_limit_s"],
         "training": info["training"],
+        "executable": source.executable(files),
     }
     if source.topology:
         job["topology"] = source.inner_topology

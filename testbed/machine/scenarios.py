@@ -4,7 +4,7 @@ here."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,10 @@ class Source:
     def inner_topology(self) -> str:
         """Where `topology` is on the machine; files of the scenario's own have no such names."""
         return f"{GIVEN}/{self.topology.name}" if self.topology else ""
+
+    def executable(self, names: Iterable[str]) -> list[str]:
+        """Those of its files that can be executed."""
+        return files.executable(self.file.parent, (name for name in names if name != self.inner_topology))
 
     def place(self, inner: str) -> str:
         """A place in an error of the job, as the user would write it."""

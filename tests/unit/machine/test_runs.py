@@ -177,6 +177,7 @@ def test_a_machine_gets_the_job_its_files_and_its_limit(source: Source) -> None:
             "seed": 9,
             "busy_s": 60.0,
             "training": False,
+            "executable": [],
         }
     ]
     assert machine.files == {"scenario.py": b"the story"}

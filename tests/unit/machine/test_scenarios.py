@@ -183,6 +183,34 @@ def test_a_directory_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: p
     with pytest.raises(InputError, match="holds more than 1 MiB") as said:
         source.files()
     assert said.value.where == str(tmp_path / "mine")
+    assert said.value.hint.startswith("trace has 1 MiB. Of a program, leave out the debug information: `strip`")
+
+
+def test_a_file_that_is_too_large_is_refused_with_its_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "LARGEST", 1 << 20)
+    (tmp_path / "multus").write_bytes(bytes((1 << 20) + 1))
+    with pytest.raises(InputError, match="the file has 2 MiB; 1 MiB travel to a machine\n  Of a program"):
+        files.read(tmp_path / "multus")
+
+
+def test_which_files_can_be_executed_travels_with_them(tmp_path: Path) -> None:
+    source = write(tmp_path / "mine", GOOD)
+    plugin = tmp_path / "mine" / "cni-plugins" / "mine"
+    plugin.parent.mkdir()
+    plugin.write_text("#!/bin/sh\n")
+    plugin.chmod(0o755)
+    assert source.executable(source.files()) == ["cni-plugins/mine"]
+
+
+def test_a_link_to_a_file_travels_as_that_file(tmp_path: Path) -> None:
+    source = write(tmp_path / "mine", GOOD)
+    (tmp_path / "built").write_text("#!/bin/sh\n")
+    (tmp_path / "built").chmod(0o755)
+    (tmp_path / "mine" / "mine").symlink_to("../built")
+    (tmp_path / "mine" / "gone").symlink_to("../nowhere")
+    assert source.files()["mine"] == b"#!/bin/sh\n"
+    assert source.executable(source.files()) == ["mine"]
+    assert "gone" not in source.files()
 
 
 # What a scenario says of itself
