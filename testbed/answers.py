@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from testbed import children
 from testbed.errors import TestbedError
-from testbed.protocol import DESCRIBED, OUTPUT, Job, refusals
+from testbed.protocol import DESCRIBED, OUTPUT, Job, Note, refusals
 
 if TYPE_CHECKING:
     from testbed.topology import Interface, Node, Plan, Svi, Topology
@@ -100,8 +100,10 @@ def describe(name: str, file: Path, settings: dict[str, str], named: list[str], 
             except Exception as error:
                 raise loading.blame(error, file) from error
     os.chdir(file.parent)  # places in errors start with the name that the scenario gives
-    for topology in dict.fromkeys(topologies):
-        planned(Topology.load(topology))
+    for file_name in dict.fromkeys(topologies):
+        topology = Topology.load(file_name)
+        planned(topology)
+        info["notes"] += notes_of(topology)
     (out / "info.json").write_text(json.dumps(info))
 
 
@@ -122,7 +124,14 @@ def show_topology(job: Job, out: Path) -> None:
         topology = Topology.load(job["name"])
     plan = planned(topology)
     rows = [row for node in plan.nodes.values() for row in interface_rows(node)]
-    (out / "topology.json").write_text(json.dumps({"name": plan.name, "interfaces": rows, **answer}))
+    answer |= {"name": plan.name, "interfaces": rows, "notes": notes_of(topology)}
+    (out / "topology.json").write_text(json.dumps(answer))
+
+
+def notes_of(topology: Topology) -> list[Note]:
+    return [
+        {"key": note.key, "where": note.where, "text": note.text, "lines": list(note.lines)} for note in topology.notes
+    ]
 
 
 def interface_rows(node: Node) -> Iterator[dict[str, Any]]:
@@ -184,11 +193,12 @@ def make_fabric(job: Job, out: Path) -> None:
 
 
 def draw_topology(job: Job, out: Path) -> None:
-    """Leaves in topology.json a drawing of the file that the job names, as text."""
+    """Leaves in topology.json a drawing of the file that the job names as `text`, and its notes."""
     from testbed.topology import Topology, graph
 
-    plan = planned(Topology.load(job["name"]))
-    (out / "topology.json").write_text(json.dumps(graph.STYLES[job["style"]](plan)))
+    topology = Topology.load(job["name"])
+    text = graph.STYLES[job["style"]](planned(topology))
+    (out / "topology.json").write_text(json.dumps({"text": text, "notes": notes_of(topology)}))
 
 
 def stand_in_for_pyverbs() -> None:

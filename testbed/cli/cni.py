@@ -10,6 +10,7 @@ from typing import Literal
 import click
 
 from testbed.cli import options
+from testbed.cli.words import plain
 from testbed.machine import networks, runs
 from testbed.protocol import Clock, CniRequest
 
@@ -62,12 +63,13 @@ def add_command(name: Literal["add", "check", "del"], text: str) -> None:
             "capabilities": capability_args,
         }
         asyncio.run(networks.load(request))
-        chosen = options.choose(machine_name, clock, lambda line: click.echo(f"… {line}", err=True))
+        chosen = options.choose(machine_name, clock, lambda line: click.echo(f"… {plain(line)}", err=True))
         answer = asyncio.run(networks.use(request, chosen.machine, seed, runs.run_directory(out, "cni")))
         if name == "add":
             click.echo(json.dumps(answer["result"], indent=4))
         if answer["kept"]:
-            click.echo(f"… the plugins keep of a node's first pod: {'; '.join(answer['kept'])}", err=True)
+            kept = plain("; ".join(answer["kept"]))
+            click.echo(f"… the plugins keep of a node's first pod: {kept}", err=True)
         return 0
 
 

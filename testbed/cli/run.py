@@ -14,7 +14,7 @@ from testbed.cli import console, options
 from testbed.cli.catalogue import with_tag
 from testbed.cli.options import Chosen
 from testbed.cli.progress import error_console, output_console
-from testbed.cli.words import setting
+from testbed.cli.words import noted, setting
 from testbed.machine import runs, scenarios
 from testbed.machine.runs import Listener, RunResult, Settings, Telling
 from testbed.machine.scenarios import Source
@@ -67,7 +67,7 @@ def run(
 ) -> int:
     tasks = asyncio.run(plan(names, tag, named, settings))
     with console.RunConsole(error_console(), [telling for _, _, tellings in tasks for telling in tellings]) as shown:
-        for line in kept(tasks, settings):
+        for line in (*notes(tasks), *kept(tasks, settings)):
             shown.say(line)
         chosen = options.choose(machine_name, clock, shown.say)
         started = time.monotonic()
@@ -110,6 +110,12 @@ async def plan(names: Sequence[str], tag: str | None, named: Sequence[str], sett
         sources += [source for source in scenarios.shipped() if source.name in tagged]
     described = await scenarios.describe([(source, settings) for source in sources], named)
     return [(source, info, runs.choose(info, named)) for source, info in zip(sources, described, strict=True)]
+
+
+def notes(tasks: Sequence[Task]) -> Iterator[str]:
+    """What has no effect in the topology files."""
+    for _, info, _ in tasks:
+        yield from map(noted, info["notes"])
 
 
 def kept(tasks: Sequence[Task], settings: dict[str, str]) -> Iterator[str]:

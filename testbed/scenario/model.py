@@ -106,4 +106,5 @@ class Scenario(ABC):
             "compared": cls.compared or cls.variants[0].name,
             "limit_s": cls.limit_s,
             "training": cls.training,
+            "notes": [],
         }

@@ -20,8 +20,8 @@ from testbed.topology.document import Document, Path
 Reasons = dict[str, str]
 """Why a key has no place here, or no effect, by its name."""
 
-_CONTAINER = "no container is run, a node is a network namespace of the lab's machine"
-_MANAGEMENT = "there is no management network, and no eth0 in it"
+_CONTAINER = "no container is run"
+_MANAGEMENT = "there is no management network"
 _SYSTEM = "no network operating system is run"
 _ORDER = "all nodes and links are there before the first command of 'exec' runs"
 _VARIABLES = "there are no configuration templates"
@@ -54,7 +54,8 @@ NODE_NOTES = {
         "auto-remove cap-add cgroup-parent cgroupns-mode cpu cpu-set devices healthcheck image-pull-policy kernel "
         "memory restart-policy runtime sandbox shm-size",
     ),
-    **_because(_MANAGEMENT, "aliases dns mgmt-ipv4 mgmt-ipv6 mgmt-net mgmt_ipv4 mgmt_ipv6 network-mode ports publish"),
+    **_because(_MANAGEMENT, "aliases dns mgmt-ipv4 mgmt-ipv6 mgmt-net mgmt_ipv4 mgmt_ipv6 ports publish"),
+    **_because("each node has a network of its own", "network-mode"),
     **_because("no certificates are made", "certificate SANs"),
     **_because(
         _SYSTEM,
@@ -74,7 +75,7 @@ LINK_NOTES = {
 ENDPOINT_NOTES = _because(_VARIABLES, "vars")
 
 NODE_KEYS = {
-    "network-mode": "the node would share the network of a container, and each node of a lab has one of its own",
+    "network-mode": "the node would share the network of a container, and each node has one of its own",
     "stages": "commands of a stage are not run; put them into 'exec'",
 }
 """Refused with the values that `_matters` finds."""

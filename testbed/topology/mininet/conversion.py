@@ -33,6 +33,11 @@ PREFIX = 8
 """Mininet's `ipBase`: hosts are numbered in it in the order of their names."""
 
 
+def _comment(text: str) -> str:
+    """One line: names of files and nodes may have anything in them."""
+    return "# " + "".join(c if c.isprintable() else " " for c in text)
+
+
 def _time(value: Any) -> str:
     """tc's: microseconds unless it says otherwise."""
     text = str(value)
@@ -77,7 +82,7 @@ class _Conversion:
             raise InputError(first, where=source, also=also)
         label = re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")[:63] or "mininet"
         elements = {"nodes": nodes, "links": links} if links else {"nodes": nodes}
-        head = [f"# The Mininet topology {name} of {source}.", *(f"# {note}" for note in self.notes)]
+        head = [_comment(f"The Mininet topology {name} of {source}."), *map(_comment, self.notes)]
         body = yaml.safe_dump(
             {"name": label, "topology": elements}, sort_keys=False, default_flow_style=None, width=120
         )

@@ -245,7 +245,7 @@ class TestForm:
             (
                 "{kind: linux, ^network-mode: 'container:x'}",
                 "containerlab's key 'network-mode' is not supported in node 'n': the node would share the network of a "
-                "container, and each node of a lab has one of its own; supported: ",
+                "container, and each node has one of its own; supported: ",
             ),
             (
                 "{kind: linux, ^stages: {create: {exec: [{command: ls}]}}}",
@@ -358,8 +358,8 @@ class TestForm:
         [
             (
                 "-a",
-                "the string '-a' is not a usable name: letters, digits, '-' and '_', at most 63, a letter or a digit at "
-                "either end",
+                "the string '-a' is not a usable name: letters, digits, '-' and '_', at most 63, a letter or a digit "
+                "at either end",
             ),
             ("../etc", "is not a usable name"),
             ("_b", "is not a usable name"),
