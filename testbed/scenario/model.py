@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class Parameters(BaseModel):
     """Parameters of a scenario: fields with a unit in their description and a default. `--set` changes the default."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 @dataclass(frozen=True)

@@ -92,7 +92,7 @@ def _explain(detail: ErrorDetails, problems: Problems, top: Place) -> None:
     at_key = loc[-1:] == ("[key]",)
     path = loc[:-1] if at_key else loc
     kind = detail["type"]
-    if kind == "extra_forbidden":
+    if kind in ("extra_forbidden", "invalid_key"):  # the latter is one that is no string
         problems.add(path, _unknown_key(path, top), at_key=True)
     elif kind == "missing":
         name, _, _ = place_of(path[:-1], top)
