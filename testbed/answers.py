@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from testbed import children
 from testbed.errors import InputError, did_you_mean
-from testbed.protocol import DESCRIBED, OUTPUT, Job, refusals
+from testbed.protocol import DESCRIBED, OUTPUT, Job, Note, refusals
 
 if TYPE_CHECKING:
     from testbed.scenario.model import Parameters, Scenario
@@ -103,19 +103,22 @@ def describe(name: str, file: Path, settings: dict[str, str], named: list[str], 
     switches: list[str] = []
     for variant, said in zip(scenario.variants, info["variants"], strict=True):
         if not named or variant.name in named:
-            _, plan, profiles = lab_of(scenario, scenario.settle(variant, said["settings"]), file)
-            plans += [] if plan in plans else [plan]
+            _, plan, profiles, notes = lab_of(scenario, scenario.settle(variant, said["settings"]), file)
+            if plan not in plans:
+                plans.append(plan)
+                info["notes"] += notes
             switches += profiles
     if given:
-        fits(plan_of_file(file.parent, given), given, file, plans, switches)
+        plan, info["notes"] = planned_file(file.parent, given)
+        fits(plan, given, file, plans, switches)
     (out / "info.json").write_text(json.dumps(info))
 
 
 def lab_of(
     scenario: type[Scenario], parameters: Parameters, file: Path, given: str = ""
-) -> tuple[Scenario, Plan, Mapping[str, Profile]]:
-    """An instance of a scenario, the plan of its lab or of the topology that is `given` in its place, and the profiles
-    of switches that depend on the parameters."""
+) -> tuple[Scenario, Plan, Mapping[str, Profile], list[Note]]:
+    """An instance of a scenario, the plan of its lab or of the topology that is `given` in its place, the profiles of
+    switches that depend on the parameters, and the notes on the topology."""
     from testbed.scenario import loading
 
     with loading.blaming(file):
@@ -124,20 +127,22 @@ def lab_of(
         profiles = instance.profiles(parameters)
     if not isinstance(topology, str | os.PathLike):
         raise InputError(f"topology_for returns {topology!r}, which is no file's name", where=file.name)
-    plan = plan_of_file(file.parent, str(topology))
+    plan, notes = planned_file(file.parent, str(topology))
     loading.check_profiles(profiles, plan, file.name)
-    return instance, plan, profiles
+    return instance, plan, profiles, notes
 
 
 @functools.cache
-def plan_of_file(directory: Path, name: str) -> Plan:
-    """Of a file beside a scenario. Places in errors start with the name that the scenario gives."""
+def planned_file(directory: Path, name: str) -> tuple[Plan, list[Note]]:
+    """The plan of a file beside a scenario, and the notes on it. Places in errors start with the name that the scenario
+    gives."""
     from testbed.topology import Topology
 
     before = Path.cwd()
     os.chdir(directory)
     try:
-        return planned(Topology.load(name))
+        topology = Topology.load(name)
+        return planned(topology), notes_of(topology)
     finally:
         os.chdir(before)
 
@@ -185,13 +190,20 @@ def show_topology(job: Job, out: Path) -> None:
         topology = Topology.parse(answer["text"], source=f"{job['name']} as converted")
     else:
         topology = Topology.load(job["name"])
-    (out / "topology.json").write_text(json.dumps({**plan_rows(planned(topology)), **answer}))
+    answer = {**plan_rows(planned(topology)), "notes": notes_of(topology), **answer}
+    (out / "topology.json").write_text(json.dumps(answer))
 
 
 def plan_rows(plan: Plan) -> dict[str, Any]:
     """A plan as JSON: what `testbed topology check --json` prints, and what a run directory keeps."""
     rows = [row for node in plan.nodes.values() for row in interface_rows(node)]
     return {"name": plan.name, "interfaces": rows}
+
+
+def notes_of(topology: Topology) -> list[Note]:
+    return [
+        {"key": note.key, "where": note.where, "text": note.text, "lines": list(note.lines)} for note in topology.notes
+    ]
 
 
 def interface_rows(node: Node) -> Iterator[dict[str, Any]]:
@@ -262,11 +274,12 @@ def make_fabric(job: Job, out: Path) -> None:
 
 
 def draw_topology(job: Job, out: Path) -> None:
-    """Leaves in topology.json a drawing of the file that the job names, as text."""
+    """Leaves in topology.json a drawing of the file that the job names as `text`, and its notes."""
     from testbed.topology import Topology, graph
 
-    plan = planned(Topology.load(job["name"]))
-    (out / "topology.json").write_text(json.dumps(graph.STYLES[job["style"]](plan)))
+    topology = Topology.load(job["name"])
+    text = graph.STYLES[job["style"]](planned(topology))
+    (out / "topology.json").write_text(json.dumps({"text": text, "notes": notes_of(topology)}))
 
 
 def stand_in_for_pyverbs() -> None:

@@ -111,7 +111,7 @@ def run_variant(job: Job, out: Path, emit: Emit) -> None:
     log = EventLog(lambda event: emit({"event": event}), lambda until_ns: emit({"settled": until_ns}))
     reserve = out / "reserve"
     reserve.write_bytes(bytes(RESERVE))
-    teller, plan, profiles = answers.lab_of(scenario, parameters, file, job.get("topology", ""))
+    teller, plan, profiles, _ = answers.lab_of(scenario, parameters, file, job.get("topology", ""))
     made: Made = {
         "parameters": parameters.model_dump(mode="json"),
         "topology": answers.plan_rows(plan),

@@ -146,6 +146,16 @@ class Made(TypedDict):
     epoch: Epoch
 
 
+class Note(TypedDict):
+    """A key of a topology file that has no effect in a lab, or another than it may have been written for: why, the
+    place where it stands first, and the lines of all places."""
+
+    key: str
+    where: str
+    text: str
+    lines: list[int]
+
+
 class VariantInfo(TypedDict):
     """`settings` is what it changes of the parameters' defaults, the user's settings that count for it included."""
 
@@ -169,6 +179,8 @@ class ScenarioInfo(TypedDict):
     limit_s: float
     busy_limit_s: float
     training: bool
+    notes: list[Note]
+    """Of the topology files of its variants."""
 
 
 class VariantOutcome(TypedDict):

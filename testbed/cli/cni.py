@@ -81,12 +81,13 @@ def add_command(name: Literal["add", "check", "del"], text: str) -> None:
         plugins = networks.own_plugins(conflist, plugin_directories, os.environ.get("CNI_PATH", ""))
         for directory, names in plugins.items():
             click.echo(f"… your plugins of {plain(directory)}: {plain(', '.join(names))}", err=True)
-        chosen = options.choose(machine_name, clock, lambda line: click.echo(f"… {line}", err=True))
+        chosen = options.choose(machine_name, clock, lambda line: click.echo(f"… {plain(line)}", err=True))
         answer = asyncio.run(networks.use(request, plugins, chosen.machine, seed, runs.run_directory(out, "cni")))
         if name == "add":
             click.echo(json.dumps(answer["result"], indent=4))
         if answer["kept"]:
-            click.echo(f"… the plugins keep of a node's first pod: {'; '.join(answer['kept'])}", err=True)
+            kept = plain("; ".join(answer["kept"]))
+            click.echo(f"… the plugins keep of a node's first pod: {kept}", err=True)
         return 0
 
 

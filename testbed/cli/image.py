@@ -9,7 +9,7 @@ import click
 from rich.table import Table
 
 from testbed.cli.progress import ensure_image, output_console
-from testbed.cli.words import duration, size
+from testbed.cli.words import duration, plain, size
 from testbed.errors import InputError, UnsupportedError
 from testbed.machine import image as images
 from testbed.machine import snapshot
@@ -25,7 +25,7 @@ def image() -> None:
 
 @image.command(help="Build the image if it is not there.")
 def build() -> None:
-    click.echo(ensure_image().path)
+    click.echo(plain(ensure_image().path))
 
 
 @image.command(help="Show the image of this version of testbed.")
@@ -63,7 +63,7 @@ def export(file: Path) -> None:
     if not file.parent.is_dir():
         raise InputError("there is no such directory", where=str(file.parent))
     checksum = images.export(_needed(), file)
-    click.echo(f"{checksum}  {file}")
+    click.echo(f"{checksum}  {plain(file)}")
 
 
 @image.command("import", help="Take an exported image into the cache, checked to the byte.")
@@ -71,7 +71,7 @@ def export(file: Path) -> None:
 def import_(file: Path) -> None:
     if not file.is_file():
         raise InputError("there is no such file", where=str(file))
-    click.echo(images.import_(file).path)
+    click.echo(plain(images.import_(file).path))
 
 
 def _needed() -> Image:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import signal
 import sys
@@ -86,7 +87,7 @@ def invoke(arguments: Sequence[str]) -> int:
         except BaseExceptionGroup as group:  # from tasks side by side: the first is why the others were given up
             raise next(leaves(group)) from None
     except click.ClickException as error:
-        error.show()
+        show_usage(error)
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
@@ -110,6 +111,15 @@ def leaves(error: BaseException) -> Iterator[BaseException]:
         yield from sorted(every, key=lambda leaf: not isinstance(leaf, TestbedError))
     else:
         yield error
+
+
+def show_usage(error: click.ClickException) -> None:
+    """What click says of wrong usage, with nothing in it that a terminal would obey: it repeats the user's words."""
+    from testbed.cli.words import plain_lines
+
+    said = io.StringIO()
+    error.show(said)
+    click.echo(plain_lines(said.getvalue()), err=True)
 
 
 def show(error: TestbedError) -> None:

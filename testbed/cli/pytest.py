@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from testbed.cli import options
+from testbed.cli.words import plain
 from testbed.machine import pytests, runs
 from testbed.protocol import Clock
 
@@ -50,7 +51,7 @@ def pytest(
     tests, arguments = pytests.split(paths)
     if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
         arguments = ["--color=no", *arguments]
-    chosen = options.choose(machine_name, clock, lambda text: click.echo(f"… {text}", err=True))
+    chosen = options.choose(machine_name, clock, lambda text: click.echo(f"… {plain(text)}", err=True))
     directory = runs.run_directory(out, "pytest")
 
     def show(text: str) -> None:

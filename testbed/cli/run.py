@@ -16,7 +16,7 @@ from testbed.cli import junit as reports
 from testbed.cli.catalogue import with_tag
 from testbed.cli.options import Chosen
 from testbed.cli.progress import error_console, output_console
-from testbed.cli.words import setting
+from testbed.cli.words import noted, setting
 from testbed.machine import runs, scenarios
 from testbed.machine.record import Identity
 from testbed.machine.runs import Listener, RunResult, Settings, Telling
@@ -81,7 +81,7 @@ def run(
     if junit:
         reports.require_place(junit)
     with console.RunConsole(error_console(), [telling for _, _, tellings in tasks for telling in tellings]) as shown:
-        for line in kept(tasks, settings):
+        for line in (*notes(tasks), *kept(tasks, settings)):
             shown.say(line)
         chosen = options.choose(machine_name, clock, shown.say)
         started = time.monotonic()
@@ -137,6 +137,12 @@ async def plan(
         sources = [replace(sources[0], topology=topology)]
     described = await scenarios.describe([(source, settings) for source in sources], named)
     return [(source, info, runs.choose(info, named)) for source, info in zip(sources, described, strict=True)]
+
+
+def notes(tasks: Sequence[Task]) -> Iterator[str]:
+    """What has no effect in the topology files."""
+    for _, info, _ in tasks:
+        yield from map(noted, info["notes"])
 
 
 def kept(tasks: Sequence[Task], settings: dict[str, str]) -> Iterator[str]:

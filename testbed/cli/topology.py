@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from testbed.cli.catalogue import columns
-from testbed.cli.output import give
+from testbed.cli.output import give, show_notes
 from testbed.cli.progress import output_console
 from testbed.machine import topologies
 
@@ -44,6 +44,7 @@ def check(file: str, mininet: bool, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(plan))
         return
+    show_notes(plan["notes"])
     rows = [_cells(row) for row in plan["interfaces"]]
     used = [head for head in HEADS if any(row[head] for row in rows)]
     table = columns(*used)

@@ -35,7 +35,7 @@ class Fault(BaseModel, ABC):
     """One thing that can be broken, with its parameters as fields. The first line of a subclass's docstring is its
     title; `name` is what files and commands call it."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
     name: ClassVar[str]
 

@@ -41,6 +41,12 @@ def exact_timeout(left: float) -> float:
     return left - 0.11 if left > 0.2 else left
 
 
+def sysctls_of(plan: NodePlan, *, interfaces: bool) -> list[tuple[str, str]]:
+    """The sysctls of single interfaces, which must be there, or the others, which interfaces may inherit."""
+    names = {interface.name for interface in plan.interfaces}
+    return [(path, value) for path, value in plan.sysctls if names.isdisjoint(path.split("/")) is not interfaces]
+
+
 Network = str | Path | Mapping[str, Any]
 """A network that a pod is attached to: a CNI conflist, as a file or as what is in one."""
 
@@ -183,6 +189,7 @@ class Lab:
         for plan in self.plan.nodes.values():
             self.nodes[plan.name] = self._make_node(plan)
             self.nodes[plan.name].env = dict(plan.env)
+            self._prepare(self.nodes[plan.name], plan)
         for left, right in self.plan.links:
             self._make_link(left, right)
         for plan in self.plan.nodes.values():
@@ -213,6 +220,13 @@ class Lab:
             case "bridge":
                 return Bridge(self, plan.name)
 
+    def _prepare(self, node: Node, plan: NodePlan) -> None:
+        """What the interfaces that come inherit."""
+        if isinstance(node, Host):
+            if plan.ipv6:
+                node.enable_ipv6()
+            node.set_sysctls(sysctls_of(plan, interfaces=False))
+
     def _make_link(self, left: Interface, right: Interface) -> None:
         """A veth pair, each end born in its namespace with its planned MAC."""
         near, far = self.nodes[left.node], self.nodes[right.node]
@@ -233,6 +247,8 @@ class Lab:
         )
 
     def _configure(self, node: Node, plan: NodePlan) -> None:
+        if isinstance(node, Host):
+            node.set_sysctls(sysctls_of(plan, interfaces=True))
         for interface in plan.interfaces:
             node.ip.link("set", index=node.index(interface.name), state="up")
         if isinstance(node, Host):

@@ -6,7 +6,7 @@ import errno
 import json
 import shlex
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface, ip_address, ip_network
 from pathlib import Path
@@ -233,6 +233,25 @@ class Host(Node):
         self.cards: dict[str, HardwareNic] = {}
         """Interfaces with a hardware NIC; empty on a host whose `nic` is rxe."""
         self.routes = HostRoutes(self)
+
+    def enable_ipv6(self) -> None:
+        """Has IPv6 on the interfaces that come, whether or not they have a planned address."""
+        with self.entered():
+            ipv6.enable_node()
+
+    def set_sysctls(self, sysctls: Iterable[tuple[str, str]]) -> None:
+        """Paths below /proc/sys and their values. InputError for one that the node does not have or take."""
+        for path, value in sysctls:
+            try:
+                self.sysctl(path, value)
+            except OSError as error:
+                reasons = {
+                    errno.ENOENT: "a node has none of this name",
+                    errno.EACCES: "it is the machine's, not a node's",
+                    errno.EPERM: "it is the machine's, not a node's",
+                }
+                reason = reasons.get(error.errno or 0, error.strerror)
+                raise InputError(f"{self.name}: sysctl {path.replace('/', '.')} = {value}: {reason}") from None
 
     def pod(self, name: str, networks: Sequence[Network]) -> Pod:
         """A pod on this host, attached to `networks` in their order: its interfaces are eth0, net1, net2, …

@@ -103,7 +103,12 @@ async def describe(asked: Sequence[Asked], named: Sequence[str] = ()) -> list[Sc
             return [source.file for source, place in zip(sources, places, strict=True) if not place.exists()]
 
         await ask(job, parcel, out, DESCRIBE_S, late)
-        return [result_of(out / str(number), "info.json", source) for number, source in enumerate(sources)]
+        return [described(out / str(number), source) for number, source in enumerate(sources)]
+
+
+def described(out: Path, source: Source) -> ScenarioInfo:
+    info: ScenarioInfo = result_of(out, "info.json", source)
+    return {**info, "notes": [{**note, "where": source.place(note["where"])} for note in info["notes"]]}
 
 
 async def ask(

@@ -9,7 +9,7 @@ from typing import Any
 
 from testbed.machine import files, processes, scenarios
 from testbed.machine.scenarios import Source
-from testbed.protocol import GraphStyle, Job
+from testbed.protocol import GraphStyle, Job, Note
 
 LIMIT_S = 60.0
 
@@ -17,7 +17,7 @@ LIMIT_S = 60.0
 def plan(file: Path) -> dict[str, Any]:
     """The plan of a file: `name`, and `interfaces` as rows of node, kind, interface, peer, mac, address (of IPv4),
     address6, gateway, gateway6, vlan (an integer or None), trunk (a list of them), routed, rdma. SVIs with an address
-    have a row too, without a peer.
+    have a row too, without a peer. `notes` are keys of the file that have no effect.
 
     Raises what the file's reader raises, InputError for what is wrong in it.
     """
@@ -56,9 +56,10 @@ def new(kind: str, options: dict[str, int | str | bool]) -> str:
     return str(_ask({"kind": "fabric", "name": kind, "options": options}))
 
 
-def graph(file: Path, style: GraphStyle) -> str:
-    """A drawing of a file, as text. Raises what `plan` does."""
-    return str(_ask({"kind": "graph", "name": str(file), "style": style}, _named(file)))
+def graph(file: Path, style: GraphStyle) -> tuple[str, list[Note]]:
+    """A drawing of a file, as text, and the file's notes. Raises what `plan` does."""
+    found = _ask({"kind": "graph", "name": str(file), "style": style}, _named(file))
+    return found["text"], found["notes"]
 
 
 def _named(file: Path) -> Source:

@@ -24,7 +24,7 @@ BUSY_S, TRAINING_BUSY_S = 60.0, 600.0
 class Parameters(BaseModel):
     """Parameters of a scenario: fields with a unit in their description and a default. `--set` changes the default."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 @dataclass(frozen=True)
@@ -113,4 +113,5 @@ class Scenario(ABC):
             "limit_s": cls.limit_s,
             "busy_limit_s": cls.busy_limit_s or (TRAINING_BUSY_S if cls.training else BUSY_S),
             "training": cls.training,
+            "notes": [],
         }

@@ -43,10 +43,14 @@ from testbed.topology.values import (
     Packets,
     Percent,
     Rate,
+    Sysctls,
     Via,
     Vlan,
     Vlans,
     check_link_type,
+    empty,
+    expand_special,
+    named,
     split_endpoint,
 )
 
@@ -74,7 +78,8 @@ class NodeDefinition(_Definition):
     kind: Kind | None = None
     """
     `host`: a machine with RDMA NICs. `switch`: VLANs, SVIs and a profile. `bridge`: an unmanaged layer-2 segment.
-    `linux`: containerlab's, here a host whose interfaces have the addresses that the file gives them, and no others.
+    `linux`: containerlab's, here a host whose interfaces have the addresses that the file gives them, and no others but
+    IPv6's link-local ones.
     """
     profile: str | None = None
     """Switch: the name of its ARP/MAC profile, for example `cisco-nxos`."""
@@ -115,6 +120,11 @@ class NodeDefinition(_Definition):
     """
     env: Env | None = None
     """Host, linux: environment variables of programs on the node. Merged by name over the levels of the file."""
+    sysctls: Sysctls | None = None
+    """
+    Host, linux: sysctls of its network namespace by name, such as `net.ipv4.ip_forward: 1`, set before its interfaces
+    come up. Merged by name over the levels of the file.
+    """
     image: str | None = None
     """Linux: not used. No container is run; the programs are those of the lab's machine."""
     labels: Labels | None = None
@@ -172,10 +182,13 @@ class EndpointDefinition(_Quality):
 class LinkDefinition(_Quality):
     """A cable between two nodes, in containerlab's brief or extended format."""
 
+    _expand = model_validator(mode="before")(expand_special)
+
     endpoints: list[EndpointDefinition] = Field(min_length=2, max_length=2)
     """The two ends: `["leaf:e1", "client:eth1"]`, or two mappings of `node`, `interface` and more."""
-    type: Annotated[str, BeforeValidator(check_link_type), WithJsonSchema({"const": "veth"})] = "veth"
-    """The extended format's type of link: `veth` is the only one."""
+    type: Annotated[str, BeforeValidator(check_link_type), WithJsonSchema({"type": "string"})] = "veth"
+    """The extended format's type of link: `veth`; in containerlab's files also `host` and `mgmt-net`, with one
+    `endpoint` and a `host-interface`."""
     ipv4: list[Address4 | None] | None = Field(None, min_length=1, max_length=2)
     """The addresses of the ends in the order of `endpoints`; null, or nothing for the second end: planned."""
     ipv6: list[Address6 | None] | None = Field(None, min_length=1, max_length=2)
@@ -214,9 +227,13 @@ class Elements(_Definition):
     """What the lab consists of. Keys of a node win over those of its group, those over the ones of its kind, and those
     over the defaults."""
 
-    nodes: dict[Label, NodeDefinition | None] = Field(min_length=1, json_schema_extra={"additionalProperties": False})
-    """The nodes by name: letters, digits and `-`, at most 63."""
-    links: list[LinkDefinition] = []
+    nodes: Annotated[
+        dict[Label, NodeDefinition | None],
+        BeforeValidator(named),
+        Field(min_length=1, json_schema_extra={"additionalProperties": False}),
+    ]
+    """The nodes by name: letters, digits, `-` and `_`, at most 63."""
+    links: Annotated[list[LinkDefinition], empty(list)] = []
     """The links. Their order is the order in which addresses are planned."""
     routing: Routing = "static"
     """
@@ -230,11 +247,11 @@ class Elements(_Definition):
     also `rdma link` shows a node its own devices only, rdma_cm does not work, perftest's TCP is on the data network.
     Default: `shared` up to 16 devices, else `exclusive`.
     """
-    faults: list[FaultDefinition] = []
+    faults: Annotated[list[FaultDefinition], empty(list)] = []
     """What is broken from the start: `fault` is its name, the other keys are its parameters (`testbed fault list`)."""
-    kinds: dict[Kind, NodeDefinition | None] = {}
+    kinds: Annotated[dict[Kind, NodeDefinition | None], empty(dict)] = {}
     """What the nodes of a kind have in common."""
-    groups: dict[Annotated[str, Field(min_length=1)], NodeDefinition | None] = {}
+    groups: Annotated[dict[Annotated[str, Field(min_length=1)], NodeDefinition | None], empty(dict)] = {}
     """What the nodes with the same `group` have in common, by its name, their kind included."""
     defaults: NodeDefinition | None = None
     """What all nodes have in common. Here and in `groups` a key that a kind does not have is passed over for its
@@ -258,7 +275,7 @@ def place_of(path: tuple[str | int, ...], top: Place) -> Place:
         case ("topology", "links", _):
             place = ("a link", LinkDefinition, containerlab.LINK_KEYS)
         case ("topology", "links", _, "endpoints", _):
-            place = ("an endpoint", EndpointDefinition, containerlab.ENDPOINT_KEYS)
+            place = ("an endpoint", EndpointDefinition, {})
         case (*_, "routes", _):
             place = ("a route", RouteDefinition, {})
     return place

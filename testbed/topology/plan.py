@@ -134,6 +134,10 @@ class Node:
     """Hosts: commands to run when the lab is up, as lists of words."""
     env: tuple[tuple[str, str], ...] = ()
     """Hosts: environment variables of programs."""
+    sysctls: tuple[tuple[str, str], ...] = ()
+    """Hosts: paths below /proc/sys with their values, to be set before the interfaces come up."""
+    ipv6: bool = False
+    """Hosts: whether IPv6 is on at every interface, as in a container; elsewhere it is with a planned address."""
     bgp: Bgp | None = None
     """Switches with routed ports."""
     host_routes: bool = False

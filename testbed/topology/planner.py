@@ -359,19 +359,13 @@ def _node(node: ResolvedNode, by_end: dict[_End, Interface], problems: Problems)
             at_key=True,
         )
     return Node(
-        node.name,
-        node.kind,
-        interfaces,
-        node.nic,
-        node.profile,
-        tuple(node.profile_values.items()),
-        svis,
-        routes,
-        commands,
-        env,
-        speaker,
-        node.host_routes,
-    )
+        node.name, node.kind, interfaces, node.nic, node.profile, tuple(node.profile_values.items()), svis, routes,
+        commands, env,
+        sysctls=tuple(node.sysctls.items()),
+        ipv6=node.kind == "host" and not node.planned,
+        bgp=speaker,
+        host_routes=node.host_routes,
+    )  # fmt: skip
 
 
 def _static_routes(node: ResolvedNode, own: list[IPInterface], problems: Problems) -> tuple[Route, ...]:

@@ -25,13 +25,20 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, PrivateAttr
 
-from testbed.topology import loader
+from testbed.topology import containerlab, loader
+from testbed.topology.containerlab import Note, note
 from testbed.topology.document import Document
 from testbed.topology.models import Elements
 from testbed.topology.plan import Plan
 from testbed.topology.planner import Check, CheckValues, make_plan
 from testbed.topology.problems import Problems
-from testbed.topology.values import Label
+from testbed.topology.resolve import TOP, container_hosts
+from testbed.topology.values import INTERFACE, Label
+
+CONTAINER_HOST = (
+    "beside nodes with an image 'kind: host' is containerlab's, the machine that runs the containers: "
+    "a node without RDMA devices and planned addresses"
+)
 
 
 class Topology(BaseModel):
@@ -40,11 +47,12 @@ class Topology(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, use_attribute_docstrings=True)
 
     name: Label
-    """The lab's name: letters, digits and `-`, at most 63."""
+    """The lab's name: letters, digits, `-` and `_`, at most 63."""
     topology: Elements
     """Nodes and links, and what they have in common."""
 
     _document: Document | None = PrivateAttr(None)
+    _notes: tuple[Note, ...] = PrivateAttr(())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -56,9 +64,17 @@ class Topology(BaseModel):
     def parse(cls, text: str, source: str = "<string>") -> Self:
         """The same from a text; `source` is what the places in errors start with."""
         document = Document(text, source)
-        topology = loader.validate(cls, document)
+        topology, notes = loader.validate(cls, document)
         topology._document = document
+        if hosts := container_hosts(topology.topology):
+            notes.append(note(document, "kind", CONTAINER_HOST, [(*TOP, "nodes", name) for name in hosts]))
+        topology._notes = tuple(notes)
         return topology
+
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        """What in its file has no effect in a lab, or another than it may have been written for."""
+        return self._notes
 
     def plan(
         self,
@@ -89,4 +105,22 @@ def json_schema(profile_values: Mapping[str, Any] | None = None) -> dict[str, An
     schema = Topology.model_json_schema()
     if profile_values is not None:
         schema["$defs"]["NodeDefinition"]["properties"]["profile_values"]["anyOf"][0] = dict(profile_values)
+    parts = schema["$defs"]
+    link = parts["LinkDefinition"]
+    for part, reasons in (
+        (schema, containerlab.TOP_NOTES),
+        (parts["Elements"], containerlab.TOPOLOGY_NOTES),
+        (parts["NodeDefinition"], containerlab.NODE_NOTES),
+        (link, containerlab.LINK_NOTES),
+        (parts["EndpointDefinition"]["anyOf"][1], containerlab.ENDPOINT_NOTES),
+    ):
+        for key, reason in reasons.items():
+            part["properties"].setdefault(key, {"description": f"No effect: {reason}.", "deprecated": True})
+    # A link to a special endpoint, which the loader gives to the model as one between two nodes.
+    link["properties"] |= {
+        "type": {**link["properties"]["type"], "enum": ["veth", *containerlab.SPECIAL]},
+        "endpoint": {"$ref": "#/$defs/EndpointDefinition", "description": "The one end at a node."},
+        "host-interface": {"type": "string", "pattern": f"^{INTERFACE}$", "description": "The other end's interface."},
+    }
+    link["anyOf"] = [{"required": link.pop("required")}, {"required": ["type", "endpoint", "host-interface"]}]
     return schema
