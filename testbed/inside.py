@@ -1,6 +1,6 @@
 """Where a machine begins to run our code: `prepare` once before a snapshot, `run` for each job.
 
-As a program (``python -m testbed.inside IN OUT``) it runs the job in the directory IN on this very kernel; progress
+As a program (``main``, with IN and OUT as arguments) it runs the job in the directory IN on this very kernel; progress
 goes to file descriptor 3.
 """
 
@@ -171,8 +171,10 @@ class Terminal(io.TextIOBase):
 def run_pytest(job: Job, out: Path, emit: Emit) -> None:
     import pytest
 
+    from testbed.scenario import imports
+
     os.chdir(job["in"])
-    sys.path.insert(0, job["in"])
+    imports.add(Path(job["in"]))
     sys.stdout = sys.stderr = Terminal(emit)
     arguments = ["-p", "no:cacheprovider", "-p", "testbed.scenario.plugin", "--color=yes", f"--basetemp={out / 'tmp'}"]
     status = pytest.main([*arguments, *job["arguments"]])
@@ -212,7 +214,3 @@ def main() -> None:
             run(job, out, emit)
         except Exception:
             (Path(out) / "error.txt").write_text(traceback.format_exc())
-
-
-if __name__ == "__main__":
-    main()

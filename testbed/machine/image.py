@@ -142,7 +142,7 @@ def build(progress: Progress) -> Image:
         recipe.pad(work / "root.erofs")
         manifest = recipe.describe(work, key, started)
         (work / "manifest.json").write_text(json.dumps(manifest, indent=1))
-        for scrap in "packages", "kernel-release", "constraints.txt":
+        for scrap in "packages", "sources", "kernel-release", "constraints.txt":
             (work / scrap).unlink()
         shutil.rmtree(work / "python")
         place = parent / key[:16]

@@ -10,6 +10,7 @@ import traceback
 from pathlib import Path
 
 from testbed.errors import InputError
+from testbed.scenario import imports
 from testbed.scenario.model import Scenario, Variant
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -18,7 +19,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 def load(path: Path) -> type[Scenario]:
     """The one Scenario class of the file `path`. Its directory is importable, so it may bring modules of its own."""
-    sys.path.insert(0, str(path.parent))
+    imports.add(path.parent)
     spec = importlib.util.spec_from_file_location("testbed_scenario", path)
     if spec is None or spec.loader is None:
         raise InputError(
@@ -51,7 +52,10 @@ def blame(error: BaseException, path: Path) -> InputError:
     line = frames[-1].lineno if frames else 1
     if isinstance(error, SyntaxError) and error.filename == str(path):
         line = error.lineno
-    return InputError(f"{type(error).__name__}: {error}", where=f"{path.name}:{line}")
+    hint = ""
+    if isinstance(error, ImportError | AttributeError) and (names := imports.hidden(path.parent)):
+        hint = f"Others have the names of {', '.join(names)} beside it, and are imported instead: rename what is yours."
+    return InputError(f"{type(error).__name__}: {error}", where=f"{path.name}:{line}", hint=hint)
 
 
 def check(scenario: type[Scenario], where: str) -> None:
