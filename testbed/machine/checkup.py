@@ -25,12 +25,12 @@ OLDEST_LOCAL_KERNEL = (7, 1)
 
 @dataclass(frozen=True)
 class Check:
-    """One finding. `note` is worth knowing and hinders nothing; `mend` is what to type."""
+    """One finding. `note` is worth knowing and hinders nothing; `fix` is what to type."""
 
     subject: str
     state: State
     text: str
-    mend: str = ""
+    fix: str = ""
 
 
 def apt(*packages: str) -> str:

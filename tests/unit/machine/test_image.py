@@ -17,7 +17,7 @@ from testbed.machine import cache, image, recipe
 from testbed.machine.image import Image
 from testbed.machine.recipe import FILES
 
-CONTENTS = {"root.erofs": b"root" * 1000, "vmlinuz": b"kernel", "initrd": b"ramfs"}
+CONTENTS = {"root.erofs": b"root" * 1000, "vmlinuz": b"kernel", "initrd": b"ramfs", "dpkg-status": b"Package: a\n"}
 
 
 @pytest.fixture
@@ -200,12 +200,15 @@ def test_a_build_tells_the_bytes_it_fetched_and_keeps_every_line() -> None:
     assert told[-1][0] == "install packages"
 
 
+SCRAPS = {"packages": b"", "sources": b"", "kernel-release": b"7.3", "constraints.txt": b""}
+
+
 def build_with(monkeypatch: pytest.MonkeyPatch, during: Callable[[], object]) -> Image:
     """A build of a few bytes; `during` is called while mmdebstrap would be at work."""
 
     def bootstrap(work: Path, _: image.Progress) -> None:
         (work / "python").mkdir()
-        for name, data in {**CONTENTS, "packages": b"", "kernel-release": b"7.3", "constraints.txt": b""}.items():
+        for name, data in {**CONTENTS, **SCRAPS}.items():
             (work / name).write_bytes(data)
         during()
 
