@@ -80,7 +80,12 @@ def _tools(needed: bool) -> Iterator[Check]:
     try:
         image.require_tools()
     except UnsupportedError as error:
-        yield Check("image tools", "missing" if needed else "note", error.message, error.hint.removeprefix("Run: "))
+        yield Check(
+            "image tools",
+            "missing" if needed else "note",
+            error.message,
+            error.hint.splitlines()[0].removeprefix("Run: "),
+        )
     else:
         how = "as root" if os.geteuid() == 0 else "without root"
         yield Check("image tools", "works", f"{', '.join(image.TOOLS)}; images are built {how}")

@@ -26,6 +26,8 @@ KEEP = 2
 """Images kept beside the newest, by their age; each is about 400 MB."""
 SPACE_TO_BUILD = 6_000_000_000
 TOOLS = {"mmdebstrap": "mmdebstrap", "mkfs.erofs": "erofs-utils", "apt-get": "apt"}
+"""Programs that build an image, and their Debian packages."""
+KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 
 OWN_NAMESPACES = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--")
 """For mmdebstrap as root: with the first process all others end at once, and so does every mount."""
@@ -162,22 +164,35 @@ def prune(used: Path) -> None:
 def require_tools() -> None:
     if platform.machine() != "x86_64":
         raise UnsupportedError(f"images are made for x86-64 only, this machine is {platform.machine()}")
-    missing = sorted({package for tool, package in TOOLS.items() if not shutil.which(tool)})
-    if missing:
-        raise UnsupportedError(
-            f"building the image needs {', '.join(missing)}", hint=f"Run: sudo apt-get install {' '.join(missing)}"
-        )
+    if missing := missing_packages():
+        install = f"sudo apt-get install --no-install-recommends {' '.join(missing)}"
+        hint = f"Run: {install}\n  Or take an image that another machine exported: testbed image import FILE"
+        raise UnsupportedError(f"building the image needs {', '.join(missing)}", hint=hint)
     if os.geteuid() != 0:
         require_unshare()
 
 
+def missing_packages() -> list[str]:
+    """The Debian packages that building an image takes and this machine has not."""
+    tools = TOOLS if os.geteuid() == 0 else {**TOOLS, "newuidmap": "uidmap"}
+    missing = {package for tool, package in tools.items() if not shutil.which(tool)}
+    return sorted(missing if KEYRING.exists() else {*missing, "debian-archive-keyring"})
+
+
+def wanted_packages() -> list[str]:
+    """The same where an image has to be built; none where there is one, if only a damaged one, of which the command
+    speaks. Set-up calls this with whatever Python there is: it takes no more than the standard library."""
+    try:
+        return [] if find() else missing_packages()
+    except UnsupportedError:
+        return []
+
+
 def require_unshare() -> None:
-    """What mmdebstrap needs to make a root file system for a user without privilege."""
+    """What mmdebstrap needs to make a root file system for a user without privilege, its packages apart."""
     user = os.environ.get("USER") or str(os.getuid())
     subuid = Path("/etc/subuid")
     ranges = subuid.read_text() if subuid.exists() else ""
-    if not shutil.which("newuidmap"):
-        raise UnsupportedError("building without root needs newuidmap", hint="Run: sudo apt-get install uidmap")
     if not re.search(rf"^({re.escape(user)}|{os.getuid()}):", ranges, re.MULTILINE):
         raise UnsupportedError(
             f"building without root needs a range of subordinate user IDs, and /etc/subuid has none for {user}",
