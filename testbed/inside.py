@@ -72,6 +72,10 @@ def run(job: Job, out: str, emit: Emit) -> None:
                 use_networks(job, Path(out), emit)
             case "variant":
                 run_variant(job, Path(out), emit)
+            case "layer":
+                from testbed import packages
+
+                packages.install(job["layer"], Path(job["in"]), Path(out), emit)
             case "pytest":
                 run_pytest(job, Path(out), emit)
 

@@ -26,6 +26,9 @@ TORCH = "ranks:prepare"
 FILES = "files"
 """Where a parcel holds the job's files, so that none of them can take the place of job.json beside it."""
 
+LAYER = "layer.erofs"
+LAYER_PACKAGES = "packages.json"
+"""What a job that makes a layer leaves: a file system, and the versions of all packages there are with it, by name."""
 OUTPUT = "output.log"
 """What a job's process wrote, among its artefacts."""
 DESCRIBED = "described"
@@ -40,7 +43,7 @@ class Job(_Directory):
     """One errand for a machine. `kind` says which of the other keys are there; `in`, the directory of its files, comes
     on arrival."""
 
-    kind: Literal["variant", "pytest", "describe", "topology", "fabric", "graph", "cni", "faults"]
+    kind: Literal["variant", "pytest", "describe", "topology", "fabric", "graph", "cni", "faults", "layer"]
     name: str
     """For people: the scenario's name, or what is run."""
     seed: NotRequired[int]
@@ -61,9 +64,17 @@ class Job(_Directory):
     arguments: NotRequired[list[str]]
     """For pytest."""
     cni: NotRequired[CniRequest]
+    layer: NotRequired[LayerRequest]
     options: NotRequired[dict[str, int | str | bool]]
     """Of a fabric what the user gave; `name` is its kind."""
     style: NotRequired[GraphStyle]
+
+
+class LayerRequest(TypedDict):
+    """What a layer is packed with beside the installed packages: the time of its files, in seconds, and its UUID."""
+
+    epoch: int
+    uuid: str
 
 
 class CniRequest(TypedDict):
@@ -119,6 +130,8 @@ class ScenarioInfo(TypedDict):
     """The variant for `testbed matrix`."""
     limit_s: float
     training: bool
+    packages: list[str]
+    """Debian packages beside those of the image."""
 
 
 class VariantOutcome(TypedDict):

@@ -27,14 +27,14 @@ class VirtualMachine:
         """`say` is told what takes long, when a snapshot has to be made."""
         self.image = image
         self.flavour = flavour
-        self._say = say
+        self.say = say
         self._snapshots: dict[bool, Snapshot] = {}
         self._making = asyncio.Lock()
 
     async def _source(self, training: bool) -> Snapshot:
         async with self._making:
             if training not in self._snapshots:
-                made = await snapshot.ensure(self.image, self.flavour, self._say, training=training)
+                made = await snapshot.ensure(self.image, self.flavour, self.say, training=training)
                 self._snapshots[training] = made
             return self._snapshots[training]
 

@@ -15,6 +15,7 @@ from testbed.scenario.model import Scenario, Variant
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 """Names of variants: they are directories too."""
+PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]*[a-z0-9+]")
 
 
 def load(path: Path) -> type[Scenario]:
@@ -65,6 +66,7 @@ def check(scenario: type[Scenario], where: str) -> None:
             raise InputError(f"class {scenario.__name__} has no `{name}`", where=where)
     if inspect.isabstract(scenario):
         raise InputError(f"class {scenario.__name__} has no method `run`", where=where)
+    check_packages(scenario, where)
     for variant in scenario.variants:
         if not isinstance(variant, Variant):
             raise InputError(
@@ -89,3 +91,14 @@ def check(scenario: type[Scenario], where: str) -> None:
                 f"variant {variant.name} expects {variant.expected!r}, not 'fault' or 'healthy'", where=where
             )
         scenario.settle(variant, {})
+
+
+def check_packages(scenario: type[Scenario], where: str) -> None:
+    packages = scenario.packages
+    for name in (packages,) if isinstance(packages, str) else packages:
+        if isinstance(packages, str) or not PACKAGE.fullmatch(str(name)):
+            raise InputError(
+                f"class {scenario.__name__} needs {name!r}, which cannot be the name of a Debian package",
+                where=where,
+                hint='Write packages = ("iperf3", "tcpflow").',
+            )

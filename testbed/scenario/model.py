@@ -46,6 +46,8 @@ class Scenario(ABC):
     """Virtual seconds after which a variant counts as hung."""
     training: ClassVar[bool] = False
     """Whether it starts training jobs (testbed.workload.jobs): they find torch imported."""
+    packages: ClassVar[tuple[str, ...]] = ()
+    """Debian packages that it needs beside those of the image. The first run adds them, in seconds."""
     variants: ClassVar[tuple[Variant, ...]]
     compared: ClassVar[str] = ""
     """The variant that `testbed matrix` runs unless it is told another one; else the first."""
@@ -106,4 +108,5 @@ class Scenario(ABC):
             "compared": cls.compared or cls.variants[0].name,
             "limit_s": cls.limit_s,
             "training": cls.training,
+            "packages": sorted(set(cls.packages)),
         }
