@@ -25,7 +25,7 @@ def info(*names: str) -> ScenarioInfo:
     ]
     return {
         "name": "story", "title": "", "text": "", "tags": [], "parameters": {}, "variants": variants,
-        "limit_s": 60.0, "training": False,
+        "limit_s": 60.0, "training": False, "packages": [],
     }  # fmt: skip
 
 
