@@ -1,6 +1,6 @@
 """Where a machine begins to run our code: `prepare` once before a snapshot, `run` for each job.
 
-As a program (``python -m testbed.inside IN OUT``) it runs the job in the directory IN on this very kernel; progress
+As a program (``main``, with IN and OUT as arguments) it runs the job in the directory IN on this very kernel; progress
 goes to file descriptor 3.
 """
 
@@ -74,6 +74,10 @@ def run(job: Job, out: str, emit: Emit) -> None:
                 use_networks(job, Path(out), emit)
             case "variant":
                 run_variant(job, Path(out), emit)
+            case "layer":
+                from testbed import packages
+
+                packages.install(job["layer"], Path(job["in"]), Path(out), emit)
             case "pytest":
                 run_pytest(job, Path(out), emit)
 
@@ -178,10 +182,11 @@ def explain(error: BaseException, file: Path) -> str:
 
 def run_pytest(job: Job, out: Path, emit: Emit) -> None:
     """Runs a user's tests, and leaves pytest's status in status.json."""
+    from testbed.scenario import imports
     from testbed.scenario.session import Session
 
     os.chdir(job["in"])
-    sys.path.insert(0, job["in"])
+    imports.add(Path(job["in"]))
     limits = job.get("limits", {})
     session = Session(Path(job["in"]), out, emit, limit_s=limits.get("session_s"), test_limit_s=limits.get("test_s"))
     sys.stdout = sys.stderr = session.terminal
@@ -225,7 +230,3 @@ def main() -> None:
             run(job, out, emit)
         except Exception:
             (Path(out) / "error.txt").write_text(traceback.format_exc())
-
-
-if __name__ == "__main__":
-    main()

@@ -26,6 +26,9 @@ TORCH = "ranks:prepare"
 FILES = "files"
 """Where a parcel holds the job's files, so that none of them can take the place of job.json beside it."""
 
+LAYER = "layer.erofs"
+LAYER_PACKAGES = "packages.json"
+"""What a job that makes a layer leaves: a file system, and the versions of all packages there are with it, by name."""
 OUTPUT = "output.log"
 """What a job's process wrote, among its artefacts."""
 RESULT, SCENARIO = "result.json", "scenario"
@@ -44,7 +47,7 @@ class Job(_Directory):
     """One errand for a machine. `kind` says which of the other keys are there; `in`, the directory of its files, comes
     on arrival."""
 
-    kind: Literal["variant", "pytest", "describe", "topology", "fabric", "graph", "cni", "faults", "profiles"]
+    kind: Literal["variant", "pytest", "describe", "topology", "fabric", "graph", "cni", "faults", "profiles", "layer"]
     name: str
     """For people: the scenario's name, or what is run."""
     seed: NotRequired[int]
@@ -72,6 +75,7 @@ class Job(_Directory):
     """For pytest."""
     limits: NotRequired[PytestLimits]
     cni: NotRequired[CniRequest]
+    layer: NotRequired[LayerRequest]
     options: NotRequired[dict[str, int | str | bool]]
     """Of a fabric what the user gave; `name` is its kind."""
     style: NotRequired[GraphStyle]
@@ -93,6 +97,13 @@ class Tested(TypedDict):
     virtual_s: float
     directory: str
     text: str
+
+
+class LayerRequest(TypedDict):
+    """What a layer is packed with beside the installed packages: the time of its files, in seconds, and its UUID."""
+
+    epoch: int
+    uuid: str
 
 
 class CniRequest(TypedDict):
@@ -181,6 +192,8 @@ class ScenarioInfo(TypedDict):
     training: bool
     notes: list[Note]
     """Of the topology files of its variants."""
+    packages: list[str]
+    """Debian packages beside those of the image."""
 
 
 class VariantOutcome(TypedDict):

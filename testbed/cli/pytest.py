@@ -11,7 +11,7 @@ import click
 
 from testbed.cli import options
 from testbed.cli.words import plain
-from testbed.machine import pytests, runs
+from testbed.machine import layers, pytests, runs
 from testbed.protocol import Clock
 
 SECONDS = click.FloatRange(0, min_open=True)
@@ -37,12 +37,14 @@ SECONDS = click.FloatRange(0, min_open=True)
 @click.option("--training", is_flag=True, help="Have torch imported, for tests that start training jobs.")
 @click.option("--limit", type=SECONDS, metavar="SECONDS", help="Virtual seconds for all tests. Default: 30 days.")
 @click.option("--test-limit", type=SECONDS, metavar="SECONDS", help="Virtual seconds for each test. Default: none.")
+@click.option("--with", "packages", metavar="PACKAGE,…", multiple=True, help="Debian packages that the tests need.")
 @options.machine_options
 def pytest(
     paths: tuple[Path, ...],
     training: bool,
     limit: float | None,
     test_limit: float | None,
+    packages: tuple[str, ...],
     seed: int,
     clock: Clock | None,
     machine_name: str,
@@ -51,7 +53,10 @@ def pytest(
     tests, arguments = pytests.split(paths)
     if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
         arguments = ["--color=no", *arguments]
+    wanted = layers.names(packages)
     chosen = options.choose(machine_name, clock, lambda text: click.echo(f"… {plain(text)}", err=True))
+    if wanted:
+        chosen = asyncio.run(options.equip(chosen, wanted))
     directory = runs.run_directory(out, "pytest")
 
     def show(text: str) -> None:

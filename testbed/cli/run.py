@@ -102,16 +102,16 @@ async def run_all(
 ) -> list[RunResult]:
     """The variants of all scenarios, side by side."""
     free = asyncio.Semaphore(settings.jobs)
-    identity = Identity.of(chosen.machine, chosen.image)
+    equipped = [await options.equip(chosen, info["packages"]) for _, info, _ in tasks]
     async with asyncio.TaskGroup() as group:
         running = [
             group.create_task(
                 runs.run(
-                    source, info, tellings, settings, chosen.machine, identity,
+                    source, info, tellings, settings, its.machine, Identity.of(its.machine, its.image),
                     runs.run_directory(out, info["name"]), listener, free,
                 )
             )
-            for source, info, tellings in tasks
+            for (source, info, tellings), its in zip(tasks, equipped, strict=True)
         ]  # fmt: skip
     return [task.result() for task in running]
 

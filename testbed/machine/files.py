@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NoReturn
 
-from testbed.errors import InputError
+from testbed.errors import InputError, did_you_mean, nearest
 
 LARGEST = 60 << 20
 """Bytes of all files of a job: what a parcel has room for, besides the names."""
@@ -79,6 +79,26 @@ def _paths(root: Path) -> Iterator[Path]:
         yield from (here / name for name in files if not name.startswith("."))
 
 
+def nearest_path(path: Path) -> Path | None:
+    """What is there under a path spelled most like `path`; None if a part of it is like nothing there."""
+    there = Path(path.anchor)
+    for part in path.parts[1 if path.anchor else 0 :]:
+        step = there / part
+        if not step.exists():
+            try:
+                name = nearest(part, os.listdir(there))
+            except OSError:
+                return None
+            if name is None:
+                return None
+            step = there / name
+        there = step
+    return there
+
+
 def _refuse(error: OSError, path: Path) -> NoReturn:
-    what = "no such file" if isinstance(error, FileNotFoundError) else f"cannot be read: {error.strerror}"
-    raise InputError(what, where=str(path)) from None
+    if isinstance(error, FileNotFoundError):
+        near = nearest_path(path)
+        hint = did_you_mean(str(path), [str(near)] if near else []).strip()
+        raise InputError("no such file", where=str(path), hint=hint) from None
+    raise InputError(f"cannot be read: {error.strerror}", where=str(path)) from None

@@ -20,6 +20,16 @@ from testbed.machine.patience import patiently, processes_of
 from testbed.protocol import FILES, OUTPUT, Job
 
 END_S = 20.0
+PACKAGE = Path(__file__).parents[1] / "__init__.py"
+ENTER = """
+import importlib.util, sys
+spec = importlib.util.spec_from_file_location("testbed", sys.argv.pop(1))
+sys.modules["testbed"] = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(sys.modules["testbed"])
+from testbed.inside import main
+main()
+"""
+"""Loads this very testbed, wherever the process is started and whatever is called like a module there."""
 Listener = Callable[[dict[str, Any]], None]
 
 
@@ -92,7 +102,7 @@ async def spawn(arguments: Sequence[str], progress: int, output: IO[bytes]) -> a
     """
     command = ["setpriv", "--pdeathsig", "TERM", "--", "sh", "-c", 'exec "$@" 3>"/dev/fd/$0"', str(progress)]
     return await asyncio.create_subprocess_exec(
-        *command, sys.executable, "-m", "testbed.inside", *arguments,
+        *command, sys.executable, "-P", "-c", ENTER, str(PACKAGE), *arguments,
         pass_fds=(progress,), stdin=subprocess.DEVNULL, stdout=output, stderr=output,
         start_new_session=True,
     )  # fmt: skip

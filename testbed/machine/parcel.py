@@ -26,7 +26,7 @@ ENTRY = struct.Struct("<cHQ")
 """Before each file or directory that comes back: its kind, the bytes of its name and those of its contents."""
 FILE, DIRECTORY, END = b"F", b"D", b"E"
 MOST_ENTRIES = 100_000
-IN_SIZE = 64 << 20
+IN_SIZE = 256 << 20
 OUT_SIZE = 1 << 30
 FINISHED, JUMPED, ABOUT = 1, 2, 3
 

@@ -244,10 +244,9 @@ def command_line(
     image: Image, flavour: Flavour, ram: Ram, parcel: str, result: str, sizes: tuple[int, int]
 ) -> list[str]:
     """`parcel` and `result` are paths QEMU opens for the two pmem files, `sizes` theirs in bytes."""
-    root = image.file("root.erofs")
     pmem = []
     for name, path, size, extra in (
-        ("root", str(root), root.stat().st_size, ",readonly=on"),
+        *((name, str(file), file.stat().st_size, ",readonly=on") for name, file in image.mounted()),
         ("parcel", parcel, sizes[0], ""),
         ("result", result, sizes[1], ""),
     ):

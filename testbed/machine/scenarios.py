@@ -76,9 +76,15 @@ def resolve(name: str) -> Source:
             return Source(path.resolve().name, path / FILE)
         if path.is_file():
             return Source(path.resolve().parent.name if path.name == FILE else path.stem, path)
-    names = [source.name for source in shipped()]
-    hint = did_you_mean(name, names) or "A path needs to be a scenario.py or a directory with one. "
-    raise InputError(f"there is no scenario {name!r}", hint=f"{hint}Shipped: {', '.join(names)} (`testbed list`).")
+        if path.is_dir():
+            inner = [str(file.parent) for file in sorted(path.glob(f"*/{FILE}"))]
+            hint = f"There are {', '.join(inner[:5])}." if inner else "A scenario is a directory with one, or the file."
+            raise InputError(f"this directory has no {FILE}", where=name, hint=hint)
+    known = [source.name for source in shipped()]
+    if (near := files.nearest_path(path)) and (near.is_file() or (near / FILE).is_file()):
+        known.append(str(near))
+    shown = "`testbed list` shows those that are shipped; a path is that of a scenario.py or of a directory with one."
+    raise InputError(f"there is no scenario {name!r}", hint=did_you_mean(name, known) + shown)
 
 
 async def describe(asked: Sequence[Asked], named: Sequence[str] = ()) -> list[ScenarioInfo]:

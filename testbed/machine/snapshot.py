@@ -21,7 +21,7 @@ from pathlib import Path
 from testbed.errors import MachineError, UnsupportedError
 from testbed.machine import cache, cpus, processes, qemu
 from testbed.machine.image import Image
-from testbed.machine.parcel import Errand, Outcome
+from testbed.machine.parcel import IN_SIZE, OUT_SIZE, Errand, Outcome
 from testbed.machine.patience import patiently, threads_of
 from testbed.machine.qemu import Flavour, Qemu, Ram, StateError
 from testbed.protocol import PREPARE, TORCH
@@ -85,10 +85,15 @@ class Layer:
 
 def layers(image: Image, flavour: Flavour, *, training: bool = False) -> list[Layer]:
     """The snapshots for this image, QEMU, clock and code, the lowest first."""
-    status = image.file("root.erofs").stat()
-    command = qemu.command_line(image, flavour, Ram(0, shared=True), "parcel", "result", (0, 0))
+    statuses = [file.stat() for _, file in image.mounted()]
+    command = qemu.command_line(image, flavour, Ram(0, shared=True), "parcel", "result", (IN_SIZE, OUT_SIZE))
     key = cache.digest(
-        image.digest, f"{status.st_mtime_ns} {status.st_ino}", qemu.identity(), *command, str(flavour.cpus), MAGIC
+        image.digest,
+        *(f"{status.st_mtime_ns} {status.st_ino}" for status in statuses),
+        qemu.identity(),
+        *command,
+        str(flavour.cpus),
+        MAGIC,
     )
     found = [Layer(key, "start the machine for the first time", {}, {})]
     if training:

@@ -64,6 +64,8 @@ def graph(file: Path, style: GraphStyle) -> tuple[str, list[Note]]:
 
 def _named(file: Path) -> Source:
     """A file that the job reads itself, under the name that the user gave it."""
+    with files.reading(file):
+        file.stat()
     return Source(str(file), file, Path())
 
 

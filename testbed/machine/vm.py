@@ -26,14 +26,14 @@ class VirtualMachine:
         """`say` gets what takes long: a snapshot that has to be made, a host that is busy, a guest that is silent."""
         self.image = image
         self.flavour = flavour
-        self._say = say
+        self.say = say
         self._snapshots: dict[bool, Snapshot] = {}
         self._making = asyncio.Lock()
 
     async def _source(self, training: bool) -> Snapshot:
         async with self._making:
             if training not in self._snapshots:
-                made = await snapshot.ensure(self.image, self.flavour, self._say, training=training)
+                made = await snapshot.ensure(self.image, self.flavour, self.say, training=training)
                 self._snapshots[training] = made
             return self._snapshots[training]
 
@@ -54,7 +54,7 @@ class VirtualMachine:
         try:
             errand.write(envelope, {f"{FILES}/{name}": data for name, data in files.items()})
             async with snapshot.restored(self.image, self.flavour, source, errand, outcome) as machine:
-                watch = Watch(machine, self.flavour.clock, outcome, self._say)
+                watch = Watch(machine, self.flavour.clock, outcome, self.say)
 
                 async def look() -> None:
                     if hear():

@@ -9,7 +9,7 @@ import math
 import re
 import sys
 import traceback
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +18,17 @@ from pydantic_core import PydanticSerializationError
 
 from testbed.errors import InputError, TestbedError
 from testbed.protocol import RESULT, SCENARIO, ScenarioInfo
+from testbed.scenario import imports
 from testbed.scenario.model import Parameters, Scenario, Variant
 from testbed.switch.profile import Profile
 from testbed.topology import Plan
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 """Names of variants: they are directories too."""
+PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]*[a-z0-9+]")
 ATTRIBUTES = {"title": (str, "a text"), "topology": (str, "a file's name"), "compared": (str, "a variant's name"),
-              "training": (bool, "True or False"), "limit_s": (int | float, "a number of seconds")}  # fmt: skip
+              "training": (bool, "True or False"), "limit_s": (int | float, "a number of seconds"),
+              "busy_limit_s": (int | float | None, "a number of seconds, or None")}  # fmt: skip
 """What a scenario's attributes are, but for those that are asked more."""
 Refuse = Callable[..., None]
 """Raises an InputError with a message, and a hint if there is one."""
@@ -33,7 +36,7 @@ Refuse = Callable[..., None]
 
 def load(path: Path) -> type[Scenario]:
     """The one Scenario class of the file `path`. Its directory is importable, so it may bring modules of its own."""
-    sys.path.insert(0, str(path.parent))
+    imports.add(path.parent)
     spec = importlib.util.spec_from_file_location("testbed_scenario", path)
     if spec is None or spec.loader is None:
         raise InputError(
@@ -76,7 +79,11 @@ def blame(error: BaseException, path: Path) -> InputError:
     line = frames[-1].lineno if frames else None
     if isinstance(error, SyntaxError) and error.filename == str(path):
         line = error.lineno
-    return InputError(words(error), where=path.name if line is None else f"{path.name}:{line}")
+    hint = ""
+    if isinstance(error, ImportError | AttributeError) and (names := imports.hidden(path.parent)):
+        hint = f"Others have the names of {', '.join(names)} beside it, and are imported instead: rename what is yours."
+    place = path.name if line is None else f"{path.name}:{line}"
+    return InputError(words(error), where=place, hint=hint)
 
 
 def words(error: BaseException) -> str:
@@ -94,6 +101,7 @@ def check(scenario: type[Scenario], where: str) -> None:
         raise InputError(message, where=where, hint=hint)
 
     check_attributes(scenario, refuse)
+    check_packages(scenario, refuse)
     for variant in scenario.variants:
         if not isinstance(variant, Variant):
             refuse(f"class {scenario.__name__} has {variant!r} among its variants, which is no Variant")
@@ -171,3 +179,13 @@ def check_profiles(profiles: object, plan: Plan, where: str) -> None:
             raise InputError(f"profiles names {name!r}, which is no switch of {plan.name}", where=where, hint=hint)
         if not isinstance(profile, Profile):
             raise InputError(f"profiles has {profile!r} for {name}, which is no Profile", where=where)
+
+
+def check_packages(scenario: type[Scenario], refuse: Refuse) -> None:
+    packages = scenario.packages
+    for name in (packages,) if isinstance(packages, str) or not isinstance(packages, Iterable) else packages:
+        if isinstance(packages, str) or not PACKAGE.fullmatch(str(name)):
+            refuse(
+                f"class {scenario.__name__} needs {name!r}, which cannot be the name of a Debian package",
+                'Write packages = ("iperf3", "tcpflow").',
+            )

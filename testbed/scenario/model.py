@@ -52,6 +52,8 @@ class Scenario(ABC):
     spinning. None: 60, and 600 with `training`."""
     training: ClassVar[bool] = False
     """Whether it starts training jobs (testbed.workload.jobs): they find torch imported."""
+    packages: ClassVar[tuple[str, ...]] = ()
+    """Debian packages that it needs beside those of the image. The first run adds them, in seconds."""
     variants: ClassVar[tuple[Variant, ...]]
     compared: ClassVar[str] = ""
     """The variant that `testbed matrix` runs unless it is told another one; else the first."""
@@ -114,4 +116,5 @@ class Scenario(ABC):
             "busy_limit_s": cls.busy_limit_s or (TRAINING_BUSY_S if cls.training else BUSY_S),
             "training": cls.training,
             "notes": [],
+            "packages": sorted(set(cls.packages)),
         }

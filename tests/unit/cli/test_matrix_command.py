@@ -15,7 +15,7 @@ from testbed.protocol import Event, ScenarioInfo
 
 INFO: ScenarioInfo = {
     "name": "tiny", "title": "", "text": "", "tags": [], "variants": [], "compared": "bad", "limit_s": 1.0,
-    "busy_limit_s": 1.0, "training": False, "notes": [],
+    "busy_limit_s": 1.0, "training": False, "notes": [], "packages": [],
     "parameters": {
         "properties": {
             "profile": {"type": "string", "enum": ["sonic", "cisco-ios"]},
