@@ -5,6 +5,7 @@ The user's code runs here, so this is a process of its own (`inside`); the answe
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import importlib.util
@@ -78,7 +79,8 @@ def describe_and_exit(name: str, file: Path, settings: dict[str, str], named: li
     except BaseException:
         (out / "error.txt").write_text(traceback.format_exc())
     finally:
-        sys.stdout.flush()
+        with contextlib.suppress(Exception):  # the user's code may have replaced it
+            sys.stdout.flush()
         os._exit(0)
 
 
@@ -93,7 +95,9 @@ def describe(name: str, file: Path, settings: dict[str, str], named: list[str], 
     info = loading.info(scenario, name, settings, named, file)
     for variant, said in zip(scenario.variants, info["variants"], strict=True):
         if not named or variant.name in named:
-            lab_of(scenario, scenario.settle(variant, said["settings"]), file)
+            with loading.blaming(file):
+                parameters = scenario.settle(variant, said["settings"])
+            lab_of(scenario, parameters, file)
     (out / "info.json").write_text(json.dumps(info))
 
 
