@@ -1,12 +1,16 @@
 """A scenario with a variant for each way in which a user's code can go wrong."""
 
 import ctypes
+import sys
 import time
 from pathlib import Path
 
 from testbed import Scenario, Variant
 
-WAYS = ("fine", "raises", "sleeps", "spins", "crashes", "panics", "fills-the-disk", "observes-nothing", "has-no-data")
+WAYS = (
+    "fine", "raises", "exits", "asks", "debugs", "sleeps", "spins", "crashes", "panics", "fills-the-disk",
+    "observes-nothing", "has-no-data",
+)  # fmt: skip
 
 
 class Misbehave(Scenario):
@@ -20,6 +24,10 @@ class Misbehave(Scenario):
         match run.variant.name:
             case "raises":
                 raise ValueError("the user's mistake")
+            case "exits":
+                sys.exit("enough")
+            case "asks" | "debugs" as way:
+                input("Which host? ") if way == "asks" else breakpoint()
             case "sleeps":
                 time.sleep(3600)
             case "spins":
