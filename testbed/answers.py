@@ -6,6 +6,7 @@ The user's code runs here, so this is a process of its own (`inside`); the answe
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 import importlib
 import importlib.util
@@ -86,7 +87,8 @@ def describe_and_exit(
     except BaseException:
         (out / "error.txt").write_text(traceback.format_exc())
     finally:
-        sys.stdout.flush()
+        with contextlib.suppress(Exception):  # the user's code may have replaced it
+            sys.stdout.flush()
         os._exit(0)
 
 
@@ -103,7 +105,9 @@ def describe(name: str, file: Path, settings: dict[str, str], named: list[str], 
     switches: list[str] = []
     for variant, said in zip(scenario.variants, info["variants"], strict=True):
         if not named or variant.name in named:
-            _, plan, profiles, notes = lab_of(scenario, scenario.settle(variant, said["settings"]), file)
+            with loading.blaming(file):
+                parameters = scenario.settle(variant, said["settings"])
+            _, plan, profiles, notes = lab_of(scenario, parameters, file)
             if plan not in plans:
                 plans.append(plan)
                 info["notes"] += notes

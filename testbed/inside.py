@@ -111,7 +111,8 @@ def run_variant(job: Job, out: Path, emit: Emit) -> None:
     refuse_input(file.parent)
     scenario = loading.load(file)
     variant = scenario.variant(job["variant"])
-    parameters = scenario.settle(variant, job.get("settings", {}))
+    with loading.blaming(file):
+        parameters = scenario.settle(variant, job.get("settings", {}))
     log = EventLog(lambda event: emit({"event": event}), lambda until_ns: emit({"settled": until_ns}))
     reserve = out / "reserve"
     reserve.write_bytes(bytes(RESERVE))

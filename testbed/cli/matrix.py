@@ -170,13 +170,19 @@ def outage(story: Iterable[Event], observed: Observed | None) -> Outage:
         worked = request_worked(event)
         if began is None and worked is False:
             elapsed = event["data"].get("elapsed_s")
-            began = event["t"] / 1e9 - (elapsed if isinstance(elapsed, float) else 0.0)
+            began = ended_s(event) - (elapsed if isinstance(elapsed, float) else 0.0)
         elif began is not None and worked:
-            lasted = event["t"] / 1e9 - began
+            lasted = ended_s(event) - began
             return Outage(lasted, duration(lasted))
     if began is not None:
         return Outage(None, "does not end")
     return Outage(0.0, "none") if observed == "healthy" else Outage(None, "no request failed")
+
+
+def ended_s(event: Event) -> float:
+    """When a request ended; one that was looked at late was reported later."""
+    happened = event["data"].get("happened_ns")
+    return (happened if isinstance(happened, int) else event["t"]) / 1e9
 
 
 def request_worked(event: Event) -> bool | None:

@@ -198,10 +198,10 @@ def reasons(then: Record, differ: Differences, compared: Sequence[Comparison]) -
     if then.clock == "real":
         yield "On the real clock no two runs have the same trace."
     for key, (old, new) in differ.items():
-        yield f"{WORDS[key]} differs: {short(old)} then, {short(new)} now"
+        yield f"not the same: {WORDS[key]}: {short(old)} then, {short(new)} now"
     for one in compared:
         for key, (old, new) in one.differ.items():
-            yield f"{one.then.name}: {WORDS[key]} differs: {short(old)} then, {short(new)} now"
+            yield f"not the same: {WORDS[key]} of {one.then.name}: {short(old)} then, {short(new)} now"
     if then.clock == "virtual" and not differ and all(one.then.trace and not one.differ for one in compared):
         yield DEFECT
 

@@ -42,7 +42,7 @@ class EventLog:
         if at <= self._settled:
             data["happened_ns"] = at
             at = self.now
-        event: Event = {"t": at, "kind": kind, "node": node, "text": text, "data": data}
+        event: Event = {"t": at, "kind": str(kind), "node": str(node), "text": str(text), "data": plain(data)}
         self.events.append(event)
         self._listen(event)
 
@@ -80,3 +80,14 @@ class EventLog:
         data = "".join(lines).encode(errors="backslashreplace")
         path.write_bytes(data)
         return hashlib.sha256(data).hexdigest()
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON can hold it."""
+    if isinstance(value, (str, int, float, bool, type(None))):
+        return value
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    return str(value)

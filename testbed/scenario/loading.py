@@ -122,7 +122,7 @@ def check_attributes(scenario: type[Scenario], refuse: Refuse) -> None:
     for attribute in ("title", "variants"):
         if not hasattr(scenario, attribute):
             refuse(f"class {name} has no `{attribute}`")
-    if inspect.isabstract(scenario):
+    if inspect.isabstract(scenario) or not callable(scenario.run):
         refuse(f"class {name} has no method `run`")
     for attribute, (kind, text) in ATTRIBUTES.items():
         if not isinstance(value := getattr(scenario, attribute), kind):

@@ -12,7 +12,7 @@ from testbed.errors import InputError
 from testbed.faults import Fault, Injection
 from testbed.lab import Host, Lab
 from testbed.protocol import Observed, VariantOutcome
-from testbed.scenario.events import EventLog
+from testbed.scenario.events import EventLog, plain
 from testbed.scenario.model import Variant
 from testbed.topology import Family
 from testbed.workload.attributes import Attributes
@@ -47,17 +47,17 @@ class Run:
 
     def note(self, **evidence: Any) -> None:
         """Evidence for the verdict, shown beside it: short values under the field's names."""
-        self.evidence |= evidence
+        self.evidence |= plain(evidence)
         self._report("evidence", ", ".join(f"{name} {value}" for name, value in evidence.items()), **evidence)
 
     def expect(self, what: str, actual: Any, expected: Any) -> bool:
         """States that `actual` equals `expected`, or that `expected(actual)` holds. No data (None) never passes."""
         test = expected if callable(expected) else lambda value: value == expected
         met = actual is not None and bool(test(actual))
-        self._report("expect", what, met=met, actual=_plain(actual))
+        self._report("expect", what, met=met, actual=actual)
         if not met:
-            wanted = "" if callable(expected) else f", not {_plain(expected)!r}"
-            self.failures.append(f"{what}: it was {_plain(actual)!r}{wanted}")
+            wanted = "" if callable(expected) else f", not {plain(expected)!r}"
+            self.failures.append(f"{what}: it was {plain(actual)!r}{wanted}")
         return met
 
     def eventually(self, what: str, probe: Callable[[], Any], expected: Any, *, within: float) -> bool:
@@ -75,6 +75,8 @@ class Run:
 
     def observe(self, observed: Observed, text: str) -> None:
         """What users see in the end. Exactly once in a run."""
+        if observed not in ("fault", "healthy"):
+            raise InputError(f"users see 'fault' or 'healthy', not {observed!r}")
         if self.observed:
             raise InputError(f"the scenario observed {self.observed} before it observed {observed}")
         self.observed = observed
@@ -213,14 +215,3 @@ def _noting(what: str, missing: list[str]) -> Iterator[None]:
         yield
     except Exception as error:
         missing.append(f"there are no {what}: {error}")
-
-
-def _plain(value: Any) -> Any:
-    """A value as JSON can hold it."""
-    if isinstance(value, (str, int, float, bool, type(None))):
-        return value
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    return str(value)

@@ -20,6 +20,9 @@ from testbed.machine.vm import VirtualMachine
     ("variant", "said"),
     [
         ("raises", "ValueError: the user's mistake"),
+        ("exits", "SystemExit: enough"),
+        ("asks", "else breakpoint()` asks for input, and no keyboard is connected to a machine"),
+        ("debugs", "else breakpoint()` asks for input, and no keyboard is connected to a machine"),
         ("sleeps", "still running after 30 virtual seconds"),
         ("spins", "virtual seconds in a row without an event (the limit is 10), at misbehave.py:"),
         ("crashes", "ended by signal 11"),
@@ -43,6 +46,31 @@ def test_a_full_disk_still_leaves_the_verdict_and_the_events(testbed, misbehave,
     directory = tmp_path / done.json["out"] / "fills-the-disk"
     assert (directory / "events.jsonl").read_text().count("\n") > 2
     assert done.json["variants"][0]["trace"]
+
+
+def test_an_exception_leaves_all_evidence(testbed, misbehave, tmp_path):
+    done = testbed("run", misbehave, "--variant", "raises", "--json")
+    directory = tmp_path / done.json["out"] / "raises"
+    (tables,) = [json.loads(line) for line in (directory / "tables.jsonl").read_text().splitlines()]
+    assert (tables["after"], tables["switch"]) == ("the run was cut short", "leaf")
+    counters = json.loads((directory / "counters.json").read_text())
+    assert counters["leaf"]["interfaces"]["e1"]
+    assert counters["a"]["rdma"]
+    assert {"events.jsonl", "kernel.log", "topology.json", "traceback.txt"} <= {
+        path.name for path in directory.iterdir()
+    }
+    assert [path for path in directory.rglob("*") if not path.stat().st_size] == []
+
+
+def test_what_a_guest_showed_before_it_hung_is_kept(testbed, misbehave, tmp_path):
+    """The machine is ended by its limit in virtual time, and leaves no events of its own."""
+    done = testbed("run", misbehave, "--variant", "sleeps", "--json")
+    (variant,) = done.json["variants"]
+    events = [json.loads(line) for line in (tmp_path / done.json["out"] / "sleeps" / "events.jsonl").open()]
+    assert [event["text"] for event in events] == ["build tiny", "tiny is up"]
+    assert 0 < variant["virtual_s"] == events[-1]["t"] / 1e9
+    assert variant["parameters"] == {}
+    assert variant["epoch"]["realtime_ns"]
 
 
 def test_one_bad_variant_does_not_hide_the_good_one(testbed, misbehave):

@@ -3,23 +3,16 @@
 import contextlib
 import ctypes
 import os
+import sys
 import time
 from pathlib import Path
 
 from testbed import Scenario, Variant
 
 WAYS = (
-    "fine",
-    "raises",
-    "sleeps",
-    "spins",
-    "forks",
-    "crashes",
-    "panics",
-    "fills-the-disk",
-    "observes-nothing",
-    "has-no-data",
-)
+    "fine", "raises", "exits", "asks", "debugs", "sleeps", "spins", "forks", "crashes", "panics", "fills-the-disk",
+    "observes-nothing", "has-no-data",
+)  # fmt: skip
 
 
 class Misbehave(Scenario):
@@ -34,6 +27,10 @@ class Misbehave(Scenario):
         match run.variant.name:
             case "raises":
                 raise ValueError("the user's mistake")
+            case "exits":
+                sys.exit("enough")
+            case "asks" | "debugs" as way:
+                input("Which host? ") if way == "asks" else breakpoint()
             case "sleeps":
                 time.sleep(3600)
             case "spins":
