@@ -124,19 +124,15 @@ def within(process: int, action: Callable[[], T]) -> T:
 
     def enter() -> T:
         _check(_libc.unshare(CLONE_FS), "leave the other threads' directory")
-        for kind, flag in (("net", CLONE_NEWNET), ("mnt", CLONE_NEWNS)):
-            handle = os.open(f"/proc/{process}/ns/{kind}", os.O_RDONLY | os.O_CLOEXEC)
-            handles.append((handle, flag))
-        for handle, flag in handles:
-            _check(_libc.setns(handle, flag), f"enter the namespaces of process {process}")
+        for handle, kind in zip(handles, (CLONE_NEWNET, CLONE_NEWNS), strict=True):
+            _check(_libc.setns(handle, kind), f"enter the namespaces of process {process}")
         return action()
 
-    handles: list[tuple[int, int]] = []
-    try:
+    with contextlib.ExitStack() as opened:
+        handles = [os.open(f"/proc/{process}/ns/{kind}", os.O_RDONLY | os.O_CLOEXEC) for kind in ("net", "mnt")]
+        for handle in handles:
+            opened.callback(os.close, handle)
         return _in_a_thread(enter)
-    finally:
-        for handle, _ in handles:
-            os.close(handle)
 
 
 def isolated(name: str, binds: Mapping[str, Path], action: Callable[[], T]) -> T:

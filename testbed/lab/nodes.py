@@ -25,6 +25,7 @@ from testbed.lab.host_routes import HostRoutes
 from testbed.lab.overlay import Overlay
 from testbed.lab.processes import Process
 from testbed.switch import ecmp, packets
+from testbed.switch.profile import check_names
 from testbed.topology import Family, IPAddress, IPInterface, IPNetwork, NicModel, pod_mac
 
 if TYPE_CHECKING:
@@ -450,7 +451,9 @@ class Switch(Node):
         self._cpu = Overlay(lambda _: lab.agent.cpu(name), lambda values: lab.agent.set_cpu(name, **values))
 
     def change_profile(self, **values: Any) -> Callable[[], None]:
-        """Gives its profile other values, beside other changes. What is returned takes this change back."""
+        """Gives its profile other values, beside other changes. What is returned takes this change back. InputError for
+        a name or a value that is none."""
+        check_names(values)
         return self._values.change(values)
 
     def change_cpu(self, **values: Any) -> Callable[[], None]:

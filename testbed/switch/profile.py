@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
@@ -138,9 +138,7 @@ class Profile(BaseModel):
 
     def replace(self, **values: object) -> Profile:
         """A copy with single values changed, validated as a whole; InputError names the value that is wrong."""
-        unknown = [name for name in values if name not in settable()]
-        if unknown:
-            raise InputError(f"a switch profile has no value {unknown[0]!r}", hint=_suggest(unknown[0], settable()))
+        check_names(values)
         return _validated({**self.model_dump(), **values}, where=f"profile {self.name}")
 
 
@@ -153,6 +151,13 @@ class _Names:
 
 ProfileName = Annotated[str, _Names()]
 """A parameter of a scenario that is a profile's name. `profile` checks it."""
+
+
+def check_names(values: Iterable[str]) -> None:
+    """InputError for one that is no value of a profile."""
+    for name in values:
+        if name not in settable():
+            raise InputError(f"a switch profile has no value {name!r}", hint=_suggest(name, settable()))
 
 
 @cache

@@ -134,7 +134,7 @@ def pytester_like(tmp_path):
     file = tmp_path / "test_cut.py"
     file.write_text(f'''
 import pytest
-from testbed.faults import LinkDown
+from testbed.faults import Injection, LinkDown
 
 @pytest.mark.topology("""{PAIR.replace("name: pair", "name: inner")}""")
 def test_cut(lab):
