@@ -63,7 +63,8 @@ def find(kind: str, path: Sequence[Path], where: str) -> Path:
                     f'{where}: plugin "{kind}" cannot be executed', hint=f"chmod +x {directory.name}/{kind}"
                 )
             return file
-    names = sorted({file.name for directory in path if directory.is_dir() for file in directory.iterdir()})
+    there = [file for directory in path if directory.is_dir() for file in directory.iterdir()]
+    names = sorted({file.name for file in there if file.is_file() and os.access(file, os.X_OK)})
     hint = f"{did_you_mean(kind, names)}There are: {', '.join(names)}. Your own: docs/cni.md, A plugin of your own."
     raise InputError(f'{where}: failed to find plugin "{kind}"', hint=hint)
 

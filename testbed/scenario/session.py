@@ -133,8 +133,12 @@ class Session:
                 shutil.copyfile(path, kept)
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_setup(self) -> None:
+    def pytest_make_collect_report(self) -> None:
         sys.stdin = self._keyboard  # pytest's own refuses too, but without the line, and says to use -s
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self) -> None:
+        sys.stdin = self._keyboard
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_call(self) -> None:
