@@ -17,6 +17,7 @@ from typing import Any
 
 from testbed.errors import nearest
 from testbed.topology.document import Document, Path
+from testbed.topology.plan import NodeKind
 
 Reasons = dict[str, str]
 """Why a key has no place here, or no effect, by its name."""
@@ -88,7 +89,7 @@ LINK_KEYS = {
     **_because("a link has 'delay', 'jitter', 'loss' and 'rate' of its own", "impairment"),
 }
 
-SPECIAL = {"host": "host", "mgmt-net": "bridge"}
+SPECIAL: dict[str, NodeKind] = {"host": "host", "mgmt-net": "bridge"}
 """Special endpoints that a lab has, and the kind of node that stands for each: the machine that runs the containers,
 and the bridge of the management network."""
 
