@@ -11,11 +11,13 @@ Source: containerlab's manual (Topology definition, Nodes), types/node_definitio
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from testbed.errors import nearest
 from testbed.topology.document import Document, Path
+from testbed.topology.plan import NodeKind
 
 Reasons = dict[str, str]
 """Why a key has no place here, or no effect, by its name."""
@@ -87,7 +89,7 @@ LINK_KEYS = {
     **_because("a link has 'delay', 'jitter', 'loss' and 'rate' of its own", "impairment"),
 }
 
-SPECIAL = {"host": "host", "mgmt-net": "bridge"}
+SPECIAL: dict[str, NodeKind] = {"host": "host", "mgmt-net": "bridge"}
 """Special endpoints that a lab has, and the kind of node that stands for each: the machine that runs the containers,
 and the bridge of the management network."""
 
@@ -113,9 +115,14 @@ class Note:
     lines: tuple[int, ...]
 
 
-def pass_over(value: Any, document: Document) -> list[Note]:
-    """Takes out of a file's value the keys that are noted, but those that the models have too."""
+def pass_over(value: Any, document: Document, kinds: Collection[str]) -> list[Note]:
+    """Takes out of a file's value the keys that are noted, but those that the models have too, and what is said of
+    kinds that are not among `kinds`, nor meant to be."""
     found: dict[tuple[str, str], list[Path]] = {}
+    for path, mapping in _kinds(value):
+        for kind in [kind for kind in mapping if kind not in kinds and nearest(str(kind), kinds) is None]:
+            found.setdefault((str(kind), "a lab has no nodes of this kind"), []).append((*path, kind))
+            del mapping[kind]
     for path, mapping, reasons in _places(value):
         for key in [key for key in mapping if key in reasons and not _matters(key, mapping[key])]:
             found.setdefault((key, reasons[key]), []).append((*path, key))
@@ -143,6 +150,12 @@ def _matters(key: str | int, value: Any) -> bool:
         stages = value.values() if isinstance(value, dict) else ()
         return any(isinstance(stage, dict) and stage.get("exec") for stage in stages)
     return False
+
+
+def _kinds(value: dict[Any, Any]) -> Iterator[tuple[Path, dict[Any, Any]]]:
+    topology = value.get("topology")
+    if isinstance(topology, dict) and isinstance(kinds := topology.get("kinds"), dict):
+        yield ("topology", "kinds"), kinds
 
 
 def _places(value: dict[Any, Any]) -> Iterator[tuple[Path, dict[Any, Any], Reasons]]:

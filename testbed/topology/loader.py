@@ -15,6 +15,7 @@ from testbed.topology.containerlab import Note
 from testbed.topology.document import MAX_BYTES, Document, Path, describe, quoted
 from testbed.topology.models import Place, place_of
 from testbed.topology.problems import Problems, closest, listing
+from testbed.topology.values import KINDS
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -69,7 +70,7 @@ def validate(model: type[Model], document: Document) -> tuple[Model, list[Note]]
     if not isinstance(value, dict):
         problems.add((), f"a topology is a mapping with 'name' and 'topology', not {describe(value)}")
         problems.stop()
-    notes = containerlab.pass_over(value, document)
+    notes = containerlab.pass_over(value, document, KINDS)
     try:
         return model.model_validate(value), notes
     except ValidationError as error:

@@ -249,8 +249,7 @@ def _special(elements: Elements, nodes: dict[str, ResolvedNode]) -> dict[str, Re
                 found[name] = nodes[hosts[0]]
                 continue
             path = (*TOP, "links", index, "endpoints", end)
-            kind: NodeKind = "host" if name == "host" else "bridge"
-            node = ResolvedNode(len(nodes) + 1, name, kind, path, rdma=False, planned=False)
+            node = ResolvedNode(len(nodes) + 1, name, containerlab.SPECIAL[name], path, rdma=False, planned=False)
             nodes[name] = found[name] = node
     return found
 

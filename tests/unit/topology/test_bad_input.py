@@ -453,10 +453,12 @@ class TestForm:
 
     def test_groups_and_kinds_of_containerlab(self) -> None:
         lines = refused(
-            "name: lab\ntopology:\n  groups: {rack: {port: []}}\n  kinds: {linux: {}, ceos: }\n  nodes: {a: }\n"
+            "name: lab\ntopology:\n  groups: {rack: {port: []}}\n  kinds: {linux: {}, swich: }\n  nodes: {a: }\n"
         )
         assert lines[0].startswith("t.yml:3:19: unknown key 'port' in group 'rack'; allowed: env, exec, group")
-        assert lines[1].startswith("t.yml:4:22: kind 'ceos' is not supported")
+        assert lines[1].startswith(
+            "t.yml:4:22: kind 'swich' is not supported; supported: host, switch, bridge, linux; did"
+        )
 
     def test_a_group_has_a_name(self) -> None:
         (line,) = refused("name: lab\ntopology:\n  groups: {'': {}}\n  nodes: {a: {kind: host}}\n")
