@@ -13,7 +13,8 @@ from testbed.workload.queue_pair import gid_index, open_device
 
 @dataclass(frozen=True)
 class Rank:
-    """`device` and `gid` are those of the host's address on the data network, whatever index the GID has."""
+    """`device` and `gid` are those of the host's address on the data network, of IPv4 where it has one, whatever index
+    the GID has."""
 
     number: int
     host: Host
@@ -42,7 +43,8 @@ def place(hosts: Sequence[Host], interface: str) -> list[Rank]:
             found = ", ".join(f"{device} on {name}" for name, device in host.rdma.items()) or "none"
             raise InputError(f"rank {number} on {host}: no RDMA device on {interface}", hint=f"It has: {found}.")
         device = host.rdma[interface]
-        gid = gid_index(open_device(host.namespace, device), host.address(interface).ip)
+        address = host.address(interface, 4 if interface in host.addresses else 6)
+        gid = gid_index(open_device(host.namespace, device), address.ip)
         ranks.append(Rank(number, host, device, gid))
     return ranks
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from testbed.errors import DeadlineError, InputError, TestbedError, UnsupportedError
+from testbed.topology.fabrics import leaf_spine
 from testbed.workload.jobs.mpi import mpirun
 from testbed.workload.jobs.placement import place
 from testbed.workload.jobs.torchrun import torchrun
@@ -245,3 +246,17 @@ def test_without_torch_in_the_machine_torchrun_says_how_to_have_it(lab, hosts, m
 def test_a_job_needs_a_management_network(lab, hosts):
     with pytest.raises(InputError, match="launcher has no address on eth1"):
         mpirun(lab, hosts, PROGRAMS / "allreduce.py", launcher=lab.host("launcher"), management_interface="eth1")
+
+
+@pytest.mark.parametrize(
+    "family",
+    [
+        pytest.param(family, marks=pytest.mark.topology(leaf_spine(2, 1, 1, family=family, management=True).topology()))
+        for family in (4, 6)
+    ],
+)
+def test_a_job_runs_on_a_generated_fabric(lab, native, family):
+    hosts = [lab.host("host1"), lab.host("host2")]
+    traffic = Traffic(hosts[0], "eth1")
+    mpirun(lab, hosts, native, launcher=lab.host("launcher")).check(JOB_S)
+    assert traffic.bytes()["roce_out"] > 8000
