@@ -92,11 +92,15 @@ def _vlans(row: dict[str, Any]) -> str:
     type=click.Choice(["static", "frr"]),
     help="Routes in the file, the default, or found by FRR on the switches: BGP unnumbered with BFD.",
 )
+@click.option(
+    "--management", is_flag=True, help="Add what training jobs need: mgmt0 on each host, and a host that launches them."
+)
 @click.option("-o", "output", type=click.Path(path_type=Path), help="Write to this file, which must not exist.")
-def new(kind: str, routed: bool, family: str, output: Path | None, **sizes: int | str | None) -> None:
+def new(kind: str, routed: bool, family: str, management: bool, output: Path | None, **sizes: int | str | None) -> None:
     given = {name: value for name, value in sizes.items() if value is not None}
     addresses = int(family) if family.isdecimal() else family
-    give(topologies.new(kind, {**given, "bridged": not routed, "family": addresses}), output, over=False)
+    options = {**given, "bridged": not routed, "family": addresses, "management": management}
+    give(topologies.new(kind, options), output, over=False)
 
 
 @topology.command(

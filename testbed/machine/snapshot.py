@@ -33,7 +33,7 @@ HEADER = struct.Struct("<8s64sQ")
 MAGIC = b"TBSNAP2\0"
 OFFSET = qemu.MEMORY + 4096
 """Where the devices begin; the header is a page before that."""
-TORCH_FILES = ("workload/jobs/ranks.py", "workload/jobs/idle.c")
+TORCH_FILES = ("workload/jobs/ranks.py", "workload/jobs/shim.c")
 KEEP = 8
 """Snapshots kept, by last use; each is 300 to 900 MB."""
 BOOT_LIMIT_S = 300.0

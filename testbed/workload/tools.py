@@ -14,9 +14,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Interface
 from pathlib import Path
+from typing import Self
 
 from testbed.errors import DeadlineError, InputError, TestbedError, UnsupportedError
-from testbed.lab import netns, processes, rdma
+from testbed.lab import Host, netns, processes, rdma
 from testbed.lab.processes import Process, Ready
 from testbed.readiness import readable
 from testbed.workload.queue_pair import gid_index, open_device
@@ -49,6 +50,15 @@ class Side:
     namespace: str
     device: str
     ip: IPv4Address
+
+    @classmethod
+    def of(cls, host: Host, interface: str = "eth1") -> Self:
+        """An interface of a lab's host or pod, with its IPv4 address."""
+        if interface not in host.rdma:
+            raise InputError(f"{interface} of {host.name} has no RDMA device")
+        if interface not in host.addresses:
+            raise InputError(f"{interface} of {host.name} has no IPv4 address")
+        return cls(host.name, host.namespace, host.rdma[interface], host.addresses[interface].ip)
 
 
 @dataclass(frozen=True, slots=True)

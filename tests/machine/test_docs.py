@@ -42,6 +42,17 @@ def test_the_pytest_file_of_the_guide_passes(testbed, tmp_path):
     assert testbed("pytest", tmp_path / "no_such_test.py").status == 2
 
 
+def test_the_pytest_files_of_the_page_on_traffic_pass(testbed, tmp_path):
+    (command,) = re.findall(r"^testbed (topology new .*)$", (TOP / "docs/traffic.md").read_text(), re.MULTILINE)
+    assert testbed(*command.split()).status == 0
+    snippets = blocks("docs/traffic.md", "python")
+    for number, snippet in enumerate(snippets):
+        (tmp_path / f"test_{number}.py").write_text(snippet)
+    done = testbed("pytest", tmp_path)
+    assert done.status == 0, done.out
+    assert f"{len(snippets)} passed" in done.out
+
+
 def test_the_mininet_script_of_its_page_passes(testbed, tmp_path):
     (tmp_path / "test_pingpong.py").write_text(blocks("docs/mininet.md", "python")[0])
     done = testbed("pytest", tmp_path / "test_pingpong.py")

@@ -17,7 +17,7 @@ from testbed.topology.fabrics.words import addressing, count, manner, span
 from testbed.topology.plan import Routing
 
 
-def single(hosts: int = 4, *, bridged: bool = False, family: Families = 4) -> Fabric:
+def single(hosts: int = 4, *, bridged: bool = False, family: Families = 4, management: bool = False) -> Fabric:
     """One switch and its hosts in one VLAN. Bridged, their subnet is larger; nothing else differs."""
     limits.check_family(family)
     limits.at_least_one(hosts=hosts)
@@ -31,11 +31,19 @@ def single(hosts: int = 4, *, bridged: bool = False, family: Families = 4) -> Fa
     leaf.add_vlan(addresses.vlan(1), svi, "the hosts")
     for number in range(1, hosts + 1):
         fabric.attach(fabric.host(f"host{number}"), leaf, addresses.vlan(1))
+    if management:
+        fabric.add_management()
     return fabric
 
 
 def two_tier(
-    switches: int = 2, hosts: int = 4, *, bridged: bool = False, family: Families = 4, routing: Routing = "static"
+    switches: int = 2,
+    hosts: int = 4,
+    *,
+    bridged: bool = False,
+    family: Families = 4,
+    routing: Routing = "static",
+    management: bool = False,
 ) -> Fabric:
     """Access switches with `hosts` each, under one core."""
     limits.check_family(family)
@@ -49,6 +57,8 @@ def two_tier(
     ]
     fabric = Fabric("two-tier", {"switches": switches, "hosts": hosts}, bridged, family, about, routing)
     _build(fabric, ["core1"], [[f"access{number}"] for number in range(1, switches + 1)], hosts)
+    if management:
+        fabric.add_management()
     return fabric
 
 
@@ -61,6 +71,7 @@ def leaf_spine(
     bridged: bool = False,
     family: Families = 4,
     routing: Routing = "static",
+    management: bool = False,
 ) -> Fabric:
     """
     `leaves` times `hosts` hosts with `rails` NICs each; every leaf has a link to every spine.
@@ -90,6 +101,8 @@ def leaf_spine(
     names = [[f"leaf{first + rail}" for rail in range(1, rails + 1)] for first in range(0, leaves, rails)]
     fabric = Fabric("leaf-spine", options, bridged, family, about, routing)
     _build(fabric, _spines(spines), names, hosts * rails)
+    if management:
+        fabric.add_management()
     return fabric
 
 
@@ -102,6 +115,7 @@ def rail_optimized(
     bridged: bool = False,
     family: Families = 4,
     routing: Routing = "static",
+    management: bool = False,
 ) -> Fabric:
     """
     Pods of `hosts` hosts with a leaf for each rail.
@@ -128,6 +142,8 @@ def rail_optimized(
     names = [[f"pod{pod}-leaf{rail}" for rail in range(1, rails + 1)] for pod in range(1, pods + 1)]
     fabric = Fabric("rail-optimized", options, bridged, family, about, routing)
     _build(fabric, _spines(spines), names, hosts)
+    if management:
+        fabric.add_management()
     return fabric
 
 

@@ -71,6 +71,18 @@ class Host:
         return {"routes": [route.value() for route in self.routes]} if self.routes else None
 
 
+@dataclass(slots=True)
+class Bridge:
+    name: str
+    ports: int = 0
+
+    def value(self) -> dict[str, Any]:
+        return {"kind": "bridge"}
+
+
+Node = Switch | Host | Bridge
+
+
 @dataclass(frozen=True, slots=True)
 class Link:
     ends: tuple[str, str]
@@ -85,7 +97,7 @@ class Section:
     """What stands together in the file."""
 
     heading: str
-    nodes: list[Switch | Host] = field(default_factory=list)
+    nodes: list[Node] = field(default_factory=list)
     links: list[Link] = field(default_factory=list)
 
 
@@ -107,6 +119,7 @@ class Fabric:
         self.family = family
         self.routing = routing
         self.about = tuple(about)
+        self.management = False
         self.sections: list[Section] = []
         self._links = 0
 
@@ -161,7 +174,18 @@ class Fabric:
         for upper in uppers:
             self._cable(lower, _next_port(upper), {"trunk": [vlan]})
 
-    def _cable(self, switch: Switch, other: str, settings: dict[str, Any]) -> None:
+    def add_management(self) -> None:
+        """What a job needs besides (docs/training.md): a host that launches it, and a network of its own, which every
+        host is on with `mgmt0`."""
+        self.management = True
+        hosts = [node for node in self.nodes() if isinstance(node, Host)]
+        self.section("the management network, for what launches jobs")
+        bridge, launcher = Bridge("mgmt"), Host("launcher")
+        self.sections[-1].nodes += [bridge, launcher]
+        for host in [*hosts, launcher]:
+            self._cable(bridge, f"{host.name}:mgmt0", {"rdma": False})
+
+    def _cable(self, switch: Switch | Bridge, other: str, settings: dict[str, Any]) -> None:
         self.sections[-1].links.append(Link((_next_port(switch), other), settings))
 
     @property
@@ -170,9 +194,10 @@ class Fabric:
         options = (f"--{name} {value}" for name, value in self.options.items())
         family = [] if self.family == 4 else [f"--family {self.family}"]
         manner = "--bridged" if self.bridged else "--routing frr" if self.routing == "frr" else "--routed"
-        return " ".join(["testbed topology new", self.kind, *options, *family, manner])
+        management = ["--management"] if self.management else []
+        return " ".join(["testbed topology new", self.kind, *options, *family, manner, *management])
 
-    def nodes(self) -> list[Switch | Host]:
+    def nodes(self) -> list[Node]:
         return [node for section in self.sections for node in section.nodes]
 
     def document(self) -> dict[str, Any]:
@@ -187,6 +212,6 @@ class Fabric:
         return Topology.model_validate(self.document())
 
 
-def _next_port(switch: Switch) -> str:
+def _next_port(switch: Switch | Bridge) -> str:
     switch.ports += 1
     return f"{switch.name}:e{switch.ports}"

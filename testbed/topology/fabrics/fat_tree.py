@@ -14,7 +14,9 @@ from testbed.topology.plan import Routing
 VLAN = addresses.vlan(1)
 
 
-def fat_tree(k: int = 4, *, bridged: bool = False, family: Families = 4, routing: Routing = "static") -> Fabric:
+def fat_tree(
+    k: int = 4, *, bridged: bool = False, family: Families = 4, routing: Routing = "static", management: bool = False
+) -> Fabric:
     """k pods of k/2 edge and k/2 aggregation switches, (k/2)² cores, k/2 hosts on each edge switch: k³/4 in all."""
     limits.check_routing(routing, bridged)
     if k < 2 or k % 2:
@@ -39,6 +41,8 @@ def fat_tree(k: int = 4, *, bridged: bool = False, family: Families = 4, routing
             core.add_vlan(VLAN, fabric.each(addresses.bridged_svi, 1), "the hosts")
     for number in range(1, k + 1):
         _build(fabric, _Pod(number, k), cores)
+    if management:
+        fabric.add_management()
     return fabric
 
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from testbed.topology.fabrics.fabric import DEFAULTS, KINDS, Fabric, Host, Link, Route, Switch
+from testbed.topology.fabrics.fabric import DEFAULTS, KINDS, Bridge, Fabric, Host, Link, Node, Route, Switch
 
 
 def text(fabric: Fabric) -> str:
@@ -37,7 +37,17 @@ def _nodes(fabric: Fabric) -> Iterator[str]:
         yield f"    # {section.heading}"
         anchors: dict[tuple[Route, ...], str] = {}
         for node in section.nodes:
-            yield from _switch(node) if isinstance(node, Switch) else [_host(node, anchors)]
+            yield from _node(node, anchors)
+
+
+def _node(node: Node, anchors: dict[tuple[Route, ...], str]) -> Iterator[str]:
+    match node:
+        case Switch():
+            yield from _switch(node)
+        case Bridge():
+            yield f"    {node.name}: {_flow(node.value())}"
+        case Host():
+            yield _host(node, anchors)
 
 
 def _switch(switch: Switch) -> Iterator[str]:
@@ -84,4 +94,4 @@ def _flow(value: Any) -> str:
         return "{" + ", ".join(f"{key}: {_flow(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list):
         return "[" + ", ".join(map(_flow, value)) + "]"
-    return "null" if value is None else str(value)
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

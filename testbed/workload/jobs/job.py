@@ -19,8 +19,6 @@ from testbed.workload.jobs.placement import Rank
 from testbed.workload.jobs.ranks import SOCKET
 
 STUB = Path(__file__).with_name("stub.py")
-FORKED = ("/usr/bin/python3", "-I", "-S", str(STUB))
-"""What a launcher starts in the place of ``python3``."""
 GONE_S = 10.0
 LOOK_S = 0.1
 """Between two looks at whether a job still runs."""
@@ -51,15 +49,25 @@ class Failure:
         return f"{self.rank}: {f'{self.status}: ' if self.status else ''}{self.text}"
 
 
+def torch_waits() -> bool:
+    """Whether this machine has the process that ranks are forked from."""
+    return os.path.exists(SOCKET)
+
+
+def forked(program: str | Path) -> list[str]:
+    """What starts a program of Python as a fork of the process that has torch imported."""
+    if not torch_waits():
+        raise UnsupportedError(
+            "no process with torch waits for ranks in this machine",
+            hint="Say `training = True` in the scenario, or `testbed pytest --training`.",
+        )
+    return ["/usr/bin/python3", "-I", "-S", str(STUB), str(program)]
+
+
 class Job:
     """Ranks and what launched them. Output of rank n is in ``<name>/rank-<n>.log`` of the run directory."""
 
     def __init__(self, lab: Lab, name: str, ranks: Sequence[Rank], blame: Blame = lambda job: None) -> None:
-        if not os.path.exists(SOCKET):
-            raise UnsupportedError(
-                "no process with torch waits for ranks in this machine",
-                hint="Say `training = True` in the scenario, or `testbed pytest --training`.",
-            )
         self.lab = lab
         self.name = name
         self.ranks = list(ranks)
@@ -82,7 +90,7 @@ class Job:
         """One process, forked as a rank is, with no network: what a job can be compared with."""
         job = cls(lab, name, [Rank(0, host, "", 0)])
         settings = (f"TESTBED_RANKS={job.directory}", "RANK=0")
-        job.launch(host, ["env", "-C", str(job.directory), *settings, *FORKED, str(program), *arguments])
+        job.launch(host, ["env", "-C", str(job.directory), *settings, *forked(program), *arguments])
         return job
 
     def output(self, rank: int) -> str:

@@ -6,16 +6,23 @@ daemon a host is started by an agent that mpirun takes for ssh.
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from testbed.errors import InputError
 from testbed.lab import Host, Lab, netns, own_devices
-from testbed.workload.jobs.job import FORKED, Job
-from testbed.workload.jobs.placement import Rank, management, place
+from testbed.workload.jobs.job import Job, forked, torch_waits
+from testbed.workload.jobs.placement import Rank, each, management, place
+from testbed.workload.jobs.ranks import SHIM, build_shim
 
 ROOT = [f"{part}_ALLOW_RUN_AS_ROOT{end}=1" for part in ("OMPI", "PRTE") for end in ("", "_CONFIRM")]
+SHARED_MEMORY = {"UCX_TLS": "rc_verbs,ud_verbs,self,sm"}
+"""Of a job with several ranks on a host, as on a real one. Hosts have IPC namespaces of their own, by which UCX knows
+that they share no memory, though they have one kernel."""
 UCX = {
     "UCX_TLS": "rc_verbs,ud_verbs,self",
     # UCX < 1.19 drops what UD receives on an IPv4 GID of a device that is not Mellanox's, without a word.
@@ -23,40 +30,52 @@ UCX = {
     # rxe takes 7, UCX's default, as for ever.
     "UCX_RC_VERBS_RETRY_COUNT": "6",
 }
+NATIVE = f'LD_PRELOAD={SHIM}${{LD_PRELOAD:+:$LD_PRELOAD}} exec "$@" >>rank-$OMPI_COMM_WORLD_RANK.log 2>&1'
+"""How a rank that is not forked begins, in the job's directory."""
 ENDED = re.compile(
     r"process rank (?P<killed>\d+) with PID \d+ on node \S+ exited on\s+signal (?P<signal>\d+)"
     r"|Process name: \[\S+,(?P<exited>\d+)\]\s+Exit code:\s+(?P<status>\d+)"
     r"|process rank (?P<improper>\d+) with PID \d+ on node \S+ exiting\s+improperly"
+    r"|process rank (?P<aborts>\d+) with PID \d+ on node \S+ calling\s+\"abort\""
 )
+FATAL = re.compile(
+    r"\*\*\* reported by process \[\d+,(?P<rank>\d+)\]\n.*\n.*\*\*\* (?P<error>.+)\n.*\*\*\* MPI_ERRORS_ARE_FATAL"
+)
+"""An error of MPI that the program does not handle. The words are Open MPI's."""
 AGENT = """#!/bin/sh
 # mpirun calls this as it would ssh: HOST COMMAND…
 host=$1
 shift
 cd {directory}
 . "./$host.env"
-exec nsenter --net={namespaces}/$namespace unshare --uts --mount sh -c "{mounts}; hostname $host; $*"
+exec nsenter --net={namespaces}/$namespace unshare --uts --ipc --mount sh -c "{mounts}; hostname $host; $*"
 """
 
 
 def mpirun(
     lab: Lab,
     hosts: Sequence[Host],
-    program: Path,
+    program: str | Path,
     *arguments: str,
     launcher: Host,
     name: str = "job",
+    ranks_per_host: int = 1,
     data: str = "eth1",
     management_interface: str = "mgmt0",
     environment: Mapping[str, str] | None = None,
     mca: Mapping[str, str] | None = None,
 ) -> Job:
-    """Starts `program` (Python) as one rank on each of `hosts`, rank 0 first; mpirun itself runs on `launcher`.
+    """Starts `program` as `ranks_per_host` ranks on each of `hosts`, those of the first host first; mpirun itself runs
+    on `launcher`. A host may stand in `hosts` several times: ranks are in the order of the list.
 
-    `data` and `management_interface` name the interfaces; `environment` is added to UCX's settings, `mca` to Open MPI's
+    `program` is a file of Python (``.py``), or anything that can be executed: a file, or a name on the PATH. `data` and
+    `management_interface` name the interfaces; `environment` is added to UCX's settings, `mca` to Open MPI's
     parameters.
     """
-    ranks = place(hosts, data)
+    words = rank_command(program, arguments)
+    ranks = place(each(hosts, ranks_per_host), data)
     network = management([*hosts, launcher], management_interface).network
+    build_shim()
     job = Job(lab, name, ranks, blame)
     for rank in ranks:
         write_settings(job, rank)
@@ -64,7 +83,10 @@ def mpirun(
     mounts = "; ".join(f"mount --bind $devices/{name} {where}" for name, where in own_devices.SHOWN.items())
     agent.write_text(AGENT.format(directory=shlex.quote(str(job.directory)), namespaces=netns.RUN, mounts=mounts))
     agent.chmod(0o755)
-    settings = {**UCX, **(environment or {})}
+    places = job.directory / "ranks.hosts"
+    places.write_text("".join(f"{rank.host}\n" for rank in ranks))
+    local = SHARED_MEMORY if len({rank.host for rank in ranks}) < len(ranks) else {}
+    settings = {**UCX, **local, **(environment or {})}
     parameters = {"pml": "ucx", "osc": "ucx", "mpi_yield_when_idle": "1", **(mca or {})}
     command = [
         *("env", "-C", str(job.directory), f"TMPDIR={job.scratch}", *ROOT),
@@ -73,17 +95,33 @@ def mpirun(
         *("unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "mpirun"),
         *("--prtemca", "plm_ssh_agent", str(agent)),
         *("--prtemca", "prte_if_include", str(network), "--pmixmca", "ptl_tcp_if_include", str(network)),
-        *("--host", ",".join(f"{rank.host}:1" for rank in ranks), "-np", str(len(ranks)), "--bind-to", "none"),
+        *("--hostfile", str(places), "--map-by", "seq", "-np", str(len(ranks)), "--bind-to", "none"),
         *(word for key, value in parameters.items() for word in ("--mca", key, value)),
         *(word for key in settings for word in ("-x", key)),
-        *(*FORKED, str(program), *arguments),
+        *words,
     ]
     job.launch(launcher, command)
     return job
 
 
+def rank_command(program: str | Path, arguments: Sequence[str]) -> list[str]:
+    """What mpirun starts as a rank. InputError if the program cannot be started."""
+    file = os.path.abspath(program)
+    if str(program).endswith(".py") and os.path.isfile(file):
+        if torch_waits():
+            return [*forked(file), *arguments]
+        return ["sh", "-c", NATIVE, "rank", "python3", "-m", "mpi4py", file, *arguments]
+    found = shutil.which(program)
+    if found is None:
+        hint = "It has no execute bit: chmod +x." if os.path.isfile(file) else ""
+        raise InputError("there is no such program for a rank", where=str(program), hint=hint)
+    return ["sh", "-c", NATIVE, "rank", os.path.abspath(found), *arguments]
+
+
 def blame(job: Job) -> tuple[Rank, str] | None:
     """The rank that mpirun names as the first that ended the job."""
+    if fatal := FATAL.search(job.launcher_output()):
+        return job.ranks[int(fatal["rank"])], fatal["error"]
     found = ENDED.search(job.launcher_output())
     if not found:
         return None
@@ -91,6 +129,8 @@ def blame(job: Job) -> tuple[Rank, str] | None:
         return job.ranks[int(found["killed"])], f"ended by signal {found['signal']}"
     if found["exited"]:
         return job.ranks[int(found["exited"])], f"ended with status {found['status']}"
+    if found["aborts"]:
+        return job.ranks[int(found["aborts"])], "called MPI_Abort"
     return job.ranks[int(found["improper"])], "ended without MPI_Finalize, or never called MPI_Init"
 
 

@@ -13,7 +13,8 @@ from testbed.workload.queue_pair import gid_index, open_device
 
 @dataclass(frozen=True)
 class Rank:
-    """`device` and `gid` are those of the host's address on the data network, whatever index the GID has."""
+    """`device` and `gid` are those of the host's address on the data network, of IPv4 where it has one, whatever index
+    the GID has."""
 
     number: int
     host: Host
@@ -24,19 +25,26 @@ class Rank:
         return f"rank {self.number} on {self.host}"
 
 
+def each(hosts: Sequence[Host], ranks: int) -> list[Host]:
+    """The host of every rank: `ranks` on each of `hosts`, those of the first host first."""
+    if ranks < 1:
+        raise InputError(f"ranks_per_host is {ranks}; at least 1 is needed")
+    return [host for host in hosts for _ in range(ranks)]
+
+
 def place(hosts: Sequence[Host], interface: str) -> list[Rank]:
-    """One rank a host, on its RDMA device on `interface`. Raises InputError with the first rank that has no place."""
+    """A rank for each of `hosts`, which may name a host several times, on its RDMA device on `interface`. Raises
+    InputError with the first rank that has no place."""
     if len(hosts) < 2:
         raise InputError(f"a job needs two ranks at least, not {len(hosts)}")
     ranks: list[Rank] = []
     for number, host in enumerate(hosts):
-        if host in hosts[:number]:
-            raise InputError(f"rank {number} on {host}: rank {hosts.index(host)} is there already; one rank a host")
         if interface not in host.rdma:
             found = ", ".join(f"{device} on {name}" for name, device in host.rdma.items()) or "none"
             raise InputError(f"rank {number} on {host}: no RDMA device on {interface}", hint=f"It has: {found}.")
         device = host.rdma[interface]
-        gid = gid_index(open_device(host.namespace, device), host.address(interface).ip)
+        address = host.address(interface, 4 if interface in host.addresses else 6)
+        gid = gid_index(open_device(host.namespace, device), address.ip)
         ranks.append(Rank(number, host, device, gid))
     return ranks
 

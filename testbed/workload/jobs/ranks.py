@@ -25,9 +25,9 @@ from typing import Any
 
 DIRECTORY = os.path.dirname(os.path.abspath(__file__))
 SOCKET = "/run/testbed/ranks.sock"
-SHIM = "/run/testbed/idle.so"
+SHIM = "/run/testbed/shim.so"
 MESSAGE = 1 << 18
-NAMESPACES = ("net", "uts", "mnt")
+NAMESPACES = ("net", "uts", "ipc", "mnt")
 CLONE_NEWNS, MS_PRIVATE = 0x20000, 1 << 18
 
 libc = ctypes.CDLL(None, use_errno=True)  # os.setns came with Python 3.12
@@ -42,7 +42,7 @@ def start() -> None:
     """Starts the process, where it is not there yet, and returns when it waits for ranks."""
     if os.path.exists(SOCKET):
         return
-    subprocess.run(["tcc", "-shared", "-nostdlib", "-o", SHIM, os.path.join(DIRECTORY, "idle.c")], check=True)
+    build_shim()
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     listener.bind(SOCKET)
     listener.listen(64)
@@ -59,6 +59,12 @@ def start() -> None:
         if end.read() != "ready":
             os.unlink(SOCKET)
             raise RuntimeError("the process that ranks are forked from could not import torch")
+
+
+def build_shim() -> None:
+    """Compiles what is preloaded into ranks, where it is not there yet."""
+    if not os.path.exists(SHIM):
+        subprocess.run(["tcc", "-shared", "-nostdlib", "-o", SHIM, os.path.join(DIRECTORY, "shim.c")], check=True)
 
 
 def warm_up() -> None:

@@ -6,41 +6,51 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from testbed.errors import InputError
 from testbed.lab import Host, Lab
-from testbed.workload.jobs.job import FORKED, Job
-from testbed.workload.jobs.placement import Rank, management
+from testbed.workload.jobs.job import Job, forked
+from testbed.workload.jobs.placement import Rank, each, management
 
 AGENT = Path(__file__).with_name("elastic.py")
 PORT = 29500
-
-
-ENDED = re.compile(r"^E\d+ (?P<time>[\d:.]+) .* failed \(exitcode: (?P<code>-?\d+)\) local_rank", re.MULTILINE)
+ENDED = re.compile(
+    r"^E\d+ (?P<time>[\d:.]+) .* failed \(exitcode: (?P<code>-?\d+)\) local_rank: (?P<local>\d+)", re.MULTILINE
+)
 
 
 def torchrun(
-    lab: Lab, hosts: Sequence[Host], program: Path, *arguments: str, name: str = "job", interface: str = "mgmt0"
+    lab: Lab,
+    hosts: Sequence[Host],
+    program: str | Path,
+    *arguments: str,
+    name: str = "job",
+    ranks_per_host: int = 1,
+    interface: str = "mgmt0",
 ) -> Job:
-    """Starts `program` (Python) as one rank on each of `hosts`, rank 0 first."""
+    """Starts `program` (Python) as `ranks_per_host` ranks on each of `hosts`, those of the first host first."""
+    if len(set(hosts)) < len(hosts):
+        raise InputError("a host is there twice", hint="torchrun has one agent a host: use ranks_per_host.")
     address = management(hosts, interface).ip
-    job = Job(lab, name, [Rank(number, host, "", 0) for number, host in enumerate(hosts)], blame)
-    for rank in job.ranks:
+    ranks = [Rank(number, host, "", 0) for number, host in enumerate(each(hosts, ranks_per_host))]
+    job = Job(lab, name, ranks, lambda job: blame(job, ranks_per_host))
+    for node, host in enumerate(hosts):
         command = [
             *("env", "-C", str(job.directory), f"TMPDIR={job.scratch}", f"TESTBED_RANKS={job.directory}"),
-            *(f"TESTBED_LAUNCHER={agent(rank)}", f"GLOO_SOCKET_IFNAME={interface}", "OMP_NUM_THREADS=1"),
-            *(*FORKED, str(AGENT), f"--nnodes={len(hosts)}", f"--node-rank={rank.number}", "--nproc-per-node=1"),
-            *(f"--master-addr={address}", f"--master-port={PORT}", f"--local-addr={rank.host.addresses[interface].ip}"),
-            *("--no-python", *FORKED, str(program), *arguments),
+            *(f"TESTBED_LAUNCHER={agent(node)}", f"GLOO_SOCKET_IFNAME={interface}", "OMP_NUM_THREADS=1"),
+            *(*forked(AGENT), f"--nnodes={len(hosts)}", f"--node-rank={node}", f"--nproc-per-node={ranks_per_host}"),
+            *(f"--master-addr={address}", f"--master-port={PORT}", f"--local-addr={host.addresses[interface].ip}"),
+            *("--no-python", *forked(program), *arguments),
         ]
-        job.launch(rank.host, command)
+        job.launch(host, command)
     return job
 
 
-def blame(job: Job) -> tuple[Rank, str] | None:
+def blame(job: Job, ranks_per_host: int) -> tuple[Rank, str] | None:
     """The rank whose agent was the first to see it fail; the others fail because they lose it."""
     found = [
-        (said["time"], rank.number, int(said["code"]))
-        for rank in job.ranks
-        for said in ENDED.finditer(job.log(agent(rank)))
+        (said["time"], node * ranks_per_host + int(said["local"]), int(said["code"]))
+        for node in range(len(job.ranks) // ranks_per_host)
+        for said in ENDED.finditer(job.log(agent(node)))
     ]
     if not found:
         return None
@@ -48,5 +58,5 @@ def blame(job: Job) -> tuple[Rank, str] | None:
     return job.ranks[number], f"ended by signal {-code}" if code < 0 else f"ended with status {code}"
 
 
-def agent(rank: Rank) -> str:
-    return f"torchrun-{rank.number}"
+def agent(node: int) -> str:
+    return f"torchrun-{node}"

@@ -1,12 +1,15 @@
 """Distributed jobs: ranks meet over RoCE, and whatever goes wrong is one error that names the rank."""
 
 import os
+import subprocess
+import sysconfig
 from ipaddress import IPv4Interface
 from pathlib import Path
 
 import pytest
 
 from testbed.errors import DeadlineError, InputError, TestbedError, UnsupportedError
+from testbed.topology.fabrics import leaf_spine
 from testbed.workload.jobs.mpi import mpirun
 from testbed.workload.jobs.placement import place
 from testbed.workload.jobs.torchrun import torchrun
@@ -31,6 +34,7 @@ topology:
 """
 pytestmark = pytest.mark.topology(PAIR)
 JOB_S = 60
+LIBRARIES = "libmpi.so.40", "libc.so.6"
 
 
 @pytest.fixture
@@ -46,6 +50,15 @@ def start(lab, hosts):
         return mpirun(lab, hosts, PROGRAMS / program, *arguments, launcher=lab.host("launcher"))
 
     return call
+
+
+@pytest.fixture
+def native(tmp_path):
+    """An MPI program that the machine's compiler made of allreduce.c."""
+    program = tmp_path / "allreduce"
+    libraries = [f"{sysconfig.get_config_var('LIBDIR')}/{os.uname().machine}-linux-gnu/{name}" for name in LIBRARIES]
+    subprocess.run(["tcc", "-nostdlib", "-o", program, PROGRAMS / "allreduce.c", *libraries], check=True)
+    return program
 
 
 def ranks_left() -> list[str]:
@@ -113,11 +126,107 @@ def test_a_rank_without_a_device_is_named_before_anything_starts(lab, hosts):
         place([hosts[0], lab.host("launcher")], "eth1")
 
 
-def test_one_rank_alone_or_two_on_a_host_are_refused(hosts):
+def test_one_rank_alone_is_refused(hosts):
     with pytest.raises(InputError, match="two ranks at least, not 1"):
         place(hosts[:1], "eth1")
-    with pytest.raises(InputError, match="rank 2 on a: rank 0 is there already"):
-        place([*hosts, hosts[0]], "eth1")
+
+
+def test_hosts_may_have_several_ranks_in_any_order(lab, hosts):
+    a, b = hosts
+    job = mpirun(lab, [a, b, b, a], "hostname", launcher=lab.host("launcher"))
+    job.check(JOB_S)
+    assert list(map(str, job.ranks)) == ["rank 0 on a", "rank 1 on b", "rank 2 on b", "rank 3 on a"]
+    assert [job.output(rank).strip() for rank in range(4)] == ["a", "b", "b", "a"]
+
+
+def test_a_native_program_adds_up_over_roce(lab, hosts, native):
+    traffic = Traffic(lab.host("a"), "eth1")
+    job = mpirun(lab, hosts, native, launcher=lab.host("launcher"), ranks_per_host=2)
+    job.check(JOB_S)
+    assert [job.output(rank) for rank in range(4)] == [f"sum 10.0 of 4 on {host}\n" for host in "aabb"]
+    counted = traffic.bytes()
+    assert counted["roce_out"] > 8000
+    assert (counted["tcp_out"], counted["tcp_in"]) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("way", "said"),
+    [
+        ("exits", "rank 1 on b: ended with status 3"),
+        ("crashes", "rank 1 on b: ended by signal 11"),
+        ("aborts", "rank 1 on b: called MPI_Abort"),
+        ("spawns", "MPI_Comm_spawn is not possible in a job of a lab"),
+    ],
+)
+def test_a_native_rank_that_goes_wrong_is_named(lab, hosts, native, way, said):
+    job = mpirun(lab, hosts, native, way, launcher=lab.host("launcher"))
+    with pytest.raises(TestbedError, match=said):
+        job.check(JOB_S)
+    assert not ranks_left()
+
+
+def test_a_rank_that_spawns_is_refused_at_once(start):
+    job = start("spawn.py")
+    failure = job.wait(10)
+    assert failure
+    assert failure.text == (
+        "mpi4py.MPI.Exception: MPI_Comm_spawn is not possible in a job of a lab: start all ranks with mpirun"
+    )
+
+
+SENT = 500_000
+
+
+@pytest.mark.parametrize(("target", "on_the_wire"), [(1, False), (2, True)])
+def test_ranks_of_a_host_share_memory_and_those_of_two_hosts_do_not(lab, hosts, target, on_the_wire):
+    """All ranks have one kernel; what goes from host to host must be on the wire all the same."""
+    traffic = Traffic(hosts[0], "eth1")
+    arguments = (str(SENT), "0", str(target))
+    job = mpirun(lab, hosts, PROGRAMS / "send.py", *arguments, launcher=lab.host("launcher"), ranks_per_host=2)
+    job.check(JOB_S)
+    assert traffic.bytes()["roce_out"] > SENT if on_the_wire else traffic.bytes()["roce_out"] < SENT / 10
+
+
+def test_without_torch_python_runs_as_a_program_does(lab, hosts, monkeypatch):
+    monkeypatch.setattr("testbed.workload.jobs.job.SOCKET", "/nowhere")
+    job = mpirun(lab, hosts, PROGRAMS / "allreduce.py", launcher=lab.host("launcher"))
+    job.check(JOB_S)
+    assert [job.output(rank).split() for rank in (0, 1)] == [["sum", "3.0", "of", "2"]] * 2
+    job = mpirun(lab, hosts, PROGRAMS / "misbehave.py", "raises-later", launcher=lab.host("launcher"), name="later")
+    with pytest.raises(TestbedError, match="rank 1 on b: ValueError: the user's later mistake"):
+        job.check(JOB_S)
+
+
+def test_a_program_that_is_none_is_named_before_anything_starts(lab, hosts, tmp_path):
+    (tmp_path / "script").write_text("#!/bin/sh\n")
+    for program, said in (
+        ("no-such-program", "no-such-program: there is no such program for a rank"),
+        (tmp_path / "none.py", "none.py: there is no such program for a rank"),
+        (tmp_path / "script", r"(?s)script: there is no such program for a rank.*chmod \+x"),
+    ):
+        with pytest.raises(InputError, match=said):
+            mpirun(lab, hosts, program, launcher=lab.host("launcher"))
+    assert not (tmp_path / "job").exists()
+
+
+def test_torchrun_starts_several_ranks_a_host(lab, hosts):
+    job = torchrun(lab, hosts, PROGRAMS / "whoami.py", ranks_per_host=2)
+    job.check(JOB_S)
+    assert [job.output(rank).split() for rank in range(4)] == [
+        ["rank", str(rank), "of", "4", "local", local] for rank, local in enumerate("0101")
+    ]
+    job = torchrun(lab, hosts, PROGRAMS / "whoami.py", "3", ranks_per_host=2, name="later")
+    with pytest.raises(TestbedError, match="rank 3 on b: ended with status 3"):
+        job.check(JOB_S)
+    with pytest.raises(InputError, match="use ranks_per_host"):
+        torchrun(lab, [hosts[0], hosts[0]], PROGRAMS / "whoami.py", name="twice")
+
+
+@pytest.mark.topology(PAIR, rdma_mode="exclusive")
+def test_a_job_runs_in_exclusive_mode(lab, start):
+    traffic = Traffic(lab.host("a"), "eth1")
+    start("allreduce.py").check(JOB_S)
+    assert traffic.bytes()["roce_out"] > 8000
 
 
 def test_a_rank_uses_the_gid_of_its_address_wherever_it_is_in_the_table(hosts):
@@ -128,12 +237,26 @@ def test_a_rank_uses_the_gid_of_its_address_wherever_it_is_in_the_table(hosts):
     assert after[1] == before[1]
 
 
-def test_without_torch_in_the_machine_the_error_says_how_to_have_it(lab, hosts, monkeypatch):
+def test_without_torch_in_the_machine_torchrun_says_how_to_have_it(lab, hosts, monkeypatch):
     monkeypatch.setattr("testbed.workload.jobs.job.SOCKET", "/nowhere")
     with pytest.raises(UnsupportedError, match="no process with torch waits"):
-        mpirun(lab, hosts, PROGRAMS / "allreduce.py", launcher=lab.host("launcher"))
+        torchrun(lab, hosts, PROGRAMS / "allreduce.py")
 
 
 def test_a_job_needs_a_management_network(lab, hosts):
     with pytest.raises(InputError, match="launcher has no address on eth1"):
-        mpirun(lab, hosts, PROGRAMS / "x.py", launcher=lab.host("launcher"), management_interface="eth1")
+        mpirun(lab, hosts, PROGRAMS / "allreduce.py", launcher=lab.host("launcher"), management_interface="eth1")
+
+
+@pytest.mark.parametrize(
+    "family",
+    [
+        pytest.param(family, marks=pytest.mark.topology(leaf_spine(2, 1, 1, family=family, management=True).topology()))
+        for family in (4, 6)
+    ],
+)
+def test_a_job_runs_on_a_generated_fabric(lab, native, family):
+    hosts = [lab.host("host1"), lab.host("host2")]
+    traffic = Traffic(hosts[0], "eth1")
+    mpirun(lab, hosts, native, launcher=lab.host("launcher")).check(JOB_S)
+    assert traffic.bytes()["roce_out"] > 8000

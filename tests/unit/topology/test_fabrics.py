@@ -12,7 +12,7 @@ from testbed.errors import InputError
 from testbed.switch.profile import load_profiles
 from testbed.topology import IPAddress, IPNetwork, Node, Plan, Topology
 from testbed.topology.fabrics import KINDS, Fabric, fat_tree, leaf_spine, make, rail_optimized, single, text, two_tier
-from testbed.topology.fabrics.addresses import FAMILIES
+from testbed.topology.fabrics.addresses import FAMILIES, Families
 
 ROUTED = [
     *(single(hosts) for hosts in (1, 4, 253)),
@@ -203,6 +203,35 @@ class TestEvery:
         assert f"`{fabric.command}`" in text(fabric)
 
 
+class TestManagement:
+    """What a job needs besides the fabric: mgmt0 on each host, and a host that launches it."""
+
+    @pytest.mark.parametrize("family", [4, 6, "dual"])
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_every_host_is_on_it_and_the_fabric_is_as_before(self, kind: str, family: Families) -> None:
+        plain, managed = (make(kind, {"family": family, "management": wanted}) for wanted in (False, True))
+        plan = Topology.parse(text(managed)).plan(profiles=load_profiles())
+        assert plan == managed.topology().plan(profiles=load_profiles())
+        ends = [node.interface("mgmt0") for node in hosts(plan)]
+        assert [end.node for end in ends] == [*(node.name for node in hosts(plain.topology().plan())), "launcher"]
+        assert len({end.address.network for end in ends if end.address}) == 1
+        assert [end.rdma for end in ends] == [None] * len(ends)
+        for node in hosts(plain.topology().plan()):
+            assert plan.nodes[node.name].interface("eth1") == node.interface("eth1")
+            assert plan.nodes[node.name].routes == node.routes
+
+    def test_the_file_says_how_it_was_made(self) -> None:
+        fabric = single(hosts=1, management=True)
+        assert fabric.command == "testbed topology new single --hosts 1 --routed --management"
+        assert """\
+    # the management network, for what launches jobs
+    mgmt: {kind: bridge}
+    launcher:
+  links:
+""" in text(fabric)
+        assert '    - {endpoints: ["mgmt:e2", "launcher:mgmt0"], rdma: false}\n' in text(fabric)
+
+
 class _Network:
     """Forwarding by a plan: to a connected subnet, else by the longest route, over each of its next hops."""
 
@@ -335,7 +364,7 @@ class TestRefusals:
             ("rail-optimized", {"pods": 255}, "pods is 255"),
             ("leaf-spain", {}, "there is no kind of fabric 'leaf-spain'\n  Did you mean leaf-spine? Kinds: single, "),
             ("leaf-spine", {"family": 5}, "family is 5; it is 4, 6 or dual"),
-            ("single", {"spines": 2}, "single has no option 'spines'\n  It has: hosts, bridged, family."),
+            ("single", {"spines": 2}, "single has no option 'spines'\n  It has: hosts, bridged, family, management."),
             ("single", {"routing": "frr"}, "single has no option 'routing'"),
             ("leaf-spine", {"routing": "ospf"}, "routing is 'ospf'; it is static or frr"),
             ("fat-tree", {"routing": "frr", "bridged": True}, "bridged, there is nothing to route: routing is frr"),

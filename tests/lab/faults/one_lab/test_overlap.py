@@ -175,7 +175,7 @@ def test_a_fault_comes_while_the_story_waits_for_an_answer_to_ping(lab: Lab, sto
 
 
 def test_a_fault_comes_while_perftest_runs(lab: Lab, story: Run, log: EventLog, tmp_path: Path) -> None:
-    sides = [Side(name, lab[name].namespace, lab.host(name).rdma["eth1"], ip(lab, name)) for name in ("c", "b")]
+    sides = [Side.of(lab.host(name)) for name in ("c", "b")]
     with injected(lab, LinkDelay(end="leaf:e3", delay=0.05)):
         began = log.now
         story.inject(ArpAgeing(switch="leaf", arp_age=60), after=1, lasting=1)
