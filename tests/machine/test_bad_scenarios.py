@@ -61,7 +61,8 @@ def test_what_a_guest_showed_before_it_hung_is_kept(testbed, misbehave, tmp_path
     """The machine is ended by its limit in virtual time, and leaves no events of its own."""
     done = testbed("run", misbehave, "--variant", "sleeps", "--json")
     (variant,) = done.json["variants"]
-    events = [json.loads(line) for line in (tmp_path / done.json["out"] / "sleeps" / "events.jsonl").open()]
+    path = tmp_path / done.json["out"] / "sleeps" / "events.jsonl"
+    events = [json.loads(line) for line in path.read_text().splitlines()]
     assert [event["text"] for event in events] == ["build tiny", "tiny is up"]
     assert 0 < variant["virtual_s"] == events[-1]["t"] / 1e9
     assert variant["parameters"] == {}
