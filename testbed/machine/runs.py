@@ -270,7 +270,7 @@ class Shown:
                 self._listener.settled(self._telling, until_ns)
             case {"made": {
                 "parameters": dict(), "topology": dict(),
-                "epoch": {"realtime_ns": int(), "monotonic_ns": int(), "kernel_ns": int()},
+                "epoch": {"realtime_ns": int(), "monotonic_ns": int(), "kernel_ns": int() | None},
             } as made} if self.made is None:  # fmt: skip
                 self.made = made
                 (self._directory / TOPOLOGY).write_text(topology_text(made))
