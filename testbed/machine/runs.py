@@ -20,6 +20,9 @@ from testbed.machine.record import Identity
 from testbed.machine.scenarios import Source
 from testbed.protocol import EVENTS, RESULT, TOPOLOGY, Clock, Event, Job, Made, Observed, ScenarioInfo, VariantInfo
 
+LATEST_NS = 1 << 63
+"""Times of events are less: the kernel's nanoseconds are no more."""
+
 
 @dataclass(frozen=True)
 class Telling:
@@ -275,14 +278,16 @@ class Shown:
 
     def listen(self, line: dict[str, Any]) -> None:
         match line:
-            case {"event": {"t": int(), "kind": str(), "node": str(), "text": str(), "data": dict()} as event}:
+            case {
+                "event": {"t": int(t), "kind": str(), "node": str(), "text": str(), "data": dict()} as event
+            } if abs(t) < LATEST_NS:  # fmt: skip
                 self._events.append(event)
                 self._listener.event(self._telling, event)
             case {"settled": int(until_ns)}:
                 self._listener.settled(self._telling, until_ns)
             case {"made": {
                 "parameters": dict(), "topology": dict(),
-                "epoch": {"realtime_ns": int(), "monotonic_ns": int(), "kernel_ns": int()},
+                "epoch": {"realtime_ns": int(), "monotonic_ns": int(), "kernel_ns": int() | None},
             } as made} if self.made is None:  # fmt: skip
                 self.made = made
                 (self._directory / TOPOLOGY).write_text(topology_text(made))

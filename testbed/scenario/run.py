@@ -82,7 +82,7 @@ class Run:
         self.observed = observed
         self._report("observed", text, observed=observed)
 
-    def _report(self, kind: str, text: str, **data: Any) -> None:
+    def _report(self, kind: str, text: str, /, **data: Any) -> None:
         """Emits an event of the scenario itself, and settles the log, so that it is shown now and in its place."""
         self.log.emit(kind, "", text, **data)
         self.log.settle(self.lab.drain)
