@@ -61,7 +61,8 @@ class Run:
         return met
 
     def eventually(self, what: str, probe: Callable[[], Any], expected: Any, *, within: float) -> bool:
-        """The same of `probe()`, which has `within` virtual seconds to come true."""
+        """The same of `probe()`, which has `within` virtual seconds to come true. It is asked whenever something has
+        happened that may change its answer: see `Lab.wait`."""
         test = expected if callable(expected) else lambda value: value == expected
 
         seen: list[Any] = []
