@@ -6,7 +6,6 @@ a log there are the steps, what users saw, what was not as expected, and the ver
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Mapping, Sequence
 from types import TracebackType
@@ -49,6 +48,8 @@ TAIL = 6
 NODE_WIDTH = 9
 WIDE = 100
 """Columns from which on evidence has a column of its own."""
+LONGEST_S = 1e15
+"""A number of seconds beyond this, or none such as NaN, is no duration."""
 HEADER = ("variant", "expected", "observed", "virtual time", "wall time")
 
 
@@ -260,7 +261,7 @@ def evidence_text(evidence: Mapping[str, Any]) -> Text:
     text = Text()
     for name, value in evidence.items():
         text.append(", " if text else "")
-        seconds = name.endswith("_s") and isinstance(value, (int, float)) and value < math.inf
+        seconds = name.endswith("_s") and isinstance(value, (int, float)) and abs(value) < LONGEST_S
         text.append(plain(name.removesuffix("_s") if seconds else name).replace("_", " "), "dim")
         text.append(f" {duration(value) if seconds else plain(value)}")
     return text

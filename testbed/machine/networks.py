@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
-from testbed.errors import MachineError
 from testbed.machine import files, processes, scenarios
 from testbed.machine.local import LocalMachine, Machine
 from testbed.machine.scenarios import Source
@@ -37,10 +35,8 @@ async def _run(request: CniRequest, machine: Machine, seed: int, out: Path) -> C
     job: Job = {"kind": "cni", "name": conflist, "seed": seed, "cni": inner}
     await machine.run(job, dict(zip(inner_names, data, strict=True)), out, lambda _: None, limit_s=LIMIT_S)
     source = Source(conflist, _shown(named[0], top) / scenarios.FILE)
-    answer: Any = scenarios.result_of(out, "cni.json", source)
-    if not isinstance(answer, dict):
-        raise MachineError("the job left a damaged cni.json")
-    return CniAnswer(result=answer.get("result"), kept=list(answer.get("kept", [])))
+    answer: CniAnswer = scenarios.result_of(out, "cni.json", source, CniAnswer)
+    return answer
 
 
 def _shown(file: Path, top: Path) -> Path:

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
-import re
 import sys
 import traceback
 from pathlib import Path
 
 from testbed.errors import InputError
+from testbed.protocol import VARIANT
 from testbed.scenario.model import Scenario, Variant
-
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-"""Names of variants: they are directories too."""
 
 
 def load(path: Path) -> type[Scenario]:
@@ -66,7 +63,7 @@ def check(scenario: type[Scenario], where: str) -> None:
             raise InputError(
                 f"class {scenario.__name__} has {variant!r} among its variants, which is no Variant", where=where
             )
-        if not NAME.fullmatch(str(variant.name)):
+        if not VARIANT.fullmatch(str(variant.name)):
             raise InputError(
                 f"a variant cannot be called {variant.name!r}",
                 where=where,
