@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Any, Literal, NotRequired
+
+from typing_extensions import TypedDict  # typing's can be validated from Python 3.12 on
 
 from testbed.errors import TestbedError
 
@@ -35,6 +38,8 @@ RESULT, SCENARIO = "result.json", "scenario"
 """Beside the directories of its variants a run's directory has its result, and a copy of the scenario's files."""
 EVENTS, TOPOLOGY = "events.jsonl", "topology.json"
 """In the directory of a variant."""
+VARIANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+"""Names of variants: they are directories too."""
 DESCRIBED = "described"
 """An empty file beside the description of a scenario: its code has come to an end, whatever it was."""
 
@@ -167,6 +172,81 @@ class Note(TypedDict):
     lines: list[int]
 
 
+class InterfaceRow(TypedDict):
+    """An interface of a planned node, or an SVI, which has no peer. Texts are empty where there is nothing."""
+
+    node: str
+    kind: str
+    interface: str
+    peer: str
+    mac: str
+    address: str
+    address6: str
+    gateway: str
+    gateway6: str
+    vlan: int | None
+    trunk: list[int]
+    routed: bool
+    rdma: str | None
+
+
+class PlanInfo(TypedDict):
+    """What a topology file becomes; `text` is that of a file made of Mininet's."""
+
+    name: str
+    interfaces: list[InterfaceRow]
+    notes: NotRequired[list[Note]]
+    text: NotRequired[str]
+
+
+class FaultInfo(TypedDict):
+    """`parameters` is the JSON Schema of the fault's parameters."""
+
+    name: str
+    title: str
+    text: str
+    parameters: ParametersSchema
+
+
+class ParameterSchema(TypedDict):
+    """What is shown of a parameter's JSON Schema."""
+
+    type: NotRequired[Any]
+    default: NotRequired[Any]
+    description: NotRequired[str]
+    enum: NotRequired[list[Any]]
+
+
+class ParametersSchema(TypedDict):
+    """What is used of the JSON Schema of parameters."""
+
+    properties: NotRequired[dict[str, ParameterSchema]]
+
+
+class GraphInfo(TypedDict):
+    """A drawing of a topology file, and the notes on the file."""
+
+    text: str
+    notes: list[Note]
+
+
+class ProfileValue(TypedDict):
+    """A value of a switch profile, its unit, where it is from, and what it means."""
+
+    value: Any
+    unit: str
+    source: str
+    text: str
+
+
+class ProfileInfo(TypedDict):
+    """A switch profile; `values` by their names."""
+
+    name: str
+    about: str
+    values: dict[str, ProfileValue]
+
+
 class VariantInfo(TypedDict):
     """`settings` is what it changes of the parameters' defaults, the user's settings that count for it included."""
 
@@ -177,13 +257,13 @@ class VariantInfo(TypedDict):
 
 
 class ScenarioInfo(TypedDict):
-    """What `describe` says of a scenario; `parameters` is the JSON Schema of its parameters."""
+    """What `describe` says of a scenario; `parameters` is the JSON Schema of its parameters, whole."""
 
     name: str
     title: str
     text: str
     tags: list[str]
-    parameters: dict[str, Any]
+    parameters: ParametersSchema
     variants: list[VariantInfo]
     compared: str
     """The variant for `testbed matrix`."""

@@ -71,13 +71,13 @@ def describe(name: str, as_json: bool) -> None:
     for paragraph in info["text"].split("\n\n"):
         console.print(plain(" ".join(paragraph.split())))
         console.print()
-    section(console, "Variants", _variants(info))
+    section(console, "Variants", variants(info))
     if properties := info["parameters"].get("properties"):
         section(console, "Parameters (--set KEY=VALUE)", parameters(properties))
     console.print(Text(plain(source.file), "dim"), soft_wrap=True)
 
 
-def _variants(info: ScenarioInfo) -> Table:
+def variants(info: ScenarioInfo) -> Table:
     table = columns("name", "expected", "")
     for variant in info["variants"]:
         table.add_row(variant["name"], Text(variant["expected"], OUTCOME[variant["expected"]]), plain(variant["text"]))

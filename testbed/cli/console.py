@@ -49,6 +49,8 @@ TAIL = 6
 NODE_WIDTH = 9
 WIDE = 100
 """Columns from which on evidence has a column of its own."""
+LONGEST_S = 1e15
+"""A number of seconds beyond this, or none such as NaN, is no duration."""
 HEADER = ("variant", "expected", "observed", "virtual time", "wall time")
 
 
@@ -283,7 +285,7 @@ def evidence_text(evidence: Mapping[str, Any]) -> Text:
     text = Text()
     for name, value in evidence.items():
         text.append(", " if text else "")
-        seconds = name.endswith("_s") and isinstance(value, (int, float)) and value < math.inf
+        seconds = name.endswith("_s") and isinstance(value, (int, float)) and abs(value) < LONGEST_S
         text.append(plain(name.removesuffix("_s") if seconds else name).replace("_", " "), "dim")
         text.append(f" {duration(value) if seconds else plain(value)}")
     return text

@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import click
 from rich.console import Console
@@ -119,7 +118,7 @@ async def plan(
 def values_over(over: str, info: ScenarioInfo) -> tuple[str, list[str]]:
     """A parameter and the values that the user named, or all that its schema has."""
     key, equals, named = over.partition("=")
-    properties: dict[str, dict[str, Any]] = info["parameters"].get("properties", {})
+    properties = info["parameters"].get("properties", {})
     if key not in properties:
         raise InputError(
             f"--over: there is no parameter {key!r}", hint=f"Parameters: {', '.join(properties) or 'none'}."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Mapping
 
 import click
 from rich.table import Table
@@ -14,6 +14,7 @@ from testbed.cli.progress import output_console
 from testbed.cli.words import setting
 from testbed.errors import InputError, did_you_mean
 from testbed.machine import topologies
+from testbed.protocol import ProfileValue
 
 SOURCES = {
     "D": "documented by the vendor, or read in the system's source code",
@@ -68,14 +69,14 @@ def describe(name: str, as_json: bool) -> None:
         console.print(Text(f"{source or '-'}  {SOURCES[source]}", "dim"))
 
 
-def _values(values: dict[str, dict[str, Any]]) -> Table:
+def _values(values: Mapping[str, ProfileValue]) -> Table:
     table = columns("name", "value", "source", "")
     for name, value in values.items():
         table.add_row(name, _shown(value), value["source"] or "-", value["text"])
     return table
 
 
-def _shown(value: dict[str, Any]) -> str:
+def _shown(value: ProfileValue) -> str:
     if value["value"] is None:
         return "none"
     match value["value"]:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 import click
+from rich.table import Table
 
 from testbed.cli.catalogue import columns
 from testbed.cli.output import give, show_notes
 from testbed.cli.progress import output_console
+from testbed.cli.words import plain
 from testbed.machine import topologies
+from testbed.protocol import InterfaceRow, PlanInfo
 
 NEW = """Write a topology file of a KIND, for you to edit. What you leave out has a default; the file's head shows it.
 
@@ -47,28 +49,33 @@ def check(file: str, mininet: bool, as_json: bool) -> None:
         click.echo(json.dumps(plan))
         return
     show_notes(plan["notes"])
+    output_console(uncut=True).print(table(plan))
+
+
+def table(plan: PlanInfo) -> Table:
     rows = [_cells(row) for row in plan["interfaces"]]
     used = [head for head in HEADS if any(row[head] for row in rows)]
-    table = columns(*used)
+    found = columns(*used)
     for row in rows:
-        table.add_row(*(row[head] for head in used))
-    output_console(uncut=True).print(table)
+        found.add_row(*(row[head] for head in used))
+    return found
 
 
-def _cells(row: dict[str, Any]) -> dict[str, str]:
+def _cells(row: InterfaceRow) -> dict[str, str]:
     cells = (
-        f"{row['node']}:{row['interface']}", row["peer"], row["mac"], _both(row, "address"), _both(row, "gateway"),
+        f"{row['node']}:{row['interface']}", row["peer"], row["mac"], _both(row["address"], row["address6"]),
+        _both(row["gateway"], row["gateway6"]),
         _vlans(row), row["rdma"] or "",
     )  # fmt: skip
-    return dict(zip(HEADS, cells, strict=True))
+    return dict(zip(HEADS, map(plain, cells), strict=True))
 
 
-def _both(row: dict[str, Any], key: str) -> str:
+def _both(four: str, six: str) -> str:
     """What a row has of IPv4 and of IPv6."""
-    return ", ".join(filter(None, (row[key], row[f"{key}6"])))
+    return ", ".join(filter(None, (four, six)))
 
 
-def _vlans(row: dict[str, Any]) -> str:
+def _vlans(row: InterfaceRow) -> str:
     if row["routed"]:
         return "routed"
     tagged = f"tagged {', '.join(map(str, row['trunk']))}" if row["trunk"] else ""
@@ -118,7 +125,7 @@ def from_mininet(file: str, output: Path | None) -> None:
     give(_plan_of_mininet(file)["text"], output, over=False)
 
 
-def _plan_of_mininet(file: str) -> dict[str, Any]:
+def _plan_of_mininet(file: str) -> PlanInfo:
     path, _, name = file.partition(":") if not os.path.isfile(file) else (file, "", "")
     return topologies.plan_of_mininet(Path(path), name)
 

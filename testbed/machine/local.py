@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Protocol
@@ -30,6 +30,8 @@ from testbed.inside import main
 main()
 """
 """Loads this very testbed, wherever the process is started and whatever is called like a module there."""
+DEEPEST = 50
+"""Levels of what a job leaves as JSON; ours have five."""
 Listener = Callable[[dict[str, Any]], None]
 
 
@@ -46,10 +48,30 @@ class Machine(Protocol):
         ...
 
 
+def load_json(data: bytes) -> Any:
+    """What a job left as JSON: it ran the user's code, so it may be anything. ValueError if it is no JSON, or is nested
+    deeper than what shows and keeps it could follow."""
+    try:
+        found = json.loads(data)
+    except RecursionError:
+        raise ValueError("nested too deep") from None
+    if data.count(b"[") + data.count(b"{") > DEEPEST:  # few are
+        level = [found]
+        for _ in range(DEEPEST):
+            level = [inner for value in level for inner in _values(value)]
+        if level:
+            raise ValueError("nested too deep")
+    return found
+
+
+def _values(value: Any) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+
+
 def record(line: bytes) -> dict[str, Any]:
     """A line of a job's progress. The job ran the user's code, so it may be anything."""
-    with contextlib.suppress(ValueError, RecursionError):
-        if isinstance(said := json.loads(line), dict):
+    with contextlib.suppress(ValueError):
+        if isinstance(said := load_json(line), dict):
             return said
     raise MachineError(f"a line of progress is damaged: {line[:80]!r}")
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from testbed.errors import InputError, MachineError
+from testbed.errors import InputError
 from testbed.machine import files, processes, scenarios
 from testbed.machine.local import LocalMachine, Machine
 from testbed.machine.scenarios import Source
@@ -107,10 +107,8 @@ async def _run(request: CniRequest, plugins: Plugins, machine: Machine, seed: in
     job: Job = {"kind": "cni", "name": conflist, "seed": seed, "cni": inner, "executable": executable}
     await machine.run(job, parcel, out, lambda _: None, limit_s=LIMIT_S)
     source = Source(conflist, _shown(named[0], top) / scenarios.FILE)
-    answer: Any = scenarios.result_of(out, "cni.json", source)
-    if not isinstance(answer, dict):
-        raise MachineError("the job left a damaged cni.json")
-    return CniAnswer(result=answer.get("result"), kept=list(answer.get("kept", [])))
+    answer: CniAnswer = scenarios.result_of(out, "cni.json", source, CniAnswer)
+    return answer
 
 
 def _shown(file: Path, top: Path) -> Path:

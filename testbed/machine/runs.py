@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import math
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -20,8 +19,8 @@ from testbed.machine.record import Identity
 from testbed.machine.scenarios import Source
 from testbed.protocol import EVENTS, RESULT, TOPOLOGY, Clock, Event, Job, Made, Observed, ScenarioInfo, VariantInfo
 
-LATEST_NS = 1 << 63
-"""Times of events are less: the kernel's nanoseconds are no more."""
+LONGEST_S = 1e10
+"""More virtual seconds than any run can have: the kernel counts nanoseconds in 64 bits."""
 
 
 @dataclass(frozen=True)
@@ -280,7 +279,7 @@ class Shown:
         match line:
             case {
                 "event": {"t": int(t), "kind": str(), "node": str(), "text": str(), "data": dict()} as event
-            } if abs(t) < LATEST_NS:  # fmt: skip
+            } if abs(t) < LONGEST_S * 1e9:  # fmt: skip
                 self._events.append(event)
                 self._listener.event(self._telling, event)
             case {"settled": int(until_ns)}:
@@ -320,7 +319,7 @@ def result_of(found: Any, telling: Telling, wall_s: float) -> VariantResult:
             "observed": "fault" | "healthy" | None as observed, "as_expected": bool(as_expected),
             "evidence": dict(evidence), "failures": list(failures), "trace": str(trace),
             "virtual_s": int() | float() as virtual_s,
-        } if virtual_s < math.inf:  # fmt: skip
+        } if 0 <= virtual_s < LONGEST_S:  # fmt: skip
             said = [str(failure) for failure in failures]
             return VariantResult(
                 telling.label, telling.variant["expected"], observed, as_expected, evidence, said, trace, virtual_s,

@@ -3,7 +3,8 @@ here."""
 
 from __future__ import annotations
 
-import json
+import math
+import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,14 +12,16 @@ from typing import Any
 
 from testbed.errors import InputError, MachineError, TestbedError, did_you_mean
 from testbed.machine import files, processes
-from testbed.machine.local import LocalMachine
-from testbed.protocol import DESCRIBED, OUTPUT, Job, ScenarioInfo
+from testbed.machine.local import LocalMachine, load_json
+from testbed.protocol import DESCRIBED, OUTPUT, VARIANT, Job, ScenarioInfo
 
 SHIPPED = Path(__file__).parents[2] / "scenarios"
 FILE = "scenario.py"
 GIVEN = ".given"
 """Directory of a topology file that the user gave. Hidden files do not travel, so a scenario has none of that name."""
 DESCRIBE_S = 60.0
+LARGEST = 64 << 20
+"""Bytes of a file that is read whole."""
 
 
 @dataclass(frozen=True)
@@ -109,11 +112,17 @@ async def describe(asked: Sequence[Asked], named: Sequence[str] = ()) -> list[Sc
             return [source.file for source, place in zip(sources, places, strict=True) if not place.exists()]
 
         await ask(job, parcel, out, DESCRIBE_S, late)
-        return [described(out / str(number), source) for number, source in enumerate(sources)]
+        return [info_of(out / str(number), source) for number, source in enumerate(sources)]
 
 
-def described(out: Path, source: Source) -> ScenarioInfo:
-    info: ScenarioInfo = result_of(out, "info.json", source)
+def info_of(out: Path, source: Source) -> ScenarioInfo:
+    """What a scenario says of itself. Its variants have directories of their names, and its limit is one."""
+    info: ScenarioInfo = result_of(out, "info.json", source, ScenarioInfo)
+    names = [variant["name"] for variant in info["variants"]]
+    if not names or not all(map(VARIANT.fullmatch, names)) or len({*names}) < len(names):
+        raise MachineError(f"the job left a damaged info.json: variants {names}"[:200])
+    if not 0 < info["limit_s"] < math.inf:
+        raise MachineError(f"the job left a damaged info.json: limit_s {info['limit_s']}")
     return {**info, "notes": [{**note, "where": source.place(note["where"])} for note in info["notes"]]}
 
 
@@ -149,8 +158,9 @@ def raise_refusal(out: Path, source: Source) -> None:
             raise MachineError(f"the job left a damaged refusal.json: {refusal}")
 
 
-def result_of(out: Path, name: str, source: Source) -> Any:
-    """The file a job leaves when it did what it was asked; raises what it refused, or that it ended without a word."""
+def result_of(out: Path, name: str, source: Source, kind: Any) -> Any:
+    """The file a job leaves when it did what it was asked, of the shape of `kind`; raises what it refused, or that it
+    ended without a word."""
     raise_refusal(out, source)
     found = left_json(out, name)
     if found is None:
@@ -159,23 +169,48 @@ def result_of(out: Path, name: str, source: Source) -> Any:
             "its code ended the process before testbed was done" + (f":\n{wrote}" if wrote else ""),
             where=str(source.file),
         )
-    return found
+    return checked(kind, found, name)
 
 
 def left(out: Path, name: str) -> str | None:
-    """The file that a job left under this name, if it is there. The job ran the user's code: it may be anything."""
-    try:
-        return (out / name).read_text(errors="replace")
-    except FileNotFoundError:
-        return None
-    except IsADirectoryError:
-        raise MachineError(f"the job left a directory {name}") from None
+    """The file that a job left under this name, if it is there."""
+    data = _left_bytes(out, name)
+    return None if data is None else data.decode(errors="replace")
 
 
 def left_json(out: Path, name: str) -> Any:
     """The same as JSON; None if there is no such file."""
-    text = left(out, name)
+    data = _left_bytes(out, name)
     try:
-        return None if text is None else json.loads(text)
-    except (ValueError, RecursionError) as error:
+        return None if data is None else load_json(data)
+    except ValueError as error:
         raise MachineError(f"the job left a damaged {name}: {error}") from error
+
+
+def _left_bytes(out: Path, name: str) -> bytes | None:
+    """The job ran the user's code: the file may be anything, a pipe without an end too."""
+    try:
+        if not stat.S_ISREG((out / name).stat().st_mode):
+            raise MachineError(f"the job left something called {name} that is no file")
+        with (out / name).open("rb") as file:
+            data = file.read(LARGEST + 1)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise MachineError(f"the job left something called {name} that cannot be read: {error.strerror}") from error
+    if len(data) > LARGEST:
+        raise MachineError(f"the job left something called {name} of more than {LARGEST >> 20} MiB")
+    return data
+
+
+def checked(kind: Any, found: Any, name: str) -> Any:
+    """What a job left as `name`, if it has the shape of `kind`. The job ran the user's code: it may be anything."""
+    from pydantic import TypeAdapter, ValidationError  # not for those who ask for help
+
+    try:
+        TypeAdapter(kind).validate_python(found, strict=True)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        place = ".".join(map(str, first["loc"]))[:80]
+        raise MachineError(f"the job left a damaged {name}: {place}: {first['msg']}") from error
+    return found

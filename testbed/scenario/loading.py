@@ -17,14 +17,12 @@ from pydantic import PydanticUserError
 from pydantic_core import PydanticSerializationError
 
 from testbed.errors import InputError, TestbedError
-from testbed.protocol import RESULT, SCENARIO, ScenarioInfo
+from testbed.protocol import RESULT, SCENARIO, VARIANT, ScenarioInfo
 from testbed.scenario import imports
 from testbed.scenario.model import Parameters, Scenario, Variant
 from testbed.switch.profile import Profile
 from testbed.topology import Plan
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-"""Names of variants: they are directories too."""
 PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]*[a-z0-9+]")
 ATTRIBUTES = {"title": (str, "a text"), "topology": (str, "a file's name"), "compared": (str, "a variant's name"),
               "training": (bool, "True or False"), "limit_s": (int | float, "a number of seconds"),
@@ -138,7 +136,7 @@ def check_attributes(scenario: type[Scenario], refuse: Refuse) -> None:
 
 
 def check_variant(variant: Variant, refuse: Refuse) -> None:
-    if not (isinstance(variant.name, str) and NAME.fullmatch(variant.name)):
+    if not (isinstance(variant.name, str) and VARIANT.fullmatch(variant.name)):
         refuse(f"a variant cannot be called {variant.name!r}", "Letters, digits, `-`, `_` and `.` only.")
     if variant.name in (RESULT, SCENARIO):
         refuse(f"a variant cannot be called {variant.name!r}: a run's directory has another file of that name")

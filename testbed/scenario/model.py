@@ -101,12 +101,13 @@ class Scenario(ABC):
     @classmethod
     def info(cls, name: str, chosen: Mapping[str, Any], named: Collection[str]) -> ScenarioInfo:
         """`chosen` are the user's settings, `named` the variants they named."""
+        schema: Any = cls.parameters.model_json_schema()
         return {
             "name": name,
             "title": cls.title,
             "text": inspect.cleandoc(cls.__doc__ or ""),
             "tags": list(cls.tags),
-            "parameters": cls.parameters.model_json_schema(),
+            "parameters": schema,
             "variants": [
                 {"name": v.name, "expected": v.expected, "text": v.text, "settings": cls.changes(v, chosen, named)}
                 for v in cls.variants

@@ -264,7 +264,7 @@ def test_a_run_directory_says_what_its_run_was_made_from(source: Source) -> None
     assert found["made_from"] == {
         "machine": "vm", "testbed": "1.0", "code": "c0de", "image": "ef", "qemu": "10.0.2 (Debian)",
         "accelerator": "tcg", "kernel": None, "python": None,
-        "file": "scenario.py", "files": {"scenario.py": sha256},
+        "file": "scenario.py", "files": {"scenario.py": sha256}, "given_topology": None,
     }  # fmt: skip
     (variant,) = found["variants"]
     assert variant["variant"] == "v"
@@ -326,8 +326,8 @@ def test_progress_that_is_no_event_is_an_unexpected_variant(source: Source, reco
     [
         ({"outcome.json": "{"}, "the job left a damaged outcome.json: "),
         ({"outcome.json": "[" * 100_000}, "the job left a damaged outcome.json: "),
-        ({"outcome.json": None}, "the job left a directory outcome.json"),
-        ({"error.txt": None}, "the job left a directory error.txt"),
+        ({"outcome.json": None}, "the job left something called outcome.json that is no file"),
+        ({"error.txt": None}, "the job left something called error.txt that is no file"),
         ({"outcome.json": []}, "the verdict is damaged: []"),
         ({"outcome.json": {}}, "the verdict is damaged: {}"),
         ({"outcome.json": outcome("v", observed="maybe")}, "the verdict is damaged: "),
