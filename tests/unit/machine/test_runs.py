@@ -162,6 +162,7 @@ def test_a_machine_gets_the_job_its_files_and_its_limit(source: Source) -> None:
             "settings": {"packets": "4"},
             "seed": 9,
             "training": False,
+            "executable": [],
         }
     ]
     assert machine.files == {"scenario.py": b"the story"}
