@@ -54,3 +54,23 @@ def test_a_conflist_that_the_plugins_cannot_be_asked_is_2(testbed, tmp_path):
     done = testbed("cni", "add", written(tmp_path, {"type": "macvlen"}))
     assert (done.status, done.out) == (2, "")
     assert 'failed to find plugin "macvlen" Did you mean macvlan?' in done.error
+
+
+def test_a_plugin_of_one_s_own_is_called(testbed, tmp_path):
+    """A script of CNI_PATH with its module, by the configuration of one plugin."""
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "words.py").write_text('DOMAIN = "mine.example"\n')
+    (own / "mine").write_text(
+        "#!/usr/bin/env python3\n"
+        "import json, os, words\n"
+        'result = {"cniVersion": "1.0.0", "dns": {"domain": words.DOMAIN}}\n'
+        'version = {"cniVersion": "1.0.0", "supportedVersions": ["1.0.0"]}\n'
+        'print(json.dumps({"ADD": result, "VERSION": version}.get(os.environ["CNI_COMMAND"], {})))\n'
+    )
+    (own / "mine").chmod(0o755)
+    (tmp_path / "mine.conf").write_text('{"cniVersion": "1.0.0", "name": "net", "type": "mine"}')
+    done = testbed("cni", "add", "mine.conf", env={"CNI_PATH": f"{own}:/nowhere"})
+    assert done.status == 0, done.err
+    assert done.json == {"cniVersion": "1.0.0", "dns": {"domain": "mine.example"}}
+    assert f"your plugins of {own}: mine, words.py" in done.error
