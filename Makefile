@@ -1,6 +1,6 @@
 MAKEFLAGS += --no-print-directory --no-builtin-rules
 .DEFAULT_GOAL := $(if $(scenario),scenario,help)
-.PHONY: help setup scenario scenarios catalogue check test bench lock
+.PHONY: help setup ready scenario scenarios catalogue check test bench examples lock
 
 shipped := $(sort $(patsubst scenarios/%/scenario.py,%,$(wildcard scenarios/*/scenario.py)))
 
@@ -11,6 +11,7 @@ make catalogue       the same; each one's first variant again, and the slow test
 make test            unit tests, and tests of machines with those inside them
 make check           lint, types, unit tests: no machine needed
 make bench           measure build, start and run; prints JSON
+make examples        run the commands of the documentation again and put in what they print
 make lock            bring requirements.lock up to pyproject.toml
 make setup           install what is missing; the others do so themselves
 
@@ -23,10 +24,14 @@ help:
 setup:
 	@./setup.sh
 
-scenario: setup
+# What builds the image is needed by nobody who has one.
+ready:
+	@./setup.sh image
+
+scenario: ready
 	@.venv/bin/testbed run $(scenario) $(if $(variant),--variant $(variant)) $(if $(seed),--seed $(seed)) $(args)
 
-scenarios: setup
+scenarios: ready
 	@.venv/bin/testbed run $(if $(seed),--seed $(seed)) $(args) $(shipped)
 
 check: setup
@@ -36,15 +41,18 @@ check: setup
 	@set -e; for name in $(shipped); do .venv/bin/mypy scenarios/$$name; done
 	@.venv/bin/pytest -q tests/unit
 
-test: setup
+test: ready
 	@.venv/bin/pytest -q tests/unit
 	@.venv/bin/pytest -q -m "not slow" tests/machine
 
 catalogue: scenarios
 	@.venv/bin/pytest -q -m slow tests/machine
 
-bench: setup
+bench: ready
 	@.venv/bin/python tests/bench/bench.py
+
+examples: ready
+	@.venv/bin/python tests/docs/examples.py
 
 lock: setup
 	@.venv/bin/python -m pip install --quiet uv

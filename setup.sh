@@ -1,6 +1,7 @@
 #!/bin/sh
-# Makes this checkout ready: the Debian packages that are missing, and .venv with testbed in it. It is quick when nothing
-# is missing, and begins anew where it was interrupted. Exit status 3: something is missing, and the message says what.
+# Makes this checkout ready: the Debian packages that are missing, and .venv with testbed in it. `setup.sh image` adds what
+# building the image takes, where there is no image yet. It is quick when nothing is missing, and begins anew where it was
+# interrupted. Exit status 3: something is missing, and the message says what.
 set -eu
 cd "$(dirname "$0")"
 
@@ -29,6 +30,16 @@ venv_package() {
         fail "Python 3.11 or newer is needed, and this machine has $(python3 -V 2>&1)"
     else
         echo python3-venv
+    fi
+}
+
+# The Debian packages that building the image takes and that are missing; none where the image has been built or imported.
+image_packages() {
+    python=$(find_python)
+    if [ -n "$python" ]; then
+        "$python" -c 'from testbed.machine import image; print(*image.wanted_packages())'
+    else
+        echo mmdebstrap erofs-utils uidmap debian-archive-keyring
     fi
 }
 
@@ -71,14 +82,14 @@ ready=$(printf '%s\n%s' "$(place)" "$inputs")
 
 missing=
 need qemu-system-x86_64 qemu-system-x86
-need mmdebstrap mmdebstrap
-need mkfs.erofs erofs-utils
-[ "$(id -u)" = 0 ] || need newuidmap uidmap
-[ -e /usr/share/keyrings/debian-archive-keyring.gpg ] || missing="$missing debian-archive-keyring"
 [ "$made" = "$ready" ] || {
     venv=$(venv_package)
     missing="$missing${venv:+ $venv}"
 }
+if [ "${1:-}" = image ]; then
+    tools=$(image_packages) || fail "see above"
+    missing="$missing${tools:+ $tools}"
+fi
 [ -z "$missing" ] || install_packages "$missing"
 [ "$made" = "$ready" ] && exit
 

@@ -5,6 +5,9 @@ The user's code runs here, so this is a process of its own (`inside`); the answe
 
 from __future__ import annotations
 
+import ast
+import contextlib
+import functools
 import importlib
 import importlib.util
 import json
@@ -16,11 +19,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from testbed import children
-from testbed.errors import TestbedError
-from testbed.protocol import DESCRIBED, OUTPUT, Job, refusals
+from testbed.errors import InputError, did_you_mean
+from testbed.protocol import DESCRIBED, OUTPUT, Job, Note, refusals
 
 if TYPE_CHECKING:
-    from testbed.topology import Interface, Node, Plan, Svi, Topology
+    from testbed.scenario.model import Parameters, Scenario
+    from testbed.switch.profile import Profile
+    from testbed.topology import Family, Interface, Node, Plan, Svi, Topology
 
 DESCRIBING = "testbed.faults", "testbed.lab", "testbed.scenario.loading", "testbed.workload.verbs"
 """What most scenarios import."""
@@ -41,6 +46,10 @@ def give(job: Job, out: Path) -> None:
             from testbed import faults
 
             (out / "faults.json").write_text(json.dumps(faults.descriptions()))
+        case "profiles":
+            from testbed.switch import profile
+
+            (out / "profiles.json").write_text(json.dumps(profile.descriptions()))
 
 
 def describe_each(job: Job, out: Path) -> None:
@@ -56,14 +65,17 @@ def describe_each(job: Job, out: Path) -> None:
         child = os.fork()
         if not child:
             children.end_with(parent)
-            describe_and_exit(name, Path(job["in"]) / str(number) / file, settings, job["named"], directory)
+            place = Path(job["in"]) / str(number) / file
+            describe_and_exit(name, place, settings, job["named"], job.get("topology", ""), directory)
         running.append((child, directory))
     for child, directory in running:
         os.waitpid(child, 0)
         (directory / DESCRIBED).touch()
 
 
-def describe_and_exit(name: str, file: Path, settings: dict[str, str], named: list[str], out: Path) -> NoReturn:
+def describe_and_exit(
+    name: str, file: Path, settings: dict[str, str], named: list[str], topology: str, out: Path
+) -> NoReturn:
     """What the scenario writes goes to a file beside its description."""
     with (out / OUTPUT).open("wb") as output:
         os.dup2(output.fileno(), 1)
@@ -71,47 +83,109 @@ def describe_and_exit(name: str, file: Path, settings: dict[str, str], named: li
     os.close(3)
     try:
         with refusals(out):
-            describe(name, file, settings, named, out)
+            describe(name, file, settings, named, topology, out)
     except BaseException:
         (out / "error.txt").write_text(traceback.format_exc())
     finally:
-        sys.stdout.flush()
+        with contextlib.suppress(Exception):  # the user's code may have replaced it
+            sys.stdout.flush()
         os._exit(0)
 
 
-def describe(name: str, file: Path, settings: dict[str, str], named: list[str], out: Path) -> None:
-    """Loads a scenario and checks all that needs no kernel: the user's settings, the profiles they make, the topology.
-    Leaves its description in info.json."""
+def describe(name: str, file: Path, settings: dict[str, str], named: list[str], given: str, out: Path) -> None:
+    """Loads a scenario and checks all that needs no kernel: the user's settings, the profiles they make, the topology,
+    which may be `given` in the place of its own. Leaves its description in info.json."""
     from testbed.scenario import loading
-    from testbed.topology import Topology
+    from testbed.scenario.noninteractive import refuse_input
 
+    refuse_input(file.parent)
     scenario = loading.load(file)
-    info = scenario.info(name, settings, named)
-    topologies = []
+    info = loading.info(scenario, name, settings, named, file)
+    plans: list[Plan] = []
+    switches: list[str] = []
     for variant, said in zip(scenario.variants, info["variants"], strict=True):
         if not named or variant.name in named:
-            parameters = scenario.settle(variant, said["settings"])
-            try:
-                teller = scenario()
-                topologies.append(teller.topology_for(parameters))
-                teller.profiles(parameters)
-            except TestbedError:
-                raise
-            except Exception as error:
-                raise loading.blame(error, file) from error
-    os.chdir(file.parent)  # places in errors start with the name that the scenario gives
-    for topology in dict.fromkeys(topologies):
-        planned(Topology.load(topology))
+            with loading.blaming(file):
+                parameters = scenario.settle(variant, said["settings"])
+            _, plan, profiles, notes = lab_of(scenario, parameters, file)
+            if plan not in plans:
+                plans.append(plan)
+                info["notes"] += notes
+            switches += profiles
+    if given:
+        plan, info["notes"] = planned_file(file.parent, given)
+        fits(plan, given, file, plans, switches)
     (out / "info.json").write_text(json.dumps(info))
+
+
+def lab_of(
+    scenario: type[Scenario], parameters: Parameters, file: Path, given: str = ""
+) -> tuple[Scenario, Plan, Mapping[str, Profile], list[Note]]:
+    """An instance of a scenario, the plan of its lab or of the topology that is `given` in its place, the profiles of
+    switches that depend on the parameters, and the notes on the topology."""
+    from testbed.scenario import loading
+
+    with loading.blaming(file):
+        instance = scenario()
+        topology = given or instance.topology_for(parameters)
+        profiles = instance.profiles(parameters)
+    if not isinstance(topology, str | os.PathLike):
+        raise InputError(f"topology_for returns {topology!r}, which is no file's name", where=file.name)
+    plan, notes = planned_file(file.parent, str(topology))
+    loading.check_profiles(profiles, plan, file.name)
+    return instance, plan, profiles, notes
+
+
+@functools.cache
+def planned_file(directory: Path, name: str) -> tuple[Plan, list[Note]]:
+    """The plan of a file beside a scenario, and the notes on it. Places in errors start with the name that the scenario
+    gives."""
+    from testbed.topology import Topology
+
+    before = Path.cwd()
+    os.chdir(directory)
+    try:
+        topology = Topology.load(name)
+        return planned(topology), notes_of(topology)
+    finally:
+        os.chdir(before)
+
+
+def fits(plan: Plan, given: str, scenario: Path, own: list[Plan], switches: list[str]) -> None:
+    """Raises InputError when a topology in the place of a scenario's `own` ones lacks what the scenario names: nodes
+    and ends of links that its file has as texts, and the switches that it gives a profile."""
+    tree = ast.parse(scenario.read_text())
+    texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    problems = []
+    for node in {node.name: node for each in own for node in each.nodes.values()}.values():
+        ends = [end for end in node.interfaces if f"{node.name}:{end.name}" in texts]
+        if not (ends or node.name in texts or node.name in switches):
+            continue
+        there = plan.nodes.get(node.name)
+        if there is None or there.kind != node.kind:
+            what = f"{node.name!r} is a {there.kind} here" if there else f"there is no {node.kind} {node.name!r}"
+            problems.append(f"{what}, which the scenario has as a {node.kind}" if there else what)
+            continue
+        known = [interface.name for interface in there.interfaces]
+        problems += [
+            f"{node.name!r} has no interface {end.name!r}; {did_you_mean(end.name, known)}it has: {', '.join(known)}"
+            for end in ends
+            if end.name not in known
+        ]
+    if problems:
+        also = [(given, problem) for problem in problems[1:]]
+        hint = f"The scenario needs these; its own topology: {', '.join(each.name for each in own)}."
+        raise InputError(problems[0], where=given, hint=hint, also=also)
 
 
 def show_topology(job: Job, out: Path) -> None:
     """Leaves in topology.json the plan of the file that the job names, or the format's JSON Schema if it names none.
     Of a Mininet file `text` is what it is in our format."""
+    from testbed.switch.profile import values_schema
     from testbed.topology import Topology, json_schema
 
     if not job["name"]:
-        (out / "topology.json").write_text(json.dumps(json_schema()))
+        (out / "topology.json").write_text(json.dumps(json_schema(values_schema())))
         return
     answer: dict[str, Any] = {}
     if "mininet" in job:
@@ -120,9 +194,20 @@ def show_topology(job: Job, out: Path) -> None:
         topology = Topology.parse(answer["text"], source=f"{job['name']} as converted")
     else:
         topology = Topology.load(job["name"])
-    plan = planned(topology)
+    answer = {**plan_rows(planned(topology)), "notes": notes_of(topology), **answer}
+    (out / "topology.json").write_text(json.dumps(answer))
+
+
+def plan_rows(plan: Plan) -> dict[str, Any]:
+    """A plan as JSON: what `testbed topology check --json` prints, and what a run directory keeps."""
     rows = [row for node in plan.nodes.values() for row in interface_rows(node)]
-    (out / "topology.json").write_text(json.dumps({"name": plan.name, "interfaces": rows, **answer}))
+    return {"name": plan.name, "interfaces": rows}
+
+
+def notes_of(topology: Topology) -> list[Note]:
+    return [
+        {"key": note.key, "where": note.where, "text": note.text, "lines": list(note.lines)} for note in topology.notes
+    ]
 
 
 def interface_rows(node: Node) -> Iterator[dict[str, Any]]:
@@ -131,8 +216,8 @@ def interface_rows(node: Node) -> Iterator[dict[str, Any]]:
         yield {
             **planned_row(node, end),
             "peer": ":".join(end.peer),
-            "gateway": str(end.gateway or ""),
-            "gateway6": str(end.gateway6 or ""),
+            "gateway": next_hop(node, end, 4),
+            "gateway6": next_hop(node, end, 6),
             "trunk": list(end.trunk),
             "routed": end.routed,
             "rdma": end.rdma,
@@ -141,6 +226,15 @@ def interface_rows(node: Node) -> Iterator[dict[str, Any]]:
         if svi.addresses:
             nothing = {"peer": "", "gateway": "", "gateway6": "", "trunk": [], "routed": False, "rdma": None}
             yield {**planned_row(node, svi), **nothing}
+
+
+def next_hop(node: Node, end: Interface, family: Family) -> str:
+    """The gateway that a host's routes have behind an interface, that of its default route first; nothing if none of
+    them leaves by it."""
+    networks = [address.network for address in end.addresses if address.version == family]
+    routes = sorted(node.routes, key=lambda route: route.destination.prefixlen)
+    hops = (hop for route in routes for hop in route.via if any(hop in network for network in networks))
+    return str(next(hops, ""))
 
 
 def planned_row(node: Node, end: Interface | Svi) -> dict[str, Any]:
@@ -164,9 +258,9 @@ def mininet_topology(file: Path, name: str) -> str:
 
 def planned(topology: Topology) -> Plan:
     """The plan of what a lab would be built from: its profiles and its faults are checked too."""
-    from testbed.switch.profile import load_profiles
+    from testbed.switch.profile import load_profiles, value_problems
 
-    return topology.plan(profiles=load_profiles(), check_fault=fault_problem)
+    return topology.plan(profiles=load_profiles(), check_fault=fault_problem, check_values=value_problems)
 
 
 def fault_problem(name: str, parameters: Mapping[str, Any]) -> str:
@@ -184,11 +278,12 @@ def make_fabric(job: Job, out: Path) -> None:
 
 
 def draw_topology(job: Job, out: Path) -> None:
-    """Leaves in topology.json a drawing of the file that the job names, as text."""
+    """Leaves in topology.json a drawing of the file that the job names as `text`, and its notes."""
     from testbed.topology import Topology, graph
 
-    plan = planned(Topology.load(job["name"]))
-    (out / "topology.json").write_text(json.dumps(graph.STYLES[job["style"]](plan)))
+    topology = Topology.load(job["name"])
+    text = graph.STYLES[job["style"]](planned(topology))
+    (out / "topology.json").write_text(json.dumps({"text": text, "notes": notes_of(topology)}))
 
 
 def stand_in_for_pyverbs() -> None:

@@ -1,6 +1,6 @@
 """Where a machine begins to run our code: `prepare` once before a snapshot, `run` for each job.
 
-As a program (``python -m testbed.inside IN OUT``) it runs the job in the directory IN on this very kernel; progress
+As a program (``main``, with IN and OUT as arguments) it runs the job in the directory IN on this very kernel; progress
 goes to file descriptor 3.
 """
 
@@ -10,7 +10,6 @@ import contextlib
 import errno
 import importlib
 import importlib.util
-import io
 import json
 import os
 import re
@@ -22,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.errors import TestbedError
-from testbed.protocol import CniAnswer, Job, VariantOutcome, refusals
+from testbed.protocol import CniAnswer, Job, Made, VariantOutcome, refusals
 
 Emit = Callable[[dict[str, Any]], None]
 
@@ -34,6 +33,7 @@ WARM = (
     "testbed.lab.lab",
     "testbed.scenario.run",
     "testbed.scenario.loading",
+    "testbed.scenario.session",
     "testbed.workload.tools",
     "testbed.workload.verbs",
 )
@@ -59,12 +59,14 @@ def prepare(job: dict[str, Any], out: str, emit: Emit) -> None:
 def run(job: Job, out: str, emit: Emit) -> None:
     """Runs one job. What it has to say besides progress is in the directory `out`."""
     with refusals(Path(out)):
+        for name in job.get("executable", []):
+            (Path(job["in"]) / name).chmod(0o755)  # which a parcel does not carry
         if job.get("training"):
             from testbed.workload.jobs import ranks
 
             ranks.start()  # in a snapshot it has long been there
         match job["kind"]:
-            case "describe" | "topology" | "faults" | "fabric" | "graph":
+            case "describe" | "topology" | "faults" | "profiles" | "fabric" | "graph":
                 from testbed import answers
 
                 answers.give(job, Path(out))
@@ -72,6 +74,10 @@ def run(job: Job, out: str, emit: Emit) -> None:
                 use_networks(job, Path(out), emit)
             case "variant":
                 run_variant(job, Path(out), emit)
+            case "layer":
+                from testbed import packages
+
+                packages.install(job["layer"], Path(job["in"]), Path(out), emit)
             case "pytest":
                 run_pytest(job, Path(out), emit)
 
@@ -92,39 +98,57 @@ def use_networks(job: Job, out: Path, emit: Emit) -> None:
 
 
 def run_variant(job: Job, out: Path, emit: Emit) -> None:
-    """Builds the lab, tells the story, takes the lab down, leaves the verdict in outcome.json."""
-    from testbed import faults
+    """Builds the lab, runs the scenario, takes the lab down, leaves the verdict in outcome.json."""
+    from testbed import answers, faults
     from testbed.cni.pods import PodNetworks
     from testbed.lab import Lab
     from testbed.scenario import loading
     from testbed.scenario.events import EventLog
+    from testbed.scenario.noninteractive import refuse_input
     from testbed.scenario.run import Run
-    from testbed.topology import Topology
 
     file = Path(job["in"]) / job["scenario"]
+    refuse_input(file.parent)
     scenario = loading.load(file)
     variant = scenario.variant(job["variant"])
-    parameters = scenario.settle(variant, job.get("settings", {}))
-    log = EventLog(lambda event: emit({"event": event}))
+    with loading.blaming(file):
+        parameters = scenario.settle(variant, job.get("settings", {}))
+    log = EventLog(lambda event: emit({"event": event}), lambda until_ns: emit({"settled": until_ns}))
     reserve = out / "reserve"
     reserve.write_bytes(bytes(RESERVE))
-    teller = scenario()
-    topology = Topology.load(file.parent / teller.topology_for(parameters))
-    networks = PodNetworks(file.parent)
-    lab = Lab(topology, out, log.emit, profiles=teller.profiles(parameters), networks=networks)
-    story = Run(lab, log, variant)
+    teller, plan, profiles, _ = answers.lab_of(scenario, parameters, file, job.get("topology", ""))
+    made: Made = {
+        "parameters": parameters.model_dump(mode="json"),
+        "topology": answers.plan_rows(plan),
+        "epoch": log.epoch(),
+    }
+    emit({"made": made})
+    lab = Lab(plan, out, log.emit, profiles=profiles, networks=PodNetworks(file.parent))
+    run = Run(lab, log, variant)
+    up = False
+    lab.defer(lambda: up or run.save_evidence("the lab could not be built"))
     try:
         with lab, before_teardown():
-            faults.break_from_the_start(lab)
-            teller.run(story, parameters)
-            story.save_counters()
-    except Exception as error:
-        reserve.unlink()
+            up = True
+            try:
+                faults.break_from_the_start(lab)
+                teller.run(run, parameters)
+            except Ended:
+                raise
+            except BaseException:
+                reserve.unlink()
+                run.failures += run.save_evidence("the run was cut short")
+                raise
+            run.failures += run.save_evidence("the end")
+    except Ended:
+        raise
+    except BaseException as error:  # whatever the user's code raises, SystemExit among it
+        reserve.unlink(missing_ok=True)
         (out / "traceback.txt").write_text(traceback.format_exc())
-        story.failures.append(explain(error, file))
+        run.failures.insert(0, explain(error, file))
     reserve.unlink(missing_ok=True)
-    story.failures += kernel_complaints(out / "kernel.log")
-    outcome: VariantOutcome = story.outcome(out)
+    run.failures += kernel_complaints(out / "kernel.log")
+    outcome: VariantOutcome = run.outcome(out)
     (out / "outcome.json").write_text(json.dumps(outcome))
 
 
@@ -145,38 +169,29 @@ def kernel_complaints(copy: Path) -> list[str]:
     return [f"the kernel complained: {line}" for line in lines if COMPLAINT.search(line)]
 
 
-def explain(error: Exception, file: Path) -> str:
-    """What ended the story, with the place in the scenario's file it came from."""
+def explain(error: BaseException, file: Path) -> str:
+    """What ended the run, with the place in the scenario's file it came from."""
+    from testbed.scenario.loading import words
+
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
     place = f"{file.name}:{lines[-1]}: " if lines else ""
     if isinstance(error, TestbedError):
-        return f"{place}{error}"
+        return str(error) if error.where.startswith(f"{file.name}:") else f"{place}{error}"
     hint = FULL_DISK_HINT if isinstance(error, OSError) and error.errno == errno.ENOSPC else ""
-    return f"{place}{type(error).__name__}: {error}" + (f"\n  {hint}" if hint else "")
-
-
-class Terminal(io.TextIOBase):
-    """Standard output of a job, shown to the user as it is written."""
-
-    encoding = "utf-8"
-
-    def __init__(self, emit: Emit) -> None:
-        self._emit = emit
-
-    def write(self, text: str) -> int:
-        self._emit({"write": text})
-        return len(text)
+    return f"{place}{words(error)}" + (f"\n  {hint}" if hint else "")
 
 
 def run_pytest(job: Job, out: Path, emit: Emit) -> None:
-    import pytest
+    """Runs a user's tests, and leaves pytest's status in status.json."""
+    from testbed.scenario import imports
+    from testbed.scenario.session import Session
 
     os.chdir(job["in"])
-    sys.path.insert(0, job["in"])
-    sys.stdout = sys.stderr = Terminal(emit)
-    arguments = ["-p", "no:cacheprovider", "-p", "testbed.scenario.plugin", "--color=yes", f"--basetemp={out / 'tmp'}"]
-    status = pytest.main([*arguments, *job["arguments"]])
-    (out / "status.json").write_text(json.dumps(int(status)))
+    imports.add(Path(job["in"]))
+    limits = job.get("limits", {})
+    session = Session(Path(job["in"]), out, emit, limit_s=limits.get("session_s"), test_limit_s=limits.get("test_s"))
+    sys.stdout = sys.stderr = session.terminal
+    (out / "status.json").write_text(json.dumps(session.run(job["arguments"])))
 
 
 @contextlib.contextmanager
@@ -188,6 +203,10 @@ def before_teardown() -> Iterator[None]:
         ignore_sigterm()
 
 
+class Ended(SystemExit):
+    """The parent ends this process."""
+
+
 def ignore_sigterm() -> None:
     signal.signal(signal.SIGTERM, lambda *_: None)  # not SIG_IGN, which programs started from here on would inherit
 
@@ -195,12 +214,12 @@ def ignore_sigterm() -> None:
 def end(*_: object) -> None:
     """So that a lab is taken down when its parent goes. The first signal begins that, no other cuts it short."""
     ignore_sigterm()
-    sys.exit(1)
+    raise Ended(1)
 
 
 def main() -> None:
     """The job of a directory, on this kernel. Ends with status 0 whenever the job could say how it ended."""
-    parcel, out = sys.argv[1:]
+    parcel, out = map(os.path.abspath, sys.argv[1:])  # a job may go to its files' directory
     job = json.loads((Path(parcel) / "job.json").read_text())
     signal.signal(signal.SIGTERM, end)
     with os.fdopen(3, "w", buffering=1) as progress:
@@ -212,7 +231,3 @@ def main() -> None:
             run(job, out, emit)
         except Exception:
             (Path(out) / "error.txt").write_text(traceback.format_exc())
-
-
-if __name__ == "__main__":
-    main()

@@ -6,6 +6,9 @@ IPv6 where addresses are planned: nothing is discovered, drawn at random or repo
 - Routers are neither asked for nor listened to: routes are planned too.
 - The link-local address follows from the MAC. It is made here, as the kernel would first look whether others have it.
 - Multicast memberships are not reported (MLD): the kernel does so after random delays, and no bridge here snoops.
+
+On nodes whose addresses are not planned (`enable_node`) the kernel makes link-local addresses as it does in containers.
+They are used at once as well, and so is an address that a program adds there.
 """
 
 from __future__ import annotations
@@ -41,6 +44,14 @@ def enable(ip: IPRoute, interface: str, mac: str) -> None:
     add_address(ip, socket.if_nametoindex(interface), IPv6Interface((link_local(mac), 64)))
 
 
+def enable_node() -> None:
+    """Switches IPv6 on for the interfaces that the namespace of the calling thread will have. The kernel makes their
+    link-local addresses from their MACs, each time they are set up."""
+    nftables.run(NO_REPORTS)
+    for name in "all", "default", "lo":
+        _write(name, ROUTER)
+
+
 def enable_router_port(interface: str) -> None:
     """The same for an interface of a router that speaks to its neighbour by link-local address alone. The kernel makes
     that address, each time the interface is set up, and discovers the neighbour. The calling thread is in the
@@ -49,8 +60,13 @@ def enable_router_port(interface: str) -> None:
 
 
 def _switch_on(interface: str, sysctls: dict[str, int]) -> None:
-    for path, value in [("lo/disable_ipv6", 0), *((f"{interface}/{name}", value) for name, value in sysctls.items())]:
-        Path("/proc/sys/net/ipv6/conf", path).write_text(f"{value}\n")
+    _write("lo", {"disable_ipv6": 0})
+    _write(interface, sysctls)
+
+
+def _write(interface: str, sysctls: dict[str, int]) -> None:
+    for name, value in sysctls.items():
+        Path("/proc/sys/net/ipv6/conf", interface, name).write_text(f"{value}\n")
 
 
 def add_address(ip: IPRoute, index: int, address: IPv6Interface) -> None:

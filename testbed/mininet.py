@@ -12,7 +12,7 @@ from mininet.node import Host, Node, Switch
 from mininet.util import moveIntf
 from pyroute2 import IPRoute
 
-from testbed.lab import devices, netns
+from testbed.lab import devices, netns, own_devices
 from testbed.lab.carrier import carry
 from testbed.workload.queue_pair import gid_index, open_device
 
@@ -20,9 +20,9 @@ from testbed.workload.queue_pair import gid_index, open_device
 class RdmaHost(Host):  # type: ignore[misc]  # Mininet has no types
     """A host whose interfaces have RDMA devices as soon as it is configured, which is in `Mininet.build`.
 
-    `rdma` is the device of each interface. That of `h1-eth0` is called so too; if the name of an interface does not
-    begin with its host's, `h1-` goes before it. The RDMA mode, shared or exclusive, is what the kernel is in: `rdma
-    system set netns exclusive` changes it while there is no host.
+    What is run on it sees its own devices only. `rdma` is the device of each interface. That of `h1-eth0` is called so
+    too; if the name of an interface does not begin with its host's, `h1-` goes before it. The RDMA mode, shared or
+    exclusive, is what the kernel is in: `rdma system set netns exclusive` changes it while there is no host.
     """
 
     def __init__(self, name: str, **params: Any) -> None:
@@ -65,6 +65,7 @@ class RdmaHost(Host):  # type: ignore[misc]  # Mininet has no types
             return
         device = intf.name if intf.name.startswith(f"{self.name}-") else f"{self.name}-{intf.name}"
         devices.add(self.namespace, intf.name, device)
+        own_devices.show_in(self.pid)
         self.rdma[intf.name] = device
         if intf.IP():
             with open_device(self.namespace, device) as context:
@@ -74,6 +75,7 @@ class RdmaHost(Host):  # type: ignore[misc]  # Mininet has no types
         names = [self.rdma.pop(interface) for interface in interfaces if interface in self.rdma]
         if names:
             devices.delete(self.namespace, names)
+            own_devices.show_in(self.pid)
 
 
 class KernelBridge(Switch):  # type: ignore[misc]

@@ -29,8 +29,15 @@ TORCH = "ranks:prepare"
 FILES = "files"
 """Where a parcel holds the job's files, so that none of them can take the place of job.json beside it."""
 
+LAYER = "layer.erofs"
+LAYER_PACKAGES = "packages.json"
+"""What a job that makes a layer leaves: a file system, and the versions of all packages there are with it, by name."""
 OUTPUT = "output.log"
 """What a job's process wrote, among its artefacts."""
+RESULT, SCENARIO = "result.json", "scenario"
+"""Beside the directories of its variants a run's directory has its result, and a copy of the scenario's files."""
+EVENTS, TOPOLOGY = "events.jsonl", "topology.json"
+"""In the directory of a variant."""
 VARIANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 """Names of variants: they are directories too."""
 DESCRIBED = "described"
@@ -45,14 +52,20 @@ class Job(_Directory):
     """One errand for a machine. `kind` says which of the other keys are there; `in`, the directory of its files, comes
     on arrival."""
 
-    kind: Literal["variant", "pytest", "describe", "topology", "fabric", "graph", "cni", "faults"]
+    kind: Literal["variant", "pytest", "describe", "topology", "fabric", "graph", "cni", "faults", "profiles", "layer"]
     name: str
     """For people: the scenario's name, or what is run."""
     seed: NotRequired[int]
+    busy_s: NotRequired[float]
+    """Virtual seconds for which it may keep the CPU busy without a pause and without an event; for ever if absent."""
     training: NotRequired[bool]
     """Whether torch is to be imported when it begins."""
+    executable: NotRequired[list[str]]
+    """Those of the job's files that can be executed, by their path below its directory."""
     scenario: NotRequired[str]
     """Path of scenario.py below the parcel's directory."""
+    topology: NotRequired[str]
+    """The same of a topology file that the user gave in the place of the scenario's; for a description, of all."""
     variant: NotRequired[str]
     scenarios: NotRequired[list[tuple[str, str, dict[str, str]]]]
     """For descriptions: of each the name, the file in the directory with its number, in which the answer goes, too, and
@@ -65,10 +78,37 @@ class Job(_Directory):
     """Of a variant its `VariantInfo.settings`."""
     arguments: NotRequired[list[str]]
     """For pytest."""
+    limits: NotRequired[PytestLimits]
     cni: NotRequired[CniRequest]
+    layer: NotRequired[LayerRequest]
     options: NotRequired[dict[str, int | str | bool]]
     """Of a fabric what the user gave; `name` is its kind."""
     style: NotRequired[GraphStyle]
+
+
+class PytestLimits(TypedDict):
+    """Seconds of the machine's clock, for all tests together and for each."""
+
+    session_s: float | None
+    test_s: float | None
+
+
+class Tested(TypedDict):
+    """How a test of the user's ended, a line of tests.jsonl. `directory` is its tmp_path below the run's directory, if
+    it has one; `text` is why it failed."""
+
+    test: str
+    outcome: str
+    virtual_s: float
+    directory: str
+    text: str
+
+
+class LayerRequest(TypedDict):
+    """What a layer is packed with beside the installed packages: the time of its files, in seconds, and its UUID."""
+
+    epoch: int
+    uuid: str
 
 
 class CniRequest(TypedDict):
@@ -78,6 +118,8 @@ class CniRequest(TypedDict):
     """`load` does nothing but look whether the rest is right; no kernel is needed."""
     conflist: str
     topology: str | None
+    plugins: list[str]
+    """Directories with plugins of the user's own."""
     node: str | None
     interface: str
     arguments: str
@@ -100,6 +142,34 @@ class Event(TypedDict):
     node: str
     text: str
     data: dict[str, Any]
+
+
+class Epoch(TypedDict):
+    """A variant's t = 0 on the clocks of its other files, in nanoseconds. The time of a packet in a pcap is
+    CLOCK_REALTIME: less `realtime_ns` it is the `t` of events. Times in kernel.log are less `kernel_ns` the same."""
+
+    realtime_ns: int
+    monotonic_ns: int
+    kernel_ns: int
+
+
+class Made(TypedDict):
+    """What a variant is made from, as it was decided inside. `parameters` are all, with their defaults; `topology` is
+    the plan, as `testbed topology check --json` has it."""
+
+    parameters: dict[str, Any]
+    topology: dict[str, Any]
+    epoch: Epoch
+
+
+class Note(TypedDict):
+    """A key of a topology file that has no effect in a lab, or another than it may have been written for: why, the
+    place where it stands first, and the lines of all places."""
+
+    key: str
+    where: str
+    text: str
+    lines: list[int]
 
 
 class InterfaceRow(TypedDict):
@@ -125,7 +195,30 @@ class PlanInfo(TypedDict):
 
     name: str
     interfaces: list[InterfaceRow]
+    notes: list[Note]
     text: NotRequired[str]
+
+
+class Picture(TypedDict):
+    """A drawing of a topology file."""
+
+    text: str
+    notes: list[Note]
+
+
+class ProfileValue(TypedDict):
+    """Of a switch profile; `source` is a letter, see `testbed profile describe`."""
+
+    value: Any
+    unit: str
+    source: str
+    text: str
+
+
+class ProfileInfo(TypedDict):
+    name: str
+    about: str
+    values: dict[str, ProfileValue]
 
 
 class FaultInfo(TypedDict):
@@ -173,7 +266,12 @@ class ScenarioInfo(TypedDict):
     compared: str
     """The variant for `testbed matrix`."""
     limit_s: float
+    busy_limit_s: float
     training: bool
+    notes: list[Note]
+    """Of the topology files of its variants."""
+    packages: list[str]
+    """Debian packages beside those of the image."""
 
 
 class VariantOutcome(TypedDict):

@@ -65,6 +65,8 @@ def describe(name: str, as_json: bool) -> None:
     console.print(Text.assemble((plain(info["name"]), "bold"), ": ", plain(info["title"])))
     if info["tags"]:
         console.print(Text(plain(f"tags: {', '.join(info['tags'])}"), "dim"))
+    if info["packages"]:
+        console.print(Text(plain(f"Debian packages: {', '.join(info['packages'])}"), "dim"))
     console.print()
     for paragraph in info["text"].split("\n\n"):
         console.print(plain(" ".join(paragraph.split())))

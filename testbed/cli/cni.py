@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from pathlib import Path
 from typing import Literal
 
 import click
 
 from testbed.cli import options
+from testbed.cli.words import plain
 from testbed.machine import networks, runs
 from testbed.protocol import Clock, CniRequest
 
@@ -18,8 +20,12 @@ from testbed.protocol import Clock, CniRequest
     help="""Try a CNI conflist out, as cnitool does.
 
     Each command starts a machine, makes a pod, adds it to the network of CONFLIST and takes it away again. Without a
-    topology the pod's node has one card, eth1, behind one switch. Exit status: 0, 1 for a plugin's error, 2 for a wrong
-    conflist."""
+    topology the pod's node has one NIC, eth1, behind one switch. CONFLIST may also be the configuration of one plugin.
+
+    Plugins of your own, scripts or binaries, go along: what CONFLIST names of the directories of CNI_PATH, and all
+    that is in a --plugin-dir. They come before Debian's.
+
+    Exit status: 0, 1 for a plugin's error, 2 for a wrong conflist."""
 )
 def cni() -> None:
     pass
@@ -37,6 +43,14 @@ def add_command(name: Literal["add", "check", "del"], text: str) -> None:
         metavar="JSON",
         help="What plugins get for their capabilities.",
     )
+    @click.option(
+        "--plugin-dir",
+        "plugin_directories",
+        multiple=True,
+        type=click.Path(path_type=Path),
+        metavar="DIR",
+        help="A directory with plugins of your own; may be repeated.",
+    )
     @click.option("--topology", type=click.Path(path_type=Path), help="A lab of your own.")
     @click.option("--node", help="The pod's node. Default: the first host.")
     @options.machine_options
@@ -45,6 +59,7 @@ def add_command(name: Literal["add", "check", "del"], text: str) -> None:
         ifname: str,
         arguments: str,
         capability_args: str,
+        plugin_directories: tuple[Path, ...],
         topology: Path | None,
         node: str | None,
         seed: int,
@@ -56,18 +71,23 @@ def add_command(name: Literal["add", "check", "del"], text: str) -> None:
             "command": name,
             "conflist": str(conflist),
             "topology": str(topology) if topology else None,
+            "plugins": [],
             "node": node,
             "interface": ifname,
             "arguments": arguments,
             "capabilities": capability_args,
         }
         asyncio.run(networks.load(request))
-        chosen = options.choose(machine_name, clock, lambda line: click.echo(f"… {line}", err=True))
-        answer = asyncio.run(networks.use(request, chosen.machine, seed, runs.run_directory(out, "cni")))
+        plugins = networks.own_plugins(conflist, plugin_directories, os.environ.get("CNI_PATH", ""))
+        for directory, names in plugins.items():
+            click.echo(f"… your plugins of {plain(directory)}: {plain(', '.join(names))}", err=True)
+        chosen = options.choose(machine_name, clock, lambda line: click.echo(f"… {plain(line)}", err=True))
+        answer = asyncio.run(networks.use(request, plugins, chosen.machine, seed, runs.run_directory(out, "cni")))
         if name == "add":
             click.echo(json.dumps(answer["result"], indent=4))
         if answer["kept"]:
-            click.echo(f"… the plugins keep of a node's first pod: {'; '.join(answer['kept'])}", err=True)
+            kept = plain("; ".join(answer["kept"]))
+            click.echo(f"… the plugins keep of a node's first pod: {kept}", err=True)
         return 0
 
 

@@ -6,6 +6,7 @@ a log there are the steps, what users saw, what was not as expected, and the ver
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from types import TracebackType
@@ -102,18 +103,33 @@ def logged(event: Event) -> bool:
     return event["kind"] in LOGGED or (event["kind"] == "expect" and not event["data"].get("met"))
 
 
+def moment(event: Event) -> int:
+    return event["t"]
+
+
 class Running:
-    """A variant that runs. A thread draws it, so what it draws is replaced as a whole and never changed."""
+    """A variant that runs. A thread draws it, so what it draws is replaced as a whole and never changed.
+
+    `pending` are events that others may still come before.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.started = time.monotonic()
-        self.tail: tuple[Text, ...] = ()
+        self.tail: tuple[Event, ...] = ()
+        self.pending: list[Event] = []
         self.now = 0
 
     def add(self, event: Event) -> None:
         self.now = max(self.now, event["t"])
-        self.tail = (*self.tail, event_line(event))[-TAIL:]
+        self.pending.append(event)
+        self.tail = tuple(sorted((*self.tail, event), key=moment))[-TAIL:]
+
+    def settle(self, until_ns: float) -> list[Event]:
+        """The events up to a time, in the order of events.jsonl; they are not pending from now on."""
+        ordered = sorted(self.pending, key=moment)
+        self.pending = [event for event in ordered if event["t"] > until_ns]
+        return ordered[: len(ordered) - len(self.pending)]
 
     def render(self, lines: int) -> Group:
         wall = duration(round(time.monotonic() - self.started))
@@ -121,7 +137,7 @@ class Running:
             ("▸ ", "cyan"), (self.name, "bold cyan"), (f"   virtual {clock(self.now)}   wall {wall}", "dim"),
             no_wrap=True, overflow="ellipsis",
         )  # fmt: skip
-        return Group(head, *(self.tail[-lines:] if lines else ()))
+        return Group(head, *(map(event_line, self.tail[-lines:]) if lines else ()))
 
 
 class RunConsole(Listener):
@@ -145,6 +161,8 @@ class RunConsole(Listener):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        for running in self._running.values():
+            self._keep(running, math.inf)
         if self._live:
             self._live.stop()
 
@@ -161,17 +179,23 @@ class RunConsole(Listener):
     def event(self, telling: Telling, event: Event) -> None:
         if event["kind"] in HIDDEN:
             return
-        name = self._name(telling)
         self._running[id(telling)].add(event)
-        if not self._live:
-            if logged(event):
-                self._console.print(
-                    f"{name}: {clock(event['t'])} {words_of(event)}", soft_wrap=True, style=style_of(event)
-                )
-        elif self._alone:
-            self._console.print(event_rows(event))
+
+    def settled(self, telling: Telling, until_ns: int) -> None:
+        self._keep(self._running[id(telling)], until_ns)
+
+    def _keep(self, running: Running, until_ns: float) -> None:
+        """Prints for good the events that are in their place now."""
+        for event in running.settle(until_ns):
+            if not self._live:
+                if logged(event):
+                    text = f"{running.name}: {clock(event['t'])} {words_of(event)}"
+                    self._console.print(text, soft_wrap=True, style=style_of(event))
+            elif self._alone:
+                self._console.print(event_rows(event))
 
     def finished(self, telling: Telling, result: VariantResult) -> None:
+        self._keep(self._running[id(telling)], math.inf)
         self._running = {key: running for key, running in self._running.items() if key != id(telling)}
         self._console.print(result_line(result, self._name(telling)), soft_wrap=True)
 
@@ -181,7 +205,7 @@ class RunConsole(Listener):
     def _render(self) -> RenderableType:
         running = list(self._running.values())
         if self._alone:
-            return Group(*(one.render(0) for one in running))
+            return Group(*(one.render(min(len(one.pending), TAIL)) for one in running))
         lines = max(1, min(TAIL, (self._console.height - 2) // max(1, len(running)) - 2))
         return Group(*(part for one in running for part in (Text(), one.render(lines))))
 

@@ -8,7 +8,7 @@ from typing import get_args
 
 import click
 
-from testbed.cli.output import give
+from testbed.cli.output import give, show_notes
 from testbed.errors import InputError
 from testbed.machine import topologies
 from testbed.protocol import GraphStyle
@@ -19,7 +19,8 @@ from testbed.protocol import GraphStyle
 @click.option("--format", "style", type=click.Choice(get_args(GraphStyle)), default="svg", show_default=True)
 @click.option("-o", "output", type=click.Path(path_type=Path), help="Write to this file.")
 def graph(file: Path, style: GraphStyle, output: Path | None) -> None:
-    text = topologies.graph(file, style)
+    text, notes = topologies.graph(file, style)
     if output is not None and os.path.exists(output) and output.samefile(file):
         raise InputError("is the topology itself", where=str(output), hint="Name another file for the picture.")
+    show_notes(notes)
     give(text, output, over=True)

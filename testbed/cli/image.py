@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
@@ -9,11 +10,11 @@ import click
 from rich.table import Table
 
 from testbed.cli.progress import ensure_image, output_console
-from testbed.cli.words import duration, size
+from testbed.cli.words import duration, plain, size
 from testbed.errors import InputError, UnsupportedError
 from testbed.machine import image as images
-from testbed.machine import snapshot
-from testbed.machine.image import Image
+from testbed.machine import layers, snapshot
+from testbed.machine.image import Image, Layer
 
 FILE = click.Path(dir_okay=False, path_type=Path)
 
@@ -23,9 +24,19 @@ def image() -> None:
     pass
 
 
-@image.command(help="Build the image if it is not there.")
-def build() -> None:
-    click.echo(ensure_image().path)
+@image.command(
+    help="""Build the image if it is not there, and with --with a layer of Debian packages on top of it.
+
+    A layer takes seconds. Scenarios that name these packages and `testbed pytest --with` find it; runs that name none
+    are not changed by it."""
+)
+@click.option("--with", "packages", metavar="PACKAGE,…", multiple=True, help="Add a layer with these packages.")
+def build(packages: tuple[str, ...]) -> None:
+    wanted = layers.names(packages)
+    found = ensure_image()
+    if wanted:
+        found = asyncio.run(layers.ensure(found, wanted, lambda line: click.echo(f"… {plain(line)}", err=True)))
+    click.echo(plain(found.layer.path if found.layer else found.path))
 
 
 @image.command(help="Show the image of this version of testbed.")
@@ -33,7 +44,8 @@ def build() -> None:
 def info(as_json: bool) -> None:
     found = _needed()
     if as_json:
-        click.echo(json.dumps({**found.manifest, "path": str(found.path)}))
+        added = [{**layer.manifest, "path": str(layer.path)} for layer in layers.every(found)]
+        click.echo(json.dumps({**found.manifest, "path": str(found.path), "layers": added}))
         return
     manifest = found.manifest
     total = sum(entry["size"] for entry in manifest["files"].values())
@@ -45,25 +57,33 @@ def info(as_json: bool) -> None:
         ("size", size(total)),
         ("built", f"{manifest['built']}, in {duration(manifest['build_s'])}"),
         ("path", str(found.path)),
+        *(("layer", _layer(layer)) for layer in layers.every(found)),
     ):
         table.add_row(name, value)
     output_console(uncut=True).print(table)
 
 
-@image.command(help="Remove every image and snapshot from the cache.")
+def _layer(layer: Layer) -> str:
+    manifest = layer.manifest
+    with_ = f"{', '.join(layer.asked)}: {len(manifest['packages'])} of Debian, {size(manifest['size'])}"
+    return f"{with_}, in {duration(manifest['build_s'])}"
+
+
+@image.command(help="Remove every image, with its layers, and every snapshot from the cache.")
 def rm() -> None:
     removed = images.remove_all()
     snapshot.clear()
     click.echo(f"removed {removed} image{'' if removed == 1 else 's'} and their snapshots")
 
 
-@image.command(help="Write the image to FILE, with its checksum in FILE.sha256.")
+@image.command(help="Write the image with its layers to FILE, with its checksum in FILE.sha256.")
 @click.argument("file", type=FILE)
 def export(file: Path) -> None:
     if not file.parent.is_dir():
         raise InputError("there is no such directory", where=str(file.parent))
-    checksum = images.export(_needed(), file)
-    click.echo(f"{checksum}  {file}")
+    found = _needed()
+    checksum = images.export(found, file, layers.every(found))
+    click.echo(f"{checksum}  {plain(file)}")
 
 
 @image.command("import", help="Take an exported image into the cache, checked to the byte.")
@@ -71,7 +91,7 @@ def export(file: Path) -> None:
 def import_(file: Path) -> None:
     if not file.is_file():
         raise InputError("there is no such file", where=str(file))
-    click.echo(images.import_(file).path)
+    click.echo(plain(images.import_(file).path))
 
 
 def _needed() -> Image:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import itertools
+import json
 import os
 import signal
 import sys
@@ -10,13 +12,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from testbed.errors import DISK_FULL, TestbedError
+from testbed.errors import DISK_FULL, TestbedError, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 COMMANDS = {
     "run": ("testbed.cli.run", "Run scenarios and say whether they went as expected."),
+    "rerun": ("testbed.cli.rerun", "Repeat a run from its directory, and say whether its trace is the same."),
     "matrix": ("testbed.cli.matrix", "Run a variant for each value of a parameter, and compare what users see."),
     "list": ("testbed.cli.catalogue:list_", "List the scenarios."),
     "describe": ("testbed.cli.catalogue", "Show what a scenario is, its variants and its parameters."),
@@ -24,6 +27,7 @@ COMMANDS = {
     "topology": ("testbed.cli.topology", "Make or check a topology file, or print the format's JSON Schema."),
     "graph": ("testbed.cli.graph", "Draw a topology file."),
     "fault": ("testbed.cli.fault", "List the faults that a lab can have, and describe one."),
+    "profile": ("testbed.cli.profile", "List the profiles of switches, and describe one."),
     "cni": ("testbed.cli.cni", "Try a CNI conflist out, as cnitool does."),
     "image": ("testbed.cli.image", "Build, show, move or remove the image that machines boot from."),
     "doctor": ("testbed.cli.doctor", "Say what works on this machine, and how to mend what does not."),
@@ -54,9 +58,9 @@ class LazyGroup(click.Group):
 
 def print_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
     if asked:
-        from importlib.metadata import version
+        from testbed.version import version
 
-        click.echo(f"testbed {version('testbed')}")
+        click.echo(f"testbed {version()}")
         ctx.exit()
 
 
@@ -77,28 +81,68 @@ def main() -> None:
 
 
 def invoke(arguments: Sequence[str]) -> int:
-    """Runs the command; every error ends here. Returns the exit status; a defect of testbed stays an exception."""
+    """Runs the command; every error ends here. Returns the exit status; a defect of testbed stays an exception.
+
+    An error has a message on standard error; whoever asked for JSON gets it as an object on standard output, too.
+    """
     try:
         try:
             status = cli.main(arguments, prog_name="testbed", standalone_mode=False)
         except BaseExceptionGroup as group:  # from tasks side by side: the first is why the others were given up
             raise next(leaves(group)) from None
     except click.ClickException as error:
-        error.show()
-        return error.exit_code
+        failure = usage_error(error)
+        usage = error.ctx.get_usage() if isinstance(error, click.UsageError) and error.ctx else ""
+        status = give_up(arguments, failure, error.exit_code, usage)
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
-        return 130
+        status = 130
+        if asked_for_json(arguments):
+            print_json(TestbedError("interrupted"), status)
     except TestbedError as error:
-        show(error)
-        return error.exit_status
+        status = give_up(arguments, error, error.exit_status)
     except OSError as error:
         if error.errno not in DISK_FULL:
             raise
         hint = "Free some space, or name another place."
-        show(TestbedError("the disk is full", where=str(error.filename or ""), hint=hint))
-        return 3
+        full = TestbedError("the disk is full", where=str(error.filename or ""), hint=hint)
+        status = give_up(arguments, full, 3)
     return status if isinstance(status, int) else 0
+
+
+def usage_error(error: click.ClickException) -> TestbedError:
+    """What click says of a wrong call, with the name that was meant."""
+    asked, known, help_ = "", [], ""
+    if isinstance(error, click.UsageError) and error.ctx:
+        context = error.ctx
+        help_ = f"See `{context.command_path} --help`."
+        if isinstance(error, click.NoSuchOption):
+            asked = error.option_name
+            known = [name for option in context.command.get_params(context) for name in option.opts if name[0] == "-"]
+        elif isinstance(error, click.exceptions.NoSuchCommand) and isinstance(context.command, click.Group):
+            asked, known = error.command_name, context.command.list_commands(context)
+    message = error.message if asked else error.format_message()
+    return TestbedError(message, hint=f"{did_you_mean(asked, known)}{help_}")
+
+
+def give_up(arguments: Sequence[str], error: TestbedError, status: int, usage: str = "") -> int:
+    if usage:
+        click.echo(usage, err=True)
+    show(error)
+    if asked_for_json(arguments):
+        print_json(error, status)
+    return status
+
+
+def asked_for_json(arguments: Sequence[str]) -> bool:
+    """Of the words before those that are passed on to another program; whatever else is wrong with them."""
+    return "--json" in itertools.takewhile(lambda word: word != "--", arguments)
+
+
+def print_json(error: TestbedError, status: int) -> None:
+    also = [{"message": message, "where": where} for where, message in error.also]
+    found = {"message": error.message, "where": error.where, "hint": error.hint, "also": also}
+    click.echo(json.dumps({"error": found, "status": status}))
 
 
 def leaves(error: BaseException) -> Iterator[BaseException]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -21,16 +23,16 @@ from testbed.cli.run import run_all, split_setting
 from testbed.cli.words import duration, plain, plain_lines
 from testbed.errors import InputError
 from testbed.machine import runs, scenarios
-from testbed.machine.runs import Settings, Telling, VariantResult
-from testbed.protocol import Clock, Event, ScenarioInfo
+from testbed.machine.runs import LONGEST_S, Settings, Telling, VariantResult
+from testbed.protocol import EVENTS, Clock, Event, Observed, ScenarioInfo
 
 
 @click.command(
     help="""Run a variant of a scenario for each value of a parameter, and compare what users see.
 
     `--over profile` takes all switch profiles, `--over retry_cnt=1,3,6` the values that are named; with several
-    `--over` every combination is run. The outage lasts from the first request that failed to the end of the next one
-    that worked.
+    `--over` every combination is run. The outage lasts from the first request that failed, or the end of a job that
+    died, to the end of the next one that worked.
 
     Exit status: 0 users saw something in every run, whatever it was; 1 not, 2 wrong usage or input, 3 this machine
     cannot run it."""
@@ -50,7 +52,12 @@ from testbed.protocol import Clock, Event, ScenarioInfo
 )
 @options.machine_options
 @click.option("--jobs", type=click.IntRange(1), metavar="N", help="Runs side by side. Default: by the number of CPUs.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object; outage_s is null if it did not end.")
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print one JSON object; outage_s is null if it did not end, or no request shows it.",
+)
 def matrix(
     name: str,
     overs: tuple[str, ...],
@@ -70,11 +77,11 @@ def matrix(
         started = time.monotonic()
         settled = Settings(seed, chosen.clock, options.jobs_for(chosen, jobs))
         [result] = asyncio.run(run_all([(source, info, tellings)], settled, chosen, out, shown))
-    outages = [outage_s(events(result.out / one.name / "events.jsonl")) for one in result.variants]
+    outages = [outage(events(result.out / one.name / EVENTS), one.observed) for one in result.variants]
     if as_json:
         rows = [
-            {"values": values_of(one.name), "observed": one.observed, "outage_s": outage, **one.json()}
-            for one, outage in zip(result.variants, outages, strict=True)
+            {"values": values_of(one.name), "observed": one.observed, "outage_s": found.seconds, **one.json()}
+            for one, found in zip(result.variants, outages, strict=True)
         ]
         click.echo(json.dumps({**result.json(), "variant": tellings[0].variant["name"], "variants": rows}))
     else:
@@ -136,35 +143,67 @@ def values_of(label: str) -> dict[str, str]:
     return dict(part.split("=", 1) for part in label.split(","))
 
 
-def events(file: Path) -> list[Event]:
-    """Those of a run that came to its end; none of one that did not."""
-    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+def events(file: Path) -> Iterator[Event]:
+    """The events of a variant. The user's code ran beside them: what is no event is left out."""
+    with contextlib.suppress(OSError):
+        for line in file.read_text(errors="replace").splitlines():
+            with contextlib.suppress(ValueError, RecursionError):
+                match json.loads(line):
+                    case {"t": int(t), "kind": str(), "data": dict()} as event if 0 <= t < LONGEST_S * 1e9:
+                        yield event
 
 
-def outage_s(story: Iterable[Event]) -> float | None:
-    """Seconds from the begin of the first request of a user that failed to the end of the next that worked; None if
-    there is no such, 0 if none failed."""
+@dataclass(frozen=True)
+class Outage:
+    """`seconds` is None where it did not end, and where users see a fault and none of their requests failed."""
+
+    seconds: float | None
+    text: str
+
+
+def outage(story: Iterable[Event], observed: Observed | None) -> Outage:
+    """From the begin of the first request of a user that failed, or the end of a job that did, to the end of the next
+    one that worked."""
     began: float | None = None
     for event in story:
-        if event["kind"] not in ("completion", "connect"):
-            continue
-        worked = event["data"].get("status") == "SUCCESS"
-        if began is None and not worked:
-            began = event["t"] / 1e9 - event["data"].get("elapsed_s", 0.0)
+        worked = request_worked(event)
+        if began is None and worked is False:
+            elapsed = event["data"].get("elapsed_s")
+            took = elapsed if isinstance(elapsed, float) and 0 <= elapsed < LONGEST_S else 0.0
+            began = ended_s(event) - took
         elif began is not None and worked:
-            return event["t"] / 1e9 - began
-    return 0.0 if began is None else None
+            lasted = ended_s(event) - began
+            return Outage(lasted, duration(lasted))
+    if began is not None:
+        return Outage(None, "does not end")
+    return Outage(0.0, "none") if observed == "healthy" else Outage(None, "no request failed")
 
 
-def report(screen: Console, results: Sequence[VariantResult], outages: Sequence[float | None]) -> None:
+def ended_s(event: Event) -> float:
+    """When a request ended; one that was looked at late was reported later."""
+    happened = event["data"].get("happened_ns")
+    if isinstance(happened, int) and 0 <= happened < LONGEST_S * 1e9:
+        return happened / 1e9
+    return event["t"] / 1e9
+
+
+def request_worked(event: Event) -> bool | None:
+    """Whether a user's request or job came to a good end; None of an event that is no such end."""
+    if event["kind"] in ("completion", "connect"):
+        return event["data"].get("status") == "SUCCESS"
+    if event["kind"] == "job" and "ok" in event["data"]:
+        return bool(event["data"]["ok"])
+    return None
+
+
+def report(screen: Console, results: Sequence[VariantResult], outages: Sequence[Outage]) -> None:
     wide = screen.width >= console.WIDE
     table = columns(*values_of(results[0].name), "users see", "outage", *(["evidence"] if wide else []))
-    for result, outage in zip(results, outages, strict=True):
-        lasted = "does not end" if outage is None else duration(outage) if outage else "none"
+    for result, found in zip(results, outages, strict=True):
         table.add_row(
             *map(plain, values_of(result.name).values()),
             Text(result.observed or "nothing", console.OUTCOME.get(result.observed or "", "bold red")),
-            lasted if result.observed else "",
+            found.text if result.observed else "",
             *([console.evidence_text(result.evidence)] if wide else []),
         )
     screen.print()

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from testbed.cli.progress import ensure_image
-from testbed.machine import checkup, kvm, qemu
+from testbed.machine import checkup, kvm, layers, qemu
 from testbed.machine.local import LocalMachine, Machine
-from testbed.machine.runs import MachineName
+from testbed.machine.record import MachineName
 from testbed.machine.vm import VirtualMachine
 from testbed.protocol import Clock
 
@@ -69,6 +69,18 @@ def choose(machine_name: str, clock: Clock | None, say: Callable[[str], None]) -
         say("try KVM, which takes up to half a minute and is remembered")
     flavour = asyncio.run(kvm.flavour(image, clock))
     return Chosen(VirtualMachine(image, flavour, say), "vm", image.digest, clock)
+
+
+async def equip(chosen: Chosen, packages: Sequence[str]) -> Chosen:
+    """The same with these Debian packages in its machines."""
+    if not packages:
+        return chosen
+    if not isinstance(chosen.machine, VirtualMachine):
+        checkup.require_packages(packages)
+        return chosen
+    machine = chosen.machine
+    image = await layers.ensure(machine.image, packages, machine.say)
+    return replace(chosen, machine=VirtualMachine(image, machine.flavour, machine.say), image=image.digest)
 
 
 def jobs_for(chosen: Chosen, asked: int | None) -> int:

@@ -1,12 +1,17 @@
-"""A text that a command makes: printed, or written to the file of `-o`."""
+"""A text that a command makes: printed, or written to the file of `-o`. And what is to be known of a topology file."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import click
+from rich.text import Text
 
+from testbed.cli.progress import error_console
+from testbed.cli.words import noted
 from testbed.errors import DISK_FULL, InputError
+from testbed.protocol import Note
 
 
 def give(text: str, output: Path | None, *, over: bool) -> None:
@@ -27,3 +32,10 @@ def give(text: str, output: Path | None, *, over: bool) -> None:
         if output.is_file():  # and no device
             output.unlink()
         raise OSError(error.errno, error.strerror, str(output)) from None
+
+
+def show_notes(notes: Iterable[Note]) -> None:
+    """What has no effect in a topology file, each on a quiet line of standard error."""
+    console = error_console()
+    for note in notes:
+        console.print(Text(noted(note), "dim"), soft_wrap=True)

@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from rich.console import Console, Group
+from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.live import Live
+from rich.segment import Segment
 from rich.spinner import Spinner
 from rich.text import Text
 
@@ -28,10 +29,19 @@ def terminal(console: Console) -> bool:
 
 
 class PlainConsole(Console):
-    """Shows text as it is, without markup. In a log no line ends in spaces; rich fills its lines up with them."""
+    """Shows text as it is, without markup, and without what a terminal would obey: names come from files. In a log no
+    line ends in spaces; rich fills its lines up with them."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(highlight=False, emoji=False, markup=False, **options)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        for segment in super().render(renderable, options):
+            if segment.control or segment.text.isprintable():
+                yield segment
+            else:
+                lines = segment.text.split("\n")
+                yield Segment("\n".join(map(plain, lines)), segment.style)
 
     def print(self, *objects: Any, **options: Any) -> None:
         if terminal(self):

@@ -10,8 +10,11 @@ from pathlib import Path
 import click
 
 from testbed.cli import options
-from testbed.machine import pytests, runs
+from testbed.cli.words import plain
+from testbed.machine import layers, pytests, runs
 from testbed.protocol import Clock
+
+SECONDS = click.FloatRange(0, min_open=True)
 
 
 @click.command(
@@ -19,24 +22,57 @@ from testbed.protocol import Clock
 
     Options of pytest go behind a double dash: testbed pytest tests/lab -- -k aging -x
 
-    What the tests leave in `tmp_path` is in the run directory afterwards.""",
+    Everything beside the tests goes along, with its execute bits, and is the working directory. In the run directory
+    are afterwards pytest's text (pytest.txt), a line for each test (tests.jsonl), its `tmp_path` with the events,
+    tables, counters and captures of its lab (tmp/), what tests wrote by relative paths (files/), and reports that you
+    asked pytest for (reports/), which also come to where --junitxml or --log-file name them.
+
+    Limits are in virtual seconds, so they do not depend on how fast this machine is. A test beyond its own fails, its
+    lab is taken down, and the next one runs; @pytest.mark.limit(SECONDS) replaces --test-limit for a test. The limit of
+    the session ends the test that runs then and starts no other.
+
+    Exit status: 0 all passed, 1 not, 2 wrong usage or no tests, 3 this machine cannot run them.""",
 )
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--training", is_flag=True, help="Have torch imported, for tests that start training jobs.")
+@click.option("--limit", type=SECONDS, metavar="SECONDS", help="Virtual seconds for all tests. Default: 30 days.")
+@click.option("--test-limit", type=SECONDS, metavar="SECONDS", help="Virtual seconds for each test. Default: none.")
+@click.option("--with", "packages", metavar="PACKAGE,…", multiple=True, help="Debian packages that the tests need.")
 @options.machine_options
 def pytest(
-    paths: tuple[Path, ...], training: bool, seed: int, clock: Clock | None, machine_name: str, out: Path
+    paths: tuple[Path, ...],
+    training: bool,
+    limit: float | None,
+    test_limit: float | None,
+    packages: tuple[str, ...],
+    seed: int,
+    clock: Clock | None,
+    machine_name: str,
+    out: Path,
 ) -> int:
     tests, arguments = pytests.split(paths)
     if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
         arguments = ["--color=no", *arguments]
-    chosen = options.choose(machine_name, clock, lambda text: click.echo(f"… {text}", err=True))
+    wanted = layers.names(packages)
+    chosen = options.choose(machine_name, clock, lambda text: click.echo(f"… {plain(text)}", err=True))
+    if wanted:
+        chosen = asyncio.run(options.equip(chosen, wanted))
     directory = runs.run_directory(out, "pytest")
 
     def show(text: str) -> None:
         sys.stdout.write(text)
         sys.stdout.flush()
 
-    return asyncio.run(
-        pytests.run(tests, arguments, seed=seed, training=training, machine=chosen.machine, out=directory, show=show)
+    running = pytests.run(
+        tests,
+        arguments,
+        seed=seed,
+        training=training,
+        limits={"session_s": limit, "test_s": test_limit},
+        machine=chosen.machine,
+        out=directory,
+        show=show,
     )
+    status = asyncio.run(running)
+    click.echo(f"… text, tests and files: {directory}", err=True)
+    return status

@@ -6,16 +6,19 @@ import asyncio
 import json
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
 from testbed.cli import console, options
+from testbed.cli import junit as reports
 from testbed.cli.catalogue import with_tag
 from testbed.cli.options import Chosen
 from testbed.cli.progress import error_console, output_console
-from testbed.cli.words import setting
+from testbed.cli.words import noted, setting
 from testbed.machine import runs, scenarios
+from testbed.machine.record import Identity
 from testbed.machine.runs import Listener, RunResult, Settings, Telling
 from testbed.machine.scenarios import Source
 from testbed.protocol import Clock, ScenarioInfo
@@ -48,31 +51,44 @@ def split_setting(_: click.Context, __: click.Parameter, values: tuple[str, ...]
     "--set", "settings", metavar="KEY=VALUE", multiple=True, callback=split_setting,
     help="Replace a parameter's default; may be repeated. What a variant sets itself stays, unless --variant names it.",
 )  # fmt: skip
+@click.option(
+    "--topology", type=click.Path(path_type=Path), metavar="FILE",
+    help="Another topology file for the scenario. It must have the nodes and ends of links that the scenario names.",
+)  # fmt: skip
 @options.machine_options
 @click.option(
     "--jobs", type=click.IntRange(1), metavar="N", help="Variants side by side. Default: by the number of CPUs."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object; for several scenarios an array of them.")
+@click.option(
+    "--junit", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write a JUnit XML report, too."
+)
 def run(
     names: tuple[str, ...],
     tag: str | None,
     named: tuple[str, ...],
     settings: dict[str, str],
+    topology: Path | None,
     seed: int,
     clock: Clock | None,
     machine_name: str,
     out: Path,
     jobs: int | None,
     as_json: bool,
+    junit: Path | None,
 ) -> int:
-    tasks = asyncio.run(plan(names, tag, named, settings))
+    tasks = asyncio.run(plan(names, tag, named, settings, topology))
+    if junit:
+        reports.require_place(junit)
     with console.RunConsole(error_console(), [telling for _, _, tellings in tasks for telling in tellings]) as shown:
-        for line in kept(tasks, settings):
+        for line in (*notes(tasks), *kept(tasks, settings)):
             shown.say(line)
         chosen = options.choose(machine_name, clock, shown.say)
         started = time.monotonic()
         settled = Settings(seed, chosen.clock, options.jobs_for(chosen, jobs))
         results = asyncio.run(run_all(tasks, settled, chosen, out, shown))
+    if junit:
+        reports.write(results, junit)
     if as_json:
         found = [result.json() for result in results]
         click.echo(json.dumps(found[0] if len(found) == 1 else found))
@@ -86,20 +102,27 @@ async def run_all(
 ) -> list[RunResult]:
     """The variants of all scenarios, side by side."""
     free = asyncio.Semaphore(settings.jobs)
+    equipped = [await options.equip(chosen, info["packages"]) for _, info, _ in tasks]
     async with asyncio.TaskGroup() as group:
         running = [
             group.create_task(
                 runs.run(
-                    source, info, tellings, settings, chosen.machine, (chosen.name, chosen.image),
+                    source, info, tellings, settings, its.machine, Identity.of(its.machine, its.image),
                     runs.run_directory(out, info["name"]), listener, free,
                 )
             )
-            for source, info, tellings in tasks
+            for (source, info, tellings), its in zip(tasks, equipped, strict=True)
         ]  # fmt: skip
     return [task.result() for task in running]
 
 
-async def plan(names: Sequence[str], tag: str | None, named: Sequence[str], settings: dict[str, str]) -> list[Task]:
+async def plan(
+    names: Sequence[str],
+    tag: str | None,
+    named: Sequence[str],
+    settings: dict[str, str],
+    topology: Path | None = None,
+) -> list[Task]:
     """What is to be run, with every name and setting checked before a machine is started."""
     if not names and not tag:
         raise click.UsageError("name a scenario; `testbed list` shows them")
@@ -108,8 +131,18 @@ async def plan(names: Sequence[str], tag: str | None, named: Sequence[str], sett
         infos = await scenarios.describe([(source, {}) for source in scenarios.shipped()])
         tagged = {info["name"] for info in with_tag(infos, tag)} - set(names)
         sources += [source for source in scenarios.shipped() if source.name in tagged]
+    if topology is not None:
+        if len(sources) != 1:
+            raise click.UsageError("--topology is for one scenario")
+        sources = [replace(sources[0], topology=topology)]
     described = await scenarios.describe([(source, settings) for source in sources], named)
     return [(source, info, runs.choose(info, named)) for source, info in zip(sources, described, strict=True)]
+
+
+def notes(tasks: Sequence[Task]) -> Iterator[str]:
+    """What has no effect in the topology files."""
+    for _, info, _ in tasks:
+        yield from map(noted, info["notes"])
 
 
 def kept(tasks: Sequence[Task], settings: dict[str, str]) -> Iterator[str]:

@@ -10,7 +10,7 @@ import click
 from rich.table import Table
 
 from testbed.cli.catalogue import columns
-from testbed.cli.output import give
+from testbed.cli.output import give, show_notes
 from testbed.cli.progress import output_console
 from testbed.cli.words import plain
 from testbed.machine import topologies
@@ -46,6 +46,7 @@ def check(file: str, mininet: bool, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(plan))
         return
+    show_notes(plan["notes"])
     output_console(uncut=True).print(table(plan))
 
 

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+import re
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from testbed.protocol import Note
 
 MINUTE, HOUR, DAY = 60, 3600, 86400
+MAX_LINES = 5
+"""Further lines that a note names."""
 
 
 def duration(seconds: float) -> str:
@@ -45,6 +51,14 @@ def setting(value: Any) -> str:
     return plain(json.dumps(value, ensure_ascii=False).strip('"'))
 
 
+def noted(note: Note) -> str:
+    """What has no effect in a topology file, on one line."""
+    others = [str(line) for line in note["lines"][1:]]
+    shown = ", ".join(others[:MAX_LINES]) + (f" and {len(others) - MAX_LINES} more" if others[MAX_LINES:] else "")
+    also = f" (also in line{'s' if len(others) > 1 else ''} {shown})" if others else ""
+    return plain(f"note: {note['where']}: {note['text']}{also}")
+
+
 def plain(text: object) -> str:
     """Text from a guest or a file on one line, with nothing in it that a terminal would obey."""
     return "".join(c if c.isprintable() else " " for c in str(text))
@@ -52,4 +66,4 @@ def plain(text: object) -> str:
 
 def plain_lines(text: str) -> str:
     """The same, with its lines kept."""
-    return "\n".join(plain(line.expandtabs()) for line in text.splitlines())
+    return "\n".join(plain(line.expandtabs()) for line in re.split(r"\r?\n", text.removesuffix("\n")))

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import subprocess
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,10 +56,16 @@ class Place:
 def find(kind: str, path: Sequence[Path], where: str) -> Path:
     """The file of plugin `kind`, the first in the directories of `path`."""
     for directory in path:
-        if (directory / kind).is_file():
-            return directory / kind
-    names = sorted({file.name for directory in path if directory.is_dir() for file in directory.iterdir()})
-    hint = f"{did_you_mean(kind, names)}There are: {', '.join(names)}."
+        file = directory / kind
+        if file.is_file():
+            if not file.stat().st_mode & 0o111:
+                raise InputError(
+                    f'{where}: plugin "{kind}" cannot be executed', hint=f"chmod +x {directory.name}/{kind}"
+                )
+            return file
+    there = [file for directory in path if directory.is_dir() for file in directory.iterdir()]
+    names = sorted({file.name for file in there if file.is_file() and os.access(file, os.X_OK)})
+    hint = f"{did_you_mean(kind, names)}There are: {', '.join(names)}. Your own: docs/cni.md, A plugin of your own."
     raise InputError(f'{where}: failed to find plugin "{kind}"', hint=hint)
 
 
@@ -78,12 +85,14 @@ _supported: dict[tuple[str, int, int], list[str]] = {}
 def ask_versions(file: Path, what: str) -> list[str]:
     """VERSION, which needs no network; the dummies are libcni's."""
     variables = {"CNI_COMMAND": "VERSION", **dict.fromkeys(("CNI_NETNS", "CNI_IFNAME", "CNI_PATH"), "dummy")}
-    try:
-        answer = finish(start(file, variables, subprocess.DEVNULL, what), {"cniVersion": versions.SUPPORTED[-1]}, what)
-    except CniError as error:
-        if "unknown CNI_COMMAND: VERSION" in error.message:  # as plugins before 0.2.0 say
-            return ["0.1.0"]
-        raise
+    with tempfile.TemporaryFile() as log:
+        try:
+            answer = finish(start(file, variables, log, what), {"cniVersion": versions.SUPPORTED[-1]}, what)
+        except CniError as error:
+            if "unknown CNI_COMMAND: VERSION" in error.message:  # as plugins before 0.2.0 say
+                return ["0.1.0"]
+            error.add_stderr(last_words(log, 0))
+            raise
     match answer:
         case {"supportedVersions": [*found]}:
             return [str(version) for version in found]
@@ -107,7 +116,8 @@ def call(
     try:
         return finish(process, stdin, what)
     except CniError as error:
-        error.add_stderr(last_words(place.log, begin))
+        with place.log.open("rb") as written:
+            error.add_stderr(last_words(written, begin))
         raise
 
 
@@ -170,11 +180,10 @@ def refusal(status: int, output: bytes, what: str) -> CniError:
     return CniError(f"{what}: {message}", code=code, details=details)
 
 
-def last_words(log: Path, begin: int) -> str:
+def last_words(log: IO[bytes], begin: int) -> str:
     """What a plugin wrote to stderr, from byte `begin` of the log on; the end of it if it is long."""
-    with log.open("rb") as file:
-        file.seek(begin)
-        return file.read().decode(errors="replace").strip()[-400:]
+    log.seek(begin)
+    return log.read().decode(errors="replace").strip()[-400:]
 
 
 def shown(output: bytes) -> str:

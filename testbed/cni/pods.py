@@ -20,12 +20,18 @@ from testbed.lab import Host, Pod, netns, rdma
 from testbed.lab.lab import Network
 from testbed.topology import pod_mac
 
+OWN_PLUGINS = "cni-plugins"
+"""The directory beside a scenario or a test in which plugins of the user's own are looked for first."""
+
 
 class PodNetworks:
-    """Attaches the pods of one lab; `directory` is where the names of conflist files begin."""
+    """Attaches the pods of one lab; `directory` is where the names of conflist files begin. `plugins` are directories
+    with plugins of the user's own; without them it is ``cni-plugins`` in that directory, if it is there."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, plugins: Sequence[Path] | None = None) -> None:
         self._directory = directory
+        own = directory / OWN_PLUGINS
+        self._plugins = plugins if plugins is not None else [own.resolve()] if own.is_dir() else []
         self._runtimes: dict[str, Runtime] = {}
         self._attached: dict[Pod, list[tuple[Conflist, Attachment]]] = {}
         self._pods = 0
@@ -33,7 +39,7 @@ class PodNetworks:
     def runtime(self, node: Host) -> Runtime:
         """What calls the plugins on a node."""
         if node.name not in self._runtimes:
-            self._runtimes[node.name] = Runtime(node)
+            self._runtimes[node.name] = Runtime(node, self._plugins)
         return self._runtimes[node.name]
 
     def load(self, network: Network) -> Conflist:
@@ -46,8 +52,7 @@ class PodNetworks:
             lists = [self.load(network) for network in networks]
         except InputError as error:
             raise InputError(f"pod {pod.name}: {error.message}", where=error.where, hint=error.hint) from None
-        for network in lists:
-            runtime.validate(network, pod.name)
+        lists = [runtime.validate(network, pod.name) for network in lists]
         self._pods += 1
         begun = self._attached[pod] = []
         for number, network in enumerate(lists):

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from testbed.cni import plugin, versions
 from testbed.cni.cache import Cache
-from testbed.cni.conflist import Conflist
+from testbed.cni.conflist import Conflist, capabilities_of
 from testbed.cni.plugin import OURS, CniError, Place
 from testbed.cni.versions import Result
 from testbed.errors import InputError
@@ -41,9 +41,11 @@ class Attachment:
 
 
 class Runtime:
-    """The plugins of one node: they run in its network namespace, and have a /var/lib/cni and a /run/cni of its own."""
+    """The plugins of one node: they run in its network namespace, and have a /var/lib/cni and a /run/cni of its own.
 
-    def __init__(self, node: Host) -> None:
+    `own` are directories with plugins of the user's, which come before all others."""
+
+    def __init__(self, node: Host, own: Sequence[Path] = ()) -> None:
         state = node.lab.file("cni") / node.name
         binds = {STATE: state / "lib", VOLATILE: state / "run"}
         for where, what in binds.items():
@@ -51,23 +53,23 @@ class Runtime:
             Path(where).mkdir(parents=True, exist_ok=True)  # on this machine too, to be mounted over
         self._place = Place(node.namespace, binds, node.lab.file(f"{node.name}-cni.log"))
         self._cache = Cache(binds[STATE])
-        self.path = search_path()
+        self.path = search_path(own)
 
-    def validate(self, conflist: Conflist, pod: str) -> None:
-        """Whether every plugin is there and speaks the conflist's version, as libcni's ValidateNetworkList does: looked
-        at before anything is made."""
-        for config in conflist.plugins:
-            kind = f'type="{config["type"]}"'
-            what = f'pod {pod}: network "{conflist.name}"'
-            file = plugin.find(config["type"], self.path, what)
-            if ipam := config.get("ipam"):
-                plugin.find(ipam["type"], self.path, what)
-            known = plugin.supported(file, f'pod {pod}: plugin {kind} name="{conflist.name}" failed (version)')
-            if conflist.version not in known:
-                raise InputError(
-                    f"{what}: plugin {kind} does not support cniVersion {conflist.version}",
-                    hint=f"It supports {', '.join(known)}.",
-                )
+    def validate(self, conflist: Conflist, pod: str) -> Conflist:
+        """Looks before anything is made whether every plugin is there, as libcni's ValidateNetworkList does. Returns
+        the conflist with those of its versions that all plugins speak, IPAM's included: of these the highest counts
+        (CNI specification 1.1.0, "Version considerations")."""
+        what = f'pod {pod}: network "{conflist.name}"'
+        types = dict.fromkeys(kind for config in conflist.plugins for kind in called_by(config))
+        files = {kind: plugin.find(kind, self.path, what) for kind in types}
+        known = {
+            kind: plugin.supported(file, f'pod {pod}: plugin type="{kind}" name="{conflist.name}" failed (version)')
+            for kind, file in files.items()
+        }
+        common = tuple(version for version in conflist.versions if all(version in each for each in known.values()))
+        if not common:
+            raise no_common_version(conflist, known, what)
+        return replace(conflist, versions=common)
 
     def add(self, conflist: Conflist, attachment: Attachment) -> Result:
         """ADD of each plugin, in order. CniError of the first that fails: then it is the caller who has to `delete`."""
@@ -115,6 +117,25 @@ class Runtime:
         return plugin.call(file, variables, stdin_of(conflist, config, attachment, result), self._place, what)
 
 
+def called_by(config: Mapping[str, Any]) -> list[str]:
+    """The plugins that one entry of a conflist has run: its own, and the IPAM plugin that this one calls."""
+    ipam = config.get("ipam")
+    return [config["type"], *([ipam["type"]] if ipam else [])]
+
+
+def no_common_version(conflist: Conflist, known: Mapping[str, Sequence[str]], what: str) -> InputError:
+    """The error of a conflist that offers no version which all its plugins speak. `known` is by plugin."""
+    for kind, versions_of_it in known.items():
+        if not set(conflist.versions) & set(versions_of_it):
+            offered = " or ".join(conflist.versions)
+            return InputError(
+                f'{what}: plugin type="{kind}" does not support cniVersion {offered}',
+                hint=f"It supports {', '.join(versions_of_it)}.",
+            )
+    hint = "; ".join(f"{kind} supports {', '.join(found)}" for kind, found in known.items())
+    return InputError(f"{what}: no cniVersion of {', '.join(conflist.versions)} is common to its plugins", hint=hint)
+
+
 def failed(command: str, conflist: Conflist, config: Mapping[str, Any], attachment: Attachment) -> str:
     """How a message begins, in the words that kubelet's events have."""
     operation = {"ADD": "add", "CHECK": "check", "DEL": "delete"}[command]
@@ -135,10 +156,12 @@ def variables_of(command: str, attachment: Attachment, path: Sequence[Path]) -> 
 def stdin_of(
     conflist: Conflist, config: Mapping[str, Any], attachment: Attachment, result: Result | None
 ) -> dict[str, Any]:
-    """What a plugin reads: its own configuration, completed."""
-    stdin = {**config, "name": conflist.name, "cniVersion": conflist.version}
-    wanted = config.get("capabilities", {})
-    if given := {name: value for name, value in attachment.capabilities.items() if wanted.get(name)}:
+    """What a plugin reads: its own configuration, completed. `capabilities` is the runtime's and must not be in it (CNI
+    specification 1.1.0, section 3, "Deriving request configuration")."""
+    stdin = {key: value for key, value in config.items() if key != "capabilities"}
+    stdin |= {"name": conflist.name, "cniVersion": conflist.version}
+    wanted = capabilities_of(config)
+    if given := {name: value for name, value in attachment.capabilities.items() if name in wanted}:
         stdin["runtimeConfig"] = given
     if result is not None:
         stdin["prevResult"] = result
@@ -158,10 +181,11 @@ def understood(answer: dict[str, Any] | None, version: str, what: str) -> Result
         raise CniError(f"{what}: its result is not shaped as one") from None
 
 
-def search_path() -> list[Path]:
-    """Directories of plugins: ours, and CNI_PATH of the environment as with cnitool, else where they usually are."""
+def search_path(own: Sequence[Path] = ()) -> list[Path]:
+    """Directories of plugins: the user's `own`, ours, and CNI_PATH of the environment as with cnitool, else where they
+    usually are."""
     given = os.environ.get("CNI_PATH", "")
-    return [OURS, *([Path(part) for part in given.split(":") if part] or PLUGINS)]
+    return [*own, OURS, *([Path(part) for part in given.split(":") if part] or PLUGINS)]
 
 
 def prepare() -> None:

@@ -64,7 +64,8 @@ def enter(path: str) -> None:
 
 
 def check_kind(interface: str) -> None:
-    """Refuses an interface on which rxe can be made but carries nothing: ipvlan in its layer-3 modes."""
+    """Refuses the interfaces that cannot carry RoCE: a VLAN device, on which the kernel makes no soft-RoCE device, and
+    ipvlan in its layer-3 modes, where it makes one in vain."""
     header = struct.pack("=BxHiII", socket.AF_UNSPEC, 0, 0, 0, 0)
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as route:
         route.send(netlink.request(RTM_GETLINK, header + netlink.string(IFLA_IFNAME, interface)))
@@ -72,7 +73,11 @@ def check_kind(interface: str) -> None:
     if kind == netlink.ERROR:
         netlink.check(body)
     information = dict(netlink.attributes(dict(netlink.attributes(body, len(header))).get(IFLA_LINKINFO, b"")))
-    if information.get(IFLA_INFO_KIND, b"").rstrip(b"\0") == b"ipvlan":
+    found = information.get(IFLA_INFO_KIND, b"").rstrip(b"\0")
+    if found == b"vlan":
+        message = f"{interface} is a VLAN device, on which the kernel makes no soft-RoCE device"
+        raise Refusal(DEVICE, message, "use macvlan with the node's VLAN device as its master")
+    if found == b"ipvlan":
         data = dict(netlink.attributes(information[IFLA_INFO_DATA]))
         if struct.unpack("=H", data[IFLA_IPVLAN_MODE])[0] != IPVLAN_L2:
             raise Refusal(DEVICE, f"{interface} is an ipvlan in a layer-3 mode, which carries no RoCE: use mode l2")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import json
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,12 +20,13 @@ from testbed.lab import Lab, Pod, netns
 from testbed.lab.census import census
 from testbed.lab.lab import Emit
 from testbed.protocol import CniAnswer, CniRequest
-from testbed.switch.profile import load_profiles
+from testbed.switch.profile import load_profiles, value_problems
 from testbed.topology import Plan, Topology
 
 TOPOLOGY = Path(__file__).with_name("default.clab.yml")
 POD = "cnitool"
-INTERFACE = re.compile(r"[^\s/:]{1,15}")
+INTERFACE = re.compile(r"[^\s/:]+")
+INTERFACE_BYTES = 15
 
 
 class Errand:
@@ -33,8 +34,9 @@ class Errand:
 
     def __init__(self, request: CniRequest) -> None:
         self.network: Conflist = conflist.load(Path(request["conflist"]))
+        self.plugins = [Path(directory).resolve() for directory in request["plugins"]]
         topology = Topology.load(request["topology"] or TOPOLOGY)
-        self.plan: Plan = topology.plan(profiles=load_profiles())
+        self.plan: Plan = topology.plan(profiles=load_profiles(), check_values=value_problems)
         hosts = [node.name for node in self.plan.nodes.values() if node.kind == "host"]
         if not hosts:
             raise InputError("the topology has no host for the pod")
@@ -46,7 +48,7 @@ class Errand:
             )
         self.command = request["command"]
         self.interface = request["interface"]
-        if not INTERFACE.fullmatch(self.interface) or self.interface in (".", ".."):
+        if not is_interface(self.interface):
             raise InputError(
                 f"{self.interface!r} cannot be an interface's name: at most 15 bytes, no '/', ':' or space"
             )
@@ -55,17 +57,17 @@ class Errand:
 
     def run(self, out: Path, emit: Emit) -> CniAnswer:
         """ADD in a new pod of a new lab, then what the command says, and DEL in any case."""
-        networks = PodNetworks(Path())
+        networks = PodNetworks(Path(), self.plugins)
         with Lab(self.plan, out, emit, networks=networks) as lab:
             node = lab.host(self.node)
             runtime = networks.runtime(node)
-            runtime.validate(self.network, POD)
+            network = runtime.validate(self.network, POD)
             attachment = self.attachment(node.pod(POD, []))
             if self.command == "del":
-                return {"result": None, "kept": self.kept(lab, runtime, attachment)}
-            with attached(runtime, self.network, attachment) as result:
+                return {"result": None, "kept": kept(lab, runtime, network, attachment)}
+            with attached(runtime, network, attachment) as result:
                 if self.command == "check":
-                    runtime.check(self.network, attachment)
+                    runtime.check(network, attachment)
             return {"result": result, "kept": []}
 
     def attachment(self, pod: Pod) -> Attachment:
@@ -74,18 +76,28 @@ class Errand:
         container = f"cnitool-{hashlib.sha512(path.encode()).digest()[:10].hex()}"
         return Attachment(POD, container, path, self.interface, self.arguments, self.capabilities)
 
-    def kept(self, lab: Lab, runtime: Runtime, attachment: Attachment) -> list[str]:
-        """What stays of the first pod of a node, as a bridge does; TestbedError if something stays of each."""
-        stays = []
-        for _ in range(2):
-            before = census(lab.file("cni"))
-            with attached(runtime, self.network, attachment):
-                pass
-            stays.append(sorted(census(lab.file("cni")) - before))
-        first, second = stays
-        if second:
-            raise TestbedError(f'network "{self.network.name}": after DEL there is left: {"; ".join(second)}')
-        return first
+
+def is_interface(name: str) -> bool:
+    """Whether Linux lets an interface have this name."""
+    try:
+        fits = len(os.fsencode(name)) <= INTERFACE_BYTES
+    except UnicodeEncodeError:
+        fits = False
+    return fits and bool(INTERFACE.fullmatch(name)) and name not in (".", "..")
+
+
+def kept(lab: Lab, runtime: Runtime, network: Conflist, attachment: Attachment) -> list[str]:
+    """What stays of the first pod of a node, as a bridge does; TestbedError if something stays of each."""
+    stays = []
+    for _ in range(2):
+        before = census(lab.file("cni"))
+        with attached(runtime, network, attachment):
+            pass
+        stays.append(sorted(census(lab.file("cni")) - before))
+    first, second = stays
+    if second:
+        raise TestbedError(f'network "{network.name}": after DEL there is left: {"; ".join(second)}')
+    return first
 
 
 @contextmanager
@@ -116,9 +128,9 @@ def arguments(text: str) -> dict[str, str]:
 def capabilities(text: str, network: Conflist) -> dict[str, Any]:
     """CAP_ARGS: a JSON object. InputError for what none of the plugins would be given."""
     try:
-        found = json.loads(text or "{}")
-    except ValueError as error:
-        raise InputError(f"--capability-args: not valid JSON: {error}") from None
+        found = conflist.read_json((text or "{}").encode(errors="surrogatepass"), "")
+    except InputError as error:
+        raise InputError(f"--capability-args: {error.message}") from None
     if not isinstance(found, dict):
         raise InputError("--capability-args: a JSON object is due, by capability")
     known = network.capabilities()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 SUPPORTED = ("0.3.1", "0.4.0", "1.0.0", "1.1.0")
@@ -23,9 +23,9 @@ def at_least(version: str, other: str) -> bool:
     return RESULTS.index(version) >= RESULTS.index(other)
 
 
-def choose(offered: Iterable[str]) -> str | None:
-    """The highest of the versions a conflist offers that is spoken here: what libcni takes."""
-    return max((version for version in offered if version in SUPPORTED), key=SUPPORTED.index, default=None)
+def spoken(offered: Collection[str]) -> tuple[str, ...]:
+    """Those of the versions a conflist offers that are spoken here, the lowest first."""
+    return tuple(version for version in SUPPORTED if version in offered)
 
 
 def convert(result: Mapping[str, Any], version: str) -> Result:

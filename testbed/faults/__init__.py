@@ -3,7 +3,7 @@
 from testbed.faults.arp import ArpDrop, ArpPoison, ArpStorm, DuplicateIp, DuplicateMac, ProxyArp
 from testbed.faults.catalogue import KINDS, break_from_the_start, descriptions, problem
 from testbed.faults.congestion import BackgroundFlow, EcmpCollision, Incast
-from testbed.faults.fault import Fault, FaultError, Injection, injected, make
+from testbed.faults.fault import Fault, FaultError, Injection, injected, make, unfinished
 from testbed.faults.host import ArpFlux, MissingRoute, NeighbourTableFull, StrictRpFilter, WrongGateway, WrongMask
 from testbed.faults.link import (
     LinkCorrupt,
@@ -81,4 +81,5 @@ __all__ = [
     "injected",
     "make",
     "problem",
+    "unfinished",
 ]

@@ -7,6 +7,7 @@ A fault says nothing of what users feel; that is measured by who injects it.
 from __future__ import annotations
 
 import inspect
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -34,7 +35,7 @@ class Fault(BaseModel, ABC):
     """One thing that can be broken, with its parameters as fields. The first line of a subclass's docstring is its
     title; `name` is what files and commands call it."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
     name: ClassVar[str]
 
@@ -68,6 +69,12 @@ class Injection:
         self.fault = fault
         self.came = False
         self.active = False
+        self.judged = False
+        """Whether a run's verdict has said what did not happen of it."""
+        self._lasting = 0.0
+        self._end: float | None = None
+        """When its time is over, of one that is there for a time."""
+        self._missed = ""
         self._undo = ExitStack()
         self._cancel: Callable[[], None] | None = None
 
@@ -77,16 +84,36 @@ class Injection:
 
     def inject_after(self, seconds: float, lasting: float | None) -> None:
         """The same in so many seconds, and `recover` when it has lasted `lasting`."""
+        _TIMED.setdefault(self.lab, []).append(self)
 
         def begin() -> None:
+            self._missed = ""
             self.inject()
             if lasting is not None:
-                self.lab.after(lasting, self.recover)
+                self._last(lasting)
 
         if seconds:
+            self._missed = "never came: the run ended before its time"
             self._cancel = self.lab.after(seconds, begin)
         else:
             begin()
+
+    def _last(self, seconds: float) -> None:
+        """Recovers it in so many seconds, or when the lab ends before: then it was cut short."""
+        self._lasting, self._end = seconds, time.monotonic() + seconds
+        self._cancel = self.lab.after(seconds, self.recover)
+        self.lab.defer(self._cut_short)
+
+    def _cut_short(self) -> None:
+        if self.active and self._end is not None:
+            left = self._end - time.monotonic()
+            self._missed = f"was cut short: the run ended {left:.3f} s before its {self._lasting:g} s were over"
+
+    @property
+    def unfinished(self) -> str:
+        """What did not happen of `inject_after`, if the run ends now or has ended, in words; else nothing."""
+        self._cut_short()
+        return self._missed
 
     def recover(self) -> None:
         """Mends it; FaultError if it can still be seen then, or, where other faults may be why, when those are gone.
@@ -132,6 +159,13 @@ class Injection:
         )
 
 
+def unfinished(lab: Lab) -> list[str]:
+    """Of a lab that has ended: the faults with a time that did not come or were cut short, unless a run has said so."""
+    timed = _TIMED.get(lab, ())
+    return [f"fault {one.fault} {one.unfinished}" for one in timed if one.unfinished and not one.judged]
+
+
+_TIMED: WeakKeyDictionary[Lab, list[Injection]] = WeakKeyDictionary()
 _IN_LABS: WeakKeyDictionary[Lab, list[Injection]] = WeakKeyDictionary()
 """What is injected, and what was taken back and not proven to be gone."""
 

@@ -109,12 +109,23 @@ class ArpCpuDelay(_SwitchFault):
 
 
 class SwitchReboot(_SwitchFault):
-    """The switch reboots: its ports are down, its tables are lost. It is up again when the fault is recovered."""
+    """The switch reboots: its ports are down, its tables are lost. It is up again when the fault is recovered.
+
+    A warm reboot (SONiC) leaves the data plane as it is: the ports stay up and it forwards by the tables that it has,
+    while the CPU handles no ARP and no packet without a neighbour entry. When the fault is recovered the control plane
+    has its entries back as stale, and asks for each by broadcast: who answers is confirmed, who is silent ages out.
+    """
 
     name: ClassVar[str] = "switch-reboot"
+    warm: bool = False
+    """Whether it is a warm reboot."""
 
     def inject(self, lab: Lab, undo: ExitStack) -> None:
         switch = lab.switch(self.switch)
+        if self.warm:
+            undo.callback(switch.change_cpu(out=True))
+            undo.callback(lab.agent.restart, switch.name)  # before the CPU is back, which does what is overdue
+            return
         undo.callback(switch.hold_down(*switch.interfaces))
         lab.agent.clear_arp(switch.name)
         lab.agent.clear_nd(switch.name)
@@ -122,6 +133,9 @@ class SwitchReboot(_SwitchFault):
 
     def seen(self, lab: Lab) -> Seen | None:
         switch = lab.switch(self.switch)
+        if self.warm:
+            up = sum(switch.is_up(port) for port in switch.interfaces)
+            return {"cpu": "out", "ports_up": up} if up and lab.agent.cpu(switch.name)["out"] else None
         down = not any(switch.is_up(port) for port in switch.interfaces)
         forgotten = not switch.arp_table() and not switch.nd_table()
         return {"ports_down": len(switch.interfaces)} if down and forgotten else None

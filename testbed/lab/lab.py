@@ -9,36 +9,42 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Literal, Protocol, Self
+from typing import Any, Protocol, Self
 
 from testbed.errors import DeadlineError, InputError, TestbedError, did_you_mean
-from testbed.lab import devices, netns, rdma
+from testbed.lab import devices, netns, own_devices, rdma
+from testbed.lab.changes import Changes
 from testbed.lab.links import Direction
 from testbed.lab.nodes import Bridge, Host, Node, Pod, Switch
+from testbed.lab.processes import Process
 from testbed.lab.routing import Routing
 from testbed.nic import HardwareNics
 from testbed.readiness import readable
 from testbed.switch import dataplane
 from testbed.switch.agent import Agent
-from testbed.switch.profile import Profile, load_profiles, profile
+from testbed.switch.profile import DEFAULT, Profile, load_profiles, profile, value_problems
 from testbed.switch.sentences import sentence
-from testbed.topology import Interface, Plan, Quality, Topology
+from testbed.topology import Interface, Plan, Quality, RdmaMode, Topology
 from testbed.topology import Node as NodePlan
 from testbed.topology.values import check_label
 
-RdmaMode = Literal["shared", "exclusive"]
 SHARED_AT_MOST = 16
 """RDMA devices up to which a lab is in shared mode: there each namespace has a copy of each device, which grows with
 the square."""
-DEFAULT_PROFILE = "linux-default"
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.01, 1.0
-"""Between two looks at a condition that no event announces; they double."""
+"""Between two looks at a condition that nothing announces; they double."""
 LINKS_S = 10.0
 
 
 def exact_timeout(left: float) -> float:
     """What to give to `readable` for a wait that must not be late: the kernel adds a thousandth to it, up to 0.1 s."""
     return left - 0.11 if left > 0.2 else left
+
+
+def sysctls_of(plan: NodePlan, *, interfaces: bool) -> list[tuple[str, str]]:
+    """The sysctls of single interfaces, which must be there, or the others, which interfaces may inherit."""
+    names = {interface.name for interface in plan.interfaces}
+    return [(path, value) for path, value in plan.sysctls if names.isdisjoint(path.split("/")) is not interfaces]
 
 
 Network = str | Path | Mapping[str, Any]
@@ -77,13 +83,19 @@ class Lab:
         profiles: Mapping[str, Profile] | None = None,
         networks: Networks | None = None,
     ) -> None:
-        """`profiles` replaces the profile of a switch by its name; pods need `networks`."""
-        self.plan = topology if isinstance(topology, Plan) else topology.plan(profiles=load_profiles())
+        """`rdma_mode` wins over the file's; `profiles` replaces the profile of a switch by its name, `profile_values`
+        included; pods need `networks`."""
+        if isinstance(topology, Topology):
+            topology = topology.plan(profiles=load_profiles(), check_values=value_problems)
+        self.plan = topology
         self.directory = directory
         self.emit = emit
         number = sum(interface.rdma is not None for node in self.plan.nodes.values() for interface in node.interfaces)
-        self.rdma_mode: RdmaMode = rdma_mode or ("shared" if number <= SHARED_AT_MOST else "exclusive")
+        by_size: RdmaMode = "shared" if number <= SHARED_AT_MOST else "exclusive"
+        self.rdma_mode: RdmaMode = rdma_mode or self.plan.rdma_mode or by_size
         self.nodes: dict[str, Node] = {}
+        self.programs: list[Process] = []
+        """Those that nodes have started with `spawn` and that were not seen to end."""
         self._profiles = dict(profiles or {})
         self._networks = networks
         self._agent: Agent | None = None
@@ -173,15 +185,17 @@ class Lab:
     def _build(self) -> None:
         with rdma.Rdma() as system:
             system.set_exclusive(self.rdma_mode == "exclusive")
+        own_devices.begin()
         for plan in self.plan.nodes.values():
             self.nodes[plan.name] = self._make_node(plan)
             self.nodes[plan.name].env = dict(plan.env)
+            self._prepare(self.nodes[plan.name], plan)
         for left, right in self.plan.links:
             self._make_link(left, right)
         for plan in self.plan.nodes.values():
             self._configure(self.nodes[plan.name], plan)
         self._start_switches()
-        if not self.wait(lambda: all(node.links_work() for node in self.nodes.values()), LINKS_S):
+        if not self.wait_quietly(lambda: all(node.links_work() for node in self.nodes.values()), LINKS_S):
             raise DeadlineError(f"the links of {self.plan.name} did not come up within {LINKS_S:g} s")
         if any(plan.bgp for plan in self.plan.nodes.values()):
             self._routing = Routing(self)
@@ -206,6 +220,13 @@ class Lab:
             case "bridge":
                 return Bridge(self, plan.name)
 
+    def _prepare(self, node: Node, plan: NodePlan) -> None:
+        """What the interfaces that come inherit."""
+        if isinstance(node, Host):
+            if plan.ipv6:
+                node.enable_ipv6()
+            node.set_sysctls(sysctls_of(plan, interfaces=False))
+
     def _make_link(self, left: Interface, right: Interface) -> None:
         """A veth pair, each end born in its namespace with its planned MAC."""
         near, far = self.nodes[left.node], self.nodes[right.node]
@@ -226,6 +247,8 @@ class Lab:
         )
 
     def _configure(self, node: Node, plan: NodePlan) -> None:
+        if isinstance(node, Host):
+            node.set_sysctls(sysctls_of(plan, interfaces=True))
         for interface in plan.interfaces:
             node.ip.link("set", index=node.index(interface.name), state="up")
         if isinstance(node, Host):
@@ -245,7 +268,8 @@ class Lab:
         planes = []
         for switch in self.switches():
             plan = self.plan.nodes[switch.name]
-            chosen = self._profiles.get(switch.name) or profile(plan.profile or DEFAULT_PROFILE)
+            of_file = profile(plan.profile or DEFAULT).replace(**dict(plan.profile_values))
+            chosen = self._profiles.get(switch.name, of_file)
             with switch.entered():
                 planes.append((dataplane.build(switch.ip, plan, chosen), chosen))
         if planes:
@@ -311,13 +335,17 @@ class Lab:
         finally:
             self._actions.clear()
 
-    def ready(self, watched: Sequence[Any], within: float) -> bool:
-        """Whether one of `watched` is readable before `within` seconds have passed. All that waits in a lab waits here,
-        so that timers are kept."""
+    def ready(self, watched: Sequence[Any], within: float, *, or_timer: bool = False) -> bool:
+        """Whether one of `watched` is readable, or with `or_timer` one of `after` was due, before `within` seconds have
+        passed. All that waits in a lab waits here, so that timers are kept."""
         deadline = time.monotonic() + within
         while True:
+            acted = False
             while self._timers and self._timers[0][0] <= time.monotonic():
                 heapq.heappop(self._timers)[2]()
+                acted = True
+            if acted and or_timer:
+                return True
             until = min(deadline, self._timers[0][0]) if self._timers else deadline
             left = max(0.0, until - time.monotonic())
             if readable(watched, exact_timeout(left)):
@@ -336,10 +364,32 @@ class Lab:
             self.ready(self._announcing(), left)
 
     def wait(self, condition: Callable[[], bool], within: float, *, pause: float = LONGEST_PAUSE_S) -> bool:
-        """Asks `condition` at every event of a switch and from time to time, for `within` seconds at most; its last
-        answer. `pause` is the longest time in seconds between two looks."""
+        """
+        Asks `condition` whenever something has happened, for `within` seconds at most; its last answer.
+
+        That is: an event of a switch; a timer of `after`, a fault's among them; a change of a link, an address, a route
+        or a neighbour entry of any node; something written to a file of the run directory, as a program's output is;
+        the end of a program that `spawn` started. What holds for a short while is found then. Counters change without
+        notice: besides, it is asked after pauses that double up to `pause` seconds. A condition that changes such
+        things itself, as one that pings, does not wake itself: what happens while it is asked counts once.
+        """
+        self._take_over()
+        if condition():
+            return True
         deadline = time.monotonic() + within
+        programs = [process.pid for process in self.programs if process.running]
+        namespaces = [node.namespace for node in self.nodes.values()]
+        with Changes(namespaces, self.directory, programs) as changes:
+            return self._wait(condition, deadline, pause, changes)
+
+    def wait_quietly(self, condition: Callable[[], bool], within: float, *, pause: float = LONGEST_PAUSE_S) -> bool:
+        """The same, asked at events of switches, timers and pauses only: for what costs much to ask, or changes
+        nothing that a node shows."""
+        return self._wait(condition, time.monotonic() + within, pause, None)
+
+    def _wait(self, condition: Callable[[], bool], deadline: float, pause: float, changes: Changes | None) -> bool:
         next_pause = FIRST_PAUSE_S
+        asked_again = False
         while True:
             self._take_over()
             if condition():
@@ -347,7 +397,15 @@ class Lab:
             left = deadline - time.monotonic()
             if left <= 0:
                 return False
-            self.ready(self._announcing(), min(left, next_pause))
+            if changes:
+                asked_again = changes.pending() and not asked_again
+                changes.take()
+                if asked_again:
+                    continue
+            watched = [*self._announcing(), *(changes.watched if changes else ())]
+            self.ready(watched, min(left, next_pause), or_timer=True)
+            if changes:
+                changes.take()
             next_pause = min(next_pause * 2, pause)
 
     def _announcing(self) -> list[Any]:
@@ -381,6 +439,11 @@ class Lab:
             check_label(name)
         except ValueError as error:
             raise InputError(f"a pod cannot be called so: {error}") from None
+        if (there := self.nodes.get(name)) is not None:
+            what, hint = f"a {type(there).__name__.lower()} of the topology", "Choose another name."
+            if isinstance(there, Pod):
+                what, hint = f"a pod on {there.host}", "Delete it first (`pod.delete()`), or choose another name."
+            raise InputError(f"{name} is there already: {what}", hint=hint)
         pod = self.nodes[name] = Pod(host, name)
         pod.defer(lambda: plugged.detach(pod))
         try:
@@ -426,6 +489,7 @@ class Lab:
         """Takes everything down, whatever state it is in."""
         nodes = list(reversed(self.nodes.values()))
         with ExitStack() as steps:
+            steps.callback(own_devices.end)
             steps.callback(self._stop_agent)
             steps.callback(self._close_cards)
             steps.callback(self._delete, nodes)

@@ -6,9 +6,9 @@ import errno
 import json
 import shlex
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from ipaddress import IPv4Interface, IPv6Interface
+from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface, ip_address, ip_network
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import TYPE_CHECKING, Any
@@ -18,13 +18,14 @@ from pyroute2.netlink.rtnl import ndmsg
 
 from testbed import ipv6
 from testbed.errors import InputError, TestbedError
-from testbed.lab import netns, processes
+from testbed.lab import netns, own_devices, processes
 from testbed.lab.capture import Capture
 from testbed.lab.carrier import carry
 from testbed.lab.host_routes import HostRoutes
 from testbed.lab.overlay import Overlay
 from testbed.lab.processes import Process
 from testbed.switch import ecmp, packets
+from testbed.switch.profile import check_names
 from testbed.topology import Family, IPAddress, IPInterface, IPNetwork, NicModel, pod_mac
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 COMMAND_S = 30.0
 NUD_PERMANENT = 0x80
 NUD_STATES = {number: name.upper() for name, number in ndmsg.states.items()}
+UNANSWERED = ("INCOMPLETE", "FAILED", "NONE")
+"""States of a neighbour entry without a MAC."""
 IFF_UP = 1
 LOCAL_EXPERIMENTAL = b"\x88\xb5"
 """EtherType of IEEE 802, for experiments."""
@@ -53,6 +56,7 @@ class Node:
         with self.entered():
             try:
                 self.ip = IPRoute()
+                own_devices.add(self.namespace)
             except BaseException:
                 netns.delete(self.namespace)
                 raise
@@ -167,6 +171,7 @@ class Node:
         self._files += 1
         log = self.lab.file(f"{self.name}-{Path(command[0]).name}-{self._files}.log")
         process = Process(self.name, self.namespace, command, log, self.lab.ready, self.env)
+        self.lab.programs = [*(program for program in self.lab.programs if program.running), process]
         self.defer(process.stop)
         return process
 
@@ -208,6 +213,7 @@ class Node:
 
     def close(self) -> None:
         self.ip.close()
+        own_devices.remove(self.namespace)
         netns.delete(self.namespace)
 
 
@@ -228,6 +234,25 @@ class Host(Node):
         self.cards: dict[str, HardwareNic] = {}
         """Interfaces with a hardware NIC; empty on a host whose `nic` is rxe."""
         self.routes = HostRoutes(self)
+
+    def enable_ipv6(self) -> None:
+        """Has IPv6 on the interfaces that come, whether or not they have a planned address."""
+        with self.entered():
+            ipv6.enable_node()
+
+    def set_sysctls(self, sysctls: Iterable[tuple[str, str]]) -> None:
+        """Paths below /proc/sys and their values. InputError for one that the node does not have or take."""
+        for path, value in sysctls:
+            try:
+                self.sysctl(path, value)
+            except OSError as error:
+                reasons = {
+                    errno.ENOENT: "a node has none of this name",
+                    errno.EACCES: "it is the machine's, not a node's",
+                    errno.EPERM: "it is the machine's, not a node's",
+                }
+                reason = reasons.get(error.errno or 0, error.strerror)
+                raise InputError(f"{self.name}: sysctl {path.replace('/', '.')} = {value}: {reason}") from None
 
     def pod(self, name: str, networks: Sequence[Network]) -> Pod:
         """A pod on this host, attached to `networks` in their order: its interfaces are eth0, net1, net2, …
@@ -343,6 +368,35 @@ class Host(Node):
         entries = self.ip.get_neighbours(family=FAMILIES[ip.version], ifindex=self.index(interface))
         return next((entry for entry in entries if entry.get_attr("NDA_DST") == str(ip)), None)
 
+    def unreached(self, interface: str, ip: IPAddress) -> str:
+        """Why packets from `interface` do not get to `ip`, as the kernel sees it now: no route, or a next hop that does
+        not answer. Nothing if it knows of no obstacle."""
+        source = (self.addresses if ip.version == 4 else self.addresses6).get(interface)
+        command = ["ip", "-j", f"-{ip.version}", "route", "get", str(ip), "oif", interface]
+        command += ["from", str(source.ip)] if source else []
+        found = processes.run(
+            self.name, self.namespace, command, COMMAND_S, ready=self.lab.ready, env=self.env, check=False
+        )
+        routes = json.loads(found.stdout) if found.returncode == 0 and found.stdout.strip() else []
+        if not routes or routes[0].get("type", "unicast") != "unicast":
+            return f"no route to {ip}"
+        gateway = routes[0].get("gateway")
+        if gateway is None and not self._routes_by(interface, ip):
+            return f"no route to {ip}"  # of IPv4 the kernel takes any address for a neighbour, asked for one interface
+        hop = ip_address(gateway) if gateway else ip
+        entry = self._neighbour(interface, hop)
+        if entry is None or NUD_STATES[entry["state"]] in UNANSWERED:
+            return f"no answer from {hop} on {interface}"
+        return ""
+
+    def _routes_by(self, interface: str, ip: IPAddress) -> bool:
+        """Whether a route over an interface leads to an address."""
+        for route in self.routes.shown(ip.version):
+            over = [hop.get("dev") for hop in route.get("nexthops", [route])]
+            if interface in over and (route["dst"] == "default" or ip in ip_network(route["dst"])):
+                return True
+        return False
+
     def announce(self, interface: str, family: Family = 4) -> None:
         """Broadcasts a gratuitous ARP request for the interface's address, as ``arping -U`` does; for an IPv6 address
         multicasts an unsolicited neighbour advertisement."""
@@ -380,7 +434,10 @@ class Pod(Host):
         self.lab.networks.check(self)
 
     def delete(self) -> None:
-        """Ends the pod as a container runtime does: its processes, its networks, its namespace."""
+        """Ends the pod as a container runtime does: its processes, its networks, its namespace. A second time does
+        nothing."""
+        if self.lab.nodes.get(self.name) is not self:
+            return
         self.lab.delete(self)
         self.lab.emit("pod", self.name, f"deleted from {self.host.name}", host=self.host.name)
 
@@ -390,16 +447,34 @@ class Switch(Node):
 
     def __init__(self, lab: Lab, name: str) -> None:
         super().__init__(lab, name)
-        self._profile = Overlay(lambda _: lab.agent.profile(name), lambda values: lab.agent.set(name, **values))
+        self._values = Overlay(lambda _: lab.agent.profile(name), lambda values: lab.agent.set(name, **values))
         self._cpu = Overlay(lambda _: lab.agent.cpu(name), lambda values: lab.agent.set_cpu(name, **values))
 
     def change_profile(self, **values: Any) -> Callable[[], None]:
-        """Gives its profile other values, beside other changes. What is returned takes this change back."""
-        return self._profile.change(values)
+        """Gives its profile other values, beside other changes. What is returned takes this change back. InputError for
+        a name or a value that is none."""
+        check_names(values)
+        return self._values.change(values)
 
     def change_cpu(self, **values: Any) -> Callable[[], None]:
         """The same of how its CPU handles ARP: see `Agent.set_cpu`."""
         return self._cpu.change(values)
+
+    def clear_arp(self, vlan: int | None = None, ip: IPv4Address | None = None) -> None:
+        """Forgets ARP entries: all, or those of a VLAN, of an address. As `sonic-clear arp`, `clear ip arp`."""
+        self.lab.agent.clear_arp(self.name, vlan, ip)
+
+    def clear_nd(self, vlan: int | None = None, ip: IPv6Address | None = None) -> None:
+        """The same of IPv6 neighbours."""
+        self.lab.agent.clear_nd(self.name, vlan, ip)
+
+    def clear_fdb(self, vlan: int | None = None, mac: str | None = None) -> None:
+        """Forgets learned MACs: all, or those of a VLAN, one MAC. Static entries stay."""
+        self.lab.agent.clear_fdb(self.name, vlan, mac)
+
+    def profile(self) -> dict[str, Any]:
+        """The values of its profile as they are now, by their names (`testbed profile describe`)."""
+        return self.lab.agent.profile(self.name)
 
     def arp_table(self) -> dict[str, str]:
         """IP to MAC, as the control plane has it."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.errors import DeadlineError, TestbedError
-from testbed.lab import netns
+from testbed.lab import netns, own_devices
 from testbed.readiness import readable
 
 STOP_S = 5.0
@@ -34,13 +34,14 @@ class Process:
         log: Path,
         ready: Ready = readable,
         env: Mapping[str, str] | None = None,
+        devices_of: str = "",
     ) -> None:
-        """`env` is beside the machine's."""
+        """`env` is beside the machine's. The program sees the RDMA devices of `namespace`, or of `devices_of`."""
         self.node = node
         self.command = list(command)
         self.log = log
         self._ready = ready
-        with netns.entered(namespace), log.open("wb") as output:
+        with log.open("wb") as output, own_devices.entered(namespace, devices_of):
             try:
                 self._popen = subprocess.Popen(
                     self.command,
@@ -130,7 +131,7 @@ def run(
         given, out, err = (files.enter_context(tempfile.TemporaryFile("w+")) for _ in range(3))
         given.write(text)
         given.seek(0)
-        with netns.entered(namespace):
+        with own_devices.entered(namespace):
             try:
                 process = subprocess.Popen(
                     list(command), stdin=given, stdout=out, stderr=err, env={**os.environ, **(env or {})}

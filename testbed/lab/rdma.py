@@ -17,8 +17,9 @@ from testbed.errors import DeadlineError, TestbedError, UnsupportedError
 
 NETLINK_RDMA = 20
 NL_NLDEV = 5
-GET, SET, NEWLINK, DELLINK, PORT_GET, SYS_GET, SYS_SET = 1, 2, 3, 4, 5, 6, 7
+GET, SET, NEWLINK, DELLINK, PORT_GET, SYS_GET, SYS_SET, GET_CHARDEV = 1, 2, 3, 4, 5, 6, 7, 15
 DEV_INDEX, DEV_NAME, PORT_INDEX, NDEV_NAME, LINK_TYPE, SYS_NETNS_MODE, NET_NS_FD = 1, 2, 3, 51, 65, 66, 68
+CHARDEV_TYPE, CHARDEV_NAME, CHARDEV = 69, 70, 72
 GONE_S = 10.0
 """Seconds that a deletion may take to be complete; it takes milliseconds."""
 SYSFS = "/proc/1/root/sys/class/infiniband"
@@ -82,10 +83,27 @@ class Rdma:
         """Interface to RDMA device of this network namespace."""
         found = {}
         for name, index in self.devices().items():
-            (port,) = self.request(PORT_GET, netlink.u32(DEV_INDEX, index) + netlink.u32(PORT_INDEX, 1))
-            if NDEV_NAME in port:  # the kernel tells it where the interface is only
-                found[port[NDEV_NAME].rstrip(b"\0").decode()] = name
+            if (interface := self.interface(index)) is not None:
+                found[interface] = name
         return found
+
+    def interface(self, index: int) -> str | None:
+        """The interface of a device, None if that is in another network namespace."""
+        (port,) = self.request(PORT_GET, netlink.u32(DEV_INDEX, index) + netlink.u32(PORT_INDEX, 1))
+        if NDEV_NAME not in port:  # the kernel tells it where the interface is only
+            return None
+        return port[NDEV_NAME].rstrip(b"\0").decode()
+
+    def character_device(self, index: int) -> tuple[str, int] | None:
+        """Name and number of the device's file in /dev/infiniband; None without ib_uverbs."""
+        wanted = netlink.u32(DEV_INDEX, index) + netlink.string(CHARDEV_TYPE, "uverbs")
+        try:
+            (found,) = self.request(GET_CHARDEV, wanted)
+        except OSError as error:
+            if error.errno != errno.EOPNOTSUPP:
+                raise
+            return None
+        return found[CHARDEV_NAME].rstrip(b"\0").decode(), struct.unpack("=Q", found[CHARDEV])[0]
 
     def delete(self, name: str) -> None:
         """Asks for the end of the device; see `wait_gone`. One that is not there is left so."""

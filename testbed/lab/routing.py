@@ -62,7 +62,7 @@ class Routing:
             self._lab.file(f"{switch.name}-bgpd.conf").write_text(text)
         for daemon in frr.DAEMONS:  # none has to wait for one that it needs, and to ask again
             sockets = [self._start(switch, daemon) for switch in self._switches]
-            if not self._lab.wait(lambda: all(path.exists() for path in sockets), START_S, pause=START_PAUSE_S):  # noqa: B023
+            if not self._lab.wait_quietly(lambda: all(path.exists() for path in sockets), START_S, pause=START_PAUSE_S):  # noqa: B023
                 raise DeadlineError(f"FRR's {daemon} did not start within {START_S:g} s")
 
     def _start(self, switch: Switch, daemon: str) -> Path:
@@ -103,7 +103,7 @@ class Routing:
         dead = {(end.node, end.name) for end in map(lab.interface, without)}
         dead |= {(node.name, name) for node in lab.nodes.values() for name in node.interfaces if not node.is_up(name)}
         due = frr.shortest_paths(lab.plan, dead, self._host_routes())
-        if not lab.wait(lambda: self._missing(due) == "" and self._silent(dead) == "", within):
+        if not lab.wait_quietly(lambda: self._missing(due) == "" and self._silent(dead) == "", within):
             missing = self._missing(due) or self._silent(dead)
             raise DeadlineError(f"routing did not converge within {within:g} s: {missing}")
         seconds = max(0, self._changed_ns - began) / 1e9

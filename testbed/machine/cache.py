@@ -63,27 +63,9 @@ async def locked_async(path: Path) -> AsyncIterator[None]:
 @contextlib.contextmanager
 def making(parent: Path) -> Iterator[Path]:
     """A directory to make something in; rename it away when it is whole. What killed makers left is swept first."""
-    sweep(parent)
-    with processes.scratch(MAKING, parent) as path:
+    with processes.scratch(parent, MAKING) as path:
         path.chmod(0o755)
-        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
-            yield path
-        finally:
-            os.close(handle)
-
-
-def sweep(parent: Path) -> None:
-    """Removes what killed makers left in `parent`."""
-    for path in sorted(parent.glob(MAKING + "*")):
-        with contextlib.suppress(OSError):
-            handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(path, ignore_errors=True)
-            finally:
-                os.close(handle)
+        yield path
 
 
 def require_space(path: Path, needed: int, what: str) -> None:

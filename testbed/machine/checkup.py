@@ -6,8 +6,9 @@ import importlib.util
 import os
 import platform
 import shutil
+import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -25,12 +26,12 @@ OLDEST_LOCAL_KERNEL = (7, 1)
 
 @dataclass(frozen=True)
 class Check:
-    """One finding. `note` is worth knowing and hinders nothing; `mend` is what to type."""
+    """One finding. `note` is worth knowing and hinders nothing; `fix` is what to type."""
 
     subject: str
     state: State
     text: str
-    mend: str = ""
+    fix: str = ""
 
 
 def apt(*packages: str) -> str:
@@ -80,7 +81,12 @@ def _tools(needed: bool) -> Iterator[Check]:
     try:
         image.require_tools()
     except UnsupportedError as error:
-        yield Check("image tools", "missing" if needed else "note", error.message, error.hint.removeprefix("Run: "))
+        yield Check(
+            "image tools",
+            "missing" if needed else "note",
+            error.message,
+            error.hint.splitlines()[0].removeprefix("Run: "),
+        )
     else:
         how = "as root" if os.geteuid() == 0 else "without root"
         yield Check("image tools", "works", f"{', '.join(image.TOOLS)}; images are built {how}")
@@ -161,6 +167,17 @@ def _has_module(name: str, release: str) -> bool:
         return True
     lists = (Path("/lib/modules") / release / file for file in ("modules.dep", "modules.builtin"))
     return any(f"/{name}.ko" in path.read_text() for path in lists if path.exists())
+
+
+def require_packages(packages: Sequence[str]) -> None:
+    """Raises UnsupportedError with those of these Debian packages that this system lacks."""
+    said = "" if not shutil.which("dpkg-query") else subprocess.run(
+        ["dpkg-query", "-W", "-f", "${db:Status-Status} ${Package}\\n", *packages],
+        capture_output=True, text=True, check=False,
+    ).stdout  # fmt: skip
+    installed = {line.removeprefix("installed ") for line in said.splitlines()}
+    if lacking := [name for name in packages if name not in installed]:
+        raise UnsupportedError(f"this system lacks the packages {', '.join(lacking)}", hint=f"Run: {apt(*lacking)}")
 
 
 def require_local() -> None:

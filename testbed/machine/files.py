@@ -6,13 +6,15 @@ import contextlib
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NoReturn
 
-from testbed.errors import InputError
+from testbed.errors import InputError, did_you_mean, nearest
 
-LARGEST = 32 << 20
+LARGEST = 60 << 20
+"""Bytes of all files of a job: what a parcel has room for, besides the names."""
+SMALLER = "Of a program, leave out the debug information: `strip`, or `go build -ldflags '-s -w'`."
 RUN = re.compile(r"[0-9]{8}-[0-9]{6}(-[0-9]+)?")
 """The name of a run directory (`runs.run_directory`)."""
 
@@ -33,22 +35,36 @@ def read(file: Path) -> bytes:
         if not stat.S_ISREG(status.st_mode):
             raise InputError("is not a regular file", where=str(file))
         if status.st_size > LARGEST:
-            raise InputError(f"the file is larger than {LARGEST >> 20} MiB", where=str(file))
+            size = f"has {-(-status.st_size >> 20)} MiB"
+            raise InputError(f"the file {size}; {LARGEST >> 20} MiB travel to a machine", where=str(file), hint=SMALLER)
         return file.read_bytes()
 
 
 def below(root: Path) -> dict[str, bytes]:
-    """Everything below a directory but what is hidden, compiled, or left by a run; by its path there."""
-    found, total = [], 0
+    """Everything below a directory but what is hidden, compiled, or left by a run; by its path there. A link to a file
+    is that file."""
+    found: dict[Path, int] = {}
+    total = 0
     for path in _paths(root):
         with reading(path):
             if not path.is_file():
                 continue
-            total += path.stat().st_size
+            found[path] = path.stat().st_size
+        total += found[path]
         if total > LARGEST:
-            raise InputError(f"the scenario's directory holds more than {LARGEST >> 20} MiB", where=str(root))
-        found.append(path)
+            biggest = max(found, key=lambda one: found[one])
+            raise InputError(
+                f"the directory holds more than {LARGEST >> 20} MiB, which is what travels to a machine",
+                where=str(root),
+                hint=f"{biggest.relative_to(root)} has {found[biggest] >> 20} MiB. {SMALLER}",
+            )
     return {str(path.relative_to(root)): read(path) for path in sorted(found)}
+
+
+def executable(root: Path, names: Iterable[str]) -> list[str]:
+    """Those of the files below `root` that can be executed, by whomever."""
+    with reading(root):
+        return [name for name in names if (root / name).stat().st_mode & 0o111]
 
 
 def _paths(root: Path) -> Iterator[Path]:
@@ -63,6 +79,26 @@ def _paths(root: Path) -> Iterator[Path]:
         yield from (here / name for name in files if not name.startswith("."))
 
 
+def nearest_path(path: Path) -> Path | None:
+    """What is there under a path spelled most like `path`; None if a part of it is like nothing there."""
+    there = Path(path.anchor)
+    for part in path.parts[1 if path.anchor else 0 :]:
+        step = there / part
+        if not step.exists():
+            try:
+                name = nearest(part, os.listdir(there))
+            except OSError:
+                return None
+            if name is None:
+                return None
+            step = there / name
+        there = step
+    return there
+
+
 def _refuse(error: OSError, path: Path) -> NoReturn:
-    what = "no such file" if isinstance(error, FileNotFoundError) else f"cannot be read: {error.strerror}"
-    raise InputError(what, where=str(path)) from None
+    if isinstance(error, FileNotFoundError):
+        near = nearest_path(path)
+        hint = did_you_mean(str(path), [str(near)] if near else []).strip()
+        raise InputError("no such file", where=str(path), hint=hint) from None
+    raise InputError(f"cannot be read: {error.strerror}", where=str(path)) from None

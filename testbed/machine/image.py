@@ -13,24 +13,29 @@ import subprocess
 import tarfile
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NoReturn, TextIO
 
 from testbed.errors import InputError, TestbedError, UnsupportedError
 from testbed.machine import cache, processes, recipe
 from testbed.machine.recipe import FILES, inputs_key
+from testbed.protocol import LAYER
 
 KEEP = 2
 """Images kept beside the newest, by their age; each is about 400 MB."""
 SPACE_TO_BUILD = 6_000_000_000
 TOOLS = {"mmdebstrap": "mmdebstrap", "mkfs.erofs": "erofs-utils", "apt-get": "apt"}
+"""Programs that build an image, and their Debian packages."""
+KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 
 OWN_NAMESPACES = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--")
 """For mmdebstrap as root: with the first process all others end at once, and so does every mount."""
 UNITS = {"B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9}
 POLL_S = 0.1
+LAYER_FILES = ("manifest.json", LAYER)
+EXPORTED_LAYER = re.compile(r"layers/([0-9a-f]{16})/manifest\.json")
 PHASES = (
     ("apt-get update", "read package lists"),
     ("downloading packages", "download the base system"),
@@ -49,14 +54,72 @@ Progress = Callable[[str, int], None]
 
 
 @dataclass(frozen=True)
-class Image:
+class Layer:
+    """Debian packages on top of an image (machine/layers.py)."""
+
     path: Path
     manifest: dict[str, Any]
 
+    @classmethod
+    def load(cls, path: Path, base: Image) -> Layer | None:
+        """The layer in this directory; None where there is none, or what is there is not whole."""
+        try:
+            layer = cls(path, json.loads((path / "manifest.json").read_text()))
+            whole = layer.file.stat().st_size == layer.manifest["size"] and layer.manifest["base"] == base.digest
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        return layer if whole and layer.digest and layer.asked else None
+
+    @classmethod
+    def of(cls, path: Path, base: Image) -> Layer:
+        """The layer in this directory; ValueError where there is none."""
+        if layer := cls.load(path, base):
+            return layer
+        raise ValueError(f"its layer {path.name} is not whole")
+
+    @property
+    def file(self) -> Path:
+        return self.path / LAYER
+
     @property
     def digest(self) -> str:
-        """SHA-256 over the contents: two images that differ in a byte differ here."""
         return str(self.manifest["digest"])
+
+    @property
+    def asked(self) -> list[str]:
+        """The packages it was made for; `packages` in its manifest are all that came with them, by version."""
+        return list(self.manifest["asked"])
+
+    def verify(self) -> None:
+        if cache.file_digest(self.file) != self.digest:
+            raise UnsupportedError(
+                f"the layer with {', '.join(self.asked)} is damaged: its contents are not what was built",
+                where=str(self.path),
+                hint="Remove it with `testbed image rm`; the next run makes it anew.",
+            )
+
+
+@dataclass(frozen=True)
+class Image:
+    path: Path
+    manifest: dict[str, Any]
+    layer: Layer | None = None
+    """What machines put over its root."""
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 over the contents: two images that differ in a byte, or in a layer, differ here."""
+        own = str(self.manifest["digest"])
+        return cache.digest(own, self.layer.digest) if self.layer else own
+
+    @property
+    def sources(self) -> str:
+        """Where its Debian packages came from, as lines of a sources.list."""
+        return "\n".join(self.manifest["sources"])
+
+    def mounted(self) -> list[tuple[str, Path]]:
+        """The file systems that a machine gets, by their names among its devices."""
+        return [("root", self.file("root.erofs")), *([("layer", self.layer.file)] if self.layer else [])]
 
     @property
     def kernel(self) -> str:
@@ -83,6 +146,8 @@ class Image:
 
     def verify(self) -> None:
         """Reads every byte: for a new snapshot, an import, an export."""
+        if self.layer:
+            self.layer.verify()
         for name, entry in self.manifest["files"].items():
             if cache.file_digest(self.file(name)) != entry["sha256"]:
                 raise UnsupportedError(
@@ -142,7 +207,7 @@ def build(progress: Progress) -> Image:
         recipe.pad(work / "root.erofs")
         manifest = recipe.describe(work, key, started)
         (work / "manifest.json").write_text(json.dumps(manifest, indent=1))
-        for scrap in "packages", "kernel-release", "constraints.txt":
+        for scrap in "packages", "sources", "kernel-release", "constraints.txt":
             (work / scrap).unlink()
         shutil.rmtree(work / "python")
         place = parent / key[:16]
@@ -162,22 +227,35 @@ def prune(used: Path) -> None:
 def require_tools() -> None:
     if platform.machine() != "x86_64":
         raise UnsupportedError(f"images are made for x86-64 only, this machine is {platform.machine()}")
-    missing = sorted({package for tool, package in TOOLS.items() if not shutil.which(tool)})
-    if missing:
-        raise UnsupportedError(
-            f"building the image needs {', '.join(missing)}", hint=f"Run: sudo apt-get install {' '.join(missing)}"
-        )
+    if missing := missing_packages():
+        install = f"sudo apt-get install --no-install-recommends {' '.join(missing)}"
+        hint = f"Run: {install}\n  Or take an image that another machine exported: testbed image import FILE"
+        raise UnsupportedError(f"building the image needs {', '.join(missing)}", hint=hint)
     if os.geteuid() != 0:
         require_unshare()
 
 
+def missing_packages() -> list[str]:
+    """The Debian packages that building an image takes and this machine has not."""
+    tools = TOOLS if os.geteuid() == 0 else {**TOOLS, "newuidmap": "uidmap"}
+    missing = {package for tool, package in tools.items() if not shutil.which(tool)}
+    return sorted(missing if KEYRING.exists() else {*missing, "debian-archive-keyring"})
+
+
+def wanted_packages() -> list[str]:
+    """The same where an image has to be built; none where there is one, if only a damaged one, of which the command
+    speaks. Set-up calls this with whatever Python there is: it takes no more than the standard library."""
+    try:
+        return [] if find() else missing_packages()
+    except UnsupportedError:
+        return []
+
+
 def require_unshare() -> None:
-    """What mmdebstrap needs to make a root file system for a user without privilege."""
+    """What mmdebstrap needs to make a root file system for a user without privilege, its packages apart."""
     user = os.environ.get("USER") or str(os.getuid())
     subuid = Path("/etc/subuid")
     ranges = subuid.read_text() if subuid.exists() else ""
-    if not shutil.which("newuidmap"):
-        raise UnsupportedError("building without root needs newuidmap", hint="Run: sudo apt-get install uidmap")
     if not re.search(rf"^({re.escape(user)}|{os.getuid()}):", ranges, re.MULTILINE):
         raise UnsupportedError(
             f"building without root needs a range of subordinate user IDs, and /etc/subuid has none for {user}",
@@ -262,8 +340,8 @@ def _follow(command: list[str], death_signal: str, environment: dict[str, str], 
         return process.wait()
 
 
-def raise_for(output: str) -> None:
-    """Turns mmdebstrap's words into one message."""
+def raise_for(output: str, tool: str = "mmdebstrap") -> NoReturn:
+    """Turns the words of mmdebstrap, or of apt, into one message."""
     lines = [line for line in output.splitlines() if line.strip()]
     tail = "\n  ".join(line for line in lines[-6:])
     if re.search(r"No space left on device", output):
@@ -276,17 +354,23 @@ def raise_for(output: str) -> None:
             f"Debian's packages could not be fetched:\n  {tail}",
             hint="Check the network (`apt-get update`), or set TESTBED_MIRROR to a mirror this machine can reach.",
         )
-    raise TestbedError(f"mmdebstrap failed:\n  {tail}", hint="Run `testbed doctor` to see what this machine lacks.")
+    raise TestbedError(f"{tool} failed:\n  {tail}", hint="Run `testbed doctor` to see what this machine lacks.")
 
 
-def export(image: Image, target: Path) -> str:
-    """Writes the image as one tar with its manifest first; returns the tar's SHA-256, also left in `target`.sha256."""
+def export(image: Image, target: Path, layers: Sequence[Layer] = ()) -> str:
+    """Writes the image with its `layers` as one tar with its manifest first; returns the tar's SHA-256, also left in
+    `target`.sha256."""
     image.verify()
+    for layer in layers:
+        layer.verify()
     partial = target.with_name(target.name + ".partial")
     try:
         with tarfile.open(partial, "w") as tar:
             for name in ("manifest.json", *FILES):
                 tar.add(image.path / name, arcname=name)
+            for layer in layers:
+                for name in LAYER_FILES:
+                    tar.add(layer.path / name, arcname=f"layers/{layer.path.name}/{name}")
         checksum = cache.file_digest(partial)
         partial.rename(target)
     finally:
@@ -302,14 +386,19 @@ def import_(source: Path) -> Image:
     with cache.locked(parent), cache.making(parent) as work:
         try:
             with tarfile.open(source, "r:") as tar:
-                for name in ("manifest.json", *FILES):
+                layers = sorted({found[1] for name in tar.getnames() if (found := EXPORTED_LAYER.fullmatch(name))})
+                inner = [f"layers/{place}/{name}" for place in layers for name in LAYER_FILES]
+                for name in ("manifest.json", *FILES, *inner):
                     content = tar.extractfile(name)
+                    (work / name).parent.mkdir(parents=True, exist_ok=True)
                     with (work / name).open("wb") as file:
                         shutil.copyfileobj(content or io.BytesIO(), file, 1 << 20)
             manifest = json.loads((work / "manifest.json").read_text())
             image = Image(work, manifest)
             image.check()
             image.verify()
+            for place in layers:
+                Layer.of(work / "layers" / place, image).verify()
         except (tarfile.TarError, KeyError, TypeError, ValueError, EOFError, UnsupportedError) as error:
             raise InputError(
                 f"this is not a whole image: {error}",
@@ -333,7 +422,7 @@ def remove_all() -> int:
     parent = cache.directory("images")
     try:
         with cache.locked(parent, wait=False):
-            cache.sweep(parent)
+            processes.sweep(parent, cache.MAKING)
             places = [path for path in parent.iterdir() if path.is_dir()]
             for path in places:
                 shutil.rmtree(path)

@@ -18,7 +18,7 @@ from testbed.protocol import Clock
 DEVICE = Path("/dev/kvm")
 MACHINE_ID = Path("/etc/machine-id")
 BOOT_S = 25.0
-"""Wall seconds a boot may take; under a KVM that works it takes about two."""
+"""Seconds with a CPU that a boot may take; under a KVM that works it takes about two."""
 RETRY_S = 86400.0
 """Wall seconds after which a boot that failed is tried again: the host may have been short of memory, or busy."""
 
@@ -60,10 +60,9 @@ def _memory() -> Path:
 
 async def _boots(image: Image) -> bool:
     errand, outcome = Errand(), Outcome()
-    end = time.monotonic() + BOOT_S
     try:
         async with snapshot.booting(image, Flavour("real", "kvm"), errand, outcome) as (machine, _):
-            await machine.paused(lambda: time.monotonic() > end, 0.1)
+            await snapshot.pause_within(machine, BOOT_S)
     except MachineError:
         return False
     else:

@@ -16,11 +16,22 @@ from typing import IO, Any, Protocol
 
 from testbed.errors import MachineError
 from testbed.machine import processes
+from testbed.machine.patience import patiently, processes_of
 from testbed.protocol import FILES, OUTPUT, Job
 
 END_S = 20.0
 DEEPEST = 50
 """Levels of what a job leaves as JSON; ours have five."""
+PACKAGE = Path(__file__).parents[1] / "__init__.py"
+ENTER = """
+import importlib.util, sys
+spec = importlib.util.spec_from_file_location("testbed", sys.argv.pop(1))
+sys.modules["testbed"] = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(sys.modules["testbed"])
+from testbed.inside import main
+main()
+"""
+"""Loads this very testbed, wherever the process is started and whatever is called like a module there."""
 Listener = Callable[[dict[str, Any]], None]
 
 
@@ -82,7 +93,7 @@ class LocalMachine:
                 process = await spawn([str(parcel), str(out)], writable, output)
             os.close(writable)
             try:
-                await asyncio.wait_for(self._follow(readable, listen), limit_s)
+                await patiently(self._follow(readable, listen), limit_s, processes_of(process.pid))
                 status = await process.wait()
             except TimeoutError:
                 raise MachineError(f"still running after {limit_s:g} s") from None
@@ -113,7 +124,7 @@ async def spawn(arguments: Sequence[str], progress: int, output: IO[bytes]) -> a
     """
     command = ["setpriv", "--pdeathsig", "TERM", "--", "sh", "-c", 'exec "$@" 3>"/dev/fd/$0"', str(progress)]
     return await asyncio.create_subprocess_exec(
-        *command, sys.executable, "-m", "testbed.inside", *arguments,
+        *command, sys.executable, "-P", "-c", ENTER, str(PACKAGE), *arguments,
         pass_fds=(progress,), stdin=subprocess.DEVNULL, stdout=output, stderr=output,
         start_new_session=True,
     )  # fmt: skip

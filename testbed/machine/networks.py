@@ -2,38 +2,110 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from testbed.errors import InputError
 from testbed.machine import files, processes, scenarios
 from testbed.machine.local import LocalMachine, Machine
 from testbed.machine.scenarios import Source
 from testbed.protocol import CniAnswer, CniRequest, Job
 
+Plugins = Mapping[Path, Sequence[str]]
+"""Directories of the user's, and the files of each that go along."""
 LIMIT_S = 3600.0
 """The machine's own seconds; a plugin's deadline ends what hangs long before."""
+
+
+PLUGIN = re.compile(r"[\w.+-]{1,100}")
+OWN = ".cni-plugins"
+"""Where plugins of the user's are among a job's files: a directory for each of theirs, by its number."""
 
 
 async def load(request: CniRequest) -> None:
     """Raises what is wrong in a request's files and names, as far as that can be seen without a machine."""
     with processes.scratch() as out:
-        await _run({**request, "command": "load"}, LocalMachine(), 0, out)
+        await _run({**request, "command": "load"}, {}, LocalMachine(), 0, out)
 
 
-async def use(request: CniRequest, machine: Machine, seed: int, out: Path) -> CniAnswer:
+async def use(request: CniRequest, plugins: Plugins, machine: Machine, seed: int, out: Path) -> CniAnswer:
     """Has a machine do it. Raises what it refused: CniError becomes a TestbedError with its code and message."""
-    return await _run(request, machine, seed, out)
+    return await _run(request, plugins, machine, seed, out)
 
 
-async def _run(request: CniRequest, machine: Machine, seed: int, out: Path) -> CniAnswer:
+def own_plugins(conflist: Path, whole: Sequence[Path], path: str) -> Plugins:
+    """The user's own plugins that go along: all that is in the directories `whole`, and of those of `path`, which is
+    CNI_PATH, the plugins that the conflist names, with what is no program there, such as a script's modules: all
+    programs may be hundreds of MiB."""
+    found: dict[Path, list[str]] = {}
+    for directory in whole:
+        if not directory.is_dir():
+            raise InputError("is no directory", where=str(directory))
+        found[directory] = list(files.below(directory))
+        if not files.executable(directory, found[directory]):
+            raise InputError("there is no executable file in it", where=str(directory), hint="chmod +x the plugin.")
+    named = _types(_json(files.read(conflist)))
+    for directory in (Path(part) for part in path.split(":") if part):
+        plugins = {name for name in named if (directory / name).is_file()}
+        if plugins and directory not in found:
+            found[directory] = sorted(plugins | _no_programs(directory))
+    return {directory: names for directory, names in found.items() if names}
+
+
+def _json(data: bytes) -> Any:
+    """What is in a conflist. Nothing if it is none, which `load` says in full."""
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _no_programs(directory: Path) -> set[str]:
+    with files.reading(directory):
+        names = [file.name for file in directory.iterdir() if file.is_file() and not file.name.startswith(".")]
+    return {*names} - {*files.executable(directory, names)}
+
+
+def _types(conflist: Any) -> set[str]:
+    """Names of plugins anywhere in a conflist: those of IPAM and of plugins that a plugin calls are deeper in it."""
+    found, left = set(), [conflist]
+    while left:
+        value = left.pop()
+        if isinstance(value, list):
+            left += value
+        elif isinstance(value, dict):
+            left += value.values()
+            kind = value.get("type")
+            if isinstance(kind, str) and PLUGIN.fullmatch(kind):
+                found.add(kind)
+    return found
+
+
+async def _run(request: CniRequest, plugins: Plugins, machine: Machine, seed: int, out: Path) -> CniAnswer:
     named = [Path(name) for name in (request["conflist"], request["topology"]) if name is not None]
-    data = [files.read(file) for file in named]
     top = Path(os.path.commonpath([file.resolve().parent for file in named]))
     inner_names = [str(file.resolve().relative_to(top)) for file in named]
+    parcel = dict(zip(inner_names, map(files.read, named), strict=True))
+    executable = []
+    for number, (directory, names) in enumerate(plugins.items()):
+        parcel |= {f"{OWN}/{number}/{name}": files.read(directory / name) for name in names}
+        executable += [f"{OWN}/{number}/{name}" for name in files.executable(directory, names)]
+    if (size := sum(map(len, parcel.values()))) > files.LARGEST:
+        message = f"the plugins have {size >> 20} MiB; {files.LARGEST >> 20} MiB travel to a machine"
+        raise InputError(message, where=", ".join(map(str, plugins)), hint=files.SMALLER)
     conflist, *topology = inner_names
-    inner: CniRequest = {**request, "conflist": conflist, "topology": topology[0] if topology else None}
-    job: Job = {"kind": "cni", "name": conflist, "seed": seed, "cni": inner}
-    await machine.run(job, dict(zip(inner_names, data, strict=True)), out, lambda _: None, limit_s=LIMIT_S)
+    inner: CniRequest = {
+        **request,
+        "conflist": conflist,
+        "topology": topology[0] if topology else None,
+        "plugins": [f"{OWN}/{number}" for number in range(len(plugins))],
+    }
+    job: Job = {"kind": "cni", "name": conflist, "seed": seed, "cni": inner, "executable": executable}
+    await machine.run(job, parcel, out, lambda _: None, limit_s=LIMIT_S)
     source = Source(conflist, _shown(named[0], top) / scenarios.FILE)
     answer: CniAnswer = scenarios.result_of(out, "cni.json", source, CniAnswer)
     return answer

@@ -1,20 +1,20 @@
-"""What is gone when we are, however we end: child processes, directories, the claim to a CPU."""
+"""What is gone when we are, however we end: child processes and directories."""
 
 from __future__ import annotations
 
 import contextlib
-import errno
-import itertools
+import fcntl
 import os
 import secrets
+import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+PREFIX = "testbed-"
 REMOVE = 'read -r _; for _ in $(seq 100); do rm -rf -- "$1" 2>/dev/null && exit; sleep 0.1; done'
 """Again and again, for processes that are being killed may still write there."""
 
@@ -35,30 +35,54 @@ def child(command: list[str], *, death_signal: str = "TERM", **options: Any) -> 
 
 
 @contextlib.contextmanager
-def scratch(prefix: str = "testbed-", parent: Path | None = None) -> Iterator[Path]:
-    """A directory for the block. A process beside us removes it when we are gone, kill -9 included."""
-    path = (parent or Path(tempfile.gettempdir())) / f"{prefix}{secrets.token_hex(8)}"
-    remove = ["sh", "-c", REMOVE, "sh", str(path)]
-    silent = subprocess.DEVNULL
-    with subprocess.Popen(remove, stdin=subprocess.PIPE, stdout=silent, stderr=silent, start_new_session=True):
-        path.mkdir(0o700)
+def scratch(parent: Path | None = None, prefix: str = PREFIX) -> Iterator[Path]:
+    """A directory for the block. A process beside us removes it when we are gone, kill -9 included; when that one was
+    killed too, the next caller does."""
+    parent = parent or Path(tempfile.gettempdir())
+    sweep(parent, prefix)
+    with contextlib.ExitStack() as stack:
+        while (path := _own_directory(parent, prefix, stack)) is None:
+            pass
         yield path
 
 
-@contextlib.contextmanager
-def cpu() -> Iterator[int]:
-    """A CPU of those this process may use, for the block: one that nobody else has from here, while there are such.
+def _own_directory(parent: Path, prefix: str, stack: contextlib.ExitStack) -> Path | None:
+    """A new directory, locked while `stack` lasts; None if another process swept it in the moment before the lock."""
+    path = parent / f"{prefix}{secrets.token_hex(8)}"
+    remove = ["sh", "-c", REMOVE, "sh", str(path)]
+    silent = subprocess.DEVNULL
+    stack.enter_context(
+        subprocess.Popen(remove, stdin=subprocess.PIPE, stdout=silent, stderr=silent, start_new_session=True)
+    )
+    path.mkdir(0o700)
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    except FileNotFoundError:
+        return None
+    stack.callback(os.close, handle)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return None
+    return path if path.exists() else None
 
-    Who has one shows it by an abstract socket, which the kernel removes with its owner.
-    """
-    allowed = sorted(os.sched_getaffinity(0))
-    with socket.socket(socket.AF_UNIX) as sign:
-        for turn, number in ((turn, number) for turn in itertools.count() for number in allowed):
-            try:
-                sign.bind(f"\0testbed/cpu/{number}/{turn}")
-            except OSError as error:
-                if error.errno != errno.EADDRINUSE:
-                    raise
+
+def sweep(parent: Path, prefix: str = PREFIX) -> None:
+    """Removes the scratch directories of this user that no living process has locked."""
+    for path in parent.glob(f"{prefix}{'[0-9a-f]' * 16}"):
+        with contextlib.suppress(OSError):  # it goes meanwhile, or somebody has it
+            if path.lstat().st_uid != os.geteuid():
                 continue
-            break
-        yield number
+            handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _remove(path)
+            finally:
+                os.close(handle)
+
+
+def _remove(path: Path) -> None:
+    """Without root a build's directory holds files of subordinate users, whom only mmdebstrap's namespace knows."""
+    shutil.rmtree(path, ignore_errors=True)
+    if path.exists() and shutil.which("mmdebstrap"):
+        subprocess.run(["mmdebstrap", "--unshare-helper", "rm", "-rf", str(path)], capture_output=True, check=False)

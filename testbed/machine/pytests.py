@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from testbed.errors import InputError, MachineError
+from testbed.errors import InputError, MachineError, TestbedError
 from testbed.machine import scenarios
 from testbed.machine.local import Machine
 from testbed.machine.scenarios import Source
-from testbed.protocol import Job
+from testbed.protocol import Job, PytestLimits, Tested
 
 LIMIT_S = 30 * 86400.0
-"""Virtual seconds for a whole session of tests."""
+"""Virtual seconds for a whole session of tests without a limit of its own."""
+END_S = 300.0
+"""Virtual seconds behind the limit of a session: the teardown of its labs. What hangs then is killed."""
+TEXT, TESTS = "pytest.txt", "tests.jsonl"
+"""In a run's directory: what pytest wrote, without colours, and a line for each test."""
+REPORT = re.compile(r"reports/[a-z-]+/[^/\0]+")
+"""Where a session writes a report (scenario/session.py)."""
+CONTROL = re.compile(r"(?P<colour>\x1b\[[0-9;]*m)|[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+"""What a terminal obeys, in a test's output: colours, and all else but the ends of lines and tabs; and what cannot be
+written."""
 USAGE = (2, 3, 4, 5)
 """Statuses of pytest that mean a wrong call: interrupted, internal error, usage, no tests collected."""
 
@@ -40,41 +52,107 @@ def place(tests: Sequence[Path]) -> tuple[Path, list[str]]:
     return top, [f"{path.relative_to(top)}{sep}{rest}" for path, (_, sep, rest) in zip(files, split_names, strict=True)]
 
 
+class Follower:
+    """What a session reports while it runs: all of it is in the directory `out` at once, however the session ends."""
+
+    def __init__(self, out: Path, show: Callable[[str], None]) -> None:
+        self._out = out
+        self._show = show
+        self.running = ""
+        self.tests: list[Tested] = []
+        self.reports: dict[str, str] = {}
+        """Files below `out` that pytest was to write, and where the user wants them."""
+
+    def listen(self, record: dict[str, Any]) -> None:
+        match record:
+            case {"write": str(text)}:
+                self.write(text)
+            case {"running": str(test)}:
+                self.running = test
+            case {"result": {
+                "test": str(), "outcome": str(), "virtual_s": int() | float(), "directory": str(), "text": str()
+            } as result}:  # fmt: skip
+                self.running = ""
+                self.tests.append(Tested(**result))  # type: ignore[typeddict-item]
+                with (self._out / TESTS).open("a") as file:
+                    file.write(json.dumps(result) + "\n")
+            case {"report": {"file": str(file), "given": str(given)}} if REPORT.fullmatch(file):
+                self.reports[file] = given
+            case _:
+                raise MachineError(f"a line of progress is no output: {str(record)[:80]}")
+
+    def write(self, text: str) -> None:
+        """Shows a text with its colours, and keeps it without. Nothing else in it is obeyed by a terminal."""
+        self._show(CONTROL.sub(lambda found: found["colour"] or "", text))
+        with (self._out / TEXT).open("a", errors="backslashreplace") as file:
+            file.write(CONTROL.sub("", text))
+
+    def cut_short(self) -> None:
+        """Writes what pytest would have written at its end: why tests failed."""
+        for test in self.tests:
+            if test["text"]:
+                self.write(f"\n{test['outcome'].upper()} {test['test']}\n{test['text']}\n")
+
+    def deliver(self, arguments: Sequence[str]) -> None:
+        """Copies reports to where the user's own words name them; a file of the machine names nothing here."""
+        for file, given in self.reports.items():
+            source, place = self._out / file, Path(os.path.expanduser(os.path.expandvars(given)))
+            if source.is_file() and any(word == given or word.endswith(f"={given}") for word in arguments):
+                try:
+                    place.parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copyfile(source, place)
+                except OSError as error:
+                    message = f"cannot be written: {error.strerror}"
+                    raise InputError(message, where=given, hint=f"It is in {source}.") from None
+
+
 async def run(
     tests: Sequence[Path],
     arguments: Sequence[str],
     *,
     seed: int,
     training: bool,
+    limits: PytestLimits,
     machine: Machine,
     out: Path,
     show: Callable[[str], None],
 ) -> int:
     """Runs the tests with everything in their common directory beside them. 0 all passed, 1 not, 2 no such test.
 
-    `show` gets what they write to the terminal.
+    `show` gets what they write to the terminal. What had ended is kept, and what ran is named, however it ends.
     """
     top, names = place(tests)
     source = Source("pytest", top / scenarios.FILE)
+    files = source.files()
     job: Job = {
         "kind": "pytest",
         "name": "pytest",
         "seed": seed,
         "training": training,
         "arguments": [*names, *arguments],
+        "limits": limits,
+        "executable": source.executable(files),
     }
+    session_s = limits["session_s"]
+    limit_s = LIMIT_S if session_s is None else session_s + END_S
+    follower = Follower(out, show)
+    try:
+        await machine.run(job, files, out, follower.listen, limit_s=limit_s)
+        return _status(out, source)
+    except TestbedError as error:
+        if error.exit_status != 1:
+            raise
+        follower.cut_short()
+        ended = f"{len(follower.tests)} tests had ended: {out / TESTS}, {out / TEXT}"
+        raise MachineError(error.message, where=follower.running or str(top), hint=ended) from error
+    finally:
+        follower.deliver(arguments)
 
-    def listen(record: dict[str, Any]) -> None:
-        match record:
-            case {"write": str(text)}:
-                show(text)
-            case _:
-                raise MachineError(f"a line of progress is no output: {str(record)[:80]}")
 
-    await machine.run(job, source.files(), out, listen, limit_s=LIMIT_S)
+def _status(out: Path, source: Source) -> int:
     scenarios.raise_refusal(out, source)
     match scenarios.left_json(out, "status.json"):
-        case int(status):
+        case int(status) if 0 <= status < 256:
             return 2 if status in USAGE else status
         case _:
             raise MachineError("the tests' code ended its process before pytest was done")

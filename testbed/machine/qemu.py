@@ -4,6 +4,7 @@ there."""
 from __future__ import annotations
 
 import asyncio
+import calendar
 import contextlib
 import functools
 import os
@@ -11,29 +12,32 @@ import re
 import shutil
 import socket
 import subprocess
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from qemu.qmp import EventListener, QMPClient
 from qemu.qmp.error import QMPError
 
 from testbed.errors import MachineError, UnsupportedError
+from testbed.machine.cpus import Claim
 from testbed.machine.image import Image
+from testbed.machine.patience import patiently, threads_of
 from testbed.protocol import Clock
 
 BINARY = "qemu-system-x86_64"
 MEMORY = 3 << 30
 """Bytes of a guest's RAM."""
 Accelerator = Literal["tcg", "kvm"]
+T = TypeVar("T")
 KERNEL_LINE = (
     "console=ttyS0 quiet panic=-1 mitigations=off nokaslr audit=0 tsc=reliable random.trust_cpu=off "
     "nowatchdog psi=0 net.ifnames=0 cgroup_disable=memory rcupdate.rcu_expedited=1"
 )
 CAUSE = re.compile(r"sysrq:|Kernel panic|BUG: |Oops|Out of memory")
-ANSWER_S = 30
-"""Wall seconds in which QMP must answer: QEMU works or it does not."""
+ANSWER_S = 30.0
+"""Seconds with a CPU in which QMP must answer: QEMU works or it does not."""
 
 
 def binary() -> str:
@@ -95,7 +99,11 @@ class Qemu:
     """A running QEMU. It dies with this process; its sockets and parcels are anonymous, so nothing of it is on a
     disk."""
 
-    def __init__(self, process: asyncio.subprocess.Process, qmp: QMPClient, console: socket.socket) -> None:
+    def __init__(
+        self, process: asyncio.subprocess.Process, qmp: QMPClient, console: socket.socket, claim: Claim | None = None
+    ) -> None:
+        """`claim` is the host CPU on which all its threads are."""
+        self.claim = claim
         self.process = process
         self.qmp = qmp
         self._console = console
@@ -119,9 +127,12 @@ class Qemu:
         causes = [line for line in every[:-lines] if CAUSE.search(line)]
         return "\n".join(f"  | {line}" for line in causes + every[-lines:]) or "  | (the guest wrote nothing)"
 
+    async def _within(self, awaitable: Awaitable[T]) -> T:
+        return await patiently(awaitable, ANSWER_S, threads_of(self.process.pid))
+
     async def command(self, name: str, **arguments: Any) -> Any:
         try:
-            return await asyncio.wait_for(self.qmp.execute(name, arguments or None), ANSWER_S)
+            return await self._within(self.qmp.execute(name, arguments or None))
         except (QMPError, TimeoutError) as error:
             raise MachineError(f"QEMU did not carry out {name}: {str(error) or 'no answer'}") from error
 
@@ -132,9 +143,9 @@ class Qemu:
     async def migrated(self) -> None:
         """Waits for the end of a migration that was started, in or out."""
         try:
-            await asyncio.wait_for(self._migration_end(), ANSWER_S)
+            await self._within(self._migration_end())
         except TimeoutError:
-            raise MachineError(f"QEMU was still reading or writing the snapshot after {ANSWER_S} s") from None
+            raise MachineError(f"QEMU was still reading or writing the snapshot after {ANSWER_S:g} s") from None
 
     async def _migration_end(self) -> None:
         while True:
@@ -150,6 +161,18 @@ class Qemu:
     async def threads(self) -> list[int]:
         """The thread ids of the virtual CPUs."""
         return [int(cpu["thread-id"]) for cpu in await self.command("query-cpus-fast")]
+
+    async def clock_s(self) -> int:
+        """The guest's time in seconds, as its real-time clock has it; on the virtual clock that is virtual time. Asking
+        changes nothing in the guest."""
+        now = await self.command("qom-get", path="/machine", property="rtc-time")
+        fields = (now[f"tm_{name}"] for name in ("year", "mon", "mday", "hour", "min", "sec"))
+        year, month, *rest = fields
+        return calendar.timegm((year + 1900, month + 1, *rest, 0, 0, 0))
+
+    async def instructions(self) -> int:
+        """What the guest has executed, on the virtual clock: the nanoseconds in which it was not idle."""
+        return int((await self.command("query-replay"))["icount"])
 
     def let_main_thread_go_first(self, vcpus: list[int]) -> None:
         """From now on the virtual CPUs run only when QEMU's main thread does not want to: one host CPU for all, and the
@@ -184,8 +207,9 @@ class Qemu:
         except MachineError as error:
             raise StateError(error.message) from error
 
-    async def paused(self, stalled: Callable[[], bool], poll_s: float) -> None:
-        """Returns when the guest pauses itself. `stalled` is asked every `poll_s` wall seconds; True means it hangs."""
+    async def paused(self, look: Callable[[], Awaitable[None]], poll_s: float) -> None:
+        """Returns when the guest pauses itself. `look` is called every `poll_s` wall seconds and raises what ends the
+        wait."""
         ended = asyncio.ensure_future(self.process.wait())
         event = asyncio.ensure_future(self.events.get())
         try:
@@ -201,8 +225,8 @@ class Qemu:
                     raise MachineError(
                         f"QEMU ended with status {ended.result()}. The guest's last output:\n{self.last_output()}"
                     )
-                elif stalled():
-                    raise MachineError(f"the guest hangs. Its last output:\n{self.last_output()}")
+                else:
+                    await look()
         finally:
             for task in ended, event:
                 task.cancel()
@@ -220,10 +244,9 @@ def command_line(
     image: Image, flavour: Flavour, ram: Ram, parcel: str, result: str, sizes: tuple[int, int]
 ) -> list[str]:
     """`parcel` and `result` are paths QEMU opens for the two pmem files, `sizes` theirs in bytes."""
-    root = image.file("root.erofs")
     pmem = []
     for name, path, size, extra in (
-        ("root", str(root), root.stat().st_size, ",readonly=on"),
+        *((name, str(file), file.stat().st_size, ",readonly=on") for name, file in image.mounted()),
         ("parcel", parcel, sizes[0], ""),
         ("result", result, sizes[1], ""),
     ):
@@ -245,16 +268,16 @@ def command_line(
 
 @contextlib.asynccontextmanager
 async def start(
-    command: list[str], *, files: tuple[int, ...], incoming: bool, cpu: int | None = None
+    command: list[str], *, files: tuple[int, ...], incoming: bool, claim: Claim | None = None
 ) -> AsyncIterator[Qemu]:
-    """Runs QEMU with the open `files` inherited, on one host CPU or on any. It waits for `load` if `incoming`, else for
-    nothing."""
+    """Runs QEMU with the open `files` inherited, on the claimed host CPU or on any. It waits for `load` if `incoming`,
+    else for nothing."""
     qmp_here, qmp_there = socket.socketpair()
     console_here, console_there = socket.socketpair()
     console_here.setblocking(False)
     command = [
         *("setpriv", "--pdeathsig", "KILL", "--"),
-        *(() if cpu is None else ("taskset", "-c", str(cpu))),
+        *(() if claim is None else ("taskset", "-c", str(claim.number))),
         *command,
         *("-chardev", f"socket,id=qmp,fd={qmp_there.fileno()}", "-mon", "chardev=qmp,mode=control"),
         *("-chardev", f"socket,id=console,fd={console_there.fileno()}", "-serial", "chardev:console"),
@@ -272,14 +295,15 @@ async def start(
     client = QMPClient("testbed")
     try:
         try:
-            await asyncio.wait_for(client.connect(qmp_here), ANSWER_S)
+            await patiently(client.connect(qmp_here), ANSWER_S, threads_of(process.pid))
         except (QMPError, TimeoutError, OSError) as error:
             if process.returncode is None:
                 process.kill()
             assert process.stderr
             said = (await process.stderr.read()).decode(errors="replace").strip()
-            raise MachineError(f"QEMU did not start: {said or error}") from error
-        yield Qemu(process, client, console_here)
+            reason = said or str(error) or f"it gave no answer within {ANSWER_S:g} s"
+            raise MachineError(f"QEMU did not start: {reason}") from error
+        yield Qemu(process, client, console_here, claim)
     finally:
         if process.returncode is None:
             process.kill()

@@ -15,11 +15,16 @@ from testbed.machine import cache
 
 GUEST = Path(__file__).parent / "guest"
 LOCK = Path(__file__).parents[2] / "requirements.lock"
-FILES = ("root.erofs", "vmlinuz", "initrd")
+FILES = ("root.erofs", "vmlinuz", "initrd", "dpkg-status")
 SUITE = "trixie"
 OLDEST_KERNEL = (7, 3)
 PYTHON = "3.13"
 PMEM_ALIGNMENT = 2 << 20
+EPOCH = 1767225600
+"""The time of every file in an image and its layers, in seconds: any, but the same in every build."""
+ROOT_UUID = "74657374-6265-4400-8000-000000000000"
+LAYER_UUID = "74657374-6265-4400-8000-000000000001"
+"""The guest tells an image's root from a layer by the last byte (guest/initramfs-init.sh)."""
 
 
 def inputs_key() -> str:
@@ -50,7 +55,7 @@ def names_in(file: str) -> list[str]:
 def python_command(target: Path, pins: Path) -> list[str]:
     """Fetches wheels for the guest's Python, by this machine's pip so that the user's pip configuration applies. `pins`
     holds the constraints."""
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-compile", "--only-binary=:all:"]
+    command = [sys.executable, "-P", "-m", "pip", "install", "--quiet", "--no-compile", "--only-binary=:all:"]
     command += ["--target", str(target), "--constraint", str(pins)]
     command += ["--python-version", PYTHON, "--implementation", "cp"]
     for platform_tag in "manylinux_2_28_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64":
@@ -59,8 +64,8 @@ def python_command(target: Path, pins: Path) -> list[str]:
 
 
 def debian_command(work: Path) -> list[str]:
-    """mmdebstrap, to which a mirror may be added. Takes in `work`/python; leaves root.erofs, vmlinuz, initrd, packages
-    and kernel-release in `work`."""
+    """mmdebstrap, to which a mirror may be added. Takes in `work`/python; leaves in `work` FILES, packages, sources and
+    kernel-release."""
     packages = names_in("packages.txt")
     kernel = (
         'mkdir -p "$1/testbed/kernel" && cd "$1/testbed/kernel" && export APT_CONFIG="$MMDEBSTRAP_APT_CONFIG" && '
@@ -71,8 +76,6 @@ def debian_command(work: Path) -> list[str]:
         "grep -x -e linux-binary-unsigned-$release -e linux-binary-$release | head -n 1) && "
         "apt-get download -q $image linux-modules-$release linux-base-$release"
     )
-    # Any, but the same in every build.
-    moment, uuid = "1767225600", "74657374-6265-4400-8000-000000000000"
     exclude = "--exclude-regex=^(testbed|proc|sys|dev|run|tmp|var/cache/apt/archives)/."
     hooks = [
         *("--setup-hook", f'sed -n "s/ {SUITE} main/ {SUITE}-backports main/p" "$1/etc/apt/sources.list" '
@@ -83,13 +86,14 @@ def debian_command(work: Path) -> list[str]:
         *("--customize-hook", 'mkdir "$1/testbed/python"'),
         *("--customize-hook", f"sync-in {shlex.quote(str(work / 'python'))} /testbed/python"),
         *("--customize-hook", 'chroot "$1" sh /testbed/build.sh'),
-        *("--customize-hook", f"mkfs.erofs --quiet -x-1 --all-root -T {moment} -U {uuid} "
+        *("--customize-hook", f"mkfs.erofs --quiet -x-1 --all-root -T {EPOCH} -U {ROOT_UUID} "
           f'"{exclude}" "$1/testbed/root.erofs" "$1"'),
         *(x for inside, outside in (("root.erofs", "root.erofs"), ("vmlinuz", "vmlinuz"), ("initrd.cpio", "initrd"),
-                                    ("packages", "packages"), ("kernel-release", "kernel-release"))
+                                    ("packages", "packages"), ("kernel-release", "kernel-release"),
+                                    ("sources", "sources"), ("dpkg-status", "dpkg-status"))
           for x in ("--customize-hook", f"download /testbed/{inside} {shlex.quote(str(work / outside))}")),
     ]  # fmt: skip
-    command = ["env", f"SOURCE_DATE_EPOCH={moment}", "mmdebstrap", "--verbose", "--variant=minbase", "--format=null"]
+    command = ["env", f"SOURCE_DATE_EPOCH={EPOCH}", "mmdebstrap", "--verbose", "--variant=minbase", "--format=null"]
     return [*command, f"--include={','.join(packages)}", *hooks, SUITE, os.devnull]
 
 
@@ -111,4 +115,5 @@ def describe(work: Path, key: str, started: float) -> dict[str, Any]:
         "files": files,
         "packages": dict(line.split() for line in (work / "packages").read_text().splitlines()),
         "python": guest_requirements(),
+        "sources": (work / "sources").read_text().splitlines(),
     }

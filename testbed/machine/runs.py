@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from testbed.errors import InputError, MachineError, TestbedError, did_you_mean
-from testbed.machine import cache, scenarios
+from testbed.machine import cache, record, scenarios
 from testbed.machine.local import Machine
+from testbed.machine.record import Identity
 from testbed.machine.scenarios import Source
-from testbed.protocol import Clock, Event, Job, Observed, ScenarioInfo, VariantInfo
+from testbed.protocol import EVENTS, RESULT, TOPOLOGY, Clock, Event, Job, Made, Observed, ScenarioInfo, VariantInfo
 
 LONGEST_S = 1e10
 """More virtual seconds than any run can have: the kernel counts nanoseconds in 64 bits."""
-MachineName = Literal["vm", "local"]
 
 
 @dataclass(frozen=True)
@@ -35,14 +37,19 @@ class Listener:
 
     def started(self, telling: Telling) -> None: ...
 
-    def event(self, telling: Telling, event: Event) -> None: ...
+    def event(self, telling: Telling, event: Event) -> None:
+        """Events come when they are reported, which is not always in the order of their time."""
+
+    def settled(self, telling: Telling, until_ns: int) -> None:
+        """No event up to this time will come any more; nor will any at `finished`."""
 
     def finished(self, telling: Telling, result: VariantResult) -> None: ...
 
 
 @dataclass(frozen=True)
 class VariantResult:
-    """`observed` is None when the variant did not come to an observation; `failures` says why it is not as expected."""
+    """`observed` is None when the variant did not come to an observation; `failures` says why it is not as expected.
+    `made` is None when its machine did not come to deciding that."""
 
     name: str
     expected: Observed
@@ -53,6 +60,10 @@ class VariantResult:
     trace: str
     virtual_s: float
     wall_s: float
+    variant: str = ""
+    """The scenario's name of it; `name` is that of its directory."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    made: Made | None = None
 
     def json(self) -> dict[str, Any]:
         return {
@@ -64,7 +75,16 @@ class VariantResult:
             "wall_s": round(self.wall_s, 3),
             "evidence": dict(self.evidence),
             "failures": list(self.failures),
+            "variant": self.variant,
+            "settings": dict(self.settings),
+            "parameters": self.made and self.made["parameters"],
+            "topology": self.made and record.digest(topology_text(self.made).encode()),
+            "epoch": self.made and self.made["epoch"],
         }
+
+
+def topology_text(made: Made) -> str:
+    return json.dumps(made["topology"], indent=1) + "\n"
 
 
 @dataclass(frozen=True)
@@ -80,12 +100,16 @@ class Settings:
 class RunResult:
     scenario: str
     settings: Settings
-    machine: MachineName
-    image: str | None
-    """Digest of the image, None on the local machine."""
+    identity: Identity
+    file: str
+    """The name of scenario.py."""
+    files: Mapping[str, str]
+    """Digests of the scenario's files."""
     out: Path
     wall_s: float
     variants: list[VariantResult] = field(default_factory=list)
+    given_topology: str | None = None
+    """The name of the file in the place of the scenario's own topology."""
 
     @property
     def as_expected(self) -> bool:
@@ -102,12 +126,18 @@ class RunResult:
             "verdict": "as-expected" if self.as_expected else "unexpected",
             "seed": self.settings.seed,
             "clock": self.settings.clock,
-            "machine": self.machine,
-            "image": self.image,
+            "machine": self.identity.machine,
+            "image": self.identity.image,
             "trace": self.trace,
             "wall_s": round(self.wall_s, 3),
             "out": str(self.out),
             "variants": [variant.json() for variant in self.variants],
+            "made_from": {
+                **asdict(self.identity),
+                "file": self.file,
+                "files": dict(self.files),
+                "given_topology": self.given_topology,
+            },
         }
 
 
@@ -147,15 +177,16 @@ async def run(
     tellings: Sequence[Telling],
     settings: Settings,
     machine: Machine,
-    names: tuple[MachineName, str | None],
+    identity: Identity,
     out: Path,
     listener: Listener,
     free: asyncio.Semaphore,
 ) -> RunResult:
-    """Runs variants of a scenario, as many at a time as `free` lets; `names` is the machine's and its image's. Leaves
-    result.json in `out`."""
+    """Runs variants of a scenario, as many at a time as `free` lets; `identity` is the machine's. Leaves in `out` what
+    repeats the run: result.json, and a copy of the scenario's files."""
     started: list[float] = []
     files = source.files()
+    record.keep_files(files, source, out)
 
     async def one(telling: Telling) -> VariantResult:
         async with free:
@@ -170,9 +201,11 @@ async def run(
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(one(telling)) for telling in tellings]
     result = RunResult(
-        info["name"], settings, *names, out, time.monotonic() - started[0], [task.result() for task in tasks]
-    )
-    (out / "result.json").write_text(json.dumps(result.json(), indent=1) + "\n")
+        info["name"], settings, identity, source.file.name, record.digests(files), out,
+        time.monotonic() - started[0], [task.result() for task in tasks],
+        source.topology.name if source.topology else None,
+    )  # fmt: skip
+    (out / RESULT).write_text(json.dumps(result.json(), indent=1) + "\n")
     return result
 
 
@@ -194,38 +227,89 @@ async def run_variant(
         "variant": variant["name"],
         "settings": variant["settings"],
         "seed": settings.seed,
+        "busy_s": info["busy_limit_s"],
         "training": info["training"],
+        "executable": source.executable(files),
     }
+    if source.topology:
+        job["topology"] = source.inner_topology
     started = time.monotonic()
+
+    shown = Shown(telling, directory, listener)
 
     def failed(reason: str) -> VariantResult:
         wall = time.monotonic() - started
-        return VariantResult(telling.label, variant["expected"], None, False, {}, [reason], "", 0.0, wall)
-
-    def listen(record: dict[str, Any]) -> None:
-        listener.event(telling, event_of(record))
+        return VariantResult(telling.label, variant["expected"], None, False, {}, [reason], "", shown.virtual_s, wall)
 
     try:
-        wall = await machine.run(job, files, directory, listen, limit_s=info["limit_s"])
+        wall = await machine.run(job, files, directory, shown.listen, limit_s=info["limit_s"])
         scenarios.raise_refusal(directory, source)
-        return result_of(scenarios.left_json(directory, "outcome.json"), telling, wall)
+        result = result_of(scenarios.left_json(directory, "outcome.json"), telling, wall)
     except MachineError as error:
-        return failed(str(error))
+        result = failed(str(error))
     except TestbedError as error:
         if error.exit_status != 1:
             raise
-        return failed(str(error))
+        result = failed(str(error))
+    finally:
+        shown.keep()
+        remove_empty(directory)
+    return replace(result, variant=variant["name"], settings=variant["settings"], made=shown.made)
 
 
-def event_of(record: Any) -> Event:
-    """The event of a line of progress. The job ran the user's code, so this and what it left may be anything."""
-    match record:
-        case {"event": {"t": int(t), "kind": str(), "node": str(), "text": str(), "data": dict()}} if (
-            0 <= t < LONGEST_S * 1e9
-        ):
-            event: Event = record["event"]
-            return event
-    raise MachineError(f"a line of progress is no event: {str(record)[:80]}")
+class Shown:
+    """What a variant's progress shows. All of it is kept, however the variant ends.
+
+    The job runs the user's code, so a line may be anything.
+    """
+
+    def __init__(self, telling: Telling, directory: Path, listener: Listener) -> None:
+        self._telling = telling
+        self._directory = directory
+        self._listener = listener
+        self._events: list[Event] = []
+        self.made: Made | None = None
+
+    @property
+    def virtual_s(self) -> float:
+        """Seconds since the variant began, as far as events say."""
+        return max((event["t"] for event in self._events), default=0) / 1e9
+
+    def listen(self, line: dict[str, Any]) -> None:
+        match line:
+            case {
+                "event": {"t": int(t), "kind": str(), "node": str(), "text": str(), "data": dict()} as event
+            } if 0 <= t < LONGEST_S * 1e9:  # fmt: skip
+                self._events.append(event)
+                self._listener.event(self._telling, event)
+            case {"settled": int(until_ns)} if 0 <= until_ns < LONGEST_S * 1e9:
+                self._listener.settled(self._telling, until_ns)
+            case {"made": {
+                "parameters": dict(), "topology": dict(),
+                "epoch": {"realtime_ns": int(), "monotonic_ns": int(), "kernel_ns": int()},
+            } as made} if self.made is None:  # fmt: skip
+                self.made = made
+                (self._directory / TOPOLOGY).write_text(topology_text(made))
+            case _:
+                raise MachineError(f"a line of progress is no event: {str(line)[:80]}")
+
+    def keep(self) -> None:
+        """Writes events.jsonl, in the order of time, if the machine left none."""
+        path = self._directory / EVENTS
+        if self._events and not path.exists():
+            ordered = sorted(self._events, key=lambda event: event["t"])
+            path.write_text("".join(json.dumps(event) + "\n" for event in ordered))
+
+
+def remove_empty(directory: Path) -> None:
+    """Removes the files without contents and then the empty directories below `directory`."""
+    for parent, directories, names in os.walk(directory, topdown=False):
+        for path in (Path(parent) / name for name in names):
+            if not path.is_symlink() and path.is_file() and not path.stat().st_size:
+                path.unlink()
+        for name in directories:
+            with contextlib.suppress(OSError):  # not empty, or a link
+                (Path(parent) / name).rmdir()
 
 
 def result_of(found: Any, telling: Telling, wall_s: float) -> VariantResult:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import stat
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,8 @@ from testbed.protocol import DESCRIBED, OUTPUT, VARIANT, Job, ScenarioInfo
 
 SHIPPED = Path(__file__).parents[2] / "scenarios"
 FILE = "scenario.py"
+GIVEN = ".given"
+"""Directory of a topology file that the user gave. Hidden files do not travel, so a scenario has none of that name."""
 DESCRIBE_S = 60.0
 LARGEST = 64 << 20
 """Bytes of a file that is read whole."""
@@ -30,13 +32,31 @@ class Source:
     file: Path
     base: Path | None = None
     """Where the paths in the job's errors begin, if not in the file's directory."""
+    topology: Path | None = None
+    """A topology file in the place of the scenario's own."""
 
     def files(self) -> dict[str, bytes]:
         """Everything beside the scenario, as it travels to the machine."""
-        return files.below(self.file.parent)
+        found = files.below(self.file.parent)
+        return {**found, self.inner_topology: files.read(self.topology)} if self.topology else found
+
+    def path(self, name: str) -> Path:
+        """Where the file is that travels under this name."""
+        return self.topology if self.topology and name == self.inner_topology else self.file.parent / name
+
+    @property
+    def inner_topology(self) -> str:
+        """Where `topology` is on the machine; files of the scenario's own have no such names."""
+        return f"{GIVEN}/{self.topology.name}" if self.topology else ""
+
+    def executable(self, names: Iterable[str]) -> list[str]:
+        """Those of its files that can be executed."""
+        return files.executable(self.file.parent, (name for name in names if name != self.inner_topology))
 
     def place(self, inner: str) -> str:
         """A place in an error of the job, as the user would write it."""
+        if self.topology and inner.startswith(self.inner_topology):
+            return f"{self.topology}{inner.removeprefix(self.inner_topology)}"
         return str((self.file.parent if self.base is None else self.base) / inner) if inner else ""
 
 
@@ -59,9 +79,15 @@ def resolve(name: str) -> Source:
             return Source(path.resolve().name, path / FILE)
         if path.is_file():
             return Source(path.resolve().parent.name if path.name == FILE else path.stem, path)
-    names = [source.name for source in shipped()]
-    hint = did_you_mean(name, names) or "A path needs to be a scenario.py or a directory with one. "
-    raise InputError(f"there is no scenario {name!r}", hint=f"{hint}Shipped: {', '.join(names)} (`testbed list`).")
+        if path.is_dir():
+            inner = [str(file.parent) for file in sorted(path.glob(f"*/{FILE}"))]
+            hint = f"There are {', '.join(inner[:5])}." if inner else "A scenario is a directory with one, or the file."
+            raise InputError(f"this directory has no {FILE}", where=name, hint=hint)
+    known = [source.name for source in shipped()]
+    if (near := files.nearest_path(path)) and (near.is_file() or (near / FILE).is_file()):
+        known.append(str(near))
+    shown = "`testbed list` shows those that are shipped; a path is that of a scenario.py or of a directory with one."
+    raise InputError(f"there is no scenario {name!r}", hint=did_you_mean(name, known) + shown)
 
 
 async def describe(asked: Sequence[Asked], named: Sequence[str] = ()) -> list[ScenarioInfo]:
@@ -74,6 +100,8 @@ async def describe(asked: Sequence[Asked], named: Sequence[str] = ()) -> list[Sc
         "scenarios": [(source.name, source.file.name, dict(settings)) for source, settings in asked],
         "named": list(named),
     }
+    if given := {source.inner_topology for source in sources if source.topology}:
+        [job["topology"]] = given
     parcel = {
         f"{number}/{name}": data for number, source in enumerate(sources) for name, data in source.files().items()
     }
@@ -93,9 +121,9 @@ def info_of(out: Path, source: Source) -> ScenarioInfo:
     names = [variant["name"] for variant in info["variants"]]
     if not names or not all(map(VARIANT.fullmatch, names)) or len({*names}) < len(names):
         raise MachineError(f"the job left a damaged info.json: variants {names}"[:200])
-    if not 0 < info["limit_s"] < math.inf:
-        raise MachineError(f"the job left a damaged info.json: limit_s {info['limit_s']}")
-    return info
+    if not (0 < info["limit_s"] < math.inf and info["busy_limit_s"] > 0):
+        raise MachineError("the job left a damaged info.json: its limits are no seconds")
+    return {**info, "notes": [{**note, "where": source.place(note["where"])} for note in info["notes"]]}
 
 
 async def ask(
@@ -162,8 +190,9 @@ def left_json(out: Path, name: str) -> Any:
 def _left_bytes(out: Path, name: str) -> bytes | None:
     """The job ran the user's code: the file may be anything, a pipe without an end too."""
     try:
-        if not stat.S_ISREG((out / name).stat().st_mode):
-            raise MachineError(f"the job left a {name} that is no file")
+        mode = (out / name).stat().st_mode
+        if not stat.S_ISREG(mode):
+            raise MachineError(f"the job left a {'directory' if stat.S_ISDIR(mode) else 'special file'} {name}")
         with (out / name).open("rb") as file:
             data = file.read(LARGEST + 1)
     except FileNotFoundError:

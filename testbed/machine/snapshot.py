@@ -13,16 +13,16 @@ from __future__ import annotations
 import errno
 import os
 import struct
-import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import ExitStack, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.errors import MachineError, UnsupportedError
-from testbed.machine import cache, processes, qemu
+from testbed.machine import cache, cpus, processes, qemu
 from testbed.machine.image import Image
-from testbed.machine.parcel import Errand, Outcome
+from testbed.machine.parcel import IN_SIZE, OUT_SIZE, Errand, Outcome
+from testbed.machine.patience import patiently, threads_of
 from testbed.machine.qemu import Flavour, Qemu, Ram, StateError
 from testbed.protocol import PREPARE, TORCH
 
@@ -36,7 +36,7 @@ OFFSET = qemu.MEMORY + 4096
 TORCH_FILES = ("workload/jobs/ranks.py", "workload/jobs/shim.c")
 KEEP = 8
 """Snapshots kept, by last use; each is 300 to 900 MB."""
-BOOT_LIMIT_S = 300
+BOOT_LIMIT_S = 300.0
 ATTEMPTS = 20
 """How often a snapshot is made before the machine is given up."""
 SPACE = 1_000_000_000
@@ -85,10 +85,15 @@ class Layer:
 
 def layers(image: Image, flavour: Flavour, *, training: bool = False) -> list[Layer]:
     """The snapshots for this image, QEMU, clock and code, the lowest first."""
-    status = image.file("root.erofs").stat()
-    command = qemu.command_line(image, flavour, Ram(0, shared=True), "parcel", "result", (0, 0))
+    statuses = [file.stat() for _, file in image.mounted()]
+    command = qemu.command_line(image, flavour, Ram(0, shared=True), "parcel", "result", (IN_SIZE, OUT_SIZE))
     key = cache.digest(
-        image.digest, f"{status.st_mtime_ns} {status.st_ino}", qemu.identity(), *command, str(flavour.cpus), MAGIC
+        image.digest,
+        *(f"{status.st_mtime_ns} {status.st_ino}" for status in statuses),
+        qemu.identity(),
+        *command,
+        str(flavour.cpus),
+        MAGIC,
     )
     found = [Layer(key, "start the machine for the first time", {}, {})]
     if training:
@@ -142,8 +147,8 @@ async def running(
     """
     command = qemu.command_line(image, flavour, ram, errand.path, outcome.path, (errand.size, outcome.size))
     files = (ram.handle, errand.handle, outcome.handle)
-    with processes.cpu() if flavour.clock == "virtual" else nullcontext() as cpu:
-        async with qemu.start(command, files=files, incoming=state is not None, cpu=cpu) as machine:
+    with cpus.claimed() if flavour.clock == "virtual" else nullcontext() as claim:
+        async with qemu.start(command, files=files, incoming=state is not None, claim=claim) as machine:
             if state is not None:
                 os.lseek(state, OFFSET, os.SEEK_SET)
                 await machine.load(state)
@@ -280,14 +285,17 @@ async def exact(image: Image, flavour: Flavour, handle: int) -> bool:
 
 
 async def pause_within(machine: Qemu, seconds: float, look: Callable[[], None] = lambda: None) -> None:
-    """Waits for the guest's pause; `look` is called again and again meanwhile."""
-    end = time.monotonic() + seconds
+    """Waits for the guest's pause, which takes `seconds` with a CPU at most; `look` is called again and again."""
 
-    def stalled() -> bool:
+    async def look_often() -> None:
         look()
-        return time.monotonic() > end
 
-    await machine.paused(stalled, 0.01)
+    try:
+        await patiently(machine.paused(look_often, 0.01), seconds, threads_of(machine.process.pid))
+    except TimeoutError:
+        raise MachineError(
+            f"the guest did not come to its pause in {seconds:g} s. Its last output:\n{machine.last_output()}"
+        ) from None
 
 
 def raise_error(outcome: Outcome) -> None:

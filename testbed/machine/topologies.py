@@ -10,13 +10,13 @@ from typing import Any
 from testbed.errors import MachineError
 from testbed.machine import files, processes, scenarios
 from testbed.machine.scenarios import Source
-from testbed.protocol import FaultInfo, GraphStyle, Job, PlanInfo
+from testbed.protocol import FaultInfo, GraphStyle, Job, Note, Picture, PlanInfo, ProfileInfo
 
 LIMIT_S = 60.0
 
 
 def plan(file: Path) -> PlanInfo:
-    """The plan of a file. SVIs with an address have a row too.
+    """The plan of a file. SVIs with an address have a row too. `notes` are keys of the file that have no effect.
 
     Raises what the file's reader raises, InputError for what is wrong in it.
     """
@@ -45,20 +45,27 @@ def faults() -> list[FaultInfo]:
     return found
 
 
+def profiles() -> list[ProfileInfo]:
+    found: list[ProfileInfo] = _ask({"kind": "profiles", "name": ""}, list[ProfileInfo], answer="profiles.json")
+    return found
+
+
 def new(kind: str, options: dict[str, int | str | bool]) -> str:
     """The text of a file with a fabric. InputError, which names the option, for one that cannot be made."""
     text: str = _ask({"kind": "fabric", "name": kind, "options": options}, str)
     return text
 
 
-def graph(file: Path, style: GraphStyle) -> str:
-    """A drawing of a file, as text. Raises what `plan` does."""
-    text: str = _ask({"kind": "graph", "name": str(file), "style": style}, str, _named(file))
-    return text
+def graph(file: Path, style: GraphStyle) -> tuple[str, list[Note]]:
+    """A drawing of a file, as text, and the file's notes. Raises what `plan` does."""
+    found: Picture = _ask({"kind": "graph", "name": str(file), "style": style}, Picture, _named(file))
+    return found["text"], found["notes"]
 
 
 def _named(file: Path) -> Source:
     """A file that the job reads itself, under the name that the user gave it."""
+    with files.reading(file):
+        file.stat()
     return Source(str(file), file, Path())
 
 

@@ -4,20 +4,30 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from testbed.protocol import Event
+from testbed.protocol import Epoch, Event
 
 
 class EventLog:
-    """Collects what the story and its lab tell; `listen` sees each event at once."""
+    """Collects what a scenario and its lab report; `listen` gets each event at once.
 
-    def __init__(self, listen: Callable[[Event], None]) -> None:
+    The switches report a little later than their events happened. `settled` gets the time up to which no event can come
+    any more: up to there events can be shown in the order in which `write` writes them.
+    """
+
+    def __init__(self, listen: Callable[[Event], None], settled: Callable[[int], None] = lambda until_ns: None) -> None:
         self._listen = listen
+        self._report_settled = settled
+        self._settled = -1
         self._zero = time.monotonic_ns()
+        read = time.time_ns()
+        self.realtime_ns = read - (time.monotonic_ns() - self._zero) // 2
+        """CLOCK_REALTIME at t = 0, by which the time of a captured packet becomes the `t` of an event."""
         self.events: list[Event] = []
 
     @property
@@ -26,11 +36,38 @@ class EventLog:
         return time.monotonic_ns() - self._zero
 
     def emit(self, kind: str, node: str, text: str, /, *, at_ns: int | None = None, **data: Any) -> None:
-        """`at_ns` is a CLOCK_MONOTONIC time for what happened earlier than it is told."""
+        """`at_ns` is a CLOCK_MONOTONIC time for what happened earlier than it is reported. Where the log is settled
+        already the event gets the time of its report, and the other as `happened_ns`."""
         at = self.now if at_ns is None else at_ns - self._zero
-        event: Event = {"t": at, "kind": kind, "node": node, "text": text, "data": data}
+        if at <= self._settled:
+            data["happened_ns"] = at
+            at = self.now
+        event: Event = {"t": at, "kind": str(kind), "node": str(node), "text": str(text), "data": plain(data)}
         self.events.append(event)
         self._listen(event)
+
+    def settle(self, drain: Callable[[], None]) -> None:
+        """Settle the log up to now; `drain` takes over what the switches did until then."""
+        now = self.now
+        drain()
+        self._settled = now
+        self._report_settled(now)
+
+    def kernel_ns(self) -> int:
+        """The time of t = 0 in the kernel's log, by a line that says so there, exact to some microseconds."""
+        text = "testbed: the event log begins"
+        with open("/dev/kmsg", "rb", buffering=0) as log:
+            os.lseek(log.fileno(), 0, os.SEEK_END)
+            Path("/dev/kmsg").write_text(f"<7>{text}\n")
+            at = self.now
+            while True:
+                head, _, line = log.read(1 << 13).partition(b";")
+                if line.startswith(text.encode()):
+                    return int(head.split(b",")[2]) * 1000 - at
+
+    def epoch(self) -> Epoch:
+        """Where the other files of a run have t = 0; writes to the kernel's log."""
+        return {"realtime_ns": self.realtime_ns, "monotonic_ns": self._zero, "kernel_ns": self.kernel_ns()}
 
     def find(self, kind: str, **data: Any) -> list[Event]:
         """The events of a kind whose data contains all of `data`, oldest first."""
@@ -43,3 +80,14 @@ class EventLog:
         data = "".join(lines).encode(errors="backslashreplace")
         path.write_bytes(data)
         return hashlib.sha256(data).hexdigest()
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON can hold it."""
+    if isinstance(value, (str, int, float, bool, type(None))):
+        return value
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    return str(value)

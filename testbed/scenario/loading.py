@@ -2,20 +2,39 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import inspect
+import math
+import re
 import sys
 import traceback
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
-from testbed.errors import InputError
-from testbed.protocol import VARIANT
-from testbed.scenario.model import Scenario, Variant
+from pydantic import PydanticUserError
+from pydantic_core import PydanticSerializationError
+
+from testbed.errors import InputError, TestbedError
+from testbed.protocol import RESULT, SCENARIO, VARIANT, ScenarioInfo
+from testbed.scenario import imports
+from testbed.scenario.model import Parameters, Scenario, Variant
+from testbed.switch.profile import Profile
+from testbed.topology import Plan
+
+PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]*[a-z0-9+]")
+ATTRIBUTES = {"title": (str, "a text"), "topology": (str, "a file's name"), "compared": (str, "a variant's name"),
+              "training": (bool, "True or False"), "limit_s": (int | float, "a number of seconds"),
+              "busy_limit_s": (int | float | None, "a number of seconds, or None")}  # fmt: skip
+"""What a scenario's attributes are, but for those that are asked more."""
+Refuse = Callable[..., None]
+"""Raises an InputError with a message, and a hint if there is one."""
 
 
 def load(path: Path) -> type[Scenario]:
     """The one Scenario class of the file `path`. Its directory is importable, so it may bring modules of its own."""
-    sys.path.insert(0, str(path.parent))
+    imports.add(path.parent)
     spec = importlib.util.spec_from_file_location("testbed_scenario", path)
     if spec is None or spec.loader is None:
         raise InputError(
@@ -23,10 +42,8 @@ def load(path: Path) -> type[Scenario]:
         )
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # pydantic looks there for what the annotations of parameters name
-    try:
+    with blaming(path):
         spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
-        raise blame(error, path) from error
     found = [
         value
         for value in vars(module).values()
@@ -38,47 +55,135 @@ def load(path: Path) -> type[Scenario]:
             where=path.name,
             hint="docs/scenarios.md shows how to write one.",
         )
-    check(found[0], path.name)
+    with blaming(path):
+        check(found[0], path.name)
     return found[0]
+
+
+@contextlib.contextmanager
+def blaming(path: Path) -> Iterator[None]:
+    """Turns whatever the user's code raises in the block into an InputError at its line."""
+    try:
+        yield
+    except TestbedError:
+        raise
+    except BaseException as error:  # SystemExit, and what is derived from nothing better, among it
+        raise blame(error, path) from error
 
 
 def blame(error: BaseException, path: Path) -> InputError:
     """What the user's file raised, at its line."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)]
-    line = frames[-1].lineno if frames else 1
+    line = frames[-1].lineno if frames else None
     if isinstance(error, SyntaxError) and error.filename == str(path):
         line = error.lineno
-    return InputError(f"{type(error).__name__}: {error}", where=f"{path.name}:{line}")
+    hint = ""
+    if isinstance(error, ImportError | AttributeError) and (names := imports.hidden(path.parent)):
+        hint = f"Others have the names of {', '.join(names)} beside it, and are imported instead: rename what is yours."
+    place = path.name if line is None else f"{path.name}:{line}"
+    return InputError(words(error), where=place, hint=hint)
+
+
+def words(error: BaseException) -> str:
+    """The kind of an error and its text, if it has one: `__str__` may be the user's."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception as other:
+        return f"{type(error).__name__}, whose text cannot be made: {type(other).__name__}"
 
 
 def check(scenario: type[Scenario], where: str) -> None:
     """What every scenario must say, found before a machine is started."""
-    for name in ("title", "variants"):
-        if not hasattr(scenario, name):
-            raise InputError(f"class {scenario.__name__} has no `{name}`", where=where)
-    if inspect.isabstract(scenario):
-        raise InputError(f"class {scenario.__name__} has no method `run`", where=where)
+
+    def refuse(message: str, hint: str = "") -> None:
+        raise InputError(message, where=where, hint=hint)
+
+    check_attributes(scenario, refuse)
+    check_packages(scenario, refuse)
     for variant in scenario.variants:
         if not isinstance(variant, Variant):
-            raise InputError(
-                f"class {scenario.__name__} has {variant!r} among its variants, which is no Variant", where=where
-            )
-        if not VARIANT.fullmatch(str(variant.name)):
-            raise InputError(
-                f"a variant cannot be called {variant.name!r}",
-                where=where,
-                hint="Letters, digits, `-`, `_` and `.` only.",
-            )
+            refuse(f"class {scenario.__name__} has {variant!r} among its variants, which is no Variant")
+        check_variant(variant, refuse)
     names = [variant.name for variant in scenario.variants]
     if not names:
-        raise InputError(f"class {scenario.__name__} has no variants", where=where)
+        refuse(f"class {scenario.__name__} has no variants")
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise InputError(f"variant {twice[0]} is there twice", where=where)
+        refuse(f"variant {twice[0]} is there twice")
     if scenario.compared and scenario.compared not in names:
-        raise InputError(f"class {scenario.__name__} compares {scenario.compared!r}, which is no variant", where=where)
+        refuse(f"class {scenario.__name__} compares {scenario.compared!r}, which is no variant")
     for variant in scenario.variants:
-        if variant.expected not in ("fault", "healthy"):
-            raise InputError(
-                f"variant {variant.name} expects {variant.expected!r}, not 'fault' or 'healthy'", where=where
-            )
         scenario.settle(variant, {})
+
+
+def check_attributes(scenario: type[Scenario], refuse: Refuse) -> None:
+    name = scenario.__name__
+    for attribute in ("title", "variants"):
+        if not hasattr(scenario, attribute):
+            refuse(f"class {name} has no `{attribute}`")
+    if inspect.isabstract(scenario) or not callable(scenario.run):
+        refuse(f"class {name} has no method `run`")
+    for attribute, (kind, text) in ATTRIBUTES.items():
+        if not isinstance(value := getattr(scenario, attribute), kind):
+            refuse(f"`{attribute}` of class {name} is {text}, not {value!r}")
+    if not 0 < scenario.limit_s < math.inf:
+        refuse(f"`limit_s` of class {name} is a number of seconds, not {scenario.limit_s!r}")
+    if not _is_list_of(scenario.tags, str):
+        refuse(f"`tags` of class {name} are a tuple of texts, not {scenario.tags!r}")
+    if not (inspect.isclass(scenario.parameters) and issubclass(scenario.parameters, Parameters)):
+        refuse(f"`parameters` of class {name} is a subclass of testbed.Parameters, not {scenario.parameters!r}")
+    if not isinstance(scenario.variants, tuple | list):
+        refuse(f"`variants` of class {name} are a tuple of Variant, not {scenario.variants!r}")
+
+
+def check_variant(variant: Variant, refuse: Refuse) -> None:
+    if not (isinstance(variant.name, str) and VARIANT.fullmatch(variant.name)):
+        refuse(f"a variant cannot be called {variant.name!r}", "Letters, digits, `-`, `_` and `.` only.")
+    if variant.name in (RESULT, SCENARIO):
+        refuse(f"a variant cannot be called {variant.name!r}: a run's directory has another file of that name")
+    if variant.expected not in ("fault", "healthy"):
+        refuse(f"variant {variant.name} expects {variant.expected!r}, not 'fault' or 'healthy'")
+    if not isinstance(variant.text, str):
+        refuse(f"the text of variant {variant.name} is {variant.text!r}")
+    if not (isinstance(variant.settings, Mapping) and _is_list_of([*variant.settings], str)):
+        refuse(f"the settings of variant {variant.name} are a mapping of parameters, not {variant.settings!r}")
+
+
+def _is_list_of(value: object, kind: type) -> bool:
+    return isinstance(value, tuple | list) and all(isinstance(item, kind) for item in value)
+
+
+def info(
+    scenario: type[Scenario], name: str, chosen: Mapping[str, Any], named: Collection[str], path: Path
+) -> ScenarioInfo:
+    """`Scenario.info`; parameters that JSON cannot hold are wrong input."""
+    try:
+        with blaming(path):
+            return scenario.info(name, chosen, named)
+    except InputError as error:
+        if isinstance(error.__cause__, PydanticUserError | PydanticSerializationError):
+            first = str(error.__cause__).partition("\n")[0]
+            raise InputError(f"the parameters cannot be written as JSON: {first}", where=path.name) from error
+        raise
+
+
+def check_profiles(profiles: object, plan: Plan, where: str) -> None:
+    """What a scenario's `profiles` returns: profiles by the names of switches."""
+    if not isinstance(profiles, Mapping):
+        raise InputError(f"profiles returns {profiles!r}, not profiles by the names of switches", where=where)
+    switches = [node.name for node in plan.nodes.values() if node.kind == "switch"]
+    for name, profile in profiles.items():
+        if name not in switches:
+            hint = f"Its switches: {', '.join(switches) or 'none'}."
+            raise InputError(f"profiles names {name!r}, which is no switch of {plan.name}", where=where, hint=hint)
+        if not isinstance(profile, Profile):
+            raise InputError(f"profiles has {profile!r} for {name}, which is no Profile", where=where)
+
+
+def check_packages(scenario: type[Scenario], refuse: Refuse) -> None:
+    packages = scenario.packages
+    for name in (packages,) if isinstance(packages, str) or not isinstance(packages, Iterable) else packages:
+        if isinstance(packages, str) or not PACKAGE.fullmatch(str(name)):
+            refuse(
+                f"class {scenario.__name__} needs {name!r}, which cannot be the name of a Debian package",
+                'Write packages = ("iperf3", "tcpflow").',
+            )

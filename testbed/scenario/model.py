@@ -18,10 +18,13 @@ if TYPE_CHECKING:
     from testbed.scenario.run import Run
 
 
+BUSY_S, TRAINING_BUSY_S = 60.0, 600.0
+
+
 class Parameters(BaseModel):
     """Parameters of a scenario: fields with a unit in their description and a default. `--set` changes the default."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 @dataclass(frozen=True)
@@ -44,8 +47,13 @@ class Scenario(ABC):
     """The lab's file, beside scenario.py."""
     limit_s: ClassVar[float] = 7 * 86400
     """Virtual seconds after which a variant counts as hung."""
+    busy_limit_s: ClassVar[float | None] = None
+    """Virtual seconds for which a variant may keep the CPU busy without a pause and without an event; more counts as
+    spinning. None: 60, and 600 with `training`."""
     training: ClassVar[bool] = False
     """Whether it starts training jobs (testbed.workload.jobs): they find torch imported."""
+    packages: ClassVar[tuple[str, ...]] = ()
+    """Debian packages that it needs beside those of the image. The first run adds them, in seconds."""
     variants: ClassVar[tuple[Variant, ...]]
     compared: ClassVar[str] = ""
     """The variant that `testbed matrix` runs unless it is told another one; else the first."""
@@ -106,5 +114,8 @@ class Scenario(ABC):
             ],
             "compared": cls.compared or cls.variants[0].name,
             "limit_s": cls.limit_s,
+            "busy_limit_s": cls.busy_limit_s or (TRAINING_BUSY_S if cls.training else BUSY_S),
             "training": cls.training,
+            "notes": [],
+            "packages": sorted(set(cls.packages)),
         }

@@ -14,14 +14,16 @@ from typing import Any
 import pytest
 
 from testbed.cni.pods import PodNetworks
-from testbed.faults import break_from_the_start
+from testbed.faults import break_from_the_start, unfinished
 from testbed.lab import Lab
 from testbed.scenario.events import EventLog
+from testbed.scenario.model import Variant
 from testbed.topology import Topology
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "topology(file_or_yaml): the topology of the test's `lab`")
+    config.addinivalue_line("markers", "limit(seconds): virtual seconds for set-up and call of the test")
 
 
 @pytest.fixture
@@ -32,14 +34,31 @@ def log() -> EventLog:
 
 @pytest.fixture
 def lab(request: pytest.FixtureRequest, tmp_path: Path, log: EventLog) -> Iterator[Lab]:
-    """A running lab with the topology of the test's `topology` mark; keywords of the mark go to `Lab`."""
+    """A running lab with the topology of the test's `topology` mark; keywords of the mark go to `Lab`. Its events,
+    tables and counters are in `tmp_path` afterwards."""
     mark = request.node.get_closest_marker("topology")
     if mark is None:
         raise pytest.UsageError(f"{request.node.nodeid} uses `lab` and has no @pytest.mark.topology(file or YAML)")
     options = {"networks": PodNetworks(request.path.parent), **mark.kwargs}
-    with Lab(_topology(mark.args[0], request.path), tmp_path, log.emit, **options) as running:
-        break_from_the_start(running)
-        yield running
+    try:
+        with Lab(_topology(mark.args[0], request.path), tmp_path, log.emit, **options) as running:
+            break_from_the_start(running)
+            try:
+                yield running
+            finally:
+                _save_evidence(running, log)
+    finally:
+        log.write(tmp_path / "events.jsonl")
+    if faults := unfinished(running):
+        pytest.fail("\n".join(faults))
+
+
+def _save_evidence(lab: Lab, log: EventLog) -> None:
+    """Saves what a run saves at its end. A test may leave a lab of which not all can be read."""
+    from testbed.scenario.run import Run  # imports verbs, which tests without a lab can do without
+
+    for failure in Run(lab, log, Variant("test", "healthy", "a test")).save_evidence("the end of the test"):
+        log.emit("evidence", "", failure)
 
 
 def _topology(source: Any, test: Path) -> Topology:

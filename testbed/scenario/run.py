@@ -12,7 +12,7 @@ from testbed.errors import InputError
 from testbed.faults import Fault, Injection
 from testbed.lab import Host, Lab
 from testbed.protocol import Observed, VariantOutcome
-from testbed.scenario.events import EventLog
+from testbed.scenario.events import EventLog, plain
 from testbed.scenario.model import Variant
 from testbed.topology import Family
 from testbed.workload.attributes import Attributes
@@ -34,28 +34,30 @@ class Run:
         self.observed: Observed | None = None
         self.evidence: dict[str, Any] = {}
         self.failures: list[str] = []
-        self._injections: list[Injection] = []
+        self._injections: list[tuple[Injection, bool]] = []
+        """With each whether the end of the run may cut it short."""
+        self._saved = False
 
     @contextlib.contextmanager
     def step(self, text: str) -> Iterator[None]:
         """A stage of the story. At its end the switch tables are written to the run directory."""
-        self.log.emit("step", "", text)
+        self._report("step", text)
         yield
         self.save_tables(text)
 
     def note(self, **evidence: Any) -> None:
         """Evidence for the verdict, shown beside it: short values under the field's names."""
-        self.evidence |= evidence
-        self.log.emit("evidence", "", ", ".join(f"{name} {value}" for name, value in evidence.items()), **evidence)
+        self.evidence |= plain(evidence)
+        self._report("evidence", ", ".join(f"{name} {value}" for name, value in evidence.items()), **evidence)
 
     def expect(self, what: str, actual: Any, expected: Any) -> bool:
         """States that `actual` equals `expected`, or that `expected(actual)` holds. No data (None) never passes."""
         test = expected if callable(expected) else lambda value: value == expected
         met = actual is not None and bool(test(actual))
-        self.log.emit("expect", "", what, met=met, actual=_plain(actual))
+        self._report("expect", what, met=met, actual=actual)
         if not met:
-            wanted = "" if callable(expected) else f", not {_plain(expected)!r}"
-            self.failures.append(f"{what}: it was {_plain(actual)!r}{wanted}")
+            wanted = "" if callable(expected) else f", not {plain(expected)!r}"
+            self.failures.append(f"{what}: it was {plain(actual)!r}{wanted}")
         return met
 
     def eventually(self, what: str, probe: Callable[[], Any], expected: Any, *, within: float) -> bool:
@@ -73,10 +75,17 @@ class Run:
 
     def observe(self, observed: Observed, text: str) -> None:
         """What users see in the end. Exactly once in a run."""
+        if observed not in ("fault", "healthy"):
+            raise InputError(f"users see 'fault' or 'healthy', not {observed!r}")
         if self.observed:
             raise InputError(f"the scenario observed {self.observed} before it observed {observed}")
         self.observed = observed
-        self.log.emit("observed", "", text, observed=observed)
+        self._report("observed", text, observed=observed)
+
+    def _report(self, kind: str, text: str, **data: Any) -> None:
+        """Emits an event of the scenario itself, and settles the log, so that it is shown now and in its place."""
+        self.log.emit(kind, "", text, **data)
+        self.log.settle(self.lab.drain)
 
     def endpoint(self, host: Host, interface: str, *, family: Family = 4, memory: int = 1 << 16) -> Endpoint:
         """See `testbed.workload.verbs.open_endpoint`."""
@@ -113,14 +122,20 @@ class Run:
 
     def sleep(self, seconds: float, why: str) -> None:
         """Lets virtual time pass as part of the story."""
-        self.log.emit("sleep", "", f"{seconds:g} s: {why}", seconds=seconds)
+        self._report("sleep", f"{seconds:g} s: {why}", seconds=seconds)
         self.lab.sleep(seconds)
 
-    def inject(self, fault: Fault, *, after: float = 0.0, lasting: float | None = None) -> Injection:
-        """Breaks something `after` so many seconds, and mends it when it has lasted `lasting`, else by `recover`, or at
-        the end. The story ends here if the fault does not come, or does not go."""
+    def inject(
+        self, fault: Fault, *, after: float = 0.0, lasting: float | None = None, may_outlast_run: bool = False
+    ) -> Injection:
+        """
+        Injects a fault `after` so many seconds, and recovers it when it has lasted `lasting`, else by `recover`, or at
+        the end. The run ends here if the fault does not come, or does not go.
+
+        A fault that the end of the run cuts short makes the variant unexpected, unless it `may_outlast_run`.
+        """
         injection = Injection(self.lab, fault)
-        self._injections.append(injection)
+        self._injections.append((injection, may_outlast_run))
         injection.inject_after(after, lasting)
         return injection
 
@@ -141,16 +156,31 @@ class Run:
                     json.dumps({"t": self.log.now, "after": text, "switch": switch.name, **switch.tables()}) + "\n"
                 )
 
-    def save_counters(self) -> None:
-        """Writes the counters of every interface and RDMA device to counters.json."""
+    def save_evidence(self, text: str) -> list[str]:
+        """Saves the switch tables and the counters, once: the first call counts. Returns what could not be read, and
+        never raises, because the lab may be in any state and what ended the run must not be hidden."""
+        missing: list[str] = []
+        if not self._saved:
+            self._saved = True
+            with _noting("switch tables", missing):
+                self.save_tables(text)
+            with _noting("counters", missing):
+                self.save_counters(missing)
+        return missing
+
+    def save_counters(self, missing: list[str]) -> None:
+        """Writes the counters of every interface and RDMA device to counters.json. `missing` gets those of nodes that
+        cannot be read."""
         found: dict[str, Any] = {}
         for node in self.lab.nodes.values():
             devices = node.rdma if isinstance(node, Host) else {}
-            found[node.name] = {
-                "interfaces": {name: node.statistics(name) for name in node.interfaces},
-                "rdma": {device: counters(device, node.namespace) for device in devices.values()},
-            }
-        self.lab.file("counters.json").write_text(json.dumps(found, indent=1))
+            with _noting(f"counters of {node}", missing):
+                found[node.name] = {
+                    "interfaces": {name: node.statistics(name) for name in node.interfaces},
+                    "rdma": {device: counters(device, node.namespace) for device in devices.values()},
+                }
+        if found:
+            self.lab.file("counters.json").write_text(json.dumps(found, indent=1))
 
     def outcome(self, directory: Path) -> VariantOutcome:
         """The verdict: as expected when users saw what the variant expects and every expectation held."""
@@ -158,10 +188,12 @@ class Run:
             self.failures.append("the scenario ended without an observation")
         elif self.observed != self.variant.expected:
             self.failures.append(f"users saw {self.observed} where {self.variant.expected} was expected")
+        for injection, _ in self._injections:
+            injection.judged = True
         self.failures += [
-            f"fault {injection.fault} never came: the story ended before its time"
-            for injection in self._injections
-            if not injection.came
+            f"fault {injection.fault} {injection.unfinished or 'never came: it was recovered before its time'}"
+            for injection, may_outlast_run in self._injections
+            if not injection.came or (injection.unfinished and not may_outlast_run)
         ]
         self.log.emit("verdict", "", "unexpected" if self.failures else "as expected", failures=list(self.failures))
         return {
@@ -176,12 +208,10 @@ class Run:
         }
 
 
-def _plain(value: Any) -> Any:
-    """A value as JSON can hold it."""
-    if isinstance(value, (str, int, float, bool, type(None))):
-        return value
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    return str(value)
+@contextlib.contextmanager
+def _noting(what: str, missing: list[str]) -> Iterator[None]:
+    """Turns an error of the block into a line of `missing`."""
+    try:
+        yield
+    except Exception as error:
+        missing.append(f"there are no {what}: {error}")

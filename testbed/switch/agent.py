@@ -113,6 +113,10 @@ class Agent:
         each ARP packet `delay` seconds late. The data plane goes on with the tables it has. None leaves it as it is."""
         self._request("set_cpu", switch=switch, out=out, delay=delay)
 
+    def restart(self, switch: str) -> None:
+        """Has a switch's CPU come back from a warm reboot: see ControlPlane.restart."""
+        self._request("restart", switch=switch)
+
     def cpu(self, switch: str) -> dict[str, Any]:
         """``{"out": …, "delay": …}``"""
         state: dict[str, Any] = self._request("cpu", switch=switch)

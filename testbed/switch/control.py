@@ -7,6 +7,10 @@ age from the last packet that confirmed them: unlike in Linux's NUD, data traffi
 RFC 826 has a host merge the sender of every ARP packet into an entry it already holds, and add one only when it is the
 target. The profile says where a switch departs from that. IPv6 goes the same ways: a solicitation is a request, a
 solicited advertisement a reply, an unsolicited one a gratuitous ARP.
+
+An SVI with proxy ARP answers for all other addresses of its subnets, whether they are there or not, as Linux does with
+proxy_arp_pvlan, which SONiC sets (sonic-swss, cfgmgr/intfmgr.cpp); for IPv6 ndppd does it there. What hosts then send
+each other goes through the SVI.
 """
 
 from __future__ import annotations
@@ -166,6 +170,27 @@ class ControlPlane:
         self._rearm()
         return self.on_timer(now)
 
+    def restart(self, now: int) -> list[Effect]:
+        """
+        Comes back from a warm reboot, which the data plane has not noticed.
+
+        As SONiC does it (sonic-swss, neighsyncd/restore_neighbors.py): the entries are put back as stale, and each is
+        asked for by broadcast; one whose owner is silent ages out. What was being resolved is not known any more.
+        """
+        for key in list(self._table.unresolved):
+            self._forget(key)
+        for key, entry in self._table.entries.items():
+            entry.confirmed, entry.probes, entry.claim, entry.late = now, 0, None, 0
+            self._request(key, BROADCAST, entry)
+        self._daemon_at = None
+        self._schedule_daemon(now)
+        self._rearm()
+        for family, protocol in PROTOCOLS.items():
+            restored = sum(key[1].version == family for key in self._table.entries)
+            if restored:
+                self._event(f"{protocol}.restored", entries=restored)
+        return self._done()
+
     def clear(self, family: Family, vlan: int | None = None, ip: IPAddress | None = None) -> list[Effect]:
         """Forget entries of a family: all, or those of a VLAN, of an address."""
         for key in self._addresses(family):
@@ -304,17 +329,29 @@ class ControlPlane:
         # An interface of IPv6 speaks for its own addresses only (RFC 4861 section 7.2.3).
         strictness = self.profile.arp_ignore if packet.target_ip.version == 4 else max(self.profile.arp_ignore, 1)
         target_is_here = packet.target_ip in self._own[vlan]
-        wanted = {
+        own = {
             0: packet.target_ip in self._own_anywhere,
             1: target_is_here,
             2: target_is_here and local_sender,
         }[strictness]
+        proxied = not own and self._answers_for(vlan, packet)
         asker = packet.asker
         if asker == NO_MAC:  # a solicitation may leave it out when it goes to one machine (section 4.3)
             entry = self._table.entries.get((vlan, packet.sender_ip))
             asker = entry.mac if entry else NO_MAC
-        if wanted and asker != NO_MAC:
-            self._effects.append(Send(vlan, asker, answer(packet, self._svis[vlan].mac)))
+        if asker == NO_MAC or not (own or proxied):
+            return
+        self._effects.append(Send(vlan, asker, answer(packet, self._svis[vlan].mac, proxied=proxied)))
+        if proxied:
+            self._tell("proxied", (vlan, packet.target_ip), mac=asker)
+
+    def _answers_for(self, vlan: int, packet: Packet) -> bool:
+        """Whether the SVI stands in for the address asked for. Never for one that the asker claims or may take."""
+        if not self._svis[vlan].proxy_arp or packet.probe or packet.gratuitous:
+            return False
+        ip = packet.target_ip
+        on_link = any(ip in address.network for address in self._svis[vlan].addresses)
+        return on_link and ip != packet.sender_ip and ip not in self._own_anywhere
 
     def _request(self, key: Key, dst: str, entry: Entry | None = None) -> None:
         vlan, ip = key

@@ -144,6 +144,7 @@ class DataPlane:
         self._packets = [self._arp]
         self._groups = {svi.vlan: _groups(svi) for svi in node.svis if svi.address6 is not None}
         """Where IPv6 packets go that an SVI takes, by VLAN."""
+        self._proxies = {svi.vlan for svi in node.svis if svi.proxy_arp}
         if self._groups:
             self._packets.append(socket.socket(socket.AF_PACKET, kind, socket.htons(nd.ETH_P_IPV6)))
             _attach(self._packets[-1], _DISCOVERY)
@@ -222,8 +223,13 @@ class DataPlane:
             if packets is self._arp:
                 if (arp := frames.parse(frame)) is not None:
                     yield vlan, arp
-            elif (found := nd.parse(frame)) is not None and found[0] in self._groups.get(vlan, ()):
+            elif (found := nd.parse(frame)) is not None and self._takes(vlan, found[0]):
                 yield vlan, found[1]
+
+    def _takes(self, vlan: int, destination: IPv6Address) -> bool:
+        """An SVI that answers for others is in the groups of all that may be asked for."""
+        asked_for_others = vlan in self._proxies and destination in nd.SOLICITED_NODES
+        return vlan in self._groups and (asked_for_others or destination in self._groups[vlan])
 
     # What the control plane does
 
@@ -372,6 +378,19 @@ def _interfaces(route: dict[int, bytes]) -> Iterator[int]:
         hops = hops[size:]
 
 
+def _no_flooding(node: Node) -> str:
+    """Between the ports of a VLAN with proxy ARP nothing goes to all or to a group, as on SONiC, which sets the VLAN's
+    flood control to NONE (sonic-swss, orchagent/intfsorch.cpp, setIntfVlanFloodType): or the owner of an address would
+    answer too. What the SVI sends and hears passes no such chain, in which a frame is tagged as it leaves."""
+    vlans = [svi.vlan for svi in node.svis if svi.proxy_arp]
+    to_all = "ether daddr & 01:00:00:00:00:00 != 0 drop\n"
+    untagged = [port.name for port in node.interfaces if port.vlan in vlans]
+    tagged = [(port.name, vlan) for port in node.interfaces for vlan in port.trunk if vlan in vlans]
+    rules = [f'oifname "{port}" ether type != 8021q {to_all}' for port in untagged]
+    rules += [f'oifname "{port}" vlan id {vlan} {to_all}' for port, vlan in tagged]
+    return f"table bridge proxy {{\nchain forward {{\ntype filter hook forward priority 0;\n{''.join(rules)}}}\n}}"
+
+
 def build(ip: IPRoute, node: Node, profile: Profile) -> DataPlane:
     """
     Makes the switch `node` of its ports, which are there with their MACs and MTUs.
@@ -388,6 +407,8 @@ def build(ip: IPRoute, node: Node, profile: Profile) -> DataPlane:
     bridge = socket.if_nametoindex(BRIDGE)
     ip.link("set", index=bridge, state="up")
     plane = DataPlane(node, bridge)
+    if any(svi.proxy_arp for svi in node.svis):
+        nftables.run(_no_flooding(node))
     if node.bgp or any(svi.address6 for svi in node.svis):
         nftables.run(SILENCE)
         _sysctls({"ipv6/conf/all/forwarding": 1})

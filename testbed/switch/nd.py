@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from ipaddress import IPv6Address
+from ipaddress import IPv6Address, IPv6Network
 
 from testbed.switch.frames import BROADCAST, NO_MAC, REPLY, REQUEST, mac_bytes
 
@@ -21,6 +21,8 @@ ICMPV6 = 58
 SOLICITATION, ADVERTISEMENT = 135, 136
 ALL_NODES = IPv6Address("ff02::1")
 ALL_ROUTERS = IPv6Address("ff02::2")
+SOLICITED_NODES = IPv6Network("ff02::1:ff00:0/104")
+"""The groups of those that may be asked for (RFC 4291 section 2.7.1)."""
 NO_IP = IPv6Address(0)
 
 _ETHERNET = struct.Struct("!6s6sH")
@@ -65,7 +67,7 @@ class Nd:
 
 def solicited_node(ip: IPv6Address) -> IPv6Address:
     """The group of those whose address may be `ip` (RFC 4291 section 2.7.1)."""
-    return IPv6Address(int(IPv6Address("ff02::1:ff00:0")) | int(ip) & 0xFFFFFF)
+    return IPv6Address(int(SOLICITED_NODES.network_address) | int(ip) & 0xFFFFFF)
 
 
 def pack(dst: str, src: str, nd: Nd) -> bytes:

@@ -23,12 +23,13 @@ def request(mac: str, ip: IPAddress, target: IPAddress) -> Packet:
     return Nd(REQUEST, mac, ip, target)
 
 
-def answer(asked: Packet, mac: str) -> Packet:
-    """What a router says that has the address asked for."""
+def answer(asked: Packet, mac: str, *, proxied: bool = False) -> Packet:
+    """What a router says that has the address asked for, or stands in for who has it: then without the override flag
+    (RFC 4861 section 7.2.8)."""
     if isinstance(asked, Arp):
         return Arp(REPLY, mac, asked.target_ip, asked.sender_mac, asked.sender_ip)
     to = ALL_NODES if asked.probe else asked.sender_ip
-    return Nd(REPLY, mac, asked.target_ip, to, solicited=not asked.probe, router=True)
+    return Nd(REPLY, mac, asked.target_ip, to, solicited=not asked.probe, override=not proxied, router=True)
 
 
 def announcement(mac: str, ip: IPAddress) -> Packet:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
@@ -15,10 +16,18 @@ from pydantic_core import CoreSchema
 
 from testbed.errors import InputError
 
-Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Duration = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Count = Annotated[int, Field(gt=0)]
+LONGEST_S, MOST = 1e7, 10_000_000
+"""Bounds of any value: four months, and more entries than a switch has."""
+_SECONDS = {"unit": "s"}
+Seconds = Annotated[float, Field(gt=0, le=LONGEST_S, allow_inf_nan=False, json_schema_extra=_SECONDS)]
+Duration = Annotated[float, Field(ge=0, le=LONGEST_S, allow_inf_nan=False, json_schema_extra=_SECONDS)]
+Count = Annotated[int, Field(gt=0, le=MOST)]
+Entries = Annotated[int, Field(gt=0, le=MOST, json_schema_extra={"unit": "entries"})]
+PerSecond = Annotated[int, Field(gt=0, le=MOST, json_schema_extra={"unit": "packets/s"})]
 Source = Literal["D", "M", "S"]
+
+DEFAULT = "linux-default"
+"""The profile of a switch that names none."""
 
 _DATA = Path(__file__).with_name("profiles.yml")
 
@@ -33,7 +42,7 @@ class Profile(BaseModel):
     `source` tells for each value of profiles.yml where it comes from; a value not named there is this class's default.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     name: str
     about: str
@@ -46,11 +55,13 @@ class Profile(BaseModel):
     refresh_before: Duration = 0
     """probe: the first request goes out so long before `arp_age` is over."""
     refresh_probes: Count = 3
+    """probe: requests that go out before the entry goes."""
     refresh_interval: Seconds = 1
     """probe: time between requests; the entry goes when `arp_age` is over and the last one was not answered."""
     refresh_cast: Literal["unicast", "broadcast", "last-broadcast"] = "unicast"
     """Unicast asks the old owner only; broadcast also finds a new one."""
     refresh_period: Seconds = 120
+    """daemon: time between its rounds."""
     refresh_incomplete: bool = False
     """daemon: also asks for addresses that could not be resolved in the last `arp_age`."""
 
@@ -73,33 +84,39 @@ class Profile(BaseModel):
     announce: bool = False
     """Sends a gratuitous ARP for each own address at start (Linux's arp_notify)."""
 
-    arp_cap: Count | None = None
-    arp_cap_per_svi: Count | None = None
-    """Bounds on entries of a family, unresolved ones included. None: no bound."""
+    arp_cap: Entries | None = None
+    """Bound on the entries of a family, unresolved ones included. None: no bound."""
+    arp_cap_per_svi: Entries | None = None
+    """The same of each SVI."""
     arp_full: Literal["refuse", "evict"] = "refuse"
     """evict: the entry that was confirmed longest ago goes."""
-    arp_pps: Count | None = None
+    arp_pps: PerSecond | None = None
     """ARP and ND packets per second that reach the CPU, with a burst of one second's worth. None: no limit."""
-    miss_pps: Count | None = None
+    miss_pps: PerSecond | None = None
     """Data packets without a neighbour entry that reach the CPU per second, as `arp_pps`."""
 
     resolve_attempts: Count = 3
+    """Broadcast requests for an address that data packets miss."""
     resolve_interval: Seconds = 1
-    """Broadcast requests for an address that data packets miss, and the wait after each."""
+    """The wait after each of them."""
     hold_down: Duration = 0
     """After a failed resolution, data packets for the address are dropped without asking again for so long."""
 
     mac_age: Seconds
-    mac_cap: Count | None = None
+    """From the last frame of a MAC until the bridge forgets it."""
+    mac_cap: Entries | None = None
     """Bound on learned MAC addresses; the bridge does not learn more."""
     mac_moves: Count | None = None
     """Moves of one MAC within `mac_move_window` at which ports are disabled: of those that it moved to, all but the
     first by name. None: it may move as it likes."""
     mac_move_window: Seconds = 5
+    """See `mac_moves`."""
     mac_move_recovery: Seconds = 600
     """From the last move that was one too many until the ports come up again; looked at every `mac_move_check`."""
     mac_move_check: Seconds = 30
+    """Time between two looks."""
     unknown_unicast: Literal["flood", "drop"] = "flood"
+    """What the bridge does with frames to a MAC that it does not know."""
     lossless_unknown_unicast: Literal["flood", "drop"] = "flood"
     """drop: routed packets of a lossless class are dropped while the next hop's MAC is not in the FDB."""
     lossless_dscp: tuple[Annotated[int, Field(ge=0, le=63)], ...] = (3, 4, 26)
@@ -121,9 +138,7 @@ class Profile(BaseModel):
 
     def replace(self, **values: object) -> Profile:
         """A copy with single values changed, validated as a whole; InputError names the value that is wrong."""
-        unknown = [name for name in values if name not in settable()]
-        if unknown:
-            raise InputError(f"a switch profile has no value {unknown[0]!r}", hint=_suggest(unknown[0], settable()))
+        check_names(values)
         return _validated({**self.model_dump(), **values}, where=f"profile {self.name}")
 
 
@@ -138,10 +153,70 @@ ProfileName = Annotated[str, _Names()]
 """A parameter of a scenario that is a profile's name. `profile` checks it."""
 
 
+def check_names(values: Iterable[str]) -> None:
+    """InputError for one that is no value of a profile."""
+    for name in values:
+        if name not in settable():
+            raise InputError(f"a switch profile has no value {name!r}", hint=_suggest(name, settable()))
+
+
 @cache
 def settable() -> tuple[str, ...]:
     """Names of the values that `replace` takes."""
     return tuple(name for name in Profile.model_fields if name not in ("name", "about", "source"))
+
+
+def value_problems(name: str, values: Mapping[str, Any]) -> dict[str, str]:
+    """What is wrong with `values` in the place of those of the profile `name` (nothing: the default's), by their names;
+    under no name what they are not together."""
+    base = load_profiles()[name or DEFAULT]
+    problems = {
+        value: f"a switch profile has no value {value!r}; {_suggest(value, settable())}"
+        for value in values
+        if value not in settable()
+    }
+    known = {value: given for value, given in values.items() if value in settable()}
+    try:
+        # As JSON, for then a list may stand for a tuple and nothing else for a number.
+        Profile.model_validate_json(json.dumps({**base.model_dump(mode="json"), **known}), strict=True)
+    except ValidationError as error:
+        for wrong in error.errors():
+            value = str(wrong["loc"][0]) if wrong["loc"] else ""
+            message = wrong["msg"].removeprefix("Value error, ")
+            problems.setdefault(value, f"{value}: {message}" if value else message)
+    return problems
+
+
+def descriptions() -> list[dict[str, Any]]:
+    """Of each profile `name`, `about`, and by name its `values`: `value`, `unit`, `source` (nothing: a default) and
+    `text`."""
+    properties = Profile.model_json_schema()["properties"]
+
+    def described(each: Profile, name: str, value: Any) -> dict[str, Any]:
+        unit, text = _unit(properties[name]), properties[name].get("description", "")
+        return {"value": value, "unit": unit, "source": each.source.get(name, ""), "text": text}
+
+    found = []
+    for name, each in load_profiles().items():
+        values = each.model_dump(mode="json", include=set(settable()))
+        shown = {value: described(each, value, values[value]) for value in settable()}
+        found.append({"name": name, "about": each.about.strip(), "values": shown})
+    return found
+
+
+def _unit(schema: Mapping[str, Any]) -> str:
+    """Of a value that may be missing its alternatives tell it."""
+    return str(next((one["unit"] for one in (schema, *schema.get("anyOf", ())) if "unit" in one), ""))
+
+
+def values_schema() -> dict[str, Any]:
+    """The JSON Schema of values in the place of a profile's own."""
+    properties = Profile.model_json_schema()["properties"]
+    left_out = ("default", "title", "unit")
+    shown = {
+        name: {key: value for key, value in properties[name].items() if key not in left_out} for name in settable()
+    }
+    return {"type": "object", "properties": shown, "additionalProperties": False}
 
 
 @cache

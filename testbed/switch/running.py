@@ -24,7 +24,7 @@ from testbed.switch.profile import Profile
 from testbed.switch.timers import SECOND
 from testbed.topology.plan import Family
 
-COMMANDS = ("tables", "clear", "clear_fdb", "set", "profile", "set_cpu", "cpu")
+COMMANDS = ("tables", "clear", "clear_fdb", "set", "profile", "set_cpu", "cpu", "restart")
 """Methods of a switch that the parent may call."""
 SLACK = 110_000_000
 """Nanoseconds by which the loop wakes early for a deadline that is far: epoll is late by a thousandth, up to 0.1 s."""
@@ -191,6 +191,11 @@ class _Switch:
             now = time.monotonic_ns()
             self._do(now, self._control.resume(now))
         self.catch_up()
+
+    def restart(self) -> None:
+        now = time.monotonic_ns()
+        self._do(now, self._control.restart(now))
+        self._set_timer()
 
     def cpu(self) -> dict[str, Any]:
         return {"out": self._out, "delay": self._delay}

@@ -21,6 +21,8 @@ SENTENCES = {
     "arp.evicted not-found": "ARP {ip}, which was not found, is evicted",
     "arp.limited": "ARP to the CPU is over its rate: {packets} dropped",
     "arp.cleared": "ARP {ip} is cleared",
+    "arp.proxied": "ARP for {ip} is answered to {mac} in its owner's place",
+    "arp.restored": "ARP has {entries} entries from before the reboot, and asks for each",
     "fdb.learned": "FDB {mac} is on {port}",
     "fdb.moved": "FDB {mac} moves from {old_port} to {port}",
     "fdb.aged": "FDB {mac} on {port} ages out",

@@ -34,6 +34,8 @@ _WORDS = (
 )
 _INT = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]{1,18}|[0-9]{1,18}(\.[0-9]{0,18})?)([eE][-+]?[0-9]{1,3})?")
+_TEMPLATE = re.compile(r"^((?:[^#\n]|(?<=\S)#)*?)(?<!\{)\{\{(?!\{)", re.MULTILINE)
+"""Go's, outside a comment."""
 _LEADING_ZERO = re.compile(r"[-+]?0[0-9]")
 
 
@@ -77,8 +79,8 @@ class Document:
         """Where the value at `path` stands (or its key), else the nearest thing around it that is there."""
         node, mark = self._root, self._root.mark
         for step in path:
-            if isinstance(node.content, dict) and step in node.content:
-                key_mark, node = node.content[step]
+            if isinstance(node.content, dict) and (found := _key(node.content, step)) is not None:
+                key_mark, node = found
                 mark = key_mark if key else node.mark
             elif isinstance(node.content, list) and isinstance(step, int) and step < len(node.content):
                 node = node.content[step]
@@ -86,6 +88,12 @@ class Document:
             else:
                 break
         return mark
+
+
+def _key(content: dict[Any, tuple[Mark, _Node]], step: str | int) -> tuple[Mark, _Node] | None:
+    """An entry by its key, or by the number that YAML took the key for."""
+    number = int(step) if isinstance(step, str) and _INT.fullmatch(step) else step
+    return content.get(step, content.get(number))
 
 
 class _Reader:
@@ -110,6 +118,13 @@ class _Reader:
     def _check_characters(self) -> None:
         if len(self.text) > MAX_BYTES:
             self._fail(Mark(1, 1), f"the text is larger than {MAX_BYTES >> 20} MiB, the limit for a topology")
+        if found := _TEMPLATE.search(self.text):
+            place = Mark(self.text.count("\n", 0, found.end()) + 1, len(found[1]) + 1)
+            self._fail(
+                place,
+                "'{{' begins a template; containerlab fills it in from a file of variables, "
+                "testbed does not: a lab is the same everywhere. Write the value",
+            )
         if found := yaml.reader.Reader.NON_PRINTABLE.search(self.text):
             before = self.text[: found.start()]
             mark = Mark(before.count("\n") + 1, found.start() - before.rfind("\n"))

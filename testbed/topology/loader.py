@@ -11,9 +11,11 @@ from pydantic_core import ErrorDetails
 
 from testbed.errors import InputError
 from testbed.topology import containerlab
+from testbed.topology.containerlab import Note
 from testbed.topology.document import MAX_BYTES, Document, Path, describe, quoted
 from testbed.topology.models import Place, place_of
 from testbed.topology.problems import Problems, closest, listing
+from testbed.topology.values import KINDS
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -61,20 +63,29 @@ def read(file: FilePath) -> str:
         raise InputError(f"byte 0x{data[error.start]:02x} is not UTF-8", where=f"{source}:{line}:{column}") from None
 
 
-def validate(model: type[Model], document: Document) -> Model:
-    """The document as `model`, the model of a whole file."""
+def validate(model: type[Model], document: Document) -> tuple[Model, list[Note]]:
+    """The document as `model`, the model of a whole file, and the keys in it that have no effect."""
     problems = Problems(document)
     value = document.value()
     if not isinstance(value, dict):
         problems.add((), f"a topology is a mapping with 'name' and 'topology', not {describe(value)}")
         problems.stop()
+    notes = containerlab.pass_over(value, document, KINDS)
     try:
-        return model.model_validate(value)
+        return model.model_validate(value), notes
     except ValidationError as error:
-        for detail in error.errors(include_url=False):
-            _explain(detail, problems, ("the file", model, containerlab.TOP_KEYS))
+        for detail in _causes(error.errors(include_url=False)):
+            _explain(detail, problems, ("the file", model, {}))
     problems.stop()
     raise AssertionError("a ValidationError without errors")
+
+
+def _causes(details: list[ErrorDetails]) -> list[ErrorDetails]:
+    """What else is wrong with a link of a type that there is not follows from its type."""
+    foreign = [detail["loc"] for detail in details if detail["loc"][-1] == "type" and detail["loc"][1:2] == ("links",)]
+    return [
+        detail for detail in details if detail["loc"] in foreign or detail["loc"][:3] not in {x[:3] for x in foreign}
+    ]
 
 
 def _explain(detail: ErrorDetails, problems: Problems, top: Place) -> None:
@@ -82,7 +93,7 @@ def _explain(detail: ErrorDetails, problems: Problems, top: Place) -> None:
     at_key = loc[-1:] == ("[key]",)
     path = loc[:-1] if at_key else loc
     kind = detail["type"]
-    if kind == "extra_forbidden":
+    if kind in ("extra_forbidden", "invalid_key"):  # the latter is one that is no string
         problems.add(path, _unknown_key(path, top), at_key=True)
     elif kind == "missing":
         name, _, _ = place_of(path[:-1], top)

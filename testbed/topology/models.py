@@ -23,7 +23,7 @@ from pydantic_core import CoreSchema
 
 from testbed.topology import containerlab
 from testbed.topology.document import describe, quoted
-from testbed.topology.plan import NicModel, Routing
+from testbed.topology.plan import NicModel, RdmaMode, Routing
 from testbed.topology.values import (
     DEFAULT_MTU,
     INTERFACE,
@@ -43,10 +43,14 @@ from testbed.topology.values import (
     Packets,
     Percent,
     Rate,
+    Sysctls,
     Via,
     Vlan,
     Vlans,
     check_link_type,
+    empty,
+    expand_special,
+    named,
     split_endpoint,
 )
 
@@ -74,15 +78,26 @@ class NodeDefinition(_Definition):
     kind: Kind | None = None
     """
     `host`: a machine with RDMA NICs. `switch`: VLANs, SVIs and a profile. `bridge`: an unmanaged layer-2 segment.
-    `linux`: containerlab's, here a host whose interfaces have the addresses that the file gives them, and no others.
+    `linux`: containerlab's, here a host whose interfaces have the addresses that the file gives them, and no others but
+    IPv6's link-local ones.
     """
     profile: str | None = None
     """Switch: the name of its ARP/MAC profile, for example `cisco-nxos`."""
+    profile_values: dict[str, Any] | None = None
+    """
+    Switch: values in the place of its profile's own, for example `{arp_age: 300}`; `testbed profile describe NAME`
+    shows them all. Merged value by value when several levels of the file have the key.
+    """
     vlans: Vlans | None = None
     """
     Switch: its VLANs (1..4094), each with the address of the switch's SVI there, `[IPv4, IPv6]` for one of each, or
     null for layer 2 only.
     Default: VLAN 1 without an address. Merged VLAN by VLAN when several levels of the file have the key.
+    """
+    proxy_arp: list[Vlan] | None = None
+    """
+    Switch: the VLANs whose SVI answers ARP requests and neighbour solicitations for the other addresses of its subnets
+    with its own MAC; between the ports of such a VLAN nothing is flooded to all. As SONiC's VLAN_INTERFACE `proxy_arp`.
     """
     nic: NicModel | None = None
     """Host: `hardware` keeps a QP's destination MAC and sends no ARP, as real NICs do; `rxe` (default) is soft-RoCE."""
@@ -105,6 +120,11 @@ class NodeDefinition(_Definition):
     """
     env: Env | None = None
     """Host, linux: environment variables of programs on the node. Merged by name over the levels of the file."""
+    sysctls: Sysctls | None = None
+    """
+    Host, linux: sysctls of its network namespace by name, such as `net.ipv4.ip_forward: 1`, set before its interfaces
+    come up. Merged by name over the levels of the file.
+    """
     image: str | None = None
     """Linux: not used. No container is run; the programs are those of the lab's machine."""
     labels: Labels | None = None
@@ -162,10 +182,13 @@ class EndpointDefinition(_Quality):
 class LinkDefinition(_Quality):
     """A cable between two nodes, in containerlab's brief or extended format."""
 
+    _expand = model_validator(mode="before")(expand_special)
+
     endpoints: list[EndpointDefinition] = Field(min_length=2, max_length=2)
     """The two ends: `["leaf:e1", "client:eth1"]`, or two mappings of `node`, `interface` and more."""
-    type: Annotated[str, BeforeValidator(check_link_type), WithJsonSchema({"const": "veth"})] = "veth"
-    """The extended format's type of link: `veth` is the only one."""
+    type: Annotated[str, BeforeValidator(check_link_type), WithJsonSchema({"type": "string"})] = "veth"
+    """The extended format's type of link: `veth`; in containerlab's files also `host` and `mgmt-net`, with one
+    `endpoint` and a `host-interface`."""
     ipv4: list[Address4 | None] | None = Field(None, min_length=1, max_length=2)
     """The addresses of the ends in the order of `endpoints`; null, or nothing for the second end: planned."""
     ipv6: list[Address6 | None] | None = Field(None, min_length=1, max_length=2)
@@ -204,20 +227,31 @@ class Elements(_Definition):
     """What the lab consists of. Keys of a node win over those of its group, those over the ones of its kind, and those
     over the defaults."""
 
-    nodes: dict[Label, NodeDefinition | None] = Field(min_length=1, json_schema_extra={"additionalProperties": False})
-    """The nodes by name: letters, digits and `-`, at most 63."""
-    links: list[LinkDefinition] = []
+    nodes: Annotated[
+        dict[Label, NodeDefinition | None],
+        BeforeValidator(named),
+        Field(min_length=1, json_schema_extra={"additionalProperties": False}),
+    ]
+    """The nodes by name: letters, digits, `-` and `_`, at most 63."""
+    links: Annotated[list[LinkDefinition], empty(list)] = []
     """The links. Their order is the order in which addresses are planned."""
     routing: Routing = "static"
     """
     `static`: switches have the routes that the file gives them. `frr`: each link between two switches without `vlan`
     and `trunk` is routed, unnumbered, and FRR on the switches finds the routes: BGP with BFD.
     """
-    faults: list[FaultDefinition] = []
+    rdma_mode: RdmaMode | None = None
+    """
+    How the kernel shows RDMA devices in network namespaces. `shared`: rdma_cm works (rping, UCX's rdmacm), perftest
+    exchanges its parameters beside the data network; memory and time grow with the square of the devices. `exclusive`:
+    also `rdma link` shows a node its own devices only, rdma_cm does not work, perftest's TCP is on the data network.
+    Default: `shared` up to 16 devices, else `exclusive`.
+    """
+    faults: Annotated[list[FaultDefinition], empty(list)] = []
     """What is broken from the start: `fault` is its name, the other keys are its parameters (`testbed fault list`)."""
-    kinds: dict[Kind, NodeDefinition | None] = {}
+    kinds: Annotated[dict[Kind, NodeDefinition | None], empty(dict)] = {}
     """What the nodes of a kind have in common."""
-    groups: dict[Annotated[str, Field(min_length=1)], NodeDefinition | None] = {}
+    groups: Annotated[dict[Annotated[str, Field(min_length=1)], NodeDefinition | None], empty(dict)] = {}
     """What the nodes with the same `group` have in common, by its name, their kind included."""
     defaults: NodeDefinition | None = None
     """What all nodes have in common. Here and in `groups` a key that a kind does not have is passed over for its
@@ -241,7 +275,7 @@ def place_of(path: tuple[str | int, ...], top: Place) -> Place:
         case ("topology", "links", _):
             place = ("a link", LinkDefinition, containerlab.LINK_KEYS)
         case ("topology", "links", _, "endpoints", _):
-            place = ("an endpoint", EndpointDefinition, containerlab.ENDPOINT_KEYS)
+            place = ("an endpoint", EndpointDefinition, {})
         case (*_, "routes", _):
             place = ("a route", RouteDefinition, {})
     return place

@@ -20,6 +20,8 @@ Family = Literal[4, 6]
 NodeKind = Literal["host", "switch", "bridge"]
 NicModel = Literal["hardware", "rxe"]
 Routing = Literal["static", "frr"]
+RdmaMode = Literal["shared", "exclusive"]
+"""The kernel's RDMA netns mode (`rdma system set netns`)."""
 DEFAULT_QUEUE = 1000
 """Packets, as Linux's txqueuelen: more than an rxe queue pair has under way (65, behind an L3 hop 129)."""
 
@@ -91,6 +93,8 @@ class Svi:
     mac: str
     address: IPv4Interface | None
     address6: IPv6Interface | None = None
+    proxy_arp: bool = False
+    """Whether it answers for all other addresses of its subnets."""
 
     @property
     def addresses(self) -> tuple[IPInterface, ...]:
@@ -122,12 +126,18 @@ class Node:
     nic: NicModel = "rxe"
     profile: str = ""
     """Switches: name of the ARP/FDB profile."""
+    profile_values: tuple[tuple[str, Any], ...] = ()
+    """Switches: values in the place of the profile's own."""
     svis: tuple[Svi, ...] = ()
     routes: tuple[Route, ...] = ()
     exec: tuple[tuple[str, ...], ...] = ()
     """Hosts: commands to run when the lab is up, as lists of words."""
     env: tuple[tuple[str, str], ...] = ()
     """Hosts: environment variables of programs."""
+    sysctls: tuple[tuple[str, str], ...] = ()
+    """Hosts: paths below /proc/sys with their values, to be set before the interfaces come up."""
+    ipv6: bool = False
+    """Hosts: whether IPv6 is on at every interface, as in a container; elsewhere it is with a planned address."""
     bgp: Bgp | None = None
     """Switches with routed ports."""
     host_routes: bool = False
@@ -150,3 +160,5 @@ class Plan:
     links: tuple[tuple[Interface, Interface], ...]
     faults: tuple[tuple[str, Mapping[str, Any]], ...] = ()
     """What is broken from the start: names and parameters."""
+    rdma_mode: RdmaMode | None = None
+    """None: the lab chooses by its size."""

@@ -49,16 +49,26 @@ _Chosen = dict[tuple[_End, Family], IPInterface]
 
 Check = Callable[[str, Mapping[str, Any]], str]
 """What is wrong with a fault of this name and these parameters; nothing if it is right."""
+CheckValues = Callable[[str, Mapping[str, Any]], Mapping[str, str]]
+"""What is wrong with values in the place of those of the profile of this name, by the value's name."""
 
 
 def make_plan(
-    name: str, elements: Elements, problems: Problems, profiles: Collection[str] | None, check_fault: Check | None
+    name: str,
+    elements: Elements,
+    problems: Problems,
+    profiles: Collection[str] | None,
+    check_fault: Check | None,
+    check_values: CheckValues | None,
 ) -> Plan:
     """Raises InputError by `problems.stop`, after each stage that the next one relies on."""
     nodes = resolve_nodes(elements, problems)
     links = resolve_links(elements, nodes, problems)
     if profiles is not None:
         _check_profiles(nodes, profiles, problems)
+    problems.stop()
+    if check_values is not None:
+        _check_profile_values(nodes, check_values, problems)
     problems.stop()
 
     members = [(link, memberships(link, problems)) for link in links]
@@ -78,6 +88,7 @@ def make_plan(
         {node.name: _node(node, by_end, problems) for node in nodes.values()},
         tuple((by_end[a.node, a.name], by_end[b.node, b.name]) for a, b in interfaces),
         _faults(elements, nodes, check_fault, problems),
+        elements.rdma_mode,
     )
     _check_mtus(plan, links, problems)
     _check_macs(plan, nodes, problems)
@@ -126,6 +137,13 @@ def _check_profiles(nodes: dict[str, ResolvedNode], profiles: Collection[str], p
                 node.paths["profile"],
                 f"unknown profile {node.profile!r}; profiles: {listing(known)}{closest(node.profile, known)}",
             )
+
+
+def _check_profile_values(nodes: dict[str, ResolvedNode], check: CheckValues, problems: Problems) -> None:
+    for node in nodes.values():
+        if node.profile_values:
+            for name, problem in check(node.profile, node.profile_values).items():
+                problems.add(node.value_paths.get(name, node.paths["profile_values"]), problem)
 
 
 def _check_port_addresses(nodes: dict[str, ResolvedNode], problems: Problems) -> None:
@@ -307,9 +325,21 @@ def _set_gateways(
 def _node(node: ResolvedNode, by_end: dict[_End, Interface], problems: Problems) -> Node:
     interfaces = tuple(by_end[node.name, port] for port in node.ports)
     svis = tuple(
-        Svi(vlan, f"vlan{vlan}", svi_mac(node.number), *_pair(given.address for given in addresses.values()))
+        Svi(
+            vlan,
+            f"vlan{vlan}",
+            svi_mac(node.number),
+            *_pair(given.address for given in addresses.values()),
+            proxy_arp=vlan in node.proxy_arp,
+        )
         for vlan, addresses in sorted(node.vlans.items())
     )
+    for index, vlan in enumerate(node.proxy_arp):
+        if not node.vlans.get(vlan):
+            problems.add(
+                (*node.paths["proxy_arp"], index),
+                f"{node.name!r} has no SVI with an address in VLAN {vlan} that could answer for others",
+            )
     own = [address for interface in interfaces for address in interface.addresses]
     own += [address for svi in svis for address in svi.addresses]
     if node.routes is not None:
@@ -329,8 +359,13 @@ def _node(node: ResolvedNode, by_end: dict[_End, Interface], problems: Problems)
             at_key=True,
         )
     return Node(
-        node.name, node.kind, interfaces, node.nic, node.profile, svis, routes, commands, env, speaker, node.host_routes
-    )
+        node.name, node.kind, interfaces, node.nic, node.profile, tuple(node.profile_values.items()), svis, routes,
+        commands, env,
+        sysctls=tuple(node.sysctls.items()),
+        ipv6=node.kind == "host" and not node.planned,
+        bgp=speaker,
+        host_routes=node.host_routes,
+    )  # fmt: skip
 
 
 def _static_routes(node: ResolvedNode, own: list[IPInterface], problems: Problems) -> tuple[Route, ...]:

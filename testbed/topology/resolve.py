@@ -1,14 +1,20 @@
 """
 The file's definitions with inheritance and defaults worked out: nodes as they will be, and every link as two ports.
 
-Inheritance is containerlab's: defaults < kinds.<kind> < groups.<group> < node. Of a map (`vlans`, `env`) each entry is
-inherited by itself, a list (`routes`) is replaced as a whole, but the commands of `exec` follow those inherited. What
-is left to the planner are VLANs and addresses.
+Inheritance is containerlab's: defaults < kinds.<kind> < groups.<group> < node. Of a map (`vlans`, `env`, `sysctls`)
+each entry is inherited by itself, a list (`routes`) is replaced as a whole, but the commands of `exec` follow those
+inherited. What is left to the planner are VLANs and addresses.
+
+In a file that is written for containerlab the machine that runs the containers is a node too: the one of `kind: host`,
+else `host`, where a link ends there; so is the bridge of the management network, `mgmt-net`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import BaseModel
 
 from testbed.topology import containerlab
 from testbed.topology.document import Path
@@ -57,6 +63,8 @@ class ResolvedNode:
     kind: NodeKind
     path: Path
     profile: str = ""
+    profile_values: dict[str, Any] = field(default_factory=dict)
+    proxy_arp: list[int] = field(default_factory=list)
     nic: NicModel = "rxe"
     rdma: bool = True
     vlans: dict[int, dict[Family, Given]] = field(default_factory=dict)
@@ -64,10 +72,13 @@ class ResolvedNode:
     host_routes: bool = False
     exec: list[str] = field(default_factory=list)
     env: dict[str, str] = field(default_factory=dict)
+    sysctls: dict[str, str] = field(default_factory=dict)
     planned: bool = True
-    """Whether its interfaces get addresses that the file does not give."""
+    """Whether its interfaces get addresses that the file does not give, and IPv6 only with such an address."""
     paths: dict[str | int, Path] = field(default_factory=dict)
     """Where each setting was found: keys by name, VLANs by number."""
+    value_paths: dict[str, Path] = field(default_factory=dict)
+    """The same of `profile_values`."""
     ports: dict[str, Port] = field(default_factory=dict)
 
 
@@ -89,12 +100,14 @@ def resolve_nodes(elements: Elements, problems: Problems) -> dict[str, ResolvedN
                 "'kind' belongs to a node, a group or the defaults, not to a kind",
                 at_key=True,
             )
-    nodes = {}
+    nodes: dict[str, ResolvedNode] = {}
+    outside = container_hosts(elements)
     for number, (name, own) in enumerate(elements.nodes.items(), start=1):
         path = (*TOP, "nodes", name)
         kind = _kind(own, elements)
         resolved: NodeKind = "host" if kind is None or kind == "linux" else kind
-        node = nodes[name] = ResolvedNode(number, name, resolved, path, planned=kind != "linux")
+        planned = kind != "linux" and name not in outside
+        node = nodes[name] = ResolvedNode(number, name, resolved, path, planned=planned)
         if kind is None:
             kinds = ", ".join(KEYS_OF_KIND)
             problems.add(path, f"node {name!r} has no kind; add one to it, its group or topology.defaults: {kinds}")
@@ -113,7 +126,33 @@ def resolve_nodes(elements: Elements, problems: Problems) -> dict[str, ResolvedN
                 _inherit(node, layer, layer_path, problems)
         if node.kind == "switch" and not node.vlans:
             node.vlans[1] = {}
+        if name in outside:
+            node.rdma = False
     return nodes
+
+
+def container_hosts(elements: Elements) -> list[str]:
+    """The nodes of `kind: host` by containerlab's meaning: the machine that runs the containers, whose network they
+    share. They stand beside `linux` nodes, an image and no key of testbed's own."""
+    definitions = [elements.defaults, *elements.kinds.values(), *elements.groups.values(), *elements.nodes.values()]
+    ends = [end for link in elements.links for end in link.endpoints]
+    kinds = {name: _kind(own, elements) for name, own in elements.nodes.items()}
+    foreign = (
+        "linux" in kinds.values()
+        and "switch" not in kinds.values()
+        and any(definition is not None and definition.image is not None for definition in definitions)
+        and _given(elements) <= {"nodes", "links", "kinds", "groups", "defaults"}
+        and all(_given(node) <= {"kind", "group", "image", "labels", "exec", "env", "sysctls"} for node in definitions)
+        and all(_given(link) <= {"endpoints", "type", "mtu", "ipv4", "ipv6", "labels"} for link in elements.links)
+        and all(_given(end) <= {"node", "interface", "mac", "ipv4", "ipv6"} for end in ends)
+    )
+    return [name for name, kind in kinds.items() if kind == "host"] if foreign else []
+
+
+def _given(definition: BaseModel | None) -> set[str]:
+    """The keys that have a value."""
+    fields = set() if definition is None else definition.model_fields_set
+    return {key for key in fields if getattr(definition, key) is not None}
 
 
 def _kind(own: NodeDefinition | None, elements: Elements) -> FileKind | None:
@@ -151,8 +190,11 @@ def _inherit(node: ResolvedNode, layer: NodeDefinition, path: Path, problems: Pr
             node.paths |= {vlan: (*path, key, vlan) for vlan in value}
         elif key == "exec":
             node.exec += value
-        elif key == "env":
-            node.env |= value
+        elif key == "profile_values":
+            node.profile_values |= value
+            node.value_paths |= {name: (*path, key, name) for name in value}
+        elif key in ("env", "sysctls"):
+            setattr(node, key, {**getattr(node, key), **value})
         else:
             setattr(node, key, value)
 
@@ -168,11 +210,13 @@ def _svi(addresses: list[IPInterface], path: Path, problems: Problems) -> dict[F
 
 
 def resolve_links(elements: Elements, nodes: dict[str, ResolvedNode], problems: Problems) -> list[ResolvedLink]:
-    """The links whose two ends are there; every other one is a problem."""
+    """The links whose two ends are there; every other one is a problem. Adds the nodes that special endpoints stand
+    for."""
     links = []
+    special = _special(elements, nodes)
     for index, definition in enumerate(elements.links):
         path = (*TOP, "links", index)
-        ends = [_port(definition, end, path, nodes, problems) for end in range(2)]
+        ends = [_port(definition, end, path, nodes, special, problems) for end in range(2)]
         if ends[0] is None or ends[1] is None:
             continue
         if ends[0].node is ends[1].node:
@@ -189,16 +233,38 @@ def resolve_links(elements: Elements, nodes: dict[str, ResolvedNode], problems: 
     return links
 
 
+def _special(elements: Elements, nodes: dict[str, ResolvedNode]) -> dict[str, ResolvedNode]:
+    """What stands for special endpoints in a file of containerlab's kinds; `nodes` gets it where a link ends there."""
+    hosts = container_hosts(elements)
+    kinds = {_kind(own, elements) for name, own in elements.nodes.items() if name not in hosts}
+    found: dict[str, ResolvedNode] = {}
+    if "linux" not in kinds or not kinds <= {"linux", "bridge"}:
+        return found
+    for index, link in enumerate(elements.links):
+        for end, endpoint in enumerate(link.endpoints):
+            name = endpoint.node
+            if name not in containerlab.SPECIAL or name in elements.nodes or name in found:
+                continue
+            if name == "host" and hosts:
+                found[name] = nodes[hosts[0]]
+                continue
+            path = (*TOP, "links", index, "endpoints", end)
+            node = ResolvedNode(len(nodes) + 1, name, containerlab.SPECIAL[name], path, rdma=False, planned=False)
+            nodes[name] = found[name] = node
+    return found
+
+
 def _port(
     definition: LinkDefinition,
     end: int,
     link: Path,
     nodes: dict[str, ResolvedNode],
+    special: dict[str, ResolvedNode],
     problems: Problems,
 ) -> Port | None:
     endpoint = definition.endpoints[end]
     path = (*link, "endpoints", end)
-    node = nodes.get(endpoint.node)
+    node = nodes.get(endpoint.node) or special.get(endpoint.node)
     if node is None:
         problems.add(path, _unknown_node(endpoint.node, nodes))
         return None
@@ -232,5 +298,8 @@ def _addresses(definition: LinkDefinition, end: int, link: Path, problems: Probl
 
 def _unknown_node(name: str, nodes: dict[str, ResolvedNode]) -> str:
     if name in containerlab.LINK_TYPES:
-        return f"containerlab's special endpoint {name!r} is not supported; both ends must be nodes of this file"
-    return f"unknown node {name!r}; nodes: {listing(nodes)}{closest(name, nodes)}"
+        return f"containerlab's special endpoint {name!r} is not supported: {containerlab.LINK_TYPES[name]}"
+    where = ""
+    if name in containerlab.SPECIAL:
+        where = "; as containerlab's special endpoint it is there in files of `linux` nodes and bridges"
+    return f"unknown node {name!r}; nodes: {listing(nodes)}{closest(name, nodes)}{where}"

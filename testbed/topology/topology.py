@@ -19,19 +19,26 @@ or is put together from the models::
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, PrivateAttr
 
-from testbed.topology import loader
+from testbed.topology import containerlab, loader
+from testbed.topology.containerlab import Note, note
 from testbed.topology.document import Document
 from testbed.topology.models import Elements
 from testbed.topology.plan import Plan
-from testbed.topology.planner import Check, make_plan
+from testbed.topology.planner import Check, CheckValues, make_plan
 from testbed.topology.problems import Problems
-from testbed.topology.values import Label
+from testbed.topology.resolve import TOP, container_hosts
+from testbed.topology.values import INTERFACE, Label
+
+CONTAINER_HOST = (
+    "beside nodes with an image 'kind: host' is containerlab's, the machine that runs the containers: "
+    "a node without RDMA devices and planned addresses"
+)
 
 
 class Topology(BaseModel):
@@ -40,11 +47,12 @@ class Topology(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, use_attribute_docstrings=True)
 
     name: Label
-    """The lab's name: letters, digits and `-`, at most 63."""
+    """The lab's name: letters, digits, `-` and `_`, at most 63."""
     topology: Elements
     """Nodes and links, and what they have in common."""
 
     _document: Document | None = PrivateAttr(None)
+    _notes: tuple[Note, ...] = PrivateAttr(())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -56,24 +64,63 @@ class Topology(BaseModel):
     def parse(cls, text: str, source: str = "<string>") -> Self:
         """The same from a text; `source` is what the places in errors start with."""
         document = Document(text, source)
-        topology = loader.validate(cls, document)
+        topology, notes = loader.validate(cls, document)
         topology._document = document
+        if hosts := container_hosts(topology.topology):
+            notes.append(note(document, "kind", CONTAINER_HOST, [(*TOP, "nodes", name) for name in hosts]))
+        topology._notes = tuple(notes)
         return topology
 
-    def plan(self, *, profiles: Collection[str] | None = None, check_fault: Check | None = None) -> Plan:
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        """What in its file has no effect in a lab, or another than it may have been written for."""
+        return self._notes
+
+    def plan(
+        self,
+        *,
+        profiles: Collection[str] | None = None,
+        check_fault: Check | None = None,
+        check_values: CheckValues | None = None,
+    ) -> Plan:
         """
         The lab down to the last address, always the same for the same topology.
 
         `profiles`: the names that a switch's `profile` may have; without it any name passes. A switch that names none
-        has ``""``. `check_fault` says what is wrong with a fault. Raises InputError with up to five problems, by line.
+        has ``""``. `check_fault` says what is wrong with a fault, `check_values` with a switch's `profile_values`.
+        Raises InputError with up to five problems, by line.
         """
-        return make_plan(self.name, self.topology, Problems(self._document), profiles, check_fault)
+        problems = Problems(self._document)
+        return make_plan(self.name, self.topology, problems, profiles, check_fault, check_values)
 
 
-def json_schema() -> dict[str, Any]:
+def json_schema(profile_values: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """
     The JSON Schema (2020-12) of a topology file, for editors: self-contained, without `$schema` and `$id`.
 
+    `profile_values` is that of a switch's values; without it any pass.
+
     An editor with the YAML language server takes it by a first line ``# yaml-language-server: $schema=PATH``.
     """
-    return Topology.model_json_schema()
+    schema = Topology.model_json_schema()
+    if profile_values is not None:
+        schema["$defs"]["NodeDefinition"]["properties"]["profile_values"]["anyOf"][0] = dict(profile_values)
+    parts = schema["$defs"]
+    link = parts["LinkDefinition"]
+    for part, reasons in (
+        (schema, containerlab.TOP_NOTES),
+        (parts["Elements"], containerlab.TOPOLOGY_NOTES),
+        (parts["NodeDefinition"], containerlab.NODE_NOTES),
+        (link, containerlab.LINK_NOTES),
+        (parts["EndpointDefinition"]["anyOf"][1], containerlab.ENDPOINT_NOTES),
+    ):
+        for key, reason in reasons.items():
+            part["properties"].setdefault(key, {"description": f"No effect: {reason}.", "deprecated": True})
+    # A link to a special endpoint, which the loader gives to the model as one between two nodes.
+    link["properties"] |= {
+        "type": {**link["properties"]["type"], "enum": ["veth", *containerlab.SPECIAL]},
+        "endpoint": {"$ref": "#/$defs/EndpointDefinition", "description": "The one end at a node."},
+        "host-interface": {"type": "string", "pattern": f"^{INTERFACE}$", "description": "The other end's interface."},
+    }
+    link["anyOf"] = [{"required": link.pop("required")}, {"required": ["type", "endpoint", "host-interface"]}]
+    return schema

@@ -25,6 +25,7 @@ from pydantic import (
     WithJsonSchema,
 )
 
+from testbed.topology import containerlab
 from testbed.topology.document import describe, quoted
 from testbed.topology.plan import IPAddress, IPInterface, IPNetwork, NodeKind
 from testbed.topology.problems import closest
@@ -32,10 +33,10 @@ from testbed.topology.problems import closest
 FileKind = NodeKind | Literal["linux"]
 KINDS: tuple[FileKind, ...] = ("host", "switch", "bridge", "linux")
 KEYS_OF_KIND: dict[FileKind, tuple[str, ...]] = {
-    "host": ("nic", "rdma", "routes", "exec", "env"),
-    "switch": ("profile", "vlans", "routes", "host_routes"),
+    "host": ("nic", "rdma", "routes", "exec", "env", "sysctls"),
+    "switch": ("profile", "vlans", "routes", "host_routes", "proxy_arp", "profile_values"),
     "bridge": (),
-    "linux": ("nic", "rdma", "routes", "exec", "env", "image"),
+    "linux": ("nic", "rdma", "routes", "exec", "env", "sysctls", "image"),
 }
 DEFAULT_MTU = 1500
 DEFAULT_ROUTE = IPv4Network("0.0.0.0/0")
@@ -46,11 +47,12 @@ TIME_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 MIN_RATE, MAX_RATE = 8_000, 800_000_000_000
 MAX_DELAY_S = 100.0
 
-LABEL = r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
-INTERFACE = r"[A-Za-z0-9][A-Za-z0-9._-]{0,14}"
+LABEL = r"[A-Za-z0-9]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?"
+INTERFACE = r"[A-Za-z0-9_][A-Za-z0-9._-]{0,14}"
 _MAC = r"[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}"
 _VLAN = r"([1-9]|[1-9][0-9]{1,2}|[1-3][0-9]{3}|40[0-8][0-9]|409[0-4])"
 _VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
+_SYSCTL = r"[a-z0-9_]+([./][A-Za-z0-9_-][A-Za-z0-9._-]*){1,9}"
 _IPV4 = r"[0-9]{1,3}(\.[0-9]{1,3}){3}"
 _IPV6 = r"[0-9A-Fa-f.:]*:[0-9A-Fa-f.:]*"
 _ADDRESS = f"({_IPV4}|{_IPV6})"
@@ -60,10 +62,12 @@ _TAKEN = frozenset({"lo", "all", "default"})
 
 
 def check_label(value: str) -> str:
-    """A lab's or a node's name: it becomes a host name and a file in /run/netns, so it is one DNS label (RFC 1123)."""
+    """A lab's or a node's name: it becomes a host name and a file in /run/netns, so it is one DNS label (RFC 1123),
+    but for the `_` that containerlab's users write."""
     if not re.fullmatch(LABEL, value):
         raise ValueError(
-            f"{describe(value)} is not a usable name: letters, digits and '-', at most 63, no '-' at either end"
+            f"{describe(value)} is not a usable name: letters, digits, '-' and '_', at most 63, "
+            "a letter or a digit at either end"
         )
     return value
 
@@ -90,7 +94,23 @@ def check_link_type(value: Any) -> Any:
     if value == "veth":
         return value
     name = quoted(value) if isinstance(value, str) else describe(value)
-    raise ValueError(f"link type {name} is not supported; supported: veth{closest(value, ['veth'])}")
+    if isinstance(value, str) and value in containerlab.LINK_TYPES:
+        raise ValueError(f"containerlab's link type {name} is not supported: {containerlab.LINK_TYPES[value]}")
+    types = ("veth", *containerlab.SPECIAL)
+    raise ValueError(f"link type {name} is not supported; supported: {', '.join(types)}{closest(value, types)}")
+
+
+def expand_special(value: Any) -> Any:
+    """The extended format's link to a special endpoint, in the shape of one between two nodes."""
+    if not isinstance(value, dict) or value.get("type") not in containerlab.SPECIAL:
+        return value
+    special = value["type"]
+    if missing := [key for key in ("endpoint", "host-interface") if value.get(key) is None]:
+        raise ValueError(f"a link of type {special!r} lacks the key {missing[0]!r}")
+    if "endpoints" in value:
+        raise ValueError(f"a link of type {special!r} has one 'endpoint', and no 'endpoints'")
+    rest = {key: item for key, item in value.items() if key not in ("type", "endpoint", "host-interface")}
+    return {**rest, "endpoints": [value["endpoint"], {"node": special, "interface": value["host-interface"]}]}
 
 
 def check_vlan(value: int) -> int:
@@ -280,6 +300,40 @@ def check_env(value: dict[str, Any]) -> dict[str, str]:
     return env
 
 
+def parse_sysctls(value: Any) -> Any:
+    """Sysctls of a network namespace by name, such as ``net.ipv4.ip_forward``, as paths below /proc/sys."""
+    if not isinstance(value, dict):
+        return value
+    found: dict[str, str] = {}
+    for name, item in value.items():
+        shown = quoted(name)
+        if not re.fullmatch(_SYSCTL, str(name)):
+            raise ValueError(f"{shown} is not the name of a sysctl such as net.ipv4.ip_forward")
+        # As sysctl(8): a name with slashes has its dots to itself, those of a VLAN's interface.
+        path = str(name) if "/" in str(name) else str(name).replace(".", "/")
+        if not path.startswith("net/"):
+            raise ValueError(f"sysctl {shown} is the machine's and not a node's; a node has those of net")
+        if isinstance(item, bool) or not isinstance(item, str | int) or not str(item).isprintable() or item == "":
+            raise ValueError(f"sysctl {shown} must be a number or a string, not {describe(item)}")
+        found[path] = str(item)
+    return found
+
+
+def named(value: Any) -> Any:
+    """Nodes by name, where YAML takes the name for a number."""
+    if not isinstance(value, dict):
+        return value
+    nodes = {str(name) if type(name) is int else name: node for name, node in value.items()}
+    if len(nodes) < len(value):
+        raise ValueError("a number and the same number in quotes are one name of a node")
+    return nodes
+
+
+def empty(kind: type) -> BeforeValidator:
+    """Nothing behind a key is an empty mapping or list."""
+    return BeforeValidator(lambda value: kind() if value is None else value)
+
+
 def split_endpoint(value: Any) -> Any:
     """The brief format's "node:interface" in the shape of the extended format's mapping."""
     if not isinstance(value, str):
@@ -351,6 +405,17 @@ Labels = Annotated[
     dict[str, Any],
     AfterValidator(check_labels),
     WithJsonSchema({"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}}),
+]
+Sysctls = Annotated[
+    dict[str, str],
+    BeforeValidator(parse_sysctls),
+    WithJsonSchema(
+        {
+            "type": "object",
+            "patternProperties": {r"^net[./]": {"type": ["string", "integer"]}},
+            "additionalProperties": False,
+        }
+    ),
 ]
 Command = Annotated[str, AfterValidator(check_command)]
 Env = Annotated[

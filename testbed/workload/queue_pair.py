@@ -6,7 +6,7 @@ import errno
 import os
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
@@ -65,7 +65,8 @@ STATES = {getattr(enums, f"IBV_QPS_{name}"): name for name in ("RESET", "INIT", 
 
 class ConnectError(TestbedError):
     """The kernel refused to connect a queue pair. `error` is the errno's name: ETIMEDOUT if the neighbour of the next
-    hop does not resolve within a second, ENETUNREACH without a route."""
+    hop does not resolve within a second, which is so without a route too: the kernel then asks for the peer itself. The
+    message of a lab's host says which it was."""
 
     def __init__(self, message: str, error: str) -> None:
         super().__init__(message)
@@ -132,13 +133,15 @@ class QueuePair:
         memory: int = 1 << 16,
         nic: HardwareNic | None = None,
         ready: Ready = readable,
+        unreached: Callable[[IPv4Address | IPv6Address], str] = lambda _: "",
     ) -> None:
         """`nic` is the host's hardware NIC if it has one: RTR then ends when the MAC is pinned, in `connection`.
-        `ready` waits for completions: in a lab `Lab.ready`."""
+        `ready` waits for completions: in a lab `Lab.ready`. `unreached` says why a peer is not reached."""
         self.device = device
         self.connection: Connection | None = None
         self._nic = nic
         self._ready = ready
+        self._unreached = unreached
         self._ip = ip
         self._size = memory
         self._remote: Address | None = None
@@ -210,7 +213,11 @@ class QueuePair:
             traffic_class=attributes.traffic_class,
         )
         attr.ah_attr = AHAttr(is_global=1, port_num=PORT, gr=route)
-        self._modify(attr, TO_RTR, f"RTR towards {remote.ip}")
+        try:
+            self._modify(attr, TO_RTR, f"RTR towards {remote.ip}")
+        except ConnectError as error:
+            cause = self._unreached(remote.ip)
+            raise ConnectError(f"{error.message}: {cause}" if cause else error.message, error.error) from error
         self._remote = remote
         if self._nic:
             self.connection = self._nic.pin(self.address.qpn)

@@ -105,7 +105,9 @@ def perftest(
             events = ("-e",) if EVENTS[tool] else ()
             gid = str(_gid_index(side))
             command = [tool, "-d", side.device, "-x", gid, "-p", str(PORT), *events, *options, *more]
-            process = Process(side.node, place, command, directory / f"{side.node}-{tool}.log", ready)
+            process = Process(
+                side.node, place, command, directory / f"{side.node}-{tool}.log", ready, devices_of=side.namespace
+            )
             undo.callback(process.stop)
             return process
 
@@ -132,7 +134,10 @@ def rping(
     """`count` round trips of rping, `size` bytes each, with the data verified. `ready` as for `perftest`."""
     with rdma.Rdma() as system:
         if system.exclusive:
-            raise UnsupportedError("rdma_cm does not work in exclusive RDMA netns mode", hint="Use rdma_mode: shared.")
+            raise UnsupportedError(
+                "rping connects by rdma_cm, which does not work in exclusive RDMA netns mode",
+                hint="Write `rdma_mode: shared` into the topology, beside `nodes`; or Lab(…, rdma_mode='shared').",
+            )
     common = ["-a", str(server.ip), "-C", str(count), "-S", str(size), "-v", "-V"]
     with ExitStack() as undo:
 

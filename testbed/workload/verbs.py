@@ -161,7 +161,15 @@ def open_endpoint(host: Host, interface: str, family: Family = 4, *, memory: int
     if interface not in host.rdma:
         raise InputError(f"{interface} of {host.name} has no RDMA device")
     card, ready = host.cards.get(interface), host.lab.ready
-    endpoint = Endpoint(host.rdma[interface], host.namespace, ip, memory=memory, nic=card, ready=ready)
+    endpoint = Endpoint(
+        host.rdma[interface],
+        host.namespace,
+        ip,
+        memory=memory,
+        nic=card,
+        ready=ready,
+        unreached=lambda peer: host.unreached(interface, peer),
+    )
     host.defer(endpoint.close)
     return endpoint
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from ipaddress import IPv4Address
 from pathlib import Path
 
 import pytest
 
 from testbed import Lab, Topology
-from testbed.errors import TestbedError
+from testbed.errors import InputError, TestbedError
 from testbed.workload.verbs import Endpoint, connect_pair
 
 ROUTED = """
@@ -93,3 +94,117 @@ def test_daemons_that_commands_start_end_with_the_lab(tmp_path: Path, log):
         number = (tmp_path / "pid").read_text().strip()
         assert runs(number)
     assert not runs(number)
+
+
+CLIENTS_ON_A_BRIDGE = """
+# The shape of most files that have hosts only: one image for all, addresses of both families by commands.
+name: lab_of_clients
+mgmt: {network: custom, ipv4-subnet: 172.100.100.0/24}
+topology:
+  kinds:
+  defaults:
+    kind: linux
+    image: alpine:3
+    cmd: tail -f /dev/null
+  nodes:
+    client_1:
+      mgmt-ipv4: 172.100.100.11
+      exec: [ip address add 192.0.2.1/24 dev eth1, ip -6 address add 2001:db8::1/64 dev eth1]
+    client_2:
+      exec:
+        - ip link set eth1 up
+        - ip address add 192.0.2.2/24 dev eth1
+        - >
+          sh -c 'ip link set dev eth1 down && ip link set dev eth1 up &&
+          ip -6 address add 2001:db8::2/64 dev eth1'
+    br-clients: {kind: bridge}
+  links:
+    - endpoints: ["client_1:eth1", "br-clients:client_1-eth1"]
+    - endpoints: ["client_2:eth1", "br-clients:client_2-eth1"]
+"""
+
+
+@pytest.mark.topology(CLIENTS_ON_A_BRIDGE)
+def test_hosts_on_a_bridge_reach_each_other_over_both_families(lab, log):
+    one, two = lab["client_1"], lab["client_2"]
+    assert one.ping("192.0.2.2", within=1)
+    assert one.ping("2001:db8::2", within=1)
+    link_local = link_local_of(lab, "client_2")
+    assert one.ping(f"{link_local}%eth1", within=1)
+    assert two.read_sysctl("net/ipv6/conf/eth1/disable_ipv6") == "0"
+
+
+def link_local_of(lab, name: str) -> str:
+    found = json.loads(lab[name].run("ip", "-j", "-6", "address", "show", "dev", "eth1").stdout)
+    (address,) = (entry["local"] for one in found for entry in one["addr_info"] if entry["scope"] == "link")
+    return str(address)
+
+
+@pytest.mark.topology(CLIENTS_ON_A_BRIDGE)
+def test_ipv6_of_such_a_host_is_quiet(lab):
+    """No duplicate address detection, no router solicitation and no report goes out."""
+    wire = lab["client_1"].capture("eth1", "ip6")
+    lab["client_2"].set_link("eth1", "down")
+    lab["client_2"].set_link("eth1", "up")
+    lab["client_2"].run("ip", "address", "add", "2001:db8::3/64", "dev", "eth1")
+    lab.sleep(5)
+    wire.stop()
+    assert list(wire.frames()) == []
+    assert lab["client_1"].ping("2001:db8::3", within=1)
+
+
+@pytest.mark.topology(CLIENTS_ON_A_BRIDGE)
+def test_the_gid_of_the_ipv4_address_is_the_second_as_on_other_hosts(lab):
+    gids = Path("/sys/class/infiniband/client_1-eth1/ports/1/gids")
+    assert (gids / "1").read_text().strip() == "0000:0000:0000:0000:0000:ffff:c000:0201"
+
+
+ROUTER = """
+name: sysctls
+topology:
+  kinds:
+    linux: {image: "alpine:3", sysctls: {net.ipv4.ip_forward: 1, net.ipv4.conf.default.log_martians: 1}}
+  nodes:
+    router:
+      kind: linux
+      sysctls:
+        net.ipv6.conf.all.forwarding: 1
+        net.ipv4.conf.eth1.rp_filter: 2
+        net.ipv4.ip_local_port_range: 4000 5000
+    pc:
+      kind: linux
+      sysctls: {net.ipv6.conf.all.disable_ipv6: 1}
+      exec: [ip addr add 192.0.2.1/24 dev eth1, ip route add default via 192.0.2.254]
+    host_machine: {kind: host, exec: [ip addr add 198.51.100.1/24 dev veth-router]}
+  links:
+    - endpoints: ["router:eth1", "pc:eth1"]
+      ipv4: [192.0.2.254/24]
+    - endpoints: ["router:eth2", "host:veth-router"]
+      ipv4: [198.51.100.254/24]
+"""
+
+
+@pytest.mark.topology(ROUTER)
+def test_sysctls_are_set_before_interfaces_come_up_and_the_container_host_is_a_node(lab):
+    router, pc = lab["router"], lab["pc"]
+    assert router.read_sysctl("net/ipv4/conf/eth2/log_martians") == "1"
+    assert router.read_sysctl("net/ipv4/conf/eth1/rp_filter") == "2"
+    assert router.read_sysctl("net/ipv4/ip_local_port_range") == "4000\t5000"
+    assert router.read_sysctl("net/ipv6/conf/eth1/forwarding") == "1"
+    assert pc.run("ip", "-6", "address", "show", "dev", "eth1").stdout == ""
+    assert pc.ping("198.51.100.254", within=1)
+    assert lab.host("host_machine").rdma == {}
+    assert lab.host("host_machine").ping("198.51.100.254", within=1)
+
+
+@pytest.mark.parametrize(
+    ("sysctl", "message"),
+    [
+        ("net.ipv4.no_such: 1", "a: sysctl net.ipv4.no_such = 1: a node has none of this name"),
+        ("net.ipv4.ip_forward: often", "a: sysctl net.ipv4.ip_forward = often: Invalid argument"),
+    ],
+)
+def test_a_sysctl_that_a_node_does_not_have_ends_the_lab(tmp_path: Path, log, sysctl, message):
+    topology = Topology.parse(f"{{name: one, topology: {{nodes: {{a: {{kind: linux, sysctls: {{{sysctl}}}}}}}}}}}")
+    with pytest.raises(InputError, match=message), Lab(topology, tmp_path, log.emit):
+        pass

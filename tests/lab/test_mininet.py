@@ -113,6 +113,17 @@ def test_links_that_come_and_go_while_the_network_runs_take_their_devices_along(
 
 
 @pytest.mark.parametrize("mode", MODES)
+def test_a_program_on_a_host_lists_the_devices_of_that_host(mode):
+    with running(SingleSwitchTopo(2), mode=mode) as net:
+        h1, h2 = net.get("h1", "h2")
+        listed = {host.name: host.cmd("ibv_devices").split()[6::2] for host in (h1, h2)}
+        assert listed == {"h1": ["h1-eth0"], "h2": ["h2-eth0"]}
+        assert h2.cmd("ls /sys/class/infiniband").split() == ["h2-eth0"]
+        net.addLink(h1, h2)
+        assert h1.cmd("ibv_devices").split()[6::2] == ["h1-eth0", "h1-eth1"]
+
+
+@pytest.mark.parametrize("mode", MODES)
 def test_a_network_stopped_under_open_queue_pairs_leaves_nothing_and_starts_again(mode):
     for _ in range(2):
         with running(SingleSwitchTopo(3), mode=mode) as net:

@@ -1,12 +1,17 @@
 """Whatever a user's scenario does, the run ends with one clear message and the right status."""
 
 import asyncio
+import itertools
+import json
+import multiprocessing
+import os
 
 import pytest
 
 from testbed.errors import MachineError
+from testbed.machine import cpus, watch
 from testbed.machine.image import find
-from testbed.machine.qemu import Flavour
+from testbed.machine.qemu import Flavour, Qemu
 from testbed.machine.scenarios import resolve
 from testbed.machine.vm import VirtualMachine
 
@@ -15,7 +20,11 @@ from testbed.machine.vm import VirtualMachine
     ("variant", "said"),
     [
         ("raises", "ValueError: the user's mistake"),
+        ("exits", "SystemExit: enough"),
+        ("asks", "else breakpoint()` asks for input, and no keyboard is connected to a machine"),
+        ("debugs", "else breakpoint()` asks for input, and no keyboard is connected to a machine"),
         ("sleeps", "still running after 30 virtual seconds"),
+        ("spins", "virtual seconds in a row without an event (the limit is 10), at misbehave.py:"),
         ("crashes", "ended by signal 11"),
         ("panics", "sysrq: Trigger a crash"),
         ("observes-nothing", "ended without an observation"),
@@ -39,6 +48,31 @@ def test_a_full_disk_still_leaves_the_verdict_and_the_events(testbed, misbehave,
     assert done.json["variants"][0]["trace"]
 
 
+def test_an_exception_leaves_all_evidence(testbed, misbehave, tmp_path):
+    done = testbed("run", misbehave, "--variant", "raises", "--json")
+    directory = tmp_path / done.json["out"] / "raises"
+    (tables,) = [json.loads(line) for line in (directory / "tables.jsonl").read_text().splitlines()]
+    assert (tables["after"], tables["switch"]) == ("the run was cut short", "leaf")
+    counters = json.loads((directory / "counters.json").read_text())
+    assert counters["leaf"]["interfaces"]["e1"]
+    assert counters["a"]["rdma"]
+    assert {"events.jsonl", "kernel.log", "topology.json", "traceback.txt"} <= {
+        path.name for path in directory.iterdir()
+    }
+    assert [path for path in directory.rglob("*") if not path.stat().st_size] == []
+
+
+def test_what_a_guest_showed_before_it_hung_is_kept(testbed, misbehave, tmp_path):
+    """The machine is ended by its limit in virtual time, and leaves no events of its own."""
+    done = testbed("run", misbehave, "--variant", "sleeps", "--json")
+    (variant,) = done.json["variants"]
+    events = [json.loads(line) for line in (tmp_path / done.json["out"] / "sleeps" / "events.jsonl").open()]
+    assert [event["text"] for event in events] == ["build tiny", "tiny is up"]
+    assert 0 < variant["virtual_s"] == events[-1]["t"] / 1e9
+    assert variant["parameters"] == {}
+    assert variant["epoch"]["realtime_ns"]
+
+
 def test_one_bad_variant_does_not_hide_the_good_one(testbed, misbehave):
     done = testbed("run", misbehave, "--variant", "fine", "--json")
     assert (done.status, done.json["verdict"]) == (0, "as-expected")
@@ -50,11 +84,93 @@ def test_a_failure_names_the_line_of_the_user_s_file(testbed, misbehave):
     assert done.json["variants"][0]["failures"][0].startswith(f"misbehave.py:{place}: ")
 
 
-def test_a_guest_that_gives_no_sign_of_life_is_ended(misbehave, tmp_path):
-    """The guest spins; `silence_s` is lowered from minutes to seconds."""
-    source = resolve(str(misbehave))
-    job = {"kind": "variant", "name": source.name, "scenario": misbehave.name, "variant": "spins", "settings": {}}
-    machine = VirtualMachine(find(), Flavour("virtual"), lambda _: None)
-    errand = machine.run({**job, "seed": 1}, source.files(), tmp_path, lambda _: None, limit_s=300, silence_s=3)
-    with pytest.raises(MachineError, match="the guest hangs"):
-        asyncio.run(errand)
+def test_a_scenario_that_forks_without_end_is_ended_too(testbed, misbehave):
+    done = testbed("run", misbehave, "--variant", "forks", "--json")
+    assert (done.status, done.json["verdict"]) == (1, "unexpected")
+    assert "virtual seconds in a row without an event" in done.json["variants"][0]["failures"][0]
+
+
+def test_what_was_shown_before_the_end_is_kept(testbed, misbehave, tmp_path):
+    done = testbed("run", misbehave, "--variant", "spins", "--json")
+    (result,) = done.json["variants"]
+    directory = tmp_path / done.json["out"] / "spins"
+    kept = [json.loads(line) for line in (directory / "events.jsonl").read_text().splitlines()]
+    assert [event["text"] for event in kept] == ["build tiny", "tiny is up"]
+    assert result["virtual_s"] > 0
+    assert "misbehave.py" in (directory / "stack.txt").read_text()
+
+
+JOB = {"kind": "variant", "name": "misbehave", "scenario": "misbehave.py", "settings": {}, "seed": 1, "busy_s": 5}
+
+
+def run_in_a_machine(misbehave, out, variant, say=lambda _: None):
+    """The events of a variant, from a machine of this process, in which a watch can be changed."""
+    events = []
+    machine = VirtualMachine(find(), Flavour("virtual"), say)
+    files = resolve(str(misbehave)).files()
+    asyncio.run(machine.run({**JOB, "variant": variant}, files, out, events.append, limit_s=300))
+    return events
+
+
+def test_a_guest_whose_clock_stands_still_hangs(misbehave, tmp_path, monkeypatch):
+    """Its machine is not continued."""
+    real = Qemu.command
+
+    async def command(machine, name, **arguments):
+        return None if name == "cont" else await real(machine, name, **arguments)
+
+    monkeypatch.setattr(Qemu, "command", command)
+    monkeypatch.setattr(watch, "STILL_LOOKS", 3)
+    with pytest.raises(MachineError, match="the guest hangs: its clock stands still"):
+        run_in_a_machine(misbehave, tmp_path, "fine")
+
+
+def test_a_clock_that_is_read_all_the_time_and_a_machine_that_moves_change_nothing(misbehave, tmp_path, monkeypatch):
+    """Both happen on a busy host only; they must leave no trace in a run."""
+    (tmp_path / "alone").mkdir()
+    (tmp_path / "watched").mkdir()
+    alone = run_in_a_machine(misbehave, tmp_path / "alone", "fine")
+    numbers = itertools.cycle(cpus.allowed())
+    looks = []
+
+    def move(watcher, elapsed, waited):
+        looks.append(watcher)
+        watcher._machine.claim.move(watcher._machine.process.pid, next(numbers))
+
+    monkeypatch.setattr(watch, "SLICE_S", 0.0)
+    monkeypatch.setattr(watch, "QUIET_S", 0.0)
+    monkeypatch.setattr(watch.Watch, "_look_at_host", move)
+    watched = run_in_a_machine(misbehave, tmp_path / "watched", "fine")
+    assert len(looks) > 5
+    assert watched == alone
+
+
+@pytest.mark.skipif(len(cpus.allowed()) < 2, reason="a machine moves where there are two CPUs at least")
+def test_a_machine_whose_cpu_others_use_moves_and_says_so(misbehave, tmp_path, monkeypatch):
+    """Six busy programs on one CPU, and the machine starts there."""
+    crowded = min(cpus.allowed())
+    monkeypatch.setattr(watch, "BUSY_LOOKS", 1)
+    monkeypatch.setattr(watch, "BETTER", 0.0)
+    monkeypatch.setattr(cpus, "allowed", lambda: [crowded])
+    moves, real = [], cpus.Claim.move
+    monkeypatch.setattr(
+        cpus.Claim, "move", lambda claim, process, number: moves.append(number) or real(claim, process, number)
+    )
+    said = []
+    hogs = [multiprocessing.Process(target=hog, args=(crowded,), daemon=True) for _ in range(6)]
+    for one in hogs:
+        one.start()
+    try:
+        run_in_a_machine(misbehave, tmp_path, "spins", said.append)
+    finally:
+        for one in hogs:
+            one.kill()
+    assert moves
+    assert crowded not in moves[:1]
+    assert any("this host is busy" in text for text in said)
+
+
+def hog(cpu):
+    os.sched_setaffinity(0, {cpu})
+    while True:
+        pass

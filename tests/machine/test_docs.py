@@ -1,5 +1,6 @@
 """What the documentation tells a user to write works as written."""
 
+import importlib.util
 import re
 from pathlib import Path
 
@@ -72,3 +73,15 @@ def test_the_containerlab_file_of_its_page_reaches_through_its_router(testbed, t
     )
     done = testbed("pytest", tmp_path / "test_routed.py")
     assert done.status == 0, done.out
+
+
+@pytest.mark.slow
+def test_what_the_pages_say_that_a_command_prints_is_what_it_prints():
+    """In names, outcomes and words of evidence; times and traces are those of the day (`make examples`)."""
+    spec = importlib.util.spec_from_file_location("examples", TOP / "tests" / "docs" / "examples.py")
+    examples = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(examples)
+    found = list(examples.examples())
+    assert [command for command, _ in found] == ["make scenario=ip-reuse"]
+    for command, text in found:
+        assert examples.stable(examples.printed(command)) == examples.stable(text), command

@@ -1,30 +1,34 @@
 """The guest's process 1: waits in the snapshot, runs what a parcel asks for, hands the artefacts back, pauses again.
 
 It speaks with the host through two pmem devices, a parcel in and a parcel out, and through the exact instruction at
-which it pauses.
-The guest reads and writes them with O_DIRECT, so nothing of them stays in a cache across a snapshot.
+which it pauses. The guest reads and writes them with O_DIRECT, so nothing of them stays in a cache across a snapshot.
 
 in   8 bytes magic, u64 length, then a tar from offset 4096: job.json and what the job needs
-out  8 bytes magic, u64 length of the tar, u64 length of the progress, u64 finished, then from 4096 the progress (lines
-of
-     JSON) and from PROGRESS_END the tar of /run/testbed/out
+out  8 bytes magic, u64 length of the files, u64 length of the progress, u64 finished, then from 4096 the progress
+     (lines of JSON), at PULSE a u64 that grows while this process is well, and from PROGRESS_END the files below
+     /run/testbed/out: of each its kind (F or D), u16 length of its name, u64 size, name, contents; E is the end
 """
 
+import contextlib
+import faulthandler
 import fcntl
 import importlib
 import io
+import itertools
 import json
 import mmap
 import os
+import re
 import select
 import shutil
 import signal
+import stat
 import struct
 import sys
 import tarfile
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 Emit = Callable[[dict[str, Any]], None]
@@ -32,6 +36,8 @@ IN_MAGIC = b"TBPARCEL"
 OUT_MAGIC = b"TBRESULT"
 BLOCK = 4096
 PROGRESS_END = 64 << 20
+PULSE = PROGRESS_END - BLOCK
+ENTRY = struct.Struct("<cHQ")
 CHUNK = 1 << 20
 PAUSE_PORT = 0x505
 TICK_NS = 4_000_000
@@ -46,6 +52,16 @@ with open("/proc/cmdline") as _file:
 """Time passes there as it likes, and nothing has to be exact."""
 IN = "/run/testbed/in"
 OUT = "/run/testbed/out"
+LOOK_S = 30
+"""Virtual seconds between two looks at a job, at most."""
+SATURATED = 0.9
+"""The share of time that a job which spins leaves nothing of."""
+GRACE_S = 20
+"""Virtual seconds that a job has to end itself."""
+STACK_S = 1
+CGROUP = "/sys/fs/cgroup"
+JOB_GROUP = CGROUP + "/job"
+MOST_PROCESSES = 16384
 RNDRESEEDCRNG = 0x5207
 WARM = (
     "pydantic",
@@ -113,13 +129,16 @@ class Result(io.RawIOBase):
         fcntl.lockf(self.pmem.fd, fcntl.LOCK_EX)
         try:
             length = self.progress()
-            if BLOCK + length + len(line) <= PROGRESS_END:
+            if BLOCK + length + len(line) <= PULSE:
                 begun = length % BLOCK
                 data = self.pmem.read(BLOCK + length - begun, begun) + line
                 self.pmem.write(BLOCK + length - begun, data.ljust(-(-len(data) // BLOCK) * BLOCK, b"\0"))
                 self.header(length + len(line), RUNNING)
         finally:
             fcntl.lockf(self.pmem.fd, fcntl.LOCK_UN)
+
+    def beat(self, count: int) -> None:
+        self.pmem.write(PULSE, struct.pack("<Q", count).ljust(BLOCK, b"\0"))
 
     def writable(self) -> bool:
         return True
@@ -139,11 +158,33 @@ class Result(io.RawIOBase):
         del self.pending[:length]
 
     def finish(self, directory: str) -> None:
-        with tarfile.open(fileobj=self, mode="w|", format=tarfile.PAX_FORMAT) as tar:
-            tar.add(directory, arcname=".")
+        for name, path, status in tree(directory):
+            if stat.S_ISDIR(status.st_mode):
+                self.write(ENTRY.pack(b"D", len(name), 0) + name)
+            elif stat.S_ISREG(status.st_mode):
+                self.write(ENTRY.pack(b"F", len(name), status.st_size) + name)
+                self.copy(path, status.st_size)
+        self.write(ENTRY.pack(b"E", 0, 0))
         self.pending += bytes(-len(self.pending) % BLOCK)
         self.flush_blocks(len(self.pending))
         self.header(self.progress(), FINISHED)
+
+    def copy(self, path: str, size: int) -> None:
+        """Writes exactly `size` bytes of a file, whatever somebody does to it meanwhile."""
+        with open(path, "rb") as file:
+            while size:
+                data = file.read(min(CHUNK, size)) or bytes(min(CHUNK, size))
+                self.write(data)
+                size -= len(data)
+
+
+def tree(directory: str, above: bytes = b"") -> Iterator[tuple[bytes, str, os.stat_result]]:
+    """What is below a directory, by name, each directory before what is in it."""
+    for entry in sorted(os.scandir(directory), key=lambda entry: entry.name):
+        name = above + os.fsencode(entry.name)
+        yield name, entry.path, entry.stat(follow_symlinks=False)
+        if entry.is_dir(follow_symlinks=False):
+            yield from tree(entry.path, name + b"/")
 
 
 def empty(directory: str) -> None:
@@ -210,32 +251,97 @@ def report(out: str, text: str) -> None:
         file.write(text)
 
 
-def in_child(job: dict[str, Any], out: str, emit: Emit) -> None:
-    """Runs the job in a process of its own, so that neither a crash nor a hang of it takes the machine down."""
-    child = os.fork()
-    if child == 0:
-        log = os.open(out + "/output.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+class Job:
+    """A job in a process of its own, so that neither a crash nor a hang of it takes the machine down."""
+
+    def __init__(self, job: dict[str, Any], out: str, result: Result) -> None:
+        self.out = out
+        self.result = result
+        self.limit_s: float = job["limit_s"]
+        self.busy_s: float = job.get("busy_s", float("inf"))
+        os.makedirs(JOB_GROUP, exist_ok=True)
+        with open(JOB_GROUP + "/pids.max", "w") as file:
+            file.write(str(MOST_PROCESSES))
+        self.child = os.fork()
+        if self.child == 0:
+            self.run(job)
+        self.pidfd = os.pidfd_open(self.child)
+        # Whatever the job does, a fork bomb among it, must not keep this process from its CPU.
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+
+    def run(self, job: dict[str, Any]) -> None:
+        with open(JOB_GROUP + "/cgroup.procs", "w") as file:
+            file.write("0")
+        log = os.open(self.out + "/output.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(log, 1)
         os.dup2(log, 2)
         os.setsid()
+        faulthandler.register(signal.SIGQUIT, open(self.out + "/stack.txt", "w"))  # noqa: SIM115 (it stays open)
         status = 1
         try:
-            call(job, out, emit)
+            call(job, self.out, self.result.emit)
             status = 0
         except BaseException:
-            report(out, traceback.format_exc())
+            report(self.out, traceback.format_exc())
         finally:
             os._exit(status)
-    deadline = time.monotonic() + job["limit_s"]
-    pidfd = os.pidfd_open(child)
-    if not select.select([pidfd], [], [], deadline - time.monotonic())[0]:
-        os.killpg(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-        report(out, f"still running after {job['limit_s']:g} virtual seconds")
-        return
-    _, status = os.waitpid(child, 0)
-    if os.WIFSIGNALED(status):
-        report(out, f"ended by signal {os.WTERMSIG(status)}")
+
+    def wait(self) -> None:
+        """Returns when the job has ended, by itself or by one of its limits."""
+        if overdue := self.overdue():
+            report(self.out, f"{overdue}{self.place()}")
+            self.end()
+        _, status = os.waitpid(self.child, 0)
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+        if overdue:
+            return
+        if os.WIFSIGNALED(status):
+            report(self.out, f"ended by signal {os.WTERMSIG(status)}")
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.out + "/stack.txt")
+
+    def overdue(self) -> str:
+        """The limit that the job has reached; nothing when it has ended."""
+        deadline = time.monotonic() + self.limit_s
+        busy_s, shown = 0.0, self.result.progress()
+        for beat in itertools.count(1):
+            self.result.beat(beat)
+            used, began = cpu_s(), time.monotonic()
+            if began >= deadline:
+                return f"still running after {self.limit_s:g} virtual seconds"
+            if busy_s >= self.busy_s:
+                return f"busy for {busy_s:.0f} virtual seconds in a row without an event (the limit is {self.busy_s:g})"
+            if self.ended(min(LOOK_S, self.busy_s / 2, deadline - began)):
+                return ""
+            elapsed = time.monotonic() - began
+            idle = cpu_s() - used < SATURATED * elapsed
+            before, shown = shown, self.result.progress()
+            busy_s = 0.0 if idle or shown != before else busy_s + elapsed
+        raise AssertionError
+
+    def ended(self, within: float) -> bool:
+        return bool(select.select([self.pidfd], [], [], max(0.0, within))[0])
+
+    def place(self) -> str:
+        """Where in the user's files the job is at work, as words to append."""
+        os.kill(self.child, signal.SIGQUIT)
+        self.ended(STACK_S)
+        with open(self.out + "/stack.txt", errors="replace") as file:
+            found = re.search(rf'File "{IN}/[^/"]+/([^"]+)", line (\d+) in (\S+)', file.read())
+        return f", at {found[1]}:{found[2]} ({found[3]})" if found else ""
+
+    def end(self) -> None:
+        """Lets the job end itself, then ends all that it started."""
+        os.kill(self.child, signal.SIGTERM)
+        self.ended(GRACE_S)
+        with open(JOB_GROUP + "/cgroup.kill", "w") as file:
+            file.write("1")
+
+
+def cpu_s() -> float:
+    """Seconds that this machine's CPU has worked since it started."""
+    with open(CGROUP + "/cpu.stat") as file:
+        return int(file.readline().split()[1]) / 1e6
 
 
 def main() -> None:
@@ -243,6 +349,8 @@ def main() -> None:
     port = os.open("/dev/port", os.O_RDWR)
     for name in WARM:
         importlib.import_module(name)
+    with open(CGROUP + "/cgroup.subtree_control", "w") as file:
+        file.write("+pids")
     exact = pause_for_snapshot(port, Result(result_device))
     while True:
         result = Result(result_device)
@@ -265,7 +373,7 @@ def main() -> None:
             continue
         if "call" in job:
             seed(json.dumps(job.get("seed", 0)))
-            in_child(job, OUT, result.emit)
+            Job(job, OUT, result).wait()
         result.finish(OUT)
         exact = pause(port)
 

@@ -38,6 +38,8 @@ cp -r --no-preserve=mode python/. /usr/local/lib/python3.13/dist-packages/
 python3 -m compileall -q -j0 /usr/local/lib/python3.13/dist-packages || :
 printf '%s\n' "$release" > kernel-release
 dpkg-query -W -f '${Package} ${Version}\n' > packages
+cp /var/lib/dpkg/status dpkg-status
+cp /etc/apt/sources.list sources
 # Nothing in the guest asks for these; they are a third of the files.
 rm -rf /usr/share/doc/* /usr/share/man/* /usr/share/locale/* /var/lib/apt/lists/* /var/cache/apt/*.bin /var/log/*
 rm -f /etc/machine-id /etc/resolv.conf /var/cache/ldconfig/aux-cache

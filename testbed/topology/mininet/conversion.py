@@ -33,6 +33,11 @@ PREFIX = 8
 """Mininet's `ipBase`: hosts are numbered in it in the order of their names."""
 
 
+def _comment(text: str) -> str:
+    """One line: names of files and nodes may have anything in them."""
+    return "# " + "".join(c if c.isprintable() else " " for c in text)
+
+
 def _time(value: Any) -> str:
     """tc's: microseconds unless it says otherwise."""
     text = str(value)
@@ -77,7 +82,7 @@ class _Conversion:
             raise InputError(first, where=source, also=also)
         label = re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")[:63] or "mininet"
         elements = {"nodes": nodes, "links": links} if links else {"nodes": nodes}
-        head = [f"# The Mininet topology {name} of {source}.", *(f"# {note}" for note in self.notes)]
+        head = [_comment(f"The Mininet topology {name} of {source}."), *map(_comment, self.notes)]
         body = yaml.safe_dump(
             {"name": label, "topology": elements}, sort_keys=False, default_flow_style=None, width=120
         )
@@ -85,6 +90,13 @@ class _Conversion:
 
     def _refuse(self, what: str, key: str, value: Any) -> None:
         self.problems.append(f"{what}: {key}={value!r} has no counterpart in a lab")
+
+    def _text(self, what: str, options: dict[str, Any], key: str) -> str | None:
+        """Takes an option out that is a text, or nothing."""
+        value = options.pop(key, None)
+        if value and not isinstance(value, str):
+            self._refuse(what, key, value)
+        return value if value and isinstance(value, str) else None
 
     def _check_class(self, what: str, options: dict[str, Any], known: set[str]) -> None:
         cls = options.pop("cls", None)
@@ -95,7 +107,8 @@ class _Conversion:
     def _host(self, name: str, planned: str) -> dict[str, Any]:
         what, options = f"host {name}", dict(self.topo.nodeInfo(name))
         self._check_class(what, options, HOSTS)
-        ip, mac, route = options.pop("ip", planned), options.pop("mac", None), options.pop("defaultRoute", None)
+        options.setdefault("ip", planned)
+        ip, mac, route = (self._text(what, options, key) for key in ("ip", "mac", "defaultRoute"))
         first = (name, min(self.topo.ports.get(name, {0: None})))
         if ip:
             self.addresses[first] = ip if "/" in ip else f"{ip}/{PREFIX}"
@@ -135,7 +148,9 @@ class _Conversion:
             del options["use_htb"]
         for key, value in options.items():
             if key in QUALITY:
-                if value is not None:
+                if value is not None and not isinstance(value, str | int | float):
+                    self._refuse(what, key, value)
+                elif value is not None:
                     ours, translate = QUALITY[key]
                     link[ours] = translate(value)
             else:
@@ -144,12 +159,15 @@ class _Conversion:
 
     def _end(self, what: str, options: dict[str, Any], side: int, node: str, port: int) -> str | dict[str, Any]:
         number = side + 1
-        interface = (options.pop(f"intfName{number}", None) or f"eth{port}").removeprefix(f"{node}-")
-        mac = options.pop(f"addr{number}", None) or self.macs.get((node, port))
-        own = dict(options.pop(f"params{number}", None) or {})
-        ip = own.pop("ip", None) or self.addresses.get((node, port))
+        interface = (self._text(what, options, f"intfName{number}") or f"eth{port}").removeprefix(f"{node}-")
+        mac = self._text(what, options, f"addr{number}") or self.macs.get((node, port))
+        given = options.pop(f"params{number}", None) or {}
+        own = {f"params{number}[{key!r}]": value for key, value in given.items()} if isinstance(given, dict) else {}
+        if not isinstance(given, dict):
+            self._refuse(what, f"params{number}", given)
+        ip = self._text(what, own, f"params{number}['ip']") or self.addresses.get((node, port))
         for key, value in own.items():
-            self._refuse(what, f"params{number}[{key!r}]", value)
+            self._refuse(what, key, value)
         if not (ip or self.topo.isSwitch(node)):
             self.notes.append(PLANNED.format(node, interface))
         if mac or ip:

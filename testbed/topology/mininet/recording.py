@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
+from testbed.errors import InputError
+
 Options = dict[str, Any]
 
 
@@ -22,7 +24,7 @@ class _Edge(NamedTuple):
 
 def natural(text: Any) -> list[Any]:
     """Sorts h10 after h9."""
-    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", str(text))]
+    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", str(text))]
 
 
 def irange(start: int, end: int) -> range:
@@ -46,6 +48,8 @@ class Topo:
         pass
 
     def addNode(self, name: str, **opts: Any) -> str:
+        if not isinstance(name, str):
+            raise InputError(f"a node's name is {name!r}, which is no string")
         self._nodes[name] = opts
         return name
 
@@ -74,6 +78,11 @@ class Topo:
 
     def addPort(self, src: str, dst: str, sport: int | None = None, dport: int | None = None) -> tuple[int, int]:
         """A switch counts from 1, a host from 0."""
+        for node, port in (src, sport), (dst, dport):
+            if not isinstance(node, str) or node not in self._nodes:
+                raise InputError(f"a link ends at {node!r}, and no node of this name was added before")
+            if port is not None and type(port) is not int:
+                raise InputError(f"a port of {node} is {port!r}; ports are integers")
         near, far = self.ports.setdefault(src, {}), self.ports.setdefault(dst, {})
         sport = len(near) + self.isSwitch(src) if sport is None else sport
         dport = len(far) + self.isSwitch(dst) if dport is None else dport

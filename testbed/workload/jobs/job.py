@@ -118,11 +118,12 @@ class Job:
         over = self.lab.wait(lambda: not self.running, within, pause=LOOK_S)
         failure = self._failure()
         self.close()
-        self.lab.emit("job", "", f"{self.name} ends: {failure or 'all is well'}", name=self.name, ok=failure is None)
-        if not over:
-            raise DeadlineError(
-                f"job {self.name}: still running after {within:g} s" + (f"; {failure}" if failure else "")
-            )
+        late = "" if over else f"still running after {within:g} s"
+        ending = "; ".join(filter(None, (late, str(failure) if failure else ""))) or "all is well"
+        ok = over and failure is None
+        self.lab.emit("job", "", f"{self.name} ends: {ending}", name=self.name, ok=ok)
+        if late:
+            raise DeadlineError(f"job {self.name}: {ending}")
         return failure
 
     def check(self, within: float) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from testbed.errors import InputError
-from testbed.lab import Host, Lab, netns
+from testbed.lab import Host, Lab, netns, own_devices
 from testbed.workload.jobs.job import Job, forked, torch_waits
 from testbed.workload.jobs.placement import Rank, each, management, place
 from testbed.workload.jobs.ranks import SHIM, build_shim
@@ -48,7 +48,7 @@ host=$1
 shift
 cd {directory}
 . "./$host.env"
-exec nsenter --net={namespaces}/$namespace unshare --uts --ipc sh -c "hostname $host; $*"
+exec nsenter --net={namespaces}/$namespace unshare --uts --ipc --mount sh -c "{mounts}; hostname $host; $*"
 """
 
 
@@ -80,7 +80,8 @@ def mpirun(
     for rank in ranks:
         write_settings(job, rank)
     agent = job.directory / "agent"
-    agent.write_text(AGENT.format(directory=shlex.quote(str(job.directory)), namespaces=netns.RUN))
+    mounts = "; ".join(f"mount --bind $devices/{name} {where}" for name, where in own_devices.SHOWN.items())
+    agent.write_text(AGENT.format(directory=shlex.quote(str(job.directory)), namespaces=netns.RUN, mounts=mounts))
     agent.chmod(0o755)
     places = job.directory / "ranks.hosts"
     places.write_text("".join(f"{rank.host}\n" for rank in ranks))
@@ -137,6 +138,7 @@ def write_settings(job: Job, rank: Rank) -> None:
     """What is different from host to host, for the agent to read."""
     settings = {
         "namespace": rank.host.namespace,
+        "devices": str(own_devices.directory(rank.host.namespace)),
         "UCX_NET_DEVICES": f"{rank.device}:1",
         "UCX_IB_GID_INDEX": str(rank.gid),
         "TESTBED_RANKS": str(job.directory),

@@ -27,7 +27,8 @@ DIRECTORY = os.path.dirname(os.path.abspath(__file__))
 SOCKET = "/run/testbed/ranks.sock"
 SHIM = "/run/testbed/shim.so"
 MESSAGE = 1 << 18
-NAMESPACES = ("net", "uts", "ipc")
+NAMESPACES = ("net", "uts", "ipc", "mnt")
+CLONE_NEWNS, MS_PRIVATE = 0x20000, 1 << 18
 
 libc = ctypes.CDLL(None, use_errno=True)  # os.setns came with Python 3.12
 
@@ -140,6 +141,7 @@ def become_rank(wanted: dict[str, Any], namespaces: list[int]) -> None:
         if libc.setns(handle, 0):
             raise OSError(ctypes.get_errno(), "setns")
         os.close(handle)
+    own_proc()
     os.environ.clear()
     os.environ.update(wanted["environment"])
     os.chdir(wanted["directory"])
@@ -150,6 +152,16 @@ def become_rank(wanted: dict[str, Any], namespaces: list[int]) -> None:
         os.dup2(log, standard)
     sys.argv = wanted["arguments"]
     sys.path[0] = os.path.dirname(os.path.abspath(sys.argv[0]))
+
+
+def own_proc() -> None:
+    """The stub's mounts, but for a /proc in which this process is: it is not in the PID namespace of the launcher."""
+    if (
+        libc.unshare(CLONE_NEWNS)
+        or libc.mount(b"none", b"/proc", b"none", MS_PRIVATE, None)
+        or libc.mount(b"proc", b"/proc", b"proc", 0, None)
+    ):
+        raise OSError(ctypes.get_errno(), "mount /proc")
 
 
 def run_program() -> int:

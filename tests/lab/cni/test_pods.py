@@ -225,14 +225,29 @@ def test_check_finds_a_missing_rdma_device(lab):
         pod.check()
 
 
+@pytest.mark.topology(ROUTED)
+def test_a_second_delete_does_nothing(lab, log):
+    pod = lab.host("node1").pod("pod", [macvlan(ipam(10))])
+    pod.delete()
+    pod.delete()
+    again = lab.host("node1").pod("pod", [macvlan(ipam(10))])
+    pod.delete()  # nor does it touch the next pod of that name
+    assert again.ping("10.0.10.1", within=1)
+    assert len([event for event in log.find("pod") if "deleted" in event["text"]]) == 1
+
+
 # Pods that cannot be
 
 
 @pytest.mark.topology(ROUTED)
 def test_a_pod_name_that_is_taken_leaves_the_lab_as_it_was(lab):
     pod = lab.host("node1").pod("pod", [macvlan(ipam(10))])
-    with pytest.raises(TestbedError, match="routed-pod is there already"):
+    with pytest.raises(InputError, match="pod is there already: a pod on node1") as refused:
         lab.host("node2").pod("pod", [macvlan(ipam(20))])
+    assert "Delete it first" in refused.value.hint
+    assert "netns" not in str(refused.value)
+    with pytest.raises(InputError, match="node2 is there already: a host of the topology"):
+        lab.host("node1").pod("node2", [])
     assert pod.ping("10.0.10.1", within=1)
     with pytest.raises(InputError, match="pods run on hosts"):
         pod.pod("inner", [])

@@ -198,7 +198,7 @@ def test_a_fault_that_comes_too_late_is_no_story(lab: Lab, log: EventLog, tmp_pa
     story.inject(LinkDown(end="leaf:e1"), after=60)
     story.observe("healthy", "nothing happened")
     assert story.outcome(tmp_path)["failures"] == [
-        "fault link-down end=leaf:e1 never came: the story ended before its time"
+        "fault link-down end=leaf:e1 never came: the run ended before its time"
     ]
 
 

@@ -44,8 +44,9 @@ def test_in_shared_mode_only_roce_is_on_the_wire(wire: Wire, tmp_path: Path) -> 
 def test_in_exclusive_mode_tcp_takes_the_data_network(wire: Wire, tmp_path: Path) -> None:
     result = perftest("ib_send_bw", side(wire.right), side(wire.left), tmp_path, options=["-n", "20"], within=30)
     assert result.ok, result.output
-    with pytest.raises(UnsupportedError, match="rdma_cm does not work in exclusive"):
+    with pytest.raises(UnsupportedError, match="rdma_cm, which does not work in exclusive") as refused:
         rping(side(wire.right), side(wire.left), tmp_path, within=10)
+    assert "`rdma_mode: shared` into the topology" in refused.value.hint
 
 
 def test_rping(wire: Wire, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from testbed import answers, inside
 from testbed.cli import options
 from testbed.cli.options import Chosen
 from testbed.machine import local, runs, scenarios
+from testbed.machine.record import Identity
 from testbed.machine.runs import RunResult, Settings, Telling, VariantResult
 from testbed.protocol import Event
 
@@ -40,6 +41,7 @@ class Tiny(Scenario):
     def run(self, run, parameters): ...
 '''
 
+IDENTITY = Identity("vm", "1.0", "c0de", image="ef" * 32, qemu="10.0.2 (Debian)", accelerator="tcg")
 TOPOLOGY = "{name: tiny, topology: {nodes: {a: {kind: host}}}}"
 
 
@@ -53,19 +55,19 @@ class Fork:
 
     def __init__(self, pid: int) -> None:
         self.returncode: int | None = None
-        self._pid = pid
+        self.pid = pid
 
     async def wait(self) -> int:
         if self.returncode is None:
-            _, status = await asyncio.to_thread(os.waitpid, self._pid, 0)
+            _, status = await asyncio.to_thread(os.waitpid, self.pid, 0)
             self.returncode = os.waitstatus_to_exitcode(status)
         return self.returncode
 
     def terminate(self) -> None:
-        os.kill(self._pid, signal.SIGTERM)
+        os.kill(self.pid, signal.SIGTERM)
 
     def kill(self) -> None:
-        os.kill(self._pid, signal.SIGKILL)
+        os.kill(self.pid, signal.SIGKILL)
 
 
 async def fork(arguments: Sequence[str], progress: int, output: IO[bytes]) -> Fork:
@@ -141,10 +143,14 @@ def ends_like(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., 
             telling: Telling = arguments[2]
             directory: Path = arguments[6]
             (directory / "events.jsonl").write_text("".join(f"{json.dumps(event)}\n" for event in story))
-            return replace(result, name=telling.label, evidence=telling.variant["settings"])
+            settings = telling.variant["settings"]
+            return replace(
+                result, name=telling.label, variant=telling.variant["name"], settings=settings, evidence=settings
+            )
 
         monkeypatch.chdir(tmp_path)
         monkeypatch.setattr(options, "choose", lambda *_: Chosen(None, "vm", "ef" * 32, "virtual"))  # type: ignore[arg-type]
+        monkeypatch.setattr(Identity, "of", lambda *_: IDENTITY)
         monkeypatch.setattr(runs, "run_variant", run_variant)
 
     return end
@@ -153,6 +159,8 @@ def ends_like(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., 
 @pytest.fixture
 def result_of() -> Callable[..., RunResult]:
     def make(*variants: VariantResult) -> RunResult:
-        return RunResult("tiny", Settings(7, "virtual", 2), "vm", "ef" * 32, Path("runs/tiny/1"), 3.5, [*variants])
+        return RunResult(
+            "tiny", Settings(7, "virtual", 2), IDENTITY, "scenario.py", {}, Path("runs/tiny/1"), 3.5, [*variants]
+        )
 
     return make

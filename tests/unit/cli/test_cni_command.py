@@ -55,3 +55,15 @@ def test_the_environment_of_cnitool_is_taken(
             environment.setenv(name, value)
             assert invoke(["cni", "add", "rdma.conflist"]) == 2
         assert said in capsys.readouterr().err
+
+
+def test_a_plugin_dir_that_is_not_there_is_2(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("rdma.conflist").write_text(json.dumps(GOOD))
+    assert invoke(["cni", "add", "rdma.conflist", "--plugin-dir", "plugins"]) == 2
+    assert "error: plugins: is no directory" in capsys.readouterr().err
+
+
+def test_a_number_that_is_none_is_one_message(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("rdma.conflist").write_text('{"cniVersion": ' + "1" * 5000 + "}")
+    assert invoke(["cni", "add", "rdma.conflist"]) == 2
+    assert capsys.readouterr().err.startswith("error: rdma.conflist: not valid JSON: Exceeds the limit")

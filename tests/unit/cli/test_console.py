@@ -1,6 +1,7 @@
 """What people read: the report at the end of a run, and the lines of a log while it goes on."""
 
 import io
+import re
 import unicodedata
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,6 +24,12 @@ HOSTILE = "\x1b[2J\x1b]0;owned\x07\x9b31mred\r\b\u202e"
 GARP = Telling(
     "tiny", "garp", {"name": "garp", "expected": "healthy", "text": "pod B announces itself", "settings": {}}
 )
+
+
+class QuietLive:
+    """A live display that draws nothing."""
+
+    def stop(self) -> None: ...
 
 
 class Log(io.StringIO):
@@ -147,15 +154,15 @@ def test_the_line_at_a_variant_s_end_says_why(bad: VariantResult, change: dict[s
 def test_a_log_has_steps_observations_and_what_did_not_hold() -> None:
     lines = told(
         event("step", "pod A is deleted", t=1_240_000_000),
-        event("arp.learned", "10.0.20.100 is at 02:00", node="leaf"),
-        event("expect", "it holds", met=True),
-        event("expect", "it does not hold", met=False),
+        event("arp.learned", "10.0.20.100 is at 02:00", t=2_000_000_000, node="leaf"),
+        event("expect", "it holds", t=3_000_000_000, met=True),
+        event("expect", "it does not hold", t=3_000_000_000, met=False),
         event("observed", "the client waits", t=61_000_000_000, observed="fault"),
-        event("verdict", "unexpected"),
+        event("verdict", "unexpected", t=61_000_000_000),
     )
     assert lines == [
         "garp: 0:00:01.240 pod A is deleted",
-        "garp: 0:00:00.000 ✗ it does not hold",
+        "garp: 0:00:03.000 ✗ it does not hold",
         "garp: 0:01:01.000 users see: fault. the client waits",
     ]
 
@@ -293,10 +300,40 @@ def test_a_live_variant_keeps_its_last_events_and_the_latest_time() -> None:
     running = console.Running("garp")
     for number in range(20):
         running.add(event("arp.learned", f"event {number}", t=number * 10**9))
-    running.add(event("completion", "told late", t=0))
+    running.add(event("completion", "reported late", t=17 * 10**9 + 1))
+    assert [one["text"] for one in running.tail[-3:]] == ["reported late", "event 18", "event 19"]
     assert len(running.tail) == console.TAIL
-    assert running.tail[-1].plain.endswith("told late")
     assert running.now == 19 * 10**9
+
+
+class Screen(Log):
+    """A terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("log", [Log(), Screen()], ids=["log", "terminal"])
+def test_events_are_printed_when_no_earlier_one_can_come(log: Log, good: VariantResult) -> None:
+    """What a switch did comes later than the step in which it did so."""
+    screen = Console(file=log, force_terminal=True, width=80) if log.isatty() else log_console(log)
+    told_ = [("step", "third", 30), ("step", "first", 10), ("step", "second", 20)]
+
+    def printed() -> list[str]:
+        return re.findall("first|second|third|fourth", log.text())
+
+    with RunConsole(screen, [GARP]) as shown:
+        shown._live = shown._live and QuietLive()  # what it draws anew is not what stays
+        shown.started(GARP)
+        for kind, text, t in told_:
+            shown.event(GARP, event(kind, text, t=t))
+        shown.settled(GARP, 5)
+        assert printed() == []
+        shown.settled(GARP, 20)
+        assert printed() == ["first", "second"]
+        shown.event(GARP, event("step", "fourth", t=40))
+        shown.finished(GARP, good)
+    assert printed() == ["first", "second", "third", "fourth"]
 
 
 def test_a_build_in_a_log_has_a_line_a_phase() -> None:

@@ -1,8 +1,9 @@
 """Every way a command can end, as the shell sees it: a status, and one message that says what to do."""
 
 import errno
+import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,21 +15,23 @@ from testbed.cli import main
 from testbed.cli.main import invoke
 from testbed.errors import DeadlineError, InputError, MachineError, TestbedError, UnsupportedError
 
+JSON = click.Option(["--json"], is_flag=True, expose_value=False)
+
 
 @pytest.fixture
 def ends_with(monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException | int | None], int]:
     """The status of a command that raises this error or returns this value."""
 
-    def run(end: BaseException | int | None) -> int:
+    def run(end: BaseException | int | None, *words: str) -> int:
         def callback() -> Any:
             if isinstance(end, BaseException):
                 raise end
             return end
 
-        module = SimpleNamespace(probe=click.Command("probe", callback=callback))
+        module = SimpleNamespace(probe=click.Command("probe", callback=callback, params=[JSON]))
         monkeypatch.setitem(sys.modules, "probe_command", module)
         monkeypatch.setitem(main.COMMANDS, "probe", ("probe_command", "A command of this test."))
-        return invoke(["probe"])
+        return invoke(["probe", *words])
 
     return run
 
@@ -50,12 +53,98 @@ def test_an_unknown_scenario_close_to_a_shipped_one_gets_its_name(capsys: pytest
     assert "Did you mean ip-reuse?" in said
 
 
-def test_an_unknown_scenario_far_from_all_gets_the_list(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_scenario_far_from_all_is_told_where_they_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(["describe", "zzz"]) == 2
     said = capsys.readouterr().err
     assert "Did you mean" not in said
-    assert "Shipped: " in said
-    assert "ip-reuse" in said
+    assert "`testbed list` shows those that are shipped" in said
+    assert "ip-reuse" not in said
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["runn"], "No such command 'runn'.\n  Did you mean run? See `testbed --help`."),
+        (["image", "biuld"], "No such command 'biuld'.\n  Did you mean build? See `testbed image --help`."),
+        (["topology", "from-minnet"], "Did you mean from-mininet? See `testbed topology --help`."),
+        (["run", "--varient", "x"], "No such option '--varient'.\n  Did you mean --variant? See `testbed run --help`."),
+        (["--versoin"], "No such option '--versoin'.\n  Did you mean --version? See `testbed --help`."),
+        (["run", "--zzz"], "No such option '--zzz'.\n  See `testbed run --help`."),
+    ],
+)
+def test_a_misspelled_word_gets_the_one_that_was_meant(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert invoke(words) == 2
+    error = capsys.readouterr().err
+    assert f"error: {said}" in error if said.startswith("No") else said in error
+    assert error.startswith("Usage: testbed ")
+
+
+def test_a_misspelled_file_gets_the_one_that_was_meant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "labs").mkdir()
+    (tmp_path / "labs" / "lab.clab.yml").touch()
+    monkeypatch.chdir(tmp_path)
+    assert invoke(["topology", "check", "lab/lab.clab.yaml"]) == 2
+    assert capsys.readouterr().err == "error: lab/lab.clab.yaml: no such file\n  Did you mean labs/lab.clab.yml?\n"
+
+
+JSON_COMMANDS = {
+    "run": ["nope"],
+    "matrix": ["nope", "--over", "x"],
+    "list": ["--tag", "nope"],
+    "describe": ["nope"],
+    "topology check": ["nope.yml"],
+    "fault list": ["nope"],
+    "fault describe": ["nope"],
+    "image info": ["nope"],
+    "doctor": ["--machine", "nope"],
+}
+"""Every command that prints JSON, and wrong input for it."""
+
+
+def commands(group: click.Group, name: str = "") -> Iterator[tuple[str, click.Command]]:
+    context = click.Context(group)
+    for word in group.list_commands(context):
+        command = group.get_command(context, word)
+        assert command
+        if isinstance(command, click.Group):
+            yield from commands(command, f"{name}{word} ")
+        else:
+            yield name + word, command
+
+
+def test_the_commands_that_print_json_are_these() -> None:
+    found = {name for name, command in commands(main.cli) if any("--json" in option.opts for option in command.params)}
+    assert found == set(JSON_COMMANDS)
+
+
+@pytest.mark.parametrize("command", JSON_COMMANDS)
+def test_wrong_input_is_an_object_for_whoever_asked_for_json(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke([*command.split(), "--json", *JSON_COMMANDS[command]]) == 2
+    out, err = capsys.readouterr()
+    found = json.loads(out)
+    assert found["status"] == 2
+    assert sorted(found["error"]) == ["also", "hint", "message", "where"]
+    assert "nope" in found["error"]["message"] + found["error"]["where"]
+    assert "error: " in err
+
+
+def test_an_error_as_json_has_all_its_parts(ends_with: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
+    error = UnsupportedError("it lacks x", where="a.yml:3:1", hint="Fix it.", also=[("a.yml:4:1", "and y")])
+    assert ends_with(error, "--json") == 3
+    also = [{"message": "and y", "where": "a.yml:4:1"}]
+    found = {"message": "it lacks x", "where": "a.yml:3:1", "hint": "Fix it.", "also": also}
+    assert json.loads(capsys.readouterr().out) == {"error": found, "status": 3}
+    assert ends_with(KeyboardInterrupt(), "--json") == 130
+    assert json.loads(capsys.readouterr().out)["status"] == 130
+
+
+def test_a_word_for_another_program_asks_for_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["pytest", "nope.py", "--", "--json"]) == 2
+    assert capsys.readouterr().out == ""
 
 
 def test_an_unknown_variant_gets_the_names_of_all(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,7 +15,7 @@ from testbed.protocol import Event, ScenarioInfo
 
 INFO: ScenarioInfo = {
     "name": "tiny", "title": "", "text": "", "tags": [], "variants": [], "compared": "bad", "limit_s": 1.0,
-    "training": False,
+    "busy_limit_s": 1.0, "training": False, "notes": [], "packages": [],
     "parameters": {
         "properties": {
             "profile": {"type": "string", "enum": ["sonic", "cisco-ios"]},
@@ -35,19 +35,51 @@ def told(*said: tuple[str, float, str]) -> list[Event]:
 
 
 @pytest.mark.parametrize(
-    ("story", "outage"),
+    ("story", "outage", "text"),
     [
-        ([], 0.0),
-        ([("completion", 1, "SUCCESS")], 0.0),
-        ([("completion", 1, "SUCCESS"), ("completion", 3, "RETRY_EXC_ERR"), ("completion", 9, "SUCCESS")], 6.5),
-        ([("completion", 3, "RETRY_EXC_ERR"), ("step", 4, "SUCCESS")], None),
-        ([("connect", 3, ""), ("connect", 5, ""), ("completion", 9, "SUCCESS"), ("connect", 11, "")], 6.5),
+        ([], 0.0, "none"),
+        ([("completion", 1, "SUCCESS")], 0.0, "none"),
+        (
+            [("completion", 1, "SUCCESS"), ("completion", 3, "RETRY_EXC_ERR"), ("completion", 9, "SUCCESS")],
+            6.5,
+            "6.50 s",
+        ),
+        ([("completion", 3, "RETRY_EXC_ERR"), ("step", 4, "SUCCESS")], None, "does not end"),
+        ([("connect", 3, ""), ("connect", 5, ""), ("completion", 9, "SUCCESS"), ("connect", 11, "")], 6.5, "6.50 s"),
     ],
 )
 def test_an_outage_lasts_from_the_first_failure_to_the_next_success(
-    story: list[tuple[str, float, str]], outage: float | None
+    story: list[tuple[str, float, str]], outage: float | None, text: str
 ) -> None:
-    assert matrix.outage_s(told(*story)) == outage
+    assert matrix.outage(told(*story), "healthy") == matrix.Outage(outage, text)
+
+
+def job(t: float, **data: object) -> Event:
+    return {"t": round(t * 1e9), "kind": "job", "node": "", "text": "", "data": {"name": "job", **data}}
+
+
+@pytest.mark.parametrize(
+    ("story", "outage"),
+    [
+        ([job(1, ranks=4), job(20, ok=True)], matrix.Outage(None, "no request failed")),
+        ([job(1, ranks=4), job(20, ok=False)], matrix.Outage(None, "does not end")),
+        ([job(1, ranks=4), job(20, ok=False), job(21, ranks=4), job(50, ok=True)], matrix.Outage(30.0, "30.00 s")),
+    ],
+)
+def test_the_outage_of_a_job_begins_when_it_dies(story: list[Event], outage: matrix.Outage) -> None:
+    """Users see a fault in each."""
+    assert matrix.outage(story, "fault") == outage
+
+
+def test_a_fault_that_no_request_shows_is_not_called_no_outage() -> None:
+    slow = told(("completion", 1, "SUCCESS"))
+    assert matrix.outage(slow, "fault") == matrix.outage([], "fault") == matrix.Outage(None, "no request failed")
+
+
+@pytest.mark.parametrize("line", ["{", "[" * 100_000, "7", '{"t": 1}', '{"t": "1", "kind": "job", "data": {}}'])
+def test_a_line_that_is_no_event_is_left_out(line: str, tmp_path: Path) -> None:
+    (tmp_path / "events.jsonl").write_text(f"{line}\n{json.dumps(job(1, ok=True))}\n")
+    assert [*matrix.events(tmp_path / "events.jsonl")] == [job(1, ok=True)]
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from testbed.machine.runs import RunResult, VariantResult
 
 RUN_KEYS = {
     "scenario", "verdict", "seed", "clock", "machine", "image", "trace", "wall_s", "out", "variants",
+    "made_from",
 }  # fmt: skip
 VARIANT_KEYS = {"name", "expected", "observed", "trace", "virtual_s", "wall_s", "evidence"}
 

@@ -3,9 +3,11 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+import testbed
 from testbed.cli.main import COMMANDS, invoke
 
 HEAVY = ("asyncio", "pydantic", "pyroute2", "pytest", "qemu", "rich", "yaml")
@@ -28,6 +30,14 @@ def test_the_probe_would_see_what_a_command_loads() -> None:
     done = subprocess.run([sys.executable, "-c", PROBE, "run", "-h"], capture_output=True, text=True, check=True)
     _, loaded = json.loads(done.stdout.splitlines()[-1])
     assert {"asyncio", "rich"} <= set(loaded)
+
+
+def test_a_checkout_says_its_own_version_installed_or_not(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "testbed"\nversion = "9.8.7"\n')
+    (tmp_path / "testbed").symlink_to(Path(testbed.__file__).parent)
+    command = [sys.executable, "-m", "testbed", "--version"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout == "testbed 9.8.7\n"
 
 
 def test_the_help_lists_every_command_and_the_statuses(capsys: pytest.CaptureFixture[str]) -> None:

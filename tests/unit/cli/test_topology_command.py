@@ -2,6 +2,7 @@
 
 import errno
 import io
+import json
 from pathlib import Path
 
 import pytest
@@ -152,3 +153,39 @@ def test_what_cannot_be_drawn_is_2(words: list[str], said: str, capsys: pytest.C
     Path("bad.yml").write_text("{name: bad, topology: {nodes: {a: {kind: hots}}}}")
     assert invoke(["graph", *words]) == 2
     assert said in " ".join(capsys.readouterr().err.split())
+
+
+NOTED = """\
+name: noted
+mgmt: {network: custom}
+topology:
+  nodes:
+    a: {kind: linux, cpu: 2}
+    b: {kind: linux, cpu: 4}
+"""
+
+
+def test_what_has_no_effect_is_noted_once_with_its_place(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("lab.clab.yml").write_text(NOTED)
+    notes = [
+        "note: lab.clab.yml:2:1: 'mgmt' has no effect: there is no management network",
+        "note: lab.clab.yml:5:22: 'cpu' has no effect: no container is run (also in line 6)",
+    ]
+    for words in (["topology", "check"], ["graph"]):
+        assert invoke([*words, "lab.clab.yml"]) == 0
+        out, err = capsys.readouterr()
+        assert err.splitlines() == notes
+        assert "no effect" not in out
+
+
+def test_notes_are_part_of_the_json(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("lab.clab.yml").write_text(NOTED)
+    assert invoke(["topology", "check", "--json", "lab.clab.yml"]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert json.loads(out)["notes"][1] == {
+        "key": "cpu",
+        "where": "lab.clab.yml:5:22",
+        "text": "'cpu' has no effect: no container is run",
+        "lines": [5, 6],
+    }

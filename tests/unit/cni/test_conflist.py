@@ -39,7 +39,7 @@ def test_a_conflist_has_a_name_a_version_and_plugins() -> None:
         ("9.0.0", ["1.0.0"], "1.0.0"),
     ],
 )
-def test_the_highest_version_that_is_spoken_is_taken(version: str | None, more: list[str], chosen: str) -> None:
+def test_the_highest_version_that_is_spoken_comes_first(version: str | None, more: list[str], chosen: str) -> None:
     value = {**GOOD, "cniVersion": version, "cniVersions": more}
     assert conflist.make({key: item for key, item in value.items() if item is not None}).version == chosen
 
@@ -72,19 +72,26 @@ def test_malformed_json_is_at_a_line_and_column(text: bytes | str, where: str) -
         ({"name": "-x"}, "not '-x'"),
         ({"name": "a/b"}, "not 'a/b'"),
         ({"cniVersion": None}, '"cniVersion" is missing'),
-        ({"cniVersion": "0.2.0"}, "cniVersion 0.2.0 is not supported"),
-        ({"cniVersion": "one", "cniVersions": ["1.2.0"]}, "cniVersion one, 1.2.0 is not supported"),
-        ({"cniVersion": 1}, "cniVersion 1 is not supported"),
+        ({"name": "n" * 129}, "beginning with a letter or digit and 128 at most, not 'nnnn"),
+        ({"cniVersion": "0.2.0"}, "cniVersion '0.2.0' is not supported"),
+        ({"cniVersion": "one", "cniVersions": ["1.2.0"]}, "cniVersion 'one, 1.2.0' is not supported"),
+        ({"cniVersion": 1}, "a version of CNI is a string, not 1"),
+        ({"cniVersions": ["1.0.0", 5]}, "a version of CNI is a string, not 5"),
         ({"cniVersions": "1.0.0"}, '"cniVersions" must be a list'),
         ({"plugins": None}, '"plugins" must be a list'),
         ({"plugins": []}, '"plugins" must be a list'),
         ({"plugins": ["macvlan"]}, "plugins[0] must be an object"),
         ({"plugins": [{"type": "x"}, {}]}, 'plugins[1]: "type" must be the name of a plugin\'s file, not None'),
         ({"plugins": [{"type": "../x"}]}, "not '../x'"),
+        ({"plugins": [{"type": ".."}]}, "not '..'"),
+        ({"plugins": [{"type": "a\0b"}]}, r"not 'a\x00b'"),
+        ({"plugins": [{"type": "\ud800"}]}, r"not '\ud800'"),
+        ({"plugins": [{"type": "x" * 256}]}, 'plugins[0]: "type" is longer than a file\'s name can be'),
         ({"plugins": [{"type": "x", "capabilities": ["mac"]}]}, 'plugins[0]: "capabilities" must be an object'),
         ({"plugins": [{"type": "x", "ipam": "host-local"}]}, 'plugins[0]: "ipam" must be an object'),
         ({"plugins": [{"type": "x", "ipam": {"typ": "host-local"}}]}, 'plugins[0]: "ipam": "type" must be'),
         ({"disableCheck": "maybe"}, '"disableCheck" must be true or false'),
+        ({"disableCheck": ["true"]}, '"disableCheck" must be true or false'),
     ],
 )
 def test_what_is_wrong_in_it_is_named(change: dict[str, Any], said: str) -> None:
@@ -98,13 +105,46 @@ def test_a_version_that_is_not_supported_gets_those_that_are() -> None:
     assert refused(json.dumps({**GOOD, "cniVersion": "0.2.0"})).hint == "Supported: 0.3.1, 0.4.0, 1.0.0, 1.1.0."
 
 
-def test_the_configuration_of_one_plugin_is_no_conflist() -> None:
-    assert "this is the configuration of one plugin" in refused('{"name": "x", "type": "macvlan"}').message
+def test_the_configuration_of_one_plugin_is_a_list_of_one() -> None:
+    """As libcni's ConfListFromConf makes it: the plugin keeps all its keys."""
+    plugin = {"cniVersion": "0.4.0", "name": "mynet", "type": "macvlan", "master": "eth1", "ipam": {"type": "static"}}
+    found = conflist.make(plugin)
+    assert (found.name, found.version, found.plugins) == ("mynet", "0.4.0", (plugin,))
+    assert json.loads(found.data) == {"cniVersion": "0.4.0", "name": "mynet", "plugins": [plugin]}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"type": "macvlan"}', '"name" must be'),
+        ('{"name": "x", "type": "macvlan"}', '"cniVersion" is missing'),
+        ('{"name": "x", "type": 1}', 'plugins[0]: "type" must be the name of a plugin\'s file, not 1'),
+    ],
+)
+def test_the_configuration_of_one_plugin_needs_what_a_list_needs(text: str, said: str) -> None:
+    assert said in refused(text).message
 
 
 @pytest.mark.parametrize("text", ["[]", "3", '"x"', "null"])
 def test_a_conflist_is_an_object(text: str) -> None:
     assert refused(text).message == "a conflist is a JSON object"
+
+
+@pytest.mark.parametrize(
+    "text", ['{"cniVersion": "1.0.0", // which', '{// which\n"name": "x"}', '{"name": "x"\n# y\n}', "/* a */ {}"]
+)
+def test_comments_are_no_json_and_the_specification_s_example_has_some(text: str) -> None:
+    assert refused(text).hint == "JSON has no comments; libcni refuses them too."
+
+
+@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1" * 5000])
+def test_what_no_plugin_could_read_is_no_json(number: str) -> None:
+    text = json.dumps(GOOD)[:-1] + f', "mtu": {number}}}'
+    assert refused(text).message.startswith("not valid JSON: ")
+
+
+def test_capabilities_may_be_null_as_in_go() -> None:
+    assert conflist.make({**GOOD, "plugins": [{"type": "macvlan", "capabilities": None}]}).capabilities() == set()
 
 
 def test_json_without_end_or_bottom_is_refused() -> None:

@@ -56,7 +56,6 @@ def test_the_six_variables_are_there() -> None:
 def test_a_plugin_reads_its_own_part_completed() -> None:
     assert runtime.stdin_of(NETWORK, NETWORK.plugins[0], POD, None) == {
         "type": "macvlan",
-        "capabilities": {"mac": True, "ips": False},
         "own": 1,
         "name": "rdma",
         "cniVersion": "1.0.0",
@@ -67,6 +66,16 @@ def test_a_plugin_reads_its_own_part_completed() -> None:
 def test_a_plugin_without_capabilities_gets_no_runtime_config_and_the_result_before_it() -> None:
     stdin = runtime.stdin_of(NETWORK, NETWORK.plugins[1], POD, {"cniVersion": "1.0.0"})
     assert stdin == {"type": "rxe", "name": "rdma", "cniVersion": "1.0.0", "prevResult": {"cniVersion": "1.0.0"}}
+
+
+def test_plugins_of_the_user_s_own_come_first(tmp_path: Path) -> None:
+    assert runtime.search_path([tmp_path])[:2] == [tmp_path, plugin.OURS]
+
+
+def test_a_plugin_that_cannot_be_executed_is_named(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("#!/bin/sh\n")
+    with pytest.raises(InputError, match=r'test: plugin "mine" cannot be executed\n  chmod [+]x .*/mine'):
+        plugin.find("mine", [tmp_path], "test")
 
 
 def test_plugins_are_looked_for_in_ours_and_in_cni_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

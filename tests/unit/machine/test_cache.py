@@ -36,17 +36,16 @@ def test_the_cache_is_where_the_user_wants_it(monkeypatch: pytest.MonkeyPatch, t
     assert cache.root() == Path("/home/someone/.cache/testbed")
 
 
-def test_a_sweep_removes_what_killed_makers_left_and_nothing_else(tmp_path: Path) -> None:
-    for name in ("making-killed", "making-now", "whole", "xmaking-x"):
+def test_who_makes_something_removes_first_what_killed_makers_left(tmp_path: Path) -> None:
+    killed, now, empty = (f"making-{digit * 16}" for digit in "abc")
+    for name in (killed, now, "whole", f"x{killed}"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "file").write_text("something")
-    (tmp_path / "making-file").write_text("no directory")
-    with cache.locked(tmp_path / "making-now"):
-        cache.sweep(tmp_path)
-        assert directories(tmp_path) == ["making-file", "making-now", "whole", "xmaking-x"]
-        assert (tmp_path / "making-now" / "file").exists()
-    cache.sweep(tmp_path)
-    assert directories(tmp_path) == ["making-file", "whole", "xmaking-x"]
+    (tmp_path / empty).write_text("no directory")
+    with cache.locked(tmp_path / now):
+        with cache.making(tmp_path) as work:
+            assert directories(tmp_path) == sorted([now, empty, "whole", f"x{killed}", work.name])
+        assert (tmp_path / now / "file").exists()
 
 
 def test_what_is_made_stays_only_under_the_name_it_is_given(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from testbed.machine import cache, image, recipe
 from testbed.machine.image import Image
 from testbed.machine.recipe import FILES
 
-CONTENTS = {"root.erofs": b"root" * 1000, "vmlinuz": b"kernel", "initrd": b"ramfs"}
+CONTENTS = {"root.erofs": b"root" * 1000, "vmlinuz": b"kernel", "initrd": b"ramfs", "dpkg-status": b"Package: a\n"}
 
 
 @pytest.fixture
@@ -66,7 +66,9 @@ def test_without_tools_the_packages_and_the_command_are_named(tools: Callable[..
     with pytest.raises(UnsupportedError) as said:
         image.require_tools()
     assert said.value.message == "building the image needs apt, erofs-utils, mmdebstrap"
-    assert said.value.hint == "Run: sudo apt-get install apt erofs-utils mmdebstrap"
+    install, other = said.value.hint.splitlines()
+    assert install == "Run: sudo apt-get install --no-install-recommends apt erofs-utils mmdebstrap"
+    assert "testbed image import FILE" in other
 
 
 def test_only_what_is_missing_is_named(tools: Callable[..., Path]) -> None:
@@ -81,12 +83,23 @@ def test_root_needs_no_more_than_the_tools(tools: Callable[..., Path], monkeypat
     image.require_tools()
 
 
-def test_without_root_newuidmap_is_needed(tools: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    tools(mmdebstrap="", apt_get="", mkfs_erofs="")
+def test_without_root_all_that_is_missing_is_named_at_once(
+    tools: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tools(apt_get="", mkfs_erofs="")
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    with pytest.raises(UnsupportedError, match="needs newuidmap") as said:
+    monkeypatch.setattr(image, "KEYRING", Path("/nonexistent"))
+    with pytest.raises(UnsupportedError, match="needs debian-archive-keyring, mmdebstrap, uidmap"):
         image.require_tools()
-    assert said.value.hint == "Run: sudo apt-get install uidmap"
+
+
+def test_with_an_image_nothing_that_builds_one_is_wanted(tools: Callable[..., Path], cache_root: Path) -> None:
+    tools()
+    assert "mmdebstrap" in image.wanted_packages()
+    place = make_image(place_of_this_version(cache_root)).path
+    assert image.wanted_packages() == []
+    (place / "manifest.json").write_text("{")
+    assert image.wanted_packages() == []
 
 
 def test_another_processor_is_said_first(tools: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,12 +213,15 @@ def test_a_build_tells_the_bytes_it_fetched_and_keeps_every_line() -> None:
     assert told[-1][0] == "install packages"
 
 
+SCRAPS = {"packages": b"", "sources": b"", "kernel-release": b"7.3", "constraints.txt": b""}
+
+
 def build_with(monkeypatch: pytest.MonkeyPatch, during: Callable[[], object]) -> Image:
     """A build of a few bytes; `during` is called while mmdebstrap would be at work."""
 
     def bootstrap(work: Path, _: image.Progress) -> None:
         (work / "python").mkdir()
-        for name, data in {**CONTENTS, "packages": b"", "kernel-release": b"7.3", "constraints.txt": b""}.items():
+        for name, data in {**CONTENTS, **SCRAPS}.items():
             (work / name).write_bytes(data)
         during()
 
@@ -408,6 +424,6 @@ def test_an_image_that_is_being_built_is_not_removed(cache_root: Path) -> None:
 
 
 def test_what_a_killed_build_left_is_removed_and_not_counted(cache_root: Path) -> None:
-    make_image(cache_root / "images" / "making-killed")
+    make_image(cache_root / "images" / f"making-{'a' * 16}")
     assert image.remove_all() == 0
     assert nothing_in_cache(cache_root)

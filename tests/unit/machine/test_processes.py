@@ -1,6 +1,5 @@
-"""However we end, nothing is left; and which CPU a machine gets."""
+"""However we end, nothing is left."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -45,33 +44,47 @@ def test_a_scratch_directory_that_cannot_be_made_is_the_caller_s_error(tmp_path)
         pass
 
 
-HOLDS = """
-import os
-from testbed.machine import processes
-
-os.sched_getaffinity = lambda pid: {70003, 70004}
-with processes.cpu() as number:
-    print(number, flush=True)
-    input()
-"""
+def test_what_is_left_when_the_remover_was_killed_too_is_swept_by_the_next_one(tmp_path):
+    """As a CI runner ends a job: all processes at once."""
+    orphan = tmp_path / "testbed-0123456789abcdef"
+    (orphan / "deep").mkdir(parents=True)
+    (orphan / "deep" / "file").write_text("x")
+    with processes.scratch(tmp_path) as ours:
+        assert list(tmp_path.iterdir()) == [ours]
 
 
-def test_machines_side_by_side_have_cpus_of_their_own_while_there_are_enough(monkeypatch):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {70001, 70002})
-    with processes.cpu() as first, processes.cpu() as second, processes.cpu() as third:
-        assert [first, second, third] == [70001, 70002, 70001]
-    with processes.cpu() as again:
-        assert again == 70001
+def test_a_directory_that_a_living_process_has_is_not_swept(tmp_path):
+    with processes.scratch(tmp_path) as first, processes.scratch(tmp_path) as second:
+        assert sorted(tmp_path.iterdir()) == sorted([first, second])
+    assert not list(tmp_path.iterdir())
 
 
-def test_another_process_has_another_cpu_until_it_is_killed(monkeypatch):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {70003, 70004})
-    holder = subprocess.Popen([sys.executable, "-c", HOLDS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert holder.stdout
-    assert holder.stdout.readline() == "70003\n"
-    with processes.cpu() as ours:
-        assert ours == 70004
-    holder.kill()
-    holder.communicate()
-    with processes.cpu() as ours:
-        assert ours == 70003
+@pytest.mark.parametrize("name", ["testbed-mine", "testbed-0123456789abcdeg", "other-0123456789abcdef"])
+def test_what_has_another_name_is_not_swept(tmp_path, name):
+    (tmp_path / name).mkdir()
+    processes.sweep(tmp_path)
+    assert (tmp_path / name).is_dir()
+
+
+def test_a_link_with_such_a_name_is_not_followed(tmp_path):
+    (tmp_path / "user").mkdir()
+    (tmp_path / "user" / "file").write_text("x")
+    (tmp_path / "testbed-0123456789abcdef").symlink_to("user")
+    processes.sweep(tmp_path)
+    assert (tmp_path / "user" / "file").exists()
+
+
+def test_a_directory_that_is_swept_before_it_is_locked_is_made_again(tmp_path, monkeypatch):
+    """Another command sweeps in the moment between."""
+    real, made = Path.mkdir, []
+
+    def mkdir(path, *arguments):
+        real(path, *arguments)
+        made.append(path)
+        if len(made) == 1:
+            processes.sweep(tmp_path)
+
+    monkeypatch.setattr(Path, "mkdir", mkdir)
+    with processes.scratch(tmp_path) as path:
+        assert path.is_dir()
+        assert made[1:] == [path]

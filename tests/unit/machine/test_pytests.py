@@ -1,41 +1,64 @@
 """A user's pytest files on any machine: what they write is shown, how they end is a status."""
 
 import asyncio
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from testbed.errors import MachineError
+from testbed.errors import InputError, MachineError
 from testbed.machine import pytests
 from testbed.machine.local import Listener
-from testbed.protocol import Job
+from testbed.protocol import Job, PytestLimits
+
+NO_LIMITS: PytestLimits = {"session_s": None, "test_s": None}
+FAILED = {"test": "test_a.py::test_it", "outcome": "failed", "virtual_s": 2, "directory": "", "text": "E  assert 0"}
 
 
 @dataclass
 class FakeMachine:
-    """Tells `record`, and leaves `status` in status.json unless it is None."""
+    """Reports `records`, leaves `report` in the file of a report and `status` in status.json unless it is None, and may
+    fail then."""
 
-    record: Any
+    records: Sequence[Any]
     status: str | None
+    report: str = ""
+    error: str = ""
+    limit_s: float = 0.0
 
     async def run(self, job: Job, files: Mapping[str, bytes], out: Path, listen: Listener, *, limit_s: float) -> float:
-        listen(self.record)
+        self.limit_s = limit_s
+        for record in self.records:
+            listen(record)
+        if self.report:
+            (out / "reports" / "junitxml").mkdir(parents=True)
+            (out / "reports" / "junitxml" / "report.xml").write_text(self.report)
         if self.status is not None:
             (out / "status.json").write_text(self.status)
+        if self.error:
+            raise MachineError(self.error)
         return 0.1
 
 
-def run(tmp_path: Path, record: Any, status: str | None) -> tuple[int, str]:
+def go(
+    tmp_path: Path, machine: FakeMachine, arguments: Sequence[str] = (), limits: PytestLimits = NO_LIMITS
+) -> tuple[int, str]:
     """The status, and what was shown."""
     tests, shown = tmp_path / "tests", []
     for directory in (tests, tmp_path / "out"):
         directory.mkdir()
-    machine = FakeMachine(record, status)
-    running = pytests.run([tests], [], seed=1, training=False, machine=machine, out=tmp_path / "out", show=shown.append)
+    running = pytests.run(
+        [tests], arguments, seed=1, training=False, limits=limits, machine=machine, out=tmp_path / "out",
+        show=shown.append,
+    )  # fmt: skip
     return asyncio.run(running), "".join(shown)
+
+
+def run(tmp_path: Path, record: Any, status: str | None) -> tuple[int, str]:
+    return go(tmp_path, FakeMachine([record], status))
 
 
 @pytest.mark.parametrize(("left", "status"), [("0", 0), ("1", 1), ("2", 2), ("3", 2), ("4", 2), ("5", 2)])
@@ -48,6 +71,9 @@ def test_what_tests_write_is_shown_and_their_status_is_ours(tmp_path: Path, left
     [
         ({"event": {}}, "0", "a line of progress is no output: "),
         ({"write": 1}, "0", "a line of progress is no output: "),
+        ({"result": {**FAILED, "virtual_s": "2"}}, "0", "a line of progress is no output: "),
+        ({"report": {"file": "../report.xml", "given": "report.xml"}}, "0", "a line of progress is no output: "),
+        ({"report": {"file": "reports/../x/y", "given": "report.xml"}}, "0", "a line of progress is no output: "),
         ({"write": ""}, "{", "the job left a damaged status.json: "),
         ({"write": ""}, '"0"', "the tests' code ended its process before pytest was done"),
         ({"write": ""}, None, "the tests' code ended its process before pytest was done"),
@@ -56,6 +82,60 @@ def test_what_tests_write_is_shown_and_their_status_is_ours(tmp_path: Path, left
 def test_what_is_damaged_is_one_error(tmp_path: Path, record: Any, status: str | None, said: str) -> None:
     with pytest.raises(MachineError, match=said):
         run(tmp_path, record, status)
+
+
+def test_the_text_is_kept_without_colours_and_a_terminal_obeys_only_these(tmp_path: Path) -> None:
+    text = "\x1b[31mred\x1b[0m \x1b]0;title\x07 \x9b2J one\r\ntwo\tthree\n"
+    _, shown = run(tmp_path, {"write": text}, "0")
+    assert shown == "\x1b[31mred\x1b[0m ]0;title 2J one\ntwo\tthree\n"
+    assert (tmp_path / "out" / "pytest.txt").read_text() == "red ]0;title 2J one\ntwo\tthree\n"
+
+
+REPORT = {"report": {"file": "reports/junitxml/report.xml", "given": "of/report.xml"}}
+
+
+@pytest.mark.parametrize("words", [["--junitxml=of/report.xml"], ["--junitxml", "of/report.xml"]])
+def test_a_report_comes_to_where_the_user_named_it(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    go(tmp_path, FakeMachine([REPORT], "1", report="<testsuites/>"), words)
+    assert (tmp_path / "of" / "report.xml").read_text() == "<testsuites/>"
+
+
+def test_a_report_of_a_machine_that_failed_comes_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(MachineError):
+        go(tmp_path, FakeMachine([REPORT], None, report="<testsuites/>"), ["--junitxml=of/report.xml"])
+    assert (tmp_path / "of" / "report.xml").exists()
+
+
+def test_a_machine_names_no_file_of_the_user_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    go(tmp_path, FakeMachine([REPORT], "0", report="hostile"), ["--junitxml=other.xml"])
+    assert not (tmp_path / "of").exists()
+
+
+def test_a_report_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    report = {"report": {**REPORT["report"], "given": str(tmp_path)}}
+    with pytest.raises(InputError, match=r"cannot be written: Is a directory\n  It is in .*report\.xml"):
+        go(tmp_path, FakeMachine([report], "0", report="<testsuites/>"), [f"--junitxml={tmp_path}"])
+
+
+def test_what_ended_is_kept_and_what_ran_is_named_when_the_machine_fails(tmp_path: Path) -> None:
+    records = [{"running": "test_a.py::test_it"}, {"result": FAILED}, {"running": "test_a.py::test_long"}]
+    with pytest.raises(MachineError) as said:
+        go(tmp_path, FakeMachine(records, None, error="the guest hangs"))
+    assert (said.value.message, said.value.where) == ("the guest hangs", "test_a.py::test_long")
+    assert said.value.hint.startswith("1 tests had ended: ")
+    assert json.loads((tmp_path / "out" / "tests.jsonl").read_text()) == FAILED
+    assert "FAILED test_a.py::test_it\nE  assert 0" in (tmp_path / "out" / "pytest.txt").read_text()
+
+
+def test_a_session_s_limit_leaves_time_for_the_teardown(tmp_path: Path) -> None:
+    machine = FakeMachine([], "0")
+    go(tmp_path, machine, limits={"session_s": 60.0, "test_s": None})
+    assert machine.limit_s == 60 + pytests.END_S
 
 
 def test_the_conftest_files_above_the_tests_come_along(tmp_path: Path) -> None:

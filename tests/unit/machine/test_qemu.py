@@ -4,6 +4,7 @@ import asyncio
 import os
 import socket
 from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -56,7 +57,7 @@ def with_qemu(qmp: SilentQmp, errand: Callable[[Qemu], Awaitable[None]]) -> None
     async def story() -> None:
         here, there = socket.socketpair()
         with here, there:
-            await errand(Qemu(None, qmp, here))  # type: ignore[arg-type]
+            await errand(Qemu(SimpleNamespace(pid=os.getpid()), qmp, here))  # type: ignore[arg-type]
 
     asyncio.run(story())
 

@@ -1,9 +1,10 @@
 """Variants side by side on any machine: what comes of them, and the directory that keeps what they left."""
 
 import asyncio
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,12 @@ import pytest
 from testbed.errors import InputError, MachineError, TestbedError
 from testbed.machine import runs
 from testbed.machine.local import Listener as Listen
+from testbed.machine.record import Identity
 from testbed.machine.runs import RunResult, Settings, Telling, VariantResult
 from testbed.machine.scenarios import Source
 from testbed.protocol import Event, Job, ScenarioInfo, VariantInfo
 
+IDENTITY = Identity("vm", "1.0", "c0de", image="ef", qemu="10.0.2 (Debian)", accelerator="tcg")
 EVENT: Event = {"t": 5, "kind": "step", "node": "", "text": "begin", "data": {}}
 
 
@@ -25,7 +28,7 @@ def info(*names: str) -> ScenarioInfo:
     ]
     return {
         "name": "story", "title": "", "text": "", "tags": [], "parameters": {}, "variants": variants,
-        "limit_s": 60.0, "training": False,
+        "limit_s": 60.0, "busy_limit_s": 60.0, "training": False, "notes": [], "packages": [],
     }  # fmt: skip
 
 
@@ -97,13 +100,25 @@ def run(
     said = info(*names)
     out = runs.run_directory(source.file.parents[1] / "runs", "story")
     settings = Settings(9, "virtual", jobs)
-    tellings, names, heard = runs.choose(said, []), ("vm", "ef"), listener or runs.Listener()
+    tellings, heard = runs.choose(said, []), listener or runs.Listener()
 
     async def go() -> RunResult:
         free = asyncio.Semaphore(jobs)
-        return await runs.run(source, said, tellings, settings, machine, names, out, heard, free)
+        return await runs.run(source, said, tellings, settings, machine, IDENTITY, out, heard, free)
 
     return asyncio.run(go())
+
+
+def test_a_topology_of_the_user_travels_with_the_job(source: Source, tmp_path: Path) -> None:
+    mine = tmp_path / "mine.clab.yml"
+    mine.write_text("name: mine")
+    machine = FakeMachine()
+    run(replace(source, topology=mine), machine, ["a"])
+    (job,) = machine.jobs
+    assert machine.files[job["topology"]] == b"name: mine"
+    assert job["topology"] not in source.files()
+    run(source, machine, ["a"])
+    assert "topology" not in machine.jobs[-1]
 
 
 # What to run, and where it is kept
@@ -161,7 +176,9 @@ def test_a_machine_gets_the_job_its_files_and_its_limit(source: Source) -> None:
             "variant": "only",
             "settings": {"packets": "4"},
             "seed": 9,
+            "busy_s": 60.0,
             "training": False,
+            "executable": [],
         }
     ]
     assert machine.files == {"scenario.py": b"the story"}
@@ -191,6 +208,87 @@ def test_a_machine_that_fails_is_an_unexpected_variant_with_its_reason(source: S
     assert hangs.failures == ["the guest hangs. Its last output:\n  | Oops"]
     assert fine.as_expected
     assert json.loads((result.out / "result.json").read_text())["verdict"] == "unexpected"
+
+
+@dataclass
+class Shows:
+    """A machine that shows lines of progress, writes files, and then fails."""
+
+    lines: Sequence[dict[str, Any]]
+    files: Mapping[str, str] = field(default_factory=dict)
+    error: Exception | None = field(default_factory=lambda: MachineError("the guest hangs"))
+
+    async def run(self, job: Job, files: Mapping[str, bytes], out: Path, listen: Listen, *, limit_s: float) -> float:
+        for line in self.lines:
+            listen(line)
+        for name, text in self.files.items():
+            (out / name).parent.mkdir(exist_ok=True)
+            (out / name).write_text(text)
+        if self.error:
+            raise self.error
+        return 0.25
+
+
+def test_what_was_shown_is_kept_when_the_machine_leaves_nothing(source: Source) -> None:
+    late, early = {**EVENT, "t": 9_000_000_000}, {**EVENT, "t": 3, "text": "a switch learned"}
+    result = run(source, Shows([{"event": late}, {"settled": 2}, {"event": early}]), ["v"])  # type: ignore[arg-type]
+    (variant,) = result.variants
+    assert (variant.observed, variant.virtual_s, variant.failures) == (None, 9.0, ["the guest hangs"])
+    kept = [json.loads(line) for line in (result.out / "v" / "events.jsonl").read_text().splitlines()]
+    assert kept == [early, late]
+
+
+def test_the_events_that_a_machine_left_stay_as_they_are(source: Source) -> None:
+    machine = Shows([{"event": EVENT}], {"events.jsonl": "whole\n", "outcome.json": json.dumps(outcome("v"))}, None)
+    result = run(source, machine, ["v"])  # type: ignore[arg-type]
+    assert (result.out / "v" / "events.jsonl").read_text() == "whole\n"
+
+
+def test_empty_files_and_directories_are_not_left(source: Source) -> None:
+    machine = Shows([], {"output.log": "", "cni/plugin.log": "", "kernel.log": "x"})
+    result = run(source, machine, ["v"])  # type: ignore[arg-type]
+    assert [path.name for path in (result.out / "v").rglob("*")] == ["kernel.log"]
+
+
+MADE = {
+    "parameters": {"packets": 4},
+    "topology": {"name": "pair", "interfaces": [{"node": "a"}]},
+    "epoch": {"realtime_ns": 30, "monotonic_ns": 20, "kernel_ns": 10},
+}
+
+
+def test_a_run_directory_says_what_its_run_was_made_from(source: Source) -> None:
+    result = run(source, Shows([{"made": MADE}]), ["v"])  # type: ignore[arg-type]
+    found = json.loads((result.out / "result.json").read_text())
+    sha256 = hashlib.sha256(b"the story").hexdigest()
+    assert found["made_from"] == {
+        "machine": "vm", "testbed": "1.0", "code": "c0de", "image": "ef", "qemu": "10.0.2 (Debian)",
+        "accelerator": "tcg", "kernel": None, "python": None,
+        "file": "scenario.py", "files": {"scenario.py": sha256},
+    }  # fmt: skip
+    (variant,) = found["variants"]
+    assert variant["variant"] == "v"
+    assert variant["settings"] == {"packets": "4"}
+    assert variant["parameters"] == MADE["parameters"]
+    assert variant["epoch"] == MADE["epoch"]
+    topology = (result.out / "v" / "topology.json").read_bytes()
+    assert variant["topology"] == hashlib.sha256(topology).hexdigest()
+    assert json.loads(topology) == MADE["topology"]
+    assert (result.out / "scenario" / "scenario.py").read_text() == "the story"
+
+
+@pytest.mark.parametrize("made", [{}, {**MADE, "topology": []}, {**MADE, "epoch": {}}])
+def test_what_a_run_is_made_from_may_be_damaged(source: Source, made: dict[str, Any]) -> None:
+    result = run(source, Shows([{"made": made}]), ["v"])  # type: ignore[arg-type]
+    assert result.variants[0].failures[0].startswith("a line of progress is no event: ")
+
+
+def test_a_script_that_the_scenario_runs_stays_executable(source: Source) -> None:
+    script = source.file.parent / "plugin"
+    script.write_text("#!/bin/sh")
+    script.chmod(0o755)
+    result = run(source, FakeMachine(), ["v"])
+    assert (result.out / "scenario" / "plugin").stat().st_mode & 0o777 == 0o755
 
 
 def test_an_error_of_the_story_is_an_unexpected_variant(source: Source) -> None:
@@ -256,7 +354,7 @@ def variant(name: str, trace: str, **changes: Any) -> VariantResult:
 
 
 def result(*variants: VariantResult, wall_s: float = 1.0) -> RunResult:
-    return RunResult("story", Settings(1, "virtual", 2), "vm", "ef", Path("out"), wall_s, [*variants])
+    return RunResult("story", Settings(1, "virtual", 2), IDENTITY, "scenario.py", {}, Path("out"), wall_s, [*variants])
 
 
 def test_a_trace_tells_stories_apart_and_nothing_else() -> None:

@@ -103,13 +103,22 @@ def test_a_shipped_name_wins_over_a_directory_of_that_name(home: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "hint"),
-    [("ip-reus", "Did you mean ip-reuse? Shipped: "), ("zzz", "A path needs to be a scenario.py or a directory with")],
+    [
+        ("ip-reus", "Did you mean ip-reuse? `testbed list`"),
+        ("zzz", "`testbed list` shows those that are shipped"),
+        ("mien/flap", "Did you mean mine/flap? "),
+        ("mine/flip", "Did you mean mine/flap? "),
+        ("mine/flap/scenrio.py", "Did you mean mine/flap/scenario.py? "),
+        ("mine/data", "`testbed list` shows those that are shipped"),
+    ],
 )
 def test_an_unknown_name_gets_the_closest_one_or_the_rule(home: Path, name: str, hint: str) -> None:
+    (home / "mine" / "flap").mkdir(parents=True)
+    (home / "mine" / "flap" / "scenario.py").touch()
+    (home / "mine" / "dat").mkdir()
     with pytest.raises(InputError, match=f"there is no scenario '{name}'") as said:
         scenarios.resolve(name)
     assert said.value.hint.startswith(hint)
-    assert "ip-reuse" in said.value.hint
 
 
 def test_a_name_that_no_file_can_have_is_refused(home: Path) -> None:
@@ -119,7 +128,7 @@ def test_a_name_that_no_file_can_have_is_refused(home: Path) -> None:
 
 def test_a_directory_without_a_scenario_is_none(home: Path) -> None:
     (home / "empty").mkdir()
-    with pytest.raises(InputError, match="there is no scenario 'empty'"):
+    with pytest.raises(InputError, match=r"empty: this directory has no scenario\.py"):
         scenarios.resolve("empty")
 
 
@@ -183,6 +192,34 @@ def test_a_directory_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: p
     with pytest.raises(InputError, match="holds more than 1 MiB") as said:
         source.files()
     assert said.value.where == str(tmp_path / "mine")
+    assert said.value.hint.startswith("trace has 1 MiB. Of a program, leave out the debug information: `strip`")
+
+
+def test_a_file_that_is_too_large_is_refused_with_its_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "LARGEST", 1 << 20)
+    (tmp_path / "multus").write_bytes(bytes((1 << 20) + 1))
+    with pytest.raises(InputError, match="the file has 2 MiB; 1 MiB travel to a machine\n  Of a program"):
+        files.read(tmp_path / "multus")
+
+
+def test_which_files_can_be_executed_travels_with_them(tmp_path: Path) -> None:
+    source = write(tmp_path / "mine", GOOD)
+    plugin = tmp_path / "mine" / "cni-plugins" / "mine"
+    plugin.parent.mkdir()
+    plugin.write_text("#!/bin/sh\n")
+    plugin.chmod(0o755)
+    assert source.executable(source.files()) == ["cni-plugins/mine"]
+
+
+def test_a_link_to_a_file_travels_as_that_file(tmp_path: Path) -> None:
+    source = write(tmp_path / "mine", GOOD)
+    (tmp_path / "built").write_text("#!/bin/sh\n")
+    (tmp_path / "built").chmod(0o755)
+    (tmp_path / "mine" / "mine").symlink_to("../built")
+    (tmp_path / "mine" / "gone").symlink_to("../nowhere")
+    assert source.files()["mine"] == b"#!/bin/sh\n"
+    assert source.executable(source.files()) == ["mine"]
+    assert "gone" not in source.files()
 
 
 # What a scenario says of itself

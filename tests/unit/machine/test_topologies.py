@@ -27,6 +27,35 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "pair.clab.yml"
 
 
+def test_a_gateway_is_shown_where_the_host_routes_by_it(file: Path) -> None:
+    file.write_text("""\
+name: rails
+topology:
+  nodes:
+    leaf: {kind: switch, vlans: {10: 10.0.10.1/24, 20: 10.0.20.1/24}}
+    a: {kind: host}
+    b: {kind: host, routes: [{to: default, via: [10.0.10.1, 10.0.20.1]}]}
+    c: {kind: host, routes: [{to: 10.0.10.0/24, via: 10.0.20.9}]}
+    d: {kind: host, routes: []}
+  links:
+    - {endpoints: ["a:eth1", "leaf:e1"], vlan: 10}
+    - {endpoints: ["a:eth2", "leaf:e2"], vlan: 20}
+    - {endpoints: ["b:eth1", "leaf:e3"], vlan: 10}
+    - {endpoints: ["b:eth2", "leaf:e4"], vlan: 20}
+    - {endpoints: ["c:eth1", "leaf:e5"], vlan: 20}
+    - {endpoints: ["d:eth1", "leaf:e6"], vlan: 20}
+""")
+    rows = topologies.plan(file)["interfaces"]
+    assert {f"{row['node']}:{row['interface']}": row["gateway"] for row in rows if row["kind"] == "host"} == {
+        "a:eth1": "10.0.10.1",
+        "a:eth2": "",
+        "b:eth1": "10.0.10.1",
+        "b:eth2": "10.0.20.1",
+        "c:eth1": "10.0.20.9",
+        "d:eth1": "",
+    }
+
+
 def refused(file: Path) -> TestbedError:
     with pytest.raises(TestbedError) as said:
         topologies.plan(file)

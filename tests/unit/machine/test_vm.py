@@ -5,17 +5,19 @@ import io
 import json
 import struct
 import tarfile
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from testbed.errors import MachineError
 from testbed.machine import snapshot
-from testbed.machine.parcel import BLOCK, Errand, Outcome
+from testbed.machine.parcel import BLOCK, END, ENTRY, PROGRESS_END, Errand, Outcome
+from testbed.machine.qemu import Flavour
 from testbed.machine.vm import VirtualMachine
 from testbed.protocol import Job
 
@@ -30,12 +32,14 @@ class Machine:
     guest: Guest
     errand: Errand
     outcome: Outcome
+    process = SimpleNamespace(pid=1)
+    claim = None
 
     async def command(self, _: str) -> None:
         self.guest(self.errand, self.outcome)
 
-    async def paused(self, stalled: Callable[[], bool], _: float) -> None:
-        stalled()
+    async def paused(self, look: Callable[[], Awaitable[None]], _: float) -> None:
+        await look()
 
 
 @pytest.fixture
@@ -49,7 +53,7 @@ def machine_with(monkeypatch: pytest.MonkeyPatch) -> Callable[[Guest], VirtualMa
 
         monkeypatch.setattr(snapshot, "restored", restored)
         monkeypatch.setattr(snapshot, "ensure", ensure)
-        return VirtualMachine(None, None, lambda _: None)  # type: ignore[arg-type]
+        return VirtualMachine(None, Flavour("virtual"), lambda _: None)  # type: ignore[arg-type]
 
     return make
 
@@ -66,8 +70,9 @@ def test_a_guest_whose_progress_is_damaged_is_one_error(
 
 
 def finish(outcome: Outcome) -> None:
-    """Hands back an empty tar."""
-    outcome.map[8:32] = struct.pack("<QQQ", 10240, 0, 1)
+    """Hands back no file."""
+    outcome.map[PROGRESS_END : PROGRESS_END + ENTRY.size] = ENTRY.pack(END, 0, 0)
+    outcome.map[8:32] = struct.pack("<QQQ", ENTRY.size, 0, 1)
 
 
 def test_no_file_of_the_user_takes_the_place_of_the_job(

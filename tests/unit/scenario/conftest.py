@@ -31,7 +31,9 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     one = Clock()
-    monkeypatch.setattr("testbed.scenario.events.time", SimpleNamespace(monotonic_ns=one.monotonic_ns))
+    monkeypatch.setattr(
+        "testbed.scenario.events.time", SimpleNamespace(monotonic_ns=one.monotonic_ns, time_ns=lambda: 0)
+    )
     return one
 
 
@@ -39,6 +41,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
     """Writes a file of the user's, and takes back what loading it does to this Python."""
     monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
 
     def make(text: str, name: str = "scenario.py") -> Path:
         path = tmp_path / name

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,43 @@ def test_what_is_told_late_has_the_time_at_which_it_happened(clock: Any, tmp_pat
     log.write(tmp_path / "events.jsonl")
     lines = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
     assert [(line["t"], line["text"]) for line in lines] == [(40, "happened first"), (100, "told first")]
+
+
+def test_a_settled_log_says_up_to_when_no_event_can_come(clock: Any) -> None:
+    """What the switches did comes late, and before the log is settled."""
+    heard: list[Any] = []
+    log = EventLog(lambda event: heard.append(event["text"]), heard.append)
+    clock.ns += 100
+    log.emit("step", "", "step")
+
+    def drain() -> None:
+        clock.ns += 50
+        log.emit("arp.learned", "leaf", "learned", at_ns=START + 40)
+
+    log.settle(drain)
+    assert heard == ["step", "learned", 100]
+
+
+def test_what_comes_after_its_moment_was_settled_has_the_time_of_its_report(clock: Any, tmp_path: Path) -> None:
+    """Else it would be before events that were shown already."""
+    log = EventLog(lambda _: None)
+    clock.ns += 100
+    log.emit("step", "", "step")
+    log.settle(lambda: None)
+    clock.ns += 100
+    log.emit("completion", "client", "collected late", at_ns=START + 40, status="SUCCESS")
+    log.write(tmp_path / "events.jsonl")
+    lines = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
+    assert [(line["t"], line["text"]) for line in lines] == [(100, "step"), (200, "collected late")]
+    assert lines[1]["data"] == {"status": "SUCCESS", "happened_ns": 40}
+
+
+def test_data_of_an_event_is_what_json_holds_whatever_a_scenario_gives(clock: Any, tmp_path: Path) -> None:
+    log = EventLog(lambda _: None)
+    log.emit("note", "", "text", ip=IPv4Address("10.0.0.1"), path=Path("a"), found={1: {2}}, some=(1, None))
+    log.write(tmp_path / "events.jsonl")
+    found = json.loads((tmp_path / "events.jsonl").read_text())["data"]
+    assert found == {"ip": "10.0.0.1", "path": "a", "found": {"1": "{2}"}, "some": [1, None]}
 
 
 def test_events_of_one_moment_keep_the_order_in_which_they_were_told(clock: Any, tmp_path: Path) -> None:

@@ -31,6 +31,8 @@ class FakeLab:
         self.waits.append(within)
         return any(condition() for _ in range(TRIES))
 
+    def drain(self) -> None: ...
+
     def sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
 

@@ -70,6 +70,10 @@ class Switch:
         self.now = second
         self._take(self.plane.resume(self._ns()))
 
+    def restart(self) -> None:
+        """A warm reboot is over."""
+        self._take(self.plane.restart(self._ns()))
+
     def wait_until(self, second: float) -> None:
         """Lets time pass, and runs the control plane exactly when it asks to be run."""
         while (due := self.plane.next_deadline) is not None and due <= second * SECOND:

@@ -166,7 +166,8 @@ class TestForm:
     def test_unknown_keys_are_named_with_what_is_allowed_and_what_was_meant(self) -> None:
         assert refused(with_node("{kind: host, nick: rxe}")) == [
             "t.yml:4:21: unknown key 'nick' in node 'n'; "
-            "allowed: env, exec, group, host_routes, image, kind, labels, nic, profile, rdma, routes, vlans; "
+            "allowed: env, exec, group, host_routes, image, kind, labels, nic, profile, profile_values, proxy_arp, "
+            "rdma, routes, sysctls, vlans; "
             "did you mean 'nic'?"
         ]
 
@@ -227,12 +228,6 @@ class TestForm:
     @pytest.mark.parametrize(
         ("text", "message"),
         [
-            ("prefix: x", "containerlab's key 'prefix' is not supported in the file: no container is run"),
-            (
-                "mgmt: {network: x}",
-                "containerlab's key 'mgmt' is not supported in the file: there is no management network; supported: "
-                "name, topology",
-            ),
             ("toplogy: {}", "unknown key 'toplogy' in the file; allowed: name, topology; did you mean 'topology'?"),
         ],
     )
@@ -244,15 +239,29 @@ class TestForm:
         [
             (
                 "{kind: host, ^image: alpine}",
-                "'image' is a key of a linux, not of a host; allowed: nic, rdma, routes, exec, env, labels, group",
+                "'image' is a key of a linux, not of a host; allowed: nic, rdma, routes, exec, env, sysctls, "
+                "labels, group",
             ),
             (
-                "{kind: linux, ^binds: [a:b]}",
-                "containerlab's key 'binds' is not supported in node 'n': no container is run, a node is a network "
-                "namespace of the lab's machine; supported: ",
+                "{kind: linux, ^network-mode: 'container:x'}",
+                "containerlab's key 'network-mode' is not supported in node 'n': the node would share the network of a "
+                "container, and each node has one of its own; supported: ",
             ),
-            ("{kind: linux, ^startup-config: a}", "in node 'n': no network operating system is run; supported: "),
-            ("{kind: linux, ^sysctls: {a: 1}}", "in node 'n': set them by a command of 'exec', such as sysctl -w"),
+            (
+                "{kind: linux, ^stages: {create: {exec: [{command: ls}]}}}",
+                "in node 'n': commands of a stage are not run; put them into 'exec'; supported: ",
+            ),
+            ("{kind: linux, sysctls: ^{a: 1}}", "'a' is not the name of a sysctl such as net.ipv4.ip_forward"),
+            ("{kind: linux, sysctls: ^{net.ipv4/../../vm: 1}}", "'net.ipv4/../../vm' is not the name of a sysctl"),
+            (
+                "{kind: linux, sysctls: ^{vm.swappiness: 1}}",
+                "sysctl 'vm.swappiness' is the machine's and not a node's; a node has those of net",
+            ),
+            (
+                "{kind: linux, sysctls: ^{net.ipv4.ip_forward: true}}",
+                "sysctl 'net.ipv4.ip_forward' must be a number or a string, not true",
+            ),
+            ("{kind: switch, ^sysctls: {net.ipv4.ip_forward: 1}}", "'sysctls' is a key of a host, not of a switch"),
             ("{kind: bridge, ^exec: [ls]}", "'exec' is a key of a host, not of a bridge; allowed: labels, group"),
             ("{kind: linux, exec: [^'echo \"a']}", "the string 'echo \"a' is not a command: no closing quotation"),
             ("{kind: linux, exec: [^' ']}", "a command is empty"),
@@ -347,13 +356,16 @@ class TestForm:
     @pytest.mark.parametrize(
         ("name", "message"),
         [
-            ("-a", "the string '-a' is not a usable name: letters, digits and '-', at most 63, no '-' at either end"),
+            (
+                "-a",
+                "the string '-a' is not a usable name: letters, digits, '-' and '_', at most 63, a letter or a digit "
+                "at either end",
+            ),
             ("../etc", "is not a usable name"),
-            ("a_b", "is not a usable name"),
+            ("_b", "is not a usable name"),
             ("a b", "is not a usable name"),
             ("n" * 64, "is not a usable name"),
             ("'a\\nb'", "is not a usable name"),
-            ("7", "must be a string, not the number 7; quote it"),
         ],
     )
     def test_names_of_labs_and_nodes(self, name: str, message: str) -> None:
@@ -393,11 +405,16 @@ class TestForm:
                 "{endpoints: [{node: a, interface: eth1, ipv6: ^2001:db8::1/64}, b:eth1], ipv6: [2001:db8::2/64]}",
                 "a:eth1 has an address here and in the link's 'ipv6'",
             ),
-            ("{endpoints: [a:eth1, b:eth1], ^vars: {}}", "containerlab's key 'vars' is not supported in a link"),
             (
-                "{type: ^macvlan, endpoints: [a:eth1, b:eth1]}",
-                "link type 'macvlan' is not supported; supported: veth",
+                "{endpoints: [a:eth1, b:eth1], ^impairment: {}}",
+                "containerlab's key 'impairment' is not supported in a link: a link has 'delay', 'jitter'",
             ),
+            (
+                "{type: ^macvlan, endpoint: {node: a, interface: eth1}, host-interface: eno1}",
+                "containerlab's link type 'macvlan' is not supported: it needs an interface of the machine that runs",
+            ),
+            ("{type: ^vet, endpoints: [a:eth1, b:eth1]}", "link type 'vet' is not supported; supported: veth, host"),
+            ("^{type: host, endpoint: a:eth1}", "a link of type 'host' lacks the key 'host-interface'"),
             (
                 "{endpoints: [{node: a, interface: eth1, mac: ^'03:00:00:00:00:01'}, b:eth1]}",
                 "03:00:00:00:00:01 is not a unicast MAC address",
@@ -419,17 +436,13 @@ class TestForm:
     def test_a_link(self, link: str, message: str) -> None:
         assert_refused_at_caret(with_links(link), message)
 
-    @pytest.mark.parametrize(
-        ("key", "reason"),
-        [
-            ("position", "'testbed graph' finds the places"),
-            ("credentials", "no network operating"),
-            ("cgroupns-mode", "no container"),
-        ],
-    )
-    def test_a_key_that_only_containerlab_knows_is_refused_with_the_reason(self, key: str, reason: str) -> None:
-        message = f"containerlab's key {key!r} is not supported in node 'n': {reason}"
-        assert_refused_at_caret(with_node(f"{{kind: linux, ^{key}: x}}"), message)
+    def test_the_name_of_a_lab_is_no_number(self) -> None:
+        assert_refused_at_caret(
+            "name: ^7\ntopology: {nodes: {a: {kind: host}}}\n", "must be a string, not the number 7; quote it"
+        )
+
+    def test_a_number_and_its_text_are_one_node(self) -> None:
+        assert_refused_at_caret("name: lab\ntopology:\n  nodes: ^{7: {kind: host}, '7': {kind: host}}\n", "one name of")
 
     def test_missing_parts_are_named(self) -> None:
         assert refused("name: lab\n") == ["t.yml:1:1: the file lacks the key 'topology'"]
@@ -440,12 +453,12 @@ class TestForm:
 
     def test_groups_and_kinds_of_containerlab(self) -> None:
         lines = refused(
-            "name: lab\ntopology:\n  groups: {rack: {ports: []}}\n  kinds: {linux: {}, ceos: }\n  nodes: {a: }\n"
+            "name: lab\ntopology:\n  groups: {rack: {port: []}}\n  kinds: {linux: {}, swich: }\n  nodes: {a: }\n"
         )
-        assert lines[0].startswith(
-            "t.yml:3:19: containerlab's key 'ports' is not supported in group 'rack': there is no"
+        assert lines[0].startswith("t.yml:3:19: unknown key 'port' in group 'rack'; allowed: env, exec, group")
+        assert lines[1].startswith(
+            "t.yml:4:22: kind 'swich' is not supported; supported: host, switch, bridge, linux; did"
         )
-        assert lines[1].startswith("t.yml:4:22: kind 'ceos' is not supported")
 
     def test_a_group_has_a_name(self) -> None:
         (line,) = refused("name: lab\ntopology:\n  groups: {'': {}}\n  nodes: {a: {kind: host}}\n")
@@ -473,7 +486,14 @@ class TestMeaning:
         ("links", "message"),
         [
             (["{endpoints: [sw:e1, ^aa:eth1], vlan: 10}"], "unknown node 'aa'; nodes: sw, a, b, br; did you mean 'a'?"),
-            (["{endpoints: [a:eth1, ^'mgmt-net:x']}"], "containerlab's special endpoint 'mgmt-net' is not supported"),
+            (
+                ["{endpoints: [a:eth1, ^'mgmt-net:x']}"],
+                "unknown node 'mgmt-net'; nodes: sw, a, b, br; as containerlab's special endpoint it is there in files",
+            ),
+            (
+                ["{endpoints: [a:eth1, ^'macvlan:x']}"],
+                "containerlab's special endpoint 'macvlan' is not supported: it needs an interface of the machine",
+            ),
             (
                 ["{endpoints: [a:eth1, b:eth1]}", "{endpoints: [^a:eth1, b:eth2]}"],
                 "interface a:eth1 is used twice; the first is in line 9",

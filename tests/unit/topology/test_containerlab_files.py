@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from ipaddress import IPv4Interface
 
+import pytest
+
+from testbed.errors import InputError
 from testbed.topology import Node, Plan, Topology
 
 TWO_HOSTS_AND_A_ROUTER = """
@@ -182,3 +185,103 @@ topology:
     ).nodes
     assert (nodes["a"].kind, nodes["a"].nic) == ("host", "hardware")
     assert nodes["leaf"].profile == "sonic"
+
+
+EMPTY = """
+name: empty_keys
+topology:
+  defaults:
+  kinds:
+  groups:
+  nodes: {a_1: {kind: linux, labels: , exec: , env: }, 7: {kind: bridge}}
+  links:
+  faults:
+"""
+
+
+def test_a_key_with_nothing_behind_it_is_empty() -> None:
+    assert list(plan(EMPTY).nodes) == ["a_1", "7"]
+
+
+def test_a_link_may_end_at_the_machine_that_runs_the_containers_and_at_the_management_bridge() -> None:
+    nodes = plan(
+        """
+name: outside
+topology:
+  nodes: {a: {kind: linux, image: "alpine:3"}, b: {kind: linux}}
+  links:
+    - {endpoints: ["a:eth1", "host:a-eth1"], mtu: 9000}
+    - {type: host, endpoint: {node: b, interface: eth1, mac: "02:00:00:00:00:0b"}, host-interface: b-eth1}
+    - {type: mgmt-net, endpoint: "a:eth2", host-interface: a-eth2}
+    - {endpoints: ["b:eth2", "mgmt-net:b-eth2"]}
+"""
+    ).nodes
+    assert [(node.name, node.kind) for node in nodes.values()][2:] == [("host", "host"), ("mgmt-net", "bridge")]
+    host = nodes["host"]
+    assert [(end.name, end.peer, end.rdma, end.address) for end in host.interfaces] == [
+        ("a-eth1", ("a", "eth1"), None, None),
+        ("b-eth1", ("b", "eth1"), None, None),
+    ]
+    assert (host.ipv6, host.routes, host.interface("a-eth1").mtu) == (True, (), 9000)
+    assert nodes["b"].interface("eth1").mac == "02:00:00:00:00:0b"
+    assert [end.peer for end in nodes["mgmt-net"].interfaces] == [("a", "eth2"), ("b", "eth2")]
+
+
+CONTAINER_HOST = """
+name: host-kind
+topology:
+  nodes:
+    machine: {{kind: host, exec: [ip addr add 192.0.2.1/24 dev to-pc]}}
+    pc: {{kind: linux{pc}}}
+  links: [{{endpoints: ["pc:eth1", "{end}:to-pc"]}}]
+"""
+
+
+@pytest.mark.parametrize("end", ["host", "machine"])
+def test_beside_an_image_a_host_is_containerlab_s(end: str) -> None:
+    topology = Topology.parse(CONTAINER_HOST.format(pc=", image: x", end=end), source="t.yml")
+    nodes = topology.plan().nodes
+    assert list(nodes) == ["machine", "pc"]
+    (to_pc,) = nodes["machine"].interfaces
+    assert (to_pc.name, to_pc.rdma, to_pc.address, nodes["machine"].ipv6) == ("to-pc", None, None, True)
+    (found,) = [note for note in topology.notes if note.key == "kind"]
+    assert found.where == "t.yml:5:5"
+    assert "'kind: host' is containerlab's, the machine that runs the containers" in found.text
+
+
+@pytest.mark.parametrize("pc", ["", ", image: x, nic: hardware"])
+def test_without_an_image_or_with_a_key_of_ours_a_host_is_testbed_s(pc: str) -> None:
+    topology = Topology.parse(CONTAINER_HOST.format(pc=pc, end="machine"))
+    machine = topology.plan().nodes["machine"]
+    (to_pc,) = machine.interfaces
+    assert (to_pc.rdma, str(to_pc.address), machine.ipv6) == ("machine-to-pc", "198.18.0.1/24", False)
+    assert "kind" not in {note.key for note in topology.notes}
+
+
+def test_a_mistyped_node_does_not_become_the_container_host() -> None:
+    text = CONTAINER_HOST.format(pc="", end="host")
+    with pytest.raises(
+        InputError, match=r"unknown node 'host'; nodes: machine, pc; as containerlab's special endpoint"
+    ):
+        plan(text)
+
+
+def test_sysctls_of_all_levels_are_merged_and_ipv6_is_on() -> None:
+    nodes = plan(
+        """
+name: sysctls
+topology:
+  defaults: {kind: linux, sysctls: {net.ipv4.ip_forward: 1, net.ipv4.conf.all.rp_filter: 0}}
+  nodes:
+    a: {sysctls: {net.ipv4.conf.all.rp_filter: 2, net/ipv4/conf/eth1.5/forwarding: "1"}}
+    b: {kind: bridge}
+    c: {kind: host}
+"""
+    ).nodes
+    assert nodes["a"].sysctls == (
+        ("net/ipv4/ip_forward", "1"),
+        ("net/ipv4/conf/all/rp_filter", "2"),
+        ("net/ipv4/conf/eth1.5/forwarding", "1"),
+    )
+    assert nodes["b"].sysctls == ()
+    assert [nodes[name].ipv6 for name in "abc"] == [True, False, False]

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from testbed.topology import LinkDefinition, NodeDefinition, json_schema
+from testbed.topology import LinkDefinition, NodeDefinition, containerlab, json_schema
 
 
 def objects(schema: Any) -> Iterator[dict[str, Any]]:
@@ -40,8 +40,19 @@ def test_every_key_has_a_description_and_no_other_key_passes() -> None:
 
 def test_the_keys_are_those_of_the_models() -> None:
     definitions = json_schema()["$defs"]
-    assert set(definitions["NodeDefinition"]["properties"]) == set(NodeDefinition.model_fields)
-    assert set(definitions["LinkDefinition"]["properties"]) == set(LinkDefinition.model_fields)
+    nodes, links = definitions["NodeDefinition"]["properties"], definitions["LinkDefinition"]["properties"]
+    assert set(nodes) == {*NodeDefinition.model_fields, *containerlab.NODE_NOTES}
+    assert set(links) == {*LinkDefinition.model_fields, *containerlab.LINK_NOTES, "endpoint", "host-interface"}
+
+
+def test_keys_that_are_passed_over_are_allowed_and_marked() -> None:
+    definitions = json_schema()["$defs"]
+    assert json_schema()["properties"]["mgmt"]["deprecated"]
+    assert definitions["NodeDefinition"]["properties"]["cpu"]["description"].startswith(
+        "No effect: no container is run"
+    )
+    assert "deprecated" not in definitions["NodeDefinition"]["properties"]["image"]
+    assert definitions["EndpointDefinition"]["anyOf"][1]["properties"]["vars"]["deprecated"]
 
 
 def test_an_endpoint_is_brief_or_extended() -> None:

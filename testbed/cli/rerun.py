@@ -1,0 +1,212 @@
+"""`testbed rerun`: a run repeated from its directory, and compared with it."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
+
+from testbed.cli import console, options
+from testbed.cli.progress import error_console, output_console
+from testbed.cli.run import run_all
+from testbed.cli.words import plain
+from testbed.errors import InputError
+from testbed.machine import record, runs, scenarios
+from testbed.machine.record import WORDS, Record, VariantRecord
+from testbed.machine.runs import RunResult, Settings, Telling, VariantResult
+from testbed.machine.scenarios import Source
+from testbed.protocol import EVENTS, ScenarioInfo
+
+Differences = dict[str, tuple[Any, Any]]
+"""What a run is made from where it is not the same: then and now, by the keys of `WORDS`."""
+DEFECT = "Nothing of what the run is made from differs: this is a defect of testbed. Please report both directories."
+
+
+@click.command(
+    help="""Repeat a run from its directory, and say whether its trace is the same.
+
+    DIR is a run directory, such as runs/ip-reuse/latest, or a copy of one. The scenario's files, parameters, seed,
+    clock and machine are those of the directory. Where the trace is another one it is said which event differs first,
+    and what differs in what the run is made from: the image, QEMU, testbed's code.
+
+    Exit status: 0 the same trace, 1 another one, 2 wrong usage, no run directory or a damaged one, 3 this machine
+    cannot run it."""
+)
+@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+@click.option("--variant", "named", metavar="NAME", multiple=True, help="Only this variant; may be repeated.")
+@click.option(
+    "--out", type=click.Path(file_okay=False, path_type=Path), default=Path("runs"), show_default=True,
+    help="Where run directories are made.",
+)  # fmt: skip
+@click.option(
+    "--jobs", type=click.IntRange(1), metavar="N", help="Variants side by side. Default: by the number of CPUs."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def rerun(directory: Path, named: tuple[str, ...], out: Path, jobs: int | None, as_json: bool) -> int:
+    if directory.is_symlink():
+        directory = directory.parent / directory.readlink()  # `latest` is another one as soon as this run begins
+    then = record.load(directory)
+    chosen_records = choose(then, named, directory)
+    source = record.source_of(then, directory)
+    info, tellings = asyncio.run(plan(source, then, chosen_records))
+    with console.RunConsole(error_console(), tellings) as shown:
+        machine = then.made_from.machine
+        chosen = options.choose(machine, "virtual" if then.clock == "virtual" else "real", shown.say)
+        settled = Settings(then.seed, chosen.clock, options.jobs_for(chosen, jobs))
+        [result] = asyncio.run(run_all([(source, info, tellings)], settled, chosen, out, shown))
+    differ = record.differences(then.made_from, result.identity)
+    compared = [
+        compare(directory, result, one, other) for one, other in zip(chosen_records, result.variants, strict=True)
+    ]
+    if as_json:
+        click.echo(json.dumps(as_object(directory, result, differ, compared)))
+    else:
+        report(output_console(), result, then, differ, compared)
+    return 0 if all(one.same for one in compared) else 1
+
+
+def choose(then: Record, named: Sequence[str], directory: Path) -> list[VariantRecord]:
+    """The variants to repeat: those named, or all."""
+    names = [variant.name for variant in then.variants]
+    for name in named:
+        if name not in names:
+            raise InputError(
+                f"the run had no variant {name!r}", where=str(directory), hint=f"It had: {', '.join(names)}."
+            )
+    return [variant for variant in then.variants if not named or variant.name in named]
+
+
+async def plan(source: Source, then: Record, variants: Sequence[VariantRecord]) -> tuple[ScenarioInfo, list[Telling]]:
+    """What to run: the recorded variants, with what was set then."""
+    try:
+        [info] = await scenarios.describe([(source, {})])
+        tellings = []
+        for one in variants:
+            [telling] = runs.choose(info, [one.variant])
+            tellings.append(Telling(info["name"], one.name, {**telling.variant, "settings": one.settings}))
+    except InputError as error:
+        if then.made_from.code != record.code_digest():
+            error.hint = f"The run was made by other code of testbed {then.made_from.testbed}. {error.hint}".strip()
+        raise
+    return info, tellings
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A variant then and now. `first` is the first line of events.jsonl that differs, in both; None where one has no
+    such file."""
+
+    then: VariantRecord
+    now: VariantResult
+    differ: Differences
+    first: tuple[str, str] | None
+
+    @property
+    def same(self) -> bool:
+        """A variant that ended without a trace then cannot be compared."""
+        return bool(self.then.trace) and self.then.trace == self.now.trace
+
+    def json(self) -> dict[str, Any]:
+        return {
+            "name": self.then.name,
+            "same": self.same,
+            "trace": {"then": self.then.trace, "now": self.now.trace},
+            "observed": {"then": self.then.observed, "now": self.now.observed},
+            "differs": as_json_differences(self.differ),
+            "first_difference": self.first and dict(zip(("then", "now"), self.first, strict=True)),
+        }
+
+
+def compare(directory: Path, result: RunResult, then: VariantRecord, now: VariantResult) -> Comparison:
+    found = now.json()
+    before = then.model_dump(include={"parameters", "topology"})
+    differ = {key: (value, found[key]) for key, value in before.items() if value != found[key]}
+    logs = [place / then.name / EVENTS for place in (directory, result.out)]
+    first = first_difference(*logs) if all(log.is_file() for log in logs) else None
+    return Comparison(then, now, differ, first)
+
+
+def first_difference(one: Path, other: Path) -> tuple[str, str] | None:
+    """The first line of two files that differs, empty where one has ended."""
+    with one.open(errors="replace") as left, other.open(errors="replace") as right:
+        for pair in itertools.zip_longest(left, right, fillvalue=""):
+            if pair[0] != pair[1]:
+                return pair[0].rstrip("\n"), pair[1].rstrip("\n")
+    return None
+
+
+def as_json_differences(differ: Differences) -> dict[str, dict[str, Any]]:
+    return {key: {"then": then, "now": now} for key, (then, now) in differ.items()}
+
+
+def as_object(
+    directory: Path, result: RunResult, differ: Differences, compared: Sequence[Comparison]
+) -> dict[str, Any]:
+    return {
+        "rerun_of": str(directory),
+        "same": all(one.same for one in compared),
+        "differs": as_json_differences(differ),
+        "variants": [one.json() for one in compared],
+        "run": result.json(),
+    }
+
+
+def report(
+    screen: Console, result: RunResult, then: Record, differ: Differences, compared: Sequence[Comparison]
+) -> None:
+    """A line a variant, what differs, and the verdict."""
+    screen.print()
+    for one in compared:
+        mark = ("✓", "bold green") if one.same else ("✗", "bold red")
+        screen.print(Text.assemble(mark, f" {plain(one.then.name)}: ", sentence(one)), soft_wrap=True)
+        for label, line in zip(("then", "now"), one.first or (), strict=False):
+            screen.print(Padding(Text(f"{label}: {plain(line) or 'nothing more'}", "dim"), (0, 0, 0, 2)))
+    same = all(one.same for one in compared)
+    if not same:
+        screen.print()
+        for line in reasons(then, differ, compared):
+            screen.print(Text(plain(line)), soft_wrap=True)
+    screen.print()
+    verdict = ("the same trace", "bold green") if same else ("not the same trace", "bold red")
+    facts = f" · {console.number(len(compared), 'variant')} · seed {result.settings.seed}"
+    screen.print(Text.assemble((plain(result.scenario), "bold"), ": ", verdict, (facts, "dim")))
+    screen.print(Text(plain(result.out), "dim"), soft_wrap=True)
+
+
+def sentence(one: Comparison) -> str:
+    if one.same:
+        return f"the same trace, {one.now.trace[:12]}"
+    if not one.then.trace:
+        return "the run ended without a trace: there is nothing to compare with"
+    if not one.now.trace:
+        return f"no trace: {plain(one.now.failures[0] if one.now.failures else 'it did not end')}"
+    return f"trace {one.now.trace[:12]}, then {plain(one.then.trace)[:12]}; the first events that differ:"
+
+
+def reasons(then: Record, differ: Differences, compared: Sequence[Comparison]) -> Iterator[str]:
+    """What of that which the run is made from is not as it was."""
+    if then.clock == "real":
+        yield "On the real clock no two runs have the same trace."
+    for key, (old, new) in differ.items():
+        yield f"not the same: {WORDS[key]}: {short(old)} then, {short(new)} now"
+    for one in compared:
+        for key, (old, new) in one.differ.items():
+            yield f"not the same: {WORDS[key]} of {one.then.name}: {short(old)} then, {short(new)} now"
+    if then.clock == "virtual" and not differ and all(one.then.trace and not one.differ for one in compared):
+        yield DEFECT
+
+
+def short(value: object) -> str:
+    """A digest by its first figures."""
+    text = "none" if value is None else str(value)
+    return text[:12] if re.fullmatch("[0-9a-f]{64}", text) else text

@@ -1,0 +1,171 @@
+"""Layers: Debian packages on top of an image's, each set a file system of its own beside the image in the cache.
+
+apt of this machine resolves what is asked against the packages that the image has, and fetches what is missing; a
+micro-VM of the image installs it (testbed/packages.py).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from testbed.errors import InputError, TestbedError, UnsupportedError, did_you_mean
+from testbed.machine import cache, image, processes, recipe, scenarios
+from testbed.machine.image import Image, Layer
+from testbed.machine.parcel import IN_SIZE
+from testbed.machine.qemu import Flavour
+from testbed.machine.scenarios import Source
+from testbed.machine.vm import VirtualMachine
+from testbed.protocol import LAYER, LAYER_PACKAGES, Job
+
+INSIDE = Path(__file__).parents[1] / "packages.py"
+NAME = re.compile(r"[a-z0-9][a-z0-9+.-]*[a-z0-9+]")
+LARGEST = IN_SIZE - (4 << 20)
+"""Bytes of Debian packages that fit into the parcel of a machine."""
+LIMIT_S = 3600.0
+"""Virtual seconds for an installation."""
+SPACE = 1_500_000_000
+Say = Callable[[str], None]
+
+
+def names(words: Iterable[str]) -> list[str]:
+    """The packages in words as users write them: `iperf3,tcpflow`."""
+    found = sorted({name for word in words for name in re.split(r"[,\s]+", word) if name})
+    for name in found:
+        if not NAME.fullmatch(name):
+            raise InputError(f"{name!r} cannot be the name of a Debian package", hint="Write --with iperf3,tcpflow.")
+    return found
+
+
+def find(base: Image, packages: Sequence[str]) -> Image | None:
+    """The image with these packages, as far as it is there; the image itself where it has them all."""
+    if all(name in base.manifest["packages"] for name in packages):
+        return base
+    layer = Layer.load(_place(base, packages), base)
+    return replace(base, layer=layer) if layer else None
+
+
+async def ensure(base: Image, packages: Sequence[str], say: Say) -> Image:
+    """The same; the layer is made if it is not there. Of two who start at once, one makes it."""
+    if found := find(base, packages):
+        return found
+    parent = base.path / "layers"
+    parent.mkdir(exist_ok=True)
+    async with cache.locked_async(parent):
+        return find(base, packages) or await make(base, packages, say)
+
+
+def _place(base: Image, packages: Sequence[str]) -> Path:
+    key = cache.digest(base.digest, INSIDE.read_bytes(), *packages)
+    return base.path / "layers" / key[:16]
+
+
+async def make(base: Image, packages: Sequence[str], say: Say) -> Image:
+    """Two layers of the same packages differ only where Debian's mirror moved on between them: see `Layer.digest`."""
+    started = time.monotonic()
+    cache.require_space(base.path, SPACE, "a layer")
+    with cache.making(base.path / "layers") as work, processes.scratch() as out:
+        say(f"fetch {', '.join(packages)}, and what they need beside the image's packages")
+        debs = fetch(base, packages)
+        if not debs:
+            return base
+        say(f"install {len(debs)} Debian package{'s' * (len(debs) > 1)} on top of the image")
+        await install(base, debs, out, say)
+        shutil.move(out / LAYER, work / LAYER)
+        recipe.pad(work / LAYER)
+        installed = json.loads((out / LAYER_PACKAGES).read_text())
+        known = base.manifest["packages"]
+        manifest = {
+            "digest": cache.file_digest(work / LAYER),
+            "size": (work / LAYER).stat().st_size,
+            "base": base.digest,
+            "asked": list(packages),
+            "packages": {name: version for name, version in installed.items() if known.get(name) != version},
+            "build_s": round(time.monotonic() - started, 1),
+        }
+        (work / "manifest.json").write_text(json.dumps(manifest, indent=1))
+        place = _place(base, packages)
+        shutil.rmtree(place, ignore_errors=True)
+        work.rename(place)
+    return replace(base, layer=Layer(place, manifest))
+
+
+async def install(base: Image, debs: dict[str, bytes], out: Path, say: Say) -> None:
+    """Has a machine of the image make the layer, which is in `out` then."""
+    if (total := sum(map(len, debs.values()))) > LARGEST:
+        raise UnsupportedError(f"these packages have {total >> 20} MiB; a layer takes at most {LARGEST >> 20}")
+    job: Job = {
+        "kind": "layer",
+        "name": "layer",
+        "layer": {"epoch": recipe.EPOCH, "uuid": recipe.LAYER_UUID},
+    }
+    machine = VirtualMachine(base, Flavour("virtual"), say)
+    await machine.run(job, debs, out, lambda _: None, limit_s=LIMIT_S)
+    scenarios.raise_refusal(out, Source("layer", Path()))
+    if not (out / LAYER).is_file():
+        raise TestbedError("the machine left no layer", hint="Report this with the output of `testbed doctor`.")
+
+
+def fetch(base: Image, packages: Sequence[str]) -> dict[str, bytes]:
+    """The files of the packages and of all they depend on that the image has not, by their name."""
+    if not shutil.which("apt-get") or not image.KEYRING.exists():
+        lacking = "apt" if not shutil.which("apt-get") else "debian-archive-keyring"
+        hint = f"Run: sudo apt-get install --no-install-recommends {lacking}"
+        raise UnsupportedError(f"adding packages to the image needs {lacking}", hint=hint)
+    state = cache.directory("apt")
+    with cache.locked(state):
+        apt = Apt(state, base)
+        apt.run("apt-get", "update")
+        require_known(packages, apt.run("apt-cache", "pkgnames").split())
+        apt.run("apt-get", "install", "--yes", "--download-only", "--no-install-recommends", "--", *packages)
+        found = {path.name: path.read_bytes() for path in sorted((state / "archives").glob("*.deb"))}
+        shutil.rmtree(state / "archives")
+    return found
+
+
+def require_known(packages: Sequence[str], known: Sequence[str]) -> None:
+    for name in packages:
+        if name not in known:
+            raise InputError(f"Debian {recipe.SUITE} has no package {name!r}", hint=did_you_mean(name, known).strip())
+
+
+class Apt:
+    """apt with a state of its own in a directory: the image's suite and packages, this machine's way to a mirror."""
+
+    def __init__(self, state: Path, base: Image) -> None:
+        for name in "lists/partial", "archives/partial":
+            (state / name).mkdir(parents=True, exist_ok=True)
+        mirrors = image.mirror() or re.findall(rf"^deb .*?(\S+) {recipe.SUITE} main", base.sources, re.MULTILINE)
+        (state / "sources.list").write_text(
+            f"deb [arch=amd64 signed-by={image.KEYRING}] {mirrors[0]} {recipe.SUITE} main\n"
+        )
+        (state / "apt.conf").write_text(
+            f'Dir::State "{state}"; Dir::State::lists "{state}/lists";\n'
+            f'Dir::State::status "{base.file("dpkg-status")}"; Dir::State::extended_states "{state}/extended_states";\n'
+            f'Dir::Cache "{state}"; Dir::Cache::archives "{state}/archives";\n'
+            f'Dir::Etc::sourcelist "{state}/sources.list"; Dir::Etc::sourceparts "/dev/null";\n'
+            'Dir::Etc::preferences "/dev/null"; Dir::Etc::preferencesparts "/dev/null";\n'
+            'APT::Architecture "amd64"; APT::Architectures { "amd64"; }; APT::Sandbox::User "";\n'
+            'Acquire::Languages "none";\n'
+        )
+        self._environment = {**os.environ, "APT_CONFIG": str(state / "apt.conf"), "LC_ALL": "C"}
+
+    def run(self, *command: str) -> str:
+        done = subprocess.run(command, env=self._environment, capture_output=True, text=True, check=False)
+        if done.returncode:
+            image.raise_for(done.stdout + done.stderr, "apt")
+        return done.stdout
+
+
+def every(base: Image) -> list[Layer]:
+    """The layers of an image that are there."""
+    places = sorted((base.path / "layers").glob("*/manifest.json"))
+    found = (Layer.load(path.parent, base) for path in places if not path.parent.name.startswith(cache.MAKING))
+    return sorted(filter(None, found), key=lambda layer: layer.asked)

@@ -1,0 +1,116 @@
+"""Deadlines that count only the time in which a process could have worked.
+
+A busy host, a low priority, a process that somebody stopped: wall time passes, and none of it says anything about the
+process that is waited for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from pathlib import Path
+from typing import TypeVar
+
+from testbed.errors import UnsupportedError
+
+SLICE_S = 1.0
+"""Between two looks."""
+COUNTED_S = 2 * SLICE_S
+"""What a look counts for at most: when it comes later, we were stopped ourselves."""
+STARVED_S = 600.0
+"""Wall seconds without a CPU after which this machine is given up."""
+BUSY_HINT = "This machine is too busy. Try again when it is not, or give testbed a higher priority."
+T = TypeVar("T")
+Threads = Callable[[], Iterable[Path]]
+"""The directories in /proc of the threads that are waited for."""
+
+
+class StarvedError(UnsupportedError):
+    """This machine gave a process no CPU."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, hint=BUSY_HINT)
+
+
+class Starvation:
+    """How long threads had to wait for a CPU, or stood stopped, from one look to the next."""
+
+    def __init__(self, threads: Threads) -> None:
+        self._threads = threads
+        self._before = self._now()
+        self._at = time.monotonic()
+
+    def look(self) -> tuple[float, float]:
+        """Wall seconds since the last look, and how many of them the threads spent waiting."""
+        before, then = self._before, self._at
+        self._before, self._at = self._now(), time.monotonic()
+        elapsed = self._at - then
+        waited = 0.0
+        for thread, (ran, waiting, state) in self._before.items():
+            ran_before, waiting_before, _ = before.get(thread, (0, 0, ""))
+            # The kernel accounts for a wait when it ends: one that lasts shows as a thread that is ready and never ran.
+            if state == "T" or (state == "R" and ran == ran_before):
+                return elapsed, elapsed
+            waited += (waiting - waiting_before) / 1e9
+        return elapsed, min(elapsed, waited)
+
+    def _now(self) -> dict[Path, tuple[int, int, str]]:
+        return {thread: said for thread in self._threads() if (said := schedule(thread))}
+
+
+def schedule(thread: Path) -> tuple[int, int, str] | None:
+    """Nanoseconds that a thread has run and has waited for a CPU, and its state; None when it has ended."""
+    try:
+        ran, waited, _ = (thread / "schedstat").read_text().split()
+        state = (thread / "stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, ValueError):
+        return None
+    return int(ran), int(waited), state
+
+
+def threads_of(process: int) -> Threads:
+    """All threads of a process."""
+
+    def list_threads() -> list[Path]:
+        directory = Path(f"/proc/{process}/task")
+        try:
+            return [directory / name for name in os.listdir(directory)]
+        except OSError:
+            return []
+
+    return list_threads
+
+
+def processes_of(session: int) -> Threads:
+    """The first thread of each process in a session."""
+
+    def in_session(directory: Path) -> bool:
+        try:
+            return int((directory / "stat").read_text().rpartition(")")[2].split()[3]) == session
+        except (OSError, ValueError):
+            return False
+
+    return lambda: [path for name in os.listdir("/proc") if name.isdigit() and in_session(path := Path("/proc", name))]
+
+
+async def patiently(awaitable: Awaitable[T], limit_s: float, threads: Threads) -> T:
+    """The result of `awaitable`. TimeoutError after `limit_s` seconds in which `threads` could work; StarvedError when
+    they get no CPU for STARVED_S."""
+    task = asyncio.ensure_future(awaitable)
+    starvation = Starvation(threads)
+    spent = starved = 0.0
+    try:
+        while not (await asyncio.wait((task,), timeout=min(SLICE_S, limit_s - spent)))[0]:
+            elapsed, waited = starvation.look()
+            counted = min(elapsed, COUNTED_S)
+            spent += max(0.0, counted - waited)
+            starved += min(counted, waited)
+            if spent >= limit_s:
+                raise TimeoutError
+            if starved >= STARVED_S:
+                raise StarvedError(f"a process got no CPU for {STARVED_S:g} s")
+        return await task
+    finally:
+        task.cancel()

@@ -1,0 +1,128 @@
+"""A watch over a machine that runs: whether its time goes on, and whether the host gives it a CPU.
+
+Wall time decides nothing. On the virtual clock a guest hangs when its time stands still though it has a CPU; on both
+clocks, when its first process has not run for long in the guest's own time. A host that gives no CPU is another matter
+(patience.StarvedError).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from testbed.errors import MachineError
+from testbed.machine.cpus import Idle, allowed
+from testbed.machine.parcel import Outcome
+from testbed.machine.patience import COUNTED_S, SLICE_S, STARVED_S, Starvation, StarvedError, threads_of
+from testbed.machine.qemu import Qemu
+from testbed.protocol import Clock
+
+QUIET_S = 5.0
+"""Wall seconds without progress after which the guest's clock is read."""
+STILL_LOOKS = 30
+"""Looks in a row, SLICE_S apart, in which nothing moved though there was a CPU for it."""
+PULSE_LOST_S = 600
+"""Seconds of the guest in which its first process ought to have run: it does once a minute (guest/boot.py)."""
+BUSY_SHARE = 0.5
+"""Of a machine's time: when it waits longer for its CPU, it may move to another one, and the user hears of it."""
+BUSY_LOOKS = 3
+"""Looks in a row after which a host counts as busy."""
+BETTER = 0.5
+"""The share of time another CPU was idle that makes it worth while to move there."""
+REMIND_S = 60.0
+"""Wall seconds between two remarks on the same subject."""
+
+
+class Watch:
+    """Asked again and again while a machine runs. Raises MachineError when it hangs, StarvedError without a CPU."""
+
+    def __init__(self, machine: Qemu, clock: Clock, outcome: Outcome, say: Callable[[str], None]) -> None:
+        self._machine = machine
+        self._clock = clock
+        self._outcome = outcome
+        self._say = say
+        self._heard = self._looked = time.monotonic()
+        self._said: dict[str, float] = {}
+        self._starvation = Starvation(threads_of(machine.process.pid))
+        self._idle = Idle()
+        self._busy = self._still = 0
+        self._starved_s = 0.0
+        self._moved: tuple[int, int] | None = None
+        self._began: int | None = None
+        self._pulse: tuple[int, int] = (-1, 0)
+        """Its last value, and the guest's time when it was new."""
+        self._beatless = 0
+
+    def heard(self) -> None:
+        """There was progress."""
+        self._heard = time.monotonic()
+        self._began = None
+        self._still = self._beatless = 0
+        self._starved_s = 0.0
+
+    async def look(self) -> None:
+        now = time.monotonic()
+        if now - self._looked < SLICE_S:
+            return
+        self._looked = now
+        elapsed, waited = self._starvation.look()
+        self._look_at_host(elapsed, waited)
+        if now - self._heard >= QUIET_S:
+            await self._look_at_guest(elapsed, waited)
+
+    def _look_at_host(self, elapsed: float, waited: float) -> None:
+        idle = self._idle.look()
+        self._busy = self._busy + 1 if waited > BUSY_SHARE * elapsed else 0
+        if self._busy < BUSY_LOOKS:
+            return
+        self._remark("busy", "this host is busy: a machine waits for a CPU most of the time")
+        if (claim := self._machine.claim) is None:
+            return
+        others = {cpu: idle.get(cpu, 0.0) for cpu in allowed() if cpu != claim.number}
+        best = max(others, key=others.__getitem__, default=claim.number)
+        if others.get(best, 0.0) > BETTER:
+            claim.move(self._machine.process.pid, best)
+            self._busy = 0
+
+    async def _look_at_guest(self, elapsed: float, waited: float) -> None:
+        moment = await self._machine.clock_s()
+        if self._began is None:
+            self._began = moment
+        self._look_at_pulse(moment)
+        if self._clock == "real":
+            return
+        moved, self._moved = self._moved, (moment, await self._machine.instructions())
+        if self._moved != moved:
+            self._still, self._starved_s = 0, 0.0
+            wall = round(time.monotonic() - self._heard)
+            text = f"no event for {wall} s of wall time; virtual time goes on, by {moment - self._began} s meanwhile"
+            self._remark("quiet", text, self._heard)
+        elif waited > BUSY_SHARE * elapsed:
+            self._starved_s += min(elapsed, COUNTED_S)
+            if self._starved_s >= STARVED_S:
+                raise StarvedError(f"the machine got no CPU for {STARVED_S:g} s")
+        else:
+            self._still += 1
+            if self._still >= STILL_LOOKS:
+                raise MachineError(
+                    f"the guest hangs: its clock stands still. Its last output:\n{self._machine.last_output()}"
+                )
+
+    def _look_at_pulse(self, moment: int) -> None:
+        pulse, since = self._pulse
+        if (found := self._outcome.pulse) != pulse:
+            self._pulse, self._beatless = (found, moment), 0
+            return
+        self._beatless += 1
+        if self._beatless >= STILL_LOOKS and moment - since >= PULSE_LOST_S:
+            raise MachineError(
+                f"the guest hangs: its first process has not run for {moment - since} s. "
+                f"Its last output:\n{self._machine.last_output()}"
+            )
+
+    def _remark(self, subject: str, text: str, since: float = 0.0) -> None:
+        """Says it, unless it was said within REMIND_S, or `since` is not that long ago."""
+        now = time.monotonic()
+        if now - max(since, self._said.get(subject, 0.0)) >= REMIND_S:
+            self._said[subject] = now
+            self._say(text)

@@ -1,0 +1,47 @@
+"""The user's modules, importable beside ours: what Python, its packages and testbed bring keeps its names.
+
+Much is imported late. A yaml.py beside a scenario would else be taken for PyYAML by whatever reads a topology.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+from types import ModuleType
+
+THEIRS = ("test",)
+"""A package of Python's own tests, for which nobody asks, and a usual name for a directory of tests."""
+
+
+class OwnFirst(MetaPathFinder):
+    """Finds top-level modules where they were found before directories of the user were importable."""
+
+    def __init__(self, path: Sequence[str]) -> None:
+        self._path = list(path)
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        if path is not None or name in THEIRS:
+            return None
+        found = PathFinder.find_spec(name, self._path)
+        return found if found and found.loader else None  # a directory without an __init__.py is no module of ours
+
+
+def add(directory: Path) -> None:
+    """Makes the modules in `directory` importable, and in those that the user's code puts in front of sys.path."""
+    if not any(isinstance(finder, OwnFirst) for finder in sys.meta_path):
+        place = next((number for number, finder in enumerate(sys.meta_path) if finder is PathFinder), 0)
+        sys.meta_path.insert(place, OwnFirst(sys.path))
+    sys.path.insert(0, str(directory))
+
+
+def hidden(directory: Path) -> list[str]:
+    """Files in `directory` that cannot be imported: others have their names."""
+    loaded = {path.name: sys.modules.get(path.stem) for path in sorted(directory.glob("*.py"))}
+    return [
+        name
+        for name, module in loaded.items()
+        if module and Path(getattr(module, "__file__", None) or "").parent != directory
+    ]

@@ -1,0 +1,65 @@
+"""Ends user code that asks for input: no keyboard is connected to what runs inside a machine, and nobody would answer.
+
+`refuse_input` is called once by a process that is about to run user code. From then on `breakpoint()`, `input()` and
+whatever reads standard input, pdb and Mininet's CLI among them, raise an InputError that names the line of the user's
+file. Programs that such a process starts find standard input at its end.
+"""
+
+from __future__ import annotations
+
+import builtins
+import io
+import linecache
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+from testbed.errors import InputError
+
+
+def refuse_input(files: Path) -> None:
+    """Refuse input from here on. `files` is the directory of the user's files."""
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+
+    def refuse(*_: Any, **__: Any) -> NoReturn:
+        raise _refusal(files)
+
+    sys.stdin = _Keyboard(refuse)
+    sys.breakpointhook = refuse
+    builtins.input = refuse
+
+
+class _Keyboard(io.TextIOBase):
+    """The `sys.stdin` of such a process. To read it is refused, and so is to wait until it can be read."""
+
+    def __init__(self, refuse: Callable[..., NoReturn]) -> None:
+        self._refuse = refuse
+
+    def fileno(self) -> int:
+        self._refuse()
+
+    def read(self, _: int | None = -1, /) -> str:
+        self._refuse()
+
+    def readline(self, _: int = -1, /) -> str:  # type: ignore[override]  # typeshed: of the base, for bytes too
+        self._refuse()
+
+
+def _refusal(files: Path) -> InputError:
+    """The error, at the innermost line of the user's files that is being executed."""
+    frame = sys._getframe(2)
+    while frame.f_back and not Path(frame.f_code.co_filename).is_relative_to(files):
+        frame = frame.f_back
+    path = Path(frame.f_code.co_filename)
+    if not path.is_relative_to(files):
+        return InputError("input is asked for, and no keyboard is connected to a machine")
+    line = linecache.getline(str(path), frame.f_lineno).strip()
+    return InputError(
+        f"`{line}` asks for input, and no keyboard is connected to a machine",
+        where=f"{path.relative_to(files)}:{frame.f_lineno}",
+        hint="Remove it. What print() and events say while the code runs is kept with the run's files.",
+    )

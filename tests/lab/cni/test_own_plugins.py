@@ -1,0 +1,92 @@
+"""A plugin of the user's own in `cni-plugins` beside the test, and the version of CNI that a chain speaks."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from networks import ROUTED, ipam, macvlan, network, write_plugin
+
+from testbed import Lab
+from testbed.workload.verbs import connect_pair, open_endpoint
+
+SPECIFICATION = Path(__file__).with_name("specification.conflist")
+"""The example of the CNI specification 1.1.0, section 1, without its comments."""
+BESIDE = {"type": "beside", "capabilities": {"mac": True, "ips": True}, "own": [1]}
+
+
+def given(lab: Lab, node: str) -> list[dict[str, Any]]:
+    """What the plugin `beside` was given, from the log of the node's plugins."""
+    return [json.loads(line) for line in (lab.directory / f"{node}-cni.log").read_text().splitlines() if line[0] == "{"]
+
+
+@pytest.mark.topology(ROUTED)
+def test_a_plugin_beside_the_test_is_called_with_its_modules(lab):
+    pod = lab.host("node1").pod("web", [macvlan(ipam(10), BESIDE)])
+    assert str(pod.addresses["eth0"].ip) == "10.0.10.100"
+    (told,) = given(lab, "node1")
+    assert told == {
+        "type": "beside",
+        "own": [1],
+        "name": "rdma",
+        "cniVersion": "1.0.0",
+        "runtimeConfig": {"mac": pod.macs["eth0"]},
+    }
+
+
+@pytest.mark.topology(ROUTED)
+def test_the_highest_version_that_all_plugins_speak_is_taken(lab, log, tmp_path, monkeypatch):
+    write_plugin(tmp_path / "plugins", "first", 'echo \'{"cniVersion": "1.0.0"}\'')  # 1.0.0 only
+    monkeypatch.setenv("CNI_PATH", str(tmp_path / "plugins"))
+    versions = ["0.3.1", "0.4.0", "1.0.0", "1.1.0"]
+    alone = {**network({"type": "beside"}, version="1.1.0"), "cniVersions": versions}
+    chain = {**alone, "plugins": [{"type": "first"}, {"type": "beside"}]}
+
+    lab.host("node1").pod("one", [chain])
+
+    assert [told["cniVersion"] for told in given(lab, "node1")] == ["1.0.0"]
+    (event,) = log.find("cni", command="ADD")
+    assert event["data"]["result"]["cniVersion"] == "1.0.0"
+
+
+@pytest.mark.topology(ROUTED)
+def test_the_example_of_the_specification_is_added_checked_and_deleted(lab, log):
+    pod = lab.host("node1").pod("db", [str(SPECIFICATION)])
+    assert str(pod.addresses["eth0"]) == "10.1.0.2/16"
+    pod.check()
+    pod.delete()
+    (added,) = log.find("cni", command="ADD")
+    assert added["data"]["result"]["cniVersion"] == "1.0.0"
+    assert added["data"]["result"]["dns"] == {"nameservers": ["10.1.0.1"]}
+    lab.host("node1").run("ip", "link", "del", "cni0")
+
+
+TRUNK = """\
+name: trunk
+topology:
+  nodes:
+    leaf: {kind: switch, vlans: {7: 10.0.10.1/24, 20: 10.0.20.1/24}}
+    node1: {kind: host, rdma: false}
+    node2: {kind: host, rdma: false}
+  links:
+    - {endpoints: ["leaf:e1", "node1:eth1"], vlan: 20, trunk: [7]}
+    - {endpoints: ["leaf:e2", "node2:eth1"], vlan: 20, trunk: [7]}
+"""
+
+
+@pytest.mark.topology(TRUNK)
+def test_rdma_on_a_vlan_of_the_node_is_a_macvlan_on_its_vlan_device(lab):
+    """What the refusal of a VLAN device says to do."""
+    pods = []
+    for number in 1, 2:
+        node = lab.host(f"node{number}")
+        node.run("ip", "link", "add", "link", "eth1", "name", "eth1.7", "type", "vlan", "id", "7")
+        node.run("ip", "link", "set", "eth1.7", "up")
+        addresses = ipam(10, first=100 + number)
+        master = {"type": "macvlan", "master": "eth1.7", "capabilities": {"mac": True}, "ipam": addresses}
+        pods.append(node.pod(f"web{number}", [network(master, {"type": "rxe"})]))
+    with open_endpoint(pods[0], "eth0") as near, open_endpoint(pods[1], "eth0") as far:
+        connect_pair(near, far)
+        assert near.write(4096, within=10).ok

@@ -1,0 +1,106 @@
+"""A program on a node sees the RDMA devices of that node and no others, and so its traffic is on the wire."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from testbed import Lab, Topology
+from testbed.cni.pods import PodNetworks
+from testbed.lab import Host, own_devices
+from testbed.lab.lab import RdmaMode
+from testbed.scenario.events import EventLog
+
+PAIR = """
+name: pair
+topology:
+  nodes: {leaf: {kind: switch, vlans: {10: 10.0.10.1/24}}, a: {kind: host}, b: {kind: host}}
+  links:
+    - {endpoints: ["leaf:e1", "a:eth1"], vlan: 10}
+    - {endpoints: ["leaf:e2", "b:eth1"], vlan: 10}
+"""
+POD = {
+    "cniVersion": "1.0.0",
+    "name": "rdma",
+    "plugins": [
+        {
+            "type": "macvlan",
+            "master": "eth1",
+            "mode": "bridge",
+            "ipam": {"type": "static", "addresses": [{"address": "10.0.10.100/24"}]},
+        },
+        {"type": "rxe"},
+    ],
+}
+PINGS = 10
+
+
+@pytest.fixture(params=["shared", "exclusive"])
+def pair(request: pytest.FixtureRequest, tmp_path: Path, log: EventLog):
+    mode: RdmaMode = request.param
+    topology = Topology.parse(PAIR)
+    with Lab(topology, tmp_path, log.emit, rdma_mode=mode, networks=PodNetworks(tmp_path)) as running:
+        yield running
+
+
+def listed(node: Host) -> list[str]:
+    """What libibverbs lists, which asks the kernel over netlink first."""
+    return [line.split()[0] for line in node.run("ibv_devices").stdout.splitlines()[2:]]
+
+
+def in_sysfs(node: Host) -> list[str]:
+    return node.run("ls", "/sys/class/infiniband").stdout.split()
+
+
+def test_pingpong_that_takes_the_first_device_is_on_the_wire(pair):
+    a, b, leaf = pair.host("a"), pair.host("b"), pair["leaf"]
+    wire = leaf.capture("e1", "udp port 4791")
+    server = a.spawn("ibv_rc_pingpong", "-g", "1", "-n", str(PINGS), "-e")
+    pair.wait(lambda: ":18515" in a.run("ss", "-ltn").stdout, 5)
+    b.run("ibv_rc_pingpong", "-g", "1", "-n", str(PINGS), "-e", str(a.addresses["eth1"].ip))
+    assert server.wait(5) == 0
+    wire.stop()
+    assert sum(frame.roce for frame in wire.frames()) >= 2 * PINGS  # both directions, several packets a message
+
+
+def test_each_node_lists_its_own_devices(pair):
+    a, b = pair.host("a"), pair.host("b")
+    assert (listed(a), in_sysfs(a)) == (["a-eth1"], ["a-eth1"])
+    assert (listed(b), in_sysfs(b)) == (["b-eth1"], ["b-eth1"])
+    assert listed(pair["leaf"]) == []
+    assert a.run("cat", "/sys/class/infiniband/a-eth1/ports/1/hw_counters/sent_pkts").stdout.strip().isdigit()
+
+
+def test_a_device_that_comes_later_is_seen_by_a_program_that_runs(pair):
+    a = pair.host("a")
+    shell = a.spawn("sh", "-c", "while [ $(ls /dev/infiniband | grep -c uverbs) != 2 ]; do sleep 0.01; done")
+    a.ip.link("add", ifname="v1", kind="macvlan", link=a.index("eth1"), macvlan_mode="bridge")
+    a.adopt("v1")
+    pair.add_rdma(a, "v1", "a-v1")
+    assert listed(a) == ["a-eth1", "a-v1"]
+    assert shell.wait(1) == 0
+
+
+def test_a_pod_and_its_host_see_each_their_own(pair):
+    a = pair.host("a")
+    pod = a.pod("p1", [POD])
+    assert listed(pod) == list(pod.rdma.values())
+    assert listed(a) == ["a-eth1"]
+    pod.delete()
+    assert not (own_devices.ROOT / pod.namespace).exists()
+
+
+def test_what_a_program_mounts_stays_and_pins_no_namespace(pair):
+    a = pair.host("a")
+    a.run("ip", "netns", "add", "inner")
+    a.run("ip", "netns", "exec", "inner", "true")
+    long_lived = a.spawn("sleep", "100")
+    a.run("ip", "netns", "del", "inner")
+    assert "inner" not in Path(f"/proc/{long_lived.pid}/mountinfo").read_text()
+
+
+def test_a_lab_leaves_no_mount(tmp_path, log):
+    with Lab(Topology.parse(PAIR), tmp_path, log.emit) as running:
+        running["a"].run("true")
+    assert str(own_devices.ROOT) not in Path("/proc/self/mountinfo").read_text()

@@ -1,0 +1,74 @@
+"""A run directory, wherever it is, is enough to repeat its run; and what was shown is in the order of its events."""
+
+import asyncio
+import json
+import shutil
+
+from testbed.cli.console import Running
+from testbed.machine import runs, scenarios
+from testbed.machine.image import find
+from testbed.machine.qemu import Flavour
+from testbed.machine.record import Identity
+from testbed.machine.vm import VirtualMachine
+
+
+def test_a_run_is_repeated_from_a_copy_of_its_directory(testbed, tmp_path):
+    done = testbed("run", "ip-reuse", "--variant", "garp", "--set", "timeout=15", "--seed", "7", "--json")
+    copy = tmp_path / "archive" / "of a run"
+    shutil.copytree(tmp_path / done.json["out"], copy)
+    shutil.rmtree(tmp_path / "runs")
+    again = testbed("rerun", copy, "--json")
+    assert again.status == 0, again.err
+    (then,), (now,) = done.json["variants"], again.json["run"]["variants"]
+    assert then["parameters"]["timeout"] == 15
+    for key in ("trace", "parameters", "topology", "epoch", "virtual_s"):
+        assert now[key] == then[key], key
+    assert again.json["run"]["made_from"] == done.json["made_from"]
+    for name in ("events.jsonl", "topology.json", "leaf-e3.pcap"):
+        paths = copy / "garp" / name, tmp_path / again.json["run"]["out"] / "garp" / name
+        assert paths[0].read_bytes() == paths[1].read_bytes(), name
+
+
+def test_a_run_of_a_matrix_is_repeated(testbed, tmp_path):
+    done = testbed("matrix", "ip-reuse", "--variant", "garp", "--over", "profile=sonic,arista-eos", "--json")
+    assert done.status == 0, done.err
+    again = testbed("rerun", done.json["out"], "--variant", "profile=sonic", "--json")
+    assert again.status == 0, again.err
+    (variant,) = again.json["run"]["variants"]
+    assert variant["parameters"]["profile"] == "sonic"
+
+
+class Screen(runs.Listener):
+    """Keeps events in the order in which they are printed for good."""
+
+    def __init__(self) -> None:
+        self.running = Running("as-is")
+        self.printed = []
+
+    def event(self, telling, event):
+        self.running.add(event)
+
+    def settled(self, telling, until_ns):
+        self.printed += self.running.settle(until_ns)
+
+    def finished(self, telling, result):
+        self.printed += self.running.settle(float("inf"))
+
+
+def test_a_run_is_shown_in_the_order_of_its_events(tmp_path):
+    """Switches report what they did after the step in which they did it."""
+    source = scenarios.resolve("ip-reuse")
+    [info] = asyncio.run(scenarios.describe([(source, {})]))
+    machine, screen = VirtualMachine(find(), Flavour("virtual"), lambda _: None), Screen()
+
+    async def run():
+        return await runs.run(
+            source, info, runs.choose(info, ["garp"]), runs.Settings(1, "virtual", 1), machine,
+            Identity.of(machine, machine.image.digest), tmp_path, screen, asyncio.Semaphore(1),
+        )  # fmt: skip
+
+    result = asyncio.run(run())
+    assert result.as_expected
+    events = [json.loads(line) for line in (tmp_path / "garp" / "events.jsonl").open()]
+    assert screen.printed == events
+    assert any(event["kind"].startswith("arp.") for event in events)

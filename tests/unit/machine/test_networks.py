@@ -1,0 +1,116 @@
+"""Which plugins of the user's own go along with `testbed cni`, and how."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.errors import InputError
+from testbed.machine import files, networks
+from testbed.machine.local import Listener
+from testbed.protocol import CniRequest, Job
+
+CONFLIST = {
+    "cniVersion": "1.0.0",
+    "name": "rdma",
+    "plugins": [
+        {"type": "mine", "ipam": {"type": "mine-ipam"}},
+        {"type": "outer", "delegate": {"type": "inner"}},
+        {"type": "../x"},
+    ],
+}
+
+
+@pytest.fixture
+def conflist(tmp_path: Path) -> Path:
+    file = tmp_path / "rdma.conflist"
+    file.write_text(json.dumps(CONFLIST))
+    return file
+
+
+def directory(parent: Path, name: str, *plugins: str) -> Path:
+    made = parent / name
+    made.mkdir()
+    for plugin in plugins:
+        (made / plugin).write_text(f"#!/bin/sh\n# {plugin}\n")
+        (made / plugin).chmod(0o755)
+    return made
+
+
+def test_of_cni_path_goes_along_what_the_conflist_names(conflist: Path, tmp_path: Path) -> None:
+    first = directory(tmp_path, "first", "mine", "bridge", "inner")
+    second = directory(tmp_path, "second", "mine-ipam", "mine")
+    path = f"{first}::{second}:{tmp_path}/none:{tmp_path}"
+    assert networks.own_plugins(conflist, [], path) == {first: ["inner", "mine"], second: ["mine", "mine-ipam"]}
+
+
+def test_a_script_s_modules_go_along_with_it(conflist: Path, tmp_path: Path) -> None:
+    own = directory(tmp_path, "own", "mine", "bridge")
+    (own / "helpers.py").write_text("x = 1\n")
+    assert networks.own_plugins(conflist, [], str(own)) == {own: ["helpers.py", "mine"]}
+
+
+def test_of_a_plugin_dir_all_goes_along(conflist: Path, tmp_path: Path) -> None:
+    own = directory(tmp_path, "own", "mine")
+    (own / "helpers.py").write_text("x = 1\n")
+    assert networks.own_plugins(conflist, [own], str(own)) == {own: ["helpers.py", "mine"]}
+
+
+def test_a_plugin_dir_that_can_be_no_one_s_is_wrong_input(conflist: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="own: is no directory"):
+        networks.own_plugins(conflist, [tmp_path / "own"], "")
+    (directory(tmp_path, "own") / "mine").write_text("#!/bin/sh\n")
+    with pytest.raises(InputError, match=r"own: there is no executable file in it\n  chmod \+x the plugin[.]"):
+        networks.own_plugins(conflist, [tmp_path / "own"], "")
+
+
+def test_a_conflist_that_is_none_names_no_plugins(conflist: Path, tmp_path: Path) -> None:
+    path = str(directory(tmp_path, "own", "mine"))
+    for text in "{", "[" * 100_000, "3":
+        conflist.write_text(text)
+        assert networks.own_plugins(conflist, [], path) == {}
+
+
+@dataclass
+class FakeMachine:
+    jobs: list[tuple[Job, Mapping[str, bytes]]] = field(default_factory=list)
+
+    async def run(self, job: Job, files: Mapping[str, bytes], out: Path, listen: Listener, *, limit_s: float) -> float:
+        self.jobs.append((job, files))
+        (out / "cni.json").write_text('{"result": null, "kept": []}')
+        return 0.1
+
+
+def use(conflist: Path, plugins: networks.Plugins, out: Path) -> tuple[Job, Mapping[str, bytes]]:
+    request: CniRequest = {
+        "command": "add", "conflist": str(conflist), "topology": None, "plugins": [], "node": None,
+        "interface": "eth0", "arguments": "", "capabilities": "",
+    }  # fmt: skip
+    machine = FakeMachine()
+    asyncio.run(networks.use(request, plugins, machine, 1, out))
+    return machine.jobs[0]
+
+
+def test_a_plugin_travels_with_its_execute_bit(conflist: Path, tmp_path: Path) -> None:
+    own = directory(tmp_path, "own", "mine")
+    (own / "helpers.py").write_text("x = 1\n")
+    job, parcel = use(conflist, {own: ["helpers.py", "mine"]}, tmp_path)
+    assert parcel[".cni-plugins/0/mine"] == b"#!/bin/sh\n# mine\n"
+    assert parcel[".cni-plugins/0/helpers.py"] == b"x = 1\n"
+    assert job["executable"] == [".cni-plugins/0/mine"]
+    assert job["cni"]["plugins"] == [".cni-plugins/0"]
+
+
+def test_plugins_that_are_too_large_are_refused(
+    conflist: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own: dict[Path, Any] = {directory(tmp_path, "own", "mine"): ["mine"]}
+    monkeypatch.setattr(files, "LARGEST", conflist.stat().st_size)
+    with pytest.raises(InputError, match="own: the plugins have 0 MiB; 0 MiB travel to a machine\n  Of a program"):
+        use(conflist, own, tmp_path)

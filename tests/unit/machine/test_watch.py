@@ -1,0 +1,156 @@
+"""What a watch makes of a machine: a hang is told from a guest that works in silence, and from a host without time."""
+
+import asyncio
+import itertools
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+
+import pytest
+
+from testbed.errors import MachineError
+from testbed.machine import watch
+from testbed.machine.patience import StarvedError
+from testbed.machine.watch import PULSE_LOST_S, STILL_LOOKS, Watch
+from testbed.protocol import Clock
+
+MANY = 2000
+
+
+class Machine:
+    """A guest whose clock, instructions and pulse are given, one value a look."""
+
+    def __init__(self, seconds: Iterator[int], executed: Iterator[int], claim: object = None) -> None:
+        self.process = SimpleNamespace(pid=1)
+        self.claim = claim
+        self._seconds, self._executed = seconds, executed
+
+    async def clock_s(self) -> int:
+        return next(self._seconds)
+
+    async def instructions(self) -> int:
+        return next(self._executed)
+
+    def last_output(self) -> str:
+        return "  | last words"
+
+
+class Outcome:
+    def __init__(self, pulses: Iterator[int]) -> None:
+        self._pulses = pulses
+
+    @property
+    def pulse(self) -> int:
+        return next(self._pulses)
+
+
+@pytest.fixture(autouse=True)
+def _every_call_is_a_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "SLICE_S", 0.0)
+    monkeypatch.setattr(watch, "QUIET_S", 0.0)
+
+
+@pytest.fixture
+def host(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Sets the share of each second for which the machine waits for a CPU; a look is a second."""
+
+    def waits(share: float) -> None:
+        monkeypatch.setattr(watch, "Starvation", lambda _: SimpleNamespace(look=lambda: (1.0, share)))
+
+    waits(0.0)
+    return waits
+
+
+def watched(
+    machine: Machine, pulses: Iterator[int], looks: int = MANY, clock: Clock = "virtual", heard_every: int = 0
+) -> list[str]:
+    """What is said during so many looks."""
+    said: list[str] = []
+
+    async def run() -> None:
+        one = Watch(machine, clock, Outcome(pulses), said.append)  # type: ignore[arg-type]
+        for number in range(1, looks + 1):
+            if heard_every and number % heard_every == 0:
+                one.heard()
+            await one.look()
+
+    asyncio.run(run())
+    return said
+
+
+def forever(value: int) -> Iterator[int]:
+    return itertools.repeat(value)
+
+
+def test_a_clock_that_stands_still_with_a_cpu_is_a_hang(host: Callable[[float], None]) -> None:
+    with pytest.raises(MachineError, match=r"its clock stands still(.|\n)*last words"):
+        watched(Machine(forever(5), forever(100)), itertools.count(), STILL_LOOKS + 1)
+
+
+def test_before_that_it_is_none(host: Callable[[float], None]) -> None:
+    watched(Machine(forever(5), forever(100)), itertools.count(), STILL_LOOKS)
+
+
+def test_a_guest_that_reports_is_not_looked_at_as_hanging(host: Callable[[float], None]) -> None:
+    watched(Machine(forever(5), forever(100)), itertools.count(), heard_every=STILL_LOOKS - 1)
+
+
+def test_a_silent_guest_whose_time_goes_on_is_let_be_however_long_it_takes(host: Callable[[float], None]) -> None:
+    watched(Machine(itertools.count(), forever(100)), itertools.count())
+
+
+def test_a_guest_that_only_computes_is_let_be(host: Callable[[float], None]) -> None:
+    """Its clock has seconds, its instructions nanoseconds."""
+    watched(Machine(forever(5), itertools.count()), itertools.count())
+
+
+def test_what_takes_long_in_silence_is_said_once_a_while(
+    host: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = itertools.count()
+    monkeypatch.setattr(watch.time, "monotonic", lambda: float(next(seconds)))
+    said = watched(Machine(itertools.count(0, 10), forever(100)), itertools.count(), looks=100)
+    assert 1 < len(said) < 10
+    assert "virtual time goes on, by " in said[0]
+
+
+def test_a_machine_without_a_cpu_does_not_hang_but_is_given_up(host: Callable[[float], None]) -> None:
+    host(1.0)
+    with pytest.raises(StarvedError, match="got no CPU") as error:
+        watched(Machine(forever(5), forever(100)), itertools.count())
+    assert error.value.exit_status == 3
+
+
+def test_a_machine_that_gets_little_is_let_be_and_the_user_hears_of_it_once(host: Callable[[float], None]) -> None:
+    host(0.9)
+    said = watched(Machine(forever(5), itertools.count()), itertools.count())
+    assert said == ["this host is busy: a machine waits for a CPU most of the time"]
+
+
+def test_it_moves_to_a_cpu_that_is_idle(host: Callable[[float], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    moves: list[tuple[int, int]] = []
+    claim = SimpleNamespace(number=0, move=lambda pid, number: moves.append((pid, number)))
+    monkeypatch.setattr(watch, "allowed", lambda: [0, 1, 2])
+    monkeypatch.setattr(watch, "Idle", lambda: SimpleNamespace(look=lambda: {0: 0.0, 1: 0.4, 2: 0.8}))
+    host(0.9)
+    watched(Machine(forever(5), itertools.count(), claim), itertools.count(), looks=3)
+    assert moves == [(1, 2)]
+
+
+def test_it_stays_where_no_other_cpu_is_better(host: Callable[[float], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    claim = SimpleNamespace(number=0, move=lambda *_: pytest.fail("it moved"))
+    monkeypatch.setattr(watch, "allowed", lambda: [0, 1])
+    monkeypatch.setattr(watch, "Idle", lambda: SimpleNamespace(look=lambda: {0: 0.0, 1: 0.1}))
+    host(0.9)
+    watched(Machine(forever(5), itertools.count(), claim), itertools.count())
+
+
+@pytest.mark.parametrize("clock", ["virtual", "real"])
+def test_a_guest_whose_first_process_does_not_run_hangs(host: Callable[[float], None], clock: Clock) -> None:
+    with pytest.raises(MachineError, match=rf"first process has not run for {PULSE_LOST_S}"):
+        watched(Machine(itertools.count(), itertools.count()), forever(3), PULSE_LOST_S + 1, clock)
+
+
+def test_minutes_that_pass_between_two_looks_are_no_lost_pulse(host: Callable[[float], None]) -> None:
+    """An idle guest's clock makes leaps; that its pulse is the same at two looks says nothing then."""
+    pulses = (pulse for pulse in itertools.count() for _ in range(3))
+    watched(Machine(itertools.count(0, PULSE_LOST_S), itertools.count()), pulses)

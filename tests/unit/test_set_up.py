@@ -1,0 +1,70 @@
+"""Set-up asks for what is missing, in one line; for what builds images only where one is to be built."""
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from testbed.machine import cache, recipe
+
+TOP = Path(__file__).parents[2]
+PLAIN = ("sh", "cat", "dirname", "env", "flock", "python3", "pwd", "sha256sum", "tail")
+"""What a machine has on which nothing was installed for testbed."""
+
+
+@pytest.fixture
+def set_up(tmp_path: Path) -> Callable[..., tuple[int, str]]:
+    """Runs a checkout's set-up as a user without sudo on such a machine; its status and its message."""
+    checkout, programs = tmp_path / "checkout", tmp_path / "bin"
+    checkout.mkdir()
+    programs.mkdir()
+    for name in ("setup.sh", "pyproject.toml", "requirements.lock", "testbed"):
+        (checkout / name).symlink_to(TOP / name)
+    for name in PLAIN:
+        (programs / name).symlink_to(str(shutil.which(name)))
+    for name, words in {"id": "echo 1000", "apt-get": "exit 1"}.items():
+        (programs / name).write_text(f"#!/bin/sh\n{words}\n")
+        (programs / name).chmod(0o755)
+
+    def run(*arguments: str) -> tuple[int, str]:
+        done = subprocess.run(
+            ["sh", "./setup.sh", *arguments],
+            cwd=checkout,
+            env={**os.environ, "PATH": str(programs), "XDG_CACHE_HOME": str(tmp_path / "cache")},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return done.returncode, done.stderr
+
+    return run
+
+
+def test_what_builds_images_is_not_asked_of_who_may_import_one(set_up: Callable[..., tuple[int, str]]) -> None:
+    status, said = set_up()
+    assert status == 3
+    assert "qemu-system-x86" in said
+    assert "mmdebstrap" not in said
+
+
+def test_where_an_image_is_to_be_built_one_line_names_all(set_up: Callable[..., tuple[int, str]]) -> None:
+    status, said = set_up("image")
+    assert status == 3
+    [line] = [line for line in said.splitlines() if "apt-get install" in line]
+    for package in ("qemu-system-x86", "mmdebstrap", "erofs-utils"):
+        assert package in line
+
+
+def test_an_image_that_was_imported_is_enough(set_up: Callable[..., tuple[int, str]], tmp_path: Path) -> None:
+    files = {name: {"size": 0, "sha256": "0" * 64} for name in recipe.FILES}
+    digest = cache.digest(*("0" * 64 for _ in files))
+    place = tmp_path / "cache" / "testbed" / "images" / recipe.inputs_key()[:16]
+    place.mkdir(parents=True)
+    manifest = {"digest": digest, "inputs": recipe.inputs_key(), "kernel": "7.3", "files": files}
+    (place / "manifest.json").write_text(json.dumps(manifest))
+    status, said = set_up("image")
+    assert (status, "qemu-system-x86" in said, "mmdebstrap" in said) == (3, True, False)
