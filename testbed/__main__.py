@@ -1,11 +1,21 @@
-"""`python -m testbed` is the command `testbed`."""
+"""Where the command begins, `python -m testbed` too. Until it is loaded a signal ends it without a word."""
 
 import sys
 
-if not sys.flags.safe_path:
+if __name__ == "__main__" and not sys.flags.safe_path:
     del sys.path[0]  # the working directory, where a yaml.py may be that has nothing to do with ours
 
-from testbed.cli.main import main
+import os
+import signal
+
+
+def main() -> None:
+    for number in signal.SIGINT, signal.SIGTERM, signal.SIGHUP:
+        signal.signal(number, lambda got, _: os._exit(128 + got))
+    from testbed.cli.main import main as command
+
+    command()
+
 
 if __name__ == "__main__":
     main()

@@ -113,12 +113,13 @@ def run_variant(job: Job, out: Path, emit: Emit) -> None:
     variant = scenario.variant(job["variant"])
     with loading.blaming(file):
         parameters = scenario.settle(variant, job.get("settings", {}))
+        values = parameters.model_dump(mode="json")
     log = EventLog(lambda event: emit({"event": event}), lambda until_ns: emit({"settled": until_ns}))
     reserve = out / "reserve"
     reserve.write_bytes(bytes(RESERVE))
     teller, plan, profiles, _ = answers.lab_of(scenario, parameters, file, job.get("topology", ""))
     made: Made = {
-        "parameters": parameters.model_dump(mode="json"),
+        "parameters": values,
         "topology": answers.plan_rows(plan),
         "epoch": log.epoch(),
     }

@@ -150,7 +150,7 @@ class Epoch(TypedDict):
 
     realtime_ns: int
     monotonic_ns: int
-    kernel_ns: int
+    kernel_ns: int | None
 
 
 class Made(TypedDict):

@@ -47,7 +47,7 @@ class GatewayDownAtStart(Scenario):
 
         with run.step("the switch's CPU goes away"):
             began = run.log.now
-            run.inject(SwitchCpuOutage(switch="leaf"), lasting=p.outage)
+            run.inject(SwitchCpuOutage(switch="leaf"), lasting=p.outage, may_outlast_run=True)
 
         if p.wait_for_gateway:
             with run.step("the client waits for its gateway"):

@@ -55,7 +55,7 @@ class SwitchRebootUnderLoad(Scenario):
 
             with run.step("the switch reboots, and the client writes"):
                 began = run.log.now
-                run.inject(SwitchReboot(switch="leaf"), lasting=p.reboot)
+                run.inject(SwitchReboot(switch="leaf"), lasting=p.reboot, may_outlast_run=True)
                 run.expect("the switch has lost its ARP table", leaf.arp_table(), {})
                 died = status = run.completed(client, near.write(MESSAGE, within=LAST_S)).status
                 ended = run.log.now

@@ -6,12 +6,12 @@ import importlib
 import itertools
 import json
 import os
-import signal
 import sys
 from typing import TYPE_CHECKING
 
 import click
 
+from testbed.cli.interrupts import Interrupts
 from testbed.errors import DISK_FULL, TestbedError, did_you_mean
 
 if TYPE_CHECKING:
@@ -75,9 +75,15 @@ def cli() -> None:
 def main() -> None:
     for stream in filter(None, (sys.stdout, sys.stderr)):  # a stream that was closed by the caller is None
         stream.reconfigure(errors="replace")
-    for number in signal.SIGTERM, signal.SIGHUP:
-        signal.signal(number, lambda got, _: sys.exit(128 + got))
-    sys.exit(invoke(sys.argv[1:]))
+    interrupts = Interrupts()
+    try:
+        status = invoke(sys.argv[1:])
+    except BaseException:
+        if not interrupts.first:
+            raise
+        status = interrupted(sys.argv[1:])
+    interrupts.over()
+    sys.exit(128 + interrupts.first if interrupts.first else status)
 
 
 def invoke(arguments: Sequence[str]) -> int:
@@ -95,10 +101,7 @@ def invoke(arguments: Sequence[str]) -> int:
         usage = error.ctx.get_usage() if isinstance(error, click.UsageError) and error.ctx else ""
         status = give_up(arguments, failure, error.exit_code, usage)
     except (click.Abort, KeyboardInterrupt):
-        click.echo("interrupted", err=True)
-        status = 130
-        if asked_for_json(arguments):
-            print_json(TestbedError("interrupted"), status)
+        status = interrupted(arguments)
     except TestbedError as error:
         status = give_up(arguments, error, error.exit_status)
     except OSError as error:
@@ -108,6 +111,13 @@ def invoke(arguments: Sequence[str]) -> int:
         full = TestbedError("the disk is full", where=str(error.filename or ""), hint=hint)
         status = give_up(arguments, full, 3)
     return status if isinstance(status, int) else 0
+
+
+def interrupted(arguments: Sequence[str]) -> int:
+    click.echo("interrupted", err=True)
+    if asked_for_json(arguments):
+        print_json(TestbedError("interrupted"), 130)
+    return 130
 
 
 def usage_error(error: click.ClickException) -> TestbedError:

@@ -23,7 +23,7 @@ from testbed.cli.run import run_all, split_setting
 from testbed.cli.words import duration, plain, plain_lines
 from testbed.errors import InputError
 from testbed.machine import runs, scenarios
-from testbed.machine.runs import LONGEST_S, Settings, Telling, VariantResult
+from testbed.machine.runs import LATEST_NS, LONGEST_S, Settings, Telling, VariantResult
 from testbed.protocol import EVENTS, Clock, Event, Observed, ScenarioInfo
 
 
@@ -149,7 +149,7 @@ def events(file: Path) -> Iterator[Event]:
         for line in file.read_text(errors="replace").splitlines():
             with contextlib.suppress(ValueError, RecursionError):
                 match json.loads(line):
-                    case {"t": int(t), "kind": str(), "data": dict()} as event if 0 <= t < LONGEST_S * 1e9:
+                    case {"t": int(t), "kind": str(), "data": dict()} as event if abs(t) < LATEST_NS:
                         yield event
 
 
@@ -182,7 +182,7 @@ def outage(story: Iterable[Event], observed: Observed | None) -> Outage:
 def ended_s(event: Event) -> float:
     """When a request ended; one that was looked at late was reported later."""
     happened = event["data"].get("happened_ns")
-    if isinstance(happened, int) and 0 <= happened < LONGEST_S * 1e9:
+    if isinstance(happened, int) and abs(happened) < LATEST_NS:
         return happened / 1e9
     return event["t"] / 1e9
 

@@ -36,7 +36,9 @@ def topology() -> None:
 
 @topology.command(
     short_help="Check a topology file and show what it becomes.",
-    help="Check FILE and show what it becomes: every interface and SVI with its MAC, addresses, gateway and VLANs.",
+    help="""Check FILE and show what it becomes: every interface and SVI with its MAC, addresses, gateway and VLANs.
+
+    Keys of containerlab that have no effect are noted on standard error.""",
 )
 @click.argument("file")
 @click.option("--mininet", is_flag=True, help="FILE[:NAME] is a Topo of Mininet, as for `from-mininet`.")

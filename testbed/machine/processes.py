@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-PREFIX = "testbed-"
+PREFIX = "testbed."
 REMOVE = 'read -r _; for _ in $(seq 100); do rm -rf -- "$1" 2>/dev/null && exit; sleep 0.1; done'
 """Again and again, for processes that are being killed may still write there."""
 

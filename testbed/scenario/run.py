@@ -61,7 +61,8 @@ class Run:
         return met
 
     def eventually(self, what: str, probe: Callable[[], Any], expected: Any, *, within: float) -> bool:
-        """The same of `probe()`, which has `within` virtual seconds to come true."""
+        """The same of `probe()`, which has `within` virtual seconds to come true. It is asked whenever something has
+        happened that may change its answer: see `Lab.wait`."""
         test = expected if callable(expected) else lambda value: value == expected
 
         seen: list[Any] = []
@@ -82,7 +83,7 @@ class Run:
         self.observed = observed
         self._report("observed", text, observed=observed)
 
-    def _report(self, kind: str, text: str, **data: Any) -> None:
+    def _report(self, kind: str, text: str, /, **data: Any) -> None:
         """Emits an event of the scenario itself, and settles the log, so that it is shown now and in its place."""
         self.log.emit(kind, "", text, **data)
         self.log.settle(self.lab.drain)

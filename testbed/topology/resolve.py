@@ -102,6 +102,11 @@ def resolve_nodes(elements: Elements, problems: Problems) -> dict[str, ResolvedN
             )
     nodes: dict[str, ResolvedNode] = {}
     outside = container_hosts(elements)
+    for name in outside[1:]:
+        path = (*TOP, "nodes", name)
+        problems.add(
+            path, f"{name!r} and {outside[0]!r} are one machine, which runs the containers: name one", at_key=True
+        )
     for number, (name, own) in enumerate(elements.nodes.items(), start=1):
         path = (*TOP, "nodes", name)
         kind = _kind(own, elements)

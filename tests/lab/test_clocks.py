@@ -35,6 +35,7 @@ def test_an_event_and_the_packet_that_it_announces_have_one_time(lab: Lab, log: 
 
 def test_a_line_of_the_kernel_and_an_event_have_one_time(lab: Lab, log: EventLog, tmp_path: Path) -> None:
     kernel_ns = log.epoch()["kernel_ns"]
+    assert kernel_ns is not None
     lab.sleep(7200)
     Path("/dev/kmsg").write_text("<7>testbed: two hours later\n")
     log.emit("step", "", "two hours later")

@@ -62,11 +62,21 @@ def test_an_exception_leaves_all_evidence(testbed, misbehave, tmp_path):
     assert [path for path in directory.rglob("*") if not path.stat().st_size] == []
 
 
+def test_a_lab_that_cannot_be_built_leaves_what_there_is_of_it(testbed, misbehave, tmp_path):
+    done = testbed("run", misbehave.parent / "unbuilt", "--json")
+    assert done.status == 1
+    assert done.json["variants"][0]["failures"][0].startswith("a: no-such-program cannot be started")
+    directory = tmp_path / done.json["out"] / "only"
+    assert json.loads((directory / "tables.jsonl").read_text())["after"] == "the lab could not be built"
+    assert json.loads((directory / "counters.json").read_text())["leaf"]["interfaces"]["e1"]
+
+
 def test_what_a_guest_showed_before_it_hung_is_kept(testbed, misbehave, tmp_path):
     """The machine is ended by its limit in virtual time, and leaves no events of its own."""
     done = testbed("run", misbehave, "--variant", "sleeps", "--json")
     (variant,) = done.json["variants"]
-    events = [json.loads(line) for line in (tmp_path / done.json["out"] / "sleeps" / "events.jsonl").open()]
+    path = tmp_path / done.json["out"] / "sleeps" / "events.jsonl"
+    events = [json.loads(line) for line in path.read_text().splitlines()]
     assert [event["text"] for event in events] == ["build tiny", "tiny is up"]
     assert 0 < variant["virtual_s"] == events[-1]["t"] / 1e9
     assert variant["parameters"] == {}

@@ -11,14 +11,15 @@ import pytest
 from conftest import COMMAND
 
 
-def processes_of(marker: str) -> list[str]:
-    """Command lines of this machine's processes that have `marker` in their environment."""
+def processes_of(marker: str) -> list[tuple[int, str]]:
+    """Numbers and command lines of this machine's processes that have `marker` in their environment."""
     found = []
     for directory in Path("/proc").iterdir():
         if directory.name.isdigit() and int(directory.name) != os.getpid():
             try:
                 if marker.encode() in (directory / "environ").read_bytes():
-                    found.append((directory / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+                    command = (directory / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                    found.append((int(directory.name), command))
             except OSError:
                 continue
     return found
@@ -66,7 +67,7 @@ def test_a_signal_ends_a_run_and_leaves_nothing(number, status, moment, tmp_path
     def reached() -> bool:
         if moment == "the scenario is read":
             return any((tmp_path / "tmp").iterdir())
-        return any("qemu-system" in command for command in processes_of(marker))
+        return any("qemu-system" in command for _, command in processes_of(marker))
 
     assert wait_for(reached, 60)
     process.send_signal(number)
@@ -87,3 +88,20 @@ def test_a_signal_ends_a_build_and_leaves_nothing(number, status, tmp_path, star
     assert wait_for(lambda: not processes_of(marker), 10), processes_of(marker)
     assert not list((tmp_path / "tmp").iterdir())
     assert not list((tmp_path / "cache" / "testbed" / "images").iterdir())
+
+
+def test_what_is_left_when_all_processes_are_killed_at_once_is_removed_by_the_next_command(tmp_path, start, misbehave):
+    """As a CI runner, or the OOM killer of a cgroup, ends a job: nobody is left to clean up."""
+    marker = f"TESTBED_TEST={tmp_path}"
+    process = start("run", str(misbehave), "--variant", "sleeps")
+    assert wait_for(lambda: any("qemu-system" in command for _, command in processes_of(marker)), 60)
+    for number, _ in processes_of(marker):
+        os.kill(number, signal.SIGSTOP)  # so that none is quick enough
+    for number, _ in processes_of(marker):
+        os.kill(number, signal.SIGKILL)
+    assert process.wait(timeout=30) == -signal.SIGKILL
+    assert wait_for(lambda: not processes_of(marker), 10), processes_of(marker)
+    left = list((tmp_path / "tmp").iterdir())
+    assert start("list").wait(timeout=60) == 0
+    assert left
+    assert not list((tmp_path / "tmp").iterdir())

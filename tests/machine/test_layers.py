@@ -21,14 +21,18 @@ class Flow(Scenario):
         files = a.run("mktemp", "-d").stdout.strip()
         flow = a.spawn("tcpflow", "-i", "eth1", "-o", files)
         flow.wait_output("listening on eth1", within=20)
-        server = a.spawn("nc", "-v", "-l", "-N", str(a.address("eth1").ip), "5000")
+        server = a.spawn("nc", "-n", "-v", "-l", "-N", str(a.address("eth1").ip), "5000")
         server.wait_output("Listening", within=10)
-        b.run("nc", "-N", str(a.address("eth1").ip), "5000", text="a line")
+        b.run("nc", "-n", "-N", str(a.address("eth1").ip), "5000", text="a line")
         server.wait(within=10)
+
+        def written():
+            return a.run("sh", "-c", f"cat {files}/*.05000 || true").stdout
+
+        run.eventually("tcpflow writes it down", written, "a line", within=10)
         flow.stop()
-        written = a.run("sh", "-c", f"cat {files}/*.05000").stdout
-        run.note(written=written, installed=a.run("dpkg-query", "-W", "-f", "${Status}", "tcpflow").stdout)
-        run.observe("healthy" if written == "a line" else "fault", "tcpflow wrote it down")
+        run.note(written=written(), installed=a.run("dpkg-query", "-W", "-f", "${Status}", "tcpflow").stdout)
+        run.observe("healthy" if written() == "a line" else "fault", "tcpflow wrote it down")
 '''
 TOPOLOGY = """name: flow
 topology:

@@ -69,6 +69,6 @@ def test_a_run_is_shown_in_the_order_of_its_events(tmp_path):
 
     result = asyncio.run(run())
     assert result.as_expected
-    events = [json.loads(line) for line in (tmp_path / "garp" / "events.jsonl").open()]
+    events = [json.loads(line) for line in (tmp_path / "garp" / "events.jsonl").read_text().splitlines()]
     assert screen.printed == events
     assert any(event["kind"].startswith("arp.") for event in events)

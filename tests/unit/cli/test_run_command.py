@@ -43,6 +43,18 @@ def test_a_run_that_is_not_as_expected_is_1_and_says_so(
     assert Path("elsewhere/tiny/latest/result.json").is_file()
 
 
+def test_what_has_no_effect_in_the_topology_is_noted(
+    ends_like: Callable[..., None], good: VariantResult, tiny: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ends_like(good)
+    file = tiny / "topology.clab.yml"
+    file.write_text("{name: tiny, topology: {nodes: {a: {kind: host, cpu: 2}}}}")
+    assert invoke(["run", str(tiny), "--variant", "good"]) == 0
+    out, err = capsys.readouterr()
+    assert f"… note: {file}:1:49: 'cpu' has no effect: no container is run" in err.splitlines()
+    assert "no effect" not in out
+
+
 def test_several_scenarios_print_an_array(
     ends_like: Callable[..., None], good: VariantResult, tiny: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -46,7 +46,7 @@ def test_a_scratch_directory_that_cannot_be_made_is_the_caller_s_error(tmp_path)
 
 def test_what_is_left_when_the_remover_was_killed_too_is_swept_by_the_next_one(tmp_path):
     """As a CI runner ends a job: all processes at once."""
-    orphan = tmp_path / "testbed-0123456789abcdef"
+    orphan = tmp_path / "testbed.0123456789abcdef"
     (orphan / "deep").mkdir(parents=True)
     (orphan / "deep" / "file").write_text("x")
     with processes.scratch(tmp_path) as ours:
@@ -59,7 +59,7 @@ def test_a_directory_that_a_living_process_has_is_not_swept(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("name", ["testbed-mine", "testbed-0123456789abcdeg", "other-0123456789abcdef"])
+@pytest.mark.parametrize("name", ["testbed.mine", "testbed.0123456789abcdeg", "other-0123456789abcdef"])
 def test_what_has_another_name_is_not_swept(tmp_path, name):
     (tmp_path / name).mkdir()
     processes.sweep(tmp_path)
@@ -69,7 +69,7 @@ def test_what_has_another_name_is_not_swept(tmp_path, name):
 def test_a_link_with_such_a_name_is_not_followed(tmp_path):
     (tmp_path / "user").mkdir()
     (tmp_path / "user" / "file").write_text("x")
-    (tmp_path / "testbed-0123456789abcdef").symlink_to("user")
+    (tmp_path / "testbed.0123456789abcdef").symlink_to("user")
     processes.sweep(tmp_path)
     assert (tmp_path / "user" / "file").exists()
 

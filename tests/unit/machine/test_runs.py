@@ -304,7 +304,16 @@ def test_a_crash_of_the_inside_is_an_unexpected_variant_with_its_traceback(sourc
 
 
 @pytest.mark.parametrize(
-    "record", [{}, {"write": "text"}, {"event": []}, {"event": {}}, {"event": {**EVENT, "t": "5"}}, {"event": None}]
+    "record",
+    [
+        {},
+        {"write": "text"},
+        {"event": []},
+        {"event": {}},
+        {"event": {**EVENT, "t": "5"}},
+        {"event": {**EVENT, "t": 10**400}},
+        {"event": None},
+    ],
 )
 def test_progress_that_is_no_event_is_an_unexpected_variant(source: Source, record: Any) -> None:
     result = run(source, FakeMachine(record=record), ["v"])

@@ -139,7 +139,9 @@ def test_a_fabric_that_cannot_be_made_is_wrong_input() -> None:
 )
 def test_a_graph_is_a_text(file: Path, style: GraphStyle, begins: str) -> None:
     file.write_text(GOOD)
-    assert topologies.graph(file, style).startswith(begins)
+    text, notes = topologies.graph(file, style)
+    assert text.startswith(begins)
+    assert notes == []
 
 
 def test_a_graph_of_a_wrong_file_is_refused_at_its_place(file: Path) -> None:

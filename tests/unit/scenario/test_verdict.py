@@ -215,6 +215,27 @@ def test_a_step_is_told_at_its_begin_and_leaves_the_switch_tables_at_its_end(run
     assert lines[0]["arp"] == {"10.0.0.1": "02:00"}
 
 
+def test_evidence_may_have_any_name_and_any_value(run: Run) -> None:
+    run.note(kind="GARP", text="none", peer=IPv4Address("10.0.0.1"))
+    assert run.evidence == {"kind": "GARP", "text": "none", "peer": "10.0.0.1"}
+
+
+def test_users_see_one_of_two_things(run: Run) -> None:
+    with pytest.raises(InputError, match="users see 'fault' or 'healthy', not 'broken'"):
+        run.observe("broken", "it is so")  # type: ignore[arg-type]
+
+
+def test_evidence_that_cannot_be_read_hides_nothing_and_is_saved_once(run: Run, lab: FakeLab, tmp_path: Path) -> None:
+    """A node of which the counters cannot be read."""
+    lab.nodes = {"leaf": SimpleNamespace(name="leaf", interfaces=["e1"], statistics=lambda name: 1 / 0)}  # type: ignore[attr-defined]
+    (missing,) = run.save_evidence("the run was cut short")
+    assert missing.endswith(": division by zero")
+    assert json.loads((tmp_path / "tables.jsonl").read_text())["after"] == "the run was cut short"
+    assert not (tmp_path / "counters.json").exists()
+    assert run.save_evidence("the end") == []
+    assert (tmp_path / "tables.jsonl").read_text().count("\n") == 1
+
+
 def test_a_sleep_is_part_of_the_story(run: Run, lab: FakeLab) -> None:
     run.sleep(1600, "the address rests")
     assert lab.slept == [1600]

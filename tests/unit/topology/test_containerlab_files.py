@@ -285,3 +285,9 @@ topology:
     )
     assert nodes["b"].sysctls == ()
     assert [nodes[name].ipv6 for name in "abc"] == [True, False, False]
+
+
+def test_the_container_host_is_one_node() -> None:
+    text = CONTAINER_HOST.format(pc=", image: x", end="host").replace("    pc:", "    other: {kind: host}\n    pc:")
+    with pytest.raises(InputError, match="'other' and 'machine' are one machine, which runs the containers: name one"):
+        plan(text)

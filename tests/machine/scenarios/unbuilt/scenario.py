@@ -1,0 +1,13 @@
+"""A scenario whose lab cannot be built: the last thing that is done for it fails."""
+
+from testbed import Scenario, Variant
+
+
+class Unbuilt(Scenario):
+    """Never runs."""
+
+    title = "A lab that cannot be built"
+    variants = (Variant("only", "healthy", ""),)
+
+    def run(self, run, parameters):
+        run.observe("healthy", "nothing is wrong")
