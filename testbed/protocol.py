@@ -195,8 +195,30 @@ class PlanInfo(TypedDict):
 
     name: str
     interfaces: list[InterfaceRow]
-    notes: NotRequired[list[Note]]
+    notes: list[Note]
     text: NotRequired[str]
+
+
+class Picture(TypedDict):
+    """A drawing of a topology file."""
+
+    text: str
+    notes: list[Note]
+
+
+class ProfileValue(TypedDict):
+    """Of a switch profile; `source` is a letter, see `testbed profile describe`."""
+
+    value: Any
+    unit: str
+    source: str
+    text: str
+
+
+class ProfileInfo(TypedDict):
+    name: str
+    about: str
+    values: dict[str, ProfileValue]
 
 
 class FaultInfo(TypedDict):
@@ -221,30 +243,6 @@ class ParametersSchema(TypedDict):
     """What is used of the JSON Schema of parameters."""
 
     properties: NotRequired[dict[str, ParameterSchema]]
-
-
-class GraphInfo(TypedDict):
-    """A drawing of a topology file, and the notes on the file."""
-
-    text: str
-    notes: list[Note]
-
-
-class ProfileValue(TypedDict):
-    """A value of a switch profile, its unit, where it is from, and what it means."""
-
-    value: Any
-    unit: str
-    source: str
-    text: str
-
-
-class ProfileInfo(TypedDict):
-    """A switch profile; `values` by their names."""
-
-    name: str
-    about: str
-    values: dict[str, ProfileValue]
 
 
 class VariantInfo(TypedDict):

@@ -23,7 +23,7 @@ from testbed.cli.run import run_all, split_setting
 from testbed.cli.words import duration, plain, plain_lines
 from testbed.errors import InputError
 from testbed.machine import runs, scenarios
-from testbed.machine.runs import Settings, Telling, VariantResult
+from testbed.machine.runs import LATEST_NS, LONGEST_S, Settings, Telling, VariantResult
 from testbed.protocol import EVENTS, Clock, Event, Observed, ScenarioInfo
 
 
@@ -149,7 +149,7 @@ def events(file: Path) -> Iterator[Event]:
         for line in file.read_text(errors="replace").splitlines():
             with contextlib.suppress(ValueError, RecursionError):
                 match json.loads(line):
-                    case {"t": int(), "kind": str(), "data": dict()} as event:
+                    case {"t": int(t), "kind": str(), "data": dict()} as event if abs(t) < LATEST_NS:
                         yield event
 
 
@@ -169,7 +169,8 @@ def outage(story: Iterable[Event], observed: Observed | None) -> Outage:
         worked = request_worked(event)
         if began is None and worked is False:
             elapsed = event["data"].get("elapsed_s")
-            began = ended_s(event) - (elapsed if isinstance(elapsed, float) else 0.0)
+            took = elapsed if isinstance(elapsed, float) and 0 <= elapsed < LONGEST_S else 0.0
+            began = ended_s(event) - took
         elif began is not None and worked:
             lasted = ended_s(event) - began
             return Outage(lasted, duration(lasted))
@@ -181,7 +182,9 @@ def outage(story: Iterable[Event], observed: Observed | None) -> Outage:
 def ended_s(event: Event) -> float:
     """When a request ended; one that was looked at late was reported later."""
     happened = event["data"].get("happened_ns")
-    return (happened if isinstance(happened, int) else event["t"]) / 1e9
+    if isinstance(happened, int) and abs(happened) < LATEST_NS:
+        return happened / 1e9
+    return event["t"] / 1e9
 
 
 def request_worked(event: Event) -> bool | None:

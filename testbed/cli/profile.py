@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 
 import click
 from rich.table import Table
@@ -69,7 +68,7 @@ def describe(name: str, as_json: bool) -> None:
         console.print(Text(f"{source or '-'}  {SOURCES[source]}", "dim"))
 
 
-def _values(values: Mapping[str, ProfileValue]) -> Table:
+def _values(values: dict[str, ProfileValue]) -> Table:
     table = columns("name", "value", "source", "")
     for name, value in values.items():
         table.add_row(name, _shown(value), value["source"] or "-", value["text"])

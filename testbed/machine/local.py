@@ -20,6 +20,8 @@ from testbed.machine.patience import patiently, processes_of
 from testbed.protocol import FILES, OUTPUT, Job
 
 END_S = 20.0
+DEEPEST = 50
+"""Levels of what a job leaves as JSON; ours have five."""
 PACKAGE = Path(__file__).parents[1] / "__init__.py"
 ENTER = """
 import importlib.util, sys
@@ -30,8 +32,6 @@ from testbed.inside import main
 main()
 """
 """Loads this very testbed, wherever the process is started and whatever is called like a module there."""
-DEEPEST = 50
-"""Levels of what a job leaves as JSON; ours have five."""
 Listener = Callable[[dict[str, Any]], None]
 
 

@@ -24,8 +24,9 @@ TEXT, TESTS = "pytest.txt", "tests.jsonl"
 """In a run's directory: what pytest wrote, without colours, and a line for each test."""
 REPORT = re.compile(r"reports/[a-z-]+/[^/\0]+")
 """Where a session writes a report (scenario/session.py)."""
-CONTROL = re.compile(r"(?P<colour>\x1b\[[0-9;]*m)|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-"""What a terminal obeys, in a test's output: colours, and all else but the ends of lines and tabs."""
+CONTROL = re.compile(r"(?P<colour>\x1b\[[0-9;]*m)|[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+"""What a terminal obeys, in a test's output: colours, and all else but the ends of lines and tabs; and what cannot be
+written."""
 USAGE = (2, 3, 4, 5)
 """Statuses of pytest that mean a wrong call: interrupted, internal error, usage, no tests collected."""
 
@@ -151,7 +152,7 @@ async def run(
 def _status(out: Path, source: Source) -> int:
     scenarios.raise_refusal(out, source)
     match scenarios.left_json(out, "status.json"):
-        case int(status):
+        case int(status) if 0 <= status < 256:
             return 2 if status in USAGE else status
         case _:
             raise MachineError("the tests' code ended its process before pytest was done")

@@ -19,8 +19,9 @@ from testbed.machine.record import Identity
 from testbed.machine.scenarios import Source
 from testbed.protocol import EVENTS, RESULT, TOPOLOGY, Clock, Event, Job, Made, Observed, ScenarioInfo, VariantInfo
 
-LONGEST_S = 1e10
-"""More virtual seconds than any run can have: the kernel counts nanoseconds in 64 bits."""
+LATEST_NS = 1 << 63
+"""Times of events are less: the kernel's nanoseconds are no more."""
+LONGEST_S = LATEST_NS / 1e9
 
 
 @dataclass(frozen=True)
@@ -279,10 +280,10 @@ class Shown:
         match line:
             case {
                 "event": {"t": int(t), "kind": str(), "node": str(), "text": str(), "data": dict()} as event
-            } if abs(t) < LONGEST_S * 1e9:  # fmt: skip
+            } if abs(t) < LATEST_NS:  # fmt: skip
                 self._events.append(event)
                 self._listener.event(self._telling, event)
-            case {"settled": int(until_ns)}:
+            case {"settled": int(until_ns)} if abs(until_ns) < LATEST_NS:
                 self._listener.settled(self._telling, until_ns)
             case {"made": {
                 "parameters": dict(), "topology": dict(),

@@ -121,8 +121,8 @@ def info_of(out: Path, source: Source) -> ScenarioInfo:
     names = [variant["name"] for variant in info["variants"]]
     if not names or not all(map(VARIANT.fullmatch, names)) or len({*names}) < len(names):
         raise MachineError(f"the job left a damaged info.json: variants {names}"[:200])
-    if not 0 < info["limit_s"] < math.inf:
-        raise MachineError(f"the job left a damaged info.json: limit_s {info['limit_s']}")
+    if not (0 < info["limit_s"] < math.inf and info["busy_limit_s"] > 0):
+        raise MachineError("the job left a damaged info.json: its limits are no seconds")
     return {**info, "notes": [{**note, "where": source.place(note["where"])} for note in info["notes"]]}
 
 
@@ -190,16 +190,17 @@ def left_json(out: Path, name: str) -> Any:
 def _left_bytes(out: Path, name: str) -> bytes | None:
     """The job ran the user's code: the file may be anything, a pipe without an end too."""
     try:
-        if not stat.S_ISREG((out / name).stat().st_mode):
-            raise MachineError(f"the job left something called {name} that is no file")
+        mode = (out / name).stat().st_mode
+        if not stat.S_ISREG(mode):
+            raise MachineError(f"the job left a {'directory' if stat.S_ISDIR(mode) else 'special file'} {name}")
         with (out / name).open("rb") as file:
             data = file.read(LARGEST + 1)
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise MachineError(f"the job left something called {name} that cannot be read: {error.strerror}") from error
+        raise MachineError(f"the job left a {name} that cannot be read: {error.strerror}") from error
     if len(data) > LARGEST:
-        raise MachineError(f"the job left something called {name} of more than {LARGEST >> 20} MiB")
+        raise MachineError(f"the job left a {name} of more than {LARGEST >> 20} MiB")
     return data
 
 

@@ -10,13 +10,13 @@ from typing import Any
 from testbed.errors import MachineError
 from testbed.machine import files, processes, scenarios
 from testbed.machine.scenarios import Source
-from testbed.protocol import FaultInfo, GraphInfo, GraphStyle, Job, Note, PlanInfo, ProfileInfo
+from testbed.protocol import FaultInfo, GraphStyle, Job, Note, Picture, PlanInfo, ProfileInfo
 
 LIMIT_S = 60.0
 
 
 def plan(file: Path) -> PlanInfo:
-    """The plan of a file. SVIs with an address have a row too.
+    """The plan of a file. SVIs with an address have a row too. `notes` are keys of the file that have no effect.
 
     Raises what the file's reader raises, InputError for what is wrong in it.
     """
@@ -46,7 +46,6 @@ def faults() -> list[FaultInfo]:
 
 
 def profiles() -> list[ProfileInfo]:
-    """Every switch profile."""
     found: list[ProfileInfo] = _ask({"kind": "profiles", "name": ""}, list[ProfileInfo], answer="profiles.json")
     return found
 
@@ -59,7 +58,7 @@ def new(kind: str, options: dict[str, int | str | bool]) -> str:
 
 def graph(file: Path, style: GraphStyle) -> tuple[str, list[Note]]:
     """A drawing of a file, as text, and the file's notes. Raises what `plan` does."""
-    found: GraphInfo = _ask({"kind": "graph", "name": str(file), "style": style}, GraphInfo, _named(file))
+    found: Picture = _ask({"kind": "graph", "name": str(file), "style": style}, Picture, _named(file))
     return found["text"], found["notes"]
 
 

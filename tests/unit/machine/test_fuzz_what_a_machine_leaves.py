@@ -10,6 +10,7 @@ import copy
 import io
 import json
 import os
+import re
 import unicodedata
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,17 +24,18 @@ from testbed.cli import catalogue, console, matrix, topology
 from testbed.cli.progress import PlainConsole
 from testbed.cli.words import plain_lines
 from testbed.errors import InputError, MachineError, TestbedError
-from testbed.machine import local, runs, scenarios
+from testbed.machine import local, pytests, runs, scenarios
 from testbed.machine.record import Identity
 from testbed.machine.runs import RunResult, Settings, Telling
 from testbed.machine.scenarios import Source
-from testbed.protocol import CniAnswer, Event, FaultInfo, PlanInfo, VariantInfo
+from testbed.protocol import EVENTS, CniAnswer, Event, FaultInfo, PlanInfo, VariantInfo
 
 CORPUS = Path(__file__).parents[1] / "corpus"
 SOURCE = Source("mine", Path("mine/scenario.py"))
 VARIANT: VariantInfo = {"name": "as-is", "expected": "fault", "text": "", "settings": {}}
 TELLING = Telling("mine", "as-is", VARIANT)
-IDENTITY = Identity("vm", "1", "c0de")
+SETTINGS = Settings(0, "virtual", 1)
+IDENTITY = Identity("vm", "1.0", "c0de")
 NUMBERS = st.integers() | st.floats() | st.sampled_from([10**400, -(10**400), 1e308])
 VALUES = st.recursive(
     st.none() | st.booleans() | NUMBERS | st.text(max_size=8),
@@ -43,13 +45,26 @@ VALUES = st.recursive(
 TEXTS = st.text(max_size=8) | st.sampled_from(["\x1b[2J", "\x9b31m", "\ud800", "\0", "\u202e", "a\r\nb"])
 
 
-EVENT = {"event": {"t": 1, "kind": "observed", "node": "leaf", "text": "it breaks", "data": {"observed": "fault"}}}
-EVIDENCE = {"t": 1, "kind": "evidence", "node": "", "text": "", "data": {"aged_s": 4.0, "completion": "RETRY_EXC_ERR"}}
+PROGRESS: list[dict[str, Any]] = [
+    {"event": {"t": 1, "kind": "observed", "node": "leaf", "text": "it breaks", "data": {"observed": "fault"}}},
+    {"event": {"t": 1, "kind": "evidence", "node": "", "text": "", "data": {"aged_s": 4.0, "completion": "SUCCESS"}}},
+    {"event": {"t": 1, "kind": "completion", "node": "a", "text": "", "data": {
+        "status": "RETRY_EXC_ERR", "elapsed_s": 4.0, "happened_ns": 5}}},
+    {"settled": 5},
+    {"made": {"parameters": {"x": 1}, "topology": {"name": "pair"}, "epoch": {
+        "realtime_ns": 1, "monotonic_ns": 2, "kernel_ns": 3}}},
+    {"write": "\x1b[31mFAILED"},
+    {"running": "test_a.py::test"},
+    {"result": {"test": "test_a.py::test", "outcome": "failed", "virtual_s": 1.0, "directory": "", "text": "no"}},
+    {"report": {"file": "reports/junitxml/report.xml", "given": "report.xml"}},
+]  # fmt: skip
+"""Lines that are right: of a variant, and from "write" on of pytest."""
 INTERFACE = {
     "node": "a", "kind": "host", "interface": "eth1", "peer": "leaf:e1", "mac": "02:00:00:00:00:01",
     "address": "10.0.0.1/24", "address6": "", "gateway": "", "gateway6": "", "vlan": 10, "trunk": [20], "routed": False,
     "rdma": None,
 }  # fmt: skip
+NOTE = {"key": "mgmt", "where": "x.yml:1", "text": "has no effect", "lines": [1, 2]}
 PARAMETERS = {"properties": {"x": {"default": 1, "description": "a number", "type": "integer", "enum": [1, 2]}}}
 ANSWERS: dict[str, Any] = {
     "outcome.json": {
@@ -59,9 +74,10 @@ ANSWERS: dict[str, Any] = {
     "info.json": {
         "name": "mine", "title": "Mine", "text": "What happens.", "tags": ["arp"], "parameters": PARAMETERS,
         "variants": [{"name": "as-is", "expected": "fault", "text": "it breaks", "settings": {"x": 2}}],
-        "compared": "as-is", "limit_s": 600.0, "busy_limit_s": 60.0, "training": False, "packages": [], "notes": [],
+        "compared": "as-is", "limit_s": 600.0, "busy_limit_s": 300.0, "training": False, "packages": [],
+        "notes": [NOTE],
     },
-    "topology.json": {"name": "pair", "interfaces": [INTERFACE]},
+    "topology.json": {"name": "pair", "interfaces": [INTERFACE], "notes": [NOTE]},
     "faults.json": [{"name": "link-down", "title": "a link", "text": "It is down.", "parameters": PARAMETERS}],
     "cni.json": {"result": {"cniVersion": "1.0.0"}, "kept": ["an address"]},
     "refusal.json": {"message": "no", "where": "x:1", "hint": "", "also": [["x:2", "no"]], "status": 2},
@@ -99,36 +115,54 @@ def shown(draw: Callable[[PlainConsole], None], width: int = 80) -> str:
     return said
 
 
-class Heard(runs.Listener):
-    def __init__(self) -> None:
-        self.events: list[Event] = []
+class Drawing(runs.Listener):
+    """Draws each event in every way there is."""
 
     def event(self, telling: Telling, event: Event) -> None:
-        self.events.append(event)
+        shown(lambda to: to.print(console.event_line(event)))
+        shown(lambda to: to.print(console.event_rows(event)))
+        console.logged(event)
+        running = console.Running("mine")
+        running.add(event)
+        shown(lambda to: to.print(running.render(3)))
 
 
-def follow(line: bytes) -> None:
+def follow(line: bytes, out: Path) -> None:
     """What becomes of a line of progress. MachineError if it is no event."""
-    heard = Heard()
-    runs.Shown(TELLING, Path("out"), heard).listen(local.record(line))
-    if not heard.events:
-        return
-    [event] = heard.events
-    shown(lambda to: to.print(console.event_line(event)))
-    shown(lambda to: to.print(console.event_rows(event)))
-    console.logged(event)
-    running = console.Running("mine")
-    running.add(event)
-    shown(lambda to: to.print(running.render(3)))
-    json.dumps(event)
-
-
-def follow_any(line: bytes) -> None:
+    progress = runs.Shown(TELLING, out, Drawing())
     try:
-        follow(line)
-    except MachineError as error:
-        refusal = str(error)
+        progress.listen(local.record(line))
+    finally:
+        progress.keep()
+        for event in matrix.events(out / EVENTS):
+            matrix.outage([event, event], None)
+        for file in out.iterdir():
+            file.unlink()
+
+
+def follow_tests(line: bytes, out: Path) -> None:
+    """The same of a line of pytest's."""
+    follower = pytests.Follower(out, shown_as_is)
+    follower.listen(local.record(line))
+    follower.cut_short()
+    follower.deliver(["x"])
+
+
+def shown_as_is(text: str) -> None:
+    """Colours are the user's; nothing else of what a terminal obeys is there, and it can be written."""
+    text.encode()
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", text)
+    assert {c for c in plain if unicodedata.category(c) == "Cc"} <= set("\n\t\r\b")
+
+
+def refused_or(do: Callable[[], None]) -> None:
+    """Does it, or shows the one error that it raises."""
+    try:
+        do()
+    except TestbedError as error:
+        refusal, status = str(error), error.exit_status
         shown(lambda to: to.print(plain_lines(refusal), soft_wrap=True))
+        assert {status} <= {1, 2, 3}
 
 
 def take(name: str, out: Path) -> None:
@@ -136,9 +170,7 @@ def take(name: str, out: Path) -> None:
     match name:
         case "outcome.json":
             result = runs.result_of(scenarios.left_json(out, name), TELLING, 1.0)
-            whole = RunResult(
-                "mine", Settings(0, "virtual", 1), IDENTITY, "scenario.py", {}, Path("out"), 1.0, [result]
-            )
+            whole = RunResult("mine", SETTINGS, IDENTITY, "scenario.py", {}, Path("out"), 1.0, [result])
             json.dumps(whole.json())
             for width in 60, 200:
                 shown(lambda to: console.report(to, [whole], 1.0), width)
@@ -168,19 +200,20 @@ def take(name: str, out: Path) -> None:
 
 
 def take_any(name: str, data: bytes, out: Path) -> None:
-    """The file is a result, or one error that a terminal can show, with a status of the errors' tree."""
     (out / name).write_bytes(data)
-    try:
-        take(name, out)
-    except TestbedError as error:
-        refusal, status = str(error), error.exit_status
-        shown(lambda to: to.print(plain_lines(refusal), soft_wrap=True))
-        assert {status} <= {1, 2, 3}
+    refused_or(lambda: take(name, out))
 
 
-@given(damaged(EVENT).map(json.dumps).map(str.encode) | st.binary(max_size=60))
-def test_any_line_of_progress(line: bytes) -> None:
-    follow_any(line)
+@pytest.mark.parametrize("right", PROGRESS, ids=lambda record: next(iter(record)))
+def test_any_line_of_progress(right: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> None:
+    out = tmp_path_factory.mktemp("out")
+
+    @given(damaged(right).map(json.dumps).map(str.encode) | st.binary(max_size=60))
+    def check(line: bytes) -> None:
+        refused_or(lambda: follow(line, out))
+        refused_or(lambda: follow_tests(line, out))
+
+    check()
 
 
 @pytest.mark.parametrize("name", ANSWERS)
@@ -196,8 +229,9 @@ def test_any_file(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
 
 def test_what_is_right_is_taken(tmp_path: Path) -> None:
     """Without this the tests above could not fail where everything is refused."""
-    for event in EVENT["event"], EVIDENCE:
-        follow(json.dumps({"event": event}).encode())
+    for record in PROGRESS:
+        line = json.dumps(record).encode()
+        (follow if {*record} & {"event", "settled", "made"} else follow_tests)(line, tmp_path)
     for name, right in ANSWERS.items():
         (tmp_path / name).write_text(json.dumps(right))
         if name != "refusal.json":
@@ -208,8 +242,9 @@ def test_what_is_right_is_taken(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("file", sorted((CORPUS / "progress").iterdir()), ids=lambda file: file.stem)
-def test_progress_that_once_broke_something(file: Path) -> None:
-    follow_any(file.read_bytes())
+def test_progress_that_once_broke_something(file: Path, tmp_path: Path) -> None:
+    refused_or(lambda: follow(file.read_bytes(), tmp_path))
+    refused_or(lambda: follow_tests(file.read_bytes(), tmp_path))
 
 
 @pytest.mark.parametrize("file", sorted((CORPUS / "answers").iterdir()), ids=lambda file: file.name)
@@ -219,7 +254,7 @@ def test_files_that_once_broke_something(file: Path, tmp_path: Path) -> None:
 
 def test_what_is_no_file_is_damaged_and_never_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "refusal.json")
-    with pytest.raises(MachineError, match=r"left a refusal\.json that is no file"):
+    with pytest.raises(MachineError, match=r"left a special file refusal\.json"):
         scenarios.raise_refusal(tmp_path, SOURCE)
     (tmp_path / "outcome.json").symlink_to("outcome.json")
     with pytest.raises(MachineError, match=r"left a outcome\.json that cannot be read"):

@@ -326,8 +326,8 @@ def test_progress_that_is_no_event_is_an_unexpected_variant(source: Source, reco
     [
         ({"outcome.json": "{"}, "the job left a damaged outcome.json: "),
         ({"outcome.json": "[" * 100_000}, "the job left a damaged outcome.json: "),
-        ({"outcome.json": None}, "the job left something called outcome.json that is no file"),
-        ({"error.txt": None}, "the job left something called error.txt that is no file"),
+        ({"outcome.json": None}, "the job left a directory outcome.json"),
+        ({"error.txt": None}, "the job left a directory error.txt"),
         ({"outcome.json": []}, "the verdict is damaged: []"),
         ({"outcome.json": {}}, "the verdict is damaged: {}"),
         ({"outcome.json": outcome("v", observed="maybe")}, "the verdict is damaged: "),
