@@ -11,9 +11,15 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal, NotRequired
+from typing import TYPE_CHECKING, Any, Literal, NotRequired
 
-from typing_extensions import TypedDict  # typing's can be validated from Python 3.12 on
+if TYPE_CHECKING:
+    from typing import TypedDict
+else:
+    try:
+        from typing_extensions import TypedDict  # typing's can be validated from Python 3.12 on
+    except ImportError:  # set-up asks which packages are missing before any is there
+        from typing import TypedDict
 
 from testbed.errors import TestbedError
 

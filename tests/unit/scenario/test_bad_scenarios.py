@@ -34,11 +34,11 @@ def describe(
     """What `testbed describe` answers for a file of these lines, in this process."""
     monkeypatch.setattr("testbed.scenario.noninteractive.refuse_input", lambda files: None)
     write(TOPOLOGY, "topology.clab.yml")
-    answers.plan_of_file.cache_clear()
+    answers.planned_file.cache_clear()
 
     def ask(*lines: str, settings: dict[str, str] | None = None, text: str = HEAD) -> dict[str, object]:
         path = write(text + "".join(f"    {line}\n" for line in lines))
-        answers.describe("story", path, settings or {}, [], tmp_path)
+        answers.describe("story", path, settings or {}, [], "", tmp_path)
         found: dict[str, object] = json.loads((tmp_path / "info.json").read_text())
         return found
 
