@@ -35,7 +35,7 @@ class StarvedError(UnsupportedError):
 
 
 class Starvation:
-    """How long threads had to wait for a CPU, or stood stopped, from one look to the next."""
+    """How long threads had to wait for a CPU or a disk, or stood stopped, from one look to the next."""
 
     def __init__(self, threads: Threads) -> None:
         self._threads = threads
@@ -50,8 +50,9 @@ class Starvation:
         waited = 0.0
         for thread, (ran, waiting, state) in self._before.items():
             ran_before, waiting_before, _ = before.get(thread, (0, 0, ""))
-            # The kernel accounts for a wait when it ends: one that lasts shows as a thread that is ready and never ran.
-            if state == "T" or (state == "R" and ran == ran_before):
+            # The kernel accounts for a wait when it ends. One that lasts shows as a thread that never ran though it is
+            # ready (R), or waits for a disk (D): a page of the snapshot's file.
+            if state == "T" or (state in "RD" and ran == ran_before):
                 return elapsed, elapsed
             waited += (waiting - waiting_before) / 1e9
         return elapsed, min(elapsed, waited)

@@ -46,8 +46,8 @@ def test_a_process_that_could_work_has_its_seconds_and_no_more() -> None:
         asyncio.run(patiently(never(), 0.01, threads_of(os.getpid())))
 
 
-@pytest.mark.parametrize("state", ["R", "T"])
-def test_a_thread_that_is_ready_and_never_runs_or_is_stopped_has_no_time(
+@pytest.mark.parametrize("state", ["R", "D", "T"])
+def test_a_thread_that_never_runs_though_it_is_ready_or_waits_for_a_disk_or_is_stopped_has_no_time(
     thread: Callable[[str, int, int], Path], state: str
 ) -> None:
     starvation = Starvation(lambda: [thread(state, 5, 0)])
