@@ -174,6 +174,12 @@ class Qemu:
         """What the guest has executed, on the virtual clock: the nanoseconds in which it was not idle."""
         return int((await self.command("query-replay"))["icount"])
 
+    async def nudge(self) -> None:
+        """Stops the guest and lets it go on at the same instruction and time, unless it has paused itself."""
+        await self.command("stop")
+        if (await self.command("query-status"))["status"] == "paused":
+            await self.command("cont")
+
     def let_main_thread_go_first(self, vcpus: list[int]) -> None:
         """From now on the virtual CPUs run only when QEMU's main thread does not want to: one host CPU for all, and the
         policy that everything else preempts. For a moment only: on a busy host they hardly run at all like this.

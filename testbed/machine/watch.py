@@ -13,7 +13,7 @@ from collections.abc import Callable
 from testbed.errors import MachineError
 from testbed.machine.cpus import Idle, allowed
 from testbed.machine.parcel import Outcome
-from testbed.machine.patience import COUNTED_S, SLICE_S, STARVED_S, Starvation, StarvedError, threads_of
+from testbed.machine.patience import COUNTED_S, SLICE_S, STARVED_S, Starvation, StarvedError, schedule, threads_of
 from testbed.machine.qemu import Qemu
 from testbed.protocol import Clock
 
@@ -21,6 +21,9 @@ QUIET_S = 5.0
 """Wall seconds without progress after which the guest's clock is read."""
 STILL_LOOKS = 30
 """Looks in a row, SLICE_S apart, in which nothing moved though there was a CPU for it."""
+NUDGE_LOOKS = 10
+"""Looks of the same kind after which the machine is stopped and continued. That wakes a vCPU whose wake-up QEMU lost,
+and a run does not show it."""
 PULSE_LOST_S = 600
 """Seconds of the guest in which its first process ought to have run: it does once a minute (guest/boot.py)."""
 BUSY_SHARE = 0.5
@@ -103,9 +106,13 @@ class Watch:
                 raise StarvedError(f"the machine got no CPU for {STARVED_S:g} s")
         else:
             self._still += 1
+            if self._still == NUDGE_LOOKS:
+                await self._machine.nudge()
             if self._still >= STILL_LOOKS:
+                states = threads(self._machine.process.pid)
                 raise MachineError(
-                    f"the guest hangs: its clock stands still. Its last output:\n{self._machine.last_output()}"
+                    f"the guest hangs: its clock stands still (QEMU's threads: {states}). "
+                    f"Its last output:\n{self._machine.last_output()}"
                 )
 
     def _look_at_pulse(self, moment: int) -> None:
@@ -126,3 +133,8 @@ class Watch:
         if now - max(since, self._said.get(subject, 0.0)) >= REMIND_S:
             self._said[subject] = now
             self._say(text)
+
+
+def threads(process: int) -> str:
+    """The states of a process's threads, as in ps(1)."""
+    return " ".join(said[2] for path in threads_of(process)() if (said := schedule(path)))

@@ -135,13 +135,19 @@ def test_a_guest_whose_clock_stands_still_hangs(misbehave, tmp_path, monkeypatch
         run_in_a_machine(misbehave, tmp_path, "fine")
 
 
-def test_a_clock_that_is_read_all_the_time_and_a_machine_that_moves_change_nothing(misbehave, tmp_path, monkeypatch):
-    """Both happen on a busy host only; they must leave no trace in a run."""
+def test_a_clock_that_is_read_and_a_machine_that_moves_and_is_nudged_change_nothing(misbehave, tmp_path, monkeypatch):
+    """All of it happens on a busy host only, and must leave no trace in a run."""
     (tmp_path / "alone").mkdir()
     (tmp_path / "watched").mkdir()
     alone = run_in_a_machine(misbehave, tmp_path / "alone", "fine")
     numbers = itertools.cycle(cpus.allowed())
     looks = []
+    real = watch.Watch._look_at_guest
+
+    async def look(watcher, elapsed, waited):
+        if len(looks) < 10:
+            await watcher._machine.nudge()
+        await real(watcher, elapsed, waited)
 
     def move(watcher, elapsed, waited):
         looks.append(watcher)
@@ -150,6 +156,7 @@ def test_a_clock_that_is_read_all_the_time_and_a_machine_that_moves_change_nothi
     monkeypatch.setattr(watch, "SLICE_S", 0.0)
     monkeypatch.setattr(watch, "QUIET_S", 0.0)
     monkeypatch.setattr(watch.Watch, "_look_at_host", move)
+    monkeypatch.setattr(watch.Watch, "_look_at_guest", look)
     watched = run_in_a_machine(misbehave, tmp_path / "watched", "fine")
     assert len(looks) > 5
     assert watched == alone

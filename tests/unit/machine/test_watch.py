@@ -23,12 +23,16 @@ class Machine:
         self.process = SimpleNamespace(pid=1)
         self.claim = claim
         self._seconds, self._executed = seconds, executed
+        self.nudged = 0
 
     async def clock_s(self) -> int:
         return next(self._seconds)
 
     async def instructions(self) -> int:
         return next(self._executed)
+
+    async def nudge(self) -> None:
+        self.nudged += 1
 
     def last_output(self) -> str:
         return "  | last words"
@@ -84,6 +88,18 @@ def forever(value: int) -> Iterator[int]:
 def test_a_clock_that_stands_still_with_a_cpu_is_a_hang(host: Callable[[float], None]) -> None:
     with pytest.raises(MachineError, match=r"its clock stands still(.|\n)*last words"):
         watched(Machine(forever(5), forever(100)), itertools.count(), STILL_LOOKS + 1)
+
+
+def test_it_is_nudged_once_before_that(host: Callable[[float], None]) -> None:
+    machine = Machine(forever(5), forever(100))
+    watched(machine, itertools.count(), STILL_LOOKS)
+    assert machine.nudged == 1
+
+
+def test_a_machine_that_goes_on_when_it_is_nudged_does_not_hang(host: Callable[[float], None]) -> None:
+    machine = Machine(forever(5), iter(lambda: machine.nudged, None))
+    watched(machine, itertools.count(), STILL_LOOKS + 3)
+    assert machine.nudged > 1
 
 
 def test_before_that_it_is_none(host: Callable[[float], None]) -> None:
