@@ -46,6 +46,8 @@ EVENTS, TOPOLOGY = "events.jsonl", "topology.json"
 """In the directory of a variant."""
 VARIANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 """Names of variants: they are directories too."""
+DEBIAN_PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]*[a-z0-9+]")
+"""Names of Debian packages."""
 DESCRIBED = "described"
 """An empty file beside the description of a scenario: its code has come to an end, whatever it was."""
 

@@ -23,10 +23,9 @@ from testbed.machine.parcel import IN_SIZE
 from testbed.machine.qemu import Flavour
 from testbed.machine.scenarios import Source
 from testbed.machine.vm import VirtualMachine
-from testbed.protocol import LAYER, LAYER_PACKAGES, Job
+from testbed.protocol import DEBIAN_PACKAGE, LAYER, LAYER_PACKAGES, Job
 
 INSIDE = Path(__file__).parents[1] / "packages.py"
-NAME = re.compile(r"[a-z0-9][a-z0-9+.-]*[a-z0-9+]")
 LARGEST = IN_SIZE - (4 << 20)
 """Bytes of Debian packages that fit into the parcel of a machine."""
 LIMIT_S = 3600.0
@@ -39,7 +38,7 @@ def names(words: Iterable[str]) -> list[str]:
     """The packages in words as users write them: `iperf3,tcpflow`."""
     found = sorted({name for word in words for name in re.split(r"[,\s]+", word) if name})
     for name in found:
-        if not NAME.fullmatch(name):
+        if not DEBIAN_PACKAGE.fullmatch(name):
             raise InputError(f"{name!r} cannot be the name of a Debian package", hint="Write --with iperf3,tcpflow.")
     return found
 

@@ -21,7 +21,7 @@ OUT_MAGIC = b"TBRESULT"
 BLOCK = 4096
 PROGRESS_END = 64 << 20
 PULSE = PROGRESS_END - BLOCK
-"""Where the guest's first process counts, once a minute of its time."""
+"""Where the guest's first process counts, every 30 seconds of its time."""
 ENTRY = struct.Struct("<cHQ")
 """Before each file or directory that comes back: its kind, the bytes of its name and those of its contents."""
 FILE, DIRECTORY, END = b"F", b"D", b"E"

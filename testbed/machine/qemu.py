@@ -48,9 +48,14 @@ def binary() -> str:
 
 
 @functools.cache
-def version() -> str:
+def release() -> str:
+    """The version with that of its package: `10.0.2 (Debian 1:10.0.2+ds-2)`."""
     said = subprocess.run([binary(), "--version"], capture_output=True, text=True, check=True).stdout
-    return said.split("version ")[1].split()[0]
+    return said.splitlines()[0].partition("version ")[2]
+
+
+def version() -> str:
+    return release().split()[0]
 
 
 def numbers(release: str) -> tuple[int, ...]:

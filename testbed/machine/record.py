@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import os
 import platform
 import shutil
-import subprocess
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,6 +19,7 @@ from testbed.machine.local import Machine
 from testbed.machine.scenarios import GIVEN, Source
 from testbed.machine.vm import VirtualMachine
 from testbed.protocol import RESULT, SCENARIO, Clock
+from testbed.version import version
 
 MachineName = Literal["vm", "local"]
 WORDS = {
@@ -57,23 +55,16 @@ class Identity:
 
     @classmethod
     def of(cls, machine: Machine, image: str | None) -> Identity:
-        installed, code = version("testbed"), code_digest()
+        installed, code = version(), code_digest()
         if image is None:
             release = platform.uname().release
             return cls("local", installed, code, kernel=release, python=platform.python_version())
         accelerator = machine.flavour.accelerator if isinstance(machine, VirtualMachine) else None
-        return cls("vm", installed, code, image, qemu_version(), accelerator)
+        return cls("vm", installed, code, image, qemu.release(), accelerator)
 
 
 def code_digest() -> str:
     return cache.digest(*(part for item in snapshot.code_files().items() for part in item))
-
-
-@functools.cache
-def qemu_version() -> str:
-    """`10.0.2 (Debian 1:10.0.2+ds-2)`"""
-    said = subprocess.run([qemu.binary(), "--version"], capture_output=True, text=True, check=True).stdout
-    return said.splitlines()[0].partition("version ")[2]
 
 
 def digest(data: bytes) -> str:

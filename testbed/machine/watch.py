@@ -25,7 +25,7 @@ NUDGE_LOOKS = 10
 """Looks of the same kind after which the machine is stopped and continued. That wakes a vCPU whose wake-up QEMU lost,
 and a run does not show it."""
 PULSE_LOST_S = 600
-"""Seconds of the guest in which its first process ought to have run: it does once a minute (guest/boot.py)."""
+"""Seconds of the guest in which its first process ought to have run: it does every 30 (guest/boot.py)."""
 BUSY_SHARE = 0.5
 """Of a machine's time: when it waits longer for its CPU, it may move to another one, and the user hears of it."""
 BUSY_LOOKS = 3

@@ -6,7 +6,6 @@ import contextlib
 import importlib.util
 import inspect
 import math
-import re
 import sys
 import traceback
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -17,13 +16,12 @@ from pydantic import PydanticUserError
 from pydantic_core import PydanticSerializationError
 
 from testbed.errors import InputError, TestbedError
-from testbed.protocol import RESULT, SCENARIO, VARIANT, ScenarioInfo
+from testbed.protocol import DEBIAN_PACKAGE, RESULT, SCENARIO, VARIANT, ScenarioInfo
 from testbed.scenario import imports
 from testbed.scenario.model import Parameters, Scenario, Variant
 from testbed.switch.profile import Profile
 from testbed.topology import Plan
 
-PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]*[a-z0-9+]")
 ATTRIBUTES = {"title": (str, "a text"), "topology": (str, "a file's name"), "compared": (str, "a variant's name"),
               "training": (bool, "True or False"), "limit_s": (int | float, "a number of seconds"),
               "busy_limit_s": (int | float | None, "a number of seconds, or None")}  # fmt: skip
@@ -182,7 +180,7 @@ def check_profiles(profiles: object, plan: Plan, where: str) -> None:
 def check_packages(scenario: type[Scenario], refuse: Refuse) -> None:
     packages = scenario.packages
     for name in (packages,) if isinstance(packages, str) or not isinstance(packages, Iterable) else packages:
-        if isinstance(packages, str) or not PACKAGE.fullmatch(str(name)):
+        if isinstance(packages, str) or not DEBIAN_PACKAGE.fullmatch(str(name)):
             refuse(
                 f"class {scenario.__name__} needs {name!r}, which cannot be the name of a Debian package",
                 'Write packages = ("iperf3", "tcpflow").',
