@@ -89,20 +89,20 @@ class LocalMachine:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(data)
             readable, writable = os.pipe()
-            with (out / OUTPUT).open("wb") as output:
+            with (out / OUTPUT).open("w+b") as output:
                 process = await spawn([str(parcel), str(out)], writable, output)
-            os.close(writable)
-            try:
-                await patiently(self._follow(readable, listen), limit_s, processes_of(process.pid))
-                status = await process.wait()
-            except TimeoutError:
-                raise MachineError(f"still running after {limit_s:g} s") from None
-            finally:
-                await _end(process)
-        if status:
-            raise MachineError(
-                f"the job ended with status {status}:\n{(out / 'output.log').read_text(errors='replace')}"
-            )
+                os.close(writable)
+                try:
+                    await patiently(self._follow(readable, listen), limit_s, processes_of(process.pid))
+                    status = await process.wait()
+                except TimeoutError:
+                    raise MachineError(f"still running after {limit_s:g} s") from None
+                finally:
+                    await _end(process)
+                if status:
+                    output.seek(0)
+                    said = output.read().decode(errors="replace")
+                    raise MachineError(f"the job ended with status {status}:\n{said}")
         return time.monotonic() - started
 
     async def _follow(self, readable: int, listen: Listener) -> None:

@@ -35,6 +35,7 @@ install -m 755 init.sh /usr/lib/testbed/
 install -m 644 boot.py modules.txt /usr/lib/testbed/
 rm -rf python/bin python/*.dist-info/RECORD # they name the Python that fetched them
 cp -r --no-preserve=mode python/. /usr/local/lib/python3.13/dist-packages/
+ln -s busybox /usr/bin/ash # what files written for containerlab call a shell
 python3 -m compileall -q -j0 /usr/local/lib/python3.13/dist-packages || :
 printf '%s\n' "$release" > kernel-release
 dpkg-query -W -f '${Package} ${Version}\n' > packages
