@@ -18,8 +18,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from testbed import children
 from testbed.errors import InputError, did_you_mean
+from testbed.kernel import children
 from testbed.protocol import DESCRIBED, OUTPUT, Job, Note, refusals
 
 if TYPE_CHECKING:

@@ -12,8 +12,9 @@ from mininet.node import Host, Node, Switch
 from mininet.util import moveIntf
 from pyroute2 import IPRoute
 
-from testbed.lab import devices, netns, own_devices
-from testbed.lab.carrier import carry
+from testbed.kernel import devices, netns
+from testbed.kernel.carrier import carry
+from testbed.lab import own_devices
 from testbed.workload.queue_pair import gid_index, open_device
 
 

@@ -15,7 +15,7 @@ from typing import IO, Any
 
 from testbed.cni import rxe, versions
 from testbed.errors import InputError, TestbedError, did_you_mean
-from testbed.lab import netns
+from testbed.kernel import netns
 
 DEADLINE_S = 30.0
 """Seconds that a plugin may take, with all it starts itself. libcni has no limit, kubelet one of minutes for a pod."""

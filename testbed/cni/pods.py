@@ -16,7 +16,8 @@ from testbed.cni.plugin import CniError
 from testbed.cni.runtime import Attachment, Runtime
 from testbed.cni.versions import Result
 from testbed.errors import InputError, TestbedError
-from testbed.lab import Host, Pod, netns, rdma
+from testbed.kernel import netns, rdma
+from testbed.lab import Host, Pod
 from testbed.lab.lab import Network
 from testbed.topology import pod_mac
 

@@ -17,9 +17,8 @@ import struct
 import sys
 from collections.abc import Mapping
 
-from testbed import netlink
 from testbed.errors import TestbedError
-from testbed.lab import rdma
+from testbed.kernel import netlink, rdma
 
 SUPPORTED = ["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"]
 REQUIRED = {

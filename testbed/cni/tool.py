@@ -16,7 +16,8 @@ from testbed.cni.pods import PodNetworks
 from testbed.cni.runtime import Attachment, Runtime
 from testbed.cni.versions import Result
 from testbed.errors import InputError, TestbedError, did_you_mean
-from testbed.lab import Lab, Pod, netns
+from testbed.kernel import netns
+from testbed.lab import Lab, Pod
 from testbed.lab.census import census
 from testbed.lab.lab import Emit
 from testbed.protocol import CniAnswer, CniRequest

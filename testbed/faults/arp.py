@@ -15,7 +15,7 @@ from testbed.errors import InputError
 from testbed.faults.congestion import counted
 from testbed.faults.fault import Fault, Mac, Seen
 from testbed.faults.rule import Expression, Rule, equal, field
-from testbed.ipv6 import IFA_F_NODAD
+from testbed.kernel.ipv6 import IFA_F_NODAD
 from testbed.lab import Host, Lab
 from testbed.lab.nodes import FAMILIES
 from testbed.switch import nd, packets

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, NamedTuple, Self
 
 from pydantic import Field, PrivateAttr, model_validator
 
-from testbed import nftables
 from testbed.errors import InputError
 from testbed.faults.fault import End, Fault, Seen
 from testbed.faults.link import Seconds
+from testbed.kernel import nftables
 from testbed.lab import Host, Lab, Node, Switch
 from testbed.nic.connections import source_port
 from testbed.topology import Family, IPAddress

@@ -11,9 +11,9 @@ from abc import abstractmethod
 from contextlib import ExitStack
 from typing import Any, Literal
 
-from testbed import nftables
 from testbed.errors import InputError
 from testbed.faults.fault import End, Fault, Seen
+from testbed.kernel import nftables
 from testbed.lab import Host, Lab, Node
 
 TABLE = {"family": "bridge", "name": "testbed-faults"}

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from ipaddress import ip_address
 from pathlib import Path
 
-from testbed import netlink
-from testbed.lab import netns, rdma
+from testbed.kernel import netlink, netns, rdma
 
 RTM_GETADDR = 22
 IFA_ADDRESS, IFA_LOCAL = 1, 2

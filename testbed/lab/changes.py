@@ -23,10 +23,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Self
 
-from testbed import netlink
 from testbed.errors import TestbedError
-from testbed.lab import netns
-from testbed.readiness import readable
+from testbed.kernel import netlink, netns
+from testbed.kernel.readiness import readable
 
 RTM_NEWNSID = 88
 NETNSA_NSID, NETNSA_FD = 1, 3

@@ -12,14 +12,15 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 
 from testbed.errors import DeadlineError, InputError, TestbedError, did_you_mean
-from testbed.lab import devices, netns, own_devices, rdma
+from testbed.kernel import devices, netns, rdma
+from testbed.kernel.readiness import readable
+from testbed.lab import own_devices
 from testbed.lab.changes import Changes
 from testbed.lab.links import Direction
 from testbed.lab.nodes import Bridge, Host, Node, Pod, Switch
 from testbed.lab.processes import Process
 from testbed.lab.routing import Routing
 from testbed.nic import HardwareNics
-from testbed.readiness import readable
 from testbed.switch import dataplane
 from testbed.switch.agent import Agent
 from testbed.switch.profile import DEFAULT, Profile, load_profiles, profile, value_problems

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 from pyroute2 import IPRoute
 from pyroute2.netlink.rtnl import ndmsg
 
-from testbed import ipv6
 from testbed.errors import InputError, TestbedError
-from testbed.lab import netns, own_devices, processes
+from testbed.kernel import ipv6, netns
+from testbed.kernel.carrier import carry
+from testbed.lab import own_devices, processes
 from testbed.lab.capture import Capture
-from testbed.lab.carrier import carry
 from testbed.lab.host_routes import HostRoutes
 from testbed.lab.overlay import Overlay
 from testbed.lab.processes import Process

@@ -19,8 +19,8 @@ import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from testbed.lab import netns
-from testbed.lab.rdma import Rdma
+from testbed.kernel import netns
+from testbed.kernel.rdma import Rdma
 
 ROOT = Path("/run/testbed/rdma")
 """A tmpfs of its own: /run is often mounted without devices. Below it is a directory for each node."""

@@ -16,8 +16,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Self
 
-from testbed import nftables
 from testbed.errors import InputError, TestbedError
+from testbed.kernel import nftables
 from testbed.nic.connections import Connection, Trace, arm
 
 NEVER_S = 1_000_000

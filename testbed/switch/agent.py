@@ -21,7 +21,7 @@ from ipaddress import IPv4Address, IPv6Address
 from typing import Any, Self
 
 from testbed.errors import DeadlineError, InputError, TestbedError
-from testbed.readiness import readable
+from testbed.kernel.readiness import readable
 from testbed.switch.dataplane import DataPlane
 from testbed.switch.profile import Profile
 from testbed.switch.running import run_in_child

@@ -29,10 +29,10 @@ from typing import Literal
 from pyroute2 import IPRoute
 from pyroute2.nftables.main import NFTables
 
-from testbed import ipv6, netlink, nftables
 from testbed.errors import TestbedError
+from testbed.kernel import ipv6, netlink, nftables
+from testbed.kernel import rtnetlink as rt
 from testbed.switch import ecmp, frames, nd
-from testbed.switch import rtnetlink as rt
 from testbed.switch.frr import HOST_ROUTES_TABLE
 from testbed.switch.packets import Packet, pack
 from testbed.switch.profile import Profile

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Sequence
 from ipaddress import ip_address
 from typing import Any, NoReturn
 
-from testbed import children
 from testbed.errors import InputError
+from testbed.kernel import children
 from testbed.switch.control import ControlPlane
 from testbed.switch.dataplane import DataPlane, Miss, RouteChange
 from testbed.switch.effects import BlockLossless, DeleteNeighbour, Effect, Event, Send, SetNeighbour, SetPort

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Iterator
 
 from testbed.errors import InputError
-from testbed.lab import netns, rdma
+from testbed.kernel import netns, rdma
 
 STAT_GET = 17
 DEV_INDEX, PORT_INDEX, STAT_HWCOUNTERS, STAT_NAME, STAT_VALUE = 1, 3, 80, 82, 83

@@ -22,10 +22,10 @@ from pyverbs.pyverbs_error import PyverbsError, PyverbsRDMAError
 from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
 
 from testbed.errors import DeadlineError, InputError, TestbedError
-from testbed.lab import netns
+from testbed.kernel import netns
+from testbed.kernel.readiness import readable
 from testbed.lab.processes import Ready
 from testbed.nic import Connection, HardwareNic
-from testbed.readiness import readable
 from testbed.workload.attributes import Attributes
 
 GID_S = 5.0

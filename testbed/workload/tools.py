@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Self
 
 from testbed.errors import DeadlineError, InputError, TestbedError, UnsupportedError
-from testbed.lab import Host, netns, processes, rdma
+from testbed.kernel import netns, rdma
+from testbed.kernel.readiness import readable
+from testbed.lab import Host, processes
 from testbed.lab.processes import Process, Ready
-from testbed.readiness import readable
 from testbed.workload.queue_pair import gid_index, open_device
 from testbed.workload.reports import error_in, figures_in
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 
-from testbed import nftables
+from testbed.kernel import nftables
 from testbed.lab import Host
 
 TABLE = """

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 from pyroute2 import IPRoute
 
-from testbed.lab import netns, rdma
+from testbed.kernel import netns, rdma
 from testbed.lab.census import census
 
 

@@ -15,7 +15,8 @@ from pyroute2 import IPRoute
 
 from testbed import Lab, Topology
 from testbed.errors import InputError, TestbedError
-from testbed.lab import Host, netns, rdma
+from testbed.kernel import netns, rdma
+from testbed.lab import Host
 from testbed.workload.verbs import Endpoint, connect_pair
 
 ROUTED = """

@@ -15,8 +15,8 @@ from mininet.node import OVSBridge
 from mininet.topo import LinearTopo, SingleSwitchTopo, Topo
 
 from testbed.errors import TestbedError
-from testbed.lab import netns
-from testbed.lab.rdma import Rdma
+from testbed.kernel import netns
+from testbed.kernel.rdma import Rdma
 from testbed.mininet import KernelBridge, RdmaHost
 from testbed.topology import mininet
 from testbed.workload.verbs import Endpoint, connect_pair

@@ -14,7 +14,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from testbed.errors import InputError
-from testbed.lab import Host, Lab, netns, own_devices
+from testbed.kernel import netns
+from testbed.lab import Host, Lab, own_devices
 from testbed.workload.jobs.job import Job, forked, torch_waits
 from testbed.workload.jobs.placement import Rank, each, management, place
 from testbed.workload.jobs.ranks import SHIM, build_shim

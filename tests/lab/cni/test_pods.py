@@ -12,7 +12,8 @@ from testbed import Lab, Topology
 from testbed.cni.pods import PodNetworks
 from testbed.errors import InputError, TestbedError
 from testbed.faults import Injection, StrictRpFilter
-from testbed.lab import Host, Pod, rdma
+from testbed.kernel import rdma
+from testbed.lab import Host, Pod
 from testbed.lab.census import census
 from testbed.workload.verbs import Endpoint, connect_pair
 

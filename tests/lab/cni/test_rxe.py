@@ -12,7 +12,7 @@ import pytest
 from pyroute2 import IPRoute
 
 import testbed.cni
-from testbed.lab import netns, rdma
+from testbed.kernel import netns, rdma
 
 PROGRAM = Path(testbed.cni.__file__).parent / "bin/rxe"
 CONTAINER = "0123456789abcdef0123456789abcdef"

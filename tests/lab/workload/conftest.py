@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from testbed.lab import netns, rdma
+from testbed.kernel import netns, rdma
 from testbed.nic import HardwareNic
 from testbed.workload.verbs import Endpoint
 

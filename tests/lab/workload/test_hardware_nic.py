@@ -11,7 +11,7 @@ import pytest
 from conftest import Host, Wire
 
 from testbed.errors import InputError, TestbedError
-from testbed.lab import netns, rdma
+from testbed.kernel import netns, rdma
 from testbed.nic import HardwareNic, HardwareNics, connections
 from testbed.switch import frames
 from testbed.workload.attributes import Attributes

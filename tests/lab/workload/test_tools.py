@@ -10,7 +10,7 @@ import pytest
 from conftest import Host, Wire
 
 from testbed.errors import DeadlineError, InputError, UnsupportedError
-from testbed.lab import netns
+from testbed.kernel import netns
 from testbed.nic import HardwareNics
 from testbed.workload.counters import counters
 from testbed.workload.tools import EVENTS, MANAGEMENT, Result, Side, perftest, rping

@@ -13,7 +13,7 @@ from conftest import Wire
 from pyverbs import enums
 
 from testbed.errors import DeadlineError, InputError, TestbedError
-from testbed.lab import netns, rdma
+from testbed.kernel import netns, rdma
 from testbed.workload.attributes import Attributes
 from testbed.workload.completion import STATUSES
 from testbed.workload.verbs import ConnectError, Endpoint, connect_pair

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from pyroute2 import IPRoute
 
-from testbed import nftables
+from testbed.kernel import nftables
 from testbed.topology import link_local
 
 IFA_F_NODAD = 0x02

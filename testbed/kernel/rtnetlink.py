@@ -6,7 +6,7 @@ import errno
 import socket
 from collections.abc import Iterator
 
-from testbed import netlink
+from testbed.kernel import netlink
 
 RTM_NEWLINK, RTM_DELLINK, RTM_SETLINK = 16, 17, 19
 RTM_NEWROUTE, RTM_DELROUTE, RTM_GETROUTE = 24, 25, 26

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from testbed.readiness import readable
+from testbed.kernel.readiness import readable
 
 HIGH = 1500
 """More than select() takes."""

@@ -12,8 +12,8 @@ import socket
 import struct
 import time
 
-from testbed import netlink
 from testbed.errors import DeadlineError, TestbedError, UnsupportedError
+from testbed.kernel import netlink
 
 NETLINK_RDMA = 20
 NL_NLDEV = 5

@@ -6,7 +6,7 @@ import socket
 import struct
 from collections.abc import Iterable
 
-from testbed import netlink
+from testbed.kernel import netlink
 
 RTM_GETLINK = 18
 IFLA_OPERSTATE, IFLA_LINKINFO, IFLA_EXT_MASK = 16, 18, 29

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from testbed.lab import netns
-from testbed.lab.rdma import Rdma
+from testbed.kernel import netns
+from testbed.kernel.rdma import Rdma
 
 
 def add(namespace: str, interface: str, device: str) -> None:
