@@ -9,9 +9,9 @@ make scenario=NAME   run a scenario; also variant=NAME seed=N args="--json …"
 make scenarios       run all of them; one table in the end
 make catalogue       the same; each one's first variant again, and the slow tests
 make test            unit tests, and tests of machines with those inside them
-make check           lint, types, unit tests: no machine needed
+make check           lint, types, unit tests and the lines they run: no machine needed
 make bench           measure build, start and run; prints JSON
-make examples        run the commands of the documentation again and put in what they print
+make examples        bring what commands print in the documentation, and docs/api.md, up to date
 make lock            bring requirements.lock up to pyproject.toml
 make setup           install what is missing; the others do so themselves
 
@@ -39,7 +39,8 @@ check: setup
 	@.venv/bin/ruff format --check
 	@.venv/bin/mypy
 	@set -e; for name in $(shipped); do .venv/bin/mypy scenarios/$$name; done
-	@.venv/bin/pytest -q tests/unit
+	@.venv/bin/pytest -q --cov --cov-report= tests/unit
+	@.venv/bin/python tests/coverage_table.py
 
 test: ready
 	@.venv/bin/pytest -q tests/unit
@@ -53,6 +54,7 @@ bench: ready
 
 examples: ready
 	@.venv/bin/python tests/docs/examples.py
+	@.venv/bin/python tests/docs/api.py
 
 lock: setup
 	@.venv/bin/python -m pip install --quiet uv

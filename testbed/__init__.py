@@ -1,6 +1,7 @@
 """testbed: reproduce RoCE network failures of AI clusters without RDMA hardware.
 
-What is named here is the public API; everything else is private by convention.
+The public API is what this module, `testbed.faults`, `testbed.workload` and `testbed.errors` name (docs/api.md);
+everything else is private by convention.
 """
 
 from __future__ import annotations
@@ -9,22 +10,61 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pydantic import Field as Field
+
+    from testbed.lab import Host as Host
+    from testbed.lab import HostInterface as HostInterface
+    from testbed.lab import Interface as Interface
     from testbed.lab import Lab as Lab
+    from testbed.lab import Node as Node
+    from testbed.lab import Pod as Pod
+    from testbed.lab import Switch as Switch
+    from testbed.lab.capture import Capture as Capture
+    from testbed.lab.capture import Frame as Frame
+    from testbed.lab.pods import Pods as Pods
+    from testbed.lab.processes import Process as Process
+    from testbed.lab.routing import Routing as Routing
+    from testbed.lab.scheduler import Scheduler as Scheduler
+    from testbed.scenario.events import EventLog as EventLog
     from testbed.scenario.model import Parameters as Parameters
     from testbed.scenario.model import Scenario as Scenario
-    from testbed.scenario.model import Variant as Variant
     from testbed.scenario.run import Run as Run
+    from testbed.scenario.run import owner_of as owner_of
+    from testbed.scenario.variant import Variant as Variant
+    from testbed.switch.profile import Profile as Profile
+    from testbed.switch.profile import ProfileName as ProfileName
+    from testbed.switch.profile import profile as profile
+    from testbed.topology import IPAddress as IPAddress
     from testbed.topology import Topology as Topology
 
 _HOMES = {
+    "Capture": "testbed.lab.capture",
+    "EventLog": "testbed.scenario.events",
+    "Field": "pydantic",
+    "Frame": "testbed.lab.capture",
+    "Host": "testbed.lab",
+    "HostInterface": "testbed.lab",
+    "IPAddress": "testbed.topology",
+    "Interface": "testbed.lab",
     "Lab": "testbed.lab",
+    "Node": "testbed.lab",
     "Parameters": "testbed.scenario.model",
+    "Pod": "testbed.lab",
+    "Pods": "testbed.lab.pods",
+    "Process": "testbed.lab.processes",
+    "Profile": "testbed.switch.profile",
+    "ProfileName": "testbed.switch.profile",
+    "Routing": "testbed.lab.routing",
     "Run": "testbed.scenario.run",
     "Scenario": "testbed.scenario.model",
+    "Scheduler": "testbed.lab.scheduler",
+    "Switch": "testbed.lab",
     "Topology": "testbed.topology",
-    "Variant": "testbed.scenario.model",
+    "Variant": "testbed.scenario.variant",
+    "owner_of": "testbed.scenario.run",
+    "profile": "testbed.switch.profile",
 }
-__all__ = ["Lab", "Parameters", "Run", "Scenario", "Topology", "Variant"]
+__all__ = list(_HOMES)
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Where the command begins, `python -m testbed` too. Until it is loaded a signal ends it without a word."""
+"""The start of the command, of `python -m testbed` too. Until it is loaded a signal ends it without a word."""
 
 import sys
 

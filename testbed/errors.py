@@ -15,9 +15,12 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterable, Sequence
+from itertools import islice
+
+__all__ = ["DeadlineError", "InputError", "MachineError", "TestbedError", "UnsupportedError"]
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
-"""The numbers of an OSError that is the user's to mend, wherever it comes from."""
+"""Errors of the kernel that the user has to fix, wherever they come from."""
 
 
 class TestbedError(Exception):
@@ -41,30 +44,48 @@ class TestbedError(Exception):
 
 
 class InputError(TestbedError):
+    """A file, a name or a value that the user gave is wrong."""
+
     exit_status = 2
 
 
 class UnsupportedError(TestbedError):
+    """This machine cannot do it: a tool, the kernel, space or the network is missing."""
+
     exit_status = 3
 
 
 class MachineError(TestbedError):
-    pass
+    """The guest hung, panicked or ended early."""
 
 
 class DeadlineError(TestbedError):
-    pass
+    """A condition did not come true in time."""
+
+
+_MOST_COMPARED = 200
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """What is known and spelled most like `name`, in upper or lower case; None when nothing is near."""
+    """The known name that is spelled most like `name`, or None when nothing is near. Case does not count, nor does `-`
+    for `_`."""
     from difflib import get_close_matches
 
-    by_key = {one.lower(): one for one in known}
-    return next((by_key[key] for key in get_close_matches(name.lower(), by_key, 1)), None)
+    by_key = {_key(one): one for one in known}
+    return next((by_key[key] for key in get_close_matches(_key(name), by_key, 1)), None)
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """`Did you mean x? ` to begin a hint with, when something known is near, else nothing."""
-    near = nearest(name, known)
-    return f"Did you mean {near}? " if near else ""
+def did_you_mean(name: object, known: Iterable[object], *, aside: bool = False) -> str:
+    """`Did you mean x? ` to begin a hint with, or nothing when no known name is near.
+
+    `aside`: the same to end the message of one of many problems with, `; did you mean 'x'?`. Only the first of many
+    names are compared then.
+    """
+    near = nearest(str(name), map(str, islice(known, _MOST_COMPARED) if aside else known))
+    if near is None:
+        return ""
+    return f"; did you mean {near!r}?" if aside else f"Did you mean {near}? "
+
+
+def _key(name: str) -> str:
+    return name.lower().replace("_", "-")

@@ -12,9 +12,8 @@ from mininet.node import Host, Node, Switch
 from mininet.util import moveIntf
 from pyroute2 import IPRoute
 
-from testbed.kernel import devices, netns
-from testbed.kernel.carrier import carry
-from testbed.lab import own_devices
+from testbed.kernel import devices, netns, own_devices
+from testbed.kernel.links import carry
 from testbed.workload.queue_pair import gid_index, open_device
 
 
@@ -33,7 +32,7 @@ class RdmaHost(Host):  # type: ignore[misc]  # Mininet has no types
 
     @property
     def namespace(self) -> str:
-        """What testbed's own tools, `workload.verbs.Endpoint` for example, take for the host's network namespace."""
+        """The host's network namespace as testbed's own tools, `testbed.workload.Endpoint` for example, take it."""
         return namespace(self)
 
     # Mininet's names, and what it calls in this order: addIntf for each link, config, delIntf, terminate.

@@ -1,21 +1,12 @@
-"""See the docstring of ArpAgingShorterThanTrafficGap, or `testbed describe arp-aging-shorter-than-traffic-gap`."""
-
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Literal
 
-from pydantic import Field
-
-from testbed import Parameters, Run, Scenario, Variant
+from testbed import Field, Parameters, Profile, Run, Scenario, Variant, profile
 from testbed.faults import ArpCpuDelay
-from testbed.switch.profile import Profile, profile
-from testbed.workload.attributes import Attributes
-from testbed.workload.verbs import connect_pair
+from testbed.workload import Attributes, Completion, connected
 
-MESSAGE = 4096
-RESTART_S = 5.0
-RESTARTS_AT_MOST = 20
+RESTART_S, GIVE_UP_S = 5.0, 100.0
+"""A job that died is started again after so long, and not any more when it has not worked for so long."""
 
 
 class Settings(Parameters):
@@ -31,23 +22,22 @@ class ArpAgingShorterThanTrafficGap(Scenario):
     """
     An ARP entry ages while a job is silent, and the first message after the gap does not survive the resolution.
 
-    Somebody set the ARP ageing below that of MAC addresses, 240 s against 300 s: that is the textbook's cure for the
-    flooding of unknown unicast. A training job writes a checkpoint, or computes, for ten minutes. RoCE sends no ARP and
-    does not keep entries alive, so both hosts' entries are gone when it goes on. The switch resolves them, which is
-    work for its CPU; and a CPU that is busy with something else (a routing protocol that converges, telemetry, a
-    storm) takes half a second for what it does in a millisecond otherwise. A queue pair with a timeout of 14 and three
-    retries gives up after 0.27 s. While traffic flows nobody feels the busy CPU; after each gap the job dies.
-    Started again it dies once more, of the entry for the way back, which nothing has asked for yet; then it works.
+    Somebody set the ARP ageing below that of MAC addresses, 240 s against 300 s: the textbook's remedy against the
+    flooding of unknown unicast. A training job computes, or writes a checkpoint, for ten minutes. RoCE sends no ARP and
+    keeps no entries alive, so the switch must resolve both hosts when the job goes on. A CPU that is busy with
+    something else (a routing protocol that converges, telemetry, a storm) takes half a second for what takes a
+    millisecond otherwise; a queue pair with a timeout of 14 and three retries gives up after 0.27 s. While traffic
+    flows nobody notices the busy CPU; after each gap the job dies. Started again it dies once more, of the entry for
+    the way back, which nobody has asked for yet; then it works.
 
-    The lab's switch keeps the packets that wait for the answer, as Linux does. Many drop them, which costs a
+    The lab's switch keeps the packets that wait for the answer, as Linux does. Many switches drop them, which costs a
     retransmission even when the CPU is idle.
 
-    On real gear: failures at the first collective after a pause, never in the middle of one; the switch's entry is
-    younger than the failure (`show ip arp` has the age), or counts glean drops; `show processes cpu` is high.
+    On real gear: failures at the first collective after a pause, never in the middle of one. The switch's entry is
+    younger than the failure (`show ip arp` has the age), or glean drops are counted; `show processes cpu` is high.
 
-    The cures: have the switch ask before entries age, from then on they do not; ageing that is longer than any gap of
-    the traffic, with MAC addresses that live longer still; and retries that outlast a resolution (NCCL's timeout of 20
-    does, for a while).
+    The fixes: have the switch ask for entries before they age. Or an ageing longer than any gap of the traffic, with
+    MAC addresses that live longer still. Or retries that outlast a resolution (NCCL's timeout of 20 does, for a while).
     """
 
     title = "ARP ages in a gap of the traffic, and the first message after it dies"
@@ -66,45 +56,39 @@ class ArpAgingShorterThanTrafficGap(Scenario):
         return {"leaf": profile("arista-eos").replace(arp_age=parameters.arp_age, **changed)}
 
     def run(self, run: Run, p: Settings) -> None:
-        leaf, client, server = run.lab.switch("leaf"), run.lab.host("client"), run.lab.host("server")
-        ip = str(server.addresses["eth1"].ip)
-        attributes = Attributes(timeout=p.timeout)
-        known, restarts, slowest = 0, 0, 0.0
+        leaf, client, server = run.lab.switch("leaf"), run.lab.host("client")["eth1"], run.lab.host("server")["eth1"]
+        ip, attributes = server.address().ip, Attributes(timeout=p.timeout)
+        known, restarts = 0, 0
+        ends: list[Completion] = []
 
         with run.step("the client works with the server, then the switch's CPU becomes busy"):
             run.expect("the first WRITE", run.write(client, server), "SUCCESS")
             run.inject(ArpCpuDelay(switch="leaf", delay=p.cpu_delay))
             run.expect("a WRITE while the entries live", run.write(client, server), "SUCCESS")
 
-        statuses: list[str] = []
         for _ in range(p.gaps):
-            with run.endpoint(client, "eth1") as near, run.endpoint(server, "eth1") as far:
+            with connected(client, server, attributes) as (here, there):
                 with run.step("the job runs"):
-                    connect_pair(near, far, attributes)
-                    run.expect("a WRITE before the gap", run.completed(client, near.write(MESSAGE, within=60)).ok, True)
+                    run.expect("a WRITE before the gap", run.write_over(client, here, there).ok, True)
                 with run.step("it writes a checkpoint, and goes on"):
                     run.sleep(p.gap, "no RoCE traffic")
-                    known += ip in leaf.arp_table()
-                    done = run.completed(client, near.write(MESSAGE, within=60))
-                    statuses.append(done.status)
-                    slowest = max(slowest, done.elapsed_s)
-            while not done.ok and restarts < RESTARTS_AT_MOST:
-                restarts += 1
+                    known += leaf.neighbour(ip) is not None
+                    ends.append(run.write_over(client, here, there))
+            if not ends[-1].ok:
                 run.sleep(RESTART_S, "the job is started again")
-                if run.write(client, server, attributes) == "SUCCESS":
-                    break
+                restarts += len(run.tries(lambda: run.write(client, server, attributes), GIVE_UP_S, RESTART_S))
 
-        run.lab.drain()
-        asked = len(run.log.find("arp.miss", ip=ip))
-        died = sum(status != "SUCCESS" for status in statuses)
-        run.note(died=f"{died} of {p.gaps}", entry_after_gap=f"{known} of {p.gaps}", restarts=restarts)
+        asked = len(run.events("arp.miss", ip=ip))
+        dead = [end.status for end in ends if not end.ok]
+        slowest = max(end.elapsed_s for end in ends)
+        run.note(died=f"{len(dead)} of {p.gaps}", entry_after_gap=f"{known} of {p.gaps}", restarts=restarts)
         run.note(slowest_s=round(slowest, 4))
         keeps = p.refresh == "probe" or p.arp_age > p.gap
         run.expect("gaps after which the switch had the server's entry", known, p.gaps if keeps else 0)
         run.expect("gaps after which it had to resolve it", asked, 0 if keeps else p.gaps)
-        if died:
-            run.observe("fault", f"the first message after a gap dies {died} times of {p.gaps}")
-            run.expect("it dies of unanswered retries", set(statuses), {"RETRY_EXC_ERR"})
+        if dead:
+            run.observe("fault", f"the first message after a gap dies {len(dead)} times of {p.gaps}")
+            run.expect("it dies of unanswered retries", set(dead), {"RETRY_EXC_ERR"})
             run.expect("before the switch has the answer", slowest, lambda seconds: seconds < p.cpu_delay)
             run.expect("the restarted job dies of the other direction, then works", restarts, 2 * p.gaps)
         else:

@@ -1,19 +1,9 @@
-"""See the docstring of ArpTableOverflow, or `testbed describe arp-table-overflow`."""
-
-from __future__ import annotations
-
 import errno
 import socket
-from collections.abc import Mapping
 from contextlib import ExitStack
-from ipaddress import IPv4Address
 
-from pydantic import Field
-
-from testbed import Parameters, Run, Scenario, Variant
+from testbed import Field, HostInterface, IPAddress, Parameters, ProfileName, Run, Scenario, Variant
 from testbed.faults import ArpCapacity
-from testbed.lab import Host
-from testbed.switch.profile import Profile, ProfileName, profile
 
 NODES = ("node1", "node2", "node3", "node4")
 PODS = 3
@@ -37,27 +27,27 @@ class ArpTableOverflow(Scenario):
     """
     There are more addresses behind a switch than its ARP table holds.
 
-    Sixteen addresses in one VLAN, four nodes with three pods each: with every node added the table fills, and one day
-    the next entry is refused. Who has an entry works, who comes later cannot be reached, and who that is changes with
+    Sixteen addresses in one VLAN, four nodes with three pods each: every node that is added fills the table, until it
+    refuses an entry. Whoever has an entry works, whoever comes later cannot be reached, and who that is changes with
     every restart. The client needs an entry as well, for the answers, so a table for 16 is one too small. Tables are
-    smaller than data sheets say where a feature shares them: host routes, IPv6, a profile of the ASIC that favours
-    MAC addresses.
+    smaller than data sheets say where a feature shares them: host routes, IPv6, an ASIC profile that favours MACs.
 
     Each address is tried with TCP, each node's own with an RDMA connection as well. Pods are further addresses of their
     node's interface here, as behind ipvlan: a switch sees no difference.
 
-    On real gear: a log line says so once ("neighbor table overflow" on Linux); SONiC's `crm show resources all` has
-    ipv4_neighbor used and available; the missing ones are not in `show ip arp`, or are in it and not in the hardware.
-    New pods fail, old ones work.
+    On real gear: one log line ("neighbor table overflow" on Linux); SONiC's `crm show resources all` has ipv4_neighbor
+    used and available. The missing ones are not in `show ip arp`, or are in it and not in the hardware. New pods fail,
+    old ones work.
 
-    The cures: a table that holds all, here found by trying; fewer addresses in it (a route for each node's pods instead
-    of an entry for each pod). A switch that evicts the oldest entry instead of refusing the new one keeps all
-    reachable, at the price of a resolution each time: that is its CPU's work.
+    The fixes: a table that holds all, here found by trying; or fewer addresses in it (a route for each node's pods
+    instead of an entry for each pod). A switch that evicts the oldest entry instead of refusing the new one keeps all
+    reachable, at the price of a resolution by its CPU each time.
     """
 
     title = "The switch's ARP table is too small"
     tags = ("arp", "kubernetes", "switch")
     parameters = Settings
+    profiled = ("leaf",)
     variants = (
         Variant("as-is", "fault", "12 entries for 17 addresses, what does not fit is refused"),
         Variant("one-too-small", "fault", "16 entries: as many as there are behind it", {"capacity": 16}),
@@ -65,13 +55,10 @@ class ArpTableOverflow(Scenario):
         Variant("knee", "healthy", "the smallest table that holds all is found", {"sweep": (8, 12, 15, 16, 17, 18)}),
     )
 
-    def profiles(self, parameters: Settings) -> Mapping[str, Profile]:
-        return {"leaf": profile(parameters.profile)}
-
     def run(self, run: Run, p: Settings) -> None:
-        leaf, client = run.lab.switch("leaf"), run.lab.host("client")
-        nodes = [run.lab.host(name) for name in NODES]
-        addresses = [ip for node in nodes for ip in start_pods(node)]
+        leaf, client = run.lab.switch("leaf"), run.lab.host("client")["eth1"]
+        nodes = [run.lab.host(name)["eth1"] for name in NODES]
+        addresses = [ip for number, nic in enumerate(nodes, 1) for ip in start_pods(nic, 10 * number)]
         capacity = p.capacity
 
         if p.sweep:
@@ -86,12 +73,11 @@ class ArpTableOverflow(Scenario):
         with run.step("all addresses are used"):
             count = reached(run, capacity, addresses)
         with run.step("the client connects to each node"), run.fault(ArpCapacity(switch="leaf", arp_cap=capacity)):
-            statuses = {node.name: run.write(client, node) for node in nodes}
-            used = len(leaf.tables()["arp"])
+            statuses = [run.write(client, nic) for nic in nodes]
+            used = len(leaf.arp_table())
 
-        run.lab.drain()
-        worked = [name for name, status in statuses.items() if status == "SUCCESS"]
-        refused, evicted = (len(run.log.find(f"arp.{what}")) for what in ("refused", "evicted"))
+        worked = [name for name, status in zip(NODES, statuses, strict=True) if status == "SUCCESS"]
+        refused, evicted = len(run.events("arp.refused")), len(run.events("arp.evicted"))
         run.note(reached=f"{count} of {ADDRESSES}", connections=f"{len(worked)} of {len(nodes)}")
         run.note(entries=f"{used} of {capacity}", refused=refused, evicted=evicted)
         run.expect("entries that the table holds", used, lambda entries: entries <= capacity)
@@ -101,30 +87,29 @@ class ArpTableOverflow(Scenario):
         else:
             run.observe("fault", f"{ADDRESSES - count} addresses of {ADDRESSES} are not reached")
             run.expect("addresses that are reached: those that fit beside the client", count, capacity - 1)
-            fitting = [node.name for number, node in enumerate(nodes, 1) if number * (PODS + 1) < capacity]
+            fitting = [name for number, name in enumerate(NODES, 1) if number * (PODS + 1) < capacity]
             run.expect("nodes that are reached: those that came first", worked, fitting)
-            died = {status for name, status in statuses.items() if name not in worked}
+            died = set(statuses) - {"SUCCESS"}
             run.expect("the others' work requests die of unanswered retries", died, {"RETRY_EXC_ERR"})
             run.expect("entries were refused", refused, lambda times: times > 0)
 
 
-def start_pods(node: Host) -> list[IPv4Address]:
-    """Gives the node its pods' addresses; returns them, and its own last."""
-    own = node.addresses["eth1"]
-    pods = [own.network[10 * int(node.name.removeprefix("node")) + number] for number in range(PODS)]
+def start_pods(nic: HostInterface, first: int) -> list[IPAddress]:
+    """Gives a node its pods' addresses, from the `first` of the subnet on. Returns them, and its own last."""
+    own = nic.address()
+    pods = [own.network[first + number] for number in range(PODS)]
     for ip in pods:
-        node.ip.addr("add", index=node.index("eth1"), address=str(ip), prefixlen=own.network.prefixlen)
+        nic.node.run("ip", "address", "add", f"{ip}/{own.network.prefixlen}", "dev", nic.name)
     return [*pods, own.ip]
 
 
-def reached(run: Run, capacity: int, addresses: list[IPv4Address]) -> int:
+def reached(run: Run, capacity: int, addresses: list[IPAddress]) -> int:
     """How many addresses answer the client when the switch starts with an empty table of that size: with a refusal, as
     nobody listens there."""
     client = run.lab.host("client")
-    run.lab.agent.clear_arp("leaf")
+    run.lab.switch("leaf").clear_arp()
     with run.fault(ArpCapacity(switch="leaf", arp_cap=capacity)), ExitStack() as stack:
-        gateway = str(client.gateway("eth1"))
-        run.expect("the client has its entry first", client.ping(gateway, within=1), True)
+        run.expect("the client has its entry first", client["eth1"].ping_gateway(), True)
         with client.entered():
             tcp = [stack.enter_context(socket.socket()) for _ in addresses]
         for connection, ip in zip(tcp, addresses, strict=True):

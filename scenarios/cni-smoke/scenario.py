@@ -1,21 +1,12 @@
-"""See the docstring of CniSmoke, or `testbed describe cni-smoke`."""
-
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field
-
-from testbed import Parameters, Run, Scenario, Variant
+from testbed import Field, Parameters, Pod, Run, Scenario, Variant
 from testbed.errors import TestbedError
-from testbed.lab import Pod
-from testbed.lab.census import census
-from testbed.workload.verbs import connect_pair
+from testbed.workload import connected
 
 HERE = Path(__file__).parent
-METADATA, RDMA = "eth0", "net1"
 MESSAGE = 8192
 """Bytes of the SEND and of the WRITE."""
 KEPT = {
@@ -24,7 +15,7 @@ KEPT = {
     "/lock": "host-local's lock",
     "/last_reserved_ip.0": "host-local's last address",
 }
-"""How lines of a census end that tell what plugins keep of a node's last pod on purpose, and what that is."""
+"""Ends of `resources` that plugins keep of a node's last pod on purpose, and what they are."""
 EXHAUSTED = "no IP addresses available in range set: 10.0.10.100-10.0.10.101"
 TOO_NEW = "does not support cniVersion"
 
@@ -39,7 +30,7 @@ class CniSmoke(Scenario):
     Pods with two networks, made by real CNI plugins, speak RDMA across subnets and leave nothing.
 
     Each pod has eth0 on a bridge of its node for metadata, routed between the nodes, and net1 on a macvlan child of the
-    node's card for RDMA. host-local gives the addresses, and rxe, the last plugin of the chain, the RDMA device. The
+    node's NIC for RDMA. host-local gives the addresses, and rxe, the last plugin of the chain, the RDMA device. The
     conflists are in node1/ and node2/, as they would be in a node's /etc/cni/net.d.
 
     The faults are two that users meet: a range of addresses that is used up, and conflists in a version of CNI that the
@@ -52,23 +43,21 @@ class CniSmoke(Scenario):
     variants = (
         Variant("healthy", "healthy", "a pod on each node, on both networks"),
         Variant("pool-exhausted", "fault", "a third pod on node1, whose range has two addresses", {"pods": 3}),
-        Variant(
-            "version-too-new", "fault", "conflists of CNI 1.1.0, plugins that know 1.0.0", {"cni_version": "1.1.0"}
-        ),
+        Variant("version-too-new", "fault", "conflists of CNI 1.1.0, plugins know 1.0.0", {"cni_version": "1.1.0"}),
     )
 
     def run(self, run: Run, p: Settings) -> None:
-        before = census(run.lab.file("cni"))
+        before = run.lab.resources()
         pods: list[Pod] = []
-        refused: TestbedError | None = None
+        refused = ""
         with run.step("pods start"):
             for node, name in [*(("node1", f"a{number}") for number in range(1, p.pods + 1)), ("node2", "b1")]:
                 networks = [conflist(node, kind, p) for kind in ("metadata", "rdma")]
-                so_far = census(run.lab.file("cni"))
+                so_far = run.lab.resources()
                 try:
-                    pods.append(run.lab.host(node).pod(name, networks))
+                    pods.append(run.lab.pods.create(run.lab.host(node), name, networks))
                 except TestbedError as error:
-                    refused = error
+                    refused = error.message
                     run.expect(f"nothing is left of pod {name}", left_since(run, so_far)[0], [])
                     break
         if not refused:
@@ -82,9 +71,9 @@ class CniSmoke(Scenario):
             run.note(left=", ".join(left) or "nothing", kept=", ".join(kept) or "nothing")
             run.expect("nothing is left", left, [])
         if refused:
-            run.observe("fault", refused.message)
+            run.observe("fault", refused)
             reason = EXHAUSTED if p.pods > 2 else TOO_NEW
-            run.expect("the pod is refused for the stated reason", refused.message, lambda text: reason in text)
+            run.expect("the pod is refused for the stated reason", refused, lambda text: reason in text)
         else:
             run.observe("healthy", "the pods speak on both networks")
 
@@ -92,21 +81,18 @@ class CniSmoke(Scenario):
         """Both networks work between two pods on different nodes."""
         with run.step("they speak on the metadata network"):
             for pod, peer in (a, b), (b, a):
-                answered = pod.ping(str(peer.addresses[METADATA].ip), within=1)
-                run.expect(f"{peer} answers {pod}", answered, True)
+                run.expect(f"{peer} answers {pod}", pod.ping(peer["eth0"].address().ip, within=1), True)
         with run.step("they speak RDMA across subnets"):
-            run.expect("the subnets differ", a.addresses[RDMA].network != b.addresses[RDMA].network, True)
-            with run.endpoint(a, RDMA) as near, run.endpoint(b, RDMA) as far:
-                connect_pair(near, far)
-                received = far.post_recv(MESSAGE)
-                sent = run.completed(a, near.send(MESSAGE, within=10))
-                run.completed(b, far.wait(received, within=10))
-                run.expect("the bytes of the SEND arrived", far.load(0, MESSAGE) == near.load(0, MESSAGE), True)
-                written = run.completed(a, near.write(MESSAGE, offset=MESSAGE, remote_offset=MESSAGE, within=10))
-                run.expect(
-                    "the bytes of the WRITE arrived", far.load(MESSAGE, MESSAGE) == near.load(MESSAGE, MESSAGE), True
-                )
-        run.note(send=sent.status, write=written.status)
+            near, far = a["net1"], b["net1"]
+            run.expect("the subnets differ", near.address().network != far.address().network, True)
+            with connected(near, far) as (here, there):
+                received = there.post_recv(MESSAGE)
+                sent = run.completed(near, here.send(MESSAGE, within=10))
+                run.completed(far, there.wait(received, within=10))
+                run.expect("the bytes of the SEND arrived", there.load(0, MESSAGE) == here.load(0, MESSAGE), True)
+            written = run.write(near, far, size=MESSAGE)
+            run.expect("the WRITE", written, "SUCCESS")
+        run.note(send=sent.status, write=written)
 
 
 def conflist(node: str, kind: str, p: Settings) -> dict[str, Any]:
@@ -115,7 +101,7 @@ def conflist(node: str, kind: str, p: Settings) -> dict[str, Any]:
 
 
 def left_since(run: Run, before: set[str]) -> tuple[list[str], list[str]]:
-    """What there is more on this kernel than before, and what of that the plugins keep on purpose."""
-    new = sorted(census(run.lab.file("cni")) - before)
+    """The resources that were not there before, and those of them that the plugins keep on purpose."""
+    new = sorted(run.lab.resources() - before)
     kept = {word: [thing for thing in new if thing.endswith(end)] for end, word in KEPT.items()}
     return sorted(set(new).difference(*kept.values())), [word for word, things in kept.items() if things]

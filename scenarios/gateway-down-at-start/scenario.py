@@ -1,10 +1,4 @@
-"""See the docstring of GatewayDownAtStart, or `testbed describe gateway-down-at-start`."""
-
-from __future__ import annotations
-
-from pydantic import Field
-
-from testbed import Parameters, Run, Scenario, Variant
+from testbed import Field, Parameters, Run, Scenario, Variant
 from testbed.faults import SwitchCpuOutage
 
 RTR_S = 1.0
@@ -21,14 +15,14 @@ class GatewayDownAtStart(Scenario):
     """
     A job starts while its gateway answers no ARP, and gives up at once.
 
-    A queue pair needs the gateway's MAC when it goes to RTR. The kernel asks for a second; a switch whose CPU is busy
+    A queue pair needs the gateway's MAC when it goes to RTR. The kernel asks for a second. A switch whose CPU is busy
     (a supervisor switchover, a warm reboot, a restart storm behind a low CoPP limit) does not answer in that time. The
     data plane of the same switch forwards all along, so whoever has an entry notices nothing.
 
     On real gear: modify to RTR fails with ETIMEDOUT, in NCCL "Call to ibv_modify_qp failed with error Connection timed
     out"; `ip neigh` on the host has the gateway FAILED or INCOMPLETE. Other hosts work.
 
-    The cures: start when the gateway answers (an init container that pings it), or try again for longer than control
+    The fixes: start when the gateway answers (an init container that pings it), or try again for longer than control
     planes are away (SONiC's warm reboot allows 25 s without ARP).
     """
 
@@ -42,24 +36,21 @@ class GatewayDownAtStart(Scenario):
     )
 
     def run(self, run: Run, p: Settings) -> None:
-        client, server = run.lab.host("client"), run.lab.host("server")
-        gateway = str(client.gateway("eth1"))
+        client, server = run.lab.host("client")["eth1"], run.lab.host("server")["eth1"]
 
         with run.step("the switch's CPU goes away"):
-            began = run.log.now
+            began = run.now
             run.inject(SwitchCpuOutage(switch="leaf"), lasting=p.outage, may_outlast_run=True)
 
         if p.wait_for_gateway:
             with run.step("the client waits for its gateway"):
-                run.eventually("it answers", lambda: client.ping(gateway, within=1), True, within=p.wait_for_gateway)
+                run.eventually("it answers", client.ping_gateway, True, within=p.wait_for_gateway)
 
         with run.step("the client connects"):
-            status, tries = run.write(client, server), 1
-            while status != "SUCCESS" and run.log.now - began < p.retry_for * 1e9:
-                run.sleep(2, "the client waits before it tries again")
-                status, tries = run.write(client, server), tries + 1
+            *failed, status = run.tries(lambda: run.write(client, server), p.retry_for, pause=2)
+            tries = len(failed) + 1
 
-        after_s = round((run.log.now - began) / 1e9, 1)
+        after_s = round(run.now - began, 1)
         run.note(outcome=status, tries=tries, after_s=after_s)
         if status == "SUCCESS":
             run.observe("healthy", f"the client reaches the server, at try {tries}")

@@ -1,17 +1,6 @@
-"""See the docstring of Incast, or `testbed describe incast`."""
-
-from __future__ import annotations
-
-import time
-
-from pydantic import Field
-
-from testbed import Parameters, Run, Scenario, Variant
+from testbed import Field, Host, HostInterface, Parameters, Run, Scenario, Variant
 from testbed.faults import QueueTooSmall
-from testbed.lab import Host
-from testbed.workload.attributes import Attributes
-from testbed.workload.counters import counters
-from testbed.workload.verbs import Endpoint, connect_pair
+from testbed.workload import Attributes, Endpoint, connect_pair, open_endpoint
 
 PORT = "leaf:e5"
 """To the receiver."""
@@ -36,18 +25,17 @@ class Incast(Scenario):
 
     A shuffle, the reduction at a parameter server, a read from striped storage: what is asked for together comes
     together. The port drains at its rate, the rest waits, and what finds the buffer full is dropped. A RoCE receiver
-    takes nothing out of order, so one lost packet has its queue pair send all again that came after it (go-back-N),
-    into the same full buffer. The goodput collapses; who is unlucky until the retries are used up ends with
-    RETRY_EXC_ERR.
+    takes nothing out of order, so after one lost packet its queue pair sends all again that came after it (go-back-N),
+    into the same full buffer. The goodput collapses, and a sender whose retries are used up ends with RETRY_EXC_ERR.
 
     On real gear: output discards and the buffer watermark of the receiver's port; `out_of_sequence` at the receiver,
     `packet_seq_err` and `local_ack_timeout_err` at the senders. Where ECN and DCQCN work, marks come first and the
     senders slow down. Soft-RoCE has no congestion control: the marks are counted here and change nothing, as with NICs
     on which it is switched off. There is no PFC here. Rates are scaled: 50 Mbit/s stand for 400 Gbit/s.
 
-    The cures: a buffer, or a share of it, that holds a window of each sender (dynamic thresholds, alpha); fewer senders
-    at a time, by pacing or by credits as receiver-driven collectives and storage have them. Beyond this lab: DCQCN with
-    thresholds below the buffer, PFC as the last resort.
+    The fixes: a buffer, or a share of it, that holds a window of each sender (dynamic thresholds, alpha). Or fewer
+    senders at a time, by pacing or by credits as receiver-driven collectives and storage have them. Beyond this lab:
+    DCQCN with thresholds below the buffer, PFC as the last resort.
     """
 
     title = "Many senders, one receiver, a shallow buffer"
@@ -60,42 +48,30 @@ class Incast(Scenario):
     )
 
     def run(self, run: Run, p: Settings) -> None:
-        lab, receiver = run.lab, run.lab.host("receiver")
-        senders = [node for node in lab.nodes.values() if isinstance(node, Host) and node is not receiver]
-        port = lab.direction(PORT)
+        *senders, receiver = (node["eth1"] for node in run.lab.nodes.values() if isinstance(node, Host))
+        port = run.lab.interface(PORT).sends
         if p.queue != port.quality.queue:
             run.inject(QueueTooSmall(end=PORT, queue=p.queue))
 
         with run.step("the senders are connected"):
             attributes = Attributes(timeout=TIMEOUT, retry_cnt=p.retry_cnt, traffic_class=ECT)
-            ends = []
-            for sender in senders:
-                near, far = run.endpoint(sender, "eth1"), run.endpoint(receiver, "eth1")
-                connect_pair(near, far, attributes)
-                ends.append(near)
+            ends = [(sender, open_endpoint(sender)) for sender in senders]
+            for _, end in ends:
+                connect_pair(end, open_endpoint(receiver), attributes)
 
         with run.step(f"each writes {MESSAGES * MESSAGE >> 10} KB, {p.at_once} at a time"):
-            began = time.monotonic()
-            statuses = []
-            for first in range(0, len(ends), p.at_once):
-                statuses += self.write(run, senders[first : first + p.at_once], ends[first : first + p.at_once])
-            seconds = time.monotonic() - began
+            began = run.now
+            groups = [ends[first : first + p.at_once] for first in range(0, len(ends), p.at_once)]
+            statuses = [status for group in groups for status in self.write(run, group)]
+            seconds = run.now - began
 
-        found = [counters(sender.rdma["eth1"], sender.namespace) for sender in senders]
-        retries = sum(each["completer_retry_err"] for each in found)
-        gaps = counters(receiver.rdma["eth1"], receiver.namespace)["out_of_seq_request"]
-        there = port.counters()
+        there, gaps = port.counters(), receiver.rdma_counters()["out_of_seq_request"]
+        retries = sum(sender.rdma_counters()["completer_retry_err"] for sender in senders)
         alone = len(senders) * MESSAGES * MESSAGE / 1024 * FRAME * 8 / (port.quality.rate or 1)
         slowdown = round(seconds / alone, 2)
         dead = [status for status in statuses if status != "SUCCESS"]
-        run.note(
-            slowdown=slowdown,
-            dead=f"{len(dead)} of {len(statuses)}",
-            port_drops=there["dropped"],
-            ce_marked=there["marked"],
-            gaps_at_receiver=gaps,
-            retries=retries,
-        )
+        run.note(slowdown=slowdown, dead=f"{len(dead)} of {len(statuses)}", port_drops=there["dropped"])
+        run.note(ce_marked=there["marked"], gaps_at_receiver=gaps, retries=retries)
         if dead or slowdown > 1.5:
             run.observe("fault", f"{slowdown} times what the port's rate takes; {len(dead)} of {len(statuses)} die")
             run.expect("who dies does so of unanswered retries", set(dead) | {"RETRY_EXC_ERR"}, {"RETRY_EXC_ERR"})
@@ -108,12 +84,12 @@ class Incast(Scenario):
             run.expect("nothing is sent again", (gaps, retries), (0, 0))
             run.expect("the port is as fast as it can be", slowdown, lambda times: 0.9 < times < 1.3)
 
-    def write(self, run: Run, senders: list[Host], ends: list[Endpoint]) -> list[str]:
-        """How the last message of each of them ended, or the first that failed."""
-        posted = [[near.post_write(MESSAGE) for _ in range(MESSAGES)] for near in ends]
+    def write(self, run: Run, ends: list[tuple[HostInterface, Endpoint]]) -> list[str]:
+        """Writes from all senders at once. Returns how the last message of each ended, or the first that failed."""
+        posted = [(sender, end, [end.post_write(MESSAGE) for _ in range(MESSAGES)]) for sender, end in ends]
         statuses = []
-        for sender, near, requests in zip(senders, ends, posted, strict=True):
-            done = [near.wait(request, within=60) for request in requests]
-            told = next((completion for completion in done if not completion.ok), done[-1])
-            statuses.append(run.completed(sender, told).status)
+        for sender, end, requests in posted:
+            done = [end.wait(request, within=60) for request in requests]
+            shown = next((completion for completion in done if not completion.ok), done[-1])
+            statuses.append(run.completed(sender, shown).status)
         return statuses

@@ -1,12 +1,6 @@
-"""See the docstring of MtuMismatch, or `testbed describe mtu-mismatch`."""
-
-from __future__ import annotations
-
-from pydantic import Field
-
-from testbed import Parameters, Run, Scenario, Variant
+from testbed import Field, Parameters, Run, Scenario, Variant
 from testbed.faults import LinkMtu
-from testbed.workload.attributes import Attributes
+from testbed.workload import Attributes
 
 SMALL, LARGE = 256, 64 << 10
 
@@ -20,15 +14,15 @@ class MtuMismatch(Scenario):
     """
     A switch port takes smaller packets than the NICs send: small messages pass, large ones die.
 
-    One port was left at its default when the fabric went to jumbo frames, or a tunnel took some bytes. Connections come
-    up, handshakes and small messages work, and the first full packet vanishes. RoCE has no path MTU discovery: packets
-    have DF set, a NIC ignores what ICMP says, and a switch that bridges says nothing at all. (Soft-RoCE does not ignore
-    it: behind a router it ends with WR_FLUSH_ERR at once. So here the switch bridges.)
+    One port kept its default when the fabric went to jumbo frames, or a tunnel took some bytes. Connections come up,
+    small messages work, and the first full packet vanishes. RoCE has no path MTU discovery: packets have DF set, a NIC
+    ignores ICMP, and a switch that bridges sends none. (Soft-RoCE does not ignore it: behind a router it ends with
+    WR_FLUSH_ERR at once. So here the switch bridges.)
 
     On real gear: the port counts giants or MTU drops (`show interface counters errors`); `ping -M do -s` finds the
     size. The job hangs in its first large collective and ends with RETRY_EXC_ERR.
 
-    The cures: one MTU on all ports of the path, larger than the NICs'; meanwhile, a smaller path MTU of the queue pair
+    The fix: one MTU on all ports of the path, larger than the NICs'. Until then a smaller path MTU of the queue pair
     (NCCL and UCX take it from the NIC's MTU).
     """
 
@@ -42,9 +36,10 @@ class MtuMismatch(Scenario):
     )
 
     def run(self, run: Run, p: Settings) -> None:
-        client, server = run.lab.host("client"), run.lab.host("server")
+        client, server = (run.lab.host(name)["eth1"] for name in ("client", "server"))
+        to_client, to_server = (run.lab.interface(f"leaf:{port}") for port in ("e1", "e2"))
         attributes = Attributes(path_mtu=p.path_mtu)
-        if p.port_mtu < run.lab["leaf"].mtu("e2"):
+        if p.port_mtu < to_server.mtu:
             run.inject(LinkMtu(end="leaf:e2", mtu=p.port_mtu))
 
         with run.step("a small message"):
@@ -52,18 +47,13 @@ class MtuMismatch(Scenario):
             run.expect("the small message", small, "SUCCESS")
 
         with run.step("a large message"):
-            captured = run.lab["leaf"].capture("e1", f"udp port 4791 and greater {p.path_mtu}")
-            before = run.lab["leaf"].statistics("e2")["tx_bytes"]
+            captured = to_client.capture(f"udp port 4791 and greater {p.path_mtu}")
+            before = to_server.counters()["tx_bytes"]
             large = run.write(client, server, attributes, size=LARGE)
-            passed = run.lab["leaf"].statistics("e2")["tx_bytes"] - before
-            captured.stop()
+            passed = to_server.counters()["tx_bytes"] - before
 
-        full = sum(frame.roce for frame in captured.frames())
+        full = len(captured.roce())
         run.note(small=small, large=large, full_packets_to_switch=full, bytes_to_server=passed)
         run.expect("the switch gets full packets", full, lambda packets: packets >= LARGE // p.path_mtu)
-        if large == "SUCCESS":
-            run.observe("healthy", "small and large messages arrive")
-        else:
-            run.observe("fault", f"the large message dies of {large}")
-            run.expect("it dies of unanswered retries", large, "RETRY_EXC_ERR")
+        if not run.observe_status(large, "small and large messages arrive", who="the client's large message"):
             run.expect("none of them leaves for the server", passed, lambda bytes_: bytes_ < p.path_mtu)

@@ -1,17 +1,9 @@
-"""See the docstring of QpPinnedMac, or `testbed describe qp-pinned-mac`."""
-
-from __future__ import annotations
-
 from ipaddress import IPv4Interface
 from typing import Literal
 
-from pydantic import Field
+from testbed import Field, Host, Parameters, Run, Scenario, Variant
+from testbed.workload import connected
 
-from testbed import Parameters, Run, Scenario, Variant
-from testbed.lab import Host
-from testbed.workload.verbs import connect_pair
-
-MESSAGE = 4096
 GATEWAYS = {"eth1": IPv4Interface("10.0.10.1/24"), "eth2": IPv4Interface("10.0.20.1/24")}
 """The gateways' addresses, by the routers' interfaces."""
 VIRTUAL_MACS = {"eth1": "00:00:5e:00:01:0a", "eth2": "00:00:5e:00:01:14"}
@@ -19,29 +11,29 @@ VIRTUAL_MACS = {"eth1": "00:00:5e:00:01:0a", "eth2": "00:00:5e:00:01:14"}
 
 
 class Settings(Parameters):
-    client: Literal["card", "soft"] = Field("card", description="card: the client has a hardware NIC; soft: soft-RoCE")
+    client: Literal["hardware", "soft"] = Field("hardware", description="the client's NIC: hardware, or soft-RoCE")
     virtual_mac: bool = Field(False, description="whether the gateways have a virtual MAC that moves along (VRRP)")
     reconnect: bool = Field(False, description="whether the client makes a new connection when the old one died")
 
 
 class QpPinnedMac(Scenario):
     """
-    The gateway moves to another MAC, everybody learns that, and the queue pairs that are connected send to the old one.
+    The gateway moves to another MAC, everybody learns that, and connected queue pairs send to the old one.
 
     A NIC takes the destination MAC of a queue pair from the neighbour table once, at modify to RTR, and keeps it for
-    the queue pair's life. Two routers share a gateway address without a virtual MAC, which is how keepalived does it
-    unless told otherwise. The first one fails, the second one takes the address and announces it. The neighbour entry
-    of the client is right within a millisecond: ping works, TCP goes on, new connections work. The old queue pair sends
-    to a MAC that nobody has, retries, and dies. The same happens when the peer itself, in the same subnet, goes on
-    behind another MAC (a bond with fail_over_mac=active, a replaced NIC). soft-RoCE does not have this fault: it looks
-    the neighbour up for each packet, so a rehearsal on soft-RoCE passes what fails on cards.
+    the queue pair's life. Two routers share a gateway address without a virtual MAC, as keepalived does by default. The
+    first one fails, the second one takes the address and announces it. The client's neighbour entry is right within a
+    millisecond: ping, TCP and new connections work. The old queue pair sends to a MAC that nobody has, retries, and
+    dies. The same happens when a peer in the same subnet gets another MAC (a bond with fail_over_mac=active, a replaced
+    NIC). soft-RoCE does not have this fault: it looks the neighbour up for each packet, so a rehearsal on soft-RoCE
+    passes what fails on hardware.
 
     On real gear: RETRY_EXC_ERR on every connection at the moment of a failover, while `ip neigh` is right and ping
     works; a mirror of the client's port shows RoCE frames to the failed router's MAC. With NCCL's defaults (timeout 20,
     7 retries) half a minute passes before the error.
 
-    The cures: a virtual MAC that moves along with the address (VRRP's own, keepalived's use_vmac, an anycast gateway on
-    leaves); else the application has to connect anew, which is why a restart of the job helps.
+    The fixes: a virtual MAC that moves along with the address (VRRP's own, keepalived's use_vmac, an anycast gateway on
+    leaves); else the application has to connect again, which is why a restart of the job helps.
     """
 
     title = "A queue pair keeps the MAC that its gateway had"
@@ -55,26 +47,26 @@ class QpPinnedMac(Scenario):
     )
 
     def run(self, run: Run, p: Settings) -> None:
-        client, server, first, second = (run.lab.host(name) for name in (p.client, "server", "router1", "router2"))
+        first, second = run.lab.host("router1"), run.lab.host("router2")
+        client, server = run.lab.host(p.client)["eth1"], run.lab.host("server")["eth1"]
         gateway = GATEWAYS["eth1"].ip
         before = become_gateway(first, p.virtual_mac)
 
-        with run.endpoint(client, "eth1") as near, run.endpoint(server, "eth1") as far:
+        with connected(client, server) as (near, far):
             with run.step("the client works with the server, through router 1"):
-                connect_pair(near, far)
-                run.expect("the first WRITE", run.completed(client, near.write(MESSAGE, within=5)).status, "SUCCESS")
-                run.expect("the client has router 1's MAC", client.neighbour("eth1", gateway), before)
+                run.expect("the first WRITE", run.write_over(client, near, far).status, "SUCCESS")
+                run.expect("the client has router 1's MAC", client.neighbour(gateway), before)
 
             with run.step("router 1 fails, router 2 takes the gateways' addresses and announces them"):
                 for interface in GATEWAYS:
-                    first.set_link(interface, "down")
+                    first[interface].down()
                 after = become_gateway(second, p.virtual_mac)
                 run.sleep(1, "the hosts hear the announcements")
-                run.expect("the client has router 2's MAC", client.neighbour("eth1", gateway), after)
+                run.expect("the client has router 2's MAC", client.neighbour(gateway), after)
 
             with run.step("the client writes over the old connection"):
-                captured = client.capture("eth1", "udp port 4791")
-                status = old = run.completed(client, near.write(MESSAGE, within=60)).status
+                captured = client.capture("udp port 4791")
+                status = old = run.write_over(client, near, far).status
                 captured.stop()
 
         if p.reconnect:
@@ -82,31 +74,27 @@ class QpPinnedMac(Scenario):
                 status = run.write(client, server)
 
         names = {before: "router 1's MAC", after: "router 2's MAC"} if before != after else {before: "the virtual MAC"}
-        sent = [frame.dst for frame in captured.frames() if frame.roce and frame.src == client.macs["eth1"]]
+        sent = [frame.dst for frame in captured.roce() if frame.src == client.mac]
         sent_to = ", ".join(f"{sent.count(mac)} to {name}" for mac, name in names.items() if mac in sent)
         run.note(old_connection=old, completion=status, neighbour_entry=names[after], frames=sent_to)
         pinned = near.connection.mac if near.connection else after
         run.expect("what the old connection sent", set(sent), {pinned})
         run.expect("the MAC that its queue pair kept", pinned, after if p.client == "soft" else before)
         run.expect("it works only with the gateway's MAC", old, "SUCCESS" if pinned == after else "RETRY_EXC_ERR")
-        if status == "SUCCESS":
-            run.observe("healthy", "the client reaches the server")
-        else:
-            run.observe("fault", f"the client's work request dies of {status}")
-            run.expect("it dies of unanswered retries", status, "RETRY_EXC_ERR")
+        run.observe_status(status, "the client reaches the server")
 
 
 def become_gateway(router: Host, virtual_mac: bool) -> str:
     """Gives the router both gateways' addresses as keepalived does, and announces them; the MAC of the clients' one."""
     router.sysctl("net/ipv4/ip_forward", 1)
-    owners = {interface: f"vrrp-{interface}" if virtual_mac else interface for interface in GATEWAYS}
-    for interface, owner in owners.items():
+    for name, address in GATEWAYS.items():
+        owner = router[name]
         if virtual_mac:
-            mac = router.macs[owner] = VIRTUAL_MACS[interface]
-            router.run("ip", "link", "add", owner, "link", interface, "address", mac, "type", "macvlan")
-            router.run("ip", "link", "set", owner, "up")
-            router.adopt(owner)
+            virtual, mac = f"vrrp-{name}", VIRTUAL_MACS[name]
+            router.run("ip", "link", "add", virtual, "link", name, "address", mac, "type", "macvlan")
+            router.run("ip", "link", "set", virtual, "up")
             router.sysctl("net/ipv4/conf/all/arp_ignore", 1)  # else the interface below answers for it, too
-        router.add_address(owner, GATEWAYS[interface])
-        router.announce(owner)
-    return router.macs[owners["eth1"]]
+            owner = router.adopt(virtual, mac)
+        owner.add_address(address)
+        owner.announce()
+    return VIRTUAL_MACS["eth1"] if virtual_mac else router["eth1"].mac

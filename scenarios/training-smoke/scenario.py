@@ -1,22 +1,13 @@
-"""See the docstring of TrainingSmoke, or `testbed describe training-smoke`."""
-
 from __future__ import annotations
 
 import json
-import time
 from array import array
 from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field
-
-from testbed import Parameters, Run, Scenario, Variant
-from testbed.lab import Host
-from testbed.workload.jobs.job import Failure, Job
-from testbed.workload.jobs.mpi import mpirun
-from testbed.workload.jobs.torchrun import torchrun
-from testbed.workload.traffic import Traffic
+from testbed import Field, Host, HostInterface, Parameters, Run, Scenario, Variant, owner_of
+from testbed.workload import Failure, Job, Traffic, mpirun, torchrun
 
 PROGRAM = Path(__file__).with_name("train.py")
 GRADIENT = 4 * (64 * 128 + 128 + 128 + 1)
@@ -31,7 +22,6 @@ FAULT_AT = 5
 """Steps after which a port goes down."""
 SLOW_S = 1.0
 JOB_S = 120.0
-READY_S = 30.0
 FOR_EVER = 1e6
 
 
@@ -48,7 +38,7 @@ class Settings(Parameters):
 
 class TrainingSmoke(Scenario):
     """
-    A training job over soft-RoCE, whole and broken.
+    A training job over soft-RoCE, on a sound network and on broken ones.
 
     Four nodes behind two leaves train a small model with PyTorch's DistributedDataParallel. Open MPI and UCX carry the
     gradients over RoCE; mpirun's own traffic is on a management network. The loss falls, all ranks end with the same
@@ -56,8 +46,8 @@ class TrainingSmoke(Scenario):
     were RoCE and that no TCP was on the data network; the control does the same training over TCP.
 
     Then the network breaks. A port that is down for less than the retries last costs one slow step. One that stays down
-    kills the job with RETRY_EXC_ERR, seconds after the last retry. A node with the address of a dead one, whose MAC the
-    leaf still has, lets no rank connect: the job dies in its first collective, before a step is done. The cure is a
+    kills the job with RETRY_EXC_ERR, seconds after the last retry. When a node has the address of a dead one, whose MAC
+    the leaf still has, no rank can connect: the job dies in its first collective, before a step is done. The fix is a
     gate that lets the job start when every node reaches its gateway.
     """
 
@@ -71,40 +61,33 @@ class TrainingSmoke(Scenario):
         Variant("link-flap-short", "healthy", "a port is down for less than the retries last", {"down_for": 3.0}),
         Variant("link-down", "fault", "a port goes down and stays down", {"down_for": FOR_EVER}),
         Variant("stale-arp-at-start", "fault", "the leaf has a dead node's MAC for one rank", {"replaced": True}),
-        Variant(
-            "readiness-gate",
-            "healthy",
-            "the same, and the job waits for the gate",
-            {"replaced": True, "readiness_gate": True},
-        ),
+        Variant("readiness-gate", "healthy", "the job waits for the gate", {"replaced": True, "readiness_gate": True}),
     )
 
     def run(self, run: Run, p: Settings) -> None:
         hosts = [run.lab.host(f"n{number}") for number in range(p.ranks)]
-        data = [Traffic(host, "eth1") for host in hosts]
-        management = [Traffic(host, "mgmt0") for host in hosts]
-        old = run.lab.host("old")
-        dead_port = run.lab.switch("leaf2").capture("e3", "udp port 4791")
+        data, management = ([Traffic(host[name]) for host in hosts] for name in ("eth1", "mgmt0"))
+        old, new = run.lab.host("old")["eth1"], hosts[-1]["eth1"]
+        dead_port = run.lab.interface("leaf2:e3").capture("udp port 4791")
         if p.replaced:
             with run.step(f"{hosts[-1]} replaces a node and has its address"):
                 replace(run, old, hosts[-1])
         if p.readiness_gate:
             with run.step("the gate opens when every node reaches its gateway"):
                 for host in hosts:
-                    wait_until_ready(run, host)
+                    run.wait_for_gateway(host["eth1"], announce=True)
 
         with run.step("the job trains"):
             job = start(run, hosts, p)
-            down_at, done = break_port(run, job, hosts[-1], p.down_for) if p.down_for else (0.0, 0)
+            down_at, done = break_port(run, job, new, p.down_for) if p.down_for else (0.0, 0)
             failure = job.wait(JOB_S)
-            ended = time.monotonic()
+            ended = run.now
 
         if failure:
             run.observe("fault", f"the job dies: {failure}")
             if p.replaced:
-                dead_port.stop()
-                frames = sum(frame.dst == old.macs["eth1"] for frame in dead_port.frames())
-                self.expect_stale(run, job, failure, hosts[-1], old, frames)
+                known = owner_of(run.lab.switch("leaf1").neighbour(new.address().ip), old, new)
+                self.expect_stale(run, job, failure, known, len(dead_port.roce(to=old.mac)))
             else:
                 self.expect_died_of_retries(run, failure, p, ended - down_at)
             return
@@ -171,12 +154,11 @@ class TrainingSmoke(Scenario):
         run.expect("it dies of unanswered retries", failure.status, "RETRY_EXC_ERR")
         run.expect("it dies when the retries are over", after, lambda s: last_retry - 1 < s < last_retry + 3)
 
-    def expect_stale(self, run: Run, job: Job, failure: Failure, new: Host, old: Host, frames: int) -> None:
-        known = run.lab.switch("leaf1").arp_table().get(str(new.addresses["eth1"].ip))
-        run.note(switch_arp="the old node's MAC" if known == old.macs["eth1"] else known, frames_to_dead_mac=frames)
+    def expect_stale(self, run: Run, job: Job, failure: Failure, known: str, frames: int) -> None:
+        run.note(switch_arp=known, frames_to_dead_mac=frames)
         run.expect("UCX could not connect", failure.text, lambda text: "timeout" in text)
         run.expect("no rank did a step", [len(steps(job, rank.number)) for rank in job.ranks], [0] * len(job.ranks))
-        run.expect("the leaf still has the old node's MAC", known, old.macs["eth1"])
+        run.expect("the leaf still has the old node's MAC", known, "old's MAC")
         run.expect("RoCE frames went to the old node", frames, lambda count: count > 0)
 
 
@@ -192,44 +174,30 @@ def start(run: Run, hosts: list[Host], p: Settings) -> Job:
     return mpirun(run.lab, hosts, PROGRAM, *schedule(p), launcher=launcher, environment=environment, mca=SAME_ORDER)
 
 
-def break_port(run: Run, job: Job, host: Host, seconds: float) -> tuple[float, int]:
-    """Takes the host's switch port down when rank 0 has done some steps; returns when that was, and after how many."""
-    switch, port = run.lab.plan.nodes[host.name].interface("eth1").peer
-    begun = run.lab.wait(lambda: len(steps(job, 0)) > FAULT_AT or not job.running, JOB_S, pause=0.05)
+def break_port(run: Run, job: Job, nic: HostInterface, seconds: float) -> tuple[float, int]:
+    """Takes a NIC's switch port down when rank 0 has done some steps; returns when that was, and after how many."""
+    port = nic.peer
+    assert port is not None, "the topology has this link"
+    begun = run.lab.scheduler.wait(lambda: len(steps(job, 0)) > FAULT_AT or not job.running, JOB_S, pause=0.05)
     run.expect("the job trains before the port goes down", begun and job.running, True)
-    run.lab.switch(switch).set_link(port, "down")
-    down_at, done = time.monotonic(), len(steps(job, 0))
+    port.down()
+    down_at, done = run.now, len(steps(job, 0))
     if seconds < FOR_EVER:
         run.sleep(seconds, "the port is down")
-        run.lab.switch(switch).set_link(port, "up")
+        port.up()
     return down_at, done
 
 
-def replace(run: Run, old: Host, new: Host) -> None:
-    """The leaf learned the old node's MAC for the address; the new one has it now and no reason to speak ARP."""
-    gateway = old.gateway("eth1")
-    svi_mac = run.lab.plan.nodes["leaf1"].svis[0].mac
-    run.expect("the old node reaches its gateway", old.ping(str(gateway), within=1.0), True)
-    address = old.remove_address("eth1")
-    new.remove_address("eth1")
-    new.add_address("eth1", address)
-    new.add_route(IPv4Network("0.0.0.0/0"), gateway)
-    new.set_neighbour("eth1", gateway, svi_mac)
-    known = run.lab.switch("leaf1").arp_table().get(str(address.ip))
-    run.expect("the leaf has the old node's MAC", known, old.macs["eth1"])
-
-
-def wait_until_ready(run: Run, host: Host) -> None:
-    """A node is ready when its gateway's answer reaches it; until then it announces itself."""
-    gateway = str(host.gateway("eth1"))
-
-    def answered() -> bool:
-        if host.ping(gateway, within=1.0):
-            return True
-        host.announce("eth1")
-        return False
-
-    run.eventually(f"{host} reaches its gateway", answered, True, within=READY_S)
+def replace(run: Run, old: HostInterface, host: Host) -> None:
+    """Gives the old node's address to a host. The leaf has learned the old MAC for it; the host needs no ARP, since its
+    gateway is a static neighbour entry."""
+    leaf, new, gateway = run.lab.switch("leaf1"), host["eth1"], old.gateway()
+    run.expect("the old node reaches its gateway", old.ping_gateway(), True)
+    new.remove_address()
+    new.add_address(old.remove_address())
+    host.add_route(IPv4Network("0.0.0.0/0"), gateway)
+    new.set_neighbour(gateway, leaf.svi_mac())
+    run.expect("the leaf has the old node's MAC", leaf.neighbour(new.address().ip), old.mac)
 
 
 def steps(job: Job, rank: int) -> list[dict[str, Any]]:

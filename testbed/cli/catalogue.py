@@ -52,7 +52,7 @@ def with_tag(infos: Sequence[ScenarioInfo], tag: str) -> list[ScenarioInfo]:
     return [info for info in infos if tag in info["tags"]]
 
 
-@click.command(help="Show what a scenario is: its story, its variants and its parameters.")
+@click.command(help="Show what a scenario is: what happens, its variants and its parameters.")
 @click.argument("name", metavar="SCENARIO")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def describe(name: str, as_json: bool) -> None:

@@ -13,7 +13,8 @@ import click
 from testbed.cli import options
 from testbed.cli.words import plain
 from testbed.machine import networks, runs
-from testbed.protocol import Clock, CniRequest
+from testbed.protocol import Clock
+from testbed.protocol.requests import Cni
 
 
 @click.group(
@@ -67,16 +68,15 @@ def add_command(name: Literal["add", "check", "del"], text: str) -> None:
         machine_name: str,
         out: Path,
     ) -> int:
-        request: CniRequest = {
-            "command": name,
-            "conflist": str(conflist),
-            "topology": str(topology) if topology else None,
-            "plugins": [],
-            "node": node,
-            "interface": ifname,
-            "arguments": arguments,
-            "capabilities": capability_args,
-        }
+        request = Cni(
+            command=name,
+            conflist=str(conflist),
+            topology=str(topology) if topology else None,
+            node=node,
+            interface=ifname,
+            arguments=arguments,
+            capabilities=capability_args,
+        )
         asyncio.run(networks.load(request))
         plugins = networks.own_plugins(conflist, plugin_directories, os.environ.get("CNI_PATH", ""))
         for directory, names in plugins.items():

@@ -1,6 +1,6 @@
 """A run for people: what happens while it happens, then the table of its variants and the verdict.
 
-On a terminal each running variant has a few live lines; when only one variant runs, its story stays on the screen. In
+On a terminal each running variant has a few live lines; when only one variant runs, its events stay on the screen. In
 a log there are the steps, what users saw, what was not as expected, and the verdicts, one plain line each.
 """
 
@@ -20,7 +20,7 @@ from rich.text import Text
 
 from testbed.cli.progress import terminal
 from testbed.cli.words import clock, duration, plain, plain_lines
-from testbed.machine.runs import Listener, RunResult, Telling, VariantResult
+from testbed.machine.runs import Listener, RunResult, VariantResult, VariantRun
 from testbed.protocol import Event
 
 STYLES = {
@@ -38,11 +38,11 @@ STYLES = {
     "arp.confirmed": "dim",
     "arp.refresh": "dim",
 }
-"""How an event looks, by its kind or by what its kind begins with; others are plain."""
+"""Styles of events, by their kind or by what it begins with; others are plain."""
 LOGGED = ("step", "observed")
 """Kinds that a log shows; beside them expectations that did not hold."""
 HIDDEN = ("verdict",)
-"""Kinds that say what the line at a variant's end says again."""
+"""Kinds that repeat the line at a variant's end."""
 OUTCOME = {"fault": "yellow", "healthy": "green"}
 TAIL = 6
 """Live lines a variant has at most."""
@@ -144,10 +144,10 @@ class RunConsole(Listener):
     """Shows on `console` the variants that are to be run; a context, because a terminal must be given back as it
     was."""
 
-    def __init__(self, console: Console, tellings: Sequence[Telling]) -> None:
+    def __init__(self, console: Console, variant_runs: Sequence[VariantRun]) -> None:
         self._console = console
-        self._alone = len(tellings) == 1
-        self._several = len({telling.scenario for telling in tellings}) > 1
+        self._alone = len(variant_runs) == 1
+        self._several = len({variant_run.scenario for variant_run in variant_runs}) > 1
         self._running: dict[int, Running] = {}
         self._live: Live | None = None
         if terminal(console):
@@ -166,23 +166,23 @@ class RunConsole(Listener):
         if self._live:
             self._live.stop()
 
-    def say(self, text: str) -> None:
-        """Something that is no event of a story."""
+    def log(self, text: str) -> None:
+        """Shows a line that is no event of a run."""
         self._console.print(Text(f"… {text}", "dim"), soft_wrap=True)
 
-    def started(self, telling: Telling) -> None:
-        name = self._name(telling)
-        self._running = {**self._running, id(telling): Running(name)}
+    def started(self, variant_run: VariantRun) -> None:
+        name = self._name(variant_run)
+        self._running = {**self._running, id(variant_run): Running(name)}
         if not self._live:
-            self._console.print(f"{name}: begins, {telling.variant['expected']} is expected", soft_wrap=True)
+            self._console.print(f"{name}: begins, {variant_run.variant['expected']} is expected", soft_wrap=True)
 
-    def event(self, telling: Telling, event: Event) -> None:
+    def event(self, variant_run: VariantRun, event: Event) -> None:
         if event["kind"] in HIDDEN:
             return
-        self._running[id(telling)].add(event)
+        self._running[id(variant_run)].add(event)
 
-    def settled(self, telling: Telling, until_ns: int) -> None:
-        self._keep(self._running[id(telling)], until_ns)
+    def settled(self, variant_run: VariantRun, until_ns: int) -> None:
+        self._keep(self._running[id(variant_run)], until_ns)
 
     def _keep(self, running: Running, until_ns: float) -> None:
         """Prints for good the events that are in their place now."""
@@ -194,13 +194,13 @@ class RunConsole(Listener):
             elif self._alone:
                 self._console.print(event_rows(event))
 
-    def finished(self, telling: Telling, result: VariantResult) -> None:
-        self._keep(self._running[id(telling)], math.inf)
-        self._running = {key: running for key, running in self._running.items() if key != id(telling)}
-        self._console.print(result_line(result, self._name(telling)), soft_wrap=True)
+    def finished(self, variant_run: VariantRun, result: VariantResult) -> None:
+        self._keep(self._running[id(variant_run)], math.inf)
+        self._running = {key: running for key, running in self._running.items() if key != id(variant_run)}
+        self._console.print(result_line(result, self._name(variant_run)), soft_wrap=True)
 
-    def _name(self, telling: Telling) -> str:
-        return plain(f"{telling.scenario} {telling.label}" if self._several else telling.label)
+    def _name(self, variant_run: VariantRun) -> str:
+        return plain(f"{variant_run.scenario} {variant_run.label}" if self._several else variant_run.label)
 
     def _render(self) -> RenderableType:
         running = list(self._running.values())
@@ -216,15 +216,15 @@ def mark(result: VariantResult) -> tuple[str, str]:
 
 def result_line(result: VariantResult, name: str) -> Text:
     if result.as_expected:
-        said = f"{result.observed}, as expected"
+        text = f"{result.observed}, as expected"
     elif result.observed is None:
-        said = f"no observation, {result.expected} was expected"
+        text = f"no observation, {result.expected} was expected"
     elif result.observed != result.expected:
-        said = f"{result.observed}, {result.expected} was expected"
+        text = f"{result.observed}, {result.expected} was expected"
     else:
-        said = f"{result.observed}, and an expectation did not hold"
+        text = f"{result.observed}, and an expectation did not hold"
     times = f"   {duration(result.virtual_s)} virtual, {duration(result.wall_s)} wall"
-    return Text.assemble(mark(result), f" {name}: ", (said, "" if result.as_expected else "red"), (times, "dim"))
+    return Text.assemble(mark(result), f" {name}: ", (text, "" if result.as_expected else "red"), (times, "dim"))
 
 
 def result_table(results: Sequence[RunResult], width: int) -> RenderableType:

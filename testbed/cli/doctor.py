@@ -21,7 +21,7 @@ TITLES = {"vm": "Micro-VM (the default)", "local": "This kernel (--machine local
 
 
 @click.command(
-    help="""Say what works on this machine, and how to mend what does not.
+    help="""Check what works on this machine, and how to fix what does not.
 
     Both kinds of machine are looked at; the status is that of the micro-VM, or of the one that --machine names.
     Exit status 3 if no run is possible on it."""

@@ -16,7 +16,7 @@ from testbed.errors import InputError
 from testbed.machine.runs import RunResult, VariantResult
 
 NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""What XML 1.0 cannot hold, not even escaped."""
+"""Characters that XML 1.0 cannot hold, not even escaped."""
 
 
 def require_place(file: Path) -> None:

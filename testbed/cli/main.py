@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 COMMANDS = {
-    "run": ("testbed.cli.run", "Run scenarios and say whether they went as expected."),
-    "rerun": ("testbed.cli.rerun", "Repeat a run from its directory, and say whether its trace is the same."),
+    "run": ("testbed.cli.run", "Run scenarios and report whether they went as expected."),
+    "rerun": ("testbed.cli.rerun", "Repeat a run from its directory, and compare the traces."),
     "matrix": ("testbed.cli.matrix", "Run a variant for each value of a parameter, and compare what users see."),
     "list": ("testbed.cli.catalogue:list_", "List the scenarios."),
     "describe": ("testbed.cli.catalogue", "Show what a scenario is, its variants and its parameters."),
     "pytest": ("testbed.cli.pytest", "Run your own pytest files inside a machine."),
     "topology": ("testbed.cli.topology", "Make or check a topology file, or print the format's JSON Schema."),
-    "graph": ("testbed.cli.graph", "Draw a topology file."),
-    "fault": ("testbed.cli.fault", "List the faults that a lab can have, and describe one."),
-    "profile": ("testbed.cli.profile", "List the profiles of switches, and describe one."),
+    "graph": ("testbed.cli.topology:graph", "Draw a topology file."),
+    "fault": ("testbed.cli.known", "List the faults that a lab can have, and describe one."),
+    "profile": ("testbed.cli.known", "List the profiles of switches, and describe one."),
     "cni": ("testbed.cli.cni", "Try a CNI conflist out, as cnitool does."),
     "image": ("testbed.cli.image", "Build, show, move or remove the image that machines boot from."),
-    "doctor": ("testbed.cli.doctor", "Say what works on this machine, and how to mend what does not."),
+    "doctor": ("testbed.cli.doctor", "Check what works on this machine, and how to fix what does not."),
 }
 """Name -> module[:attribute], where the attribute is called like the command unless it is given, and the line for the
 help."""
@@ -121,7 +121,7 @@ def interrupted(arguments: Sequence[str]) -> int:
 
 
 def usage_error(error: click.ClickException) -> TestbedError:
-    """What click says of a wrong call, with the name that was meant."""
+    """The error of click for a wrong call, with the name that was meant."""
     asked, known, help_ = "", [], ""
     if isinstance(error, click.UsageError) and error.ctx:
         context = error.ctx

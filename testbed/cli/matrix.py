@@ -23,7 +23,7 @@ from testbed.cli.run import run_all, split_setting
 from testbed.cli.words import duration, plain, plain_lines
 from testbed.errors import InputError
 from testbed.machine import runs, scenarios
-from testbed.machine.runs import LATEST_NS, LONGEST_S, Settings, Telling, VariantResult
+from testbed.machine.runs import LATEST_NS, LONGEST_S, Settings, VariantResult, VariantRun
 from testbed.protocol import EVENTS, Clock, Event, Observed, ScenarioInfo
 
 
@@ -51,7 +51,7 @@ from testbed.protocol import EVENTS, Clock, Event, Observed, ScenarioInfo
     "--set", "settings", metavar="KEY=VALUE", multiple=True, callback=split_setting, help="Set another parameter."
 )
 @options.machine_options
-@click.option("--jobs", type=click.IntRange(1), metavar="N", help="Runs side by side. Default: by the number of CPUs.")
+@options.jobs_option
 @click.option(
     "--json",
     "as_json",
@@ -71,24 +71,24 @@ def matrix(
     as_json: bool,
 ) -> int:  # fmt: skip
     source = scenarios.resolve(name)
-    info, tellings = asyncio.run(plan(source, variant, overs, settings))
-    with console.RunConsole(error_console(), tellings) as shown:
-        chosen = options.choose(machine_name, clock, shown.say)
+    info, variant_runs = asyncio.run(plan(source, variant, overs, settings))
+    with console.RunConsole(error_console(), variant_runs) as shown:
+        chosen = options.choose(machine_name, clock, shown.log)
         started = time.monotonic()
         settled = Settings(seed, chosen.clock, options.jobs_for(chosen, jobs))
-        [result] = asyncio.run(run_all([(source, info, tellings)], settled, chosen, out, shown))
+        [result] = asyncio.run(run_all([(source, info, variant_runs)], settled, chosen, out, shown))
     outages = [outage(events(result.out / one.name / EVENTS), one.observed) for one in result.variants]
     if as_json:
         rows = [
             {"values": values_of(one.name), "observed": one.observed, "outage_s": found.seconds, **one.json()}
             for one, found in zip(result.variants, outages, strict=True)
         ]
-        click.echo(json.dumps({**result.json(), "variant": tellings[0].variant["name"], "variants": rows}))
+        click.echo(json.dumps({**result.json(), "variant": variant_runs[0].variant["name"], "variants": rows}))
     else:
         report(output_console(), result.variants, outages)
         facts = f" · {console.number(len(outages), 'run')} · {duration(time.monotonic() - started)} · seed {seed}"
         output_console().print(
-            Text.assemble((plain(f"{info['name']} {tellings[0].variant['name']}"), "bold"), (facts, "dim"))
+            Text.assemble((plain(f"{info['name']} {variant_runs[0].variant['name']}"), "bold"), (facts, "dim"))
         )
         output_console().print(Text(plain(result.out), "dim"), soft_wrap=True)
     return 0 if all(one.observed for one in result.variants) else 1
@@ -96,23 +96,23 @@ def matrix(
 
 async def plan(
     source: scenarios.Source, variant: str | None, overs: Sequence[str], settings: Mapping[str, str]
-) -> tuple[ScenarioInfo, list[Telling]]:
-    """The scenario, and a telling for each combination of values, all of them checked."""
+) -> tuple[ScenarioInfo, list[VariantRun]]:
+    """The scenario, and a variant_run for each combination of values, all of them checked."""
     [info] = await scenarios.describe([(source, settings)])
-    [telling] = runs.choose(info, [variant or info["compared"]])
+    [variant_run] = runs.choose(info, [variant or info["compared"]])
     axes = [[(key, value) for value in values] for key, values in (values_over(over, info) for over in overs)]
     if twice := sorted({axis[0][0] for axis in axes if sum(other[0][0] == axis[0][0] for other in axes) > 1}):
         raise InputError(f"--over {twice[0]} is there twice")
     points = [dict(point) for point in itertools.product(*axes)]
     asked = [(source, {**settings, **point}) for point in points]
-    described = await scenarios.describe(asked, [telling.label])
-    tellings = []
-    for point, said in zip(points, described, strict=True):
-        [chosen] = runs.choose(said, [telling.label])
-        tellings.append(
-            Telling(info["name"], ",".join(f"{key}={value}" for key, value in point.items()), chosen.variant)
+    described = await scenarios.describe(asked, [variant_run.label])
+    variant_runs = []
+    for point, found in zip(points, described, strict=True):
+        [chosen] = runs.choose(found, [variant_run.label])
+        variant_runs.append(
+            VariantRun(info["name"], ",".join(f"{key}={value}" for key, value in point.items()), chosen.variant)
         )
-    return info, tellings
+    return info, variant_runs
 
 
 def values_over(over: str, info: ScenarioInfo) -> tuple[str, list[str]]:
@@ -161,11 +161,11 @@ class Outage:
     text: str
 
 
-def outage(story: Iterable[Event], observed: Observed | None) -> Outage:
+def outage(events: Iterable[Event], observed: Observed | None) -> Outage:
     """From the begin of the first request of a user that failed, or the end of a job that did, to the end of the next
     one that worked."""
     began: float | None = None
-    for event in story:
+    for event in events:
         worked = request_worked(event)
         if began is None and worked is False:
             elapsed = event["data"].get("elapsed_s")
@@ -180,7 +180,7 @@ def outage(story: Iterable[Event], observed: Observed | None) -> Outage:
 
 
 def ended_s(event: Event) -> float:
-    """When a request ended; one that was looked at late was reported later."""
+    """The time at which a request ended; one that was looked at late was reported later."""
     happened = event["data"].get("happened_ns")
     if isinstance(happened, int) and abs(happened) < LATEST_NS:
         return happened / 1e9

@@ -13,14 +13,24 @@ import click
 
 from testbed.cli.progress import ensure_image
 from testbed.machine import checkup, kvm, layers, qemu
-from testbed.machine.local import LocalMachine, Machine
+from testbed.machine.jobs import Machine
+from testbed.machine.local import LocalMachine
 from testbed.machine.record import MachineName
 from testbed.machine.vm import VirtualMachine
 from testbed.protocol import Clock
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 AT_ONCE = 4
-"""Variants that run side by side unless the user says otherwise: each takes a core and up to 1 GB."""
+"""Variants that run side by side unless the user names a number: each takes a core and up to 1 GB."""
+
+
+out_option = click.option(
+    "--out", type=click.Path(file_okay=False, path_type=Path), default=Path("runs"), show_default=True,
+    help="Where run directories are made.",
+)  # fmt: skip
+jobs_option = click.option(
+    "--jobs", type=click.IntRange(1), metavar="N", help="Variants side by side. Default: by the number of CPUs."
+)
 
 
 def machine_options(command: Command) -> Command:
@@ -36,10 +46,7 @@ def machine_options(command: Command) -> Command:
             "--machine", "machine_name", type=click.Choice(["auto", "vm", "local"]), default="auto", show_default=True,
             help="A micro-VM, or this very kernel; auto is vm.",
         ),
-        click.option(
-            "--out", type=click.Path(file_okay=False, path_type=Path), default=Path("runs"), show_default=True,
-            help="Where run directories are made.",
-        ),
+        out_option,
     )):  # fmt: skip
         command = option(command)
     return command
@@ -55,8 +62,8 @@ class Chosen:
     clock: Clock
 
 
-def choose(machine_name: str, clock: Clock | None, say: Callable[[str], None]) -> Chosen:
-    """The machine the options ask for, with its image built if need be. `say` hears what takes time."""
+def choose(machine_name: str, clock: Clock | None, log: Callable[[str], None]) -> Chosen:
+    """The machine the options ask for, with its image built if need be. `log` gets what takes time."""
     if machine_name == "local":
         if clock == "virtual":
             raise click.UsageError("this kernel has only the real clock: leave out --clock virtual or --machine local")
@@ -66,9 +73,9 @@ def choose(machine_name: str, clock: Clock | None, say: Callable[[str], None]) -
     clock = clock or "virtual"
     image = ensure_image()
     if clock == "real" and kvm.answer() is None:
-        say("try KVM, which takes up to half a minute and is remembered")
+        log("try KVM, which takes up to half a minute and is remembered")
     flavour = asyncio.run(kvm.flavour(image, clock))
-    return Chosen(VirtualMachine(image, flavour, say), "vm", image.digest, clock)
+    return Chosen(VirtualMachine(image, flavour, log), "vm", image.digest, clock)
 
 
 async def equip(chosen: Chosen, packages: Sequence[str]) -> Chosen:
@@ -79,8 +86,8 @@ async def equip(chosen: Chosen, packages: Sequence[str]) -> Chosen:
         checkup.require_packages(packages)
         return chosen
     machine = chosen.machine
-    image = await layers.ensure(machine.image, packages, machine.say)
-    return replace(chosen, machine=VirtualMachine(image, machine.flavour, machine.say), image=image.digest)
+    image = await layers.ensure(machine.image, packages, machine.log)
+    return replace(chosen, machine=VirtualMachine(image, machine.flavour, machine.log), image=image.digest)
 
 
 def jobs_for(chosen: Chosen, asked: int | None) -> int:

@@ -35,7 +35,7 @@ def give(text: str, output: Path | None, *, over: bool) -> None:
 
 
 def show_notes(notes: Iterable[Note]) -> None:
-    """What has no effect in a topology file, each on a quiet line of standard error."""
+    """Prints what has no effect in a topology file, each on a quiet line of standard error."""
     console = error_console()
     for note in notes:
         console.print(Text(noted(note), "dim"), soft_wrap=True)

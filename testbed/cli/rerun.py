@@ -23,34 +23,29 @@ from testbed.cli.words import plain
 from testbed.errors import InputError
 from testbed.machine import record, runs, scenarios
 from testbed.machine.record import WORDS, Record, VariantRecord
-from testbed.machine.runs import RunResult, Settings, Telling, VariantResult
+from testbed.machine.runs import RunResult, Settings, VariantResult, VariantRun
 from testbed.machine.scenarios import Source
 from testbed.protocol import EVENTS, ScenarioInfo
 
 Differences = dict[str, tuple[Any, Any]]
-"""What a run is made from where it is not the same: then and now, by the keys of `WORDS`."""
+"""Differences in what a run is made from: then and now, by the keys of `WORDS`."""
 DEFECT = "Nothing of what the run is made from differs: this is a defect of testbed. Please report both directories."
 
 
 @click.command(
-    help="""Repeat a run from its directory, and say whether its trace is the same.
+    help="""Repeat a run from its directory, and compare the traces.
 
     DIR is a run directory, such as runs/ip-reuse/latest, or a copy of one. The scenario's files, parameters, seed,
-    clock and machine are those of the directory. Where the trace is another one it is said which event differs first,
-    and what differs in what the run is made from: the image, QEMU, testbed's code.
+    clock and machine are those of the directory. Of traces that differ it shows the first event that does, and what is
+    not the same in what the run is made from: the image, QEMU, testbed's code.
 
     Exit status: 0 the same trace, 1 another one, 2 wrong usage, no run directory or a damaged one, 3 this machine
     cannot run it."""
 )
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
 @click.option("--variant", "named", metavar="NAME", multiple=True, help="Only this variant; may be repeated.")
-@click.option(
-    "--out", type=click.Path(file_okay=False, path_type=Path), default=Path("runs"), show_default=True,
-    help="Where run directories are made.",
-)  # fmt: skip
-@click.option(
-    "--jobs", type=click.IntRange(1), metavar="N", help="Variants side by side. Default: by the number of CPUs."
-)
+@options.out_option
+@options.jobs_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def rerun(directory: Path, named: tuple[str, ...], out: Path, jobs: int | None, as_json: bool) -> int:
     if directory.is_symlink():
@@ -58,12 +53,12 @@ def rerun(directory: Path, named: tuple[str, ...], out: Path, jobs: int | None, 
     then = record.load(directory)
     chosen_records = choose(then, named, directory)
     source = record.source_of(then, directory)
-    info, tellings = asyncio.run(plan(source, then, chosen_records))
-    with console.RunConsole(error_console(), tellings) as shown:
+    info, variant_runs = asyncio.run(plan(source, then, chosen_records))
+    with console.RunConsole(error_console(), variant_runs) as shown:
         machine = then.made_from.machine
-        chosen = options.choose(machine, "virtual" if then.clock == "virtual" else "real", shown.say)
+        chosen = options.choose(machine, "virtual" if then.clock == "virtual" else "real", shown.log)
         settled = Settings(then.seed, chosen.clock, options.jobs_for(chosen, jobs))
-        [result] = asyncio.run(run_all([(source, info, tellings)], settled, chosen, out, shown))
+        [result] = asyncio.run(run_all([(source, info, variant_runs)], settled, chosen, out, shown))
     differ = record.differences(then.made_from, result.identity)
     compared = [
         compare(directory, result, one, other) for one, other in zip(chosen_records, result.variants, strict=True)
@@ -86,19 +81,21 @@ def choose(then: Record, named: Sequence[str], directory: Path) -> list[VariantR
     return [variant for variant in then.variants if not named or variant.name in named]
 
 
-async def plan(source: Source, then: Record, variants: Sequence[VariantRecord]) -> tuple[ScenarioInfo, list[Telling]]:
-    """What to run: the recorded variants, with what was set then."""
+async def plan(
+    source: Source, then: Record, variants: Sequence[VariantRecord]
+) -> tuple[ScenarioInfo, list[VariantRun]]:
+    """The variants to run: those recorded, with what was set then."""
     try:
         [info] = await scenarios.describe([(source, {})])
-        tellings = []
+        variant_runs = []
         for one in variants:
-            [telling] = runs.choose(info, [one.variant])
-            tellings.append(Telling(info["name"], one.name, {**telling.variant, "settings": one.settings}))
+            [variant_run] = runs.choose(info, [one.variant])
+            variant_runs.append(VariantRun(info["name"], one.name, {**variant_run.variant, "settings": one.settings}))
     except InputError as error:
         if then.made_from.code != record.code_digest():
             error.hint = f"The run was made by other code of testbed {then.made_from.testbed}. {error.hint}".strip()
         raise
-    return info, tellings
+    return info, variant_runs
 
 
 @dataclass(frozen=True)
@@ -194,7 +191,7 @@ def sentence(one: Comparison) -> str:
 
 
 def reasons(then: Record, differ: Differences, compared: Sequence[Comparison]) -> Iterator[str]:
-    """What of that which the run is made from is not as it was."""
+    """Lines on what the run is made from, where it is not as it was."""
     if then.clock == "real":
         yield "On the real clock no two runs have the same trace."
     for key, (old, new) in differ.items():

@@ -19,11 +19,11 @@ from testbed.cli.progress import error_console, output_console
 from testbed.cli.words import noted, setting
 from testbed.machine import runs, scenarios
 from testbed.machine.record import Identity
-from testbed.machine.runs import Listener, RunResult, Settings, Telling
+from testbed.machine.runs import Listener, RunResult, Settings, VariantRun
 from testbed.machine.scenarios import Source
 from testbed.protocol import Clock, ScenarioInfo
 
-Task = tuple[Source, ScenarioInfo, list[Telling]]
+Task = tuple[Source, ScenarioInfo, list[VariantRun]]
 
 
 def split_setting(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
@@ -37,7 +37,7 @@ def split_setting(_: click.Context, __: click.Parameter, values: tuple[str, ...]
 
 
 @click.command(
-    help="""Run scenarios and say whether they went as expected.
+    help="""Run scenarios and report whether they went as expected.
 
     SCENARIO is a name of `testbed list`, or the path of a scenario.py or of a directory with one.
 
@@ -56,9 +56,7 @@ def split_setting(_: click.Context, __: click.Parameter, values: tuple[str, ...]
     help="Another topology file for the scenario. It must have the nodes and ends of links that the scenario names.",
 )  # fmt: skip
 @options.machine_options
-@click.option(
-    "--jobs", type=click.IntRange(1), metavar="N", help="Variants side by side. Default: by the number of CPUs."
-)
+@options.jobs_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object; for several scenarios an array of them.")
 @click.option(
     "--junit", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write a JUnit XML report, too."
@@ -80,10 +78,12 @@ def run(
     tasks = asyncio.run(plan(names, tag, named, settings, topology))
     if junit:
         reports.require_place(junit)
-    with console.RunConsole(error_console(), [telling for _, _, tellings in tasks for telling in tellings]) as shown:
+    with console.RunConsole(
+        error_console(), [variant_run for _, _, variant_runs in tasks for variant_run in variant_runs]
+    ) as shown:
         for line in (*notes(tasks), *kept(tasks, settings)):
-            shown.say(line)
-        chosen = options.choose(machine_name, clock, shown.say)
+            shown.log(line)
+        chosen = options.choose(machine_name, clock, shown.log)
         started = time.monotonic()
         settled = Settings(seed, chosen.clock, options.jobs_for(chosen, jobs))
         results = asyncio.run(run_all(tasks, settled, chosen, out, shown))
@@ -107,11 +107,11 @@ async def run_all(
         running = [
             group.create_task(
                 runs.run(
-                    source, info, tellings, settings, its.machine, Identity.of(its.machine, its.image),
+                    source, info, variant_runs, settings, its.machine, Identity.of(its.machine, its.image),
                     runs.run_directory(out, info["name"]), listener, free,
                 )
             )
-            for (source, info, tellings), its in zip(tasks, equipped, strict=True)
+            for (source, info, variant_runs), its in zip(tasks, equipped, strict=True)
         ]  # fmt: skip
     return [task.result() for task in running]
 
@@ -123,7 +123,7 @@ async def plan(
     settings: dict[str, str],
     topology: Path | None = None,
 ) -> list[Task]:
-    """What is to be run, with every name and setting checked before a machine is started."""
+    """Resolve the scenarios, with every name and setting checked before a machine is started."""
     if not names and not tag:
         raise click.UsageError("name a scenario; `testbed list` shows them")
     sources = [scenarios.resolve(name) for name in names]
@@ -140,19 +140,19 @@ async def plan(
 
 
 def notes(tasks: Sequence[Task]) -> Iterator[str]:
-    """What has no effect in the topology files."""
+    """Lines on what has no effect in the topology files."""
     for _, info, _ in tasks:
         yield from map(noted, info["notes"])
 
 
 def kept(tasks: Sequence[Task], settings: dict[str, str]) -> Iterator[str]:
-    """Where the user's settings do not count, in words."""
-    for _, _, tellings in tasks:
-        for telling in tellings:
+    """Lines on settings of the user's that do not count."""
+    for _, _, variant_runs in tasks:
+        for variant_run in variant_runs:
             own = [
-                f"{key}={setting(telling.variant['settings'][key])}"
+                f"{key}={setting(variant_run.variant['settings'][key])}"
                 for key, value in settings.items()
-                if telling.variant["settings"][key] != value
+                if variant_run.variant["settings"][key] != value
             ]
             if own:
-                yield f"{telling.label} keeps its own {', '.join(own)}"
+                yield f"{variant_run.label} keeps its own {', '.join(own)}"

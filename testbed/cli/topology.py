@@ -1,10 +1,11 @@
-"""`testbed topology`: files that describe a lab."""
+"""`testbed topology` and `testbed graph`: files that describe a lab, and their pictures."""
 
 from __future__ import annotations
 
 import json
 import os
 from pathlib import Path
+from typing import get_args
 
 import click
 from rich.table import Table
@@ -13,8 +14,9 @@ from testbed.cli.catalogue import columns
 from testbed.cli.output import give, show_notes
 from testbed.cli.progress import output_console
 from testbed.cli.words import plain
-from testbed.machine import topologies
-from testbed.protocol import InterfaceRow, PlanInfo
+from testbed.errors import InputError
+from testbed.machine import questions
+from testbed.protocol import ConvertedPlan, GraphStyle, InterfaceRow, PlanInfo, requests
 
 NEW = """Write a topology file of a KIND, for you to edit. What you leave out has a default; the file's head shows it.
 
@@ -44,7 +46,7 @@ def topology() -> None:
 @click.option("--mininet", is_flag=True, help="FILE[:NAME] is a Topo of Mininet, as for `from-mininet`.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def check(file: str, mininet: bool, as_json: bool) -> None:
-    plan = _plan_of_mininet(file) if mininet else topologies.plan(Path(file))
+    plan = _plan_of_mininet(file) if mininet else questions.plan(Path(file))
     if as_json:
         click.echo(json.dumps(plan))
         return
@@ -71,7 +73,7 @@ def _cells(row: InterfaceRow) -> dict[str, str]:
 
 
 def _both(four: str, six: str) -> str:
-    """What a row has of IPv4 and of IPv6."""
+    """Join the values of IPv4 and of IPv6, where a row has them."""
     return ", ".join(filter(None, (four, six)))
 
 
@@ -109,7 +111,7 @@ def new(kind: str, routed: bool, family: str, management: bool, output: Path | N
     given = {name: value for name, value in sizes.items() if value is not None}
     addresses = int(family) if family.isdecimal() else family
     options = {**given, "bridged": not routed, "family": addresses, "management": management}
-    give(topologies.new(kind, options), output, over=False)
+    give(questions.ask(requests.Fabric(fabric=kind, options=options)), output, over=False)
 
 
 @topology.command(
@@ -125,11 +127,23 @@ def from_mininet(file: str, output: Path | None) -> None:
     give(_plan_of_mininet(file)["text"], output, over=False)
 
 
-def _plan_of_mininet(file: str) -> PlanInfo:
+def _plan_of_mininet(file: str) -> ConvertedPlan:
     path, _, name = file.partition(":") if not os.path.isfile(file) else (file, "", "")
-    return topologies.plan_of_mininet(Path(path), name)
+    return questions.plan_of_mininet(Path(path), name)
 
 
 @topology.command(help="Print the JSON Schema of topology files, for editors.")
 def schema() -> None:
-    click.echo(json.dumps(topologies.schema(), indent=1))
+    click.echo(json.dumps(questions.ask(requests.Schema()), indent=1))
+
+
+@click.command(help="Draw the topology FILE: its switches in tiers, its hosts below them, each rail in a colour.")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--format", "style", type=click.Choice(get_args(GraphStyle)), default="svg", show_default=True)
+@click.option("-o", "output", type=click.Path(path_type=Path), help="Write to this file.")
+def graph(file: Path, style: GraphStyle, output: Path | None) -> None:
+    picture = questions.draw(file, style)
+    if output is not None and os.path.exists(output) and output.samefile(file):
+        raise InputError("is the topology itself", where=str(output), hint="Name another file for the picture.")
+    show_notes(picture["notes"])
+    give(picture["text"], output, over=True)

@@ -52,7 +52,7 @@ def setting(value: Any) -> str:
 
 
 def noted(note: Note) -> str:
-    """What has no effect in a topology file, on one line."""
+    """A note on a topology file, on one line."""
     others = [str(line) for line in note["lines"][1:]]
     shown = ", ".join(others[:MAX_LINES]) + (f" and {len(others) - MAX_LINES} more" if others[MAX_LINES:] else "")
     also = f" (also in line{'s' if len(others) > 1 else ''} {shown})" if others else ""

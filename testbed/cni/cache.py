@@ -10,13 +10,11 @@ import contextlib
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from testbed.cni.attachment import Attachment
+from testbed.cni.conflist import Conflist
 from testbed.cni.versions import Result
-
-if TYPE_CHECKING:
-    from testbed.cni.conflist import Conflist
-    from testbed.cni.runtime import Attachment
 
 KIND = "cniCacheV1"
 

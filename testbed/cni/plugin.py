@@ -15,7 +15,7 @@ from typing import IO, Any
 
 from testbed.cni import rxe, versions
 from testbed.errors import InputError, TestbedError, did_you_mean
-from testbed.kernel import netns
+from testbed.kernel import mounts, netns
 
 DEADLINE_S = 30.0
 """Seconds that a plugin may take, with all it starts itself. libcni has no limit, kubelet one of minutes for a pod."""
@@ -28,8 +28,8 @@ VARIABLES = ("CNI_COMMAND", "CNI_CONTAINERID", "CNI_NETNS", "CNI_ARGS", "CNI_IFN
 
 
 class CniError(TestbedError):
-    """A plugin refused, or is none. `code` and `details` are those of its error object; `code` is None if it gave no
-    such object. Codes: CNI specification, section 5."""
+    """A plugin failed, or is no plugin. `code` and `details` are those of its error object; without such an object
+    `code` is None. Codes: CNI specification, section 5."""
 
     def __init__(self, message: str, *, code: int | None = None, details: str = "") -> None:
         text = f"{message} (code {code})" if code is not None else message
@@ -38,14 +38,14 @@ class CniError(TestbedError):
         self.details = details
 
     def add_stderr(self, text: str) -> None:
-        """Where the plugin gave no error object, what it wrote to stderr is all there is."""
+        """Without an error object of the plugin, its stderr is all there is."""
         if text and self.code is None:
-            self.hint = f"It said: {text}"
+            self.hint = f"On stderr: {text}"
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a node's plugins run. `binds` are the directories that each node has for itself."""
+    """The place where a node's plugins run. `binds` are the directories that each node has for itself."""
 
     namespace: str
     binds: Mapping[str, Path]
@@ -70,8 +70,8 @@ def find(kind: str, path: Sequence[Path], where: str) -> Path:
 
 
 def supported(file: Path, what: str) -> list[str]:
-    """The versions of CNI that a plugin says it speaks; asked once, and again when the file has changed. `what` begins
-    a message."""
+    """The versions of CNI that a plugin supports; asked once, and again when the file has changed. `what` begins a
+    message."""
     status = file.stat()
     known = (str(file), status.st_mtime_ns, status.st_size)
     if known not in _supported:
@@ -102,17 +102,17 @@ def ask_versions(file: Path, what: str) -> list[str]:
 def call(
     file: Path, variables: Mapping[str, str], stdin: Mapping[str, Any], place: Place, what: str
 ) -> dict[str, Any] | None:
-    """What the plugin answered; None if nothing, as after DEL and CHECK. CniError if it failed.
+    """Call a plugin and return its answer, None after DEL and CHECK. Raises CniError if it failed.
 
     `variables` are the CNI_ ones, `what` begins a message.
     """
     if file == RXE:
         given = json.dumps(stdin).encode()
-        status, output = netns.isolated(place.namespace, place.binds, lambda: rxe.answer(variables, given))
+        status, output = mounts.isolated(netns.path(place.namespace), place.binds, lambda: rxe.answer(variables, given))
         return understand(status, output.encode(), what)
     with place.log.open("ab") as log:
         begin = log.tell()
-        process = netns.isolated(place.namespace, place.binds, lambda: start(file, variables, log, what))
+        process = mounts.isolated(netns.path(place.namespace), place.binds, lambda: start(file, variables, log, what))
     try:
         return finish(process, stdin, what)
     except CniError as error:
@@ -122,7 +122,7 @@ def call(
 
 
 def start(file: Path, variables: Mapping[str, str], stderr: IO[bytes] | int, what: str) -> subprocess.Popen[bytes]:
-    """Starts it where the calling thread is. All six variables are there always, as with libcni."""
+    """Start it in the namespaces of the calling thread. All six variables are there always, as with libcni."""
     environment = {**os.environ, **{name: variables.get(name, "") for name in VARIABLES}}
     pipe = subprocess.PIPE
     try:
@@ -132,7 +132,7 @@ def start(file: Path, variables: Mapping[str, str], stderr: IO[bytes] | int, wha
 
 
 def finish(process: subprocess.Popen[bytes], stdin: Mapping[str, Any], what: str) -> dict[str, Any] | None:
-    """Feeds a plugin, waits for it, and reads what it says."""
+    """Feed a plugin, wait for it, and read its answer."""
     try:
         output, _ = process.communicate(json.dumps(stdin).encode(), timeout=DEADLINE_S)
     except subprocess.TimeoutExpired:
@@ -145,7 +145,7 @@ def finish(process: subprocess.Popen[bytes], stdin: Mapping[str, Any], what: str
 
 
 def understand(status: int, output: bytes, what: str) -> dict[str, Any] | None:
-    """What the exit status and the standard output of a plugin say."""
+    """The answer in the standard output of a plugin. Raises CniError for an exit status other than 0."""
     if status:
         raise refusal(status, output, what)
     if not output.strip():
@@ -160,7 +160,7 @@ def understand(status: int, output: bytes, what: str) -> dict[str, Any] | None:
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:
-    """Ends the plugin and what it started in its session."""
+    """End the plugin and all that it started in its session."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     with contextlib.suppress(subprocess.TimeoutExpired):  # what left the session may hold its stdout
@@ -181,7 +181,7 @@ def refusal(status: int, output: bytes, what: str) -> CniError:
 
 
 def last_words(log: IO[bytes], begin: int) -> str:
-    """What a plugin wrote to stderr, from byte `begin` of the log on; the end of it if it is long."""
+    """The text that a plugin wrote to stderr, from byte `begin` of the log on; the end of it if it is long."""
     log.seek(begin)
     return log.read().decode(errors="replace").strip()[-400:]
 

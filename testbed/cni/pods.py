@@ -7,18 +7,19 @@ import uuid
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
-from ipaddress import IPv4Interface, IPv6Interface
+from ipaddress import ip_interface
 from pathlib import Path
 
 from testbed.cni import conflist
+from testbed.cni.attachment import Attachment
 from testbed.cni.conflist import Conflist
 from testbed.cni.plugin import CniError
-from testbed.cni.runtime import Attachment, Runtime
+from testbed.cni.runtime import Runtime
 from testbed.cni.versions import Result
 from testbed.errors import InputError, TestbedError
 from testbed.kernel import netns, rdma
 from testbed.lab import Host, Pod
-from testbed.lab.lab import Network
+from testbed.lab.pods import Network
 from testbed.topology import pod_mac
 
 OWN_PLUGINS = "cni-plugins"
@@ -38,7 +39,7 @@ class PodNetworks:
         self._pods = 0
 
     def runtime(self, node: Host) -> Runtime:
-        """What calls the plugins on a node."""
+        """The runtime that calls the plugins on a node."""
         if node.name not in self._runtimes:
             self._runtimes[node.name] = Runtime(node, self._plugins)
         return self._runtimes[node.name]
@@ -52,21 +53,23 @@ class PodNetworks:
         try:
             lists = [self.load(network) for network in networks]
         except InputError as error:
-            raise InputError(f"pod {pod.name}: {error.message}", where=error.where, hint=error.hint) from None
+            raise InputError(
+                f"pod {pod.name}: {error.message}", where=error.where, hint=error.hint, also=error.also
+            ) from None
         lists = [runtime.validate(network, pod.name) for network in lists]
         self._pods += 1
         begun = self._attached[pod] = []
         for number, network in enumerate(lists):
             attachment = attachment_of(pod, f"net{number}" if number else "eth0", self._pods)
             begun.append((network, attachment))
-            result = told(pod, "ADD", network, attachment, partial(runtime.add, network, attachment))
+            result = reported(pod, "ADD", network, attachment, partial(runtime.add, network, attachment))
             assert result is not None, "ADD has a result"
             take_in(pod, network, attachment, result)
 
     def check(self, pod: Pod) -> None:
         runtime = self.runtime(pod.host)
         for network, attachment in self._attached[pod]:
-            told(pod, "CHECK", network, attachment, partial(runtime.check, network, attachment))
+            reported(pod, "CHECK", network, attachment, partial(runtime.check, network, attachment))
 
     def detach(self, pod: Pod) -> None:
         """All networks, the last one first, whichever fails; the one whose ADD failed too, as CNI demands."""
@@ -74,12 +77,12 @@ class PodNetworks:
         with ExitStack() as steps:  # the last one entered is the first one taken
             for network, attachment in self._attached.pop(pod, []):
                 delete = partial(runtime.delete, network, attachment)
-                steps.callback(told, pod, "DEL", network, attachment, delete)
+                steps.callback(reported, pod, "DEL", network, attachment, delete)
 
 
 def attachment_of(pod: Pod, interface: str, number: int) -> Attachment:
-    """The attachment as containerd makes it, but nothing is drawn: `number` tells pods of one name apart."""
-    lab = pod.lab.plan.name
+    """The attachment as containerd makes it, but nothing is random: `number` distinguishes pods of one name."""
+    lab = pod.context.lab
     container = hashlib.sha256(f"{lab}/{pod.name}/{number}".encode()).hexdigest()
     arguments = {
         "IgnoreUnknown": "1",
@@ -92,40 +95,37 @@ def attachment_of(pod: Pod, interface: str, number: int) -> Attachment:
     return Attachment(pod.name, container, str(netns.path(pod.namespace)), interface, arguments, capabilities)
 
 
-def told(
+def reported(
     pod: Pod, command: str, network: Conflist, attachment: Attachment, action: Callable[[], Result | None]
 ) -> Result | None:
-    """Does it, and tells how it ended."""
+    """Do it, and emit an event with how it ended."""
     text = f"{command} {network.name} on {attachment.interface} by {', '.join(network.types)}"
     data = {"command": command, "network": network.name, "interface": attachment.interface, "host": pod.host.name}
     try:
         result = action()
     except TestbedError as error:
-        pod.lab.emit("cni", pod.name, f"{text} fails: {error.message}", **data, error=error.message)
+        pod.context.emit("cni", pod.name, f"{text} fails: {error.message}", **data, error=error.message)
         raise
     given = [entry["address"] for entry in result.get("ips", [])] if result else []
-    pod.lab.emit("cni", pod.name, ": ".join(filter(None, (text, ", ".join(given)))), **data, result=result)
+    pod.context.emit("cni", pod.name, ": ".join(filter(None, (text, ", ".join(given)))), **data, result=result)
     return result
 
 
 def take_in(pod: Pod, network: Conflist, attachment: Attachment, result: Result) -> None:
-    """Makes the interfaces, addresses and RDMA devices that the plugins report those of the pod."""
+    """Give the pod the interfaces, addresses and RDMA devices that the plugins report."""
     interfaces = result.get("interfaces", [])
     try:
         for entry in interfaces:
             if entry.get("sandbox") == attachment.netns:
-                pod.adopt(entry["name"])
-                pod.macs[entry["name"]] = entry.get("mac", "").lower()
+                pod.adopt(entry["name"], entry.get("mac", "").lower())
         for entry in result.get("ips", []):
             name = interfaces[entry["interface"]]["name"] if "interface" in entry else attachment.interface
-            if ":" in entry["address"]:
-                pod.addresses6.setdefault(name, IPv6Interface(entry["address"]))
-            else:
-                pod.addresses.setdefault(name, IPv4Interface(entry["address"]))
+            address = ip_interface(entry["address"])
+            pod.interfaces[name].addresses.setdefault(address.version, address)
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise CniError(f'pod {pod.name}: network "{network.name}": the plugins\' result is not so: {error}') from error
     with pod.entered(), rdma.Rdma() as here:
         found = here.links()
     for interface, device in found.items():
-        if interface not in pod.rdma:
-            pod.lab.adopt_rdma(pod, interface, device)
+        if interface in pod.interfaces and pod[interface].rdma is None:
+            pod[interface].adopt_rdma(device)

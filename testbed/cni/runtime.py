@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from testbed.cni import plugin, versions
+from testbed.cni.attachment import Attachment
 from testbed.cni.cache import Cache
 from testbed.cni.conflist import Conflist, capabilities_of
 from testbed.cni.plugin import OURS, CniError, Place
@@ -20,24 +21,9 @@ from testbed.errors import InputError
 from testbed.lab import Host
 
 PLUGINS = (Path("/usr/lib/cni"), Path("/opt/cni/bin"))
-"""Where plugins are when CNI_PATH does not say it: Debian's place and that of everybody else."""
+"""The directories of plugins if CNI_PATH is not set: Debian's, and that of everybody else."""
 STATE, VOLATILE = "/var/lib/cni", "/run/cni"
-"""Where plugins keep what survives a restart of the node (addresses of host-local) and what does not."""
-
-
-@dataclass(frozen=True)
-class Attachment:
-    """One interface of a container: libcni's RuntimeConf. `pod` is what messages call the container."""
-
-    pod: str
-    container: str
-    netns: str
-    """Path of its network namespace."""
-    interface: str
-    arguments: Mapping[str, str] = field(default_factory=dict)
-    """CNI_ARGS."""
-    capabilities: Mapping[str, Any] = field(default_factory=dict)
-    """What the runtime has for plugins that declare the capability, `mac` for example."""
+"""The directories for plugins' state that survives a restart of the node (addresses of host-local), and the rest."""
 
 
 class Runtime:
@@ -46,18 +32,18 @@ class Runtime:
     `own` are directories with plugins of the user's, which come before all others."""
 
     def __init__(self, node: Host, own: Sequence[Path] = ()) -> None:
-        state = node.lab.file("cni") / node.name
+        state = node.context.file("cni") / node.name
         binds = {STATE: state / "lib", VOLATILE: state / "run"}
         for where, what in binds.items():
             what.mkdir(parents=True, exist_ok=True)
             Path(where).mkdir(parents=True, exist_ok=True)  # on this machine too, to be mounted over
-        self._place = Place(node.namespace, binds, node.lab.file(f"{node.name}-cni.log"))
+        self._place = Place(node.namespace, binds, node.context.file(f"{node.name}-cni.log"))
         self._cache = Cache(binds[STATE])
         self.path = search_path(own)
 
     def validate(self, conflist: Conflist, pod: str) -> Conflist:
-        """Looks before anything is made whether every plugin is there, as libcni's ValidateNetworkList does. Returns
-        the conflist with those of its versions that all plugins speak, IPAM's included: of these the highest counts
+        """Check before anything is made that every plugin is there, as libcni's ValidateNetworkList does. Returns the
+        conflist with those of its versions that all plugins speak, IPAM's included: of these the highest counts
         (CNI specification 1.1.0, "Version considerations")."""
         what = f'pod {pod}: network "{conflist.name}"'
         types = dict.fromkeys(kind for config in conflist.plugins for kind in called_by(config))
@@ -82,7 +68,7 @@ class Runtime:
         return result
 
     def check(self, conflist: Conflist, attachment: Attachment) -> None:
-        """CHECK of each plugin, in order, unless the conflist says `disableCheck`."""
+        """CHECK of each plugin, in order, unless the conflist has `disableCheck`."""
         if not versions.at_least(conflist.version, "0.4.0"):
             raise CniError(
                 f'pod {attachment.pod}: network "{conflist.name}": '
@@ -137,7 +123,7 @@ def no_common_version(conflist: Conflist, known: Mapping[str, Sequence[str]], wh
 
 
 def failed(command: str, conflist: Conflist, config: Mapping[str, Any], attachment: Attachment) -> str:
-    """How a message begins, in the words that kubelet's events have."""
+    """The beginning of a message, in the words of kubelet's events."""
     operation = {"ADD": "add", "CHECK": "check", "DEL": "delete"}[command]
     return f'pod {attachment.pod}: plugin type="{config["type"]}" name="{conflist.name}" failed ({operation})'
 
@@ -156,8 +142,8 @@ def variables_of(command: str, attachment: Attachment, path: Sequence[Path]) -> 
 def stdin_of(
     conflist: Conflist, config: Mapping[str, Any], attachment: Attachment, result: Result | None
 ) -> dict[str, Any]:
-    """What a plugin reads: its own configuration, completed. `capabilities` is the runtime's and must not be in it (CNI
-    specification 1.1.0, section 3, "Deriving request configuration")."""
+    """The standard input of a plugin: its own configuration, completed. `capabilities` is the runtime's and must not be
+    in it (CNI specification 1.1.0, section 3, "Deriving request configuration")."""
     stdin = {key: value for key, value in config.items() if key != "capabilities"}
     stdin |= {"name": conflist.name, "cniVersion": conflist.version}
     wanted = capabilities_of(config)
@@ -169,12 +155,12 @@ def stdin_of(
 
 
 def understood(answer: dict[str, Any] | None, version: str, what: str) -> Result:
-    """A plugin's result in the version of the conflist; one that does not say its own is of that version."""
+    """A plugin's result in the version of the conflist. A result without a version is of that one."""
     if answer is None:
         raise CniError(f"{what}: it ended well and gave no result")
-    said = answer.get("cniVersion") or version
-    if said not in versions.RESULTS:
-        raise CniError(f"{what}: its result is of version {said}, which is none of {', '.join(versions.RESULTS)}")
+    found = answer.get("cniVersion") or version
+    if found not in versions.RESULTS:
+        raise CniError(f"{what}: its result is of version {found}, which is none of {', '.join(versions.RESULTS)}")
     try:
         return versions.convert(answer, version)
     except (AttributeError, TypeError, ValueError):
@@ -189,9 +175,9 @@ def search_path(own: Sequence[Path] = ()) -> list[Path]:
 
 
 def prepare() -> None:
-    """Asks all plugins for their versions: for a snapshot, where they are in memory then, too."""
+    """Ask all plugins for their versions, so that a snapshot has the answers, and the plugins in memory."""
     for file in OURS.iterdir():
-        file.chmod(0o755)  # which a parcel does not carry
+        file.chmod(0o755)  # the job bundle does not carry modes
     for directory in search_path():
         for file in sorted(directory.iterdir()) if directory.is_dir() else ():
             plugin.supported(file, file.name)

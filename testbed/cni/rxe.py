@@ -1,4 +1,4 @@
-"""The CNI plugin `rxe`: gives the interface that the plugins before it made a soft-RoCE device.
+"""The CNI plugin `rxe`: it gives the interface that the plugins before it made a soft-RoCE device.
 
 It stands last in a chain, behind macvlan, host-device or another one, and has no configuration besides its type::
 
@@ -18,7 +18,9 @@ import sys
 from collections.abc import Mapping
 
 from testbed.errors import TestbedError
-from testbed.kernel import netlink, rdma
+from testbed.kernel import links, rdma
+from testbed.kernel.netlink import Netlink, attributes, text
+from testbed.kernel.syscalls import CLONE_NEWNET, enter
 
 SUPPORTED = ["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"]
 REQUIRED = {
@@ -26,13 +28,10 @@ REQUIRED = {
     "CHECK": ("CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME", "CNI_PATH"),
     "DEL": ("CNI_CONTAINERID", "CNI_IFNAME", "CNI_PATH"),
 }
-"""What must be in the environment."""
+"""Variables that must be in the environment."""
 VERSION, ENVIRONMENT, DECODE, CONFIG, NETNS, DEVICE = 1, 4, 6, 7, 8, 100
 """Codes of errors; from 100 on they are a plugin's own."""
-CLONE_NEWNET = 0x40000000
-RTM_GETLINK = 18
-IFLA_IFNAME, IFLA_LINKINFO, IFLA_INFO_KIND, IFLA_INFO_DATA, IFLA_IPVLAN_MODE = 3, 18, 1, 2, 1
-IPVLAN_L2 = 0
+IFLA_IPVLAN_MODE, IPVLAN_L2 = 1, 0
 
 
 class Refusal(Exception):  # noqa: N818 (it is the answer, not an accident)
@@ -42,55 +41,35 @@ class Refusal(Exception):  # noqa: N818 (it is the answer, not an accident)
 
 
 def device_name(container: str, interface: str) -> str:
-    """RDMA devices have names of 63 bytes that are unique on a kernel; containers have long hashes of which the
-    beginning will do."""
+    """Name the device of an interface of a container. Such names have 63 bytes and are unique on a kernel; containers
+    have long hashes, of which the beginning will do."""
     return f"{container[:20]}-{interface}"
 
 
-def enter(path: str) -> None:
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        if hasattr(os, "setns"):
-            os.setns(handle, CLONE_NEWNET)
-        else:  # Python 3.11
-            import ctypes
-
-            libc = ctypes.CDLL(None, use_errno=True)
-            if libc.setns(handle, CLONE_NEWNET):
-                raise OSError(ctypes.get_errno(), "setns")
-    finally:
-        os.close(handle)
-
-
 def check_kind(interface: str) -> None:
-    """Refuses the interfaces that cannot carry RoCE: a VLAN device, on which the kernel makes no soft-RoCE device, and
+    """Refuse the interfaces that cannot carry RoCE: a VLAN device, on which the kernel makes no soft-RoCE device, and
     ipvlan in its layer-3 modes, where it makes one in vain."""
-    header = struct.pack("=BxHiII", socket.AF_UNSPEC, 0, 0, 0, 0)
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as route:
-        route.send(netlink.request(RTM_GETLINK, header + netlink.string(IFLA_IFNAME, interface)))
-        (kind, body), *_ = netlink.messages(route.recv(1 << 16))
-    if kind == netlink.ERROR:
-        netlink.check(body)
-    information = dict(netlink.attributes(dict(netlink.attributes(body, len(header))).get(IFLA_LINKINFO, b"")))
-    found = information.get(IFLA_INFO_KIND, b"").rstrip(b"\0")
-    if found == b"vlan":
+    with Netlink(socket.NETLINK_ROUTE) as kernel:
+        information = attributes(links.read(kernel, interface).get(links.IFLA_LINKINFO, b""))
+    found = text(information.get(links.IFLA_INFO_KIND, b""))
+    if found == "vlan":
         message = f"{interface} is a VLAN device, on which the kernel makes no soft-RoCE device"
         raise Refusal(DEVICE, message, "use macvlan with the node's VLAN device as its master")
-    if found == b"ipvlan":
-        data = dict(netlink.attributes(information[IFLA_INFO_DATA]))
-        if struct.unpack("=H", data[IFLA_IPVLAN_MODE])[0] != IPVLAN_L2:
+    if found == "ipvlan":
+        (mode,) = struct.unpack("=H", attributes(information[links.IFLA_INFO_DATA])[IFLA_IPVLAN_MODE])
+        if mode != IPVLAN_L2:
             raise Refusal(DEVICE, f"{interface} is an ipvlan in a layer-3 mode, which carries no RoCE: use mode l2")
 
 
 def add(namespace: str, interface: str, device: str) -> None:
-    enter(namespace)
+    enter(namespace, CLONE_NEWNET)
     check_kind(interface)
     with rdma.Rdma() as here:
         here.add(device, interface)
         if not here.exclusive:
             return
         try:  # the kernel makes it in the first namespace, and hands it over from there only
-            enter("/proc/1/ns/net")
+            enter("/proc/1/ns/net", CLONE_NEWNET)
             with rdma.Rdma() as initial:
                 initial.move(device, namespace)
         except BaseException:
@@ -100,7 +79,7 @@ def add(namespace: str, interface: str, device: str) -> None:
 
 
 def check(namespace: str, interface: str, device: str) -> None:
-    enter(namespace)
+    enter(namespace, CLONE_NEWNET)
     with rdma.Rdma() as here:
         found = here.links().get(interface)
     if found != device:
@@ -108,16 +87,16 @@ def check(namespace: str, interface: str, device: str) -> None:
 
 
 def delete(namespace: str, device: str) -> None:
-    """With the namespace the device is gone already, or about to go."""
+    """Delete a device. With the namespace it is gone already, or about to go."""
     if namespace and os.path.exists(namespace):
-        enter(namespace)
+        enter(namespace, CLONE_NEWNET)
     with rdma.Rdma() as here:
         here.delete(device)
         here.wait_gone([device])
 
 
 def do(command: str, environment: Mapping[str, str], config: dict[str, object]) -> str:
-    """Does it; what is to be printed."""
+    """Carry out a command and return what is to be printed."""
     if command not in REQUIRED:
         raise Refusal(ENVIRONMENT, f"unknown CNI_COMMAND: {command}")
     missing = [name for name in REQUIRED[command] if not environment.get(name)]
@@ -156,7 +135,7 @@ def read(stdin: bytes) -> dict[str, object]:
 
 
 def answer(environment: Mapping[str, str], stdin: bytes) -> tuple[int, str]:
-    """Exit status and standard output."""
+    """Return exit status and standard output."""
     command, version = environment.get("CNI_COMMAND", ""), SUPPORTED[-1]
     if command == "VERSION":
         return 0, json.dumps({"cniVersion": version, "supportedVersions": SUPPORTED})

@@ -1,4 +1,4 @@
-"""What CNI's cnitool does, for a pod made for it: `testbed cni`."""
+"""`testbed cni`: the work of CNI's cnitool, for a pod that is made for it."""
 
 from __future__ import annotations
 
@@ -11,18 +11,22 @@ from pathlib import Path
 from typing import Any
 
 from testbed.cni import conflist
+from testbed.cni.attachment import Attachment
 from testbed.cni.conflist import Conflist
 from testbed.cni.pods import PodNetworks
-from testbed.cni.runtime import Attachment, Runtime
+from testbed.cni.runtime import Runtime
 from testbed.cni.versions import Result
+from testbed.documents.json import loads
 from testbed.errors import InputError, TestbedError, did_you_mean
 from testbed.kernel import netns
 from testbed.lab import Lab, Pod
-from testbed.lab.census import census
-from testbed.lab.lab import Emit
-from testbed.protocol import CniAnswer, CniRequest
+from testbed.lab.context import Emit
+from testbed.lab.leaks import inventory
+from testbed.protocol import CniAnswer
+from testbed.protocol.requests import Cni
 from testbed.switch.profile import load_profiles, value_problems
 from testbed.topology import Plan, Topology
+from testbed.topology.kinds import KINDS
 
 TOPOLOGY = Path(__file__).with_name("default.clab.yml")
 POD = "cnitool"
@@ -30,40 +34,40 @@ INTERFACE = re.compile(r"[^\s/:]+")
 INTERFACE_BYTES = 15
 
 
-class Errand:
-    """A request of `testbed cni`, checked as far as that needs no kernel. InputError for what is wrong in it."""
+class CniCommand:
+    """A request of `testbed cni`, checked as far as that needs no kernel. Raises InputError for what is wrong in it."""
 
-    def __init__(self, request: CniRequest) -> None:
-        self.network: Conflist = conflist.load(Path(request["conflist"]))
-        self.plugins = [Path(directory).resolve() for directory in request["plugins"]]
-        topology = Topology.load(request["topology"] or TOPOLOGY)
+    def __init__(self, request: Cni) -> None:
+        self.network: Conflist = conflist.load(Path(request.conflist))
+        self.plugins = [Path(directory).resolve() for directory in request.plugins]
+        topology = Topology.load(request.topology or TOPOLOGY)
         self.plan: Plan = topology.plan(profiles=load_profiles(), check_values=value_problems)
-        hosts = [node.name for node in self.plan.nodes.values() if node.kind == "host"]
+        hosts = [node.name for node in self.plan.nodes.values() if KINDS[node.kind].is_host]
         if not hosts:
             raise InputError("the topology has no host for the pod")
-        self.node = request["node"] or hosts[0]
+        self.node = request.node or hosts[0]
         if self.node not in hosts:
             raise InputError(
                 f"the topology has no host {self.node}",
                 hint=f"{did_you_mean(self.node, hosts)}Hosts: {', '.join(hosts)}.",
             )
-        self.command = request["command"]
-        self.interface = request["interface"]
+        self.command = request.command
+        self.interface = request.interface
         if not is_interface(self.interface):
             raise InputError(
                 f"{self.interface!r} cannot be an interface's name: at most 15 bytes, no '/', ':' or space"
             )
-        self.arguments = arguments(request["arguments"])
-        self.capabilities = capabilities(request["capabilities"], self.network)
+        self.arguments = arguments(request.arguments)
+        self.capabilities = capabilities(request.capabilities, self.network)
 
     def run(self, out: Path, emit: Emit) -> CniAnswer:
-        """ADD in a new pod of a new lab, then what the command says, and DEL in any case."""
+        """ADD in a new pod of a new lab, then CHECK if that is the command, and DEL in any case."""
         networks = PodNetworks(Path(), self.plugins)
         with Lab(self.plan, out, emit, networks=networks) as lab:
             node = lab.host(self.node)
             runtime = networks.runtime(node)
             network = runtime.validate(self.network, POD)
-            attachment = self.attachment(node.pod(POD, []))
+            attachment = self.attachment(lab.pods.create(node, POD, []))
             if self.command == "del":
                 return {"result": None, "kept": kept(lab, runtime, network, attachment)}
             with attached(runtime, network, attachment) as result:
@@ -88,13 +92,13 @@ def is_interface(name: str) -> bool:
 
 
 def kept(lab: Lab, runtime: Runtime, network: Conflist, attachment: Attachment) -> list[str]:
-    """What stays of the first pod of a node, as a bridge does; TestbedError if something stays of each."""
+    """The things that the first pod of a node leaves, such as a bridge. Raises TestbedError if each pod leaves some."""
     stays = []
     for _ in range(2):
-        before = census(lab.file("cni"))
+        before = inventory(lab.file("cni"))
         with attached(runtime, network, attachment):
             pass
-        stays.append(sorted(census(lab.file("cni")) - before))
+        stays.append(sorted(inventory(lab.file("cni")) - before))
     first, second = stays
     if second:
         raise TestbedError(f'network "{network.name}": after DEL there is left: {"; ".join(second)}')
@@ -129,7 +133,7 @@ def arguments(text: str) -> dict[str, str]:
 def capabilities(text: str, network: Conflist) -> dict[str, Any]:
     """CAP_ARGS: a JSON object. InputError for what none of the plugins would be given."""
     try:
-        found = conflist.read_json((text or "{}").encode(errors="surrogatepass"), "")
+        found = loads(text or "{}", "")
     except InputError as error:
         raise InputError(f"--capability-args: {error.message}") from None
     if not isinstance(found, dict):

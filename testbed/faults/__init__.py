@@ -1,4 +1,4 @@
-"""What can be broken on purpose. A fault is injected, seen, recovered, and seen to be gone: `injected(lab, fault)`."""
+"""Faults. Each is injected, verified, recovered, and verified to be gone: ``with injected(lab, fault): …``."""
 
 from testbed.faults.arp import ArpDrop, ArpPoison, ArpStorm, DuplicateIp, DuplicateMac, ProxyArp
 from testbed.faults.catalogue import KINDS, break_from_the_start, descriptions, problem

@@ -4,7 +4,6 @@ one."""
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
 from contextlib import ExitStack
 from ipaddress import IPv4Address
 from typing import Annotated, ClassVar, Literal, Self
@@ -13,11 +12,11 @@ from pydantic import Field, model_validator
 
 from testbed.errors import InputError
 from testbed.faults.congestion import counted
-from testbed.faults.fault import Fault, Mac, Seen
+from testbed.faults.fault import Fault, Mac, Verified
 from testbed.faults.rule import Expression, Rule, equal, field
 from testbed.kernel.ipv6 import IFA_F_NODAD
-from testbed.lab import Host, Lab
-from testbed.lab.nodes import FAMILIES
+from testbed.lab import Host, HostInterface, Lab
+from testbed.lab.host_interface import FAMILIES
 from testbed.switch import nd, packets
 from testbed.switch.frames import BROADCAST
 from testbed.topology import Family, IPAddress, IPInterface
@@ -75,10 +74,8 @@ class _FromHost(Fault):
     interface: str = "eth1"
     """Its interface."""
 
-    def _host(self, lab: Lab) -> Host:
-        host = lab.host(self.host)
-        host.index(self.interface)
-        return host
+    def _nic(self, lab: Lab) -> HostInterface:
+        return lab.host(self.host)[self.interface]
 
 
 class ArpPoison(_FromHost):
@@ -93,24 +90,24 @@ class ArpPoison(_FromHost):
     switch: str
     """The switch that is to believe it."""
     mac: Mac | None = None
-    """What is announced; without it, the host's own MAC."""
+    """The announced MAC; without it, the host's own."""
 
     def inject(self, lab: Lab, undo: ExitStack) -> None:
-        host, (owner, interface) = self._host(lab), owner_of(lab, self, self.ip)
+        nic, owner = self._nic(lab), owner_of(lab, self, self.ip)
         undo.callback(self._restored, lab)
-        undo.callback(owner.announce, interface, self.ip.version)
-        host.send(self.interface, packets.gratuitous(self._mac(lab), self.ip))
-        lab.wait(lambda: self.seen(lab) is not None, 1.0)
+        undo.callback(owner.announce, self.ip.version)
+        nic.send(packets.gratuitous(self._mac(lab), self.ip))
+        lab.scheduler.wait(lambda: self.verify(lab) is not None, 1.0)
 
     def _restored(self, lab: Lab) -> None:
-        lab.wait(lambda: self.seen(lab) is None, 1.0)
+        lab.scheduler.wait(lambda: self.verify(lab) is None, 1.0)
 
-    def seen(self, lab: Lab) -> Seen | None:
+    def verify(self, lab: Lab) -> Verified | None:
         mac = lab.switch(self.switch).neighbour(self.ip)
         return {"switch_arp": mac} if mac == self._mac(lab) else None
 
     def _mac(self, lab: Lab) -> str:
-        return self.mac or lab.host(self.host).mac(self.interface)
+        return self.mac or self._nic(lab).mac
 
 
 class ArpStorm(_FromHost):
@@ -126,8 +123,8 @@ class ArpStorm(_FromHost):
     """4, or 6 for neighbour solicitations."""
 
     def inject(self, lab: Lab, undo: ExitStack) -> None:
-        host = self._host(lab)
-        address, mac, numbers = host.address(self.interface, self.family), host.macs[self.interface], itertools.count()
+        nic = self._nic(lab)
+        address, mac, numbers = nic.address(self.family), nic.mac, itertools.count()
         bursts = itertools.count()
         others = max(1, min(address.network.num_addresses, MOST_ASKED) - 2)
 
@@ -135,15 +132,15 @@ class ArpStorm(_FromHost):
             sent = next(bursts) * self.pps
             for number in itertools.islice(numbers, (sent + self.pps) // BURSTS - sent // BURSTS):
                 asked = packets.request(mac, address.ip, address.network[1 + number % others])
-                host.send(self.interface, packets.pack(BROADCAST, mac, asked))
+                nic.send(packets.pack(BROADCAST, mac, asked))
 
-        undo.callback(lab.every(1 / BURSTS, burst))
+        undo.callback(lab.scheduler.every(1 / BURSTS, burst))
 
-    def seen(self, lab: Lab) -> Seen | None:
+    def verify(self, lab: Lab) -> Verified | None:
         """The requests that the interface sends in a twentieth of a second."""
-        host, span = self._host(lab), 0.05
+        span = 0.05
         requests = "arp operation request" if self.family == 4 else "icmpv6 type nd-neighbor-solicit"
-        (passed,) = counted(lab, host, self.interface, "egress", [requests], span)
+        (passed,) = counted(lab, self._nic(lab), "egress", [requests], span)
         pps = round(passed.packets / span)
         return {"pps": pps} if pps >= self.pps / 2 else None
 
@@ -159,32 +156,32 @@ class DuplicateIp(_FromHost):
     """The address of another host in the same subnet."""
 
     def inject(self, lab: Lab, undo: ExitStack) -> None:
-        host = self._host(lab)
-        own = host.address(self.interface, self.ip.version)
+        nic = self._nic(lab)
+        own = nic.address(self.ip.version)
         if self.ip not in own.network:
-            raise InputError(f"fault {self}: {self.ip} is not in {host}'s subnet {own.network}")
+            raise InputError(f"fault {self}: {self.ip} is not in {nic.node}'s subnet {own.network}")
         undo.callback(self._take_back, lab, own)
-        self._change(host, "add", own)
+        self._change(nic, "add", own)
 
     def _take_back(self, lab: Lab, own: IPInterface) -> None:
-        if self.seen(lab):  # an IPv6 address goes with a NIC that is set down
-            self._change(self._host(lab), "delete", own)
+        if self.verify(lab):  # an IPv6 address goes with a NIC that is set down
+            self._change(self._nic(lab), "delete", own)
 
-    def _change(self, host: Host, what: str, own: IPInterface) -> None:
-        """Without duplicate address detection, which would find the other owner."""
-        host.ip.addr(
+    def _change(self, nic: HostInterface, what: str, own: IPInterface) -> None:
+        """Adds or deletes it without duplicate address detection, which would find the other owner."""
+        nic.node.ip.addr(
             what,
             family=FAMILIES[self.ip.version],
-            index=host.index(self.interface),
+            index=nic.index,
             address=str(self.ip),
             prefixlen=own.network.prefixlen,
             flags=IFA_F_NODAD,
         )
 
-    def seen(self, lab: Lab) -> Seen | None:
-        host = self._host(lab)
-        found = [entry.get_attr("IFA_ADDRESS") for entry in host.ip.get_addr(index=host.index(self.interface))]
-        return {"second_owner": host.name} if str(self.ip) in found else None
+    def verify(self, lab: Lab) -> Verified | None:
+        nic = self._nic(lab)
+        found = [entry.get_attr("IFA_ADDRESS") for entry in nic.node.ip.get_addr(index=nic.index)]
+        return {"second_owner": self.host} if str(self.ip) in found else None
 
 
 class ProxyArp(_FromHost):
@@ -198,7 +195,7 @@ class ProxyArp(_FromHost):
     """The address that it answers for."""
 
     def inject(self, lab: Lab, undo: ExitStack) -> None:
-        host = self._host(lab)
+        host = self._nic(lab).node
         path = f"net/ipv4/conf/{self.interface}/proxy_arp"
         for name in (path, "net/ipv4/ip_forward"):  # it answers for what it would forward
             undo.callback(host.sysctl, name, host.read_sysctl(name))
@@ -206,8 +203,8 @@ class ProxyArp(_FromHost):
         host.ip.route("add", dst=f"{self.ip}/32", oif=1)
         undo.callback(host.ip.route, "delete", dst=f"{self.ip}/32", oif=1)
 
-    def seen(self, lab: Lab) -> Seen | None:
-        host = self._host(lab)
+    def verify(self, lab: Lab) -> Verified | None:
+        host = lab.host(self.host)
         on = host.read_sysctl(f"net/ipv4/conf/{self.interface}/proxy_arp") == "1"
         elsewhere = any((route["dst"], route.get("dev")) == (str(self.ip), "lo") for route in host.routes.shown(4))
         return {"proxy_arp": self.host} if on and elsewhere else None
@@ -230,36 +227,32 @@ class DuplicateMac(_FromHost):
     """Seconds between frames; without it there is one."""
 
     def inject(self, lab: Lab, undo: ExitStack) -> None:
-        host, owner = self._host(lab), lab.host(self.of)
-        mac = self._mac(lab)
-        undo.callback(lab.wait, lambda: self.seen(lab) is None, 1.0)
-        undo.callback(owner.teach, self.of_interface)
-        host.teach(self.interface, mac)
+        nic, owner = self._nic(lab), self._owner(lab)
+        undo.callback(lab.scheduler.wait, lambda: self.verify(lab) is None, 1.0)
+        undo.callback(owner.teach)
+        nic.teach(owner.mac)
         if self.period:
-            undo.callback(lab.every(self.period, lambda: host.teach(self.interface, mac)))
-        lab.wait(lambda: self.seen(lab) is not None, 1.0)
+            undo.callback(lab.scheduler.every(self.period, lambda: nic.teach(owner.mac)))
+        lab.scheduler.wait(lambda: self.verify(lab) is not None, 1.0)
 
-    def seen(self, lab: Lab) -> Seen | None:
+    def verify(self, lab: Lab) -> Verified | None:
         here = self._port(lab)
-        mac = self._mac(lab)
-        return {"mac_on": here} if lab.switch(self.switch).fdb_table().get(mac) == here else None
+        return {"mac_on": here} if lab.switch(self.switch).fdb_table().get(self._owner(lab).mac) == here else None
 
-    def _mac(self, lab: Lab) -> str:
-        return lab.host(self.of).mac(self.of_interface)
+    def _owner(self, lab: Lab) -> HostInterface:
+        return lab.host(self.of)[self.of_interface]
 
     def _port(self, lab: Lab) -> str:
-        end = lab.interface(f"{self.host}:{self.interface}")
-        if end.peer[0] != self.switch:
-            raise InputError(f"fault {self}: {self.host}:{self.interface} is not attached to {self.switch}")
-        return end.peer[1]
+        nic = self._nic(lab)
+        if nic.peer is None or nic.peer.node.name != self.switch:
+            raise InputError(f"fault {self}: {nic} is not attached to {self.switch}")
+        return nic.peer.name
 
 
-def owner_of(lab: Lab, fault: Fault, ip: IPAddress) -> tuple[Host, str]:
-    """The host that has the address, and its interface."""
-    for node in lab.nodes.values():
-        if isinstance(node, Host):
-            known: Mapping[str, IPInterface] = node.addresses if ip.version == 4 else node.addresses6
-            for interface, address in known.items():
-                if address.ip == ip:
-                    return node, interface
+def owner_of(lab: Lab, fault: Fault, ip: IPAddress) -> HostInterface:
+    """The interface that has the address."""
+    for host in [node for node in lab.nodes.values() if isinstance(node, Host)]:
+        for interface in host.interfaces.values():
+            if ip in [address.ip for address in interface.addresses.values()]:
+                return interface
     raise InputError(f"fault {fault}: no host has the address {ip}")

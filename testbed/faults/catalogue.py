@@ -56,7 +56,7 @@ KINDS: Mapping[str, type[Fault]] = {
 
 
 def problem(name: str, parameters: Mapping[str, Any]) -> str:
-    """What is wrong with a fault in a topology's file; nothing if it is right."""
+    """Describe the error in a fault of a topology file; empty if there is none."""
     try:
         make(KINDS, name, parameters)
     except InputError as error:
@@ -71,7 +71,7 @@ def break_from_the_start(lab: Lab) -> None:
 
 
 def descriptions() -> list[dict[str, Any]]:
-    """Of each fault `name`, `title`, `text`, and the JSON Schema of its `parameters`."""
+    """List `name`, `title`, `text`, and the JSON Schema of the `parameters` of each fault."""
     return [
         {"name": name, "title": kind.title(), "text": kind.text(), "parameters": kind.model_json_schema()}
         for name, kind in KINDS.items()

@@ -2,30 +2,27 @@
 Congestion: traffic that is in the way of other traffic, made of real RoCE packets.
 
 The packets of a flow are known by its addresses and its UDP source port, which follows from its flow label. What makes
-them is fed by the lab's timers, so it goes on while the story waits, whatever for.
+them is fed by the lab's timers, so it goes on while the scenario waits for something.
 """
 
 from __future__ import annotations
 
-import json
 import zlib
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Annotated, ClassVar, NamedTuple, Self
+from typing import Annotated, ClassVar, NamedTuple, Self
 
 from pydantic import Field, PrivateAttr, model_validator
 
 from testbed.errors import InputError
-from testbed.faults.fault import End, Fault, Seen
+from testbed.faults.fault import End, Fault, Verified
 from testbed.faults.link import Seconds
 from testbed.kernel import nftables
-from testbed.lab import Host, Lab, Node, Switch
+from testbed.lab import HostInterface, Interface, Lab, Switch
 from testbed.nic.connections import source_port
 from testbed.topology import Family, IPAddress
-
-if TYPE_CHECKING:
-    from testbed.workload.flow import Flow
+from testbed.workload.flow import Flow
 
 LABELS = range(1, 65)
 """Flow labels that are tried until a flow takes a path."""
@@ -47,15 +44,15 @@ table netdev {table} {{
 
 
 class Stream(NamedTuple):
-    """Who sends to whom, and the flow label that makes the UDP source port."""
+    """Sender, receiver, and the flow label that makes the UDP source port."""
 
-    source: Host
-    target: Host
+    source: HostInterface
+    target: HostInterface
     flow_label: int
 
 
 class Traffic(Fault):
-    """A fault of this kind says which flows there are, how fast they write, and where they can be counted."""
+    """Subclasses define the flows, their period, and where they are counted."""
 
     size: Bytes = 16384
     """Bytes of a message, an RDMA WRITE."""
@@ -71,18 +68,19 @@ class Traffic(Fault):
     def period(self) -> float:
         """Seconds from one message of a flow to its next."""
 
-    def place(self, lab: Lab) -> tuple[Node, str, str]:
-        """The node and the interface where the packets are counted, and the hook: ingress or egress. It is the NIC of
-        the one who gets them."""
-        return self.streams(lab)[0].target, self.interface, "ingress"
+    def place(self, lab: Lab) -> tuple[Interface, str]:
+        """The interface where the packets are counted, and the hook: ingress or egress. It is the NIC of the one who
+        gets them."""
+        return self.streams(lab)[0].target, "ingress"
+
+    def _nic(self, lab: Lab, host: str) -> HostInterface:
+        return lab.host(host)[self.interface]
 
     def inject(self, lab: Lab, undo: ExitStack) -> None:
-        from testbed.workload.flow import Flow  # pyverbs, which is not there where faults are only described
-
-        undo.callback(lab.wait, lambda: self.seen(lab) is None, DRAINED_S)
+        undo.callback(lab.scheduler.wait, lambda: self.verify(lab) is None, DRAINED_S)
         flows: list[Flow] = []
         for stream in self.streams(lab):
-            flow = Flow(*stream, interface=self.interface, family=self.family, size=self.size)
+            flow = Flow(*stream, family=self.family, size=self.size)
             undo.callback(flow.close)
             flows.append(flow)
 
@@ -90,18 +88,18 @@ class Traffic(Fault):
             for flow in flows:
                 flow.post()
 
-        undo.callback(lab.every(self.period(), post))
+        undo.callback(lab.scheduler.every(self.period(), post))
         post()
 
-    def seen(self, lab: Lab) -> Seen | None:
-        """What passes in two periods."""
+    def verify(self, lab: Lab) -> Verified | None:
+        """Counts the packets of two message periods."""
         streams, span = self.streams(lab), max(LOOK_S, 2 * self.period())
         passed = counted(lab, *self.place(lab), [self._match(stream) for stream in streams], span)
         sizes = [flow.size for flow in passed if flow.packets]
         return {"flows": len(sizes), "mbit_per_s": round(sum(sizes) * 8 / span / 1e6, 2)} if sizes else None
 
-    def _addresses(self, source: Host, target: Host) -> tuple[IPAddress, IPAddress]:
-        return source.address(self.interface, self.family).ip, target.address(self.interface, self.family).ip
+    def _addresses(self, source: HostInterface, target: HostInterface) -> tuple[IPAddress, IPAddress]:
+        return source.address(self.family).ip, target.address(self.family).ip
 
     def _match(self, stream: Stream) -> str:
         """In the language of nft(8)."""
@@ -130,7 +128,7 @@ class BackgroundFlow(Traffic):
     def streams(self, lab: Lab) -> list[Stream]:
         names = zlib.crc32(f"{self.source} {self.target}".encode()) & 0xFFFFF
         label = self.flow_label or names or 1
-        return [Stream(lab.host(self.source), lab.host(self.target), label)]
+        return [Stream(self._nic(lab, self.source), self._nic(lab, self.target), label)]
 
     def period(self) -> float:
         return self.size * 8 / self.rate
@@ -154,7 +152,7 @@ class Incast(Traffic):
     """Seconds from one time to the next; who has eight messages under way sits out."""
 
     def streams(self, lab: Lab) -> list[Stream]:
-        return [Stream(lab.host(sender), lab.host(self.target), 1) for sender in self.senders]
+        return [Stream(self._nic(lab, sender), self._nic(lab, self.target), 1) for sender in self.senders]
 
     def period(self) -> float:
         return self.wait
@@ -189,15 +187,14 @@ class EcmpCollision(Traffic):
         super().inject(lab, undo)
 
     def streams(self, lab: Lab) -> list[Stream]:
-        switch, port = self._uplink(lab)
-        found = []
+        uplink, found = self._uplink(lab), []
         for pair in self.pairs:
-            source, target = map(lab.host, pair)
+            source, target = (self._nic(lab, host) for host in pair)
             if pair not in self._labels:
-                label = next(labels(switch, port, *self._addresses(source, target)), None)
+                label = next(labels(uplink, *self._addresses(source, target)), None)
                 if label is None:
                     raise InputError(
-                        f"fault {self}: no flow from {source} to {target} leaves {switch} by {port}",
+                        f"fault {self}: no flow from {pair[0]} to {pair[1]} leaves {uplink.node} by {uplink.name}",
                         hint="Is it one of several next hops there?",
                     )
                 self._labels[pair] = label
@@ -207,18 +204,20 @@ class EcmpCollision(Traffic):
     def period(self) -> float:
         return self.size * 8 / self.rate
 
-    def place(self, lab: Lab) -> tuple[Node, str, str]:
-        return *self._uplink(lab), "egress"
+    def place(self, lab: Lab) -> tuple[Interface, str]:
+        return self._uplink(lab), "egress"
 
-    def _uplink(self, lab: Lab) -> tuple[Switch, str]:
-        end = lab.interface(self.end)
-        return lab.switch(end.node), end.name
+    def _uplink(self, lab: Lab) -> Interface:
+        uplink = lab.interface(self.end)
+        lab.switch(uplink.node.name)
+        return uplink
 
 
-def labels(switch: Switch, port: str, source: IPAddress, target: IPAddress) -> Iterator[int]:
-    """Flow labels with which RoCE packets from one address to another leave the switch by `port`."""
-    taken = switch.uplinks(source, target, [source_port(label, 0, 0) for label in LABELS])
-    return (label for label, uplink in zip(LABELS, taken, strict=True) if uplink == port)
+def labels(uplink: Interface, source: IPAddress, target: IPAddress) -> Iterator[int]:
+    """Flow labels with which RoCE packets from one address to another leave the uplink's switch by it."""
+    assert isinstance(uplink.node, Switch), "an uplink is a switch's port"
+    taken = uplink.node.uplinks(source, target, [source_port(label, 0, 0) for label in LABELS])
+    return (label for label, port in zip(LABELS, taken, strict=True) if port == uplink.name)
 
 
 class Passed(NamedTuple):
@@ -227,19 +226,18 @@ class Passed(NamedTuple):
     """Bytes."""
 
 
-def counted(lab: Lab, node: Node, interface: str, hook: str, matches: Iterable[str], span: float) -> list[Passed]:
-    """What passes of each match in `span` seconds."""
-    chosen, table = list(enumerate(matches)), f"counted-{interface}-{hook}"
+def counted(lab: Lab, interface: Interface, hook: str, matches: Iterable[str], span: float) -> list[Passed]:
+    """The packets of each match that pass in `span` seconds."""
+    node, chosen, table = interface.node, list(enumerate(matches)), f"counted-{interface.name}-{hook}"
     counters = "\n".join(f"counter flow{number} {{}}" for number, _ in chosen)
     rules = "\n".join(f"{match} counter name flow{number}" for number, match in chosen)
     with node.entered():
-        nftables.run(COUNTERS.format(table=table, counters=counters, hook=hook, interface=interface, rules=rules))
+        nftables.run(COUNTERS.format(table=table, counters=counters, hook=hook, interface=interface.name, rules=rules))
     try:
-        lab.sleep(span)
+        lab.scheduler.sleep(span)
         with node.entered():
-            listed = json.loads(nftables.run(f"list counters table netdev {table}"))["nftables"]
+            found = nftables.counters(f"netdev {table}")
     finally:
         with node.entered():
             nftables.run(f"delete table netdev {table}")
-    found = {entry["counter"]["name"]: entry["counter"] for entry in listed if "counter" in entry}
     return [Passed(found[f"flow{number}"]["packets"], found[f"flow{number}"]["bytes"]) for number, _ in chosen]

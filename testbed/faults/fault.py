@@ -1,7 +1,7 @@
 """
-What is broken on purpose: injected, proven to be there, taken back, proven to be gone.
+Faults: injected, verified to be there, recovered, verified to be gone.
 
-A fault says nothing of what users feel; that is measured by who injects it.
+A fault says nothing of the symptoms that users see; whoever injects it measures them.
 """
 
 from __future__ import annotations
@@ -12,15 +12,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Annotated, Any, ClassVar
-from weakref import WeakKeyDictionary
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from testbed.errors import InputError, TestbedError, did_you_mean, nearest
 from testbed.lab import Lab, Pod
 
-Seen = Mapping[str, Any]
-"""What of a fault is in place, in short values under the field's names."""
+Verified = Mapping[str, Any]
+"""The evidence that a fault is in place, as short values under the field's names."""
 End = Annotated[
     str, Field(pattern=r"^[^:]+:[^:]+$", description="An end of a link, `leaf:e1`; of packets, those that it sends.")
 ]
@@ -28,12 +27,12 @@ Mac = Annotated[str, Field(pattern=r"^[0-9a-f]{2}(:[0-9a-f]{2}){5}$")]
 
 
 class FaultError(TestbedError):
-    """A fault that did not come, or did not go."""
+    """A fault that verification does not find after its injection, or still finds after its recovery."""
 
 
 class Fault(BaseModel, ABC):
-    """One thing that can be broken, with its parameters as fields. The first line of a subclass's docstring is its
-    title; `name` is what files and commands call it."""
+    """A fault with its parameters as fields. The first line of a subclass's docstring is its title, `name`
+    its name in files and commands."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
@@ -44,8 +43,8 @@ class Fault(BaseModel, ABC):
         """Breaks it. Each act gives `undo` what takes it back, at once. InputError for what the lab does not have."""
 
     @abstractmethod
-    def seen(self, lab: Lab) -> Seen | None:
-        """What of it is in place, read from the thing that was broken; None if nothing is."""
+    def verify(self, lab: Lab) -> Verified | None:
+        """Return what of it is in place, read from the thing that was broken; None if nothing is."""
 
     def __str__(self) -> str:
         given = self.model_dump(exclude_defaults=True)
@@ -70,21 +69,23 @@ class Injection:
         self.came = False
         self.active = False
         self.judged = False
-        """Whether a run's verdict has said what did not happen of it."""
+        """Whether a run's verdict has reported the part of it that did not happen."""
         self._lasting = 0.0
         self._end: float | None = None
-        """When its time is over, of one that is there for a time."""
+        """The end of a fault that lasts for a time."""
         self._missed = ""
+        self._there = False
+        """Whether it is injected, or was recovered and is not yet verified to be gone."""
         self._undo = ExitStack()
         self._cancel: Callable[[], None] | None = None
+        lab.injections.append(self)
 
     def inject(self) -> None:
-        """Breaks it; FaultError if it cannot be seen then, and nothing of it stays."""
-        self.lab.one_by_one(self._inject)
+        """Breaks it; FaultError if verification finds nothing of it, and nothing of it stays."""
+        self.lab.scheduler.one_by_one(self._inject)
 
     def inject_after(self, seconds: float, lasting: float | None) -> None:
         """The same in so many seconds, and `recover` when it has lasted `lasting`."""
-        _TIMED.setdefault(self.lab, []).append(self)
 
         def begin() -> None:
             self._missed = ""
@@ -94,14 +95,14 @@ class Injection:
 
         if seconds:
             self._missed = "never came: the run ended before its time"
-            self._cancel = self.lab.after(seconds, begin)
+            self._cancel = self.lab.scheduler.after(seconds, begin)
         else:
             begin()
 
     def _last(self, seconds: float) -> None:
         """Recovers it in so many seconds, or when the lab ends before: then it was cut short."""
         self._lasting, self._end = seconds, time.monotonic() + seconds
-        self._cancel = self.lab.after(seconds, self.recover)
+        self._cancel = self.lab.scheduler.after(seconds, self.recover)
         self.lab.defer(self._cut_short)
 
     def _cut_short(self) -> None:
@@ -111,63 +112,56 @@ class Injection:
 
     @property
     def unfinished(self) -> str:
-        """What did not happen of `inject_after`, if the run ends now or has ended, in words; else nothing."""
+        """The part of `inject_after` that did not happen, if the run ends now or has ended, in words; else empty."""
         self._cut_short()
         return self._missed
 
     def recover(self) -> None:
-        """Mends it; FaultError if it can still be seen then, or, where other faults may be why, when those are gone.
-        May be repeated; one that has not come yet never does."""
+        """Takes it back; FaultError if verification still finds it then, or, where other faults may be why, when those
+        are gone. May be repeated; one that has not come yet never does."""
         if self._cancel:
             self._cancel()
-        self.lab.one_by_one(self._recover)
+        self.lab.scheduler.one_by_one(self._recover)
 
     def _inject(self) -> None:
-        if self.fault.seen(self.lab) is not None:
+        if self.fault.verify(self.lab) is not None:
             raise FaultError(f"fault {self.fault}: it is there already")
         with self._undo:
             self.fault.inject(self.lab, self._undo)
-            if (seen := self.fault.seen(self.lab)) is None:
-                raise FaultError(f"fault {self.fault}: it was injected, and nothing of it can be seen")
+            if (verified := self.fault.verify(self.lab)) is None:
+                raise FaultError(f"fault {self.fault}: it was injected, and verification finds nothing of it")
             self._undo = self._undo.pop_all()
         self.came = self.active = True
-        _IN_LABS.setdefault(self.lab, []).append(self)
+        self._there = True
         self.lab.defer(self.recover)
         for name in _texts(self.fault.model_dump()):
             if isinstance(pod := self.lab.nodes.get(name), Pod):
                 pod.defer(self.recover)
-        self._tell("injected", seen)
+        self._emit("injected", verified)
 
     def _recover(self) -> None:
         if not self.active:
             return
         self.active = False
         self._undo.close()
-        there = _IN_LABS[self.lab]
+        there: list[Injection] = [other for other in self.lab.injections if other._there]
         for injection in [other for other in there if not other.active]:
-            if (seen := injection.fault.seen(self.lab)) is None:
-                there.remove(injection)
-                injection._tell("recovered", {})
+            if (verified := injection.fault.verify(self.lab)) is None:
+                injection._there = False
+                injection._emit("recovered", {})
             elif not any(other.active for other in there):
-                there.remove(injection)
-                raise FaultError(f"fault {injection.fault}: it was taken back and is still there: {_words(seen)}")
+                injection._there = False
+                raise FaultError(f"fault {injection.fault}: it was taken back and is still there: {_words(verified)}")
 
-    def _tell(self, what: str, seen: Seen) -> None:
-        text = f"{self.fault} {what}" + (f": {_words(seen)}" if seen else "")
-        self.lab.emit(
-            f"fault.{what}", "", text, fault=self.fault.name, seen=dict(seen), **self.fault.model_dump(mode="json")
-        )
+    def _emit(self, what: str, verified: Verified) -> None:
+        text = f"{self.fault} {what}" + (f": {_words(verified)}" if verified else "")
+        data = {"fault": self.fault.name, "verified": dict(verified), **self.fault.model_dump(mode="json")}
+        self.lab.emit(f"fault.{what}", "", text, **data)
 
 
 def unfinished(lab: Lab) -> list[str]:
-    """Of a lab that has ended: the faults with a time that did not come or were cut short, unless a run has said so."""
-    timed = _TIMED.get(lab, ())
-    return [f"fault {one.fault} {one.unfinished}" for one in timed if one.unfinished and not one.judged]
-
-
-_TIMED: WeakKeyDictionary[Lab, list[Injection]] = WeakKeyDictionary()
-_IN_LABS: WeakKeyDictionary[Lab, list[Injection]] = WeakKeyDictionary()
-"""What is injected, and what was taken back and not proven to be gone."""
+    """The timed faults of an ended lab that did not come or were cut short, unless a verdict has reported them."""
+    return [f"fault {one.fault} {one.unfinished}" for one in lab.injections if one.unfinished and not one.judged]
 
 
 @contextmanager
@@ -215,5 +209,5 @@ def _problem(detail: Any, known: list[str]) -> str:
             return f"{key} is {detail['input']!r}: {message}" if key else message
 
 
-def _words(seen: Seen) -> str:
-    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in seen.items())
+def _words(verified: Verified) -> str:
+    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in verified.items())

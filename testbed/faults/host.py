@@ -1,21 +1,21 @@
-"""Hosts: what an administrator got wrong."""
+"""Hosts: wrong configuration."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
 from ipaddress import IPv4Interface, IPv4Network
-from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from testbed.errors import InputError
-from testbed.faults.fault import Fault, Seen
-from testbed.lab import Host, Lab
+from testbed.faults.fault import Fault, Verified
+from testbed.kernel import sysctl
+from testbed.lab import Host, HostInterface, Lab
 from testbed.topology import Family, IPAddress
 
-GC_THRESH = Path("/proc/sys/net/ipv4/neigh/default")
+GC_THRESH = "net/ipv4/neigh/default/gc_thresh"
 
 
 class _HostFault(Fault):
@@ -39,7 +39,7 @@ class WrongGateway(_HostFault):
     def inject(self, lab: Lab, undo: ExitStack) -> None:
         undo.callback(self._change_default_route(lab, self.via.version, self.via))
 
-    def seen(self, lab: Lab) -> Seen | None:
+    def verify(self, lab: Lab) -> Verified | None:
         via = default_gateways(lab.host(self.host), self.via.version)
         return {"default_via": via[0]} if via == [str(self.via)] else None
 
@@ -49,12 +49,12 @@ class MissingRoute(_HostFault):
 
     name: ClassVar[str] = "missing-route"
     family: Family = 4
-    """Whose default route: IPv4's or IPv6's."""
+    """The default route of IPv4 or of IPv6."""
 
     def inject(self, lab: Lab, undo: ExitStack) -> None:
         undo.callback(self._change_default_route(lab, self.family))
 
-    def seen(self, lab: Lab) -> Seen | None:
+    def verify(self, lab: Lab) -> Verified | None:
         return None if default_gateways(lab.host(self.host), self.family) else {"default_route": "none"}
 
 
@@ -71,26 +71,25 @@ class WrongMask(_HostFault):
     """The host's interface."""
 
     def inject(self, lab: Lab, undo: ExitStack) -> None:
-        host = lab.host(self.host)
-        host.index(self.interface)
-        right = IPv4Interface(host.address(self.interface))
+        nic = lab.host(self.host)[self.interface]
+        right = IPv4Interface(nic.address())
         wrong = IPv4Interface(f"{right.ip}/{self.prefix}")
         # The kernel moves no route: the connected one is replaced, and the address keeps its GID.
         undo.callback(self._put_right, lab, right.network, wrong.network)
-        self._connected(host, wrong.network, right.network)
+        self._connected(nic, wrong.network, right.network)
 
     def _put_right(self, lab: Lab, right: IPv4Network, wrong: IPv4Network) -> None:
-        if self.seen(lab):  # a NIC that was down meanwhile has its connected route from the kernel again
-            self._connected(lab.host(self.host), right, wrong)
+        if self.verify(lab):  # a NIC that was down meanwhile has its connected route from the kernel again
+            self._connected(lab.host(self.host)[self.interface], right, wrong)
 
-    def _connected(self, host: Host, to: IPv4Network, instead_of: IPv4Network) -> None:
-        own = ("dev", self.interface, "proto", "kernel", "scope", "link", "src", str(host.addresses[self.interface].ip))
-        host.run("ip", "route", "append", str(to), *own)  # beside that of another NIC in the subnet
-        host.run("ip", "route", "delete", str(instead_of), *own)
+    def _connected(self, nic: HostInterface, to: IPv4Network, instead_of: IPv4Network) -> None:
+        own = ("dev", nic.name, "proto", "kernel", "scope", "link", "src", str(nic.address().ip))
+        nic.node.run("ip", "route", "append", str(to), *own)  # beside that of another NIC in the subnet
+        nic.node.run("ip", "route", "delete", str(instead_of), *own)
 
-    def seen(self, lab: Lab) -> Seen | None:
+    def verify(self, lab: Lab) -> Verified | None:
         host = lab.host(self.host)
-        wrong = IPv4Interface(f"{host.address(self.interface).ip}/{self.prefix}").network
+        wrong = IPv4Interface(f"{host[self.interface].address().ip}/{self.prefix}").network
         routes = [route for route in host.routes.shown(4) if route.get("dev") == self.interface]
         connected = [route["dst"] for route in routes if route.get("scope") == "link"]
         return {"connected": str(wrong)} if str(wrong) in connected else None
@@ -99,7 +98,7 @@ class WrongMask(_HostFault):
 class ArpFlux(_HostFault):
     """Each NIC of a host with two in one subnet answers ARP for the address of the other.
 
-    arp_ignore and arp_announce are 0. These are Linux's defaults: there has to be a host that was cured of them, with
+    arp_ignore and arp_announce are 0. These are Linux's defaults: the host must have other values first, by
     `exec` in the file for example.
     """
 
@@ -113,18 +112,21 @@ class ArpFlux(_HostFault):
             undo.callback(host.sysctl, path, host.read_sysctl(path))
             host.sysctl(path, 0)
 
-    def seen(self, lab: Lab) -> Seen | None:
+    def verify(self, lab: Lab) -> Verified | None:
         host = lab.host(self.host)
         flux = self._possible(host) and all(host.read_sysctl(path) == "0" for path in self._paths(host))
         return {"arp_ignore": 0} if flux else None
 
     def _possible(self, host: Host) -> bool:
-        subnets = [address.network for address in host.addresses.values()]
+        subnets = [host[name].address().network for name in self._names(host)]
         return len(set(subnets)) < len(subnets)
+
+    def _names(self, host: Host) -> list[str]:
+        return [name for name, interface in host.interfaces.items() if 4 in interface.addresses]
 
     def _paths(self, host: Host) -> list[str]:
         """The larger one of `all` and an interface's own counts."""
-        where = ["all", *host.addresses]
+        where = ["all", *self._names(host)]
         return [f"net/ipv4/conf/{name}/{key}" for name in where for key in ("arp_ignore", "arp_announce")]
 
 
@@ -141,8 +143,7 @@ class StrictRpFilter(_HostFault):
     """1 is strict; 2, loose, asks for any route back."""
 
     def inject(self, lab: Lab, undo: ExitStack) -> None:
-        host = lab.host(self.host)
-        host.index(self.interface)
+        host = lab.host(self.host)[self.interface].node
         undo.callback(host.sysctl, self._path, host.read_sysctl(self._path))
         host.sysctl(self._path, self.mode)
 
@@ -150,10 +151,8 @@ class StrictRpFilter(_HostFault):
     def _path(self) -> str:
         return f"net/ipv4/conf/{self.interface}/rp_filter"
 
-    def seen(self, lab: Lab) -> Seen | None:
-        host = lab.host(self.host)
-        host.index(self.interface)
-        now = host.read_sysctl(self._path)
+    def verify(self, lab: Lab) -> Verified | None:
+        now = lab.host(self.host)[self.interface].node.read_sysctl(self._path)
         return {"rp_filter": now} if now == str(self.mode) else None
 
 
@@ -170,12 +169,12 @@ class NeighbourTableFull(Fault):
 
     def inject(self, lab: Lab, undo: ExitStack) -> None:
         for number in (1, 2, 3):
-            file = GC_THRESH / f"gc_thresh{number}"
-            undo.callback(file.write_text, file.read_text())
-            file.write_text(f"{self.gc_thresh3}\n")
+            path = f"{GC_THRESH}{number}"
+            undo.callback(sysctl.write, path, sysctl.read(path))
+            sysctl.write(path, self.gc_thresh3)
 
-    def seen(self, lab: Lab) -> Seen | None:
-        now = int((GC_THRESH / "gc_thresh3").read_text())
+    def verify(self, lab: Lab) -> Verified | None:
+        now = int(sysctl.read(f"{GC_THRESH}3"))
         return {"gc_thresh3": now} if now == self.gc_thresh3 else None
 
 

@@ -8,18 +8,12 @@ from typing import Annotated, Any, ClassVar, Self
 from pydantic import Field, model_validator
 
 from testbed.errors import InputError
-from testbed.faults.fault import End, Fault, Seen
+from testbed.faults.fault import End, Fault, Verified
 from testbed.faults.rule import Expression, Hook, Rule
-from testbed.lab import Host, Lab, Node
+from testbed.lab import HostInterface, Interface, Lab
 
 Percent = Annotated[float, Field(gt=0, le=100)]
 Seconds = Annotated[float, Field(gt=0, le=86400)]
-
-
-def place(lab: Lab, end: str) -> tuple[Node, str]:
-    """The node and the interface of an end of a link."""
-    interface = lab.interface(end)
-    return lab.nodes[interface.node], interface.name
 
 
 class LinkDown(Fault):
@@ -33,14 +27,13 @@ class LinkDown(Fault):
     end: End
 
     def inject(self, lab: Lab, undo: ExitStack) -> None:
-        node, interface = place(lab, self.end)
-        if isinstance(node, Host):
+        interface = lab.interface(self.end)
+        if isinstance(interface, HostInterface):
             raise InputError(f"fault {self}: {self.end} is a host's end", hint="Name the other end, or use nic-down.")
-        undo.callback(node.hold_down(interface))
+        undo.callback(interface.hold_down())
 
-    def seen(self, lab: Lab) -> Seen | None:
-        node, interface = place(lab, self.end)
-        return None if node.is_up(interface) else {"down": self.end}
+    def verify(self, lab: Lab) -> Verified | None:
+        return None if lab.interface(self.end).is_up else {"down": self.end}
 
 
 class NicDown(LinkDown):
@@ -53,10 +46,10 @@ class NicDown(LinkDown):
     name: ClassVar[str] = "nic-down"
 
     def inject(self, lab: Lab, undo: ExitStack) -> None:
-        node, interface = place(lab, self.end)
-        if not isinstance(node, Host):
+        interface = lab.interface(self.end)
+        if not isinstance(interface, HostInterface):
             raise InputError(f"fault {self}: {self.end} is no host's end")
-        undo.callback(node.take_down(interface))
+        undo.callback(interface.hold_down())
 
 
 class LinkFlap(Fault):
@@ -87,12 +80,12 @@ class LinkFlap(Fault):
             cancel_by(state, self.up, go_down)
 
         def cancel_by(stack: ExitStack, seconds: float, action: Any) -> None:
-            stack.callback(lab.after(seconds, action))
+            stack.callback(lab.scheduler.after(seconds, action))
 
         go_down()
 
-    def seen(self, lab: Lab) -> Seen | None:
-        return LinkDown(end=self.end).seen(lab)
+    def verify(self, lab: Lab) -> Verified | None:
+        return LinkDown(end=self.end).verify(lab)
 
 
 class _Impairment(Fault):
@@ -104,10 +97,10 @@ class _Impairment(Fault):
         return self.model_dump(exclude={"end"})
 
     def inject(self, lab: Lab, undo: ExitStack) -> None:
-        undo.callback(lab.direction(self.end).change(**self._values()))
+        undo.callback(lab.interface(self.end).sends.change(**self._values()))
 
-    def seen(self, lab: Lab) -> Seen | None:
-        found = lab.direction(self.end).seen()
+    def verify(self, lab: Lab) -> Verified | None:
+        found = lab.interface(self.end).sends.verified()
         values = {name: getattr(found, name) for name in self._values()}
         return values if all(_near(values[name], wanted) for name, wanted in self._values().items()) else None
 
@@ -128,7 +121,7 @@ class LinkLoss(_Impairment):
     loss: Percent
     """Percent."""
     loss_burst: Annotated[float, Field(ge=1, le=1000)] = 1.0
-    """How many are lost in a row, on average (Gilbert's model)."""
+    """Packets lost in a row, on average (Gilbert's model)."""
 
     @model_validator(mode="after")
     def _burst_is_possible(self) -> Self:
@@ -169,7 +162,7 @@ class QueueTooSmall(_Impairment):
     """Packets that wait at most."""
 
     def inject(self, lab: Lab, undo: ExitStack) -> None:
-        if lab.direction(self.end).quality.rate is None:
+        if lab.interface(self.end).sends.quality.rate is None:
             raise InputError(f"fault {self}: {self.end} has no rate, so nothing waits there", hint="Use link-rate.")
         super().inject(lab, undo)
 
@@ -216,14 +209,14 @@ class LinkMtu(Rule):
     mtu: Annotated[int, Field(ge=68, le=65535)]
     """Bytes of the largest packet that passes."""
 
-    def place(self, lab: Lab) -> tuple[Node, str, tuple[Hook, ...]]:
-        node, interface = place(lab, self.end)
-        if isinstance(node, Host):
+    def place(self, lab: Lab) -> tuple[Interface, tuple[Hook, ...]]:
+        interface = lab.interface(self.end)
+        if isinstance(interface, HostInterface):
             raise InputError(f"fault {self}: {self.end} is a host's end", hint="Name the switch's end of the link.")
-        return node, interface, ("prerouting", "postrouting")
+        return interface, ("prerouting", "postrouting")
 
     def chosen(self) -> list[Expression]:
-        """The port's own MTU would tell more than a switch does: veth refuses what a host sends to a smaller one."""
+        """Matches the length: with a smaller MTU of the port veth would refuse the frame, and the host would notice."""
         return [{"match": {"op": ">", "left": {"meta": {"key": "length"}}, "right": self.mtu}}]
 
     def act(self) -> Expression:

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from testbed.errors import InputError
 from testbed.faults.rule import Expression, Hook, Rule, equal, field, raw
-from testbed.lab import Lab, Node
+from testbed.lab import Interface, Lab
 from testbed.topology import Family
 
 ROCE_PORT = 4791
@@ -110,8 +110,9 @@ class ExactPacket(Rule):
         """Of this fault and no other."""
         return zlib.crc32(str(self).encode()) or 1
 
-    def _prepare_delay(self, node: Node, port: str, hooks: tuple[Hook, ...], undo: ExitStack) -> None:
-        """What is marked leaves by way of a device that holds it."""
+    def _prepare_delay(self, port: Interface, hooks: tuple[Hook, ...], undo: ExitStack) -> None:
+        """Has what is marked leave by way of a device that holds it."""
+        node = port.node
         if "prerouting" in hooks:
             raise InputError(f"fault {self}: only what a switch sends can be delayed, not what comes in there")
         device = f"hold-{self._mark:x}"
@@ -119,8 +120,8 @@ class ExactPacket(Rule):
         undo.callback(node.run, "ip", "link", "delete", device)
         node.run("ip", "link", "set", device, "up")
         node.run("tc", "qdisc", "add", "dev", device, "root", "netem", "delay", f"{self.delay * 1e6:g}us")
-        node.add_clsact(port)
-        at = ("dev", port, "egress", "protocol", "all", "pref", "7", "handle", str(self._mark), "fw")
+        port.add_clsact()
+        at = ("dev", port.name, "egress", "protocol", "all", "pref", "7", "handle", str(self._mark), "fw")
         undo.callback(node.run, "tc", "filter", "delete", *at)
         redirect = ("action", "mirred", "egress", "redirect", "dev", device)
         node.run("tc", "filter", "add", *at, *redirect)

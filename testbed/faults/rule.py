@@ -1,7 +1,7 @@
 """
-Faults that are a rule of nftables in a switch's bridge: it chooses packets, counts them, and does something to them.
+Faults that are a rule of nftables in a switch's bridge: it chooses packets, counts them, and drops or changes them.
 
-What a host sends is met when it comes in at the switch, what a switch sends when it goes out.
+Packets from a host are handled where they enter the switch, packets from a switch where they leave it.
 """
 
 from __future__ import annotations
@@ -12,38 +12,40 @@ from contextlib import ExitStack
 from typing import Any, Literal
 
 from testbed.errors import InputError
-from testbed.faults.fault import End, Fault, Seen
+from testbed.faults.fault import End, Fault, Verified
 from testbed.kernel import nftables
-from testbed.lab import Host, Lab, Node
+from testbed.lab import HostInterface, Interface, Lab
+from testbed.lab.namespace import Namespace
 
 TABLE = {"family": "bridge", "name": "testbed-faults"}
 Hook = Literal["prerouting", "postrouting"]
 HOOKS: dict[Hook, str] = {"prerouting": "iifname", "postrouting": "oifname"}
-"""Where the bridge shows packets that come in, and those that go out; and what the port is called there."""
+"""The hooks where the bridge shows packets that come in, and those that go out; and the name of the port there."""
 Expression = dict[str, Any]
 """A statement in nftables' JSON, libnftables-json(5)."""
 
 
 class Rule(Fault):
-    """A fault of this kind says which packets it chooses and what becomes of them."""
+    """Subclasses define the packets and the action."""
 
     end: End
 
     @abstractmethod
     def chosen(self) -> list[Expression]:
-        """What a packet has to match."""
+        """The matches that choose a packet."""
 
     @abstractmethod
     def act(self) -> Expression:
-        """What is done to it."""
+        """The statement for a chosen packet."""
 
     def inject(self, lab: Lab, undo: ExitStack) -> None:
-        node, port, hooks = self.place(lab)
+        port, hooks = self.place(lab)
+        node = port.node
         counter: Expression = {"counter": {"packets": 0, "bytes": 0}}
         _nft(node, {"add": {"table": TABLE}})
         for hook in hooks:
             chain = {"family": TABLE["family"], "table": TABLE["name"], "name": self._chain(hook)}
-            expressions = [equal({"meta": {"key": HOOKS[hook]}}, port), *self.chosen(), counter, self.act()]
+            expressions = [equal({"meta": {"key": HOOKS[hook]}}, port.name), *self.chosen(), counter, self.act()]
             _nft(
                 node,
                 {"add": {"chain": {**chain, "type": "filter", "hook": hook, "prio": 0, "policy": "accept"}}},
@@ -51,10 +53,10 @@ class Rule(Fault):
             )
             undo.callback(_nft, node, {"flush": {"chain": chain}}, {"delete": {"chain": chain}})
 
-    def seen(self, lab: Lab) -> Seen | None:
-        node, _, hooks = self.place(lab)
+    def verify(self, lab: Lab) -> Verified | None:
+        port, hooks = self.place(lab)
         chains, hits = {self._chain(hook) for hook in hooks}, {}
-        for item in _nft(node, {"list": {"ruleset": {"family": TABLE["family"]}}}):
+        for item in _nft(port.node, {"list": {"ruleset": {"family": TABLE["family"]}}}):
             rule = item.get("rule", {})
             if rule.get("table") == TABLE["name"] and rule["chain"] in chains:
                 counter = next(part["counter"] for part in rule["expr"] if "counter" in part)
@@ -62,22 +64,20 @@ class Rule(Fault):
         return {"hits": sum(hits.values())} if hits.keys() == chains else None
 
     def hits(self, lab: Lab) -> int:
-        """How many packets it has met so far."""
-        seen = self.seen(lab)
-        return seen["hits"] if seen else 0
+        """The number of packets that it has chosen so far."""
+        verified = self.verify(lab)
+        return verified["hits"] if verified else 0
 
-    def place(self, lab: Lab) -> tuple[Node, str, tuple[Hook, ...]]:
-        """The switch or bridge at which packets can be met, the port, and where they are on its way through."""
+    def place(self, lab: Lab) -> tuple[Interface, tuple[Hook, ...]]:
+        """The port of a switch or bridge at which packets can be met, and where they are on their way through."""
         sender = lab.interface(self.end)
-        if sender.routed:
+        if sender.plan and sender.plan.routed:
             raise InputError(f"fault {self}: {self.end} is a routed port, which is in no bridge")
-        node, port = lab.nodes[sender.node], sender.name
-        if not isinstance(node, Host):
-            return node, port, ("postrouting",)
-        peer = lab.nodes[sender.peer[0]]
-        if isinstance(peer, Host):
+        if not isinstance(sender, HostInterface):
+            return sender, ("postrouting",)
+        if sender.peer is None or isinstance(sender.peer, HostInterface):
             raise InputError(f"fault {self}: there is no switch at either end of this link")
-        return peer, sender.peer[1], ("prerouting",)
+        return sender.peer, ("prerouting",)
 
     def _chain(self, hook: Hook) -> str:
         """Of this fault and no other."""
@@ -97,9 +97,7 @@ def equal(left: Expression, right: object) -> Expression:
     return {"match": {"op": "==", "left": left, "right": right}}
 
 
-def _nft(node: Node, *commands: Expression) -> list[Expression]:
+def _nft(node: Namespace, *commands: Expression) -> list[Expression]:
     """Has nftables in the node's namespace carry out commands in its JSON; what they list."""
     with node.entered():
-        said = nftables.run(json.dumps({"nftables": list(commands)}))
-    found: list[Expression] = json.loads(said)["nftables"] if said else []
-    return found
+        return nftables.run(json.dumps({"nftables": list(commands)}))

@@ -1,4 +1,4 @@
-"""Switches: what their CPU does not do, what their tables do not hold, what they forget."""
+"""Switches: a CPU that is slow or out, tables that are too small, entries that are wrong or lost."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field
 
 from testbed.errors import InputError
-from testbed.faults.fault import Fault, Mac, Seen
+from testbed.faults.fault import Fault, Mac, Verified
 from testbed.lab import Lab, Switch
-from testbed.lab.nodes import FAMILIES, NUD_PERMANENT
+from testbed.lab.host_interface import FAMILIES, NUD_PERMANENT
 from testbed.topology import IPAddress
 
 Seconds = Annotated[float, Field(gt=0, le=1e7)]
@@ -31,8 +31,8 @@ class _Setting(_SwitchFault):
     def inject(self, lab: Lab, undo: ExitStack) -> None:
         undo.callback(lab.switch(self.switch).change_profile(**self._values()))
 
-    def seen(self, lab: Lab) -> Seen | None:
-        now = lab.agent.profile(lab.switch(self.switch).name)
+    def verify(self, lab: Lab) -> Verified | None:
+        now = lab.switch(self.switch).profile()
         values = {name: now[name] for name in self._values()}
         return values if values == self._values() else None
 
@@ -88,8 +88,8 @@ class SwitchCpuOutage(_SwitchFault):
     def inject(self, lab: Lab, undo: ExitStack) -> None:
         undo.callback(lab.switch(self.switch).change_cpu(out=True))
 
-    def seen(self, lab: Lab) -> Seen | None:
-        state = lab.agent.cpu(lab.switch(self.switch).name)
+    def verify(self, lab: Lab) -> Verified | None:
+        state = lab.switch(self.switch).cpu()
         return {"cpu": "out"} if state["out"] else None
 
 
@@ -103,8 +103,8 @@ class ArpCpuDelay(_SwitchFault):
     def inject(self, lab: Lab, undo: ExitStack) -> None:
         undo.callback(lab.switch(self.switch).change_cpu(delay=self.delay))
 
-    def seen(self, lab: Lab) -> Seen | None:
-        delay = lab.agent.cpu(lab.switch(self.switch).name)["delay"]
+    def verify(self, lab: Lab) -> Verified | None:
+        delay = lab.switch(self.switch).cpu()["delay"]
         return {"delay": delay} if delay == self.delay else None
 
 
@@ -124,19 +124,20 @@ class SwitchReboot(_SwitchFault):
         switch = lab.switch(self.switch)
         if self.warm:
             undo.callback(switch.change_cpu(out=True))
-            undo.callback(lab.agent.restart, switch.name)  # before the CPU is back, which does what is overdue
+            undo.callback(switch.restart)  # before the CPU is back, which does what is overdue
             return
-        undo.callback(switch.hold_down(*switch.interfaces))
-        lab.agent.clear_arp(switch.name)
-        lab.agent.clear_nd(switch.name)
-        lab.agent.clear_fdb(switch.name)
+        for port in switch.interfaces.values():
+            undo.callback(port.hold_down())
+        switch.clear_arp()
+        switch.clear_nd()
+        switch.clear_fdb()
 
-    def seen(self, lab: Lab) -> Seen | None:
+    def verify(self, lab: Lab) -> Verified | None:
         switch = lab.switch(self.switch)
         if self.warm:
-            up = sum(switch.is_up(port) for port in switch.interfaces)
-            return {"cpu": "out", "ports_up": up} if up and lab.agent.cpu(switch.name)["out"] else None
-        down = not any(switch.is_up(port) for port in switch.interfaces)
+            up = sum(port.is_up for port in switch.interfaces.values())
+            return {"cpu": "out", "ports_up": up} if up and switch.cpu()["out"] else None
+        down = not any(port.is_up for port in switch.interfaces.values())
         forgotten = not switch.arp_table() and not switch.nd_table()
         return {"ports_down": len(switch.interfaces)} if down and forgotten else None
 
@@ -151,7 +152,7 @@ class ArpEntryCorrupt(_SwitchFault):
     ip: IPAddress
     """An address that the switch has an entry for."""
     mac: Mac = "02:00:00:00:00:bd"
-    """What the data plane has instead."""
+    """The MAC in the data plane."""
 
     def inject(self, lab: Lab, undo: ExitStack) -> None:
         switch = lab.switch(self.switch)
@@ -162,7 +163,7 @@ class ArpEntryCorrupt(_SwitchFault):
         self._forward_by(switch, index, self.mac)
 
     def _write(self, lab: Lab, switch: Switch, index: int) -> None:
-        """What the control plane shows now, if anything."""
+        """Writes the entry that the control plane shows now, if there is one."""
         if right := switch.neighbour(self.ip):
             self._forward_by(switch, index, right)
 
@@ -170,13 +171,13 @@ class ArpEntryCorrupt(_SwitchFault):
         family = FAMILIES[self.ip.version]
         switch.ip.neigh("replace", family=family, dst=str(self.ip), lladdr=mac, ifindex=index, state=NUD_PERMANENT)
 
-    def seen(self, lab: Lab) -> Seen | None:
+    def verify(self, lab: Lab) -> Verified | None:
         entry = _entry(lab.switch(self.switch), self.ip)
         return {"data_plane_mac": self.mac} if entry.get("mac") == self.mac else None
 
 
 def _entry(switch: Switch, ip: IPAddress) -> dict[str, Any]:
-    """What the switch's kernel forwards by; empty if it has nothing for the address."""
+    """The entry by which the switch's kernel forwards; empty if it has none for the address."""
     for entry in switch.ip.get_neighbours(family=FAMILIES[ip.version], dst=str(ip)):
         return {"ifindex": entry["ifindex"], "mac": entry.get_attr("NDA_LLADDR")}
     return {}
@@ -192,16 +193,16 @@ class FdbFlush(_SwitchFault):
     """The host's interface."""
 
     def inject(self, lab: Lab, undo: ExitStack) -> None:
-        undo.callback(lab.wait, lambda: self.seen(lab) is None, 1.0)
-        undo.callback(lab.host(self.host).teach, self.interface)
-        lab.agent.clear_fdb(lab.switch(self.switch).name, mac=self._mac(lab))
+        undo.callback(lab.scheduler.wait, lambda: self.verify(lab) is None, 1.0)
+        undo.callback(lab.host(self.host)[self.interface].teach)
+        lab.switch(self.switch).clear_fdb(mac=self._mac(lab))
 
-    def seen(self, lab: Lab) -> Seen | None:
+    def verify(self, lab: Lab) -> Verified | None:
         table = lab.switch(self.switch).fdb_table()
         return None if self._mac(lab) in table else {"missing": self._mac(lab)}
 
     def _mac(self, lab: Lab) -> str:
-        return lab.host(self.host).mac(self.interface)
+        return lab.host(self.host)[self.interface].mac
 
 
 class FdbWrongPort(_SwitchFault):
@@ -216,21 +217,19 @@ class FdbWrongPort(_SwitchFault):
     """The host's interface."""
 
     def inject(self, lab: Lab, undo: ExitStack) -> None:
-        switch, host = lab.switch(self.switch), lab.host(self.host)
-        end = lab.plan.nodes[host.name].interface(self.interface)
-        vlan = lab.plan.nodes[switch.name].interface(end.peer[1]).vlan if end.peer[0] == switch.name else None
-        at = (host.macs[self.interface], "dev", self.port, "master", *(("vlan", str(vlan)) if vlan else ()))
-        there = lab.interface(f"{switch.name}:{self.port}")
-        if vlan and vlan not in (there.vlan, *there.trunk):
+        switch, nic = lab.switch(self.switch), lab.host(self.host)[self.interface]
+        attached = nic.peer.plan if nic.peer and nic.peer.node is switch else None
+        vlan = attached.vlan if attached else None
+        at = (nic.mac, "dev", self.port, "master", *(("vlan", str(vlan)) if vlan else ()))
+        there = switch[self.port].plan
+        if vlan and there and vlan not in (there.vlan, *there.trunk):
             raise InputError(f"fault {self}: {switch}:{self.port} is not in VLAN {vlan}, which the MAC is in")
         switch.run("bridge", "fdb", "replace", *at, "static")
-        undo.callback(host.teach, self.interface)
+        undo.callback(nic.teach)
         undo.callback(switch.run, "bridge", "fdb", "delete", *at)
 
-    def seen(self, lab: Lab) -> Seen | None:
-        switch, host = lab.switch(self.switch), lab.host(self.host)
-        switch.index(self.port)
-        mac = host.mac(self.interface)
-        shown = switch.run("bridge", "fdb", "show", "dev", self.port).stdout
+    def verify(self, lab: Lab) -> Verified | None:
+        switch, mac = lab.switch(self.switch), lab.host(self.host)[self.interface].mac
+        shown = switch.run("bridge", "fdb", "show", "dev", switch[self.port].name).stdout
         found = any(line.startswith(mac) and " static" in line for line in shown.splitlines())
         return {"static_entry": f"{mac} on {self.port}"} if found else None

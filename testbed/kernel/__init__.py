@@ -1,1 +1,1 @@
-"""All that speaks to the kernel: netlink, namespaces, RDMA devices, nftables, IPv6, sysctls, waiting for files."""
+"""The only package that speaks to the kernel: netlink, RDMA devices, namespaces, nftables, IPv6, sysctls, readiness."""

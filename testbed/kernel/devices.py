@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from testbed.errors import InputError
 from testbed.kernel import netns
 from testbed.kernel.rdma import Rdma
 
 
 def add(namespace: str, interface: str, device: str) -> None:
-    """Gives an interface of a namespace its device, in whichever RDMA mode the kernel is in. Called in the first
+    """Give an interface of a namespace its device, in whichever RDMA mode the kernel is in. Called in the first
     namespace, where the kernel makes every device and hands it over from."""
     with netns.entered(namespace), Rdma() as here:
         here.add(device, interface)
@@ -24,8 +25,17 @@ def add(namespace: str, interface: str, device: str) -> None:
 
 
 def delete(namespace: str, devices: Sequence[str]) -> None:
-    """Returns when they are gone: until then neither their names nor the namespace may be used again."""
+    """Return when they are gone: until then neither their names nor the namespace may be used again."""
     with netns.entered(namespace), Rdma() as here:
         for device in devices:
             here.delete(device)
-        here.wait_gone(list(devices))
+        here.wait_gone(devices)
+
+
+def counters(device: str, namespace: str) -> dict[str, int]:
+    """Return the counters of `device`, which is in `namespace`; see `Rdma.counters`."""
+    with netns.entered(namespace), Rdma() as here:
+        index = here.devices().get(device)
+        if index is None:
+            raise InputError(f"there is no RDMA device {device} in {namespace}")
+        return here.counters(index)

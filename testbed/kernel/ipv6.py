@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import socket
 from ipaddress import IPv6Interface
-from pathlib import Path
 
 from pyroute2 import IPRoute
 
-from testbed.kernel import nftables
+from testbed.kernel import nftables, sysctl
 from testbed.topology import link_local
 
+CONF = "net/ipv6/conf"
 IFA_F_NODAD = 0x02
 ADDR_GEN_MODE_NONE = 1
 SYSCTLS = {"addr_gen_mode": ADDR_GEN_MODE_NONE, "accept_ra": 0, "disable_ipv6": 0}
@@ -38,38 +38,34 @@ table ip6 quiet {
 
 
 def enable(ip: IPRoute, interface: str, mac: str) -> None:
-    """Switches IPv6 on for an interface, and for `lo`. The calling thread and `ip` are in its namespace."""
+    """Switch IPv6 on for an interface, and for `lo`. The calling thread and `ip` are in its namespace."""
     nftables.run(NO_REPORTS)
     _switch_on(interface, SYSCTLS)
     add_address(ip, socket.if_nametoindex(interface), IPv6Interface((link_local(mac), 64)))
 
 
 def enable_node() -> None:
-    """Switches IPv6 on for the interfaces that the namespace of the calling thread will have. The kernel makes their
+    """Switch IPv6 on for the interfaces that the namespace of the calling thread will have. The kernel makes their
     link-local addresses from their MACs, each time they are set up."""
     nftables.run(NO_REPORTS)
     for name in "all", "default", "lo":
-        _write(name, ROUTER)
+        sysctl.write_all(f"{CONF}/{name}", ROUTER)
 
 
 def enable_router_port(interface: str) -> None:
-    """The same for an interface of a router that speaks to its neighbour by link-local address alone. The kernel makes
-    that address, each time the interface is set up, and discovers the neighbour. The calling thread is in the
+    """Switch IPv6 on for an interface of a router that speaks to its neighbour by link-local address alone. The kernel
+    makes that address, each time the interface is set up, and discovers the neighbour. The calling thread is in the
     interface's namespace."""
     _switch_on(interface, ROUTER)
 
 
 def _switch_on(interface: str, sysctls: dict[str, int]) -> None:
-    _write("lo", {"disable_ipv6": 0})
-    _write(interface, sysctls)
-
-
-def _write(interface: str, sysctls: dict[str, int]) -> None:
-    for name, value in sysctls.items():
-        Path("/proc/sys/net/ipv6/conf", interface, name).write_text(f"{value}\n")
+    sysctl.write(f"{CONF}/lo/disable_ipv6", 0)
+    sysctl.write_all(f"{CONF}/{interface}", sysctls)
 
 
 def add_address(ip: IPRoute, index: int, address: IPv6Interface) -> None:
+    """Give an interface a planned address, or leave it as it is there."""
     ip.addr(
         "replace",
         family=socket.AF_INET6,

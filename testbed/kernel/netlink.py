@@ -1,5 +1,5 @@
 """
-Netlink's framing, to and from bytes (include/uapi/linux/netlink.h).
+Netlink: its framing (include/uapi/linux/netlink.h), and a socket that asks and listens.
 
 pyroute2 builds a lab. This is for the families it has no client for, and for what happens per port, neighbour entry or
 device: its general codec costs an emulated processor more than a millisecond a message.
@@ -8,8 +8,10 @@ device: its general codec costs an emulated processor more than a millisecond a 
 from __future__ import annotations
 
 import os
+import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Self
 
 REQUEST, ACK, DUMP, REPLACE, CREATE = 0x1, 0x4, 0x300, 0x100, 0x400
 """Flags of a request."""
@@ -18,29 +20,79 @@ ERROR, DONE = 2, 3
 NESTED = 0x8000
 """In the type of an attribute that holds others."""
 
+Message = tuple[int, bytes]
+"""Type and body."""
 _HEADER = struct.Struct("=IHHII")  # length, type, flags, sequence, port
 _ATTRIBUTE = struct.Struct("=HH")  # length, type
+_RECEIVE = 1 << 16
+"""Twice what the kernel puts into one datagram."""
+_SOL_NETLINK, _ADD_MEMBERSHIP, _LISTEN_ALL_NSID = 270, 1, 8
+_SO_RCVBUFFORCE = 33
 
 
-def request(kind: int, body: bytes, flags: int = 0) -> bytes:
-    """A message that the kernel answers or acknowledges."""
-    return _HEADER.pack(_HEADER.size + len(body), kind, REQUEST | ACK | flags, 0, 0) + body
+class Netlink:
+    """A socket of the network namespace that the calling thread is in; any thread may use it later."""
+
+    def __init__(self, family: int) -> None:
+        self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, family)
+        self._socket.bind((0, 0))  # one without a port of its own hears no group
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def request(self, kind: int, body: bytes, flags: int = 0) -> list[Message]:
+        """Send a request and return the messages that answer it. OSError with the kernel's errno if it refuses."""
+        self._socket.send(_HEADER.pack(_HEADER.size + len(body), kind, REQUEST | ACK | flags, 0, 0) + body)
+        answers: list[Message] = []
+        while True:
+            for answer, content in messages(self._socket.recv(_RECEIVE)):
+                if answer == ERROR:
+                    (number,) = struct.unpack_from("=i", content)
+                    if number:
+                        raise OSError(-number, os.strerror(-number))
+                if answer in (ERROR, DONE):
+                    return answers
+                answers.append((answer, content))
+
+    def listen(self, groups: Iterable[int], *, buffer: int = 0, everywhere: bool = False) -> None:
+        """Join multicast groups. From now on only `news` may be called.
+
+        The kernel keeps up to `buffer` bytes of news. `everywhere`: also from the other network namespaces that have
+        a number in this one.
+        """
+        self._socket.setblocking(False)
+        if buffer:
+            self._socket.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, buffer)
+        if everywhere:
+            self._socket.setsockopt(_SOL_NETLINK, _LISTEN_ALL_NSID, 1)
+        for group in groups:
+            self._socket.setsockopt(_SOL_NETLINK, _ADD_MEMBERSHIP, group)
+
+    def news(self) -> Iterator[Message]:
+        """Yield what has arrived, without waiting. OSError (ENOBUFS) if the kernel had to drop some."""
+        while True:
+            try:
+                data = self._socket.recv(_RECEIVE)
+            except BlockingIOError:
+                return
+            yield from messages(data)
 
 
-def messages(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """(type, body) of each."""
+def messages(data: bytes) -> Iterator[Message]:
     offset = 0
     while offset < len(data):
         length, kind, *_ = _HEADER.unpack_from(data, offset)
         yield kind, data[offset + _HEADER.size : offset + length]
         offset += _aligned(length)
-
-
-def check(body: bytes) -> None:
-    """OSError with the kernel's errno if the body of an ERROR message is one; errno 0 acknowledges."""
-    (number,) = struct.unpack_from("=i", body)
-    if number:
-        raise OSError(-number, os.strerror(-number))
 
 
 def attribute(kind: int, value: bytes) -> bytes:
@@ -60,12 +112,22 @@ def string(kind: int, value: str) -> bytes:
     return attribute(kind, value.encode() + b"\0")
 
 
-def attributes(data: bytes, offset: int = 0) -> Iterator[tuple[int, bytes]]:
-    """(type, value) of each from `offset` on; in a list of equals they have one type."""
+def elements(data: bytes, offset: int = 0) -> Iterator[Message]:
+    """Yield (type, value) of each attribute from `offset` on; in a list of equals they have one type."""
     while offset + _ATTRIBUTE.size <= len(data):
         length, kind = _ATTRIBUTE.unpack_from(data, offset)
-        yield kind, data[offset + _ATTRIBUTE.size : offset + length]
+        yield kind & ~NESTED, data[offset + _ATTRIBUTE.size : offset + length]
         offset += _aligned(length)
+
+
+def attributes(data: bytes, offset: int = 0) -> dict[int, bytes]:
+    """Return the attributes from `offset` on by their type."""
+    return dict(elements(data, offset))
+
+
+def text(value: bytes) -> str:
+    """Decode the value of a string attribute."""
+    return value.rstrip(b"\0").decode()
 
 
 def _aligned(length: int) -> int:

@@ -1,11 +1,19 @@
-"""nftables commands in this process: libnftables, the library inside `nft`, saves the fork."""
+"""
+nftables commands in this process, by libnftables, the library inside `nft`: it saves the fork.
+
+Debian's python3-nftables binds the same library, and is not used: it is no package of PyPI, so the virtual environment
+of a machine of the user's does not see it; it brings python3-jsonschema along; and an object of it holds a context, and
+with that a netlink socket of one namespace, until it is collected, where a lab needs one for each command.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import functools
+import json
 import os
 import threading
+from typing import Any
 
 from testbed.errors import TestbedError, UnsupportedError
 
@@ -20,29 +28,26 @@ hundreds of nodes has more files open than that."""
 
 @functools.cache
 def library() -> ctypes.CDLL:
-    """libnftables, its functions declared."""
+    """Load libnftables and declare its functions."""
     try:
         library = ctypes.CDLL(LIBRARY)
     except OSError as error:
         raise UnsupportedError(f"no {LIBRARY}: {error}", hint="apt-get install nftables") from error
-    library.nft_ctx_new.argtypes = [ctypes.c_uint32]
-    library.nft_ctx_new.restype = ctypes.c_void_p
-    library.nft_ctx_free.argtypes = [ctypes.c_void_p]
-    library.nft_ctx_buffer_error.argtypes = [ctypes.c_void_p]
-    library.nft_ctx_buffer_output.argtypes = [ctypes.c_void_p]
-    library.nft_ctx_output_set_flags.argtypes = [ctypes.c_void_p, ctypes.c_uint]
-    library.nft_ctx_get_output_buffer.argtypes = [ctypes.c_void_p]
-    library.nft_ctx_get_output_buffer.restype = ctypes.c_char_p
-    library.nft_ctx_get_error_buffer.argtypes = [ctypes.c_void_p]
-    library.nft_ctx_get_error_buffer.restype = ctypes.c_char_p
-    library.nft_run_cmd_from_buffer.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
+    context = ctypes.c_void_p
+    library.nft_ctx_new.argtypes, library.nft_ctx_new.restype = [ctypes.c_uint32], context
+    for function in library.nft_ctx_free, library.nft_ctx_buffer_error, library.nft_ctx_buffer_output:
+        function.argtypes = [context]
+    for function in library.nft_ctx_get_output_buffer, library.nft_ctx_get_error_buffer:
+        function.argtypes, function.restype = [context], ctypes.c_char_p
+    library.nft_ctx_output_set_flags.argtypes = [context, ctypes.c_uint]
+    library.nft_run_cmd_from_buffer.argtypes = [context, ctypes.c_char_p]
     return library
 
 
-def run(commands: str) -> str:
-    """Runs `commands` (the language of nft(8)) in the namespace of the calling thread, all or nothing.
+def run(commands: str) -> list[dict[str, Any]]:
+    """Run `commands` (nft(8) or libnftables-json(5)) in the namespace of the calling thread, all or nothing.
 
-    Returns what they print, as JSON: libnftables-json(5).
+    Return the objects that they list, as libnftables-json(5) describes them.
     """
     loaded = library()
     with _lock:
@@ -56,7 +61,14 @@ def run(commands: str) -> str:
             if loaded.nft_run_cmd_from_buffer(context, commands.encode()):
                 reason = loaded.nft_ctx_get_error_buffer(context).decode(errors="replace").strip()
                 raise TestbedError(f"nftables: {reason}")
-            return str(loaded.nft_ctx_get_output_buffer(context).decode())
+            output = loaded.nft_ctx_get_output_buffer(context).decode()
+            return json.loads(output)["nftables"] if output else []
         finally:
             loaded.nft_ctx_free(context)
             _low.append(os.open(os.devnull, os.O_RDONLY))
+
+
+def counters(table: str) -> dict[str, dict[str, int]]:
+    """Return the named counters of a table, such as ``netdev traffic``: `packets` and `bytes` of each."""
+    found = run(f"list counters table {table}")
+    return {entry["counter"]["name"]: entry["counter"] for entry in found if "counter" in entry}

@@ -1,5 +1,5 @@
-"""RDMA devices over netlink: add, delete, move to a namespace, list. What `rdma link` and `rdma dev` do, without the
-fork.
+"""RDMA devices over netlink: made, deleted, moved to a namespace, listed and counted, as `rdma link` and `rdma dev` do,
+without the fork.
 
 Source: include/uapi/rdma/rdma_netlink.h. pyroute2 has no client for this family.
 """
@@ -8,61 +8,47 @@ from __future__ import annotations
 
 import errno
 import os
-import socket
 import struct
 import time
+from collections.abc import Sequence
 
 from testbed.errors import DeadlineError, TestbedError, UnsupportedError
 from testbed.kernel import netlink
+from testbed.kernel.netlink import Netlink, text
 
 NETLINK_RDMA = 20
 NL_NLDEV = 5
-GET, SET, NEWLINK, DELLINK, PORT_GET, SYS_GET, SYS_SET, GET_CHARDEV = 1, 2, 3, 4, 5, 6, 7, 15
+GET, SET, NEWLINK, DELLINK, PORT_GET, SYS_GET, SYS_SET, GET_CHARDEV, STAT_GET = 1, 2, 3, 4, 5, 6, 7, 15, 17
 DEV_INDEX, DEV_NAME, PORT_INDEX, NDEV_NAME, LINK_TYPE, SYS_NETNS_MODE, NET_NS_FD = 1, 2, 3, 51, 65, 66, 68
 CHARDEV_TYPE, CHARDEV_NAME, CHARDEV = 69, 70, 72
+STAT_HWCOUNTERS, STAT_NAME, STAT_VALUE = 80, 82, 83
+PORT = 1
+"""The only port of a soft-RoCE device."""
 GONE_S = 10.0
 """Seconds that a deletion may take to be complete; it takes milliseconds."""
 SYSFS = "/proc/1/root/sys/class/infiniband"
 """As the first process sees it: that of the initial network namespace, whichever one the caller mounted for itself."""
 
 
-class Rdma:
+class Rdma(Netlink):
     """A netlink socket of the namespace it is opened in. In that namespace `add` finds the interfaces."""
 
     def __init__(self) -> None:
         try:
-            self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_RDMA)
+            super().__init__(NETLINK_RDMA)
         except OSError as error:
             raise UnsupportedError(
                 f"this kernel has no RDMA netlink: {error.strerror}", hint="modprobe ib_core"
             ) from error
 
-    def close(self) -> None:
-        self._socket.close()
-
-    def __enter__(self) -> Rdma:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def request(self, operation: int, attributes: bytes, flags: int = 0) -> list[dict[int, bytes]]:
-        """Raises OSError with the kernel's errno."""
-        self._socket.send(netlink.request((NL_NLDEV << 10) + operation, attributes, flags))
-        answers: list[dict[int, bytes]] = []
-        while True:
-            for kind, body in netlink.messages(self._socket.recv(1 << 16)):
-                if kind == netlink.ERROR:
-                    netlink.check(body)
-                if kind in (netlink.ERROR, netlink.DONE):
-                    return answers
-                answers.append(dict(netlink.attributes(body)))
+    def _ask(self, operation: int, body: bytes = b"", flags: int = 0) -> list[dict[int, bytes]]:
+        return [netlink.attributes(answer) for _, answer in self.request((NL_NLDEV << 10) + operation, body, flags)]
 
     def add(self, name: str, interface: str) -> None:
-        """A soft-RoCE device `name` on `interface`. Its GIDs follow asynchronously."""
+        """Make a soft-RoCE device `name` on `interface`. Its GIDs follow asynchronously."""
         wanted = {DEV_NAME: name, LINK_TYPE: "rxe", NDEV_NAME: interface}
         try:
-            self.request(NEWLINK, b"".join(netlink.string(kind, value) for kind, value in wanted.items()))
+            self._ask(NEWLINK, b"".join(netlink.string(kind, value) for kind, value in wanted.items()))
         except OSError as error:
             reason = {
                 errno.EEXIST: "the interface has one already, or the name is taken",
@@ -73,69 +59,73 @@ class Rdma:
             raise TestbedError(f"RDMA device {name} on {interface}: {reason}") from error
 
     def devices(self) -> dict[str, int]:
-        """Name to index of the devices this namespace sees, in the order of their indices."""
-        found = {}
-        for answer in self.request(GET, b"", netlink.DUMP):
-            found[answer[DEV_NAME].rstrip(b"\0").decode()] = struct.unpack("=I", answer[DEV_INDEX])[0]
-        return dict(sorted(found.items(), key=lambda item: item[1]))
+        """Return name and index of the devices this namespace sees, in the order of their indices."""
+        found = self._ask(GET, flags=netlink.DUMP)
+        indices = {text(answer[DEV_NAME]): struct.unpack("=I", answer[DEV_INDEX])[0] for answer in found}
+        return dict(sorted(indices.items(), key=lambda item: item[1]))
 
     def links(self) -> dict[str, str]:
-        """Interface to RDMA device of this network namespace."""
-        found = {}
-        for name, index in self.devices().items():
-            if (interface := self.interface(index)) is not None:
-                found[interface] = name
-        return found
+        """Return the RDMA devices of this network namespace by their interfaces."""
+        found = {self.interface(index): name for name, index in self.devices().items()}
+        return {interface: name for interface, name in found.items() if interface is not None}
 
     def interface(self, index: int) -> str | None:
-        """The interface of a device, None if that is in another network namespace."""
-        (port,) = self.request(PORT_GET, netlink.u32(DEV_INDEX, index) + netlink.u32(PORT_INDEX, 1))
-        if NDEV_NAME not in port:  # the kernel tells it where the interface is only
-            return None
-        return port[NDEV_NAME].rstrip(b"\0").decode()
+        """Return the interface of a device, None if that is in another network namespace."""
+        (port,) = self._ask(PORT_GET, _port(index))
+        return text(port[NDEV_NAME]) if NDEV_NAME in port else None  # the kernel names it where it is only
+
+    def counters(self, index: int) -> dict[str, int]:
+        """Return what a device counts (hw_counters in sysfs) by the kernel's names: sent_pkts, completer_retry_err, …
+
+        They are exact, unlike those of sysfs, which are some milliseconds old. The names are in
+        drivers/infiniband/sw/rxe/rxe_hw_counters.c.
+        """
+        (answer,) = self._ask(STAT_GET, _port(index))
+        entries = [netlink.attributes(entry) for _, entry in netlink.elements(answer[STAT_HWCOUNTERS])]
+        return {text(entry[STAT_NAME]): struct.unpack("=Q", entry[STAT_VALUE])[0] for entry in entries}
 
     def character_device(self, index: int) -> tuple[str, int] | None:
-        """Name and number of the device's file in /dev/infiniband; None without ib_uverbs."""
-        wanted = netlink.u32(DEV_INDEX, index) + netlink.string(CHARDEV_TYPE, "uverbs")
+        """Return name and number of the device's file in /dev/infiniband; None without ib_uverbs."""
         try:
-            (found,) = self.request(GET_CHARDEV, wanted)
+            (found,) = self._ask(GET_CHARDEV, netlink.u32(DEV_INDEX, index) + netlink.string(CHARDEV_TYPE, "uverbs"))
         except OSError as error:
             if error.errno != errno.EOPNOTSUPP:
                 raise
             return None
-        return found[CHARDEV_NAME].rstrip(b"\0").decode(), struct.unpack("=Q", found[CHARDEV])[0]
+        return text(found[CHARDEV_NAME]), struct.unpack("=Q", found[CHARDEV])[0]
 
     def delete(self, name: str) -> None:
-        """Asks for the end of the device; see `wait_gone`. One that is not there is left so."""
+        """Begin the deletion of a device, if it is there; see `wait_gone`."""
         index = self.devices().get(name)
         if index is not None:
             try:
-                self.request(DELLINK, netlink.u32(DEV_INDEX, index))
+                self._ask(DELLINK, netlink.u32(DEV_INDEX, index))
             except OSError:
                 if name in self.devices():  # else it went meanwhile, with its interface
                     raise
 
-    def move(self, name: str, netns: str | os.PathLike[str]) -> None:
-        """Exclusive mode: hands the device to another namespace."""
-        handle = os.open(netns, os.O_RDONLY)
+    def move(self, name: str, namespace: str | os.PathLike[str]) -> None:
+        """Hand the device to another network namespace, given by its file. Exclusive mode only."""
+        handle = os.open(namespace, os.O_RDONLY)
         try:
-            self.request(SET, netlink.u32(DEV_INDEX, self.devices()[name]) + netlink.u32(NET_NS_FD, handle))
+            self._ask(SET, netlink.u32(DEV_INDEX, self.devices()[name]) + netlink.u32(NET_NS_FD, handle))
         finally:
             os.close(handle)
 
     @property
     def exclusive(self) -> bool:
-        return self.request(SYS_GET, b"")[0][SYS_NETNS_MODE] == b"\0"
+        """Whether a network namespace sees its own devices only."""
+        return self._ask(SYS_GET)[0][SYS_NETNS_MODE] == b"\0"
 
     def set_exclusive(self, exclusive: bool) -> None:
-        """Possible while no network namespace but the first exists; the end of a deleted one may take some
-        milliseconds."""
+        """Change the mode: possible while no network namespace but the first exists; the end of a deleted one may take
+        some milliseconds."""
         if self.exclusive == exclusive:
             return
         deadline = time.monotonic() + GONE_S
         while True:
             try:
-                self.request(SYS_SET, netlink.attribute(SYS_NETNS_MODE, bytes([not exclusive])))
+                self._ask(SYS_SET, netlink.attribute(SYS_NETNS_MODE, bytes([not exclusive])))
             except OSError as error:
                 if error.errno == errno.EBUSY and time.monotonic() < deadline:
                     time.sleep(0.005)
@@ -146,12 +136,16 @@ class Rdma:
                 ) from error
             return
 
-    def wait_gone(self, names: list[str]) -> None:
-        """Deletion is asynchronous, and a name is free again only when sysfs has lost it: until then a new device gets
-        ENFILE."""
+    def wait_gone(self, names: Sequence[str]) -> None:
+        """Wait until devices are deleted. A name is free again only when sysfs has lost it: until then a new device
+        gets ENFILE."""
         deadline = time.monotonic() + GONE_S
         for name in names:
             while os.path.exists(f"{SYSFS}/{name}") or name in self.devices():
                 if time.monotonic() > deadline:
                     raise DeadlineError(f"RDMA device {name} is still there {GONE_S:g} s after its deletion")
                 time.sleep(0.001)
+
+
+def _port(index: int) -> bytes:
+    return netlink.u32(DEV_INDEX, index) + netlink.u32(PORT_INDEX, PORT)

@@ -3,16 +3,15 @@ hundreds of nodes has, and its poll counts whole milliseconds."""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
-import errno
 import math
-import os
 import select
 import time
 from collections.abc import Sequence
 from typing import Any
 
-_libc = ctypes.CDLL(None, use_errno=True)
+from testbed.kernel import syscalls
 
 
 class _Timespec(ctypes.Structure):
@@ -24,16 +23,13 @@ class _PollFd(ctypes.Structure):
 
 
 def readable(watched: Sequence[Any], within: float) -> bool:
-    """Whether one of `watched`, descriptors or what has a `fileno`, is readable or at its end before `within` seconds
-    have passed."""
+    """Return whether one of `watched`, descriptors or what has a `fileno`, is readable or at its end before `within`
+    seconds have passed."""
     numbers = [file if isinstance(file, int) else file.fileno() for file in watched]
     files = (_PollFd * len(numbers))(*(_PollFd(number, select.POLLIN, 0) for number in numbers))
     deadline = time.monotonic() + within
     while True:
         fraction, seconds = math.modf(max(0.0, deadline - time.monotonic()))
         limit = _Timespec(int(seconds), int(fraction * 1e9))
-        found: int = _libc.ppoll(files, len(numbers), ctypes.byref(limit), None)
-        if found >= 0:
-            return found > 0
-        if (number := ctypes.get_errno()) != errno.EINTR:
-            raise OSError(number, os.strerror(number))
+        with contextlib.suppress(InterruptedError):
+            return syscalls.call("ppoll", files, len(numbers), ctypes.byref(limit), None) > 0

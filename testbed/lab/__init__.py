@@ -1,4 +1,4 @@
-"""What a lab is while it runs: namespaces, links, RDMA devices, processes and captures."""
+"""A running lab: nodes with interfaces, links, processes and captures."""
 
 from __future__ import annotations
 
@@ -6,18 +6,30 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from testbed.lab.host_interface import HostInterface as HostInterface
+    from testbed.lab.interface import Interface as Interface
     from testbed.lab.lab import Lab as Lab
-    from testbed.lab.nodes import Bridge as Bridge
-    from testbed.lab.nodes import Host as Host
-    from testbed.lab.nodes import Node as Node
-    from testbed.lab.nodes import Pod as Pod
-    from testbed.lab.nodes import Switch as Switch
+    from testbed.lab.node import Node as Node
+    from testbed.lab.nodes.bridge import Bridge as Bridge
+    from testbed.lab.nodes.host import Host as Host
+    from testbed.lab.nodes.host import Pod as Pod
+    from testbed.lab.nodes.switch import Switch as Switch
 
-__all__ = ["Bridge", "Host", "Lab", "Node", "Pod", "Switch"]
+_HOMES = {
+    "Bridge": "testbed.lab.nodes.bridge",
+    "Host": "testbed.lab.nodes.host",
+    "HostInterface": "testbed.lab.host_interface",
+    "Interface": "testbed.lab.interface",
+    "Lab": "testbed.lab.lab",
+    "Node": "testbed.lab.node",
+    "Pod": "testbed.lab.nodes.host",
+    "Switch": "testbed.lab.nodes.switch",
+}
+__all__ = list(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
     """Imports on first use: the CNI plugin `rxe` is a program that needs the RDMA client only."""
-    if name not in __all__:
+    if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module("testbed.lab.lab" if name == "Lab" else "testbed.lab.nodes"), name)
+    return getattr(import_module(_HOMES[name]), name)

@@ -94,7 +94,7 @@ class Capture:
             raise TestbedError(f"{self._process}: {dropped} frames were lost", hint="Narrow the capture with a filter.")
 
     def _report(self, deadline: float) -> tuple[int, int, int]:
-        """What tcpdump says of itself: packets captured, received by its filter (the dropped ones too), dropped."""
+        """tcpdump's own counts: packets captured, received by its filter (the dropped ones too), dropped."""
         asked = len(_REPORT.findall(self._process.output))
         self._process.send(signal.SIGUSR1)
         while len(found := _REPORT.findall(self._process.output)) == asked:
@@ -105,9 +105,14 @@ class Capture:
         return int(captured), int(received), int(dropped)
 
     def frames(self) -> Iterator[Frame]:
-        """What was captured, after `stop`."""
+        """The frames that were captured. Stops the capture."""
+        self.stop()
         with self.file.open("rb") as file:
             file.read(24)
             while header := file.read(_RECORD.size):
                 seconds, nanoseconds, length, _ = _RECORD.unpack(header)
                 yield Frame(seconds * 10**9 + nanoseconds, file.read(length))
+
+    def roce(self, to: str | None = None) -> list[Frame]:
+        """The RoCE frames among them: all, or those to a MAC."""
+        return [frame for frame in self.frames() if frame.roce and to in (None, frame.dst)]

@@ -9,13 +9,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from testbed.lab.namespace import Namespace
 from testbed.lab.overlay import Overlay
 from testbed.topology import Family, IPAddress
-
-if TYPE_CHECKING:
-    from testbed.lab.nodes import Host
 
 Route = dict[str, Any]
 """As ``ip -json route`` shows it."""
@@ -26,8 +24,11 @@ DEFAULT = "default"
 
 
 class HostRoutes:
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Namespace, is_up: Callable[[str], bool], interface_to: Callable[[IPAddress], str]) -> None:
+        """`is_up` is asked for an interface, `interface_to` names the one with an address in the subnet of another."""
         self._host = host
+        self._is_up = is_up
+        self._interface_to = interface_to
         self._lost: dict[_Key, Route] = {}
         self._defaults = {family: self._overlay(family) for family in FAMILIES}
 
@@ -37,7 +38,7 @@ class HostRoutes:
         return found
 
     def change_default(self, family: Family, *via: IPAddress) -> Callable[[], None]:
-        """Has another default route, or none, beside other changes. What is returned takes this change back."""
+        """Has another default route, or none, beside other changes. The returned function takes this change back."""
         hops = [{"gateway": str(hop)} for hop in via]
         routes = [{"dst": DEFAULT, "protocol": "static", "nexthops": hops}] if hops else []
         return self._defaults[family].change({DEFAULT: routes})
@@ -56,18 +57,13 @@ class HostRoutes:
 
     def _make(self, key: _Key, route: Route) -> None:
         hops = _hops(route)
-        living = [hop for hop in hops if self._host.is_up(hop.get("dev") or self._behind(hop["gateway"]))]
+        living = [hop for hop in hops if self._is_up(hop.get("dev") or self._interface_to(ip_address(hop["gateway"])))]
         if living:
             self._host.run(*_command(key[0], "replace", route, living))
         if len(living) == len(hops):
             self._lost.pop(key, None)
         else:
             self._lost[key] = route
-
-    def _behind(self, gateway: str) -> str:
-        ip = ip_address(gateway)
-        known = self._host.addresses if ip.version == 4 else self._host.addresses6
-        return next((name for name, address in known.items() if ip in address.network), "lo")
 
     def _overlay(self, family: Family) -> Overlay:
         return Overlay(

@@ -1,5 +1,5 @@
 """
-What one end of a link sends, on its way to the other: a rate, a queue, a delay, loss.
+One direction of a link: a rate, a queue, a delay, loss.
 
 A drop on a sending host's own egress ends its queue pairs at once (rxe: WR_FLUSH_ERR), which no network can do. So
 everything sits on the far side of a host's cable: what a switch sends passes a qdisc on its port, and what a host sends
@@ -14,13 +14,11 @@ import math
 import socket
 from collections.abc import Callable
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from testbed.errors import InputError, TestbedError
+from testbed.lab.namespace import Namespace
 from testbed.topology import DEFAULT_QUEUE, Interface, Quality
-
-if TYPE_CHECKING:
-    from testbed.lab.lab import Lab
 
 ETHERNET = 18
 """Bytes of an Ethernet header with a VLAN tag, which the MTU does not count."""
@@ -31,30 +29,41 @@ BURST_S = 100e-6
 
 
 class Direction:
-    """The packets from one end of a link to the other. Made by `Lab.direction`."""
+    """The packets from one end of a link to the other: `Interface.sends`."""
 
-    def __init__(self, lab: Lab, sender: Interface) -> None:
-        self.sender = sender
-        at_sender = lab.plan.nodes[sender.node].kind != "host"
-        node, self._port = (sender.node, sender.name) if at_sender else sender.peer
-        self.node = lab.nodes[node]
-        self._device = self._port if at_sender else ""
+    def __init__(
+        self,
+        sender: str,
+        node: Namespace,
+        port: str,
+        plan: Interface,
+        add_clsact: Callable[[], None],
+        *,
+        incoming: bool,
+    ) -> None:
+        """`node` and `port` are where the qdiscs go: at the sender, or at its peer for what comes in there."""
+        self.node = node
+        self._sender = sender
+        self._port = port
+        self._plan = plan
+        self._add_clsact = add_clsact
+        self._device = "" if incoming else port
         self._changes: list[dict[str, Any]] = []
         self._installed: set[str] = set()
 
     def __str__(self) -> str:
-        return f"{self.sender.node}:{self.sender.name}"
+        return self._sender
 
     @property
     def quality(self) -> Quality:
-        """What holds now: the file's values, and the changes, the latest of which wins."""
+        """The current values: those of the file, and the changes, the latest of which wins."""
         values: dict[str, Any] = {}
         for change in self._changes:
             values |= change
-        return replace(self.sender.sends, **values)
+        return replace(self._plan.sends, **values)
 
     def change(self, **values: Any) -> Callable[[], None]:
-        """Changes fields of the `Quality` beside other changes. What is returned takes this change back."""
+        """Changes fields of the `Quality` beside other changes. The returned function takes this change back."""
         unknown = sorted(values.keys() - asdict(Quality()).keys())
         if unknown:
             raise InputError(f"a link has no {unknown[0]!r}", hint=f"It has: {', '.join(asdict(Quality()))}.")
@@ -84,7 +93,7 @@ class Direction:
             self._device = self._divert()
         if not self._installed:
             self.node.defer(self.clear)
-        lines, installed = commands(self._device, self.sender.mtu, quality, self._installed)
+        lines, installed = commands(self._device, self._plan.mtu, quality, self._installed)
         self._tc(lines)
         self._installed = installed
 
@@ -94,8 +103,8 @@ class Direction:
             self._installed = set()
             self._tc([f"qdisc del dev {self._device} root"])
 
-    def seen(self) -> Quality:
-        """What the kernel does, read back from it."""
+    def verified(self) -> Quality:
+        """The quality that the kernel applies, read back from it."""
         if not self._installed:
             return Quality()
         return quality_of(self._show("-j"))
@@ -123,7 +132,7 @@ class Direction:
             device = f"ifb{socket.if_nametoindex(self._port)}"
             self.node.ip.link("add", ifname=device, kind="ifb")
             self.node.ip.link("set", index=socket.if_nametoindex(device), state="up")
-        self.node.add_clsact(self._port)
+        self._add_clsact()
         self._tc([f"filter add dev {self._port} ingress matchall action mirred egress redirect dev {device}"])
         return device
 

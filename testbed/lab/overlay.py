@@ -19,7 +19,7 @@ class Overlay:
         self._changes: list[Mapping[str, Any]] = []
 
     def change(self, values: Mapping[str, Any]) -> Callable[[], None]:
-        """What is returned takes this change back."""
+        """Apply a change. The returned function takes it back."""
         untouched = [name for name in values if not any(name in change for change in self._changes)]
         now = self._read(untouched)
         self._before |= {name: now[name] for name in untouched}

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from testbed.errors import DeadlineError, TestbedError
-from testbed.kernel import netns
+from testbed.kernel import netns, own_devices
 from testbed.kernel.readiness import readable
-from testbed.lab import own_devices
 
 STOP_S = 5.0
 Ready = Callable[[Sequence[Any], float], bool]

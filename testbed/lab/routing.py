@@ -12,16 +12,15 @@ import time
 from collections.abc import Collection, Mapping
 from ipaddress import ip_network
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from testbed.errors import DeadlineError, TestbedError
-from testbed.lab.nodes import Switch
+from testbed.lab.context import Context
+from testbed.lab.node import Node, find_interface
+from testbed.lab.nodes.switch import Switch
 from testbed.lab.processes import Process
 from testbed.switch import frr
-from testbed.topology import IPNetwork
-
-if TYPE_CHECKING:
-    from testbed.lab.lab import Lab
+from testbed.topology import IPNetwork, Plan
 
 PROGRAMS = Path("/usr/lib/frr")
 RUN = Path("/run/frr")
@@ -35,11 +34,13 @@ END = b"\0\0\0"
 
 
 class Routing:
-    """`fileno` is readable when a daemon has ended."""
+    """The routing daemons of a lab's switches. `fileno` is readable when one has ended."""
 
-    def __init__(self, lab: Lab) -> None:
-        self._lab = lab
-        self._switches = [switch for switch in lab.switches() if lab.plan.nodes[switch.name].bgp]
+    def __init__(self, context: Context, plan: Plan, nodes: Mapping[str, Node[Any]]) -> None:
+        self._context = context
+        self._plan = plan
+        self._nodes = nodes
+        self._switches = [node for node in nodes.values() if isinstance(node, Switch) and node.planned.bgp]
         self._processes: dict[tuple[str, str], Process] = {}
         self._routes: dict[str, frr.Routes] = {switch.name: {} for switch in self._switches}
         self._changed_ns = 0
@@ -57,12 +58,13 @@ class Routing:
             shutil.rmtree(directory, ignore_errors=True)  # of a lab that was killed
             directory.mkdir(parents=True)
             shutil.chown(directory, USER, USER)
-            text = frr.bgpd_conf(self._lab.plan.nodes[switch.name])
+            text = frr.bgpd_conf(switch.planned)
             (directory / "bgpd.conf").write_text(text)  # FRR's user may not read the run directory
-            self._lab.file(f"{switch.name}-bgpd.conf").write_text(text)
+            self._context.file(f"{switch.name}-bgpd.conf").write_text(text)
+        wait = self._context.scheduler.wait_quietly
         for daemon in frr.DAEMONS:  # none has to wait for one that it needs, and to ask again
             sockets = [self._start(switch, daemon) for switch in self._switches]
-            if not self._lab.wait_quietly(lambda: all(path.exists() for path in sockets), START_S, pause=START_PAUSE_S):  # noqa: B023
+            if not wait(lambda: all(path.exists() for path in sockets), START_S, pause=START_PAUSE_S):  # noqa: B023
                 raise DeadlineError(f"FRR's {daemon} did not start within {START_S:g} s")
 
     def _start(self, switch: Switch, daemon: str) -> Path:
@@ -76,7 +78,10 @@ class Routing:
         self._ends.register(self._handles[-1], select.EPOLLIN)
         return directory / f"{daemon}.vty"
 
-    def check(self) -> None:
+    def catch_up(self) -> None:
+        """The kernel's routes come by way of the switches' agent."""
+
+    def take(self) -> None:
         """Raises when a daemon has ended: its switch goes on with the routes that it had."""
         if not self._ends.poll(0):
             return
@@ -99,22 +104,25 @@ class Routing:
         Links with an end that is down do not count, nor do those of `without`, ends such as ``leaf1:e3`` of links that
         are up and carry nothing. Host routes are those of the neighbours that switches have at the call.
         """
-        lab, began = self._lab, time.monotonic_ns()
-        dead = {(end.node, end.name) for end in map(lab.interface, without)}
-        dead |= {(node.name, name) for node in lab.nodes.values() for name in node.interfaces if not node.is_up(name)}
-        due = frr.shortest_paths(lab.plan, dead, self._host_routes())
-        if not lab.wait_quietly(lambda: self._missing(due) == "" and self._silent(dead) == "", within):
+        began = time.monotonic_ns()
+        ends = [find_interface(self._nodes.values(), end) for end in without]
+        ends += [end for node in self._nodes.values() for end in node.interfaces.values() if not end.is_up]
+        dead = {(end.node.name, end.name) for end in ends}
+        due = frr.shortest_paths(self._plan, dead, self._host_routes())
+        wait = self._context.scheduler.wait_quietly
+        if not wait(lambda: self._missing(due) == "" and self._silent(dead) == "", within):
             missing = self._missing(due) or self._silent(dead)
             raise DeadlineError(f"routing did not converge within {within:g} s: {missing}")
         seconds = max(0, self._changed_ns - began) / 1e9
-        lab.emit("routing.converged", "", f"routes are complete, the last after {seconds:.3f} s", seconds=seconds)
+        text = f"routes are complete, the last after {seconds:.3f} s"
+        self._context.emit("routing.converged", "", text, seconds=seconds)
         return seconds
 
     def _host_routes(self) -> dict[str, list[IPNetwork]]:
-        """What switches announce of their neighbours, by switch."""
+        """The host routes that switches announce, by switch."""
         found: dict[str, list[IPNetwork]] = {}
         for switch in self._switches:
-            if self._lab.plan.nodes[switch.name].host_routes:
+            if switch.planned.host_routes:
                 known = {**switch.arp_table(), **switch.nd_table()}
                 networks = [ip_network(ip) for ip, mac in known.items() if mac]
                 found[switch.name] = [network for network in networks if not network.is_link_local]
@@ -133,8 +141,7 @@ class Routing:
     def _silent(self, dead: Collection[tuple[str, str]]) -> str:
         """The first session that is not up, of those over links that carry something."""
         for switch in self._switches:
-            plan = self._lab.plan.nodes[switch.name]
-            ports = [p for p in plan.routed_ports if (p.node, p.name) not in dead and p.peer not in dead]
+            ports = [p for p in switch.planned.routed_ports if (p.node, p.name) not in dead and p.peer not in dead]
             bgp = json.loads(self.ask(switch, "bgpd", "show bgp ipv4 unicast summary json"))["peers"]
             peers = json.loads(self.ask(switch, "bfdd", "show bfd peers json"))
             bfd = {peer["interface"]: peer["status"] for peer in peers}
@@ -146,7 +153,7 @@ class Routing:
         return ""
 
     def ask(self, switch: Switch, daemon: str, command: str) -> str:
-        """What a daemon answers to a command, over the socket that vtysh uses."""
+        """Return a daemon's answer to a command, over the socket that vtysh uses."""
         with socket.socket(socket.AF_UNIX) as vty:
             vty.settimeout(ANSWER_S)
             try:

@@ -20,6 +20,7 @@ from testbed.errors import UnsupportedError
 from testbed.machine import processes
 
 MAKING = "making-"
+LARGER_DISK = "Free some space there, or set XDG_CACHE_HOME to a larger disk."
 
 
 def root() -> Path:
@@ -72,10 +73,8 @@ def require_space(path: Path, needed: int, what: str) -> None:
     """`needed` in bytes."""
     free = shutil.disk_usage(path).free
     if free < needed:
-        raise UnsupportedError(
-            f"{what} needs {needed / 1e9:.1f} GB and {path} has {free / 1e9:.1f} GB free",
-            hint="Free some space there, or set XDG_CACHE_HOME to a larger disk.",
-        )
+        text = f"{what} needs {needed / 1e9:.1f} GB and {path} has {free / 1e9:.1f} GB free"
+        raise UnsupportedError(text, hint=LARGER_DISK)
 
 
 def digest(*parts: bytes | str) -> str:

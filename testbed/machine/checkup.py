@@ -1,4 +1,4 @@
-"""What this machine has of what testbed needs, and the command that brings the rest."""
+"""A check of this machine: what testbed needs and is there, and the commands that bring the rest."""
 
 from __future__ import annotations
 
@@ -38,14 +38,16 @@ def apt(*packages: str) -> str:
     return f"sudo apt-get install --no-install-recommends {' '.join(packages)}"
 
 
+def _look(subject: str, works: object, text: str, lacking: str, fix: str = "", state: State = "missing") -> Check:
+    return Check(subject, "works", text) if works else Check(subject, state, lacking, fix)
+
+
 def vm() -> Iterator[Check]:
     """Whether labs can run in micro-VMs here. Nothing is started."""
     yield Check("Python", "works", f"{platform.python_version()} ({sys.executable})")
     yield _qemu()
-    if shutil.which("setpriv"):
-        yield Check("setpriv", "works", "ends what testbed started when testbed ends")
-    else:
-        yield Check("setpriv", "missing", "not installed", apt("util-linux"))
+    found = shutil.which("setpriv")
+    yield _look("setpriv", found, "ends what testbed started when testbed ends", "not installed", apt("util-linux"))
     try:
         built = image.find()
     except UnsupportedError as error:
@@ -77,7 +79,7 @@ def _image(built: Image) -> Check:
 
 
 def _tools(needed: bool) -> Iterator[Check]:
-    """What building an image takes; with an image there, only a note."""
+    """The tools that build an image; with an image there, only a note."""
     try:
         image.require_tools()
     except UnsupportedError as error:
@@ -117,7 +119,7 @@ def _snapshot(built: Image) -> Check:
 
 
 def kvm_answer() -> Check:
-    """What is known of KVM, which only the real clock can use."""
+    """The remembered answer about KVM, which only the real clock can use."""
     answer = kvm.answer() if shutil.which(qemu.BINARY) else None
     match answer:
         case True:
@@ -136,30 +138,19 @@ def kvm_answer() -> Check:
 
 def local() -> Iterator[Check]:
     """Whether labs can run on this very kernel (`--machine local`)."""
-    root = os.geteuid() == 0
-    yield (
-        Check("root", "works", "yes") if root else Check("root", "missing", "labs on this kernel need root", "sudo -s")
+    release, oldest = platform.release(), ".".join(map(str, OLDEST_LOCAL_KERNEL))
+    lacking = f"Linux {release}; rdma_rxe works in network namespaces from {oldest} on"
+    plugins = any(Path(directory).is_dir() for directory in CNI_PLUGINS)
+    yield _look("root", os.geteuid() == 0, "yes", "labs on this kernel need root", "sudo -s")
+    yield _look("kernel", qemu.numbers(release) >= OLDEST_LOCAL_KERNEL, f"Linux {release}", lacking)
+    yield _look(
+        "rdma_rxe", _has_module("rdma_rxe", release), "this kernel has it", "this kernel has no module rdma_rxe"
     )
-    release = platform.release()
-    if qemu.numbers(release) >= OLDEST_LOCAL_KERNEL:
-        yield Check("kernel", "works", f"Linux {release}")
-    else:
-        oldest = ".".join(map(str, OLDEST_LOCAL_KERNEL))
-        yield Check("kernel", "missing", f"Linux {release}; rdma_rxe works in network namespaces from {oldest} on")
-    if _has_module("rdma_rxe", release):
-        yield Check("rdma_rxe", "works", "this kernel has it")
-    else:
-        yield Check("rdma_rxe", "missing", "this kernel has no module rdma_rxe")
-    if importlib.util.find_spec("pyverbs"):
-        yield Check("pyverbs", "works", "this Python has it")
-    else:
-        yield Check("pyverbs", "missing", f"{sys.executable} has no module pyverbs", apt("python3-pyverbs"))
-    if any(Path(directory).is_dir() for directory in CNI_PLUGINS):
-        yield Check("CNI plugins", "works", "installed")
-    else:
-        yield Check(
-            "CNI plugins", "note", "not installed; labs with pods need them", apt("containernetworking-plugins")
-        )
+    lacking = f"{sys.executable} has no module pyverbs"
+    pyverbs = importlib.util.find_spec("pyverbs")
+    yield _look("pyverbs", pyverbs, "this Python has it", lacking, apt("python3-pyverbs"))
+    lacking = "not installed; labs with pods need them"
+    yield _look("CNI plugins", plugins, "installed", lacking, apt("containernetworking-plugins"), "note")
 
 
 def _has_module(name: str, release: str) -> bool:
@@ -171,11 +162,11 @@ def _has_module(name: str, release: str) -> bool:
 
 def require_packages(packages: Sequence[str]) -> None:
     """Raises UnsupportedError with those of these Debian packages that this system lacks."""
-    said = "" if not shutil.which("dpkg-query") else subprocess.run(
+    listed = "" if not shutil.which("dpkg-query") else subprocess.run(
         ["dpkg-query", "-W", "-f", "${db:Status-Status} ${Package}\\n", *packages],
         capture_output=True, text=True, check=False,
     ).stdout  # fmt: skip
-    installed = {line.removeprefix("installed ") for line in said.splitlines()}
+    installed = {line.removeprefix("installed ") for line in listed.splitlines()}
     if lacking := [name for name in packages if name not in installed]:
         raise UnsupportedError(f"this system lacks the packages {', '.join(lacking)}", hint=f"Run: {apt(*lacking)}")
 

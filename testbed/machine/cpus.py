@@ -35,7 +35,7 @@ class Claim:
         os.kill(process, signal.SIGSTOP)
         try:
             deadline = time.monotonic() + STOPPED_S
-            while any((said := schedule(path)) and said[2] != "T" for path in threads_of(process)()):
+            while any((found := schedule(path)) and found[2] != "T" for path in threads_of(process)()):
                 if time.monotonic() > deadline:
                     new.close()
                     return
@@ -82,7 +82,7 @@ def _claim(numbers: list[int]) -> Claim:
 
 
 class Idle:
-    """How idle each CPU of the host was, from one look to the next."""
+    """The idle time of each CPU of the host, from one look to the next."""
 
     def __init__(self) -> None:
         self._before = ticks()

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import NoReturn
 
 from testbed.errors import InputError, did_you_mean, nearest
+from testbed.protocol import FILES_BYTES
 
-LARGEST = 60 << 20
-"""Bytes of all files of a job: what a parcel has room for, besides the names."""
 SMALLER = "Of a program, leave out the debug information: `strip`, or `go build -ldflags '-s -w'`."
 RUN = re.compile(r"[0-9]{8}-[0-9]{6}(-[0-9]+)?")
 """The name of a run directory (`runs.run_directory`)."""
@@ -21,7 +20,7 @@ RUN = re.compile(r"[0-9]{8}-[0-9]{6}(-[0-9]+)?")
 
 @contextlib.contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Turns what the system says of a path into an InputError."""
+    """Turns an error of the system about a path into an InputError."""
     try:
         yield
     except OSError as error:
@@ -29,14 +28,14 @@ def reading(path: Path) -> Iterator[None]:
 
 
 def read(file: Path) -> bytes:
-    """What a file holds; it is LARGEST at most. Never waits: pipes and devices are refused."""
+    """Read a file of FILES_BYTES at most. Never waits: pipes and devices are refused."""
     with reading(file):
         status = file.stat()
         if not stat.S_ISREG(status.st_mode):
             raise InputError("is not a regular file", where=str(file))
-        if status.st_size > LARGEST:
-            size = f"has {-(-status.st_size >> 20)} MiB"
-            raise InputError(f"the file {size}; {LARGEST >> 20} MiB travel to a machine", where=str(file), hint=SMALLER)
+        if status.st_size > FILES_BYTES:
+            text = f"the file has {-(-status.st_size >> 20)} MiB; {FILES_BYTES >> 20} MiB travel to a machine"
+            raise InputError(text, where=str(file), hint=SMALLER)
         return file.read_bytes()
 
 
@@ -51,10 +50,10 @@ def below(root: Path) -> dict[str, bytes]:
                 continue
             found[path] = path.stat().st_size
         total += found[path]
-        if total > LARGEST:
+        if total > FILES_BYTES:
             biggest = max(found, key=lambda one: found[one])
             raise InputError(
-                f"the directory holds more than {LARGEST >> 20} MiB, which is what travels to a machine",
+                f"the directory holds more than {FILES_BYTES >> 20} MiB, which is what travels to a machine",
                 where=str(root),
                 hint=f"{biggest.relative_to(root)} has {found[biggest] >> 20} MiB. {SMALLER}",
             )
@@ -80,7 +79,7 @@ def _paths(root: Path) -> Iterator[Path]:
 
 
 def nearest_path(path: Path) -> Path | None:
-    """What is there under a path spelled most like `path`; None if a part of it is like nothing there."""
+    """The existing path that is spelled most like `path`; None if a part of it is like nothing there."""
     there = Path(path.anchor)
     for part in path.parts[1 if path.anchor else 0 :]:
         step = there / part

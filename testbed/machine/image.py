@@ -47,10 +47,15 @@ PHASES = (
     ("download /testbed/root.erofs", "copy it out"),
     ("removing tempdir", "clean up"),
 )
-"""What mmdebstrap says it does, and what that means here; the first that is in its line."""
+"""Phases by what mmdebstrap writes; the first that is in its line."""
 
 Progress = Callable[[str, int], None]
 """Called with the phase and the bytes fetched so far."""
+
+
+def damaged(what: str, how: str, where: Path) -> UnsupportedError:
+    hint = "Remove it with `testbed image rm`; the next run makes it anew."
+    return UnsupportedError(f"{what} is damaged: {how}", where=str(where), hint=hint)
 
 
 @dataclass(frozen=True)
@@ -92,11 +97,7 @@ class Layer:
 
     def verify(self) -> None:
         if cache.file_digest(self.file) != self.digest:
-            raise UnsupportedError(
-                f"the layer with {', '.join(self.asked)} is damaged: its contents are not what was built",
-                where=str(self.path),
-                hint="Remove it with `testbed image rm`; the next run makes it anew.",
-            )
+            raise damaged(f"the layer with {', '.join(self.asked)}", "its contents are not what was built", self.path)
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ class Image:
     path: Path
     manifest: dict[str, Any]
     layer: Layer | None = None
-    """What machines put over its root."""
+    """The file system that machines put over its root."""
 
     @property
     def digest(self) -> str:
@@ -114,7 +115,7 @@ class Image:
 
     @property
     def sources(self) -> str:
-        """Where its Debian packages came from, as lines of a sources.list."""
+        """The places its Debian packages came from, as lines of a sources.list."""
         return "\n".join(self.manifest["sources"])
 
     def mounted(self) -> list[tuple[str, Path]]:
@@ -137,11 +138,7 @@ class Image:
         expected = self.manifest["files"][name]["size"]
         size = path.stat().st_size if path.exists() else 0
         if size != expected:
-            raise UnsupportedError(
-                f"the image is damaged: {name} has {size} bytes instead of {expected}",
-                where=str(self.path),
-                hint="Remove it with `testbed image rm`; the next run builds it anew.",
-            )
+            raise damaged("the image", f"{name} has {size} bytes instead of {expected}", self.path)
         return path
 
     def verify(self) -> None:
@@ -150,11 +147,7 @@ class Image:
             self.layer.verify()
         for name, entry in self.manifest["files"].items():
             if cache.file_digest(self.file(name)) != entry["sha256"]:
-                raise UnsupportedError(
-                    f"the image is damaged: the contents of {name} are not what was built",
-                    where=str(self.path),
-                    hint="Remove it with `testbed image rm`; the next run builds it anew.",
-                )
+                raise damaged("the image", f"the contents of {name} are not what was built", self.path)
 
 
 def find() -> Image | None:
@@ -170,11 +163,7 @@ def _load(path: Path) -> Image | None:
         image = Image(path, json.loads(manifest.read_text()))
         image.check()
     except (ValueError, KeyError, TypeError) as error:
-        raise UnsupportedError(
-            f"the image's manifest is damaged: {error!r}",
-            where=str(manifest),
-            hint="Remove it with `testbed image rm`.",
-        ) from error
+        raise damaged("the image's manifest", repr(error), manifest) from error
     return image
 
 
@@ -252,7 +241,7 @@ def wanted_packages() -> list[str]:
 
 
 def require_unshare() -> None:
-    """What mmdebstrap needs to make a root file system for a user without privilege, its packages apart."""
+    """Raises UnsupportedError where mmdebstrap cannot make a root file system for a user without privilege."""
     user = os.environ.get("USER") or str(os.getuid())
     subuid = Path("/etc/subuid")
     ranges = subuid.read_text() if subuid.exists() else ""
@@ -329,7 +318,7 @@ def _follow(command: list[str], death_signal: str, environment: dict[str, str], 
             *lines, rest = (rest + data.decode(errors="replace")).split("\n")
             for line in lines:
                 if line.startswith("I: "):
-                    phase = next((name for said, name in PHASES if said in line), phase)
+                    phase = next((name for text, name in PHASES if text in line), phase)
                 elif size := re.match(r"Get:\d+ .*\[([\d.,]+) ([kMG]?B)\]", line):
                     fetched += int(float(size[1].replace(",", "")) * UNITS[size[2]])
                 elif line.startswith("Setting up "):

@@ -1,4 +1,4 @@
-"""Whether KVM works here. /dev/kvm may be there and QEMU still abort or the guest hang: only a boot tells."""
+"""Whether KVM works here. /dev/kvm may be there and QEMU still abort or the guest hang: only a boot shows."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 
 from testbed.errors import MachineError
 from testbed.machine import cache, qemu, snapshot
+from testbed.machine.devices import Bundle, Outcome
 from testbed.machine.image import Image
-from testbed.machine.parcel import Errand, Outcome
 from testbed.machine.qemu import Flavour
 from testbed.protocol import Clock
 
@@ -24,12 +24,12 @@ RETRY_S = 86400.0
 
 
 async def flavour(image: Image, clock: Clock) -> Flavour:
-    """What executes a guest with this clock. The virtual clock counts instructions, which only TCG can."""
+    """The accelerator for a guest with this clock. The virtual clock counts instructions, which only TCG can."""
     return Flavour(clock, "kvm" if clock == "real" and await works(image) else "tcg")
 
 
 def answer() -> bool | None:
-    """What is remembered of this machine, kernel and QEMU; None if it has to be tried. No device is a no."""
+    """The remembered answer for this machine, kernel and QEMU; None if it has to be tried. No device is a no."""
     if not os.access(DEVICE, os.R_OK | os.W_OK):
         return False
     path = _memory()
@@ -59,14 +59,10 @@ def _memory() -> Path:
 
 
 async def _boots(image: Image) -> bool:
-    errand, outcome = Errand(), Outcome()
     try:
-        async with snapshot.booting(image, Flavour("real", "kvm"), errand, outcome) as (machine, _):
-            await snapshot.pause_within(machine, BOOT_S)
+        with Bundle() as bundle, Outcome() as outcome:
+            async with snapshot.booting(image, Flavour("real", "kvm"), bundle, outcome) as (machine, _):
+                await snapshot.pause_within(machine, BOOT_S)
     except MachineError:
         return False
-    else:
-        return True
-    finally:
-        errand.close()
-        outcome.close()
+    return True

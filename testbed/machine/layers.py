@@ -1,7 +1,7 @@
 """Layers: Debian packages on top of an image's, each set a file system of its own beside the image in the cache.
 
 apt of this machine resolves what is asked against the packages that the image has, and fetches what is missing; a
-micro-VM of the image installs it (testbed/packages.py).
+micro-VM of the image installs it (testbed/executor/layer.py).
 """
 
 from __future__ import annotations
@@ -17,21 +17,20 @@ from dataclasses import replace
 from pathlib import Path
 
 from testbed.errors import InputError, TestbedError, UnsupportedError, did_you_mean
-from testbed.machine import cache, image, processes, recipe, scenarios
+from testbed.machine import cache, image, processes, recipe
 from testbed.machine.image import Image, Layer
-from testbed.machine.parcel import IN_SIZE
+from testbed.machine.jobs import Job
 from testbed.machine.qemu import Flavour
-from testbed.machine.scenarios import Source
 from testbed.machine.vm import VirtualMachine
-from testbed.protocol import DEBIAN_PACKAGE, LAYER, LAYER_PACKAGES, Job
+from testbed.protocol import BUNDLE_BYTES, DEBIAN_PACKAGE, LAYER, requests
 
-INSIDE = Path(__file__).parents[1] / "packages.py"
-LARGEST = IN_SIZE - (4 << 20)
-"""Bytes of Debian packages that fit into the parcel of a machine."""
+INSIDE = Path(__file__).parents[1] / "executor" / "layer.py"
+LARGEST = BUNDLE_BYTES - (4 << 20)
+"""Bytes of Debian packages that fit into a job bundle."""
 LIMIT_S = 3600.0
 """Virtual seconds for an installation."""
 SPACE = 1_500_000_000
-Say = Callable[[str], None]
+Log = Callable[[str], None]
 
 
 def names(words: Iterable[str]) -> list[str]:
@@ -51,14 +50,14 @@ def find(base: Image, packages: Sequence[str]) -> Image | None:
     return replace(base, layer=layer) if layer else None
 
 
-async def ensure(base: Image, packages: Sequence[str], say: Say) -> Image:
+async def ensure(base: Image, packages: Sequence[str], log: Log) -> Image:
     """The same; the layer is made if it is not there. Of two who start at once, one makes it."""
     if found := find(base, packages):
         return found
     parent = base.path / "layers"
     parent.mkdir(exist_ok=True)
     async with cache.locked_async(parent):
-        return find(base, packages) or await make(base, packages, say)
+        return find(base, packages) or await make(base, packages, log)
 
 
 def _place(base: Image, packages: Sequence[str]) -> Path:
@@ -66,20 +65,19 @@ def _place(base: Image, packages: Sequence[str]) -> Path:
     return base.path / "layers" / key[:16]
 
 
-async def make(base: Image, packages: Sequence[str], say: Say) -> Image:
+async def make(base: Image, packages: Sequence[str], log: Log) -> Image:
     """Two layers of the same packages differ only where Debian's mirror moved on between them: see `Layer.digest`."""
     started = time.monotonic()
     cache.require_space(base.path, SPACE, "a layer")
     with cache.making(base.path / "layers") as work, processes.scratch() as out:
-        say(f"fetch {', '.join(packages)}, and what they need beside the image's packages")
+        log(f"fetch {', '.join(packages)}, and what they need beside the image's packages")
         debs = fetch(base, packages)
         if not debs:
             return base
-        say(f"install {len(debs)} Debian package{'s' * (len(debs) > 1)} on top of the image")
-        await install(base, debs, out, say)
+        log(f"install {len(debs)} Debian package{'s' * (len(debs) > 1)} on top of the image")
+        installed = await install(base, debs, out, log)
         shutil.move(out / LAYER, work / LAYER)
         recipe.pad(work / LAYER)
-        installed = json.loads((out / LAYER_PACKAGES).read_text())
         known = base.manifest["packages"]
         manifest = {
             "digest": cache.file_digest(work / LAYER),
@@ -96,20 +94,16 @@ async def make(base: Image, packages: Sequence[str], say: Say) -> Image:
     return replace(base, layer=Layer(place, manifest))
 
 
-async def install(base: Image, debs: dict[str, bytes], out: Path, say: Say) -> None:
-    """Has a machine of the image make the layer, which is in `out` then."""
+async def install(base: Image, debs: dict[str, bytes], out: Path, log: Log) -> dict[str, str]:
+    """Has a machine of the image make the layer, which is in `out` then; the versions of all packages, by name."""
     if (total := sum(map(len, debs.values()))) > LARGEST:
         raise UnsupportedError(f"these packages have {total >> 20} MiB; a layer takes at most {LARGEST >> 20}")
-    job: Job = {
-        "kind": "layer",
-        "name": "layer",
-        "layer": {"epoch": recipe.EPOCH, "uuid": recipe.LAYER_UUID},
-    }
-    machine = VirtualMachine(base, Flavour("virtual"), say)
-    await machine.run(job, debs, out, lambda _: None, limit_s=LIMIT_S)
-    scenarios.raise_refusal(out, Source("layer", Path()))
+    job = Job([requests.Layer(epoch=recipe.EPOCH, uuid=recipe.LAYER_UUID)], debs, limit_s=LIMIT_S)
+    await VirtualMachine(base, Flavour("virtual"), log).run(job, out)
+    installed = job.answer()
     if not (out / LAYER).is_file():
         raise TestbedError("the machine left no layer", hint="Report this with the output of `testbed doctor`.")
+    return installed
 
 
 def fetch(base: Image, packages: Sequence[str]) -> dict[str, bytes]:

@@ -6,35 +6,30 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from testbed.errors import InputError
-from testbed.machine import files, processes, scenarios
-from testbed.machine.local import LocalMachine, Machine
-from testbed.machine.scenarios import Source
-from testbed.protocol import CniAnswer, CniRequest, Job
+from testbed.machine import files, processes
+from testbed.machine.jobs import Job, Machine, below
+from testbed.machine.local import LocalMachine
+from testbed.protocol import FILES_BYTES, CniAnswer
+from testbed.protocol.requests import Cni
 
 Plugins = Mapping[Path, Sequence[str]]
 """Directories of the user's, and the files of each that go along."""
 LIMIT_S = 3600.0
 """The machine's own seconds; a plugin's deadline ends what hangs long before."""
-
-
 PLUGIN = re.compile(r"[\w.+-]{1,100}")
 OWN = ".cni-plugins"
-"""Where plugins of the user's are among a job's files: a directory for each of theirs, by its number."""
+"""The directory of the user's plugins among a job's files, with one for each of theirs, by its number."""
 
 
-async def load(request: CniRequest) -> None:
+async def load(request: Cni) -> None:
     """Raises what is wrong in a request's files and names, as far as that can be seen without a machine."""
     with processes.scratch() as out:
-        await _run({**request, "command": "load"}, {}, LocalMachine(), 0, out)
-
-
-async def use(request: CniRequest, plugins: Plugins, machine: Machine, seed: int, out: Path) -> CniAnswer:
-    """Has a machine do it. Raises what it refused: CniError becomes a TestbedError with its code and message."""
-    return await _run(request, plugins, machine, seed, out)
+        await use(replace(request, command="load"), {}, LocalMachine(), 0, out)
 
 
 def own_plugins(conflist: Path, whole: Sequence[Path], path: str) -> Plugins:
@@ -57,7 +52,7 @@ def own_plugins(conflist: Path, whole: Sequence[Path], path: str) -> Plugins:
 
 
 def _json(data: bytes) -> Any:
-    """What is in a conflist. Nothing if it is none, which `load` says in full."""
+    """The contents of a conflist; None if it is not JSON, for which `load` has the error."""
     try:
         return json.loads(data)
     except (ValueError, RecursionError):
@@ -85,32 +80,28 @@ def _types(conflist: Any) -> set[str]:
     return found
 
 
-async def _run(request: CniRequest, plugins: Plugins, machine: Machine, seed: int, out: Path) -> CniAnswer:
-    named = [Path(name) for name in (request["conflist"], request["topology"]) if name is not None]
+async def use(request: Cni, plugins: Plugins, machine: Machine, seed: int, out: Path) -> CniAnswer:
+    """Has a machine carry out a request whose files are the user's. Raises what it refused: CniError becomes a
+    TestbedError with its code and message."""
+    conflist = Path(request.conflist)
+    named = [conflist, *([Path(request.topology)] if request.topology else [])]
     top = Path(os.path.commonpath([file.resolve().parent for file in named]))
-    inner_names = [str(file.resolve().relative_to(top)) for file in named]
-    parcel = dict(zip(inner_names, map(files.read, named), strict=True))
+    inner = [str(file.resolve().relative_to(top)) for file in named]
+    found = dict(zip(inner, map(files.read, named), strict=True))
     executable = []
     for number, (directory, names) in enumerate(plugins.items()):
-        parcel |= {f"{OWN}/{number}/{name}": files.read(directory / name) for name in names}
+        found |= {f"{OWN}/{number}/{name}": files.read(directory / name) for name in names}
         executable += [f"{OWN}/{number}/{name}" for name in files.executable(directory, names)]
-    if (size := sum(map(len, parcel.values()))) > files.LARGEST:
-        message = f"the plugins have {size >> 20} MiB; {files.LARGEST >> 20} MiB travel to a machine"
+    if (size := sum(map(len, found.values()))) > FILES_BYTES:
+        message = f"the plugins have {size >> 20} MiB; {FILES_BYTES >> 20} MiB travel to a machine"
         raise InputError(message, where=", ".join(map(str, plugins)), hint=files.SMALLER)
-    conflist, *topology = inner_names
-    inner: CniRequest = {
-        **request,
-        "conflist": conflist,
-        "topology": topology[0] if topology else None,
-        "plugins": [f"{OWN}/{number}" for number in range(len(plugins))],
-    }
-    job: Job = {"kind": "cni", "name": conflist, "seed": seed, "cni": inner, "executable": executable}
-    await machine.run(job, parcel, out, lambda _: None, limit_s=LIMIT_S)
-    source = Source(conflist, _shown(named[0], top) / scenarios.FILE)
-    answer: CniAnswer = scenarios.result_of(out, "cni.json", source, CniAnswer)
-    return answer
+    own = [f"{OWN}/{number}" for number in range(len(plugins))]
+    asked = replace(request, conflist=inner[0], topology=inner[1] if inner[1:] else None, plugins=own)
+    job = Job([asked], found, executable, limit_s=LIMIT_S, seed=seed)
+    await machine.run(job, out)
+    return job.answer(about=conflist, place=below(_shown(conflist, top)))
 
 
 def _shown(file: Path, top: Path) -> Path:
     """The directory `top` as the user would write it, who wrote `file`."""
-    return Path(os.path.relpath(top)) if not file.is_absolute() else top
+    return top if file.is_absolute() else Path(os.path.relpath(top))

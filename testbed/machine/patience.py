@@ -1,6 +1,6 @@
 """Deadlines that count only the time in which a process could have worked.
 
-A busy host, a low priority, a process that somebody stopped: wall time passes, and none of it says anything about the
+A busy host, a low priority, a process that somebody stopped: wall time passes, and none of it bears on the
 process that is waited for.
 """
 
@@ -18,7 +18,7 @@ from testbed.errors import UnsupportedError
 SLICE_S = 1.0
 """Between two looks."""
 COUNTED_S = 2 * SLICE_S
-"""What a look counts for at most: when it comes later, we were stopped ourselves."""
+"""The most that a look counts for: when it comes later, we were stopped ourselves."""
 STARVED_S = 600.0
 """Wall seconds without a CPU after which this machine is given up."""
 BUSY_HINT = "This machine is too busy. Try again when it is not, or give testbed a higher priority."
@@ -35,7 +35,7 @@ class StarvedError(UnsupportedError):
 
 
 class Starvation:
-    """How long threads had to wait for a CPU or a disk, or stood stopped, from one look to the next."""
+    """The time that threads had to wait for a CPU or a disk, or stood stopped, from one look to the next."""
 
     def __init__(self, threads: Threads) -> None:
         self._threads = threads
@@ -58,7 +58,7 @@ class Starvation:
         return elapsed, min(elapsed, waited)
 
     def _now(self) -> dict[Path, tuple[int, int, str]]:
-        return {thread: said for thread in self._threads() if (said := schedule(thread))}
+        return {thread: found for thread in self._threads() if (found := schedule(thread))}
 
 
 def schedule(thread: Path) -> tuple[int, int, str] | None:

@@ -1,4 +1,4 @@
-"""What is gone when we are, however we end: child processes and directories."""
+"""Child processes and directories that are gone when we are, however we end."""
 
 from __future__ import annotations
 

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from testbed.errors import InputError, MachineError, TestbedError
-from testbed.machine import scenarios
-from testbed.machine.local import Machine
-from testbed.machine.scenarios import Source
-from testbed.protocol import Job, PytestLimits, Tested
+from testbed.machine import files
+from testbed.machine.jobs import Job, Machine, below
+from testbed.protocol import PytestLimits, Tested
+from testbed.protocol.requests import Pytest
 
 LIMIT_S = 30 * 86400.0
 """Virtual seconds for a whole session of tests without a limit of its own."""
@@ -23,10 +23,10 @@ END_S = 300.0
 TEXT, TESTS = "pytest.txt", "tests.jsonl"
 """In a run's directory: what pytest wrote, without colours, and a line for each test."""
 REPORT = re.compile(r"reports/[a-z-]+/[^/\0]+")
-"""Where a session writes a report (scenario/session.py)."""
+"""The place where a session writes a report (scenario/session.py)."""
 CONTROL = re.compile(r"(?P<colour>\x1b\[[0-9;]*m)|[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
-"""What a terminal obeys, in a test's output: colours, and all else but the ends of lines and tabs; and what cannot be
-written."""
+"""Characters of a test's output that a terminal obeys, but for the ends of lines and tabs: colours, and all others; and
+those that cannot be written."""
 USAGE = (2, 3, 4, 5)
 """Statuses of pytest that mean a wrong call: interrupted, internal error, usage, no tests collected."""
 
@@ -53,7 +53,7 @@ def place(tests: Sequence[Path]) -> tuple[Path, list[str]]:
 
 
 class Follower:
-    """What a session reports while it runs: all of it is in the directory `out` at once, however the session ends."""
+    """Keeps the reports of a session: all of them are in the directory `out` at once, however the session ends."""
 
     def __init__(self, out: Path, show: Callable[[str], None]) -> None:
         self._out = out
@@ -122,23 +122,21 @@ async def run(
     `show` gets what they write to the terminal. What had ended is kept, and what ran is named, however it ends.
     """
     top, names = place(tests)
-    source = Source("pytest", top / scenarios.FILE)
-    files = source.files()
-    job: Job = {
-        "kind": "pytest",
-        "name": "pytest",
-        "seed": seed,
-        "training": training,
-        "arguments": [*names, *arguments],
-        "limits": limits,
-        "executable": source.executable(files),
-    }
+    found = files.below(top)
     session_s = limits["session_s"]
-    limit_s = LIMIT_S if session_s is None else session_s + END_S
     follower = Follower(out, show)
+    job = Job(
+        [Pytest(arguments=[*names, *arguments], limits=limits)],
+        found,
+        files.executable(top, found),
+        limit_s=LIMIT_S if session_s is None else session_s + END_S,
+        seed=seed,
+        training=training,
+        listen=follower.listen,
+    )
     try:
-        await machine.run(job, files, out, follower.listen, limit_s=limit_s)
-        return _status(out, source)
+        await machine.run(job, out)
+        status = job.answer(about=top, place=below(top))
     except TestbedError as error:
         if error.exit_status != 1:
             raise
@@ -147,12 +145,6 @@ async def run(
         raise MachineError(error.message, where=follower.running or str(top), hint=ended) from error
     finally:
         follower.deliver(arguments)
-
-
-def _status(out: Path, source: Source) -> int:
-    scenarios.raise_refusal(out, source)
-    match scenarios.left_json(out, "status.json"):
-        case int(status) if 0 <= status < 256:
-            return 2 if status in USAGE else status
-        case _:
-            raise MachineError("the tests' code ended its process before pytest was done")
+    if not 0 <= status < 256:
+        raise MachineError(f"the response is damaged: {status} is no exit status")
+    return 2 if status in USAGE else status

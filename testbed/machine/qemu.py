@@ -50,8 +50,8 @@ def binary() -> str:
 @functools.cache
 def release() -> str:
     """The version with that of its package: `10.0.2 (Debian 1:10.0.2+ds-2)`."""
-    said = subprocess.run([binary(), "--version"], capture_output=True, text=True, check=True).stdout
-    return said.splitlines()[0].partition("version ")[2]
+    printed = subprocess.run([binary(), "--version"], capture_output=True, text=True, check=True).stdout
+    return printed.splitlines()[0].partition("version ")[2]
 
 
 def version() -> str:
@@ -65,7 +65,7 @@ def numbers(release: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Flavour:
-    """What a snapshot depends on beside the image: the clock and what executes the guest."""
+    """The clock and what executes the guest: a snapshot depends on them, beside the image."""
 
     clock: Clock
     accelerator: Accelerator = "tcg"
@@ -101,7 +101,7 @@ class StateError(MachineError):
 
 
 class Qemu:
-    """A running QEMU. It dies with this process; its sockets and parcels are anonymous, so nothing of it is on a
+    """A running QEMU. It dies with this process; its sockets and devices are anonymous, so nothing of it is on a
     disk."""
 
     def __init__(
@@ -160,7 +160,7 @@ class Qemu:
                 if status == "completed":
                     return
                 if status == "failed":
-                    reason = (await self.command("query-migrate")).get("error-desc", "it does not say why")
+                    reason = (await self.command("query-migrate")).get("error-desc", "no reason given")
                     raise MachineError(f"QEMU could not read or write the snapshot: {reason}")
 
     async def threads(self) -> list[int]:
@@ -176,7 +176,7 @@ class Qemu:
         return calendar.timegm((year + 1900, month + 1, *rest, 0, 0, 0))
 
     async def instructions(self) -> int:
-        """What the guest has executed, on the virtual clock: the nanoseconds in which it was not idle."""
+        """The count of instructions executed, on the virtual clock the nanoseconds in which the guest was not idle."""
         return int((await self.command("query-replay"))["icount"])
 
     async def nudge(self) -> None:
@@ -252,13 +252,13 @@ class Ram:
 
 
 def command_line(
-    image: Image, flavour: Flavour, ram: Ram, parcel: str, result: str, sizes: tuple[int, int]
+    image: Image, flavour: Flavour, ram: Ram, bundle: str, result: str, sizes: tuple[int, int]
 ) -> list[str]:
-    """`parcel` and `result` are paths QEMU opens for the two pmem files, `sizes` theirs in bytes."""
+    """`bundle` and `result` are paths QEMU opens for the two pmem files, `sizes` theirs in bytes."""
     pmem = []
     for name, path, size, extra in (
         *((name, str(file), file.stat().st_size, ",readonly=on") for name, file in image.mounted()),
-        ("parcel", parcel, sizes[0], ""),
+        ("bundle", bundle, sizes[0], ""),
         ("result", result, sizes[1], ""),
     ):
         pmem += ["-object", f"memory-backend-file,id={name},share=on,mem-path={path},size={size}{extra}"]
@@ -311,8 +311,8 @@ async def start(
             if process.returncode is None:
                 process.kill()
             assert process.stderr
-            said = (await process.stderr.read()).decode(errors="replace").strip()
-            reason = said or str(error) or f"it gave no answer within {ANSWER_S:g} s"
+            wrote = (await process.stderr.read()).decode(errors="replace").strip()
+            reason = wrote or str(error) or f"it gave no answer within {ANSWER_S:g} s"
             raise MachineError(f"QEMU did not start: {reason}") from error
         yield Qemu(process, client, console_here, claim)
     finally:

@@ -1,4 +1,4 @@
-"""What a run is made from, as its directory keeps it: enough to repeat the run, and to say what differs elsewhere."""
+"""The record of a run in its directory: enough to repeat the run, and to compare another with it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from testbed.errors import InputError
 from testbed.machine import cache, files, qemu, snapshot
-from testbed.machine.local import Machine
+from testbed.machine.jobs import Machine
 from testbed.machine.scenarios import GIVEN, Source
 from testbed.machine.vm import VirtualMachine
 from testbed.protocol import RESULT, SCENARIO, Clock
@@ -33,7 +33,7 @@ WORDS = {
     "parameters": "the parameters",
     "topology": "the topology as planned",
 }
-"""What can differ between two runs of the same scenario, for people."""
+"""The things that can differ between two runs of the same scenario, for people."""
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ def _guess(directory: Path) -> str:
 
 
 def differences(then: Origin, now: Identity) -> dict[str, tuple[Any, Any]]:
-    """What of the machine and the code differs, by key: then and now."""
+    """The differences of the machine and the code, by key: then and now."""
     current = asdict(now)
     before = then.model_dump(include=set(current))
     return {key: (before[key], value) for key, value in current.items() if before[key] != value}

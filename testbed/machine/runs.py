@@ -13,11 +13,23 @@ from pathlib import Path
 from typing import Any
 
 from testbed.errors import InputError, MachineError, TestbedError, did_you_mean
-from testbed.machine import cache, record, scenarios
-from testbed.machine.local import Machine
+from testbed.machine import cache, record
+from testbed.machine.jobs import Job, Machine
 from testbed.machine.record import Identity
 from testbed.machine.scenarios import Source
-from testbed.protocol import EVENTS, RESULT, TOPOLOGY, Clock, Event, Job, Made, Observed, ScenarioInfo, VariantInfo
+from testbed.protocol import (
+    EVENTS,
+    RESULT,
+    TOPOLOGY,
+    Clock,
+    Event,
+    Made,
+    Observed,
+    ScenarioInfo,
+    VariantInfo,
+    VariantOutcome,
+)
+from testbed.protocol.requests import Variant
 
 LATEST_NS = 1 << 63
 """Times of events are less: the kernel's nanoseconds are no more."""
@@ -25,7 +37,7 @@ LONGEST_S = LATEST_NS / 1e9
 
 
 @dataclass(frozen=True)
-class Telling:
+class VariantRun:
     """A variant of a scenario that is run once. `label` is its name among those that are run with it."""
 
     scenario: str
@@ -36,20 +48,20 @@ class Telling:
 class Listener:
     """Sees runs as they happen; the console is one. Every method does nothing until it is overridden."""
 
-    def started(self, telling: Telling) -> None: ...
+    def started(self, variant_run: VariantRun) -> None: ...
 
-    def event(self, telling: Telling, event: Event) -> None:
+    def event(self, variant_run: VariantRun, event: Event) -> None:
         """Events come when they are reported, which is not always in the order of their time."""
 
-    def settled(self, telling: Telling, until_ns: int) -> None:
+    def settled(self, variant_run: VariantRun, until_ns: int) -> None:
         """No event up to this time will come any more; nor will any at `finished`."""
 
-    def finished(self, telling: Telling, result: VariantResult) -> None: ...
+    def finished(self, variant_run: VariantRun, result: VariantResult) -> None: ...
 
 
 @dataclass(frozen=True)
 class VariantResult:
-    """`observed` is None when the variant did not come to an observation; `failures` says why it is not as expected.
+    """`observed` is None when the variant did not come to an observation; `failures` has why it is not as expected.
     `made` is None when its machine did not come to deciding that."""
 
     name: str
@@ -90,7 +102,7 @@ def topology_text(made: Made) -> str:
 
 @dataclass(frozen=True)
 class Settings:
-    """What the user chose for a run."""
+    """The user's choices for a run."""
 
     seed: int
     clock: Clock
@@ -142,7 +154,7 @@ class RunResult:
         }
 
 
-def choose(info: ScenarioInfo, named: Sequence[str]) -> list[Telling]:
+def choose(info: ScenarioInfo, named: Sequence[str]) -> list[VariantRun]:
     """The variants to run, each by its name: those named, or all, in the scenario's order."""
     names = [variant["name"] for variant in info["variants"]]
     for name in named:
@@ -150,7 +162,7 @@ def choose(info: ScenarioInfo, named: Sequence[str]) -> list[Telling]:
             hint = f"{did_you_mean(name, names)}It has: {', '.join(names)}."
             raise InputError(f"scenario {info['name']} has no variant {name!r}", hint=hint)
     chosen = [variant for variant in info["variants"] if not named or variant["name"] in named]
-    return [Telling(info["name"], variant["name"], variant) for variant in chosen]
+    return [VariantRun(info["name"], variant["name"], variant) for variant in chosen]
 
 
 def run_directory(base: Path, scenario: str) -> Path:
@@ -175,7 +187,7 @@ def run_directory(base: Path, scenario: str) -> Path:
 async def run(
     source: Source,
     info: ScenarioInfo,
-    tellings: Sequence[Telling],
+    variant_runs: Sequence[VariantRun],
     settings: Settings,
     machine: Machine,
     identity: Identity,
@@ -189,18 +201,18 @@ async def run(
     files = source.files()
     record.keep_files(files, source, out)
 
-    async def one(telling: Telling) -> VariantResult:
+    async def one(variant_run: VariantRun) -> VariantResult:
         async with free:
             started.append(time.monotonic())
-            listener.started(telling)
-            directory = out / telling.label
+            listener.started(variant_run)
+            directory = out / variant_run.label
             directory.mkdir()
-            result = await run_variant(source, info, telling, settings, machine, files, directory, listener)
-            listener.finished(telling, result)
+            result = await run_variant(source, info, variant_run, settings, machine, files, directory, listener)
+            listener.finished(variant_run, result)
             return result
 
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(one(telling)) for telling in tellings]
+        tasks = [group.create_task(one(variant_run)) for variant_run in variant_runs]
     result = RunResult(
         info["name"], settings, identity, source.file.name, record.digests(files), out,
         time.monotonic() - started[0], [task.result() for task in tasks],
@@ -213,39 +225,36 @@ async def run(
 async def run_variant(
     source: Source,
     info: ScenarioInfo,
-    telling: Telling,
+    variant_run: VariantRun,
     settings: Settings,
     machine: Machine,
     files: Mapping[str, bytes],
     directory: Path,
     listener: Listener,
 ) -> VariantResult:
-    variant = telling.variant
-    job: Job = {
-        "kind": "variant",
-        "name": info["name"],
-        "scenario": source.file.name,
-        "variant": variant["name"],
-        "settings": variant["settings"],
-        "seed": settings.seed,
-        "busy_s": info["busy_limit_s"],
-        "training": info["training"],
-        "executable": source.executable(files),
-    }
-    if source.topology:
-        job["topology"] = source.inner_topology
+    variant = variant_run.variant
+    shown = Shown(variant_run, directory, listener)
+    request = Variant(
+        scenario=source.file.name,
+        variant=variant["name"],
+        settings=variant["settings"],
+        topology=source.inner_topology,
+    )
+    job = Job(
+        [request], files, source.executable(files), limit_s=info["limit_s"], busy_s=info["busy_limit_s"],
+        seed=settings.seed, training=info["training"], listen=shown.listen,
+    )  # fmt: skip
     started = time.monotonic()
-
-    shown = Shown(telling, directory, listener)
 
     def failed(reason: str) -> VariantResult:
         wall = time.monotonic() - started
-        return VariantResult(telling.label, variant["expected"], None, False, {}, [reason], "", shown.virtual_s, wall)
+        return VariantResult(
+            variant_run.label, variant["expected"], None, False, {}, [reason], "", shown.virtual_s, wall
+        )
 
     try:
-        wall = await machine.run(job, files, directory, shown.listen, limit_s=info["limit_s"])
-        scenarios.raise_refusal(directory, source)
-        result = result_of(scenarios.left_json(directory, "outcome.json"), telling, wall)
+        wall = await machine.run(job, directory)
+        result = result_of(job.answer(about=source.file, place=source.place), variant_run, wall)
     except MachineError as error:
         result = failed(str(error))
     except TestbedError as error:
@@ -259,13 +268,13 @@ async def run_variant(
 
 
 class Shown:
-    """What a variant's progress shows. All of it is kept, however the variant ends.
+    """Keeps the reports of a variant's run, however it ends, and passes them on to a listener.
 
     The job runs the user's code, so a line may be anything.
     """
 
-    def __init__(self, telling: Telling, directory: Path, listener: Listener) -> None:
-        self._telling = telling
+    def __init__(self, variant_run: VariantRun, directory: Path, listener: Listener) -> None:
+        self._variant_run = variant_run
         self._directory = directory
         self._listener = listener
         self._events: list[Event] = []
@@ -273,7 +282,7 @@ class Shown:
 
     @property
     def virtual_s(self) -> float:
-        """Seconds since the variant began, as far as events say."""
+        """Seconds since the variant began, as far as events show."""
         return max((event["t"] for event in self._events), default=0) / 1e9
 
     def listen(self, line: dict[str, Any]) -> None:
@@ -282,9 +291,9 @@ class Shown:
                 "event": {"t": int(t), "kind": str(), "node": str(), "text": str(), "data": dict()} as event
             } if abs(t) < LATEST_NS:  # fmt: skip
                 self._events.append(event)
-                self._listener.event(self._telling, event)
+                self._listener.event(self._variant_run, event)
             case {"settled": int(until_ns)} if abs(until_ns) < LATEST_NS:
-                self._listener.settled(self._telling, until_ns)
+                self._listener.settled(self._variant_run, until_ns)
             case {"made": {
                 "parameters": dict(), "topology": dict(),
                 "epoch": {"realtime_ns": int(), "monotonic_ns": int(), "kernel_ns": int() | None},
@@ -313,19 +322,11 @@ def remove_empty(directory: Path) -> None:
                 (Path(parent) / name).rmdir()
 
 
-def result_of(found: Any, telling: Telling, wall_s: float) -> VariantResult:
-    """What a job's outcome.json says; None where there is none."""
-    match found:
-        case {
-            "observed": "fault" | "healthy" | None as observed, "as_expected": bool(as_expected),
-            "evidence": dict(evidence), "failures": list(failures), "trace": str(trace),
-            "virtual_s": int() | float() as virtual_s,
-        } if 0 <= virtual_s < LONGEST_S:  # fmt: skip
-            said = [str(failure) for failure in failures]
-            return VariantResult(
-                telling.label, telling.variant["expected"], observed, as_expected, evidence, said, trace, virtual_s,
-                wall_s,
-            )  # fmt: skip
-        case None:
-            raise MachineError("the scenario's code ended its process before there was a verdict")
-    raise MachineError(f"the verdict is damaged: {str(found)[:80]}")
+def result_of(found: VariantOutcome, variant_run: VariantRun, wall_s: float) -> VariantResult:
+    """The verdict of a machine, where it is one."""
+    if not 0 <= found["virtual_s"] < LONGEST_S:
+        raise MachineError(f"the response is damaged: {found['virtual_s']} are no seconds")
+    return VariantResult(
+        variant_run.label, variant_run.variant["expected"], found["observed"], found["as_expected"], found["evidence"],
+        found["failures"], found["trace"], found["virtual_s"], wall_s,
+    )  # fmt: skip

@@ -14,32 +14,33 @@ import errno
 import os
 import struct
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import ExitStack, asynccontextmanager, contextmanager, nullcontext
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.errors import MachineError, UnsupportedError
-from testbed.machine import cache, cpus, processes, qemu
+from testbed.machine import cache, cpus, qemu
+from testbed.machine.devices import Bundle, Outcome
 from testbed.machine.image import Image
-from testbed.machine.parcel import IN_SIZE, OUT_SIZE, Errand, Outcome
 from testbed.machine.patience import patiently, threads_of
 from testbed.machine.qemu import Flavour, Qemu, Ram, StateError
-from testbed.protocol import PREPARE, TORCH
+from testbed.protocol import BUNDLE_BYTES, PREPARE, RESULT_BYTES, TORCH
 
 PACKAGE = Path(__file__).parents[1]
 OUTSIDE = ("machine", "cli")
-"""Rooms the guest never imports: an edit there makes no new snapshot."""
+"""Packages the guest never imports: an edit there makes no new snapshot."""
 HEADER = struct.Struct("<8s64sQ")
 MAGIC = b"TBSNAP2\0"
 OFFSET = qemu.MEMORY + 4096
-"""Where the devices begin; the header is a page before that."""
+"""The offset of the devices; the header is a page before that."""
 TORCH_FILES = ("workload/jobs/ranks.py", "workload/jobs/shim.c")
 KEEP = 8
 """Snapshots kept, by last use; each is 300 to 900 MB."""
 BOOT_LIMIT_S = 300.0
 ATTEMPTS = 20
-"""How often a snapshot is made before the machine is given up."""
+"""Attempts at a snapshot before the machine is given up."""
 SPACE = 1_000_000_000
+AGAIN = "Run the command again: it makes a new one."
 
 
 @dataclass(frozen=True)
@@ -65,16 +66,13 @@ class Snapshot:
         try:
             return os.open(self.path, os.O_RDWR)  # for writing, because QEMU opens even what it maps copy-on-write so
         except FileNotFoundError:
-            raise MachineError(
-                "the snapshot has been removed while this command ran",
-                where=str(self.path),
-                hint="Run the command again: it makes a new one.",
-            ) from None
+            text = "the snapshot has been removed while this command ran"
+            raise MachineError(text, where=str(self.path), hint=AGAIN) from None
 
 
 @dataclass(frozen=True)
 class Layer:
-    """What a snapshot has that the one below it has not. `job` and `files` are the errand that makes it so; the lowest
+    """The difference of a snapshot to the one below it. `job` and `files` are the bundle that makes it so; the lowest
     has none."""
 
     key: str
@@ -86,7 +84,7 @@ class Layer:
 def layers(image: Image, flavour: Flavour, *, training: bool = False) -> list[Layer]:
     """The snapshots for this image, QEMU, clock and code, the lowest first."""
     statuses = [file.stat() for _, file in image.mounted()]
-    command = qemu.command_line(image, flavour, Ram(0, shared=True), "parcel", "result", (IN_SIZE, OUT_SIZE))
+    command = qemu.command_line(image, flavour, Ram(0, shared=True), "bundle", "result", (BUNDLE_BYTES, RESULT_BYTES))
     key = cache.digest(
         image.digest,
         *(f"{status.st_mtime_ns} {status.st_ino}" for status in statuses),
@@ -120,7 +118,7 @@ def code_files() -> dict[str, bytes]:
 
 @asynccontextmanager
 async def booting(
-    image: Image, flavour: Flavour, errand: Errand, outcome: Outcome, base: int | None = None
+    image: Image, flavour: Flavour, bundle: Bundle, outcome: Outcome, base: int | None = None
 ) -> AsyncIterator[tuple[Qemu, int]]:
     """A machine that boots, or is restored from the open snapshot `base` and still paused, and the open file of its
     RAM."""
@@ -129,7 +127,7 @@ async def booting(
         os.truncate(ram, qemu.MEMORY)
         if base is not None:
             copy_data(base, ram)
-        async with running(image, flavour, base, Ram(ram, shared=True), errand, outcome) as machine:
+        async with running(image, flavour, base, Ram(ram, shared=True), bundle, outcome) as machine:
             yield machine, ram
     finally:
         os.close(ram)
@@ -137,7 +135,7 @@ async def booting(
 
 @asynccontextmanager
 async def running(
-    image: Image, flavour: Flavour, state: int | None, ram: Ram, errand: Errand, outcome: Outcome
+    image: Image, flavour: Flavour, state: int | None, ram: Ram, bundle: Bundle, outcome: Outcome
 ) -> AsyncIterator[Qemu]:
     """A QEMU that boots, or has read the state behind OFFSET of the open file `state` and is paused.
 
@@ -145,8 +143,8 @@ async def running(
     what it executed; if QEMU's main thread runs in that moment, it moves the clock on from where it was before, to
     behind the next timer. On one CPU the main thread runs when the vCPU waits, which is later.
     """
-    command = qemu.command_line(image, flavour, ram, errand.path, outcome.path, (errand.size, outcome.size))
-    files = (ram.handle, errand.handle, outcome.handle)
+    command = qemu.command_line(image, flavour, ram, bundle.path, outcome.path, (bundle.size, outcome.size))
+    files = (ram.handle, bundle.handle, outcome.handle)
     with cpus.claimed() if flavour.clock == "virtual" else nullcontext() as claim:
         async with qemu.start(command, files=files, incoming=state is not None, claim=claim) as machine:
             if state is not None:
@@ -157,11 +155,11 @@ async def running(
 
 @asynccontextmanager
 async def restored(
-    image: Image, flavour: Flavour, snapshot: Snapshot, errand: Errand, outcome: Outcome
+    image: Image, flavour: Flavour, snapshot: Snapshot, bundle: Bundle, outcome: Outcome
 ) -> AsyncIterator[Qemu]:
     """A machine restored from a snapshot of the cache and still paused."""
     with opened(snapshot) as handle:
-        async with running(image, flavour, handle, Ram(handle, shared=False), errand, outcome) as machine:
+        async with running(image, flavour, handle, Ram(handle, shared=False), bundle, outcome) as machine:
             yield machine
 
 
@@ -173,15 +171,13 @@ def opened(snapshot: Snapshot) -> Iterator[int]:
         yield handle
     except StateError as error:
         snapshot.path.unlink(missing_ok=True)
-        raise MachineError(
-            f"the snapshot could not be restored and has been removed: {error.message}",
-            hint="Run the command again: it makes a new one.",
-        ) from error
+        text = f"the snapshot could not be restored and has been removed: {error.message}"
+        raise MachineError(text, hint=AGAIN) from error
     finally:
         os.close(handle)
 
 
-async def ensure(image: Image, flavour: Flavour, say: Callable[[str], None], *, training: bool = False) -> Snapshot:
+async def ensure(image: Image, flavour: Flavour, log: Callable[[str], None], *, training: bool = False) -> Snapshot:
     """The highest snapshot; made, with those below it, where they are missing."""
     stack = layers(image, flavour, training=training)
     snapshots = [Snapshot(layer.key) for layer in stack]
@@ -193,7 +189,7 @@ async def ensure(image: Image, flavour: Flavour, say: Callable[[str], None], *, 
         if not there:
             image.verify()
         for number in range(there, len(stack)):
-            say(stack[number].text)
+            log(stack[number].text)
             cache.require_space(parent, SPACE, "a snapshot")
             await take(image, flavour, snapshots[number - 1] if number else None, stack[number], snapshots[number])
         prune(parent)
@@ -217,11 +213,8 @@ async def take(image: Image, flavour: Flavour, base: Snapshot | None, layer: Lay
         except (MachineError, OSError) as error:
             if os.strerror(errno.ENOSPC) not in str(error):
                 raise
-            raise UnsupportedError(
-                f"the disk filled up while a snapshot was written; it needs {SPACE / 1e9:.1f} GB",
-                where=str(target.path.parent),
-                hint="Free some space there, or set XDG_CACHE_HOME to a larger disk.",
-            ) from error
+            text = f"the disk filled up while a snapshot was written; it needs {SPACE / 1e9:.1f} GB"
+            raise UnsupportedError(text, where=str(target.path.parent), hint=cache.LARGER_DISK) from error
         finally:
             os.close(handle)
     raise MachineError(f"{ATTEMPTS} snapshots were not exact", hint="Report this with the output of `testbed doctor`.")
@@ -229,15 +222,10 @@ async def take(image: Image, flavour: Flavour, base: Snapshot | None, layer: Lay
 
 async def save(image: Image, flavour: Flavour, base: Snapshot | None, layer: Layer, handle: int) -> None:
     """Writes the machine at its next pause to the open file `handle`."""
-    with ExitStack() as stack:
-        errand, outcome = Errand(), Outcome()
-        stack.callback(errand.close)
-        stack.callback(outcome.close)
-        below = None
+    with Bundle() as bundle, Outcome() as outcome, opened(base) if base else nullcontext() as below:
         if base:
-            errand.write(layer.job, layer.files)
-            below = stack.enter_context(opened(base))
-        async with booting(image, flavour, errand, outcome, below) as (machine, ram):
+            bundle.write(layer.job, layer.files)
+        async with booting(image, flavour, bundle, outcome, below) as (machine, ram):
             if base:
                 await machine.command("cont")
             vcpus = await machine.threads()
@@ -272,16 +260,12 @@ def copy_data(source: int, target: int) -> None:
 
 async def exact(image: Image, flavour: Flavour, handle: int) -> bool:
     """Asks the machine saved in `handle` whether it was stopped at the instruction it chose (guest/boot.py)."""
-    errand, outcome = Errand(), Outcome()
-    try:
-        errand.write({}, {})
-        async with running(image, flavour, handle, Ram(handle, shared=False), errand, outcome) as machine:
+    with Bundle() as bundle, Outcome() as outcome:
+        bundle.write({}, {})
+        async with running(image, flavour, handle, Ram(handle, shared=False), bundle, outcome) as machine:
             await machine.command("cont")
             await pause_within(machine, BOOT_LIMIT_S)
         return not outcome.jumped
-    finally:
-        errand.close()
-        outcome.close()
 
 
 async def pause_within(machine: Qemu, seconds: float, look: Callable[[], None] = lambda: None) -> None:
@@ -299,11 +283,9 @@ async def pause_within(machine: Qemu, seconds: float, look: Callable[[], None] =
 
 
 def raise_error(outcome: Outcome) -> None:
-    with processes.scratch() as directory:
-        outcome.extract(directory)
-        error = directory / "error.txt"
-        if error.exists():
-            raise MachineError(f"the guest could not load testbed:\n{error.read_text()}")
+    for message in outcome.progress():
+        if "crash" in message:
+            raise MachineError(f"the guest could not load testbed:\n{message['crash']}")
 
 
 def publish(handle: int, path: Path) -> None:

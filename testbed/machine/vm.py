@@ -1,73 +1,71 @@
-"""One errand in one micro-VM: restore, run, read what it left, gone."""
+"""One job in one micro-VM: restore, run, read what it left, gone."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from testbed.machine import snapshot
+from testbed.machine.devices import Bundle, Outcome
 from testbed.machine.image import Image
-from testbed.machine.local import Listener
-from testbed.machine.parcel import Errand, Outcome
-from testbed.machine.qemu import Flavour
+from testbed.machine.jobs import Job
+from testbed.machine.qemu import Flavour, Qemu
 from testbed.machine.snapshot import Snapshot
 from testbed.machine.watch import Watch
-from testbed.protocol import ENTRY, FILES, Job
+from testbed.protocol import ENTRY, FILES
 
 POLL_S = 0.03
 
 
 class VirtualMachine:
-    """Micro-VMs of one image and flavour, one for each errand, all with the code as it is at the first."""
+    """Micro-VMs of one image and flavour, one for each job, all with the code as it is at the first."""
 
-    def __init__(self, image: Image, flavour: Flavour, say: Callable[[str], None]) -> None:
-        """`say` gets what takes long: a snapshot that has to be made, a host that is busy, a guest that is silent."""
+    def __init__(self, image: Image, flavour: Flavour, log: Callable[[str], None]) -> None:
+        """`log` gets what takes long: a snapshot that has to be made, a host that is busy, a guest that is silent."""
         self.image = image
         self.flavour = flavour
-        self.say = say
+        self.log = log
         self._snapshots: dict[bool, Snapshot] = {}
         self._making = asyncio.Lock()
 
     async def _source(self, training: bool) -> Snapshot:
         async with self._making:
             if training not in self._snapshots:
-                made = await snapshot.ensure(self.image, self.flavour, self.say, training=training)
+                made = await snapshot.ensure(self.image, self.flavour, self.log, training=training)
                 self._snapshots[training] = made
             return self._snapshots[training]
 
-    async def run(self, job: Job, files: Mapping[str, bytes], out: Path, listen: Listener, *, limit_s: float) -> float:
-        """See `Machine.run`. `limit_s` bounds the job in the guest's seconds."""
-        source = await self._source(job.get("training", False))
+    async def run(self, job: Job[Any], out: Path) -> float:
+        """See `Machine.run`."""
+        source = await self._source(job.training)
         started = time.monotonic()
-        errand, outcome = Errand(), Outcome()
-        envelope = {**job, "in": f"/run/testbed/in/{FILES}", "call": ENTRY, "limit_s": limit_s}
-
-        def hear() -> bool:
-            """Whether there was progress."""
-            records = list(outcome.progress())
-            for record in records:
-                listen(record)
-            return bool(records)
-
-        try:
-            errand.write(envelope, {f"{FILES}/{name}": data for name, data in files.items()})
-            async with snapshot.restored(self.image, self.flavour, source, errand, outcome) as machine:
-                watch = Watch(machine, self.flavour.clock, outcome, self.say)
-
-                async def look() -> None:
-                    if hear():
-                        watch.heard()
-                    await watch.look()
-
-                await machine.command("cont")
-                try:
-                    await machine.paused(look, POLL_S)
-                finally:
-                    hear()
+        files = {f"{FILES}/{name}": data for name, data in job.files.items()}
+        envelope = {**job.envelope(f"/run/testbed/in/{FILES}"), "call": ENTRY}
+        with Bundle() as bundle, Outcome() as outcome:
+            bundle.write(envelope, files, {f"{FILES}/{name}" for name in job.executable})
+            async with snapshot.restored(self.image, self.flavour, source, bundle, outcome) as machine:
+                await self._follow(machine, job, outcome)
             outcome.extract(out)
-        finally:
-            errand.close()
-            outcome.close()
         return time.monotonic() - started
+
+    async def _follow(self, machine: Qemu, job: Job[Any], outcome: Outcome) -> None:
+        """Has a machine run to its pause, and the job take its messages meanwhile."""
+        watch = Watch(machine, self.flavour.clock, outcome, self.log)
+
+        def hear() -> None:
+            for message in outcome.progress():
+                job.take(message)
+                watch.heard()
+
+        async def look() -> None:
+            hear()
+            await watch.look()
+
+        await machine.command("cont")
+        try:
+            await machine.paused(look, POLL_S)
+        finally:
+            hear()

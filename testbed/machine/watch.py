@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from testbed.errors import MachineError
 from testbed.machine.cpus import Idle, allowed
-from testbed.machine.parcel import Outcome
+from testbed.machine.devices import Outcome
 from testbed.machine.patience import COUNTED_S, SLICE_S, STARVED_S, Starvation, StarvedError, schedule, threads_of
 from testbed.machine.qemu import Qemu
 from testbed.protocol import Clock
@@ -39,13 +39,13 @@ REMIND_S = 60.0
 class Watch:
     """Asked again and again while a machine runs. Raises MachineError when it hangs, StarvedError without a CPU."""
 
-    def __init__(self, machine: Qemu, clock: Clock, outcome: Outcome, say: Callable[[str], None]) -> None:
+    def __init__(self, machine: Qemu, clock: Clock, outcome: Outcome, log: Callable[[str], None]) -> None:
         self._machine = machine
         self._clock = clock
         self._outcome = outcome
-        self._say = say
+        self._log = log
         self._heard = self._looked = time.monotonic()
-        self._said: dict[str, float] = {}
+        self._logged: dict[str, float] = {}
         self._starvation = Starvation(threads_of(machine.process.pid))
         self._idle = Idle()
         self._busy = self._still = 0
@@ -128,13 +128,13 @@ class Watch:
             )
 
     def _remark(self, subject: str, text: str, since: float = 0.0) -> None:
-        """Says it, unless it was said within REMIND_S, or `since` is not that long ago."""
+        """Logs a remark, unless one was logged within REMIND_S, or `since` is not that long ago."""
         now = time.monotonic()
-        if now - max(since, self._said.get(subject, 0.0)) >= REMIND_S:
-            self._said[subject] = now
-            self._say(text)
+        if now - max(since, self._logged.get(subject, 0.0)) >= REMIND_S:
+            self._logged[subject] = now
+            self._log(text)
 
 
 def threads(process: int) -> str:
     """The states of a process's threads, as in ps(1)."""
-    return " ".join(said[2] for path in threads_of(process)() if (said := schedule(path)))
+    return " ".join(found[2] for path in threads_of(process)() if (found := schedule(path)))

@@ -1,4 +1,4 @@
-"""NIC models: what a hardware NIC does and soft-RoCE does not."""
+"""NIC models: the behaviour of hardware NICs that soft-RoCE lacks."""
 
 from testbed.nic.connections import Connection
 from testbed.nic.hardware import HardwareNic, HardwareNics, prepare

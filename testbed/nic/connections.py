@@ -1,7 +1,7 @@
-"""Each queue pair of this kernel that goes to ready-to-receive (RTR), as the soft-RoCE driver sees it.
+"""Queue pairs of this kernel that go to ready-to-receive (RTR), as the soft-RoCE driver sees them.
 
-The kernel resolves the destination MAC at that moment (ib_resolve_eth_dmac), and tells nobody. A return probe on the
-function of rdma_rxe that takes it over writes it into a trace buffer of our own, whoever owns the queue pair. The
+The kernel resolves the destination MAC at that moment (ib_resolve_eth_dmac) and reports it nowhere. A return probe on
+the function of rdma_rxe that takes it over writes it into a trace buffer of our own, whoever owns the queue pair. The
 record is there when ibv_modify_qp returns. Source: Documentation/trace/kprobetrace.rst.
 """
 
@@ -53,7 +53,7 @@ class Connection:
 
 
 def source_port(flow_label: int, qpn: int, remote_qpn: int) -> int:
-    """The UDP source port of a queue pair. Source: rdma_get_udp_sport in the kernel's include/rdma/ib_verbs.h.
+    """Return the UDP source port of a queue pair. Source: rdma_get_udp_sport in the kernel's include/rdma/ib_verbs.h.
 
     Of a flow label 20 bits count. UCX gives its queue pairs 0xffffffff.
     """
@@ -66,7 +66,7 @@ def source_port(flow_label: int, qpn: int, remote_qpn: int) -> int:
 
 
 def parse(line: str) -> Connection:
-    """A line of the trace."""
+    """Read a line of the trace."""
     found = _RECORD.search(line)
     if not found:
         raise TestbedError(f"the kernel's trace of queue pairs cannot be read: {line!r}")
@@ -93,7 +93,7 @@ def _write(path: Path, text: str, flags: int = 0) -> None:
 
 
 def arm() -> bool:
-    """Has the kernel record from now on. False if it does already; costs 20 ms, so a snapshot may take it before."""
+    """Have the kernel record from now on; False if it does already. It costs 20 ms, so a snapshot may do it before."""
     enable = INSTANCE / "events" / EVENT / "enable"
     if enable.exists() and enable.read_text().startswith("1"):
         return False
@@ -115,7 +115,7 @@ def arm() -> bool:
 
 
 def disarm() -> None:
-    """Undoes `arm`, or what of it was done."""
+    """Undo `arm`, or what of it was done."""
     with contextlib.suppress(OSError):
         _write(INSTANCE / "events" / EVENT / "enable", "0")
     with contextlib.suppress(FileNotFoundError):
@@ -148,7 +148,7 @@ class Trace:
             disarm()
 
     def read(self) -> list[Connection]:
-        """What is there now, without waiting."""
+        """Return the connections that are there now, without waiting."""
         return [parse(line) for line in self._lines()]
 
     def _lines(self) -> Iterator[str]:

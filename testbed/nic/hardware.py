@@ -1,8 +1,8 @@
-"""What a hardware NIC does and soft-RoCE does not: `nic: hardware`.
+"""Hardware NICs (`nic: hardware`): the behaviour that soft-RoCE lacks.
 
 A queue pair keeps the destination MAC it had at RTR for its whole life, where rxe asks the neighbour table for each
 packet; and RoCE traffic uses neighbour entries without ever verifying them, where rxe's makes the kernel probe.
-docs/fidelity.md says how near this comes.
+docs/fidelity.md names the limits of this model.
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ import socket
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import Self
 
 from testbed.errors import InputError, TestbedError
-from testbed.kernel import nftables
+from testbed.kernel import nftables, sysctl
 from testbed.nic.connections import Connection, Trace, arm
 
 NEVER_S = 1_000_000
@@ -27,7 +26,7 @@ The kernel takes the address of a stale entry for a queue pair without verifying
 start that.
 """
 Enter = Callable[[], AbstractContextManager[None]]
-"""Brings the calling thread into a network namespace, as `testbed.lab.Node.entered` and `netns.entered` do."""
+"""Entering of a network namespace by the calling thread, as by `testbed.lab.Node.entered` and `netns.entered`."""
 TABLE = """
 table netdev {table} {{
     map pins {{ typeof ip daddr . udp sport . @th,104,24 : ether daddr; }}
@@ -43,13 +42,13 @@ table netdev {table} {{
 
 
 def prepare() -> None:
-    """Does what the first `HardwareNics` would, for good: for the snapshot of a machine that has labs only."""
+    """Prepare this kernel for good, as the first `HardwareNics` would: for a machine that has labs only."""
     arm()
     nftables.library()
 
 
 class HardwareNics:
-    """The hardware NICs of a lab. Pins each queue pair that connects on one of them, whichever program owns it.
+    """The hardware NICs of a lab. It pins each queue pair that connects on one of them, whichever program owns it.
 
     A thread does it a moment after RTR, so the first packets of a third-party program may still follow the neighbour
     table. Who must be exact calls `HardwareNic.pin` between RTR and RTS.
@@ -71,25 +70,25 @@ class HardwareNics:
         self.close()
 
     def add(self, enter: Enter, interface: str, device: str) -> HardwareNic:
-        """Makes `interface` where `enter` leads, with its RDMA device, a hardware NIC until `remove` or `close`."""
+        """Make `interface` where `enter` leads, with its RDMA device, a hardware NIC until `remove` or `close`."""
         nic = HardwareNic(self, enter, interface, device)
         with self._lock:
             self._nics[device] = nic
         return nic
 
     def remove(self, device: str) -> None:
-        """Forgets a NIC whose device or namespace goes."""
+        """Forget a NIC whose device or namespace goes."""
         with self._lock:
             self._nics.pop(device, None)
 
     def settle(self) -> None:
-        """Returns when each queue pair that is in RTR by now is pinned."""
+        """Return when each queue pair that is in RTR by now is pinned."""
         with self._lock:
             self._pin_new()
         self._raise_failure()
 
     def close(self) -> None:
-        """Raises what befell the thread and nobody was told: queue pairs may have followed the neighbour table."""
+        """End the thread; raise its failure if none did yet: queue pairs may have followed the neighbour table."""
         os.eventfd_write(self._stop, 1)
         self._thread.join()
         os.close(self._stop)
@@ -134,19 +133,19 @@ class HardwareNic:
         self._enter = enter
         with enter():
             self._table = f"nic{socket.if_nametoindex(interface)}"
-            for delay in Path("/proc/sys/net").glob(f"ipv[46]/neigh/{interface}/delay_first_probe_time"):
-                delay.write_text(f"{NEVER_S}\n")
+            for family in "ipv4", "ipv6":
+                sysctl.write(f"net/{family}/neigh/{interface}/delay_first_probe_time", NEVER_S)
             nftables.run(TABLE.format(table=self._table, interface=interface))
 
     def pin(self, qpn: int) -> Connection:
-        """Returns when the local queue pair `qpn`, which is in RTR, keeps its MAC."""
+        """Return when the local queue pair `qpn`, which is in RTR, keeps its MAC."""
         self._nics.settle()
         if qpn not in self.pins:
             raise InputError(f"{self.device}: queue pair {qpn} has not been in RTR")
         return self.pins[qpn]
 
     def write(self, connections: Iterable[Connection]) -> None:
-        """Enters connections into the map. What differs in peer, its QP or source port is told apart."""
+        """Enter connections into the map; its key is the peer, its QP and the source port."""
         commands = []
         for connection in connections:
             key = f"{connection.remote_ip} . {connection.sport} . {connection.remote_qpn}"

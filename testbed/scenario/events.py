@@ -72,12 +72,13 @@ class EventLog:
             os.close(log)
 
     def epoch(self) -> Epoch:
-        """Where the other files of a run have t = 0; writes to the kernel's log."""
+        """The time t = 0 on the clocks of the other files of a run; writes to the kernel's log."""
         return {"realtime_ns": self.realtime_ns, "monotonic_ns": self._zero, "kernel_ns": self.kernel_ns()}
 
     def find(self, kind: str, **data: Any) -> list[Event]:
         """The events of a kind whose data contains all of `data`, oldest first."""
-        return [e for e in self.events if e["kind"] == kind and all(e["data"].get(k) == v for k, v in data.items())]
+        wanted = plain(data)
+        return [e for e in self.events if e["kind"] == kind and all(e["data"].get(k) == v for k, v in wanted.items())]
 
     def write(self, path: Path) -> str:
         """Writes the log as JSON lines in the order of time; returns its SHA-256."""

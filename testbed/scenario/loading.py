@@ -18,14 +18,16 @@ from pydantic_core import PydanticSerializationError
 from testbed.errors import InputError, TestbedError
 from testbed.protocol import DEBIAN_PACKAGE, RESULT, SCENARIO, VARIANT, ScenarioInfo
 from testbed.scenario import imports
-from testbed.scenario.model import Parameters, Scenario, Variant
+from testbed.scenario.model import Parameters, Scenario
+from testbed.scenario.variant import Variant
 from testbed.switch.profile import Profile
 from testbed.topology import Plan
+from testbed.topology.kinds import KINDS
 
 ATTRIBUTES = {"title": (str, "a text"), "topology": (str, "a file's name"), "compared": (str, "a variant's name"),
               "training": (bool, "True or False"), "limit_s": (int | float, "a number of seconds"),
               "busy_limit_s": (int | float | None, "a number of seconds, or None")}  # fmt: skip
-"""What a scenario's attributes are, but for those that are asked more."""
+"""The types of a scenario's attributes; some are checked further."""
 Refuse = Callable[..., None]
 """Raises an InputError with a message, and a hint if there is one."""
 
@@ -70,7 +72,7 @@ def blaming(path: Path) -> Iterator[None]:
 
 
 def blame(error: BaseException, path: Path) -> InputError:
-    """What the user's file raised, at its line."""
+    """The exception of the user's file, with its line."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)]
     line = frames[-1].lineno if frames else None
     if isinstance(error, SyntaxError) and error.filename == str(path):
@@ -91,7 +93,7 @@ def words(error: BaseException) -> str:
 
 
 def check(scenario: type[Scenario], where: str) -> None:
-    """What every scenario must say, found before a machine is started."""
+    """Checks what every scenario must define, before a machine is started."""
 
     def refuse(message: str, hint: str = "") -> None:
         raise InputError(message, where=where, hint=hint)
@@ -165,10 +167,10 @@ def info(
 
 
 def check_profiles(profiles: object, plan: Plan, where: str) -> None:
-    """What a scenario's `profiles` returns: profiles by the names of switches."""
+    """Checks the result of a scenario's `profiles`: profiles by the names of switches."""
     if not isinstance(profiles, Mapping):
         raise InputError(f"profiles returns {profiles!r}, not profiles by the names of switches", where=where)
-    switches = [node.name for node in plan.nodes.values() if node.kind == "switch"]
+    switches = [node.name for node in plan.nodes.values() if KINDS[node.kind].has_vlans]
     for name, profile in profiles.items():
         if name not in switches:
             hint = f"Its switches: {', '.join(switches) or 'none'}."

@@ -1,22 +1,19 @@
-"""What a scenario is: a story on a topology, told in variants, each with the outcome it expects."""
+"""Scenarios: one sequence of steps on a topology, run in variants, each with the outcome it expects."""
 
 from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from testbed.errors import InputError, did_you_mean
-from testbed.protocol import Observed, ScenarioInfo
-from testbed.switch.profile import Profile
-
-if TYPE_CHECKING:
-    from testbed.scenario.run import Run
-
+from testbed.protocol import ScenarioInfo
+from testbed.scenario.run import Run
+from testbed.scenario.variant import Variant
+from testbed.switch.profile import Profile, profile
 
 BUSY_S, TRAINING_BUSY_S = 60.0, 600.0
 
@@ -25,17 +22,6 @@ class Parameters(BaseModel):
     """Parameters of a scenario: fields with a unit in their description and a default. `--set` changes the default."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-@dataclass(frozen=True)
-class Variant:
-    """One telling of the story. `settings` replaces defaults of the parameters, and stays unless the user names the
-    variant."""
-
-    name: str
-    expected: Observed
-    text: str
-    settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Scenario(ABC):
@@ -56,20 +42,28 @@ class Scenario(ABC):
     """Debian packages that it needs beside those of the image. The first run adds them, in seconds."""
     variants: ClassVar[tuple[Variant, ...]]
     compared: ClassVar[str] = ""
-    """The variant that `testbed matrix` runs unless it is told another one; else the first."""
+    """The variant that `testbed matrix` runs by default; without it, the first."""
     parameters: ClassVar[type[Parameters]] = Parameters
+    profiled: ClassVar[tuple[str, ...]] = ()
+    """The switches whose profile is the parameter `profile`."""
+    profile_values: ClassVar[tuple[str, ...]] = ()
+    """Parameters that replace the value of that profile with their name, such as `arp_age`, unless they are None."""
 
     def topology_for(self, parameters: Any) -> str:
         """The lab's file, where it depends on the parameters."""
         return self.topology
 
     def profiles(self, parameters: Any) -> Mapping[str, Profile]:
-        """Switches whose profile depends on the parameters, by name."""
-        return {}
+        """The profiles of switches that depend on the parameters, by the switch's name."""
+        if not self.profiled:
+            return {}
+        values = {name: getattr(parameters, name) for name in self.profile_values}
+        given = {name: value for name, value in values.items() if value is not None}
+        return dict.fromkeys(self.profiled, profile(parameters.profile).replace(**given))
 
     @abstractmethod
     def run(self, run: Run, parameters: Any) -> None:
-        """Tells the story once; says what users see with `run.observe`."""
+        """Runs a variant; reports what users see with `run.observe`."""
 
     @classmethod
     def variant(cls, name: str) -> Variant:

@@ -17,7 +17,7 @@ from testbed.cni.pods import PodNetworks
 from testbed.faults import break_from_the_start, unfinished
 from testbed.lab import Lab
 from testbed.scenario.events import EventLog
-from testbed.scenario.model import Variant
+from testbed.scenario.variant import Variant
 from testbed.topology import Topology
 
 

@@ -1,4 +1,4 @@
-"""One variant of a scenario while it is told: steps, expectations, evidence, and in the end the verdict."""
+"""A variant run: steps, expectations, evidence, and in the end the verdict."""
 
 from __future__ import annotations
 
@@ -10,22 +10,28 @@ from typing import Any
 
 from testbed.errors import InputError
 from testbed.faults import Fault, Injection
-from testbed.lab import Host, Lab
-from testbed.protocol import Observed, VariantOutcome
+from testbed.kernel.devices import counters
+from testbed.lab import HostInterface, Lab
+from testbed.protocol import Event, Observed, VariantOutcome
 from testbed.scenario.events import EventLog, plain
-from testbed.scenario.model import Variant
-from testbed.topology import Family
+from testbed.scenario.variant import Variant
 from testbed.workload.attributes import Attributes
-from testbed.workload.counters import counters
-from testbed.workload.verbs import Completion, ConnectError, Endpoint, connect_pair, open_endpoint
+from testbed.workload.completion import Completion
+from testbed.workload.queue_pair import ConnectError
+from testbed.workload.verbs import Endpoint, connected
 
 Test = Callable[[Any], bool]
 WRITE_S = 600.0
 """Seconds for one WRITE. The retries that `Attributes` have by default end long before."""
 
 
+def owner_of(mac: str | None, *interfaces: HostInterface) -> str:
+    """Name the one of the interfaces that has a MAC, such as ``server's MAC``; "no entry" if none has."""
+    return next((f"{interface.node}'s MAC" for interface in interfaces if interface.mac == mac), "no entry")
+
+
 class Run:
-    """What a scenario's `run` works with. `lab` is up; `log` is the event log."""
+    """The run of a variant: its steps, expectations and evidence. `lab` is up; `log` is the event log."""
 
     def __init__(self, lab: Lab, log: EventLog, variant: Variant) -> None:
         self.lab = lab
@@ -38,9 +44,14 @@ class Run:
         """With each whether the end of the run may cut it short."""
         self._saved = False
 
+    @property
+    def now(self) -> float:
+        """Virtual seconds since the variant began."""
+        return self.log.now / 1e9
+
     @contextlib.contextmanager
     def step(self, text: str) -> Iterator[None]:
-        """A stage of the story. At its end the switch tables are written to the run directory."""
+        """A step of the run. At its end the switch tables are written to the run directory."""
         self._report("step", text)
         yield
         self.save_tables(text)
@@ -71,11 +82,11 @@ class Run:
             seen[:] = [probe()]
             return seen[0] is not None and bool(test(seen[0]))
 
-        self.lab.wait(true, within)
+        self.lab.scheduler.wait(true, within)
         return self.expect(what, seen[0], expected)
 
     def observe(self, observed: Observed, text: str) -> None:
-        """What users see in the end. Exactly once in a run."""
+        """Reports what users see in the end. Exactly once in a run."""
         if observed not in ("fault", "healthy"):
             raise InputError(f"users see 'fault' or 'healthy', not {observed!r}")
         if self.observed:
@@ -83,48 +94,102 @@ class Run:
         self.observed = observed
         self._report("observed", text, observed=observed)
 
+    def observe_status(self, status: str, healthy: str, *, who: str = "the client") -> bool:
+        """Observes the end of `who`'s work request: `healthy` says what users see if its status is SUCCESS; else they
+        see a fault, and it is expected to have died of unanswered retries. Whether it succeeded."""
+        if status == "SUCCESS":
+            self.observe("healthy", healthy)
+            return True
+        self.observe("fault", f"{who}'s work request dies of {status}")
+        self.expect("it dies of unanswered retries", status, "RETRY_EXC_ERR")
+        return False
+
     def _report(self, kind: str, text: str, /, **data: Any) -> None:
         """Emits an event of the scenario itself, and settles the log, so that it is shown now and in its place."""
         self.log.emit(kind, "", text, **data)
-        self.log.settle(self.lab.drain)
-
-    def endpoint(self, host: Host, interface: str, *, family: Family = 4, memory: int = 1 << 16) -> Endpoint:
-        """See `testbed.workload.verbs.open_endpoint`."""
-        return open_endpoint(host, interface, family, memory=memory)
+        self.log.settle(self.lab.scheduler.catch_up)
 
     def write(
         self,
-        near: Host,
-        far: Host,
+        near: HostInterface,
+        far: HostInterface,
         attributes: Attributes | None = None,
         *,
         size: int = 4096,
-        interfaces: tuple[str, str] = ("eth1", "eth1"),
     ) -> str:
-        """A new connection from one host to another, and one RDMA WRITE of `size` bytes over it. The completion's
-        status; or of a connection that is none the error of modify to RTR, ETIMEDOUT where nobody answers ARP."""
-        with self.endpoint(near, interfaces[0]) as here, self.endpoint(far, interfaces[1]) as there:
-            try:
-                connect_pair(here, there, attributes)
-            except ConnectError as error:
-                self.log.emit("connect", near.name, f"no connection to {far}: {error.error}", error=error.error)
-                return error.error
-            done = self.completed(near, here.write(size, within=WRITE_S))
-            if done.ok:
-                self.expect("the bytes arrived", there.load(0, size) == here.load(0, size), True)
-            return done.status
+        """Makes a new connection from one NIC to another, and one RDMA WRITE of `size` bytes over it. Returns the
+        completion's status; without a connection the error of modify to RTR, ETIMEDOUT where nobody answers ARP."""
+        try:
+            with connected(near, far, attributes) as (here, there):
+                return self.write_over(near, here, there, size=size).status
+        except ConnectError as error:
+            text = f"no connection to {far.node}: {error.error}"
+            self.log.emit("connect", near.node.name, text, error=error.error)
+            return error.error
 
-    def completed(self, host: Host, completion: Completion) -> Completion:
-        """Tells how a work request ended."""
+    def write_over(
+        self, near: HostInterface, here: Endpoint, there: Endpoint, *, size: int = 4096, within: float = WRITE_S
+    ) -> Completion:
+        """Makes one RDMA WRITE of `size` bytes over a connection of `near`; expects that the bytes arrived if it
+        succeeded. `within` in seconds."""
+        done = self.completed(near, here.write(size, within=within))
+        if done.ok:
+            self.expect("the bytes arrived", there.load(0, size) == here.load(0, size), True)
+        return done
+
+    def completed(self, near: HostInterface, completion: Completion) -> Completion:
+        """Emits how a work request ended."""
         text = f"{completion.opcode} ends with {completion.status} after {completion.elapsed_s * 1e3:.1f} ms"
         data = {"opcode": completion.opcode, "status": completion.status, "elapsed_s": completion.elapsed_s}
-        self.log.emit("completion", host.name, text, at_ns=completion.t_ns, **data)
+        self.log.emit("completion", near.node.name, text, at_ns=completion.t_ns, **data)
         return completion
 
     def sleep(self, seconds: float, why: str) -> None:
-        """Lets virtual time pass as part of the story."""
+        """Lets virtual time pass as part of the run."""
         self._report("sleep", f"{seconds:g} s: {why}", seconds=seconds)
-        self.lab.sleep(seconds)
+        self.lab.scheduler.sleep(seconds)
+
+    def tries(
+        self,
+        attempt: Callable[[], str],
+        within: float,
+        pause: float,
+        longest: float | None = None,
+        *,
+        who: str = "the client",
+    ) -> list[str]:
+        """
+        Repeats `attempt` until it returns SUCCESS, and returns what each one returned: ``run.write`` in most cases.
+        There is no further one once `within` seconds have passed, so 0 allows one.
+
+        `who` sleeps `pause` seconds between two attempts; with `longest` the pause doubles each time, up to `longest`.
+        """
+        ends = self.now + within
+        statuses = [attempt()]
+        while statuses[-1] != "SUCCESS" and self.now < ends:
+            self.sleep(pause, f"{who} waits before it tries again")
+            if longest is not None:
+                pause = min(2 * pause, longest)
+            statuses.append(attempt())
+        return statuses
+
+    def wait_for_gateway(self, interface: HostInterface, *, within: float = 30.0, announce: bool = False) -> bool:
+        """A readiness gate: expects that the gateway of an interface answers a ping `within` seconds. With `announce`
+        the interface announces itself after each ping without an answer. Whether the gate opened."""
+
+        def answered() -> bool:
+            if interface.ping_gateway():
+                return True
+            if announce:
+                interface.announce()
+            return False
+
+        return self.eventually(f"{interface.node} reaches its gateway", answered, True, within=within)
+
+    def events(self, kind: str, **data: Any) -> list[Event]:
+        """The events of a kind up to now whose data contains all of `data`, oldest first: ``arp.aged``, ``ip=ip``."""
+        self.lab.scheduler.catch_up()
+        return self.log.find(kind, **data)
 
     def inject(
         self, fault: Fault, *, after: float = 0.0, lasting: float | None = None, may_outlast_run: bool = False
@@ -174,11 +239,12 @@ class Run:
         cannot be read."""
         found: dict[str, Any] = {}
         for node in self.lab.nodes.values():
-            devices = node.rdma if isinstance(node, Host) else {}
+            ends = node.interfaces.values()
+            devices = [end.rdma for end in ends if isinstance(end, HostInterface) and end.rdma]
             with _noting(f"counters of {node}", missing):
                 found[node.name] = {
-                    "interfaces": {name: node.statistics(name) for name in node.interfaces},
-                    "rdma": {device: counters(device, node.namespace) for device in devices.values()},
+                    "interfaces": {end.name: end.counters() for end in ends},
+                    "rdma": {device: counters(device, node.namespace) for device in devices},
                 }
         if found:
             self.lab.file("counters.json").write_text(json.dumps(found, indent=1))

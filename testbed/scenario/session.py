@@ -28,7 +28,7 @@ Emit = Callable[[dict[str, Any]], None]
 REPORTS, WRITTEN = "reports", "files"
 """Below a run's directory: reports that the user asked pytest for, and what tests wrote by relative paths."""
 REPORT_OPTIONS = {"xmlpath": "junitxml", "log_file": "log-file"}
-"""Where pytest keeps the names of files that it is to write, and the options for them."""
+"""The places where pytest keeps the names of files that it is to write, and the options for them."""
 SHORTEST_S = 1e-6
 """A timer of 0 is none."""
 

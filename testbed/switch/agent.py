@@ -17,7 +17,6 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Sequence
-from ipaddress import IPv4Address, IPv6Address
 from typing import Any, Self
 
 from testbed.errors import DeadlineError, InputError, TestbedError
@@ -45,7 +44,7 @@ class Agent:
     @classmethod
     def start(cls, switches: Sequence[tuple[DataPlane, Profile]]) -> Self:
         """
-        Hands the data planes to a new agent; the switches are at work when this returns.
+        Hand the data planes to a new agent; the switches are at work when this returns.
 
         Call it from the main thread: the agent dies with the thread that made it.
         """
@@ -64,14 +63,14 @@ class Agent:
 
     @property
     def running(self) -> bool:
-        """As far as the parent has noticed."""
+        """Whether the agent runs, as far as the parent has noticed."""
         return self._status is None
 
     def fileno(self) -> int:
         return self._channel.fileno()
 
     def events(self) -> list[dict[str, Any]]:
-        """What happened since the last call, oldest first; does not wait."""
+        """Return the events since the last call, oldest first, without waiting."""
         while self._readable(0):
             if not self._receive():
                 raise self._ended()
@@ -79,54 +78,27 @@ class Agent:
         return events
 
     def catch_up(self) -> None:
-        """Has all switches handle what reached them, and tell it; `events` has it then."""
+        """Have all switches handle and report what reached them; `events` has it then."""
         self._request("catch_up")
 
-    def tables(self, switch: str) -> dict[str, list[dict[str, Any]]]:
-        """``{"arp": […], "nd": […], "fdb": […]}``, see ControlPlane.neighbours and fdb_table."""
-        tables: dict[str, list[dict[str, Any]]] = self._request("tables", switch=switch)
-        return tables
+    def ask(self, switch: str, command: str, **arguments: Any) -> Any:
+        """
+        Have a switch carry out a command, and return its answer. InputError for a wrong value.
 
-    def clear_arp(self, switch: str, vlan: int | None = None, ip: IPv4Address | None = None) -> None:
-        """Forgets all entries, or those of a VLAN, of an address."""
-        self._request("clear", switch=switch, family=4, vlan=vlan, ip=None if ip is None else str(ip))
-
-    def clear_nd(self, switch: str, vlan: int | None = None, ip: IPv6Address | None = None) -> None:
-        """The same of IPv6."""
-        self._request("clear", switch=switch, family=6, vlan=vlan, ip=None if ip is None else str(ip))
-
-    def clear_fdb(self, switch: str, vlan: int | None = None, mac: str | None = None) -> None:
-        """Forgets all learned MACs, or those of a VLAN, one MAC."""
-        self._request("clear_fdb", switch=switch, vlan=vlan, mac=mac)
-
-    def set(self, switch: str, **values: object) -> None:
-        """Changes values of a switch's profile while it runs; InputError if one is wrong."""
-        self._request("set", switch=switch, values=values)
-
-    def profile(self, switch: str) -> dict[str, Any]:
-        """The values of a switch's profile as they are now."""
-        values: dict[str, Any] = self._request("profile", switch=switch)
-        return values
-
-    def set_cpu(self, switch: str, *, out: bool | None = None, delay: float | None = None) -> None:
-        """Has a switch's CPU handle no ARP and no packet without a neighbour entry, and no timer, while it is `out`; or
-        each ARP packet `delay` seconds late. The data plane goes on with the tables it has. None leaves it as it is."""
-        self._request("set_cpu", switch=switch, out=out, delay=delay)
-
-    def restart(self, switch: str) -> None:
-        """Has a switch's CPU come back from a warm reboot: see ControlPlane.restart."""
-        self._request("restart", switch=switch)
-
-    def cpu(self, switch: str) -> dict[str, Any]:
-        """``{"out": …, "delay": …}``"""
-        state: dict[str, Any] = self._request("cpu", switch=switch)
-        return state
+        tables: ``{"arp": […], "nd": […], "fdb": […]}``, see ControlPlane.neighbours and fdb_table.
+        clear (family, vlan, ip), clear_fdb (vlan, mac): forget all, or those of a VLAN, of one address.
+        set (values), profile: change and return the values of its profile.
+        set_cpu (out, delay), cpu: while it is `out` its CPU handles no ARP, no packet without a neighbour entry and no
+        timer; with `delay` it handles each ARP packet so many seconds late. The data plane goes on with its tables.
+        restart: the CPU comes back from a warm reboot, see ControlPlane.restart.
+        """
+        return self._request(command, switch=switch, **arguments)
 
     def stop(self) -> list[dict[str, Any]]:
-        """Ends the agent and returns the events not yet taken. The kernel keeps its tables."""
+        """End the agent and return the events not yet taken. The kernel keeps its tables."""
         if self.running:
             self._channel.shutdown(socket.SHUT_WR)
-            self._hear("stop", lambda: not self.running)
+            self._receive_until("stop", lambda: not self.running)
             if self._status:
                 raise self._ended()
         events, self._events = self._events, []
@@ -134,9 +106,9 @@ class Agent:
 
     def _request(self, command: str, **arguments: Any) -> Any:
         if self.running:
-            with contextlib.suppress(BrokenPipeError):  # it has ended; what it said last is still to be read
+            with contextlib.suppress(BrokenPipeError):  # it has ended; its last words are still to be read
                 self._channel.sendall(json.dumps({"command": command, **arguments}).encode() + b"\n")
-        self._hear(command, lambda: bool(self._answers))
+        self._receive_until(command, lambda: bool(self._answers))
         if not self._answers:
             raise self._ended()
         answer = self._answers.pop()
@@ -144,8 +116,8 @@ class Agent:
             raise InputError(**answer["wrong"])
         return answer["result"]
 
-    def _hear(self, command: str, enough: Callable[[], bool]) -> None:
-        """Until it is `enough` or the agent has ended. One that hangs is killed: nothing it says later can be trusted,
+    def _receive_until(self, command: str, enough: Callable[[], bool]) -> None:
+        """Receive until it is `enough` or the agent has ended. One that hangs is killed: nothing of it can be trusted,
         and the lab must come down."""
         deadline = time.monotonic() + ANSWER_S
         while not enough() and self.running:
@@ -160,7 +132,7 @@ class Agent:
         return not self.running or readable([self._channel], timeout)
 
     def _receive(self) -> bool:
-        """Takes what is there, waiting for something; False when the agent has ended."""
+        """Take what is there, or wait for something; False when the agent has ended."""
         if not self.running:
             return False
         try:

@@ -1,5 +1,5 @@
 """
-How a node chooses between next hops of equal cost, so that the same flow takes the same path in every run.
+The choice between next hops of equal cost, so that the same flow takes the same path in every run.
 
 The kernel hashes a packet's addresses, protocol and ports with SipHash and shares the range of the hash out to the next
 hops (net/ipv4/fib_semantics.c, fib_select_multipath; net/ipv6/route.c). What is random in it by default is the key.
@@ -18,7 +18,7 @@ _L4 = 1
 
 def sysctls(node: str) -> dict[str, int]:
     """
-    Values below net, by name. The key of the hash, one for both families, is made of the node's name: fixed, and
+    Return values below net, by name. The key of the hash, one for both families, is made of the node's name: fixed, and
     another one on each node.
 
     With one key for all, a switch gets only flows that its neighbour's hash sent there, and its own hash sends them all
@@ -33,5 +33,5 @@ def sysctls(node: str) -> dict[str, int]:
 
 
 def next_hops(via: Iterable[IPAddress]) -> list[dict[str, str]]:
-    """The next hops of a route as pyroute2's `multipath` takes them. With one of them it is an ordinary route."""
+    """Return the next hops of a route as pyroute2's `multipath` takes them; with one it is an ordinary route."""
     return [{"gateway": str(hop)} for hop in via]

@@ -1,4 +1,4 @@
-"""What a control plane decides, as data: the agent carries it out, a test reads it."""
+"""Decisions of a control plane, as data: the agent carries them out, a test reads them."""
 
 from __future__ import annotations
 
@@ -60,8 +60,7 @@ class Event:
     arp.refused, arp.evicted, arp.limited, arp.cleared, arp.proxied, arp.restored, and for IPv6 the same as nd.miss …;
     fdb.learned, fdb.moved, fdb.aged, fdb.flushed; lossless.blocked, lossless.unblocked; port.disabled, port.enabled;
     route.installed, route.lost. Fields: switch, and as far as they apply vlan, ip, mac, old_mac, port, old_port,
-    reason, packets,
-    entries, probe, moves, to, ports.
+    reason, packets, entries, probe, moves, to, ports.
     """
 
     kind: str

@@ -57,7 +57,7 @@ def pack(dst: str, src: str, arp: Arp) -> bytes:
 
 
 def parse(frame: bytes) -> Arp | None:
-    """The ARP packet of an untagged Ethernet frame; None for anything that is not an IPv4 ARP request or reply."""
+    """Return the ARP packet of an untagged Ethernet frame; None for anything but an IPv4 ARP request or reply."""
     if len(frame) < _ETHERNET.size + _ARP.size or _ETHERNET.unpack_from(frame)[2] != ETH_P_ARP:
         return None
     *kind, op, sender_mac, sender_ip, target_mac, target_ip = _ARP.unpack_from(frame, _ETHERNET.size)
@@ -67,7 +67,7 @@ def parse(frame: bytes) -> Arp | None:
 
 
 def gratuitous_arp(mac: str, ip: IPv4Address) -> bytes:
-    """The frame a host broadcasts to announce its address: a request for itself (RFC 5227 section 3)."""
+    """Return the frame with which a host announces its address: a request for itself (RFC 5227 section 3)."""
     return pack(BROADCAST, mac, Arp(REQUEST, mac, ip, NO_MAC, ip))
 
 

@@ -1,5 +1,5 @@
 """
-FRR on a switch: what it is configured with, and the routes that it should find.
+FRR on a switch: its configuration, and the routes that it should find.
 
 Each switch is an AS of its own and speaks eBGP over its routed ports, unnumbered: the neighbour's link-local address
 comes from its router advertisements, and IPv4 routes have IPv6 next hops (RFC 8950). BFD watches each session.
@@ -23,7 +23,7 @@ BFD_MULTIPLIER, BFD_INTERVAL_MS = 3, 300
 DETECTION_S = BFD_MULTIPLIER * BFD_INTERVAL_MS / 1000
 
 HOST_ROUTES_TABLE = 10
-"""Where a switch with `host_routes` has one for each neighbour, for BGP alone; it is the table of Cumulus Linux's
+"""The kernel table in which a switch with `host_routes` has one for each neighbour, for BGP alone; as Cumulus Linux's
 "redistribute neighbor", which does the same."""
 
 Routes = dict[IPNetwork, tuple[str, ...]]
@@ -60,7 +60,7 @@ def shortest_paths(
     hosts: Mapping[str, Collection[IPNetwork]] = MappingProxyType({}),
 ) -> dict[str, Routes]:
     """
-    Of each switch that speaks BGP the routes to what the others announce: all next hops of the shortest paths.
+    Return for each switch that speaks BGP the routes to what the others announce: all next hops of the shortest paths.
 
     `dead` are the ends, (node, interface), of links that carry nothing; `hosts` are the host routes by switch.
     """

@@ -22,7 +22,7 @@ Flow = tuple[int, str]
 class _Moves:
     times: deque[int] = field(default_factory=deque)
     ports: dict[str, int] = field(default_factory=dict)
-    """Where the MAC moved to, and when it last did."""
+    """The ports that the MAC moved to, and when it last did."""
     bad_since: int | None = None
     """The last move at which there were too many."""
     pinned: str = ""
@@ -44,12 +44,14 @@ class MoveGuard:
         """Ports that are down, and the MACs for which they are."""
 
     def moved(self, now: int, flow: Flow, port: str, profile: Profile) -> list[str]:
-        """A MAC moved to `port`; returns the ports that go down for it."""
+        """Count that a MAC moved to `port`; return the ports that go down for it."""
+        if profile.mac_moves is None:
+            return []
         moves = self._flows.setdefault(flow, _Moves())
         moves.times.append(now)
         moves.ports[port] = now
         moves.forget_before(now - nanoseconds(profile.mac_move_window))
-        if profile.mac_moves is None or len(moves.times) < profile.mac_moves:
+        if len(moves.times) < profile.mac_moves:
             return []
         moves.bad_since = now
         ports = sorted(moves.ports)
@@ -62,7 +64,7 @@ class MoveGuard:
         return new
 
     def due(self, profile: Profile) -> int | None:
-        """The first look at which a MAC's time is over."""
+        """Return the first look at which a MAC's time is over."""
         bad = [moves.bad_since for moves in self._flows.values() if moves.bad_since is not None]
         if not bad:
             return None
@@ -71,13 +73,13 @@ class MoveGuard:
         return self.began + -(-over // period) * period
 
     def recover(self, now: int, profile: Profile) -> list[str]:
-        """Lets go of the MACs whose time is over; returns the ports that come up again."""
+        """Let go of the MACs whose time is over; return the ports that come up again."""
         last = now - nanoseconds(profile.mac_move_recovery)
         over = {flow for flow, moves in self._flows.items() if moves.bad_since is not None and moves.bad_since <= last}
         return self._release(over)
 
     def stop(self) -> list[str]:
-        """Lets go of all; returns the ports that come up again."""
+        """Let go of all; return the ports that come up again."""
         return self._release(set(self._flows))
 
     def _release(self, flows: set[Flow]) -> list[str]:

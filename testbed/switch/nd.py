@@ -2,7 +2,7 @@
 IPv6 neighbour discovery on Ethernet, to and from bytes (RFC 4861 sections 4.3 and 4.4), in the words of ARP.
 
 A solicitation is a request and an advertisement a reply. Whom the sender speaks for is its source address in a
-solicitation and the target in an advertisement; BROADCAST stands for the group that is to hear it.
+solicitation and the target in an advertisement; BROADCAST stands for the group it goes to.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ _SOURCE_MAC, _TARGET_MAC = 1, 2
 class Nd:
     op: int
     sender_mac: str
-    """NO_MAC if the packet does not tell it."""
+    """NO_MAC if it is not in the packet."""
     sender_ip: IPv6Address
     target_ip: IPv6Address
-    """Whose MAC is asked for; of an advertisement, to whom it goes."""
+    """The address whose MAC is asked for; of an advertisement, the one it goes to."""
     solicited: bool = False
     override: bool = True
     """False: an advertisement that asks to leave another MAC in place."""
@@ -61,12 +61,12 @@ class Nd:
 
     @property
     def asker(self) -> str:
-        """The MAC that an answer goes to: whoever has no address yet hears what all hear."""
+        """The MAC that an answer goes to: to all if the asker has no address yet."""
         return BROADCAST if self.probe else self.sender_mac
 
 
 def solicited_node(ip: IPv6Address) -> IPv6Address:
-    """The group of those whose address may be `ip` (RFC 4291 section 2.7.1)."""
+    """Return the group of those whose address may be `ip` (RFC 4291 section 2.7.1)."""
     return IPv6Address(int(SOLICITED_NODES.network_address) | int(ip) & 0xFFFFFF)
 
 
@@ -89,8 +89,8 @@ def pack(dst: str, src: str, nd: Nd) -> bytes:
 
 
 def parse(frame: bytes) -> tuple[IPv6Address, Nd] | None:
-    """(destination, packet) of an untagged Ethernet frame; None for anything but a valid solicitation or advertisement
-    (RFC 4861 section 7.1)."""
+    """Return (destination, packet) of an untagged Ethernet frame; None for anything but a valid solicitation or
+    advertisement (RFC 4861 section 7.1)."""
     body = frame[_ETHERNET.size + _IPV6.size :]
     if len(body) < _ND.size or _ETHERNET.unpack_from(frame)[2] != ETH_P_IPV6:
         return None
@@ -118,12 +118,12 @@ def parse(frame: bytes) -> tuple[IPv6Address, Nd] | None:
 
 
 def unsolicited_advertisement(mac: str, ip: IPv6Address) -> bytes:
-    """The frame a host sends to all to announce its address (RFC 4861 section 7.2.6)."""
+    """Return the frame with which a host announces its address to all (RFC 4861 section 7.2.6)."""
     return pack(BROADCAST, mac, Nd(REPLY, mac, ip, ALL_NODES))
 
 
 def _options(data: bytes) -> Iterator[tuple[int, str]]:
-    """(type, MAC). ValueError if they do not fill the packet exactly."""
+    """Yield (type, MAC). ValueError if they do not fill the packet exactly."""
     while data:
         size = data[1] * 8 if len(data) > 1 else 0
         if not 0 < size <= len(data):
@@ -138,7 +138,7 @@ def _group_mac(group: IPv6Address) -> bytes:
 
 
 def _checksum(addresses: bytes, body: bytes) -> int:
-    """Of ICMPv6 (RFC 8200 section 8.1); over a packet that has its own, 0."""
+    """Return the checksum of ICMPv6 (RFC 8200 section 8.1); over a packet that has its own, 0."""
     data = addresses + struct.pack("!II", len(body), ICMPV6) + body + bytes(len(body) % 2)
     total: int = sum(struct.unpack(f"!{len(data) // 2}H", data))
     while total >> 16:

@@ -1,4 +1,4 @@
-"""ARP and neighbour discovery under one roof: the same questions and answers, for addresses of either family."""
+"""ARP and neighbour discovery in one form: the same questions and answers, for addresses of either family."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from testbed.topology.plan import Family, IPAddress
 
 Packet = Arp | Nd
 PROTOCOLS: dict[Family, str] = {4: "arp", 6: "nd"}
-"""What a family's packets and events are called."""
+"""The name of a family's packets and events."""
 
 
 def request(mac: str, ip: IPAddress, target: IPAddress) -> Packet:
-    """`ip` at `mac` asks for `target`, which is of its family."""
+    """Have `ip` at `mac` ask for `target`, which is of its family."""
     if isinstance(ip, IPv4Address) and isinstance(target, IPv4Address):
         return Arp(REQUEST, mac, ip, NO_MAC, target)
     assert isinstance(ip, IPv6Address)
@@ -24,7 +24,7 @@ def request(mac: str, ip: IPAddress, target: IPAddress) -> Packet:
 
 
 def answer(asked: Packet, mac: str, *, proxied: bool = False) -> Packet:
-    """What a router says that has the address asked for, or stands in for who has it: then without the override flag
+    """Answer as a router that has the address asked for, or stands in for its owner: then without the override flag
     (RFC 4861 section 7.2.8)."""
     if isinstance(asked, Arp):
         return Arp(REPLY, mac, asked.target_ip, asked.sender_mac, asked.sender_ip)
@@ -33,7 +33,7 @@ def answer(asked: Packet, mac: str, *, proxied: bool = False) -> Packet:
 
 
 def announcement(mac: str, ip: IPAddress) -> Packet:
-    """What a router tells everybody of its own address."""
+    """Announce a router's own address to all."""
     if isinstance(ip, IPv4Address):
         return Arp(REQUEST, mac, ip, NO_MAC, ip)
     return Nd(REPLY, mac, ip, ALL_NODES, router=True)
@@ -44,5 +44,5 @@ def pack(dst: str, src: str, packet: Packet) -> bytes:
 
 
 def gratuitous(mac: str, ip: IPAddress) -> bytes:
-    """The frame by which a host tells everybody of its address: gratuitous ARP, or an unsolicited advertisement."""
+    """Return the frame with which a host announces its address: gratuitous ARP, or an unsolicited advertisement."""
     return frames.gratuitous_arp(mac, ip) if isinstance(ip, IPv4Address) else nd.unsolicited_advertisement(mac, ip)

@@ -1,10 +1,9 @@
-"""How a kind of switch treats ARP, neighbour discovery and MAC addresses: typed values, read from profiles.yml."""
+"""Profiles: the behaviour of kinds of switches for ARP, neighbour discovery and MAC addresses, from profiles.yml."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
+from collections.abc import Collection, Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -14,13 +13,15 @@ from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, Validat
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from testbed.errors import InputError
+from testbed.errors import InputError, did_you_mean
 
 LONGEST_S, MOST = 1e7, 10_000_000
 """Bounds of any value: four months, and more entries than a switch has."""
 _SECONDS = {"unit": "s"}
 Seconds = Annotated[float, Field(gt=0, le=LONGEST_S, allow_inf_nan=False, json_schema_extra=_SECONDS)]
 Duration = Annotated[float, Field(ge=0, le=LONGEST_S, allow_inf_nan=False, json_schema_extra=_SECONDS)]
+Period = Annotated[float, Field(ge=0.001, le=LONGEST_S, allow_inf_nan=False, json_schema_extra=_SECONDS)]
+"""Of what the control plane does again and again: a shorter one would leave it no time for anything else."""
 Count = Annotated[int, Field(gt=0, le=MOST)]
 Entries = Annotated[int, Field(gt=0, le=MOST, json_schema_extra={"unit": "entries"})]
 PerSecond = Annotated[int, Field(gt=0, le=MOST, json_schema_extra={"unit": "packets/s"})]
@@ -36,10 +37,10 @@ class Profile(BaseModel):
     """
     One switch's ARP and FDB behaviour. Times are seconds; ARP ageing does not depend on data traffic.
 
-    What is said of ARP is so for IPv6 too: a solicitation is a request, a solicited advertisement a reply and an
+    What holds for ARP holds for IPv6 too: a solicitation is a request, a solicited advertisement a reply and an
     unsolicited one a gratuitous ARP.
 
-    `source` tells for each value of profiles.yml where it comes from; a value not named there is this class's default.
+    `source` is where each value of profiles.yml comes from; a value not named there is this class's default.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
@@ -60,7 +61,7 @@ class Profile(BaseModel):
     """probe: time between requests; the entry goes when `arp_age` is over and the last one was not answered."""
     refresh_cast: Literal["unicast", "broadcast", "last-broadcast"] = "unicast"
     """Unicast asks the old owner only; broadcast also finds a new one."""
-    refresh_period: Seconds = 120
+    refresh_period: Period = 120
     """daemon: time between its rounds."""
     refresh_incomplete: bool = False
     """daemon: also asks for addresses that could not be resolved in the last `arp_age`."""
@@ -74,7 +75,7 @@ class Profile(BaseModel):
     on_mac_change: Literal["update", "drop", "verify"] = "update"
     """verify: ask the old owner by unicast; if it is silent, the new one; only then update."""
     on_port_change: Literal["update", "drop"] = "update"
-    """When the MAC is the same and the FDB has it on another port than before."""
+    """The action if the MAC is the same and the FDB has it on another port than before."""
     verify_timeout: Seconds = 3
     """verify: wait for each of the two answers."""
 
@@ -113,10 +114,10 @@ class Profile(BaseModel):
     """See `mac_moves`."""
     mac_move_recovery: Seconds = 600
     """From the last move that was one too many until the ports come up again; looked at every `mac_move_check`."""
-    mac_move_check: Seconds = 30
+    mac_move_check: Period = 30
     """Time between two looks."""
     unknown_unicast: Literal["flood", "drop"] = "flood"
-    """What the bridge does with frames to a MAC that it does not know."""
+    """The action of the bridge for frames to a MAC that it does not know."""
     lossless_unknown_unicast: Literal["flood", "drop"] = "flood"
     """drop: routed packets of a lossless class are dropped while the next hop's MAC is not in the FDB."""
     lossless_dscp: tuple[Annotated[int, Field(ge=0, le=63)], ...] = (3, 4, 26)
@@ -137,7 +138,7 @@ class Profile(BaseModel):
         return max(self.arp_age, self.arp_age - self.refresh_before + self.refresh_probes * self.refresh_interval)
 
     def replace(self, **values: object) -> Profile:
-        """A copy with single values changed, validated as a whole; InputError names the value that is wrong."""
+        """Return a copy with single values changed, validated as a whole; InputError names the value that is wrong."""
         check_names(values)
         return _validated({**self.model_dump(), **values}, where=f"profile {self.name}")
 
@@ -154,24 +155,24 @@ ProfileName = Annotated[str, _Names()]
 
 
 def check_names(values: Iterable[str]) -> None:
-    """InputError for one that is no value of a profile."""
+    """Raise InputError for one that is no value of a profile."""
     for name in values:
         if name not in settable():
-            raise InputError(f"a switch profile has no value {name!r}", hint=_suggest(name, settable()))
+            raise InputError(f"a switch profile has no value {name!r}", hint=_known(name, settable()))
 
 
 @cache
 def settable() -> tuple[str, ...]:
-    """Names of the values that `replace` takes."""
+    """Return the names of the values that `replace` takes."""
     return tuple(name for name in Profile.model_fields if name not in ("name", "about", "source"))
 
 
 def value_problems(name: str, values: Mapping[str, Any]) -> dict[str, str]:
-    """What is wrong with `values` in the place of those of the profile `name` (nothing: the default's), by their names;
-    under no name what they are not together."""
+    """Return the problems of `values` in the place of those of the profile `name` (nothing: the default's), by their
+    names; under no name those of all together."""
     base = load_profiles()[name or DEFAULT]
     problems = {
-        value: f"a switch profile has no value {value!r}; {_suggest(value, settable())}"
+        value: f"a switch profile has no value {value!r}{did_you_mean(value, settable(), aside=True)}"
         for value in values
         if value not in settable()
     }
@@ -188,8 +189,8 @@ def value_problems(name: str, values: Mapping[str, Any]) -> dict[str, str]:
 
 
 def descriptions() -> list[dict[str, Any]]:
-    """Of each profile `name`, `about`, and by name its `values`: `value`, `unit`, `source` (nothing: a default) and
-    `text`."""
+    """Return `name`, `about` and `values` of each profile; of each value `value`, `unit`, `source` (nothing: a default)
+    and `text`."""
     properties = Profile.model_json_schema()["properties"]
 
     def described(each: Profile, name: str, value: Any) -> dict[str, Any]:
@@ -205,12 +206,12 @@ def descriptions() -> list[dict[str, Any]]:
 
 
 def _unit(schema: Mapping[str, Any]) -> str:
-    """Of a value that may be missing its alternatives tell it."""
+    """Return a value's unit; if the value may be missing, one of its alternatives has it."""
     return str(next((one["unit"] for one in (schema, *schema.get("anyOf", ())) if "unit" in one), ""))
 
 
 def values_schema() -> dict[str, Any]:
-    """The JSON Schema of values in the place of a profile's own."""
+    """Return the JSON Schema of values in the place of a profile's own."""
     properties = Profile.model_json_schema()["properties"]
     left_out = ("default", "title", "unit")
     shown = {
@@ -221,20 +222,21 @@ def values_schema() -> dict[str, Any]:
 
 @cache
 def load_profiles() -> Mapping[str, Profile]:
-    """All profiles of profiles.yml by name, in the order of the file, with `base` followed."""
+    """Return all profiles of profiles.yml by name, in the order of the file, with `base` followed."""
     data: dict[str, dict[str, Any]] = yaml.safe_load(_DATA.read_text(encoding="utf-8"))
     return {name: _validated(_with_base(name, data), where=f"{_DATA.name}: {name}") for name in data}
 
 
 def profile(name: str) -> Profile:
+    """Return a profile that comes with testbed; InputError for a name that is none."""
     profiles = load_profiles()
     if name not in profiles:
-        raise InputError(f"there is no switch profile {name!r}", hint=_suggest(name, tuple(profiles)))
+        raise InputError(f"there is no switch profile {name!r}", hint=_known(name, profiles))
     return profiles[name]
 
 
 def _with_base(name: str, data: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """The fields of a profile: each value of the file is [value, source], besides `about` and `base`."""
+    """Return the fields of a profile: each value of the file is [value, source], besides `about` and `base`."""
     given = dict(data[name])
     base, about = given.pop("base", None), given.pop("about")
     fields: dict[str, Any] = _with_base(base, data) if base else {"source": {}}
@@ -253,7 +255,5 @@ def _validated(fields: Mapping[str, Any], where: str) -> Profile:
         raise InputError(message, where=where) from error
 
 
-def _suggest(name: str, known: tuple[str, ...]) -> str:
-    close = get_close_matches(name.replace("_", "-"), known) or get_close_matches(name.replace("-", "_"), known)
-    guess = f"did you mean {', '.join(close)}? " if close else ""
-    return f"{guess}known: {', '.join(known)}"
+def _known(name: str, known: Collection[str]) -> str:
+    return f"{did_you_mean(name, known)}Known: {', '.join(known)}."

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 from testbed.errors import InputError
 from testbed.kernel import children
 from testbed.switch.control import ControlPlane
-from testbed.switch.dataplane import DataPlane, Miss, RouteChange
+from testbed.switch.dataplane import DataPlane, FdbChange, Miss, RouteChange
 from testbed.switch.effects import BlockLossless, DeleteNeighbour, Effect, Event, Send, SetNeighbour, SetPort
 from testbed.switch.packets import PROTOCOLS, Packet
 from testbed.switch.profile import Profile
@@ -31,14 +31,14 @@ SLACK = 110_000_000
 
 
 def run_in_child(parent: int, channel: socket.socket, switches: Sequence[tuple[DataPlane, Profile]]) -> NoReturn:
-    """The life of the forked process: never back into the parent's code, nor what that registered for its end."""
+    """Run the forked process to its end: never back into the parent's code, nor what that registered for its end."""
     gc.freeze()  # the parent's objects must not be finalised here
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle; it ends the agent
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     children.end_with(parent)
     try:
         asyncio.run(_serve(channel, switches))
-    except BaseException:  # whatever it is, the parent must hear of it
+    except BaseException:  # whatever it is, the parent must get it
         channel.setblocking(True)
         channel.sendall(json.dumps({"crash": traceback.format_exc()}).encode() + b"\n")
         os._exit(1)
@@ -49,7 +49,7 @@ async def _serve(channel: socket.socket, switches: Sequence[tuple[DataPlane, Pro
     agent = _Agent(channel)
     try:
         for plane, profile in switches:
-            agent.switches[plane.node.name] = _Switch(plane, profile, agent.say)
+            agent.switches[plane.node.name] = _Switch(plane, profile, agent.emit)
         await agent.done
     finally:
         agent.close()
@@ -65,12 +65,12 @@ class _Agent:
         self._loop.set_exception_handler(self._fail)  # by default an exception in a callback is logged and forgotten
         self._channel = channel
         self._channel.setblocking(False)
-        self._heard = b""
+        self._partial = b""
         self._unsent = bytearray()
         self._loop.add_reader(channel, self._read)
 
-    def say(self, message: dict[str, Any]) -> None:
-        """Never waits for the parent to listen."""
+    def emit(self, message: dict[str, Any]) -> None:
+        """Send a message to the parent, without ever waiting for it to listen."""
         if not self._unsent:
             self._loop.add_writer(self._channel, self._write)
         self._unsent += json.dumps(message).encode() + b"\n"
@@ -90,16 +90,16 @@ class _Agent:
 
     def _read(self) -> None:
         data = self._channel.recv(1 << 16)
-        *lines, self._heard = (self._heard + data).split(b"\n")
+        *lines, self._partial = (self._partial + data).split(b"\n")
         for line in lines:
             try:
-                self.say({"result": self._obey(**json.loads(line))})
+                self.emit({"result": self._carry_out(**json.loads(line))})
             except InputError as error:
-                self.say({"wrong": {"message": error.message, "where": error.where, "hint": error.hint}})
+                self.emit({"wrong": {"message": error.message, "where": error.where, "hint": error.hint}})
         if not data and not self.done.done():
             self.done.set_result(None)
 
-    def _obey(self, command: str, switch: str = "", **arguments: Any) -> Any:
+    def _carry_out(self, command: str, switch: str = "", **arguments: Any) -> Any:
         if command == "catch_up":
             for each in self.switches.values():
                 each.catch_up()
@@ -118,14 +118,15 @@ class _Agent:
 
 
 class _Switch:
-    def __init__(self, data: DataPlane, profile: Profile, say: Callable[[dict[str, Any]], None]) -> None:
+    """A control plane at work on its data plane."""
+
+    def __init__(self, data: DataPlane, profile: Profile, emit: Callable[[dict[str, Any]], None]) -> None:
         self._data = data
-        self._say = say
+        self._emit = emit
         self._control = ControlPlane(data.node.name, data.node.svis, profile)
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: int | None = None
-        self._out = False
         self._delay = 0.0
         for fileno in data.filenos():
             self._loop.add_reader(fileno, self.catch_up)
@@ -140,36 +141,48 @@ class _Switch:
             self._timer.cancel()
 
     def catch_up(self) -> None:
-        """Handles all that has happened by now: news of the tables, packets, deadlines."""
-        self._hear_changes()
+        """Handle all that has happened by now: news of the tables, packets, deadlines."""
+        self._take_changes()
         for vlan, packet in self._data.packets():
-            self._hear_changes()  # the bridge learned the packet's sender before it passed the packet up
+            self._take_changes()  # the bridge learned the packet's sender before it passed the packet up
             if self._delay:
-                self._loop.call_later(self._delay, self._hear, vlan, packet)
+                self._loop.call_later(self._delay, self._take, vlan, packet)
             else:
-                self._hear(vlan, packet)
-        if self._out:
-            return
+                self._take(vlan, packet)
         now = time.monotonic_ns()
         self._do(now, self._control.on_timer(now))
         self._set_timer()
 
-    def _hear(self, vlan: int, packet: Packet) -> None:
-        if not self._out:
+    def _take(self, vlan: int, packet: Packet) -> None:
+        now = time.monotonic_ns()
+        self._do(now, self._control.on_packet(now, vlan, packet))
+        self._set_timer()
+
+    def _take_changes(self) -> None:
+        for change in self._data.changes():
             now = time.monotonic_ns()
-            self._do(now, self._control.on_packet(now, vlan, packet))
-            self._set_timer()
+            match change:
+                case Miss(vlan, ip):
+                    self._do(now, self._control.on_miss(now, vlan, ip))
+                case FdbChange(vlan, mac, port, lost):
+                    self._do(now, self._control.on_fdb(now, vlan, mac, port, lost))
+                case RouteChange(to, ports):
+                    name = self._data.node.name
+                    fields: dict[str, str | int | list[str]] = {"switch": name, "to": str(to), "ports": list(ports)}
+                    self._do(now, [Event("route.installed" if ports else "route.lost", fields)])
+
+    # Commands of the parent
 
     def tables(self) -> dict[str, list[Any]]:
         now = time.monotonic_ns()
         found = {protocol: self._control.neighbours(now, family) for family, protocol in PROTOCOLS.items()}
-        return {**found, "fdb": [*self._control.fdb_table()]}
+        return {**found, "fdb": [*self._control.fdb.rows()]}
 
     def clear(self, family: Family, vlan: int | None, ip: str | None) -> None:
         self._do(time.monotonic_ns(), self._control.clear(family, vlan, None if ip is None else ip_address(ip)))
 
     def clear_fdb(self, vlan: int | None, mac: str | None) -> None:
-        for (at_vlan, learned), port in self._control.fdb.items():
+        for (at_vlan, learned), port in self._control.fdb.ports.items():
             if vlan in (None, at_vlan) and mac in (None, learned):
                 self._data.delete_fdb(at_vlan, learned, port)
         self.catch_up()
@@ -184,39 +197,24 @@ class _Switch:
     def profile(self) -> dict[str, Any]:
         return self._control.profile.model_dump(mode="json")
 
-    def set_cpu(self, out: bool | None, delay: float | None) -> None:
-        was_out, self._out = self._out, self._out if out is None else out
-        self._delay = self._delay if delay is None else delay
-        if was_out and not self._out:
-            now = time.monotonic_ns()
+    def set_cpu(self, out: bool | None = None, delay: float | None = None) -> None:
+        now = time.monotonic_ns()
+        if out:
+            self._control.pause(now)
+        elif out is not None:
             self._do(now, self._control.resume(now))
+        self._delay = self._delay if delay is None else delay
         self.catch_up()
+
+    def cpu(self) -> dict[str, Any]:
+        return {"out": self._control.out, "delay": self._delay}
 
     def restart(self) -> None:
         now = time.monotonic_ns()
         self._do(now, self._control.restart(now))
         self._set_timer()
 
-    def cpu(self) -> dict[str, Any]:
-        return {"out": self._out, "delay": self._delay}
-
-    def _hear_changes(self) -> None:
-        for change in self._data.changes():
-            now = time.monotonic_ns()
-            if isinstance(change, Miss) and self._out:
-                self._data.delete_neighbour(change.vlan, change.ip)  # or the kernel would hold it and not ask again
-            elif isinstance(change, RouteChange):
-                kind = "route.installed" if change.ports else "route.lost"
-                where: dict[str, str | int | list[str]] = {
-                    "switch": self._data.node.name,
-                    "to": str(change.to),
-                    "ports": list(change.ports),
-                }
-                self._do(now, [Event(kind, where)])
-            elif isinstance(change, Miss):
-                self._do(now, self._control.on_miss(now, change.vlan, change.ip))
-            else:
-                self._do(now, self._control.on_fdb(now, change.vlan, change.mac, change.port, change.lost))
+    # Effects and time
 
     def _set_timer(self) -> None:
         at = self._control.next_deadline
@@ -249,4 +247,4 @@ class _Switch:
                 case SetPort(port, up):
                     self._data.set_port(port, up)
                 case Event(kind, fields):
-                    self._say({"t": now, "kind": kind, **fields})
+                    self._emit({"t": now, "kind": kind, **fields})

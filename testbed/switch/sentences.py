@@ -42,7 +42,7 @@ SENTENCES |= {
 
 
 def sentence(event: Mapping[str, Any]) -> str:
-    """An event of the agent as one line, without the switch's name."""
+    """Return an event of the agent as one line, without the switch's name."""
     special = f"{event['kind']} {event.get('reason')}"
     words = {key: ", ".join(value) if isinstance(value, list) else value for key, value in event.items()}
     return SENTENCES.get(special, SENTENCES[event["kind"]]).format_map(words)

@@ -1,4 +1,4 @@
-"""The ARP and ND table of one switch: what it knows, what it asks for, and how full it is. Times in nanoseconds."""
+"""The ARP and ND table of one switch: known addresses, unresolved ones, and the bounds. Times in nanoseconds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal
 
 from testbed.switch.profile import Profile
 from testbed.switch.timers import nanoseconds
-from testbed.topology.plan import IPAddress
+from testbed.topology.plan import Family, IPAddress
 
 Key = tuple[int, IPAddress]
 """(VLAN, address)"""
@@ -27,7 +27,7 @@ class Claim:
 class Entry:
     mac: str
     port: str | None
-    """Where the FDB had the MAC when the entry was last confirmed."""
+    """The port that the FDB had for the MAC when the entry was last confirmed."""
     confirmed: int
     probes: int = 0
     """Refresh requests since then."""
@@ -76,21 +76,23 @@ class NeighbourTable:
     def __contains__(self, key: Key) -> bool:
         return key in self.entries or key in self.unresolved
 
-    def addresses(self) -> list[Key]:
-        return [*self.entries, *self.unresolved]
+    def addresses(self, family: Family) -> list[Key]:
+        return [key for key in (*self.entries, *self.unresolved) if key[1].version == family]
 
     def learn(self, key: Key, entry: Entry) -> None:
+        """Enter an address, in the place of an unresolved one."""
         self.remove(key)
         self.entries[key] = entry
         self._count(key, 1)
 
     def wait(self, key: Key, unresolved: Unresolved) -> None:
+        """Enter an address without a MAC."""
         self.remove(key)
         self.unresolved[key] = unresolved
         self._count(key, 1)
 
     def remove(self, key: Key) -> Entry | None:
-        """The entry that was there, None if there was none or it was unresolved."""
+        """Return the entry that was there, None if there was none or it was unresolved."""
         if key in self:
             self._count(key, -1)
         self.unresolved.pop(key, None)
@@ -100,8 +102,8 @@ class NeighbourTable:
         self.entries[key] = self.entries.pop(key)
 
     def obstacle(self, key: Key, profile: Profile) -> Key | Literal["full"] | None:
-        """What stands against one more address: nothing, another one that has to go first, or the profile. Those that
-        were not found go before entries (Linux: neigh_forced_gc)."""
+        """Return what stands against one more address: nothing, another one that has to go first, or the profile. Those
+        that were not found go before entries (Linux: neigh_forced_gc)."""
         vlan, family = key[0], key[1].version
         full = _full(profile.arp_cap, self._sizes.get((family, 0), 0))
         vlan_full = _full(profile.arp_cap_per_svi, self._sizes.get((family, vlan), 0))

@@ -1,12 +1,12 @@
-"""What a lab should be: pure data and planning. No kernel is called, and of ours only `testbed.errors` is imported."""
+"""Topologies: pure data and planning, without the kernel. Of ours only `errors` and `documents` are imported."""
 
 from testbed.topology.addressing import POOL, link_local, pod_mac
+from testbed.topology.definition import RouteDefinition
 from testbed.topology.models import (
     Elements,
     EndpointDefinition,
     LinkDefinition,
     NodeDefinition,
-    RouteDefinition,
 )
 from testbed.topology.plan import (
     DEFAULT_QUEUE,
@@ -18,7 +18,6 @@ from testbed.topology.plan import (
     IPNetwork,
     NicModel,
     Node,
-    NodeKind,
     Plan,
     Quality,
     RdmaMode,
@@ -43,7 +42,6 @@ __all__ = [
     "NicModel",
     "Node",
     "NodeDefinition",
-    "NodeKind",
     "Plan",
     "Quality",
     "RdmaMode",

@@ -24,7 +24,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address
 from testbed.topology.plan import Bgp, IPAddress, IPNetwork
 
 POOL = IPv4Network("198.18.0.0/15")
-"""Where segments without any address in the file get theirs: a range for labs by standard (RFC 2544, RFC 6890)."""
+"""The addresses for segments without any address in the file: a range for labs by standard (RFC 2544, RFC 6890)."""
 POOL_PREFIX = 24
 """A segment's share of the pool, also on a link between two hosts: room for pods. Larger when its hosts need it."""
 
@@ -59,8 +59,8 @@ def _mac(first: int, node: int, group: int, number: int) -> str:
 
 
 def usable(network: IPNetwork) -> int:
-    """How many machines a subnet has addresses for; both addresses of a /31 (RFC 3021) and of a /127 (RFC 6164) count.
-    Of others the first is the network's, in IPv6 that of any of its routers, and in IPv4 the last is for broadcasts."""
+    """The number of machines that a subnet has addresses for. In a /31 (RFC 3021) and a /127 (RFC 6164) both count; of
+    others the first is the network's, in IPv6 that of any of its routers, and in IPv4 the last is for broadcasts."""
     kept = 0 if network.max_prefixlen - network.prefixlen < 2 else 2 if network.version == 4 else 1
     return network.num_addresses - kept
 

@@ -10,21 +10,18 @@ users know them; tags do not, except `!!str`, `!!map` and `!!seq`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import yaml
 
+from testbed.documents.text import Mark, Path, check_size, describe, place, quoted
 from testbed.errors import InputError
 
-MAX_BYTES = 1 << 20
 MAX_NODES = 50_000
 """Keys and values with all aliases written out: a lab of 3000 hosts has fewer."""
 MAX_DEPTH = 20
-
-Path = tuple[str | int, ...]
-"""Keys and indices from the top of the document: ``("topology", "links", 0, "vlan")``."""
 
 _TAG = "tag:yaml.org,2002:"
 _WORDS = (
@@ -39,23 +36,11 @@ _TEMPLATE = re.compile(r"^((?:[^#\n]|(?<=\S)#)*?)(?<!\{)\{\{(?!\{)", re.MULTILIN
 _LEADING_ZERO = re.compile(r"[-+]?0[0-9]")
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Mark:
-    """A place in the text; both count from 1."""
-
-    line: int
-    column: int
-
-
 @dataclass(frozen=True, slots=True)
 class _Node:
     content: Any
     """A scalar's value; ``list[_Node]``; or ``dict[key, (key's mark, _Node)]``."""
     mark: Mark
-    size: int = 1
-    """How many nodes it is with all aliases written out."""
-    height: int = 0
-    """Levels below it, likewise."""
 
     def value(self) -> Any:
         if isinstance(self.content, dict):
@@ -64,8 +49,13 @@ class _Node:
             return [child.value() for child in self.content]
         return self.content
 
+    def children(self) -> Iterable[_Node]:
+        if isinstance(self.content, dict):
+            return [node for _, node in self.content.values()]
+        return self.content if isinstance(self.content, list) else ()
 
-class Document:
+
+class TopologyDocument:
     """`source` is what errors call the text: a file's name, or any other."""
 
     def __init__(self, text: str, source: str) -> None:
@@ -76,7 +66,7 @@ class Document:
         return self._root.value()
 
     def find(self, path: Path, *, key: bool = False) -> Mark:
-        """Where the value at `path` stands (or its key), else the nearest thing around it that is there."""
+        """The place of the value at `path` (or of its key), else the nearest thing around it that is there."""
         node, mark = self._root, self._root.mark
         for step in path:
             if isinstance(node.content, dict) and (found := _key(node.content, step)) is not None:
@@ -116,19 +106,17 @@ class _Reader:
             self._fail(Mark(1, 1), f"not valid YAML: {error}")
 
     def _check_characters(self) -> None:
-        if len(self.text) > MAX_BYTES:
-            self._fail(Mark(1, 1), f"the text is larger than {MAX_BYTES >> 20} MiB, the limit for a topology")
+        check_size(self.text, self.source, "topology")
         if found := _TEMPLATE.search(self.text):
-            place = Mark(self.text.count("\n", 0, found.end()) + 1, len(found[1]) + 1)
             self._fail(
-                place,
+                Mark.of(self.text, found.end(1)),
                 "'{{' begins a template; containerlab fills it in from a file of variables, "
                 "testbed does not: a lab is the same everywhere. Write the value",
             )
         if found := yaml.reader.Reader.NON_PRINTABLE.search(self.text):
-            before = self.text[: found.start()]
-            mark = Mark(before.count("\n") + 1, found.start() - before.rfind("\n"))
-            self._fail(mark, f"character U+{ord(found.group()):04X} is not allowed in YAML")
+            self._fail(
+                Mark.of(self.text, found.start()), f"character U+{ord(found.group()):04X} is not allowed in YAML"
+            )
 
     def _document(self, events: Iterator[Any]) -> _Node:
         next(events)  # the start of the stream
@@ -147,7 +135,7 @@ class _Reader:
             if event.anchor not in self.anchors:
                 self._fail(mark, f"alias {quoted(f'*{event.anchor}')} has no complete anchor before it")
             node = self.anchors[event.anchor]
-            self._check_limits(mark, node.size, depth + node.height)
+            self._count(node, mark, depth)
             return node
         self._check_limits(mark, 1, depth)
         if isinstance(event, yaml.ScalarEvent):
@@ -166,7 +154,7 @@ class _Reader:
         items = []
         while not isinstance(event := next(events), yaml.SequenceEndEvent):
             items.append(self._node(event, events, depth + 1))
-        return _collection(items, mark, items)
+        return _Node(items, mark)
 
     def _mapping(self, mark: Mark, events: Iterator[Any], depth: int) -> _Node:
         entries: dict[str | int, tuple[Mark, _Node]] = {}
@@ -185,7 +173,7 @@ class _Reader:
                 self._fail(key.mark, f"key {quoted(key.content)} is given twice; the first is in line {first}")
             entries[key.content] = (key.mark, value)
         entries = {**entries, **{key: entry for key, entry in inherited.items() if key not in entries}}
-        return _collection(entries, mark, [node for _, node in entries.values()])
+        return _Node(entries, mark)
 
     def _merge(self, value: _Node, inherited: dict[str | int, tuple[Mark, _Node]]) -> None:
         """YAML's merge key: of several mappings the earlier one wins, and the mapping's own keys win over all."""
@@ -217,6 +205,13 @@ class _Reader:
         tag = quoted(event.tag.replace(_TAG, "!!"))
         self._fail(mark, f"tag {tag} is not supported; allowed: !!str, !!map, !!seq")
 
+    def _count(self, node: _Node, alias: Mark, depth: int) -> None:
+        """Checks the limits as if the node were written out at its alias."""
+        keys = len(node.content) if isinstance(node.content, dict) else 0
+        self._check_limits(alias, 1 + keys, depth)
+        for child in node.children():
+            self._count(child, alias, depth + 1)
+
     def _check_limits(self, mark: Mark, nodes: int, depth: int) -> None:
         if depth > MAX_DEPTH:
             self._fail(mark, f"nested deeper than {MAX_DEPTH} levels, the limit for a topology")
@@ -225,13 +220,7 @@ class _Reader:
             self._fail(mark, f"more than {MAX_NODES} values with all aliases written out, the limit for a topology")
 
     def _fail(self, mark: Mark, message: str) -> NoReturn:
-        raise InputError(message, where=f"{self.source}:{mark.line}:{mark.column}")
-
-
-def _collection(content: Any, mark: Mark, children: list[_Node]) -> _Node:
-    keys = len(children) if isinstance(content, dict) else 0
-    size = 1 + keys + sum(child.size for child in children)
-    return _Node(content, mark, size, 1 + max((child.height for child in children), default=0))
+        raise InputError(message, where=place(self.source, mark))
 
 
 def _mark(mark: Any) -> Mark:
@@ -248,24 +237,3 @@ def _plain(text: str) -> str | int | float | bool | None:
     if _INT.fullmatch(text):
         return int(text)
     return float(text) if _FLOAT.fullmatch(text) else text
-
-
-def quoted(name: object) -> str:
-    """A name as an error message shows it, cut when it is long."""
-    text = str(name)
-    return repr(text if len(text) <= 64 else text[:61] + "...")
-
-
-def describe(value: Any) -> str:
-    """A value as an error message shows it: its kind, and a short form of a scalar."""
-    if value is None or isinstance(value, bool):
-        text = {None: "null", True: "true", False: "false"}[value]
-    elif isinstance(value, str):
-        text = f"the string {quoted(value)}"
-    elif isinstance(value, int | float):
-        text = f"the number {value}"
-    elif isinstance(value, dict | list):
-        text = "a mapping" if isinstance(value, dict) else "a list"
-    else:
-        text = repr(value)
-    return text

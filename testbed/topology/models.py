@@ -8,12 +8,11 @@ planner.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import (
     BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     GetJsonSchemaHandler,
     WithJsonSchema,
@@ -21,21 +20,21 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema
 
+from testbed.documents.text import describe, quoted
 from testbed.topology import containerlab
-from testbed.topology.document import describe, quoted
-from testbed.topology.plan import NicModel, RdmaMode, Routing
+from testbed.topology.definition import Definition, RouteDefinition
+from testbed.topology.kinds import KINDS, KindName
+from testbed.topology.kinds.host import LinuxKeys
+from testbed.topology.kinds.switch import SwitchKeys
+from testbed.topology.plan import RdmaMode, Routing
 from testbed.topology.values import (
     DEFAULT_MTU,
     INTERFACE,
     LABEL,
     Address4,
     Address6,
-    Command,
     Delay,
-    Destination,
-    Env,
     InterfaceName,
-    Kind,
     Label,
     Labels,
     Mac,
@@ -43,10 +42,7 @@ from testbed.topology.values import (
     Packets,
     Percent,
     Rate,
-    Sysctls,
-    Via,
     Vlan,
-    Vlans,
     check_link_type,
     empty,
     expand_special,
@@ -55,89 +51,22 @@ from testbed.topology.values import (
 )
 
 
-class _Definition(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, use_attribute_docstrings=True)
-
-
-class RouteDefinition(_Definition):
-    """A static route."""
-
-    to: Destination
-    """The destination: `default` (of the family of `via`), or a subnet such as `10.0.20.0/24`."""
-    via: Via
-    """
-    The next hop: an address in a subnet that the node has an address in. Several in a list are of equal cost (ECMP):
-    each flow takes one of them, by the hash of its addresses and ports.
-    """
-
-
-class NodeDefinition(_Definition):
+class NodeDefinition(SwitchKeys, LinuxKeys):
     """A node, or what the nodes of a kind, of a group, or all nodes have in common. Keys that are absent or null are
     inherited."""
 
-    kind: Kind | None = None
-    """
-    `host`: a machine with RDMA NICs. `switch`: VLANs, SVIs and a profile. `bridge`: an unmanaged layer-2 segment.
-    `linux`: containerlab's, here a host whose interfaces have the addresses that the file gives them, and no others but
-    IPv6's link-local ones.
-    """
-    profile: str | None = None
-    """Switch: the name of its ARP/MAC profile, for example `cisco-nxos`."""
-    profile_values: dict[str, Any] | None = None
-    """
-    Switch: values in the place of its profile's own, for example `{arp_age: 300}`; `testbed profile describe NAME`
-    shows them all. Merged value by value when several levels of the file have the key.
-    """
-    vlans: Vlans | None = None
-    """
-    Switch: its VLANs (1..4094), each with the address of the switch's SVI there, `[IPv4, IPv6]` for one of each, or
-    null for layer 2 only.
-    Default: VLAN 1 without an address. Merged VLAN by VLAN when several levels of the file have the key.
-    """
-    proxy_arp: list[Vlan] | None = None
-    """
-    Switch: the VLANs whose SVI answers ARP requests and neighbour solicitations for the other addresses of its subnets
-    with its own MAC; between the ports of such a VLAN nothing is flooded to all. As SONiC's VLAN_INTERFACE `proxy_arp`.
-    """
-    nic: NicModel | None = None
-    """Host: `hardware` keeps a QP's destination MAC and sends no ARP, as real NICs do; `rxe` (default) is soft-RoCE."""
-    rdma: bool | None = None
-    """Host: whether each of its interfaces gets a soft-RoCE device, named `<node>-<interface>`. Default true."""
-    routes: list[RouteDefinition] | None = None
-    """
-    Host, switch: its static routes. A host without this key has a default route via the SVI of its first interface's
-    VLAN; with the key it has exactly what is listed (`[]`: none).
-    """
-    host_routes: bool | None = None
-    """
-    Switch: whether it announces each neighbour of its SVIs as a host route (/32, /128) by BGP; needs routed links.
-    Switches that do may have one subnet, and one gateway address, with nothing in layer 2 between them. Default false.
-    """
-    exec: list[Command] | None = None
-    """
-    Host, linux: commands that are run on the node when the lab is up, in this order and without a shell. All levels of
-    the file add theirs. One that fails is an error; what they write is in the run directory.
-    """
-    env: Env | None = None
-    """Host, linux: environment variables of programs on the node. Merged by name over the levels of the file."""
-    sysctls: Sysctls | None = None
-    """
-    Host, linux: sysctls of its network namespace by name, such as `net.ipv4.ip_forward: 1`, set before its interfaces
-    come up. Merged by name over the levels of the file.
-    """
-    image: str | None = None
-    """Linux: not used. No container is run; the programs are those of the lab's machine."""
+    kind: KindName | None = Field(None, description=" ".join(f"`{name}`: {one.about}." for name, one in KINDS.items()))
     labels: Labels | None = None
     """Annotations without effect."""
     group: str | None = None
     """One of `groups`, whose keys the node inherits. A name that is not there only annotates."""
 
 
-class _Quality(_Definition):
+class _Quality(Definition):
     rate: Rate | None = None
     """Bits per second, such as `100mbit`, Ethernet headers included. Packets that have to wait do so at the switch."""
     delay: Delay | None = None
-    """How long a packet is under way, such as `50us`."""
+    """The delay of a packet, such as `50us`."""
     jitter: Delay | None = None
     """By how much the delay varies; packets overtake each other, which RoCE takes for loss."""
     loss: Percent | None = None
@@ -223,8 +152,8 @@ FaultDefinition = Annotated[
 ]
 
 
-class Elements(_Definition):
-    """What the lab consists of. Keys of a node win over those of its group, those over the ones of its kind, and those
+class Elements(Definition):
+    """The elements of a lab. Keys of a node win over those of its group, those over the ones of its kind, and those
     over the defaults."""
 
     nodes: Annotated[
@@ -233,7 +162,7 @@ class Elements(_Definition):
         Field(min_length=1, json_schema_extra={"additionalProperties": False}),
     ]
     """The nodes by name: letters, digits, `-` and `_`, at most 63."""
-    links: Annotated[list[LinkDefinition], empty(list)] = []
+    links: Annotated[list[LinkDefinition], empty(list)] = Field([])
     """The links. Their order is the order in which addresses are planned."""
     routing: Routing = "static"
     """
@@ -247,35 +176,43 @@ class Elements(_Definition):
     also `rdma link` shows a node its own devices only, rdma_cm does not work, perftest's TCP is on the data network.
     Default: `shared` up to 16 devices, else `exclusive`.
     """
-    faults: Annotated[list[FaultDefinition], empty(list)] = []
-    """What is broken from the start: `fault` is its name, the other keys are its parameters (`testbed fault list`)."""
-    kinds: Annotated[dict[Kind, NodeDefinition | None], empty(dict)] = {}
-    """What the nodes of a kind have in common."""
-    groups: Annotated[dict[Annotated[str, Field(min_length=1)], NodeDefinition | None], empty(dict)] = {}
-    """What the nodes with the same `group` have in common, by its name, their kind included."""
+    faults: Annotated[list[FaultDefinition], empty(list)] = Field([])
+    """Faults from the start: `fault` is its name, the other keys are its parameters (`testbed fault list`)."""
+    kinds: Annotated[dict[KindName, NodeDefinition | None], empty(dict)] = Field({})
+    """Keys that the nodes of a kind have in common."""
+    groups: Annotated[dict[Annotated[str, Field(min_length=1)], NodeDefinition | None], empty(dict)] = Field({})
+    """Keys that the nodes with the same `group` have in common, by its name, their kind included."""
     defaults: NodeDefinition | None = None
-    """What all nodes have in common. Here and in `groups` a key that a kind does not have is passed over for its
-    nodes."""
+    """Keys that all nodes have in common. Here and in `groups` nodes ignore a key that their kind does not have."""
 
 
-Place = tuple[str, type[BaseModel], containerlab.Reasons]
-"""What to call a mapping of the file, its model, and the keys that only containerlab knows there."""
+class Place(NamedTuple):
+    """A mapping of the file: what to call it, its model, and the keys of containerlab that are refused there, and
+    noted."""
+
+    name: str
+    model: type[BaseModel]
+    refused: containerlab.Reasons
+    noted: containerlab.Reasons
 
 
-def place_of(path: tuple[str | int, ...], top: Place) -> Place:
-    """The place of the mapping at `path`; `top` is that of the whole file."""
-    place = top
+def place_of(path: tuple[str | int, ...], file: type[BaseModel]) -> Place | None:
+    """The place of the mapping at `path`, if one of ours is due there; `file` is the model of the whole file."""
+    place = None
     match path:
+        case ():
+            place = Place("the file", file, {}, containerlab.TOP_NOTES)
         case ("topology",):
-            place = ("'topology'", Elements, {})
+            place = Place("'topology'", Elements, {}, containerlab.TOPOLOGY_NOTES)
         case ("topology", "defaults"):
-            place = ("'defaults'", NodeDefinition, containerlab.NODE_KEYS)
-        case ("topology", "kinds" | "groups" | "nodes" as what, name):
-            place = (f"{what[:-1]} {quoted(name)}", NodeDefinition, containerlab.NODE_KEYS)
+            place = Place("'defaults'", NodeDefinition, containerlab.NODE_KEYS, containerlab.NODE_NOTES)
+        case ("topology", "kinds" | "groups" | "nodes" as part, name):
+            name = f"{part[:-1]} {quoted(name)}"
+            place = Place(name, NodeDefinition, containerlab.NODE_KEYS, containerlab.NODE_NOTES)
         case ("topology", "links", _):
-            place = ("a link", LinkDefinition, containerlab.LINK_KEYS)
-        case ("topology", "links", _, "endpoints", _):
-            place = ("an endpoint", EndpointDefinition, {})
+            place = Place("a link", LinkDefinition, containerlab.LINK_KEYS, containerlab.LINK_NOTES)
+        case ("topology", "links", _, "endpoints", _) | ("topology", "links", _, "endpoint"):
+            place = Place("an endpoint", EndpointDefinition, {}, containerlab.ENDPOINT_NOTES)
         case (*_, "routes", _):
-            place = ("a route", RouteDefinition, {})
+            place = Place("a route", RouteDefinition, {}, {})
     return place

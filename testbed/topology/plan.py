@@ -1,5 +1,5 @@
 """
-What a lab will be, down to the last address: the pure data that `lab` builds and `switch` runs.
+The plan of a lab, down to the last address: the pure data that `lab` builds and `switch` runs.
 
 Nothing here is decided at run time. Two labs planned from the same file are equal, so nobody has to read a MAC address
 back from a kernel.
@@ -17,7 +17,6 @@ IPInterface = IPv4Interface | IPv6Interface
 IPNetwork = IPv4Network | IPv6Network
 Family = Literal[4, 6]
 
-NodeKind = Literal["host", "switch", "bridge"]
 NicModel = Literal["hardware", "rxe"]
 Routing = Literal["static", "frr"]
 RdmaMode = Literal["shared", "exclusive"]
@@ -75,7 +74,7 @@ class Interface:
     gateway6: IPv6Address | None = None
     """The same of IPv6."""
     sends: Quality = Quality()
-    """What happens to packets from here to the peer."""
+    """The quality of the direction from here to the peer."""
     routed: bool = False
     """Switch port: a router's interface with a link-local address only, in no VLAN (`routing: frr`)."""
 
@@ -121,7 +120,7 @@ class Bgp:
 @dataclass(frozen=True, slots=True)
 class Node:
     name: str
-    kind: NodeKind
+    kind: str
     interfaces: tuple[Interface, ...]
     nic: NicModel = "rxe"
     profile: str = ""
@@ -159,6 +158,11 @@ class Plan:
     nodes: dict[str, Node]
     links: tuple[tuple[Interface, Interface], ...]
     faults: tuple[tuple[str, Mapping[str, Any]], ...] = ()
-    """What is broken from the start: names and parameters."""
+    """Faults from the start: names and parameters."""
     rdma_mode: RdmaMode | None = None
     """None: the lab chooses by its size."""
+
+
+def by_family(addresses: Mapping[Family, Any], name: str = "address") -> dict[str, Any]:
+    """Addresses as the plan has them, such as `address` and `address6`."""
+    return {name: addresses.get(4), f"{name}6": addresses.get(6)}

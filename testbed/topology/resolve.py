@@ -11,75 +11,24 @@ else `host`, where a link ends there; so is the bridge of the management network
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 from pydantic import BaseModel
 
+from testbed.documents.problems import Problems
+from testbed.documents.text import Path, choices
 from testbed.topology import containerlab
-from testbed.topology.document import Path
+from testbed.topology.kinds import KINDS
 from testbed.topology.models import (
     Elements,
     LinkDefinition,
     NodeDefinition,
-    RouteDefinition,
 )
-from testbed.topology.plan import Family, IPInterface, NicModel, NodeKind
-from testbed.topology.problems import Problems, closest, listing
-from testbed.topology.values import KEYS_OF_KIND, FileKind, listed
+from testbed.topology.plan import Family, IPInterface
+from testbed.topology.resolved import Given, Port, ResolvedNode
+from testbed.topology.values import listed
 
 TOP: Path = ("topology",)
-
-
-@dataclass(frozen=True, slots=True)
-class Given:
-    """An address of the file."""
-
-    address: IPInterface
-    path: Path
-
-
-@dataclass(slots=True, eq=False)
-class Port:
-    """One end of a link."""
-
-    node: ResolvedNode
-    name: str
-    number: int
-    """Position among the interfaces of its node, from 1."""
-    path: Path
-    mac: str | None
-    addresses: dict[Family, Given]
-
-    def __str__(self) -> str:
-        return f"{self.node.name}:{self.name}"
-
-
-@dataclass(slots=True, eq=False)
-class ResolvedNode:
-    number: int
-    """Position in the file, from 1."""
-    name: str
-    kind: NodeKind
-    path: Path
-    profile: str = ""
-    profile_values: dict[str, Any] = field(default_factory=dict)
-    proxy_arp: list[int] = field(default_factory=list)
-    nic: NicModel = "rxe"
-    rdma: bool = True
-    vlans: dict[int, dict[Family, Given]] = field(default_factory=dict)
-    routes: list[RouteDefinition] | None = None
-    host_routes: bool = False
-    exec: list[str] = field(default_factory=list)
-    env: dict[str, str] = field(default_factory=dict)
-    sysctls: dict[str, str] = field(default_factory=dict)
-    planned: bool = True
-    """Whether its interfaces get addresses that the file does not give, and IPv6 only with such an address."""
-    paths: dict[str | int, Path] = field(default_factory=dict)
-    """Where each setting was found: keys by name, VLANs by number."""
-    value_paths: dict[str, Path] = field(default_factory=dict)
-    """The same of `profile_values`."""
-    ports: dict[str, Port] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)
@@ -110,11 +59,10 @@ def resolve_nodes(elements: Elements, problems: Problems) -> dict[str, ResolvedN
     for number, (name, own) in enumerate(elements.nodes.items(), start=1):
         path = (*TOP, "nodes", name)
         kind = _kind(own, elements)
-        resolved: NodeKind = "host" if kind is None or kind == "linux" else kind
-        planned = kind != "linux" and name not in outside
-        node = nodes[name] = ResolvedNode(number, name, resolved, path, planned=planned)
+        planned = KINDS[kind or "host"].plans_addresses and name not in outside
+        node = nodes[name] = ResolvedNode(number, name, kind or "host", path, planned=planned)
         if kind is None:
-            kinds = ", ".join(KEYS_OF_KIND)
+            kinds = ", ".join(KINDS)
             problems.add(path, f"node {name!r} has no kind; add one to it, its group or topology.defaults: {kinds}")
             continue
         _check_keys(kind, own, path, problems)
@@ -129,8 +77,7 @@ def resolve_nodes(elements: Elements, problems: Problems) -> dict[str, ResolvedN
         for layer_path, layer in layers:
             if layer is not None:
                 _inherit(node, layer, layer_path, problems)
-        if node.kind == "switch" and not node.vlans:
-            node.vlans[1] = {}
+        KINDS[kind].complete(node)
         if name in outside:
             node.rdma = False
     return nodes
@@ -160,8 +107,8 @@ def _given(definition: BaseModel | None) -> set[str]:
     return {key for key in fields if getattr(definition, key) is not None}
 
 
-def _kind(own: NodeDefinition | None, elements: Elements) -> FileKind | None:
-    """What says it first: the node, its group, the default group, the defaults."""
+def _kind(own: NodeDefinition | None, elements: Elements) -> str | None:
+    """The first kind that is given: by the node, its group, the default group, the defaults."""
     defaults, groups = elements.defaults, elements.groups
     layers = (own, groups.get(_group(own)), groups.get(_group(defaults)), defaults)
     return next((layer.kind for layer in layers if layer is not None and layer.kind is not None), None)
@@ -171,12 +118,12 @@ def _group(definition: NodeDefinition | None) -> str:
     return "" if definition is None else definition.group or ""
 
 
-def _check_keys(kind: FileKind, definition: NodeDefinition | None, path: Path, problems: Problems) -> None:
+def _check_keys(kind: str, definition: NodeDefinition | None, path: Path, problems: Problems) -> None:
     """A key that the kind does not have is an error on a node or a kind; in the defaults it is for other kinds."""
-    allowed = KEYS_OF_KIND[kind]
-    owners: dict[str, FileKind] = {}
-    for owner, keys in KEYS_OF_KIND.items():
-        for key in keys:
+    allowed = KINDS[kind].key_names()
+    owners: dict[str, str] = {}
+    for owner, one in KINDS.items():
+        for key in one.key_names():
             owners.setdefault(key, owner)
     for key, owner in owners.items():
         if key not in allowed and getattr(definition, key, None) is not None:
@@ -185,14 +132,15 @@ def _check_keys(kind: FileKind, definition: NodeDefinition | None, path: Path, p
 
 
 def _inherit(node: ResolvedNode, layer: NodeDefinition, path: Path, problems: Problems) -> None:
-    for key in KEYS_OF_KIND[node.kind]:
+    for key in KINDS[node.kind].key_names():
         value = getattr(layer, key)
         if value is None:
             continue
         node.paths[key] = (*path, key)
         if key == "vlans":
-            node.vlans |= {vlan: _svi(listed(given), (*path, key, vlan), problems) for vlan, given in value.items()}
-            node.paths |= {vlan: (*path, key, vlan) for vlan in value}
+            for vlan, addresses in value.items():
+                place = node.paths[vlan] = (*path, key, vlan)
+                node.vlans[vlan] = _svi(f"the SVI of VLAN {vlan} on {node.name}", listed(addresses), place, problems)
         elif key == "exec":
             node.exec += value
         elif key == "profile_values":
@@ -204,11 +152,11 @@ def _inherit(node: ResolvedNode, layer: NodeDefinition, path: Path, problems: Pr
             setattr(node, key, value)
 
 
-def _svi(addresses: list[IPInterface], path: Path, problems: Problems) -> dict[Family, Given]:
+def _svi(owner: str, addresses: list[IPInterface], path: Path, problems: Problems) -> dict[Family, Given]:
     found: dict[Family, Given] = {}
     for index, address in enumerate(addresses):
         place = (*path, index) if len(addresses) > 1 else path
-        first = found.setdefault(address.version, Given(address, place))
+        first = found.setdefault(address.version, Given(address, place, owner))
         if first.path != place:
             problems.add(place, f"an SVI has one IPv{address.version} address; the first is {first.address}")
     return found
@@ -226,8 +174,9 @@ def resolve_links(elements: Elements, nodes: dict[str, ResolvedNode], problems: 
             continue
         if ends[0].node is ends[1].node:
             problems.add(path, f"both ends of the link are on node {ends[0].node.name!r}")
-        switches = ends[0].node.kind == ends[1].node.kind == "switch"
+        switches = all(KINDS[end.node.kind].has_vlans for end in (ends[0], ends[1]))
         routed = elements.routing == "frr" and switches and definition.vlan is None and definition.trunk is None
+        ends[0].peer, ends[1].peer = ends[1], ends[0]
         links.append(ResolvedLink(definition, path, (ends[0], ends[1]), routed))
     if elements.routing == "frr" and not any(link.routed for link in links):
         problems.add(
@@ -239,7 +188,7 @@ def resolve_links(elements: Elements, nodes: dict[str, ResolvedNode], problems: 
 
 
 def _special(elements: Elements, nodes: dict[str, ResolvedNode]) -> dict[str, ResolvedNode]:
-    """What stands for special endpoints in a file of containerlab's kinds; `nodes` gets it where a link ends there."""
+    """The nodes for special endpoints in a file of containerlab's kinds. Where a link ends there, `nodes` gets one."""
     hosts = container_hosts(elements)
     kinds = {_kind(own, elements) for name, own in elements.nodes.items() if name not in hosts}
     found: dict[str, ResolvedNode] = {}
@@ -277,27 +226,26 @@ def _port(
     port = Port(node, endpoint.interface, len(node.ports) + 1, path, endpoint.mac, addresses)
     if other := node.ports.get(port.name):
         problems.add(path, f"interface {port} is used twice; the first is in {problems.place(other.path)}")
-    elif node.kind != "host" and (port.name == "br0" or port.name.startswith("vlan")):
-        problems.add(path, f"port name {port.name!r} is kept for the {node.kind}'s own interfaces (br0, vlan<N>)")
+    else:
+        KINDS[node.kind].check_port(port, problems)
     node.ports[port.name] = port
     return port
 
 
 def _addresses(definition: LinkDefinition, end: int, link: Path, problems: Problems) -> dict[Family, Given]:
-    """What the file gives an end, in the endpoint or in the link."""
+    """The addresses that the file gives an end, in the endpoint or in the link."""
     endpoint, path = definition.endpoints[end], (*link, "endpoints", end)
+    owner = f"{endpoint.node}:{endpoint.interface}"
     found: dict[Family, Given] = {}
     keys: tuple[tuple[Family, str], ...] = ((4, "ipv4"), (6, "ipv6"))
     for family, key in keys:
         if (address := getattr(endpoint, key)) is not None:
-            found[family] = Given(address, (*path, key))
+            found[family] = Given(address, (*path, key), owner)
         of_link = getattr(definition, key) or []
         if end < len(of_link) and of_link[end] is not None:
             if address is not None:
-                problems.add(
-                    (*path, key), f"{endpoint.node}:{endpoint.interface} has an address here and in the link's {key!r}"
-                )
-            found[family] = Given(of_link[end], (*link, key, end))
+                problems.add((*path, key), f"{owner} has an address here and in the link's {key!r}")
+            found[family] = Given(of_link[end], (*link, key, end), owner)
     return found
 
 
@@ -307,4 +255,4 @@ def _unknown_node(name: str, nodes: dict[str, ResolvedNode]) -> str:
     where = ""
     if name in containerlab.SPECIAL:
         where = "; as containerlab's special endpoint it is there in files of `linux` nodes and bridges"
-    return f"unknown node {name!r}; nodes: {listing(nodes)}{closest(name, nodes)}{where}"
+    return f"unknown node {name!r}; nodes: {choices(name, list(nodes))}{where}"

@@ -11,29 +11,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from testbed.topology.document import Path
-from testbed.topology.plan import Family, IPInterface, IPNetwork
-from testbed.topology.problems import Problems, listing
-from testbed.topology.resolve import Port, ResolvedLink, ResolvedNode
-
-DEFAULT_VLAN = 1
-"""The VLAN of a port that names none, as on every switch out of the box; only where the switch has it."""
+from testbed.documents.problems import Problems
+from testbed.documents.text import Path, listing
+from testbed.topology.kinds import KINDS
+from testbed.topology.kinds.switch import DEFAULT_VLAN
+from testbed.topology.plan import Family, IPNetwork
+from testbed.topology.resolve import ResolvedLink
+from testbed.topology.resolved import Given, Port, ResolvedNode
 
 _Vertex = tuple[str, str | int]
 """(switch, VLAN), (bridge, "") or (host, interface)."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class SviAddress:
     switch: ResolvedNode
     vlan: int
-    address: IPInterface
-    path: Path
-    domain: _Vertex
-    """Stands for the broadcast domain it is in."""
-
-    def __str__(self) -> str:
-        return f"the SVI of VLAN {self.vlan} on {self.switch.name}"
+    given: Given
 
 
 @dataclass(slots=True, eq=False)
@@ -46,28 +40,26 @@ class Segment:
     networks: dict[Family, IPNetwork] = field(default_factory=dict)
     """Its subnet of each family that it has addresses of."""
 
-
-@dataclass(frozen=True, slots=True)
-class Membership:
-    """The VLANs of a switch port."""
-
-    access: int | None = None
-    trunk: tuple[int, ...] = ()
+    def given(self, family: Family) -> list[Given]:
+        """The addresses of the file in it, those of SVIs first."""
+        svis = [svi.given for svi in self.svis if svi.given.address.version == family]
+        return svis + [port.given[family] for port in self.ports if family in port.given]
 
 
-def memberships(link: ResolvedLink, problems: Problems) -> tuple[Membership, Membership]:
-    """The VLANs that a link's `vlan` and `trunk` give its ends; nothing for an end that is no switch, or is routed."""
+def set_vlans(link: ResolvedLink, problems: Problems) -> None:
+    """Put the VLANs of a link's `vlan` and `trunk` on its ends that are switch ports and not routed."""
     if link.routed:
-        return Membership(), Membership()
-    switches = [port.node for port in link.ports if port.node.kind == "switch"]
+        return
+    switches = [port for port in link.ports if KINDS[port.node.kind].has_vlans]
     definition = link.definition
     for key in ("vlan", "trunk"):
         if not switches and getattr(definition, key) is not None:
             problems.add((*link.path, key), f"{key!r} needs a switch at one end of the link", at_key=True)
     if definition.trunk is not None:
         _check_trunk(link, len(switches), problems)
-    first, second = (_membership(port.node, link, problems) for port in link.ports)
-    return first, second
+    for port in switches:
+        port.access = _access_vlan(port.node, link, problems)
+        port.trunk = tuple(sorted(definition.trunk or []))
 
 
 def _check_trunk(link: ResolvedLink, switches: int, problems: Problems) -> None:
@@ -78,10 +70,12 @@ def _check_trunk(link: ResolvedLink, switches: int, problems: Problems) -> None:
             problems.add((*path, index), f"VLAN {vlan} is twice in the trunk")
         if vlan == definition.vlan:
             problems.add((*path, index), f"VLAN {vlan} is both the access VLAN and in the trunk of this link")
-    other = next((port for port in link.ports if port.node.kind != "switch"), None)
-    if switches == 1 and other is not None and other.node.kind == "bridge":
+    other = next((port for port in link.ports if not KINDS[port.node.kind].has_vlans), None)
+    if switches == 1 and other is not None and not KINDS[other.node.kind].is_host:
         problems.add(
-            path, f"bridge {other.node.name!r} does not know VLANs: a trunk ends at a switch or a host", at_key=True
+            path,
+            f"{other.node.kind} {other.node.name!r} does not know VLANs: a trunk ends at a switch or a host",
+            at_key=True,
         )
     elif switches == 1 and other is not None and definition.vlan is None:
         problems.add(
@@ -91,37 +85,30 @@ def _check_trunk(link: ResolvedLink, switches: int, problems: Problems) -> None:
         )
 
 
-def _membership(node: ResolvedNode, link: ResolvedLink, problems: Problems) -> Membership:
-    if node.kind != "switch":
-        return Membership()
+def _access_vlan(node: ResolvedNode, link: ResolvedLink, problems: Problems) -> int | None:
     definition = link.definition
     known = sorted(node.vlans)
     if definition.vlan is None and definition.trunk is None:
         if DEFAULT_VLAN in node.vlans:
-            return Membership(DEFAULT_VLAN)
+            return DEFAULT_VLAN
         problems.add(
             link.path, f"which VLAN of {node.name!r}? Add 'vlan' or 'trunk'; VLANs of {node.name!r}: {listing(known)}"
         )
-        return Membership()
     steps: list[tuple[int | None, Path]] = [(definition.vlan, (*link.path, "vlan"))]
     steps += [(vlan, (*link.path, "trunk", index)) for index, vlan in enumerate(definition.trunk or [])]
     for vlan, path in steps:
         if vlan is not None and vlan not in node.vlans:
             problems.add(path, f"VLAN {vlan} is not among the VLANs of {node.name!r}: {listing(known)}")
-    return Membership(definition.vlan, tuple(sorted(definition.trunk or [])))
+    return definition.vlan
 
 
-def build_segments(
-    nodes: dict[str, ResolvedNode],
-    links: list[tuple[ResolvedLink, tuple[Membership, Membership]]],
-    problems: Problems,
-) -> list[Segment]:
+def build_segments(nodes: dict[str, ResolvedNode], links: list[ResolvedLink], problems: Problems) -> list[Segment]:
     """The segments in the order of their first SVI, then of their first link."""
     joined = _Joined()
-    for link, (first, second) in links:
+    for link in links:
         a, b = link.ports
-        pairs = [(_untagged(a, first), _untagged(b, second))]
-        pairs += [((a.node.name, vlan), (b.node.name, vlan)) for vlan in first.trunk if second.trunk]
+        pairs = [(_untagged(a), _untagged(b))]
+        pairs += [((a.node.name, vlan), (b.node.name, vlan)) for vlan in a.trunk if b.trunk]
         for one, other in pairs:
             if one is not None and other is not None and not joined.join(one, other):
                 problems.add(
@@ -129,42 +116,42 @@ def build_segments(
                     f"this link closes a layer-2 loop ({_describe(one, nodes)}), and nothing here runs spanning tree",
                 )
     svis = [
-        SviAddress(node, vlan, given.address, given.path, joined.root((node.name, vlan)))
+        SviAddress(node, vlan, given)
         for node in nodes.values()
         for vlan, addresses in node.vlans.items()
         for given in addresses.values()
     ]
+    for svi in svis:
+        svi.given.domain = joined.root((svi.switch.name, svi.vlan))
     first_of: dict[IPNetwork, _Vertex] = {}
     for svi in svis:
         if svi.switch.host_routes:
-            joined.join(first_of.setdefault(svi.address.network, svi.domain), svi.domain)
+            vertex = (svi.switch.name, svi.vlan)
+            joined.join(first_of.setdefault(svi.given.address.network, vertex), vertex)
     segments: dict[_Vertex, Segment] = {}
     for svi in svis:
-        name = _describe((svi.switch.name, svi.vlan), nodes)
-        segment = segments.setdefault(joined.root(svi.domain), Segment(name, svi.switch.paths[svi.vlan]))
+        vertex = (svi.switch.name, svi.vlan)
+        segment = segments.setdefault(
+            joined.root(vertex), Segment(_describe(vertex, nodes), svi.switch.paths[svi.vlan])
+        )
         segment.svis.append(svi)
-    for link, members in links:
-        for port, member, peer in zip(link.ports, members, reversed(link.ports), strict=True):
-            vertex_of_port = _untagged(port, member)
-            addressed = port.node.kind == "host" and (port.node.planned or bool(port.addresses))
-            if addressed and vertex_of_port is not None:
+    for link in links:
+        for port, peer in zip(link.ports, reversed(link.ports), strict=True):
+            if KINDS[port.node.kind].is_host and (port.node.planned or port.given):
                 name = f"the link {port} – {peer}"
-                segment = segments.setdefault(joined.root(vertex_of_port), Segment(name, link.path))
+                segment = segments.setdefault(joined.root((port.node.name, port.name)), Segment(name, link.path))
                 segment.ports.append(port)
     return list(segments.values())
 
 
-def _untagged(port: Port, member: Membership) -> _Vertex | None:
-    if port.node.kind == "host":
-        return (port.node.name, port.name)
-    if port.node.kind == "bridge":
-        return (port.node.name, "")
-    return None if member.access is None else (port.node.name, member.access)
+def _untagged(port: Port) -> _Vertex | None:
+    part = KINDS[port.node.kind].untagged(port)
+    return None if part is None else (port.node.name, part)
 
 
 def _describe(vertex: _Vertex, nodes: dict[str, ResolvedNode]) -> str:
-    name, detail = vertex
-    return f"VLAN {detail} of {name}" if nodes[name].kind == "switch" else f"bridge {name}"
+    name, part = vertex
+    return KINDS[nodes[name].kind].describe(nodes[name], part)
 
 
 class _Joined:

@@ -25,13 +25,13 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, PrivateAttr
 
+from testbed.documents.problems import Problems
 from testbed.topology import containerlab, loader
-from testbed.topology.containerlab import Note, note
-from testbed.topology.document import Document
+from testbed.topology.document import TopologyDocument
 from testbed.topology.models import Elements
+from testbed.topology.notes import Note, note
 from testbed.topology.plan import Plan
 from testbed.topology.planner import Check, CheckValues, make_plan
-from testbed.topology.problems import Problems
 from testbed.topology.resolve import TOP, container_hosts
 from testbed.topology.values import INTERFACE, Label
 
@@ -51,7 +51,7 @@ class Topology(BaseModel):
     topology: Elements
     """Nodes and links, and what they have in common."""
 
-    _document: Document | None = PrivateAttr(None)
+    _document: TopologyDocument | None = PrivateAttr(None)
     _notes: tuple[Note, ...] = PrivateAttr(())
 
     @classmethod
@@ -63,7 +63,7 @@ class Topology(BaseModel):
     @classmethod
     def parse(cls, text: str, source: str = "<string>") -> Self:
         """The same from a text; `source` is what the places in errors start with."""
-        document = Document(text, source)
+        document = TopologyDocument(text, source)
         topology, notes = loader.validate(cls, document)
         topology._document = document
         if hosts := container_hosts(topology.topology):
@@ -73,7 +73,7 @@ class Topology(BaseModel):
 
     @property
     def notes(self) -> tuple[Note, ...]:
-        """What in its file has no effect in a lab, or another than it may have been written for."""
+        """Keys of its file that have no effect in a lab, or another effect than elsewhere."""
         return self._notes
 
     def plan(

@@ -14,7 +14,7 @@ from ipaddress import (
     ip_address,
     ip_interface,
 )
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import (
     AfterValidator,
@@ -25,19 +25,10 @@ from pydantic import (
     WithJsonSchema,
 )
 
+from testbed.documents.text import choices, describe, quoted
 from testbed.topology import containerlab
-from testbed.topology.document import describe, quoted
-from testbed.topology.plan import IPAddress, IPInterface, IPNetwork, NodeKind
-from testbed.topology.problems import closest
+from testbed.topology.plan import Family, IPAddress, IPInterface, IPNetwork
 
-FileKind = NodeKind | Literal["linux"]
-KINDS: tuple[FileKind, ...] = ("host", "switch", "bridge", "linux")
-KEYS_OF_KIND: dict[FileKind, tuple[str, ...]] = {
-    "host": ("nic", "rdma", "routes", "exec", "env", "sysctls"),
-    "switch": ("profile", "vlans", "routes", "host_routes", "proxy_arp", "profile_values"),
-    "bridge": (),
-    "linux": ("nic", "rdma", "routes", "exec", "env", "sysctls", "image"),
-}
 DEFAULT_MTU = 1500
 DEFAULT_ROUTE = IPv4Network("0.0.0.0/0")
 DEFAULT_ROUTE6 = IPv6Network("::/0")
@@ -83,13 +74,6 @@ def check_interface(value: str) -> str:
     return value
 
 
-def check_kind(value: Any) -> Any:
-    if value is None or value in KINDS:
-        return value
-    name = quoted(value) if isinstance(value, str) else describe(value)
-    raise ValueError(f"kind {name} is not supported; supported: {', '.join(KINDS)}{closest(value, KINDS)}")
-
-
 def check_link_type(value: Any) -> Any:
     if value == "veth":
         return value
@@ -97,7 +81,7 @@ def check_link_type(value: Any) -> Any:
     if isinstance(value, str) and value in containerlab.LINK_TYPES:
         raise ValueError(f"containerlab's link type {name} is not supported: {containerlab.LINK_TYPES[value]}")
     types = ("veth", *containerlab.SPECIAL)
-    raise ValueError(f"link type {name} is not supported; supported: {', '.join(types)}{closest(value, types)}")
+    raise ValueError(f"link type {name} is not supported; supported: {choices(value, types)}")
 
 
 def expand_special(value: Any) -> Any:
@@ -113,17 +97,13 @@ def expand_special(value: Any) -> Any:
     return {**rest, "endpoints": [value["endpoint"], {"node": special, "interface": value["host-interface"]}]}
 
 
-def check_vlan(value: int) -> int:
-    if not 1 <= value <= 4094:
-        raise ValueError(f"VLAN {value} is not in 1..4094")
-    return value
+def _between(name: str, least: int, most: int, unit: str = "") -> AfterValidator:
+    def check(value: int) -> int:
+        if not least <= value <= most:
+            raise ValueError(f"{name} {value} is not in {least}..{most}{unit}")
+        return value
 
-
-def check_mtu(value: int) -> int:
-    # 68: the smallest MTU that IPv4 allows (RFC 791), and the least a veth takes; 65535: the largest.
-    if not 68 <= value <= 65535:
-        raise ValueError(f"MTU {value} is not in 68..65535 bytes")
-    return value
+    return AfterValidator(check)
 
 
 def _quantity(value: Any, units: dict[str, float], example: str) -> float:
@@ -208,18 +188,16 @@ def parse_address(value: Any) -> Any:
     return interface
 
 
-def parse_ipv4(value: Any) -> Any:
-    """The address under a key `ipv4`."""
-    if isinstance(address := parse_address(value), IPv6Interface):
-        raise ValueError(f"{address} is an IPv6 address; write it under 'ipv6'")  # noqa: TRY004
-    return address
+def _of_family(family: Family) -> BeforeValidator:
+    """The address under a key `ipv4` or `ipv6`."""
 
+    def check(value: Any) -> Any:
+        address = parse_address(value)
+        if address is not None and address.version != family:
+            raise ValueError(f"{address} is an IPv{address.version} address; write it under 'ipv{address.version}'")
+        return address
 
-def parse_ipv6(value: Any) -> Any:
-    """The address under a key `ipv6`."""
-    if isinstance(address := parse_address(value), IPv4Interface):
-        raise ValueError(f"{address} is an IPv4 address; write it under 'ipv4'")  # noqa: TRY004
-    return address
+    return BeforeValidator(check)
 
 
 def parse_via(value: Any) -> Any:
@@ -344,41 +322,51 @@ def split_endpoint(value: Any) -> Any:
     return {"node": node, "interface": interface}
 
 
-Label = Annotated[str, AfterValidator(check_label), WithJsonSchema({"type": "string", "pattern": f"^{LABEL}$"})]
-InterfaceName = Annotated[
-    str, AfterValidator(check_interface), WithJsonSchema({"type": "string", "pattern": f"^{INTERFACE}$"})
-]
-Kind = Annotated[FileKind, BeforeValidator(check_kind)]
-Vlan = Annotated[int, AfterValidator(check_vlan), WithJsonSchema({"type": "integer", "minimum": 1, "maximum": 4094})]
-VlanKey = Annotated[int, AfterValidator(check_vlan), WithJsonSchema({"type": "string", "pattern": f"^{_VLAN}$"})]
-Mtu = Annotated[int, AfterValidator(check_mtu), WithJsonSchema({"type": "integer", "minimum": 68, "maximum": 65535})]
+def _string(pattern: str, *examples: str) -> dict[str, Any]:
+    """The JSON Schema of a string."""
+    return {"type": "string", "pattern": f"^{pattern}$", **({"examples": list(examples)} if examples else {})}
+
+
+def _mapping(pattern: str, *types: str) -> WithJsonSchema:
+    """The JSON Schema of a mapping whose keys begin with, or are, what the pattern says."""
+    values = {pattern: {"type": list(types)}}
+    return WithJsonSchema({"type": "object", "patternProperties": values, "additionalProperties": False})
+
+
 _NUMBER = r"[0-9]{1,9}(\.[0-9]{1,9})?"
+_EITHER = _string(f"{_ADDRESS}/[0-9]{{1,3}}", "10.0.10.1/24")
+_NEXT_HOP = _string(_ADDRESS, "10.0.10.1")
+
+Label = Annotated[str, AfterValidator(check_label), WithJsonSchema(_string(LABEL))]
+InterfaceName = Annotated[str, AfterValidator(check_interface), WithJsonSchema(_string(INTERFACE))]
+_VLANS = _between("VLAN", 1, 4094)
+Vlan = Annotated[int, _VLANS, WithJsonSchema({"type": "integer", "minimum": 1, "maximum": 4094})]
+VlanKey = Annotated[int, _VLANS, WithJsonSchema(_string(_VLAN))]
+# 68: the smallest MTU that IPv4 allows (RFC 791), and the least a veth takes; 65535: the largest.
+Mtu = Annotated[
+    int, _between("MTU", 68, 65535, " bytes"), WithJsonSchema({"type": "integer", "minimum": 68, "maximum": 65535})
+]
 Rate = Annotated[
-    int,
-    BeforeValidator(parse_rate),
-    WithJsonSchema({"type": "string", "pattern": f"^{_NUMBER}({'|'.join(RATE_UNITS)})$", "examples": ["100mbit"]}),
+    int, BeforeValidator(parse_rate), WithJsonSchema(_string(f"{_NUMBER}({'|'.join(RATE_UNITS)})", "100mbit"))
 ]
 Delay = Annotated[
-    float,
-    BeforeValidator(parse_delay),
-    WithJsonSchema({"type": "string", "pattern": f"^{_NUMBER}({'|'.join(TIME_UNITS)})$", "examples": ["50us"]}),
+    float, BeforeValidator(parse_delay), WithJsonSchema(_string(f"{_NUMBER}({'|'.join(TIME_UNITS)})", "50us"))
 ]
 Packets = Annotated[int, Field(ge=1, le=1_000_000)]
 Percent = Annotated[float, Field(ge=0, le=100)]
-Mac = Annotated[str, AfterValidator(check_mac), WithJsonSchema({"type": "string", "pattern": f"^{_MAC}$"})]
-_EITHER = {"type": "string", "pattern": f"^{_ADDRESS}/[0-9]{{1,3}}$", "examples": ["10.0.10.1/24"]}
+Mac = Annotated[str, AfterValidator(check_mac), WithJsonSchema(_string(_MAC))]
 Address = Annotated[IPInterface, BeforeValidator(parse_address), PlainSerializer(str), WithJsonSchema(_EITHER)]
 Address4 = Annotated[
     IPv4Interface,
-    BeforeValidator(parse_ipv4),
+    _of_family(4),
     PlainSerializer(str),
-    WithJsonSchema({"type": "string", "pattern": f"^{_IPV4}/[0-9]{{1,2}}$", "examples": ["10.0.10.1/24"]}),
+    WithJsonSchema(_string(f"{_IPV4}/[0-9]{{1,2}}", "10.0.10.1/24")),
 ]
 Address6 = Annotated[
     IPv6Interface,
-    BeforeValidator(parse_ipv6),
+    _of_family(6),
     PlainSerializer(str),
-    WithJsonSchema({"type": "string", "pattern": f"^{_IPV6}/[0-9]{{1,3}}$", "examples": ["2001:db8:10::1/64"]}),
+    WithJsonSchema(_string(f"{_IPV6}/[0-9]{{1,3}}", "2001:db8:10::1/64")),
 ]
 # For Python what a file may have; a list in the model, so that an error names the entry.
 SviAddresses = Annotated[
@@ -388,7 +376,6 @@ SviAddresses = Annotated[
 ]
 # Other keys are errors; without this the schema would let them pass.
 Vlans = Annotated[dict[VlanKey, SviAddresses], Field(json_schema_extra={"additionalProperties": False})]
-_NEXT_HOP = {"type": "string", "pattern": f"^{_ADDRESS}$", "examples": ["10.0.10.1"]}
 Via = Annotated[
     tuple[IPAddress, ...],
     BeforeValidator(parse_via),
@@ -399,33 +386,13 @@ Destination = Annotated[
     IPNetwork,
     BeforeValidator(parse_destination),
     PlainSerializer(str),
-    WithJsonSchema({"type": "string", "pattern": f"^(default|{_ADDRESS}/[0-9]{{1,3}})$", "examples": ["default"]}),
+    WithJsonSchema(_string(f"(default|{_ADDRESS}/[0-9]{{1,3}})", "default")),
 ]
 Labels = Annotated[
     dict[str, Any],
     AfterValidator(check_labels),
     WithJsonSchema({"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}}),
 ]
-Sysctls = Annotated[
-    dict[str, str],
-    BeforeValidator(parse_sysctls),
-    WithJsonSchema(
-        {
-            "type": "object",
-            "patternProperties": {r"^net[./]": {"type": ["string", "integer"]}},
-            "additionalProperties": False,
-        }
-    ),
-]
+Sysctls = Annotated[dict[str, str], BeforeValidator(parse_sysctls), _mapping(r"^net[./]", "string", "integer")]
 Command = Annotated[str, AfterValidator(check_command)]
-Env = Annotated[
-    dict[str, Any],
-    AfterValidator(check_env),
-    WithJsonSchema(
-        {
-            "type": "object",
-            "patternProperties": {f"^{_VARIABLE}$": {"type": ["string", "integer", "boolean"]}},
-            "additionalProperties": False,
-        }
-    ),
-]
+Env = Annotated[dict[str, Any], AfterValidator(check_env), _mapping(f"^{_VARIABLE}$", "string", "integer", "boolean")]

@@ -1,10 +1,11 @@
-"""What a reliable connection is told at modify-to-RTR and modify-to-RTS."""
+"""The attributes of a reliable connection, set by modify-to-RTR and modify-to-RTS."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from testbed.errors import InputError
+from testbed.nic.connections import source_port
 
 VALID: dict[str, range | tuple[int, ...]] = {
     "timeout": range(32),
@@ -32,7 +33,7 @@ class Attributes:
     rnr_retry: int = 3
     """Retries before RNR_RETRY_EXC_ERR when the peer has no receive posted; 7 is for ever, as the standard says."""
     min_rnr_timer: int = 12
-    """What the peer waits between those, a code: 12 is 0.64 ms, 0 is 655 ms. rxe: at least 8 ms."""
+    """The peer's wait between those, a code: 12 is 0.64 ms, 0 is 655 ms. rxe: at least 8 ms."""
     path_mtu: int = 1024
     """Payload bytes a packet: 256, 512, 1024, 2048 or 4096, and the smaller one of both interfaces at most."""
     traffic_class: int = 0
@@ -57,3 +58,10 @@ class Attributes:
         if self.timeout == 0 or self.retry_cnt == 7:
             return float("inf")
         return (self.retry_cnt + 1) * TIMEOUT_UNIT_US * (1 << self.timeout) / 1e6
+
+    @property
+    def source_port(self) -> int:
+        """The UDP source port that the flow label chooses. InputError without one: the queue pairs' numbers decide."""
+        if not self.flow_label:
+            raise InputError("without a flow label the UDP source port depends on the queue pairs")
+        return source_port(self.flow_label, 0, 0)

@@ -1,4 +1,4 @@
-"""How a work request ended, in the words of the standard."""
+"""Completions of work requests, in the words of the standard."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ STATUSES = (
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """How a request ended. `status` and `opcode` are the standard names (IBV_WC_…) without their prefix.
+    """The completion of a work request. `status` and `opcode` are the standard names (IBV_WC_…) without their prefix.
 
     `byte_len` is what was received or read. `posted_ns` and `t_ns`, when it was read from the queue, are
     CLOCK_MONOTONIC.

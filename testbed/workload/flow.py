@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from testbed.lab import Host
+from testbed.lab import HostInterface
 from testbed.topology import Family
 from testbed.workload.attributes import Attributes
 from testbed.workload.verbs import connect_pair, open_endpoint
@@ -14,15 +14,15 @@ FOR_EVER = 7
 
 
 class Flow:
-    """A queue pair from `interface` of `source` to that of `target`, for messages of `size` bytes."""
+    """A queue pair from one NIC to another, for messages of `size` bytes."""
 
     def __init__(
-        self, source: Host, target: Host, flow_label: int, *, interface: str, family: Family, size: int
+        self, source: HostInterface, target: HostInterface, flow_label: int, *, family: Family, size: int
     ) -> None:
         self._size = size
         self._posted: list[int] = []
-        self._near = open_endpoint(source, interface, family, memory=size)
-        self._far = open_endpoint(target, interface, family, memory=size)
+        self._near = open_endpoint(source, family, memory=size)
+        self._far = open_endpoint(target, family, memory=size)
         connect_pair(self._near, self._far, Attributes(flow_label=flow_label, retry_cnt=FOR_EVER))
 
     def post(self) -> None:

@@ -10,23 +10,20 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
-from typing import Any, Self
-
-from pyverbs import enums
-from pyverbs.addr import GID, AHAttr, GlobalRoute
-from pyverbs.cq import CQ, CompChannel
-from pyverbs.device import Context
-from pyverbs.mr import MR
-from pyverbs.pd import PD
-from pyverbs.pyverbs_error import PyverbsError, PyverbsRDMAError
-from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
+from typing import TYPE_CHECKING, Any, Self
 
 from testbed.errors import DeadlineError, InputError, TestbedError
 from testbed.kernel import netns
 from testbed.kernel.readiness import readable
 from testbed.lab.processes import Ready
 from testbed.nic import Connection, HardwareNic
+from testbed.workload import ibverbs
 from testbed.workload.attributes import Attributes
+
+if TYPE_CHECKING:
+    from pyverbs.cq import CompChannel
+    from pyverbs.device import Context
+    from pyverbs.qp import QPAttr
 
 GID_S = 5.0
 """Seconds for an address to become a GID; the kernel takes milliseconds after the device or the address appears."""
@@ -34,33 +31,13 @@ GID_TABLE = 1024
 DEPTH = 256
 """Requests that may be outstanding in each direction."""
 PORT = 1
-ACCESS = (
-    enums.IBV_ACCESS_LOCAL_WRITE
-    | enums.IBV_ACCESS_REMOTE_WRITE
-    | enums.IBV_ACCESS_REMOTE_READ
-    | enums.IBV_ACCESS_REMOTE_ATOMIC
-)
-TO_INIT = enums.IBV_QP_STATE | enums.IBV_QP_PKEY_INDEX | enums.IBV_QP_PORT | enums.IBV_QP_ACCESS_FLAGS
-TO_RTR = (
-    enums.IBV_QP_STATE
-    | enums.IBV_QP_AV
-    | enums.IBV_QP_PATH_MTU
-    | enums.IBV_QP_DEST_QPN
-    | enums.IBV_QP_RQ_PSN
-    | enums.IBV_QP_MAX_DEST_RD_ATOMIC
-    | enums.IBV_QP_MIN_RNR_TIMER
-)
-TO_RTS = (
-    enums.IBV_QP_STATE
-    | enums.IBV_QP_TIMEOUT
-    | enums.IBV_QP_RETRY_CNT
-    | enums.IBV_QP_RNR_RETRY
-    | enums.IBV_QP_SQ_PSN
-    | enums.IBV_QP_MAX_QP_RD_ATOMIC
-)
-
-
-STATES = {getattr(enums, f"IBV_QPS_{name}"): name for name in ("RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR")}
+ACCESS = "LOCAL_WRITE REMOTE_WRITE REMOTE_READ REMOTE_ATOMIC"
+TO_INIT = "STATE PKEY_INDEX PORT ACCESS_FLAGS"
+TO_RTR = "STATE AV PATH_MTU DEST_QPN RQ_PSN MAX_DEST_RD_ATOMIC MIN_RNR_TIMER"
+TO_RTS = "STATE TIMEOUT RETRY_CNT RNR_RETRY SQ_PSN MAX_QP_RD_ATOMIC"
+"""Names of flags without what all begin with."""
+STATES = ("RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR")
+"""The names of enum ibv_qp_state without IBV_QPS_, by their numbers. Source: infiniband/verbs.h."""
 
 
 class ConnectError(TestbedError):
@@ -75,7 +52,7 @@ class ConnectError(TestbedError):
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """What a peer must know of an endpoint. `address` is the virtual address of its memory, `size` that in bytes."""
+    """An endpoint as its peer has to know it. `address` is the virtual address of its memory, `size` that in bytes."""
 
     ip: IPv4Address | IPv6Address
     qpn: int
@@ -92,7 +69,7 @@ def gid_of(ip: IPv4Address | IPv6Address) -> str:
 
 
 def gid_index(context: Context, ip: IPv4Address | IPv6Address) -> int:
-    """Where `ip` is in the device's GID table, which follows the interface's addresses a little later."""
+    """The index of `ip` in the device's GID table, which follows the interface's addresses a little later."""
     deadline = time.monotonic() + GID_S
     wanted = gid_of(ip)
     while True:
@@ -111,14 +88,14 @@ def reported(what: str) -> Iterator[None]:
     """Turns an error of verbs into ours."""
     try:
         yield
-    except PyverbsError as error:
+    except ibverbs.PyverbsError as error:
         raise TestbedError(f"{what}: {error}") from error
 
 
 def open_device(namespace: str, device: str) -> Context:
     """Opens it in its namespace: in exclusive mode it is to be seen only there."""
     with netns.entered(namespace), reported(f"open RDMA device {device} in {namespace}"):
-        return Context(name=device)
+        return ibverbs.Context(name=device)
 
 
 class QueuePair:
@@ -156,20 +133,25 @@ class QueuePair:
         return f"{self.device} ({self._ip})"
 
     def _open(self, namespace: str) -> None:
+        access = ibverbs.flags("IBV_ACCESS_", ACCESS)
         context = self._kept(open_device(namespace, self.device))
         self._gid_index = gid_index(context, self._ip)
         with reported(f"make a queue pair on {self}"):
-            pd = self._kept(PD(context))
-            self._mr = self._kept(MR(pd, self._size, ACCESS))
+            pd = self._kept(ibverbs.PD(context))
+            self._mr = self._kept(ibverbs.MR(pd, self._size, access))
             self._mr.write(os.urandom(self._size), self._size)
             self._channel, self._channel_fd = _completion_channel(context)
             self._kept(self._channel)
-            self._cq = self._kept(CQ(context, 2 * DEPTH, None, self._channel, 0))
-            capacity = QPCap(max_send_wr=DEPTH, max_recv_wr=DEPTH, max_send_sge=1, max_recv_sge=1, max_inline_data=0)
-            self._qp = self._kept(QP(pd, QPInitAttr(enums.IBV_QPT_RC, scq=self._cq, rcq=self._cq, cap=capacity)))
-            attr = QPAttr(qp_state=enums.IBV_QPS_INIT, port_num=PORT)
-            attr.qp_access_flags = ACCESS
-            self._qp.modify(attr, TO_INIT)
+            self._cq = self._kept(ibverbs.CQ(context, 2 * DEPTH, None, self._channel, 0))
+            capacity = ibverbs.QPCap(
+                max_send_wr=DEPTH, max_recv_wr=DEPTH, max_send_sge=1, max_recv_sge=1, max_inline_data=0
+            )
+            self._qp = self._kept(
+                ibverbs.QP(pd, ibverbs.QPInitAttr(ibverbs.IBV_QPT_RC, scq=self._cq, rcq=self._cq, cap=capacity))
+            )
+            attr = ibverbs.QPAttr(qp_state=ibverbs.IBV_QPS_INIT, port_num=PORT)
+            attr.qp_access_flags = access
+            self._qp.modify(attr, ibverbs.flags("IBV_QP_", TO_INIT))
         psn = secrets.randbits(24)
         self.address = Address(self._ip, self._qp.qp_num, psn, self._mr.rkey, self._mr.buf, self._size)
 
@@ -199,20 +181,20 @@ class QueuePair:
 
     def to_rtr(self, remote: Address, attributes: Attributes) -> None:
         """INIT to RTR: the kernel resolves the destination MAC, and a hardware NIC keeps it."""
-        attr = QPAttr(qp_state=enums.IBV_QPS_RTR, cur_qp_state=enums.IBV_QPS_INIT)
-        attr.path_mtu = getattr(enums, f"IBV_MTU_{attributes.path_mtu}")
+        attr = ibverbs.QPAttr(qp_state=ibverbs.IBV_QPS_RTR, cur_qp_state=ibverbs.IBV_QPS_INIT)
+        attr.path_mtu = getattr(ibverbs, f"IBV_MTU_{attributes.path_mtu}")
         attr.dest_qp_num = remote.qpn
         attr.rq_psn = remote.psn
         attr.max_dest_rd_atomic = attributes.max_rd_atomic
         attr.min_rnr_timer = attributes.min_rnr_timer
-        route = GlobalRoute(
-            dgid=GID(gid_of(remote.ip)),
+        route = ibverbs.GlobalRoute(
+            dgid=ibverbs.GID(gid_of(remote.ip)),
             sgid_index=self._gid_index,
             flow_label=attributes.flow_label,
             hop_limit=attributes.hop_limit,
             traffic_class=attributes.traffic_class,
         )
-        attr.ah_attr = AHAttr(is_global=1, port_num=PORT, gr=route)
+        attr.ah_attr = ibverbs.AHAttr(is_global=1, port_num=PORT, gr=route)
         try:
             self._modify(attr, TO_RTR, f"RTR towards {remote.ip}")
         except ConnectError as error:
@@ -224,7 +206,7 @@ class QueuePair:
 
     def to_rts(self, attributes: Attributes) -> None:
         """RTR to RTS."""
-        attr = QPAttr(qp_state=enums.IBV_QPS_RTS, cur_qp_state=enums.IBV_QPS_RTR)
+        attr = ibverbs.QPAttr(qp_state=ibverbs.IBV_QPS_RTS, cur_qp_state=ibverbs.IBV_QPS_RTR)
         attr.timeout = attributes.timeout
         attr.retry_cnt = attributes.retry_cnt
         attr.rnr_retry = attributes.rnr_retry
@@ -232,10 +214,10 @@ class QueuePair:
         attr.max_rd_atomic = attributes.max_rd_atomic
         self._modify(attr, TO_RTS, "RTS")
 
-    def _modify(self, attr: QPAttr, mask: int, step: str) -> None:
+    def _modify(self, attr: QPAttr, attributes: str, step: str) -> None:
         try:
-            self._qp.modify(attr, mask)
-        except PyverbsRDMAError as error:
+            self._qp.modify(attr, ibverbs.flags("IBV_QP_", attributes))
+        except ibverbs.PyverbsRDMAError as error:
             name = errno.errorcode.get(error.error_code, str(error.error_code))
             raise ConnectError(f"{self}: {step}: {name}", name) from error
 
@@ -243,7 +225,7 @@ class QueuePair:
     def state(self) -> str:
         """RESET, INIT, RTR, RTS, SQD, SQE or ERR."""
         with reported(f"query the queue pair of {self}"):
-            attr, _ = self._qp.query(enums.IBV_QP_STATE)
+            attr, _ = self._qp.query(ibverbs.IBV_QP_STATE)
         return STATES[attr.qp_state]
 
     # Memory
@@ -265,11 +247,11 @@ class QueuePair:
 
 
 def _completion_channel(context: Context) -> tuple[CompChannel, int]:
-    """A channel and its descriptor, which pyverbs does not tell: the kernel gives the lowest number that is free."""
+    """A channel and its descriptor, which pyverbs does not expose: the kernel gives the lowest number that is free."""
     while True:
         descriptor = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         os.close(descriptor)
-        channel = CompChannel(context)
+        channel = ibverbs.CompChannel(context)
         with suppress(FileNotFoundError):
             if os.readlink(f"/proc/self/fd/{descriptor}") == "anon_inode:[infinibandevent]":
                 return channel, descriptor

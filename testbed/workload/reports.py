@@ -1,4 +1,4 @@
-"""What perftest and rping say of themselves."""
+"""Parsers of the output of perftest and rping."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _EVENT = re.compile(r"RDMA_CM_EVENT_\w+")
 
 
 def error_in(output: str) -> str:
-    """Why a client failed, by the standard name if it says one."""
+    """The reason why a client failed, by the standard name if it gives one."""
     if found := _STATUS.search(output):
         return STATUSES[int(found[1])]
     if found := _EVENT.search(output):

@@ -19,7 +19,7 @@ from typing import Self
 from testbed.errors import DeadlineError, InputError, TestbedError, UnsupportedError
 from testbed.kernel import netns, rdma
 from testbed.kernel.readiness import readable
-from testbed.lab import Host, processes
+from testbed.lab import HostInterface, processes
 from testbed.lab.processes import Process, Ready
 from testbed.workload.queue_pair import gid_index, open_device
 from testbed.workload.reports import error_in, figures_in
@@ -53,18 +53,15 @@ class Side:
     ip: IPv4Address
 
     @classmethod
-    def of(cls, host: Host, interface: str = "eth1") -> Self:
+    def of(cls, interface: HostInterface) -> Self:
         """An interface of a lab's host or pod, with its IPv4 address."""
-        if interface not in host.rdma:
-            raise InputError(f"{interface} of {host.name} has no RDMA device")
-        if interface not in host.addresses:
-            raise InputError(f"{interface} of {host.name} has no IPv4 address")
-        return cls(host.name, host.namespace, host.rdma[interface], host.addresses[interface].ip)
+        host = interface.node
+        return cls(host.name, host.namespace, interface.device, IPv4Address(interface.address().ip))
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a client made of it. `error` is empty if all went well, else a completion status or an event of rdma_cm, or
+    """The result of a client. `error` is empty if all went well, else a completion status or an event of rdma_cm, or
     the first line the client wrote (its errors come first). `output` is all it wrote.
 
     `figures` are perftest's own: BW_average and BW_peak in MiB/s, MsgRate in millions a second, t_min, t_avg, t_max,
@@ -159,7 +156,7 @@ def rping(
 
 @contextmanager
 def _exchange(server: Side, client: Side) -> Iterator[tuple[str, str, IPv4Address]]:
-    """Where server and client are to run, and the server's address for TCP."""
+    """The namespaces for server and client, and the server's address for TCP."""
     with rdma.Rdma() as system:
         exclusive = system.exclusive
     if exclusive:

@@ -1,12 +1,11 @@
-"""What an interface of a host carries, RoCE and TCP told apart: counted by nftables where rxe's packets pass it too."""
+"""Counters of RoCE and TCP on an interface, by nftables at hooks that rxe's packets pass too."""
 
 from __future__ import annotations
 
 import itertools
-import json
 
 from testbed.kernel import nftables
-from testbed.lab import Host
+from testbed.lab import HostInterface
 
 TABLE = """
 table netdev {table} {{
@@ -30,17 +29,16 @@ _NUMBERS = itertools.count(1)
 
 
 class Traffic:
-    """Counts from now on what `interface` of `host` sends and receives."""
+    """Counts from now on what an interface sends and receives."""
 
-    def __init__(self, host: Host, interface: str) -> None:
-        self._host = host
-        self._table = f"traffic-{interface}-{next(_NUMBERS)}"
-        with host.entered():
-            nftables.run(TABLE.format(table=self._table, interface=interface))
+    def __init__(self, interface: HostInterface) -> None:
+        self._host = interface.node
+        self._table = f"traffic-{interface.name}-{next(_NUMBERS)}"
+        with self._host.entered():
+            nftables.run(TABLE.format(table=self._table, interface=interface.name))
 
     def bytes(self) -> dict[str, int]:
         """Bytes on layer 2 (without the FCS) since the start: roce_out, roce_in, tcp_out, tcp_in."""
         with self._host.entered():
-            found = json.loads(nftables.run(f"list counters table netdev {self._table}"))
-        counters = [entry["counter"] for entry in found["nftables"] if "counter" in entry]
-        return {counter["name"]: int(counter["bytes"]) for counter in counters}
+            counters = nftables.counters(f"netdev {self._table}")
+        return {name: counter["bytes"] for name, counter in counters.items()}

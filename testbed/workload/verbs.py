@@ -7,20 +7,17 @@ completion channel until its deadline. One thread uses an endpoint at a time.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from pyverbs import enums
-from pyverbs.wr import SGE, RecvWR, SendWR
-
 from testbed.errors import DeadlineError, InputError
-from testbed.lab import Host
+from testbed.lab import HostInterface
 from testbed.topology import Family
+from testbed.workload import ibverbs
 from testbed.workload.attributes import Attributes
 from testbed.workload.completion import STATUSES, Completion
-from testbed.workload.queue_pair import DEPTH, Address, ConnectError, QueuePair, reported
-
-__all__ = ["Address", "Attributes", "Completion", "ConnectError", "Endpoint", "connect_pair", "open_endpoint"]
+from testbed.workload.queue_pair import DEPTH, QueuePair, reported
 
 ATOMIC_SIZE = 8
 
@@ -40,29 +37,29 @@ class Endpoint(QueuePair):
 
     def post_send(self, length: int, *, offset: int = 0) -> int:
         """Sends memory into a receive the peer has posted."""
-        return self._post_send("SEND", enums.IBV_WR_SEND, offset, length)
+        return self._post_send("SEND", ibverbs.IBV_WR_SEND, offset, length)
 
     def post_recv(self, length: int, *, offset: int = 0) -> int:
         """Lends memory to a SEND of the peer, of `length` bytes at most."""
         self._inside(offset, length, self._size)
-        element = SGE(self._mr.buf + offset, length, self._mr.lkey)
-        request = RecvWR(wr_id=self._next_id, num_sge=1, sg=[element])
+        element = ibverbs.SGE(self._mr.buf + offset, length, self._mr.lkey)
+        request = ibverbs.RecvWR(wr_id=self._next_id, num_sge=1, sg=[element])
         return self._post("RECV", self._qp.post_recv, request, element)
 
     def post_write(self, length: int, *, offset: int = 0, remote_offset: int = 0) -> int:
-        return self._post_send("RDMA_WRITE", enums.IBV_WR_RDMA_WRITE, offset, length, remote_offset)
+        return self._post_send("RDMA_WRITE", ibverbs.IBV_WR_RDMA_WRITE, offset, length, remote_offset)
 
     def post_read(self, length: int, *, offset: int = 0, remote_offset: int = 0) -> int:
-        return self._post_send("RDMA_READ", enums.IBV_WR_RDMA_READ, offset, length, remote_offset)
+        return self._post_send("RDMA_READ", ibverbs.IBV_WR_RDMA_READ, offset, length, remote_offset)
 
     def post_fetch_add(self, add: int, *, offset: int = 0, remote_offset: int = 0) -> int:
         """Adds to the eight bytes (of the machine's order, aligned) there; what they were comes here."""
-        opcode = enums.IBV_WR_ATOMIC_FETCH_AND_ADD
+        opcode = ibverbs.IBV_WR_ATOMIC_FETCH_AND_ADD
         return self._post_send("FETCH_ADD", opcode, offset, ATOMIC_SIZE, remote_offset, (add,))
 
     def post_compare_swap(self, compare: int, swap: int, *, offset: int = 0, remote_offset: int = 0) -> int:
         """Puts `swap` into the eight bytes there if they are `compare`; what they were comes here."""
-        opcode = enums.IBV_WR_ATOMIC_CMP_AND_SWP
+        opcode = ibverbs.IBV_WR_ATOMIC_CMP_AND_SWP
         return self._post_send("COMP_SWAP", opcode, offset, ATOMIC_SIZE, remote_offset, (compare, swap))
 
     def _post_send(
@@ -77,8 +74,8 @@ class Endpoint(QueuePair):
         self._inside(offset, length, self._size)
         if self._remote is None:
             raise InputError(f"{self} is not connected")
-        element = SGE(self._mr.buf + offset, length, self._mr.lkey)
-        request = SendWR(wr_id=self._next_id, opcode=opcode, num_sge=1, sg=[element])
+        element = ibverbs.SGE(self._mr.buf + offset, length, self._mr.lkey)
+        request = ibverbs.SendWR(wr_id=self._next_id, opcode=opcode, num_sge=1, sg=[element])
         if remote_offset is not None:
             self._inside(remote_offset, length, self._remote.size)
             target = self._remote.rkey, self._remote.address + remote_offset
@@ -88,7 +85,7 @@ class Endpoint(QueuePair):
                 request.set_wr_rdma(*target)
         return self._post(name, self._qp.post_send, request, element)
 
-    def _post(self, name: str, post: Callable[[Any], None], request: Any, element: SGE) -> int:
+    def _post(self, name: str, post: Callable[[Any], None], request: Any, element: Any) -> int:
         number, self._next_id = self._next_id, self._next_id + 1
         posted_ns = time.monotonic_ns()
         try:
@@ -154,24 +151,36 @@ class Endpoint(QueuePair):
         return self.wait(self.post_compare_swap(compare, swap, offset=offset, remote_offset=remote_offset), within)
 
 
-def open_endpoint(host: Host, interface: str, family: Family = 4, *, memory: int = 1 << 16) -> Endpoint:
+def open_endpoint(interface: HostInterface, family: Family = 4, *, memory: int = 1 << 16) -> Endpoint:
     """An endpoint on a host's interface, closed with the host at the latest; `nic: hardware` pins its MAC. `family`
     chooses the GID: that of the IPv4 or of the IPv6 address. `memory` in bytes."""
-    ip = host.address(interface, family).ip
-    if interface not in host.rdma:
-        raise InputError(f"{interface} of {host.name} has no RDMA device")
-    card, ready = host.cards.get(interface), host.lab.ready
+    host = interface.node
     endpoint = Endpoint(
-        host.rdma[interface],
+        interface.device,
         host.namespace,
-        ip,
+        interface.address(family).ip,
         memory=memory,
-        nic=card,
-        ready=ready,
-        unreached=lambda peer: host.unreached(interface, peer),
+        nic=interface.nic,
+        ready=host.context.scheduler.ready,
+        unreached=interface.unreached,
     )
     host.defer(endpoint.close)
     return endpoint
+
+
+@contextmanager
+def connected(
+    near: HostInterface,
+    far: HostInterface,
+    attributes: Attributes | None = None,
+    *,
+    family: Family = 4,
+    memory: int = 1 << 16,
+) -> Iterator[tuple[Endpoint, Endpoint]]:
+    """Open an endpoint on each of two interfaces and connect them for the block. ConnectError if that fails."""
+    with open_endpoint(near, family, memory=memory) as here, open_endpoint(far, family, memory=memory) as there:
+        connect_pair(here, there, attributes)
+        yield here, there
 
 
 def connect_pair(left: Endpoint, right: Endpoint, attributes: Attributes | None = None) -> None:

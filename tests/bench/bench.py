@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from testbed.machine import cache, image, qemu, snapshot
+from testbed.machine.devices import Bundle, Outcome
 from testbed.machine.image import Image
-from testbed.machine.parcel import Errand, Outcome
 from testbed.machine.qemu import Flavour
 
 HERE = Path(__file__).parent
@@ -57,13 +57,13 @@ def snapshot_time(built: Image) -> float:
 
 async def restore_once(built: Image) -> float:
     source = await snapshot.ensure(built, VIRTUAL, say)
-    errand, outcome = Errand(), Outcome()
+    bundle, outcome = Bundle(), Outcome()
     try:
         started = time.monotonic()
-        async with snapshot.restored(built, VIRTUAL, source, errand, outcome):
+        async with snapshot.restored(built, VIRTUAL, source, bundle, outcome):
             return time.monotonic() - started
     finally:
-        errand.close()
+        bundle.close()
         outcome.close()
 
 

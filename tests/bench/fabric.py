@@ -37,7 +37,7 @@ def test_fabric_with_rxe(leaves, tmp_path, log, figures):
     before, started = memory_mb(), time.monotonic()
     with Lab(topology, tmp_path, log.emit, rdma_mode="exclusive") as lab:
         up, used = time.monotonic(), memory_mb()
-        near, far = (open_endpoint(lab.host(name), "eth1") for name in ("host1", f"host{hosts}"))
+        near, far = (open_endpoint(lab.host(name)["eth1"]) for name in ("host1", f"host{hosts}"))
         connect_pair(near, far)
         assert near.write(4096, within=5).ok
         stopping = time.monotonic()

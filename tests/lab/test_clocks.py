@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.inside import kernel_complaints
+from testbed.executor.variant import kernel_complaints
 from testbed.lab import Lab
 from testbed.scenario.events import EventLog
 
@@ -24,9 +24,9 @@ topology:
 
 
 def test_an_event_and_the_packet_that_it_announces_have_one_time(lab: Lab, log: EventLog) -> None:
-    capture = lab.switch("leaf").capture("e1", "arp")
-    lab.sleep(7200)
-    lab.host("a").announce("eth1")
+    capture = lab.switch("leaf")["e1"].capture("arp")
+    lab.scheduler.sleep(7200)
+    lab.host("a")["eth1"].announce()
     capture.stop()
     (event,) = log.find("garp")
     (frame,) = capture.frames()
@@ -36,7 +36,7 @@ def test_an_event_and_the_packet_that_it_announces_have_one_time(lab: Lab, log: 
 def test_a_line_of_the_kernel_and_an_event_have_one_time(lab: Lab, log: EventLog, tmp_path: Path) -> None:
     kernel_ns = log.epoch()["kernel_ns"]
     assert kernel_ns is not None
-    lab.sleep(7200)
+    lab.scheduler.sleep(7200)
     Path("/dev/kmsg").write_text("<7>testbed: two hours later\n")
     log.emit("step", "", "two hours later")
     kernel_complaints(tmp_path / "kernel.log")

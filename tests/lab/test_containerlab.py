@@ -89,8 +89,8 @@ def runs(number: str) -> bool:
 def test_daemons_that_commands_start_end_with_the_lab(tmp_path: Path, log):
     daemon = f"setsid -f bash -c 'echo $$ > {tmp_path}/pid; exec sleep 1000'"
     with Lab(Topology.parse(ONE.format(f'"{daemon}"')), tmp_path, log.emit) as lab:
-        assert lab.wait((tmp_path / "pid").exists, 5)
-        assert lab.wait(lambda: (tmp_path / "pid").read_text() != "", 5)
+        assert lab.scheduler.wait((tmp_path / "pid").exists, 5)
+        assert lab.scheduler.wait(lambda: (tmp_path / "pid").read_text() != "", 5)
         number = (tmp_path / "pid").read_text().strip()
         assert runs(number)
     assert not runs(number)
@@ -143,11 +143,11 @@ def link_local_of(lab, name: str) -> str:
 @pytest.mark.topology(CLIENTS_ON_A_BRIDGE)
 def test_ipv6_of_such_a_host_is_quiet(lab):
     """No duplicate address detection, no router solicitation and no report goes out."""
-    wire = lab["client_1"].capture("eth1", "ip6")
-    lab["client_2"].set_link("eth1", "down")
-    lab["client_2"].set_link("eth1", "up")
+    wire = lab["client_1"]["eth1"].capture("ip6")
+    lab["client_2"]["eth1"].down()
+    lab["client_2"]["eth1"].up()
     lab["client_2"].run("ip", "address", "add", "2001:db8::3/64", "dev", "eth1")
-    lab.sleep(5)
+    lab.scheduler.sleep(5)
     wire.stop()
     assert list(wire.frames()) == []
     assert lab["client_1"].ping("2001:db8::3", within=1)
@@ -193,7 +193,7 @@ def test_sysctls_are_set_before_interfaces_come_up_and_the_container_host_is_a_n
     assert router.read_sysctl("net/ipv6/conf/eth1/forwarding") == "1"
     assert pc.run("ip", "-6", "address", "show", "dev", "eth1").stdout == ""
     assert pc.ping("198.51.100.254", within=1)
-    assert lab.host("host_machine").rdma == {}
+    assert all(interface.rdma is None for interface in lab.host("host_machine").interfaces.values())
     assert lab.host("host_machine").ping("198.51.100.254", within=1)
 
 

@@ -25,7 +25,7 @@ SOON = 5.0
 
 
 def ip(lab: Lab, host: str, interface: str = "eth1") -> str:
-    return str(lab.host(host).addresses[interface].ip)
+    return str(lab.host(host)[interface].address().ip)
 
 
 def write(
@@ -38,7 +38,7 @@ def write(
 ) -> bool:
     """Whether the bytes of an RDMA WRITE of PACKETS packets arrive."""
     here, there = lab.host(source), lab.host(target)
-    with open_endpoint(here, interface, family) as near, open_endpoint(there, interface, family) as far:
+    with open_endpoint(here[interface], family) as near, open_endpoint(there[interface], family) as far:
         connect_pair(near, far, attributes)
         done = near.write(PACKETS * 1024, within=SOON)
         return done.ok and far.load(0, PACKETS * 1024) == near.load(0, PACKETS * 1024)
@@ -49,7 +49,7 @@ def spine_of(lab: Lab, flow_label: int) -> str:
     leaf = lab.switch("leaf1")
 
     def sent() -> dict[str, int]:
-        return {port: leaf.statistics(port)["tx_packets"] for port in SPINES}
+        return {port: leaf[port].counters()["tx_packets"] for port in SPINES}
 
     before = sent()
     assert write(lab, "host1", "host3", attributes=Attributes(flow_label=flow_label))
@@ -90,7 +90,7 @@ def test_the_same_flows_go_the_same_way_in_the_next_lab(tmp_path: Path):
 
 @pytest.mark.topology(leaf_spine(leaves=2, spines=2, hosts=1, family="dual").topology())
 def test_a_dual_fabric_carries_both_families(lab):
-    target = lab.host("host2").addresses6["eth1"].ip
+    target = lab.host("host2")["eth1"].address(6).ip
     assert "ttl=61" in lab.host("host1").run("ping", "-c1", "-W1", str(target)).stdout
     for family in 4, 6:
         assert write(lab, "host1", "host2", family=family)
@@ -99,7 +99,7 @@ def test_a_dual_fabric_carries_both_families(lab):
 @pytest.mark.topology(leaf_spine(leaves=2, spines=2, hosts=1, rails=2, family=6).topology())
 def test_a_fabric_may_have_ipv6_alone(lab):
     for interface in "eth1", "eth2":
-        assert not lab.host("host1").addresses
+        assert list(lab.host("host1")[interface].addresses) == [6]
         assert write(lab, "host1", "host2", interface, family=6)
 
 
@@ -125,7 +125,7 @@ def test_flows_that_one_tier_has_sorted_are_sorted_anew_by_the_next(lab):
     host.run("ping", "-c1", "-W1", ip(lab, "host16"))
 
     def received() -> list[int]:
-        return [core.statistics("e1")["rx_packets"] for core in cores]  # e1 is to pod 1
+        return [core["e1"].counters()["rx_packets"] for core in cores]  # e1 is to pod 1
 
     before = received()
     with host.entered():
@@ -133,7 +133,7 @@ def test_flows_that_one_tier_has_sorted_are_sorted_anew_by_the_next(lab):
             with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
                 udp.bind(("", port))
                 udp.sendto(b"data", (ip(lab, "host16"), 9))
-    lab.sleep(1)
+    lab.scheduler.sleep(1)
 
     counts = [now - then for now, then in zip(received(), before, strict=True)]
     assert all(count >= FLOWS // 12 for count in counts), counts

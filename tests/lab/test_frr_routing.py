@@ -65,7 +65,7 @@ def ports(lab: Lab, switch: str, to: str) -> list[str]:
 
 
 def reaches(lab: Lab, source: str, target: str) -> bool:
-    return lab[source].ping(str(lab.host(target).addresses["eth1"].ip), within=1)
+    return lab[source].ping(str(lab.host(target)["eth1"].address().ip), within=1)
 
 
 def events(log: EventLog) -> Iterator[tuple[str, str, str, list[str]]]:
@@ -92,14 +92,14 @@ class TestALabThatIsUp:
         assert ports(lab, "leaf1", TO_LEAF2) == ["e2", "e3"]
         assert "via inet6 fe80::" in lab["leaf1"].run("ip", "route", "show", TO_LEAF2).stdout
         assert reaches(lab, "host1", "host2")
-        here, there = (lab.host(name).addresses["eth1"].ip for name in ("host1", "host2"))
+        here, there = (lab.host(name)["eth1"].address().ip for name in ("host1", "host2"))
         assert set(lab.switch("leaf1").uplinks(here, there, range(50000, 50016))) == {"e2", "e3"}
-        assert "ttl=61" in lab["host1"].run("ping", "-c1", "-W1", str(lab.host("host2").addresses["eth1"].ip)).stdout
+        assert "ttl=61" in lab["host1"].run("ping", "-c1", "-W1", str(lab.host("host2")["eth1"].address().ip)).stdout
         assert [event["data"]["seconds"] > 0 for event in log.find("routing.converged")] == [True]
         assert ("route.installed", "leaf1", TO_LEAF2, ["e2", "e3"]) in list(events(log))
 
     def test_a_routed_port_has_no_ipv4_address_and_is_in_no_bridge(self, lab):
-        target = str(lab.host("host2").addresses["eth1"].ip)
+        target = str(lab.host("host2")["eth1"].address().ip)
         assert "From 192.0.0.8" in lab["host1"].run("sh", "-c", f"ping -c1 -W1 -t2 {target} || true").stdout
         fault = ExactPacket(end="leaf1:e2", action="drop", number=1)
         with pytest.raises(InputError, match="leaf1:e2 is a routed port, which is in no bridge"), injected(lab, fault):
@@ -114,13 +114,13 @@ class TestALabThatIsUp:
 
 @pytest.mark.topology(LEAF_SPINE)
 def test_a_link_that_goes_down_is_routed_around_and_used_again_when_it_is_back(lab, log):
-    lab["leaf1"].set_link("e2", "down")
+    lab["leaf1"]["e2"].down()
     assert lab.routing.converged(within=SOON) < 1
     assert ports(lab, "leaf1", TO_LEAF2) == ["e3"]
     assert ports(lab, "leaf2", "10.1.1.0/24") == ["e3"]
     assert reaches(lab, "host1", "host2")
 
-    lab["leaf1"].set_link("e2", "up")
+    lab["leaf1"]["e2"].up()
     lab.routing.converged(within=15)
     assert ports(lab, "leaf1", TO_LEAF2) == ["e2", "e3"]
     assert [kind for kind, node, to, found in events(log) if (node, to, found) == ("leaf1", TO_LEAF2, ["e3"])]
@@ -129,7 +129,7 @@ def test_a_link_that_goes_down_is_routed_around_and_used_again_when_it_is_back(l
 @pytest.mark.topology(LEAF_SPINE)
 def test_bfd_finds_a_link_that_is_up_and_carries_nothing(lab):
     for end in "leaf1:e2", "spine1:e1":
-        lab.direction(end).change(loss=100)
+        lab.interface(end).sends.change(loss=100)
     seconds = lab.routing.converged(within=SOON, without=["leaf1:e2"])
 
     assert frr.DETECTION_S / 2 < seconds < frr.DETECTION_S + 0.2
@@ -140,7 +140,7 @@ def test_bfd_finds_a_link_that_is_up_and_carries_nothing(lab):
 @pytest.mark.topology(LEAF_SPINE)
 def test_without_any_link_a_route_is_lost(lab, log):
     for port in "e2", "e3":
-        lab["leaf1"].set_link(port, "down")
+        lab["leaf1"][port].down()
     lab.routing.converged(within=5)
 
     assert ports(lab, "leaf1", TO_LEAF2) == []
@@ -151,15 +151,15 @@ def test_without_any_link_a_route_is_lost(lab, log):
 def test_both_families_are_routed_over_parallel_links(lab):
     assert ports(lab, "near", "10.0.20.0/24") == ["e2", "e3"]
     b = lab.host("b")
-    assert lab["a"].ping(str(b.addresses["eth1"].ip), within=SOON)
-    assert lab["a"].ping(str(b.addresses6["eth1"].ip), within=SOON)
-    assert b.addresses6["eth1"].network == IPv6Network("2001:db8:20::/64")
+    assert lab["a"].ping(str(b["eth1"].address().ip), within=SOON)
+    assert lab["a"].ping(str(b["eth1"].address(6).ip), within=SOON)
+    assert b["eth1"].address(6).network == IPv6Network("2001:db8:20::/64")
 
 
 @pytest.mark.topology(HOST_ROUTES)
 def test_a_neighbour_is_announced_as_a_host_route_while_the_switch_has_its_entry(lab):
     a, leaf = lab.host("a"), lab.switch("leaf1")
-    one, one6 = (str(a.address("eth1", family).ip) for family in (4, 6))
+    one, one6 = (str(a["eth1"].address(family).ip) for family in (4, 6))
     assert ports(lab, "spine", one) == ports(lab, "spine", one6) == []
 
     for gateway in "10.0.0.1", "2001:db8::1":
@@ -169,15 +169,15 @@ def test_a_neighbour_is_announced_as_a_host_route_while_the_switch_has_its_entry
     assert ports(lab, "leaf2", one) == ports(lab, "leaf2", one6) == ["up"]
     assert ports(lab, "leaf1", one) == []
 
-    leaf.set_link("e1", "down")
+    leaf["e1"].down()
     lab.routing.converged(within=SOON)
     assert ports(lab, "spine", one) == []
-    leaf.set_link("e1", "up")
+    leaf["e1"].up()
     lab.routing.converged(within=SOON)
     assert ports(lab, "spine", one) == ["e1"]
 
-    lab.agent.clear_arp("leaf1")
-    lab.agent.clear_nd("leaf1")
+    lab.switch("leaf1").clear_arp()
+    lab.switch("leaf1").clear_nd()
     lab.routing.converged(within=SOON)
     assert ports(lab, "spine", one) == ports(lab, "spine", one6) == []
 
@@ -188,7 +188,7 @@ def test_a_daemon_that_is_killed_is_an_error_and_the_lab_ends(tmp_path: Path, da
         pid = int(Path("/run/frr", lab["near"].namespace, f"{daemon}.pid").read_text())
         os.kill(pid, signal.SIGKILL)
         with pytest.raises(TestbedError, match=f"near: FRR's {daemon} was ended by signal 9"):
-            lab.sleep(3600)
+            lab.scheduler.sleep(3600)
     assert not Path("/run/frr/dual-near").exists()
 
 

@@ -39,14 +39,14 @@ ELSEWHERE = "02:00:00:00:00:99"
 
 
 def endpoint(host: Host, family: int) -> Endpoint:
-    return Endpoint(host.rdma["eth1"], host.namespace, host.address("eth1", family).ip)
+    return Endpoint(host["eth1"].device, host.namespace, host["eth1"].address(family).ip)
 
 
 @pytest.mark.topology(SEGMENT)
 @pytest.mark.parametrize("family", [4, 6])
 def test_rdma_runs_over_either_family(lab, family):
     a, b = lab.host("a"), lab.host("b")
-    wire = a.capture("eth1")
+    wire = a["eth1"].capture()
 
     with endpoint(a, family) as near, endpoint(b, family) as far:
         connect_pair(near, far)
@@ -61,17 +61,17 @@ def test_rdma_runs_over_either_family(lab, family):
 @pytest.mark.topology(ONLY_6)
 def test_a_lab_may_have_ipv6_alone(lab):
     a, b = lab.host("a"), lab.host("b")
-    assert a.addresses == {}
-    assert a.ping(str(b.addresses6["eth1"].ip), within=SOON)
-    assert a.neighbour("eth1", b.addresses6["eth1"].ip) == b.macs["eth1"]
+    assert list(a["eth1"].addresses) == [6]
+    assert a.ping(str(b["eth1"].address(6).ip), within=SOON)
+    assert a["eth1"].neighbour(b["eth1"].address(6).ip) == b["eth1"].mac
     with pytest.raises(InputError, match="eth1 of a has no IPv4 address"):
-        a.address("eth1")
+        a["eth1"].address()
 
 
 @pytest.mark.topology(ONLY_6)
 def test_a_link_local_address_follows_from_the_mac(lab):
     a, b = lab.host("a"), lab.host("b")
-    near, far = link_local(a.macs["eth1"]), link_local(b.macs["eth1"])
+    near, far = link_local(a["eth1"].mac), link_local(b["eth1"].mac)
     assert f"inet6 {near}/64 scope link" in a.run("ip", "-6", "addr", "show", "eth1").stdout
     assert a.ping(f"{far}%eth1", within=SOON)
     with Endpoint("a-eth1", a.namespace, near) as one, Endpoint("b-eth1", b.namespace, far) as other:
@@ -81,10 +81,10 @@ def test_a_link_local_address_follows_from_the_mac(lab):
 
 @pytest.mark.topology(SEGMENT)
 def test_nothing_is_sent_for_an_address_of_ours(lab):
-    a, wire = lab.host("a"), lab["hub"].capture("p1")
+    a, wire = lab.host("a"), lab["hub"]["p1"].capture()
 
-    a.add_address("eth1", IPv6Interface("2001:db8:10::77/64"))
-    lab.sleep(120)
+    a["eth1"].add_address(IPv6Interface("2001:db8:10::77/64"))
+    lab.scheduler.sleep(120)
 
     assert list(frames_of(wire)) == []
     assert lab["b"].ping("2001:db8:10::77", within=SOON)
@@ -94,8 +94,8 @@ def test_nothing_is_sent_for_an_address_of_ours(lab):
 def test_an_address_that_a_program_adds_is_looked_for(lab):
     a, b = lab.host("a"), lab.host("b")
 
-    a.run("ip", "addr", "add", str(b.addresses6["eth1"]), "dev", "eth1")
-    lab.sleep(2)
+    a.run("ip", "addr", "add", str(b["eth1"].address(6)), "dev", "eth1")
+    lab.scheduler.sleep(2)
 
     assert "dadfailed" in a.run("ip", "-6", "addr", "show", "eth1").stdout
 
@@ -103,20 +103,20 @@ def test_an_address_that_a_program_adds_is_looked_for(lab):
 @pytest.mark.topology(SEGMENT)
 def test_addresses_routes_and_neighbours_are_those_of_their_family(lab):
     a, b = lab.host("a"), lab.host("b")
-    peer = b.addresses6["eth1"].ip
+    peer = b["eth1"].address(6).ip
 
-    a.set_neighbour("eth1", peer, ELSEWHERE)
-    assert a.neighbour("eth1", peer) == ELSEWHERE
+    a["eth1"].set_neighbour(peer, ELSEWHERE)
+    assert a["eth1"].neighbour(peer) == ELSEWHERE
     assert not a.ping(str(peer), within=SOON)
     a.run("ip", "neigh", "del", str(peer), "dev", "eth1")
     a.add_route(IPv6Network("::/0"), peer)
-    b.add_address("eth1", IPv6Interface("2001:db8:99::1/64"))
+    b["eth1"].add_address(IPv6Interface("2001:db8:99::1/64"))
     assert a.ping("2001:db8:99::1", within=SOON)
 
-    before = a.addresses6["eth1"]
-    assert a.remove_address("eth1", 6) == before
+    before = a["eth1"].address(6)
+    assert a["eth1"].remove_address(6) == before
     assert str(before.ip) not in a.run("ip", "addr", "show", "eth1").stdout
-    assert a.ping(str(b.addresses["eth1"].ip), within=SOON)
+    assert a.ping(str(b["eth1"].address().ip), within=SOON)
 
 
 def frames_of(wire: Capture) -> Iterator[Frame]:

@@ -30,12 +30,12 @@ pytestmark = pytest.mark.topology(FILE)
 
 
 def endpoint(host: Host) -> Endpoint:
-    return Endpoint(host.rdma["eth1"], host.namespace, host.addresses["eth1"].ip)
+    return Endpoint(host["eth1"].device, host.namespace, host["eth1"].address().ip)
 
 
 def rtt_ms(lab: Lab) -> float:
     """Of the second ping: the first one waits for ARP."""
-    said = lab["a"].run("ping", "-n", "-c2", "-i0.2", str(lab.host("b").addresses["eth1"].ip)).stdout
+    said = lab["a"].run("ping", "-n", "-c2", "-i0.2", str(lab.host("b")["eth1"].address().ip)).stdout
     return float(re.findall(r"time=([0-9.]+) ms", said)[1])
 
 
@@ -48,10 +48,10 @@ def write(lab: Lab, size: int, attributes: Attributes | None = None) -> tuple[st
 
 
 def test_what_the_file_says_is_there_from_the_start_and_read_back(lab: Lab) -> None:
-    assert lab.direction("a:eth1").seen() == Quality(delay=2e-3)
-    assert lab.direction("leaf:e2").seen() == Quality(rate=100_000_000, queue=200)
-    assert lab.direction("b:eth1").seen() == Quality(rate=100_000_000, queue=200)
-    assert lab.direction("leaf:e1").seen() == CABLE
+    assert lab.interface("a:eth1").sends.verified() == Quality(delay=2e-3)
+    assert lab.interface("leaf:e2").sends.verified() == Quality(rate=100_000_000, queue=200)
+    assert lab.interface("b:eth1").sends.verified() == Quality(rate=100_000_000, queue=200)
+    assert lab.interface("leaf:e1").sends.verified() == CABLE
     assert 2.0 < rtt_ms(lab) < 3.0
 
 
@@ -60,18 +60,18 @@ def test_a_rate_is_kept(lab: Lab) -> None:
     wire_bytes = 64 * (1024 + 58 + 14)
     assert status == "SUCCESS"
     assert seconds == pytest.approx(2e-3 + wire_bytes * 8 / 1e8, rel=0.1)
-    assert lab.direction("leaf:e2").counters()["dropped"] == 0
+    assert lab.interface("leaf:e2").sends.counters()["dropped"] == 0
 
 
 def test_a_change_adds_to_what_is_there_and_goes_without_it(lab: Lab) -> None:
-    direction = lab.direction("a:eth1")
+    direction = lab.interface("a:eth1").sends
     lossy = direction.change(loss=3.0)
     slow = direction.change(delay=20e-3, jitter=1e-3)
-    assert direction.seen() == Quality(delay=20e-3, jitter=1e-3, loss=pytest.approx(3.0))
+    assert direction.verified() == Quality(delay=20e-3, jitter=1e-3, loss=pytest.approx(3.0))
     lossy()
-    assert direction.seen() == Quality(delay=20e-3, jitter=1e-3)
+    assert direction.verified() == Quality(delay=20e-3, jitter=1e-3)
     slow()
-    assert direction.seen() == Quality(delay=2e-3)
+    assert direction.verified() == Quality(delay=2e-3)
 
 
 @pytest.mark.parametrize(
@@ -86,22 +86,22 @@ def test_a_change_adds_to_what_is_there_and_goes_without_it(lab: Lab) -> None:
 )
 @pytest.mark.parametrize("end", ["leaf:e1", "b:eth1"])
 def test_every_value_is_read_back_and_gone_afterwards(lab: Lab, end: str, quality: dict[str, float]) -> None:
-    direction = lab.direction(end)
-    before = direction.seen()
+    direction = lab.interface(end).sends
+    before = direction.verified()
     undo = direction.change(**quality)
-    seen = direction.seen()
+    seen = direction.verified()
     assert {key: getattr(seen, key) for key in quality} == pytest.approx(quality, rel=1e-3)
     undo()
-    assert direction.seen() == before
+    assert direction.verified() == before
 
 
 def test_what_a_host_sends_is_lost_behind_it_and_not_on_it(lab: Lab) -> None:
     """On its own egress the queue pair would end with WR_FLUSH_ERR at once."""
     with endpoint(lab.host("a")) as near, endpoint(lab.host("b")) as far:
         connect_pair(near, far, Attributes(retry_cnt=1))
-        lab.direction("a:eth1").change(loss=100.0)
+        lab.interface("a:eth1").sends.change(loss=100.0)
         assert near.write(64, within=5).status == "RETRY_EXC_ERR"
-    assert lab.direction("a:eth1").counters()["dropped"] >= 2
+    assert lab.interface("a:eth1").sends.counters()["dropped"] >= 2
 
 
 def test_a_switch_port_that_went_down_is_loss_for_its_own_host_at_once(lab: Lab) -> None:
@@ -109,35 +109,35 @@ def test_a_switch_port_that_went_down_is_loss_for_its_own_host_at_once(lab: Lab)
     with endpoint(lab.host("b")) as near, endpoint(lab.host("a")) as far:
         connect_pair(near, far, Attributes(retry_cnt=1))
         assert near.write(64, within=5).ok
-        lab["leaf"].set_link("e2", "down")
+        lab["leaf"]["e2"].down()
         assert near.write(64, within=5).status == "RETRY_EXC_ERR"
 
 
 def test_a_full_queue_drops_and_is_counted(lab: Lab) -> None:
-    lab.direction("leaf:e2").change(rate=20_000_000, queue=16)
+    lab.interface("leaf:e2").sends.change(rate=20_000_000, queue=16)
     status, _ = write(lab, 1 << 16)
     assert status == "SUCCESS"  # go-back-N, again and again
-    assert lab.direction("leaf:e2").counters()["dropped"] > 0
+    assert lab.interface("leaf:e2").sends.counters()["dropped"] > 0
 
 
 def test_above_the_ecn_threshold_packets_are_marked_and_not_lost(lab: Lab) -> None:
-    lab.direction("leaf:e2").change(ecn=8)
+    lab.interface("leaf:e2").sends.change(ecn=8)
     ect = Attributes(traffic_class=106)
     assert write(lab, 1 << 16, ect)[0] == "SUCCESS"
-    counted = lab.direction("leaf:e2").counters()
+    counted = lab.interface("leaf:e2").sends.counters()
     assert counted["marked"] > 20
     assert counted["dropped"] == 0
 
 
 def test_what_is_not_ecn_capable_is_neither_marked_nor_lost(lab: Lab) -> None:
-    lab.direction("leaf:e2").change(ecn=8)
+    lab.interface("leaf:e2").sends.change(ecn=8)
     assert write(lab, 1 << 16)[0] == "SUCCESS"
-    counted = lab.direction("leaf:e2").counters()
+    counted = lab.interface("leaf:e2").sends.counters()
     assert (counted["marked"], counted["dropped"]) == (0, 0)
 
 
 def test_an_end_that_is_not_there_is_named(lab: Lab) -> None:
     with pytest.raises(InputError, match="no link has an end 'leaf:e3'\n  Did you mean leaf:e2"):
-        lab.direction("leaf:e3")
+        lab.interface("leaf:e3")
     with pytest.raises(InputError, match="a link has no 'colour'"):
-        lab.direction("leaf:e1").change(colour="blue")
+        lab.interface("leaf:e1").sends.change(colour="blue")

@@ -8,7 +8,8 @@ import pytest
 
 from testbed import Lab, Topology
 from testbed.cni.pods import PodNetworks
-from testbed.lab import Host, own_devices
+from testbed.kernel import own_devices
+from testbed.lab import Host
 from testbed.lab.lab import RdmaMode
 from testbed.scenario.events import EventLog
 
@@ -34,6 +35,7 @@ POD = {
     ],
 }
 PINGS = 10
+MAC = "02:00:00:00:00:77"
 
 
 @pytest.fixture(params=["shared", "exclusive"])
@@ -55,10 +57,10 @@ def in_sysfs(node: Host) -> list[str]:
 
 def test_pingpong_that_takes_the_first_device_is_on_the_wire(pair):
     a, b, leaf = pair.host("a"), pair.host("b"), pair["leaf"]
-    wire = leaf.capture("e1", "udp port 4791")
+    wire = leaf["e1"].capture("udp port 4791")
     server = a.spawn("ibv_rc_pingpong", "-g", "1", "-n", str(PINGS), "-e")
-    pair.wait(lambda: ":18515" in a.run("ss", "-ltn").stdout, 5)
-    b.run("ibv_rc_pingpong", "-g", "1", "-n", str(PINGS), "-e", str(a.addresses["eth1"].ip))
+    pair.scheduler.wait(lambda: ":18515" in a.run("ss", "-ltn").stdout, 5)
+    b.run("ibv_rc_pingpong", "-g", "1", "-n", str(PINGS), "-e", str(a["eth1"].address().ip))
     assert server.wait(5) == 0
     wire.stop()
     assert sum(frame.roce for frame in wire.frames()) >= 2 * PINGS  # both directions, several packets a message
@@ -75,17 +77,16 @@ def test_each_node_lists_its_own_devices(pair):
 def test_a_device_that_comes_later_is_seen_by_a_program_that_runs(pair):
     a = pair.host("a")
     shell = a.spawn("sh", "-c", "while [ $(ls /dev/infiniband | grep -c uverbs) != 2 ]; do sleep 0.01; done")
-    a.ip.link("add", ifname="v1", kind="macvlan", link=a.index("eth1"), macvlan_mode="bridge")
-    a.adopt("v1")
-    pair.add_rdma(a, "v1", "a-v1")
+    a.ip.link("add", ifname="v1", kind="macvlan", link=a["eth1"].index, macvlan_mode="bridge", address=MAC)
+    a.adopt("v1", MAC).add_rdma("a-v1")
     assert listed(a) == ["a-eth1", "a-v1"]
     assert shell.wait(1) == 0
 
 
 def test_a_pod_and_its_host_see_each_their_own(pair):
     a = pair.host("a")
-    pod = a.pod("p1", [POD])
-    assert listed(pod) == list(pod.rdma.values())
+    pod = pair.pods.create(a, "p1", [POD])
+    assert listed(pod) == [pod["eth0"].rdma]
     assert listed(a) == ["a-eth1"]
     pod.delete()
     assert not (own_devices.ROOT / pod.namespace).exists()

@@ -45,7 +45,7 @@ def test_a_program_sees_its_node_and_no_input(lab):
     addresses = lab["a"].spawn("sh", "-c", "ip -o -4 addr; cat")
 
     assert addresses.wait(within=5) == 0
-    assert str(lab.host("a").addresses["eth1"]) in addresses.output
+    assert str(lab.host("a")["eth1"].address()) in addresses.output
 
 
 def test_all_that_a_program_writes_is_kept_in_a_file_of_its_own(lab):
@@ -115,14 +115,14 @@ def test_stopping_a_program_lets_it_clean_up(lab):
 def test_stopping_a_program_ends_what_it_started(lab, script, seconds):
     program = lab["a"].spawn("sh", "-c", script)
     program.wait_output("\n", within=5)
-    lab.sleep(1)
+    lab.scheduler.sleep(1)
     assert alive(program.output.strip())
 
     with takes(seconds):
         program.stop()
 
     assert not program.running
-    assert lab.wait(lambda: not alive(program.output.strip()), within=1)
+    assert lab.scheduler.wait(lambda: not alive(program.output.strip()), within=1)
 
 
 def test_a_command_that_fails_is_an_error_with_its_words(lab):
@@ -143,4 +143,4 @@ def test_a_ping_waits_as_long_as_it_is_told_to(lab):
     b.run("nft", "add table ip mute; add chain ip mute out { type filter hook output priority 0; policy drop; }")
 
     with takes(3):
-        assert not a.ping(str(b.addresses["eth1"].ip), within=3)
+        assert not a.ping(str(b["eth1"].address().ip), within=3)

@@ -17,7 +17,7 @@ topology:
 
 @pytest.fixture
 def ip(lab):
-    return str(lab.host("a").address("eth1").ip)
+    return str(lab.host("a")["eth1"].address().ip)
 
 
 def test_iperf3_measures(lab, ip):

@@ -37,7 +37,7 @@ def bring_up(leaves: int, directory: Path, log: EventLog) -> Cost:
     before, began = memory_mb(), time.monotonic()
     with Lab(topology, directory, log.emit, rdma_mode="exclusive") as lab:
         cost = Cost((time.monotonic() - began) / hosts, (memory_mb() - before) / hosts)
-        near, far = (open_endpoint(lab.host(name), "eth1") for name in ("host1", f"host{hosts}"))
+        near, far = (open_endpoint(lab.host(name)["eth1"]) for name in ("host1", f"host{hosts}"))
         connect_pair(near, far)
         assert near.write(4096, within=5).ok
         assert far.load(0, 4096) == near.load(0, 4096)

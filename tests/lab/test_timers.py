@@ -36,11 +36,11 @@ class Clock:
 
 
 def sleep(lab: Lab) -> None:
-    lab.sleep(5)
+    lab.scheduler.sleep(5)
 
 
 def wait(lab: Lab) -> None:
-    assert not lab.wait(lambda: False, 5)
+    assert not lab.scheduler.wait(lambda: False, 5)
 
 
 def run_a_command(lab: Lab) -> None:
@@ -54,7 +54,7 @@ def wait_for_a_program(lab: Lab) -> None:
 def set_timers(lab: Lab) -> Clock:
     clock = Clock()
     for seconds in (3.0, 1.0, 2.5):
-        lab.after(seconds, clock.note)
+        lab.scheduler.after(seconds, clock.note)
     return clock
 
 
@@ -67,7 +67,9 @@ def test_a_timer_is_kept_while_the_story_waits(lab: Lab, waiting) -> None:
 
 def test_a_timer_is_kept_while_a_completion_is_awaited(lab: Lab) -> None:
     hosts = lab.host("a"), lab.host("b")
-    near, far = (Endpoint(h.rdma["eth1"], h.namespace, h.addresses["eth1"].ip, ready=lab.ready) for h in hosts)
+    near, far = (
+        Endpoint(h["eth1"].device, h.namespace, h["eth1"].address().ip, ready=lab.scheduler.ready) for h in hosts
+    )
     with near, far:
         connect_pair(near, far)
         clock = set_timers(lab)
@@ -78,24 +80,24 @@ def test_a_timer_is_kept_while_a_completion_is_awaited(lab: Lab) -> None:
 
 def test_a_timer_may_be_cancelled_and_may_set_the_next(lab: Lab) -> None:
     clock = Clock()
-    cancel = lab.after(1.0, clock.note)
+    cancel = lab.scheduler.after(1.0, clock.note)
 
     def again() -> None:
         clock.note()
         cancel()
-        lab.after(0.25, clock.note)
+        lab.scheduler.after(0.25, clock.note)
 
-    lab.after(0.5, again)
-    lab.sleep(2)
+    lab.scheduler.after(0.5, again)
+    lab.scheduler.sleep(2)
     assert clock.called == pytest.approx([0.5, 0.75], abs=EXACT_S)
 
 
 def test_a_timer_may_come_again_until_it_is_cancelled(lab: Lab) -> None:
     clock = Clock()
-    cancel = lab.every(0.5, clock.note)
-    lab.sleep(1.75)
+    cancel = lab.scheduler.every(0.5, clock.note)
+    lab.scheduler.sleep(1.75)
     cancel()
-    lab.sleep(1)
+    lab.scheduler.sleep(1)
     assert clock.called == pytest.approx([0.5, 1.0, 1.5], abs=EXACT_S)
 
 
@@ -103,13 +105,13 @@ def test_what_a_timer_raises_ends_the_wait(lab: Lab) -> None:
     def fail() -> None:
         raise RuntimeError("in a timer")
 
-    lab.after(1.0, fail)
+    lab.scheduler.after(1.0, fail)
     with pytest.raises(RuntimeError, match="in a timer"):
-        lab.sleep(2)
+        lab.scheduler.sleep(2)
 
 
 def test_a_timer_that_is_left_is_not_kept_when_the_lab_goes(lab: Lab) -> None:
     clock = Clock()
-    lab.after(0.0, clock.note)
+    lab.scheduler.after(0.0, clock.note)
     lab.close()
     assert clock.called == []

@@ -13,8 +13,8 @@ import pytest
 import testbed
 from testbed import Lab, Topology
 from testbed.faults import LinkDown
-from testbed.scenario.model import Variant
 from testbed.scenario.run import Run
+from testbed.scenario.variant import Variant
 
 PAIR = """
 name: pair
@@ -35,30 +35,30 @@ def test_a_neighbour_entry(lab):
     a = lab.host("a")
     entry = f"{NOBODY} dev eth1 lladdr 02:00:00:00:00:77 nud permanent"
     a.spawn("sh", "-c", f"{LATE}; ip neigh add {entry}; {SHORT}; ip neigh del {NOBODY} dev eth1")
-    assert lab.wait(lambda: a.neighbour("eth1", NOBODY) is not None, 20)
+    assert lab.scheduler.wait(lambda: a["eth1"].neighbour(NOBODY) is not None, 20)
 
 
 def test_a_state_of_a_link(lab):
     b = lab.host("b")
     b.spawn("sh", "-c", f"{LATE}; ip link set eth1 down; {SHORT}; ip link set eth1 up")
-    assert lab.wait(lambda: not b.is_up("eth1"), 20)
+    assert lab.scheduler.wait(lambda: not b["eth1"].is_up, 20)
 
 
 def test_an_address_and_a_route(lab):
     a = lab.host("a")
     a.spawn("sh", "-c", f"{LATE}; ip route add 10.9.0.0/16 via 10.0.10.1; {SHORT}; ip route del 10.9.0.0/16")
-    assert lab.wait(lambda: any(route["dst"] == "10.9.0.0/16" for route in a.routes.shown(4)), 20)
+    assert lab.scheduler.wait(lambda: any(route["dst"] == "10.9.0.0/16" for route in a.routes.shown(4)), 20)
 
 
 def test_what_a_program_writes(lab):
     program = lab["a"].spawn("sh", "-c", f'{LATE}; printf up; {SHORT}; printf " and down"; sleep 30')
-    assert lab.wait(lambda: program.output == "up", 20)
+    assert lab.scheduler.wait(lambda: program.output == "up", 20)
 
 
 def test_a_program_that_ends(lab, log):
     began = log.now
     program = lab["a"].spawn("sh", "-c", LATE)
-    assert lab.wait(lambda: not program.running, 20)
+    assert lab.scheduler.wait(lambda: not program.running, 20)
     assert program.status == 0
     assert (log.now - began) / 1e9 == pytest.approx(7.3, abs=0.2)  # not at the next second's look
 
@@ -74,19 +74,19 @@ def test_an_event_of_a_fault_that_comes_by_time(lab, log):
 
     assert run.eventually("the link is down", is_down, 1, within=20)
     assert len(seen) < 100
-    lab.sleep(1)
+    lab.scheduler.sleep(1)
 
 
 def test_a_pod_of_later_is_heard_of_too(lab):
     a = lab.host("a")
-    lab.after(7.3, lambda: a.ip.link("add", ifname="v1", kind="dummy"))
-    lab.after(7.35, lambda: a.ip.link("del", ifname="v1"))
-    assert lab.wait(lambda: bool(a.ip.link_lookup(ifname="v1")), 20)
+    lab.scheduler.after(7.3, lambda: a.ip.link("add", ifname="v1", kind="dummy"))
+    lab.scheduler.after(7.35, lambda: a.ip.link("del", ifname="v1"))
+    assert lab.scheduler.wait(lambda: bool(a.ip.link_lookup(ifname="v1")), 20)
 
 
 def test_an_idle_hour_is_not_polled(lab):
     looks = []
-    assert not lab.wait(lambda: looks.append(None) is not None, 3600)
+    assert not lab.scheduler.wait(lambda: looks.append(None) is not None, 3600)
     assert len(looks) < 3700
 
 
@@ -99,7 +99,7 @@ def test_a_condition_that_changes_something_itself_does_not_wake_itself(lab):
         a.run("ip", "neigh", "del", str(NOBODY), "dev", "eth1")
         return False
 
-    assert not lab.wait(works, 60)
+    assert not lab.scheduler.wait(works, 60)
     assert len(tries) < 150
 
 
@@ -110,7 +110,7 @@ def test_a_fault_that_the_end_of_a_run_cuts_short_is_a_failure(tmp_path, log):
         with Lab(Topology.parse(PAIR), directory, log.emit) as lab:
             run = Run(lab, log, Variant("v", "healthy", ""))
             run.inject(LinkDown(end="leaf:e1"), lasting=5, may_outlast_run=may_outlast_run)
-            lab.sleep(0.36)
+            lab.scheduler.sleep(0.36)
             run.observe("healthy", "it works")
         said = run.outcome(directory)["failures"]
         assert len(said) == failures

@@ -11,9 +11,11 @@ import pytest
 from testbed.errors import MachineError
 from testbed.machine import cpus, watch
 from testbed.machine.image import find
+from testbed.machine.jobs import Job
 from testbed.machine.qemu import Flavour, Qemu
 from testbed.machine.scenarios import resolve
 from testbed.machine.vm import VirtualMachine
+from testbed.protocol.requests import Variant
 
 
 @pytest.mark.parametrize(
@@ -110,15 +112,14 @@ def test_what_was_shown_before_the_end_is_kept(testbed, misbehave, tmp_path):
     assert "misbehave.py" in (directory / "stack.txt").read_text()
 
 
-JOB = {"kind": "variant", "name": "misbehave", "scenario": "misbehave.py", "settings": {}, "seed": 1, "busy_s": 5}
-
-
 def run_in_a_machine(misbehave, out, variant, say=lambda _: None):
     """The events of a variant, from a machine of this process, in which a watch can be changed."""
     events = []
     machine = VirtualMachine(find(), Flavour("virtual"), say)
+    request = Variant(scenario="misbehave.py", variant=variant, settings={})
     files = resolve(str(misbehave)).files()
-    asyncio.run(machine.run({**JOB, "variant": variant}, files, out, events.append, limit_s=300))
+    job = Job([request], files, limit_s=300, busy_s=5, seed=1, listen=events.append)
+    asyncio.run(machine.run(job, out))
     return events
 
 

@@ -6,8 +6,8 @@ import multiprocessing
 import os
 
 from testbed.machine import snapshot
+from testbed.machine.devices import Bundle, Outcome
 from testbed.machine.image import ensure as ensure_image
-from testbed.machine.parcel import Errand, Outcome
 from testbed.machine.qemu import Flavour
 
 VARIANT = ("run", "ip-reuse", "--variant", "garp", "--json")
@@ -55,8 +55,8 @@ async def cpus_of_a_machine() -> set[int]:
     """The host CPUs that the threads of a restored machine may use."""
     built, flavour = ensure_image(lambda phase, fetched: None), Flavour("virtual")
     source = await snapshot.ensure(built, flavour, print)
-    with contextlib.closing(Errand()) as errand, contextlib.closing(Outcome()) as outcome:
-        async with snapshot.restored(built, flavour, source, errand, outcome) as machine:
+    with contextlib.closing(Bundle()) as bundle, contextlib.closing(Outcome()) as outcome:
+        async with snapshot.restored(built, flavour, source, bundle, outcome) as machine:
             threads = [int(task) for task in os.listdir(f"/proc/{machine.process.pid}/task")]
             assert len(threads) > 2
             return {cpu for thread in threads for cpu in os.sched_getaffinity(thread)}

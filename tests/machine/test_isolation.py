@@ -8,7 +8,7 @@ import theirs
 @pytest.mark.topology("lab.clab.yml")
 def test_mine(lab):
     assert theirs.MINE
-    assert lab["a"].ping(str(lab.host("b").address("eth1").ip), within=1)
+    assert lab["a"].ping(str(lab.host("b")["eth1"].address().ip), within=1)
 """
 TOPOLOGY = """name: pair
 topology:

@@ -21,9 +21,9 @@ class Flow(Scenario):
         files = a.run("mktemp", "-d").stdout.strip()
         flow = a.spawn("tcpflow", "-i", "eth1", "-o", files)
         flow.wait_output("listening on eth1", within=20)
-        server = a.spawn("nc", "-n", "-v", "-l", "-N", str(a.address("eth1").ip), "5000")
+        server = a.spawn("nc", "-n", "-v", "-l", "-N", str(a["eth1"].address().ip), "5000")
         server.wait_output("Listening", within=10)
-        b.run("nc", "-n", "-N", str(a.address("eth1").ip), "5000", text="a line")
+        b.run("nc", "-n", "-N", str(a["eth1"].address().ip), "5000", text="a line")
         server.wait(within=10)
 
         def written():

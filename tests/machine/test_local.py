@@ -1,4 +1,4 @@
-"""A job on this kernel that is ended takes down what it built, however it is told."""
+"""A job on this kernel that is ended takes down what it built, whatever the signal."""
 
 import os
 import signal
@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from testbed import inside
+from testbed import executor
+from testbed.executor.variant import before_teardown
 
 TEARDOWN = """
 import os
@@ -34,12 +35,14 @@ def test_until_the_end():
 JOB = """
 import asyncio, sys
 from pathlib import Path
+from testbed.machine.jobs import Job
 from testbed.machine.local import LocalMachine
+from testbed.protocol.requests import Pytest
 
 out, test = map(Path, sys.argv[1:])
-job = {"kind": "pytest", "name": "pytest", "arguments": ["test_it.py"]}
-files = {"test_it.py": test.read_bytes()}
-asyncio.run(LocalMachine().run(job, files, out, lambda _: None, limit_s=60))
+request = Pytest(arguments=["test_it.py"], limits={"session_s": None, "test_s": None})
+job = Job([request], {"test_it.py": test.read_bytes()}, limit_s=60)
+asyncio.run(LocalMachine().run(job, out))
 """
 
 
@@ -97,20 +100,20 @@ def test_only_the_first_sigterm_counts(running: subprocess.Popen[bytes], steps: 
 
 @pytest.fixture
 def sigterm_ends_this_job() -> Iterator[None]:
-    before = signal.signal(signal.SIGTERM, inside.end)
+    before = signal.signal(signal.SIGTERM, executor.end)
     yield
     signal.signal(signal.SIGTERM, before)
 
 
 @pytest.mark.usefixtures("sigterm_ends_this_job")
-def test_a_story_is_ended_by_sigterm_and_the_teardown_behind_it_is_not() -> None:
-    with pytest.raises(SystemExit), inside.before_teardown():
+def test_a_run_is_ended_by_sigterm_and_the_teardown_behind_it_is_not() -> None:
+    with pytest.raises(SystemExit), before_teardown():
         os.kill(os.getpid(), signal.SIGTERM)
     os.kill(os.getpid(), signal.SIGTERM)
 
 
 @pytest.mark.usefixtures("sigterm_ends_this_job")
-def test_the_teardown_of_a_story_that_ended_by_itself_is_not_cut_short() -> None:
-    with inside.before_teardown():
+def test_the_teardown_of_a_run_that_ended_by_itself_is_not_cut_short() -> None:
+    with before_teardown():
         pass
     os.kill(os.getpid(), signal.SIGTERM)

@@ -29,16 +29,16 @@ from pathlib import Path
 
 import pytest
 
-from testbed.lab.census import namespaces
+from testbed.kernel import netns
 
 pytestmark = pytest.mark.topology("pair.clab.yml")
 
 
 def test_a_lab_with_a_plugin_of_its_own(lab, log):
-    capture = lab.host("b").capture("eth1", "arp")
-    assert lab["a"].ping(str(lab.host("b").addresses["eth1"].ip), within=1)
+    capture = lab.host("b")["eth1"].capture("arp")
+    assert lab["a"].ping(lab.host("b")["eth1"].address().ip, within=1)
     capture.stop()
-    pod = lab.host("a").pod("web", [{"cniVersion": "1.0.0", "name": "own", "type": "mine"}])
+    pod = lab.pods.create(lab.host("a"), "web", [{"cniVersion": "1.0.0", "name": "own", "type": "mine"}])
     (added,) = log.find("cni", command="ADD")
     assert added["data"]["result"]["dns"] == {"domain": "mine.example"}
     Path("values.csv").write_text("1,2")
@@ -50,11 +50,11 @@ def test_that_fails(lab):
 
 @pytest.mark.limit(30)
 def test_beyond_its_limit(lab):
-    lab.sleep(1000)
+    lab.scheduler.sleep(1000)
 
 
 def test_the_lab_before_is_gone():
-    assert namespaces() == []
+    assert netns.names() == []
 
 
 def test_that_runs_at_the_end(lab):

@@ -1,12 +1,13 @@
-"""The guest's process 1: waits in the snapshot, runs what a parcel asks for, hands the artefacts back, pauses again.
+"""The guest's process 1: waits in the snapshot, runs a job bundle, hands its files back, pauses again.
 
-It speaks with the host through two pmem devices, a parcel in and a parcel out, and through the exact instruction at
+It speaks with the host through two pmem devices, the bundle in and the result out, and through the exact instruction at
 which it pauses. The guest reads and writes them with O_DIRECT, so nothing of them stays in a cache across a snapshot.
 
 in   8 bytes magic, u64 length, then a tar from offset 4096: job.json and what the job needs
 out  8 bytes magic, u64 length of the files, u64 length of the progress, u64 finished, then from 4096 the progress
-     (lines of JSON), at PULSE a u64 that grows while this process is well, and from PROGRESS_END the files below
-     /run/testbed/out: of each its kind (F or D), u16 length of its name, u64 size, name, contents; E is the end
+     (the lines of testbed/protocol/messages.py), at PULSE a u64 that grows while this process is well, and from
+     PROGRESS_END the files below /run/testbed/out: of each its kind (F or D), u16 length of its name, u64 size, name,
+     contents; E is the end
 """
 
 import contextlib
@@ -31,12 +32,13 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
-Emit = Callable[[dict[str, Any]], None]
-IN_MAGIC = b"TBPARCEL"
+Write = Callable[[bytes, bool], None]
+IN_MAGIC = b"TBBUNDLE"
 OUT_MAGIC = b"TBRESULT"
 BLOCK = 4096
 PROGRESS_END = 64 << 20
 PULSE = PROGRESS_END - BLOCK
+MESSAGE_BYTES = 16 << 20
 ENTRY = struct.Struct("<cHQ")
 CHUNK = 1 << 20
 PAUSE_PORT = 0x505
@@ -91,6 +93,8 @@ class Pmem:
         with memoryview(self.buffer) as view:
             while start + len(out) < end:
                 count = os.preadv(self.fd, [view[: min(CHUNK, end - start - len(out))]], start + len(out))
+                if not count:
+                    raise OSError(f"there are no {length} bytes at {offset} of a device of {self.size} bytes")
                 out += view[:count]
         return bytes(out[offset - start : offset - start + length])
 
@@ -104,7 +108,7 @@ class Pmem:
 
 
 class Result(io.RawIOBase):
-    """The parcel out: progress while the job runs, then the tar, written front to back."""
+    """The device out: progress while the job runs, then the files, written front to back."""
 
     def __init__(self, pmem: Pmem) -> None:
         self.pmem = pmem
@@ -120,22 +124,26 @@ class Result(io.RawIOBase):
         length: int = struct.unpack("<Q", self.pmem.read(16, 8))[0]
         return length
 
-    def emit(self, record: dict[str, Any]) -> None:
-        """Shows one record to the host now. What does not fit is only not shown live: it is in the artefacts.
+    def message(self, line: bytes, last: bool) -> None:
+        """Shows a message to the host now. Reports that do not fit are not shown, and leave room for the `last` one.
 
-        The length is kept in the device, under a lock: the job's process and any it forks may have something to show.
+        The length is kept in the device, under a lock: the job's process and any it forks may have something to report.
         """
-        line = json.dumps(record, separators=(",", ":")).encode() + b"\n"
+        line += b"\n"
         fcntl.lockf(self.pmem.fd, fcntl.LOCK_EX)
         try:
             length = self.progress()
-            if BLOCK + length + len(line) <= PULSE:
+            if BLOCK + length + len(line) <= (PULSE if last else PULSE - MESSAGE_BYTES):
                 begun = length % BLOCK
                 data = self.pmem.read(BLOCK + length - begun, begun) + line
                 self.pmem.write(BLOCK + length - begun, data.ljust(-(-len(data) // BLOCK) * BLOCK, b"\0"))
                 self.header(length + len(line), RUNNING)
         finally:
             fcntl.lockf(self.pmem.fd, fcntl.LOCK_UN)
+
+    def crash(self, text: str) -> None:
+        """Reports how the job failed."""
+        self.message(json.dumps({"crash": text}).encode(), True)
 
     def beat(self, count: int) -> None:
         self.pmem.write(PULSE, struct.pack("<Q", count).ljust(BLOCK, b"\0"))
@@ -152,7 +160,7 @@ class Result(io.RawIOBase):
 
     def flush_blocks(self, length: int) -> None:
         if PROGRESS_END + self.tar + length > self.pmem.size:
-            raise OSError(f"the run's files do not fit the parcel out ({self.pmem.size >> 20} MiB)")
+            raise OSError(f"the run's files do not fit the device ({self.pmem.size >> 20} MiB)")
         self.pmem.write(PROGRESS_END + self.tar, bytes(self.pending[:length]))
         self.tar += length
         del self.pending[:length]
@@ -196,7 +204,7 @@ def empty(directory: str) -> None:
 
 
 def devices() -> tuple[Pmem, Pmem]:
-    """The parcel in and the parcel out, told apart by their magic."""
+    """The bundle in and the result out, told apart by their magic."""
     found = {}
     for name in sorted(os.listdir("/dev")):
         if name.startswith("pmem"):
@@ -225,9 +233,9 @@ def pause_for_snapshot(port: int, result: Result) -> bool:
     return pause(port)
 
 
-def unpack(parcel: Pmem, directory: str) -> dict[str, Any]:
-    length = struct.unpack("<Q", parcel.read(8, 8))[0]
-    with tarfile.open(fileobj=io.BytesIO(parcel.read(BLOCK, length))) as tar:
+def unpack(bundle: Pmem, directory: str) -> dict[str, Any]:
+    length = struct.unpack("<Q", bundle.read(8, 8))[0]
+    with tarfile.open(fileobj=io.BytesIO(bundle.read(BLOCK, length))) as tar:
         tar.extractall(directory, filter="fully_trusted")
     with open(os.path.join(directory, "job.json")) as file:
         job: dict[str, Any] = json.load(file)
@@ -241,14 +249,9 @@ def seed(value: str) -> None:
         fcntl.ioctl(urandom, RNDRESEEDCRNG)
 
 
-def call(job: dict[str, Any], out: str, emit: Emit) -> None:
+def call(job: dict[str, Any], out: str, write: Write) -> None:
     module, _, function = job["call"].partition(":")
-    getattr(importlib.import_module(module), function)(job, out, emit)
-
-
-def report(out: str, text: str) -> None:
-    with open(out + "/error.txt", "w") as file:
-        file.write(text)
+    getattr(importlib.import_module(module), function)(job, out, write)
 
 
 class Job:
@@ -279,24 +282,24 @@ class Job:
         faulthandler.register(signal.SIGQUIT, open(self.out + "/stack.txt", "w"))  # noqa: SIM115 (it stays open)
         status = 1
         try:
-            call(job, self.out, self.result.emit)
+            call(job, self.out, self.result.message)
             status = 0
         except BaseException:
-            report(self.out, traceback.format_exc())
+            self.result.crash(traceback.format_exc())
         finally:
             os._exit(status)
 
     def wait(self) -> None:
         """Returns when the job has ended, by itself or by one of its limits."""
         if overdue := self.overdue():
-            report(self.out, f"{overdue}{self.place()}")
+            self.result.crash(f"{overdue}{self.place()}")
             self.end()
         _, status = os.waitpid(self.child, 0)
         os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
         if overdue:
             return
         if os.WIFSIGNALED(status):
-            report(self.out, f"ended by signal {os.WTERMSIG(status)}")
+            self.result.crash(f"ended by signal {os.WTERMSIG(status)}")
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.out + "/stack.txt")
 
@@ -344,8 +347,28 @@ def cpu_s() -> float:
         return int(file.readline().split()[1]) / 1e6
 
 
+def work(bundle: Pmem, result: Result) -> bool:
+    """Does what the bundle asks for, and hands back the files. Whether it asked for something to take a snapshot of."""
+    job = {}
+    for directory in IN, OUT:
+        empty(directory)
+    try:
+        job = unpack(bundle, IN)
+        if "install" in job:
+            shutil.copytree(IN, job["install"])
+            sys.path.insert(0, job["install"])
+            call(job, OUT, result.message)
+        elif "call" in job:
+            seed(json.dumps(job["seed"]))
+            Job(job, OUT, result).wait()
+    except Exception:
+        result.crash(traceback.format_exc())
+    result.finish(OUT)
+    return "install" in job
+
+
 def main() -> None:
-    parcel, result_device = devices()
+    bundle, result_device = devices()
     port = os.open("/dev/port", os.O_RDWR)
     for name in WARM:
         importlib.import_module(name)
@@ -357,25 +380,10 @@ def main() -> None:
         if not exact:
             result.header(0, JUMPED)
             exact = pause(port)
-            continue
-        for directory in IN, OUT:
-            empty(directory)
-        job = unpack(parcel, IN)
-        if "install" in job:
-            shutil.copytree(IN, job["install"])
-            sys.path.insert(0, job["install"])
-            try:
-                call(job, OUT, result.emit)
-            except Exception:
-                report(OUT, traceback.format_exc())
-            result.finish(OUT)
+        elif work(bundle, result):
             exact = pause_for_snapshot(port, result)
-            continue
-        if "call" in job:
-            seed(json.dumps(job.get("seed", 0)))
-            Job(job, OUT, result).wait()
-        result.finish(OUT)
-        exact = pause(port)
+        else:
+            exact = pause(port)
 
 
 if __name__ == "__main__":

@@ -17,10 +17,10 @@ from collections.abc import Callable
 from typing import Any
 
 from testbed.errors import InputError, did_you_mean
+from testbed.topology.document import MAX_NODES
 from testbed.topology.fabrics.clos import leaf_spine, rail_optimized, single, two_tier
-from testbed.topology.fabrics.fabric import Fabric
+from testbed.topology.fabrics.fabric import Fabric, Manner, RoutedManner
 from testbed.topology.fabrics.fat_tree import fat_tree
-from testbed.topology.fabrics.limits import check_size
 from testbed.topology.fabrics.writer import text
 
 __all__ = ["KINDS", "Fabric", "fat_tree", "leaf_spine", "make", "rail_optimized", "single", "text", "two_tier"]
@@ -39,10 +39,22 @@ def make(kind: str, options: dict[str, Any]) -> Fabric:
     if kind not in KINDS:
         hint = f"{did_you_mean(kind, KINDS)}Kinds: {', '.join(KINDS)}."
         raise InputError(f"there is no kind of fabric {kind!r}", hint=hint)
-    known = inspect.signature(KINDS[kind]).parameters
+    own = [name for name in inspect.signature(KINDS[kind]).parameters if name != "manner"]
+    known = [*own, *(Manner if kind == "single" else RoutedManner).__annotations__]
     for option in options:
         if option not in known:
             raise InputError(f"{kind} has no option {option!r}", hint=f"It has: {', '.join(known)}.")
     fabric = KINDS[kind](**options)
-    check_size(fabric)
+    if (values := _values(fabric.document())) > MAX_NODES:
+        raise InputError(
+            f"`{fabric.command}` would write {values} values; the limit for a topology is {MAX_NODES}",
+            hint="Choose smaller numbers.",
+        )
     return fabric
+
+
+def _values(data: Any) -> int:
+    """Keys and values, as the reader of the file counts them."""
+    if isinstance(data, dict):
+        return 1 + sum(1 + _values(value) for value in data.values())
+    return 1 + sum(map(_values, data)) if isinstance(data, list) else 1

@@ -30,7 +30,7 @@ MAX_PARTS = 254
 """Values of A, and of B."""
 MAX_LINKS = 4094 - 1000
 MAX_HOSTS, MAX_HOSTS_BRIDGED = 253, 65_533
-"""What a /24 and a /16 have addresses for, besides the switch."""
+"""Hosts in a /24 and in a /16, besides the switch."""
 
 ANYWHERE = "default"
 _FIRST_LINK = {4: IPv4Address("10.255.0.0"), 6: IPv6Address("2001:db8:ffff::2")}
@@ -47,7 +47,7 @@ def subnet(part: int, number: int, family: Family) -> str:
 
 
 def subnets(part: int, family: Family) -> str:
-    """What a route to all subnets of a part has as its destination."""
+    """The destination of a route to all subnets of a part."""
     return f"10.{part}.0.0/16" if family == 4 else f"2001:db8:{part:x}::/48"
 
 

@@ -1,11 +1,11 @@
-"""What a fabric's file says to people."""
+"""The comments of a fabric's file."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from testbed.topology.fabrics.addresses import Families
-from testbed.topology.plan import Routing
+from testbed.topology.fabrics.fabric import Fabric
 
 
 def count(number: int, noun: str) -> str:
@@ -18,27 +18,21 @@ def span(names: Sequence[str]) -> str:
     return ", ".join(names) if len(names) <= 2 else f"{names[0]} … {names[-1]}"
 
 
-def manner(bridged: bool) -> str:
-    return "bridged" if bridged else "routed"
-
-
-def addressing(bridged: bool, family: Families, routing: Routing, first: str, second: str, top: str) -> list[str]:
+def addressing(fabric: Fabric, first: str, second: str, top: str) -> list[str]:
     """`first` and `second` are what an address says: a rail and a leaf, a pod and an edge switch."""
-    if bridged:
+    family = fabric.family
+    if fabric.bridged:
         subnets = _either(family, "10.R.0.0/16", "2001:db8:R::/64")
         return [f"The hosts of rail R are in VLAN R0, one subnet {subnets} with {top} as gateway."]
     a, b = first[0].upper(), second[0].upper()
     vlan = f"VLAN {a}0" if first == "rail" else "VLAN 10"
-    static = (
-        f"A link between switches is a VLAN of its own and a {_either(family, '/31', '/127')}. "
-        "Routes are static; several next hops are ECMP."
-    )
-    frr = "A link between switches is routed and has no addresses. FRR finds the routes: BGP unnumbered, ECMP, BFD."
-    return [
-        f"The hosts of {first} {a}, {second} {b} are in {vlan}, "
-        f"{_either(family, f'10.{a}.{b}.0/24', f'2001:db8:{a}:{b}::/64')}, with their switch as gateway.",
-        frr if routing == "frr" else static,
-    ]
+    subnet = _either(family, f"10.{a}.{b}.0/24", f"2001:db8:{a}:{b}::/64")
+    hosts = f"The hosts of {first} {a}, {second} {b} are in {vlan}, {subnet}, with their switch as gateway."
+    if fabric.routing == "frr":
+        found = "FRR finds the routes: BGP unnumbered, ECMP, BFD."
+        return [hosts, f"A link between switches is routed and has no addresses. {found}"]
+    link = f"A link between switches is a VLAN of its own and a {_either(family, '/31', '/127')}."
+    return [hosts, f"{link} Routes are static; several next hops are ECMP."]
 
 
 def _either(family: Families, four: str, six: str) -> str:

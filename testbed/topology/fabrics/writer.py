@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from testbed.topology.fabrics.fabric import DEFAULTS, KINDS, Bridge, Fabric, Host, Link, Node, Route, Switch
+from testbed.topology.fabrics.fabric import DEFAULTS, KINDS, Fabric, Node
 
 
 def text(fabric: Fabric) -> str:
@@ -32,46 +32,38 @@ def _head(fabric: Fabric) -> Iterator[str]:
 def _nodes(fabric: Fabric) -> Iterator[str]:
     yield "  nodes:"
     for section in fabric.sections:
-        if not section.nodes:
-            continue
-        yield f"    # {section.heading}"
-        anchors: dict[tuple[Route, ...], str] = {}
+        if section.nodes:
+            yield f"    # {section.heading}"
+        anchors: dict[str, str] = {}
         for node in section.nodes:
-            yield from _node(node, anchors)
+            yield from _switch(node) if node.kind == "switch" else [_in_a_line(node, anchors)]
 
 
-def _node(node: Node, anchors: dict[tuple[Route, ...], str]) -> Iterator[str]:
-    match node:
-        case Switch():
-            yield from _switch(node)
-        case Bridge():
-            yield f"    {node.name}: {_flow(node.value())}"
-        case Host():
-            yield _host(node, anchors)
-
-
-def _switch(switch: Switch) -> Iterator[str]:
+def _switch(switch: Node) -> Iterator[str]:
     yield f"    {switch.name}:"
     yield "      kind: switch"
     if switch.vlans:
         yield "      vlans:"
-    for number in switch.vlans:
-        yield f"        {number}: {_flow(switch.vlan(number))}  # {switch.notes[number]}"
+    for number, addresses in switch.vlans.items():
+        yield f"        {number}: {_flow(addresses)}  # {switch.notes[number]}"
     if switch.routes:
         yield "      routes:"
     for route in switch.routes:
-        yield f"        - {_flow(route.value())}" + (f"  # {route.note}" if route.note else "")
+        note = switch.notes[route["to"]]
+        yield f"        - {_flow(route)}" + (f"  # {note}" if note else "")
 
 
-def _host(host: Host, anchors: dict[tuple[Route, ...], str]) -> str:
-    """Hosts with the same routes refer to the first of them."""
-    line = f"    {host.name}:"
-    if host.routes in anchors:
-        return f"{line} *{anchors[host.routes]}"
-    if not host.routes:
+def _in_a_line(node: Node, anchors: dict[str, str]) -> str:
+    """Hosts with the same keys refer to the first of them."""
+    line, keys = f"    {node.name}:", node.value()
+    if keys is None:
         return line
-    anchors[host.routes] = host.name
-    return f"{line} &{host.name} {_flow(host.value())}"
+    if node.kind != "host":
+        return f"{line} {_flow(keys)}"
+    if _flow(keys) in anchors:
+        return f"{line} *{anchors[_flow(keys)]}"
+    anchors[_flow(keys)] = node.name
+    return f"{line} &{node.name} {_flow(keys)}"
 
 
 def _links(fabric: Fabric) -> Iterator[str]:
@@ -80,12 +72,7 @@ def _links(fabric: Fabric) -> Iterator[str]:
         if section.links:
             yield f"    # {section.heading}"
         for link in section.links:
-            yield f"    - {_link(link)}"
-
-
-def _link(link: Link) -> str:
-    settings = "".join(f", {key}: {_flow(value)}" for key, value in link.settings.items())
-    return f"{{endpoints: [{', '.join(map(json.dumps, link.ends))}]{settings}}}"
+            yield f"    - {_flow({**link, 'endpoints': list(map(json.dumps, link['endpoints']))})}"
 
 
 def _flow(value: Any) -> str:

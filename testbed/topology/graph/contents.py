@@ -1,4 +1,4 @@
-"""What is written in a box. A label's width follows from a font of fixed width, so that nothing has to be measured."""
+"""The text in a box. A label's width follows from a font of fixed width, so that nothing has to be measured."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from testbed.topology.graph.picture import Box, Picture
+from testbed.topology.kinds import KINDS
 from testbed.topology.plan import Interface, Node
 
 FONT, SMALL = 12, 10
@@ -40,13 +41,13 @@ def text_width(text: str, size: int = FONT) -> float:
 
 def written(picture: Picture, box: Box) -> list[Label]:
     """The labels of a box, from its upper left corner."""
-    return _host_lines(picture, box) if box.kind == "host" else _switch_lines(picture, box.nodes[0])
+    return _host_lines(picture, box) if box.kind.is_host else _switch_lines(picture, box.nodes[0])
 
 
 def _switch_lines(picture: Picture, node: Node) -> list[Label]:
     kind = node.profile or node.kind
     lines = [Label(PAD, 0, node.name, node=node.name, style="name"), Label(PAD, LINE, kind, SMALL, style="quiet")]
-    hosted = {port.vlan for port in node.interfaces if picture.plan.nodes[port.peer[0]].kind != "switch"}
+    hosted = {port.vlan for port in node.interfaces if not KINDS[picture.plan.nodes[port.peer[0]].kind].has_vlans}
     vlans = [
         " ".join((f"VLAN {svi.vlan}", *map(str, svi.addresses)))
         for svi in node.svis

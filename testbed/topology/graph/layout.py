@@ -7,10 +7,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from testbed.topology.graph.contents import FONT, PAD, SMALL, Label, ports, text_width, written
 from testbed.topology.graph.picture import Box, Cable, Picture
+from testbed.topology.kinds import KINDS
 
 GAP = 28
 """Between boxes of a tier, at least."""
@@ -56,7 +57,7 @@ class Placed:
 
 @dataclass(slots=True)
 class _End:
-    """Where a cable meets an edge of a box."""
+    """The point where a cable meets an edge of a box."""
 
     cable: Cable
     side: int
@@ -70,7 +71,7 @@ class Line:
     start: Point
     end: Point
     lift: float = 0
-    """How far it bends upwards: of a cable within a tier."""
+    """The height of the bend, of a cable within a tier."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +88,14 @@ class Layout:
 
 def lay_out(picture: Picture) -> Layout:
     placed = {box: Placed(box, picture.rails_of(box), written(picture, box)) for box in picture.boxes}
-    for cable in picture.cables:
-        lower, upper = (placed[box] for box in cable.boxes)
-        lower.above.append(_End(cable, 0, ports(ends[0] for ends in cable.links)))
-        (upper.above if cable.level else upper.below).append(_End(cable, 1, ports(ends[1] for ends in cable.links)))
+    ends = {
+        (cable, side): _End(cable, side, ports(link[side] for link in cable.links))
+        for cable in picture.cables
+        for side in (0, 1)
+    }
+    for (cable, side), end in ends.items():
+        box = placed[cable.boxes[side]]
+        (box.above if cable.level or side == 0 else box.below).append(end)
     rows = [[placed[box] for box in picture.tier(tier)] for tier in picture.tiers]
     for row in rows:
         for one in row:
@@ -107,7 +112,7 @@ def lay_out(picture: Picture) -> Layout:
     for one in placed.values():
         _label(one)
     width = max(width, least, 2 * MARGIN + max(text_width(label.text, label.size) for label in title))
-    lines = [_line(cable, placed) for cable in picture.cables]
+    lines = [_line(cable, placed, ends[cable, 0].x, ends[cable, 1].x) for cable in picture.cables]
     height = bottom + (LEGEND if legend else 0) + MARGIN
     return Layout(picture, width, height, list(placed.values()), lines, [*title, *labels], legend)
 
@@ -197,7 +202,7 @@ def _place_down(picture: Picture, rows: list[list[Placed]], placed: dict[Box, Pl
         tallest = max(one.height for one in row)
         for one in row:
             one.y = y
-            if one.box.kind != "host":
+            if not one.box.kind.is_host:
                 one.height = tallest
         y += tallest
         if row is not rows[0]:
@@ -222,7 +227,7 @@ def _label(one: Placed) -> None:
     top = one.y + _strip(one.above)
     for label in one.lines:
         y = top + PAD * 0.6 + FONT + label.y
-        one.labels.append(Label(one.x + label.x, y, label.text, label.size, False, label.style, label.rail, label.node))
+        one.labels.append(replace(label, x=one.x + label.x, y=y))
     for ends, y in ((one.above, one.y + STRIP - 4), (one.below, one.y + one.height - 5)):
         if _strip(ends):
             one.labels += [
@@ -231,14 +236,11 @@ def _label(one: Placed) -> None:
             ]
 
 
-def _line(cable: Cable, placed: dict[Box, Placed]) -> Line:
+def _line(cable: Cable, placed: dict[Box, Placed], start: float, finish: float) -> Line:
     lower, upper = (placed[box] for box in cable.boxes)
-    start = next(end.x for end in lower.above if end.cable is cable and end.side == 0), lower.y
     if cable.level:
-        finish = next(end.x for end in upper.above if end.cable is cable and end.side == 1), upper.y
-        return Line(cable, start, finish, ARC)
-    finish = next(end.x for end in upper.below if end.cable is cable), upper.y + upper.height
-    return Line(cable, start, finish)
+        return Line(cable, (start, lower.y), (finish, upper.y), ARC)
+    return Line(cable, (start, lower.y), (finish, upper.y + upper.height))
 
 
 # Around the boxes
@@ -246,12 +248,9 @@ def _line(cable: Cable, placed: dict[Box, Placed]) -> Line:
 
 def _summary(picture: Picture) -> str:
     kinds = Counter(node.kind for node in picture.plan.nodes.values())
-    counts = (
-        (kinds["switch"], "switch", "es"),
-        (kinds["bridge"], "bridge", "s"),
-        (kinds["host"], "host", "s"),
-        (len(picture.plan.links), "link", "s"),
-    )
+    order = sorted(kinds, key=lambda name: (KINDS[name].is_host, not KINDS[name].has_vlans))
+    counts = [(kinds[name], name, KINDS[name].shape.plural) for name in order]
+    counts.append((len(picture.plan.links), "link", "s"))
     return ", ".join(f"{number} {noun}{'' if number == 1 else ending}" for number, noun, ending in counts if number)
 
 

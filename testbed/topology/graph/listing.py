@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from testbed.topology.graph.picture import Picture
+from testbed.topology.kinds import KINDS
 from testbed.topology.plan import Plan
-
-_SHAPES = {"host": ("([", "])"), "switch": ("[", "]"), "bridge": ("{{", "}}")}
-_DOT_SHAPES = {"host": "ellipse", "switch": "box", "bridge": "hexagon"}
 
 
 def mermaid(plan: Plan) -> str:
@@ -14,7 +12,7 @@ def mermaid(plan: Plan) -> str:
     numbers = {name: f"n{number}" for number, name in enumerate(plan.nodes, start=1)}
     lines = ["flowchart TB"]
     for node in plan.nodes.values():
-        left, right = _SHAPES[node.kind]
+        left, right = KINDS[node.kind].shape.mermaid
         lines.append(f'    {numbers[node.name]}{left}"{node.name}"{right}')
     for cable in Picture(plan).cables:
         for lower, upper in cable.links:
@@ -31,7 +29,7 @@ def dot(plan: Plan) -> str:
     for tier in reversed(picture.tiers):
         nodes = [node for box in picture.tier(tier) for node in box.nodes]
         lines.append("    { rank=same;")
-        lines += [f'        "{node.name}" [shape={_DOT_SHAPES[node.kind]}];' for node in nodes]
+        lines += [f'        "{node.name}" [shape={KINDS[node.kind].shape.dot}];' for node in nodes]
         lines.append("    }")
     for cable in picture.cables:
         for lower, upper in cable.links:

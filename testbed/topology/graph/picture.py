@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
+from testbed.topology.kinds import KINDS, Kind
 from testbed.topology.plan import Interface, Node, Plan
 
 ALONE, ALONE_LINKS = 8, 32
@@ -29,8 +30,8 @@ class Box:
     """Its place in the order of the file."""
 
     @property
-    def kind(self) -> str:
-        return self.nodes[0].kind
+    def kind(self) -> Kind:
+        return KINDS[self.nodes[0].kind]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,7 +46,7 @@ class Cable:
 
     @property
     def to_host(self) -> bool:
-        return "host" in (self.boxes[0].kind, self.boxes[1].kind)
+        return any(box.kind.is_host for box in self.boxes)
 
     @property
     def level(self) -> bool:
@@ -89,12 +90,12 @@ class Picture:
 
     def _boxes(self) -> list[Box]:
         nodes = self.plan.nodes.values()
-        hosts = [node for node in nodes if node.kind == "host"]
+        hosts = [node for node in nodes if KINDS[node.kind].is_host]
         alone = len(hosts) <= ALONE and sum(len(host.interfaces) for host in hosts) <= ALONE_LINKS
         groups: dict[object, list[Node]] = {}
         for node in nodes:
             key: object = node.name
-            if node.kind == "host" and not alone and all(self._tiers[end.peer[0]] for end in node.interfaces):
+            if KINDS[node.kind].is_host and not alone and all(self._tiers[end.peer[0]] for end in node.interfaces):
                 key = tuple((i.name, i.peer[0], *(given.network for given in i.addresses)) for i in node.interfaces)
             groups.setdefault(key, []).append(node)
         return [Box(tuple(group), self._tiers[group[0].name], number) for number, group in enumerate(groups.values())]
@@ -125,7 +126,7 @@ class Picture:
 
 def _tiers(plan: Plan) -> dict[str, int]:
     """Distances from the hosts; what no host reaches is in tier 1."""
-    tiers = {node.name: 0 for node in plan.nodes.values() if node.kind == "host"}
+    tiers = {node.name: 0 for node in plan.nodes.values() if KINDS[node.kind].is_host}
     neighbours: dict[str, list[str]] = {name: [] for name in plan.nodes}
     for a, b in plan.links:
         neighbours[a.node].append(b.node)

@@ -23,15 +23,8 @@ g.link:hover path { stroke-width: 5 }
 
 def draw(layout: Layout) -> str:
     width, height = round(layout.width), round(layout.height)
-    root = Xml.Element(
-        "svg",
-        {
-            "xmlns": "http://www.w3.org/2000/svg",
-            "width": f"{width}",
-            "height": f"{height}",
-            "viewBox": f"0 0 {width} {height}",
-        },
-    )
+    size = {"width": f"{width}", "height": f"{height}", "viewBox": f"0 0 {width} {height}"}
+    root = Xml.Element("svg", {"xmlns": "http://www.w3.org/2000/svg", **size})
     Xml.SubElement(root, "title").text = layout.picture.plan.name
     Xml.SubElement(root, "style").text = STYLE
     Xml.SubElement(root, "rect", {"width": "100%", "height": "100%", "fill": "#fff"})
@@ -68,19 +61,19 @@ def _cable(root: Xml.Element, line: Line) -> None:
 
 def _link(ends: LinkEnds) -> str:
     """`host1:eth1 10.1.1.2/24 – leaf1:e1 VLAN 10`, `leaf1:e2 VLAN 10, tagged 20 – leaf2:e2 VLAN 10, tagged 20`"""
-    said = []
+    shown = []
     for end in ends:
         tagged = f"tagged {', '.join(map(str, end.trunk))}" if end.trunk else ""
         vlans = ", ".join(filter(None, (f"VLAN {end.vlan}" if end.vlan else "", tagged)))
-        said.append(" ".join(filter(None, (f"{end.node}:{end.name}", *map(str, end.addresses), vlans))))
-    return " – ".join(said)
+        shown.append(" ".join(filter(None, (f"{end.node}:{end.name}", *map(str, end.addresses), vlans))))
+    return " – ".join(shown)
 
 
 def _box(root: Xml.Element, placed: Placed, *, several_rails: bool) -> None:
     group = Xml.SubElement(root, "g")
     place = {"x": f"{placed.x:.1f}", "y": f"{placed.y:.1f}", "width": f"{placed.width:.1f}"}
-    Xml.SubElement(group, "rect", {**place, "height": f"{placed.height:.1f}", "rx": "5", "class": placed.box.kind})
-    if several_rails and placed.box.kind == "switch" and len(placed.rails) == 1:
+    Xml.SubElement(group, "rect", {**place, "height": f"{placed.height:.1f}", "rx": "5", "class": placed.box.kind.name})
+    if several_rails and placed.box.kind.has_vlans and len(placed.rails) == 1:
         bar = {"x": f"{placed.x:.1f}", "y": f"{placed.y + 5:.1f}", "width": "4", "height": f"{placed.height - 10:.1f}"}
         Xml.SubElement(group, "rect", {**bar, "fill": _colour(placed.rails[0])})
     for label in placed.labels:

@@ -9,9 +9,8 @@ from typing import Any
 
 import yaml
 
-from testbed.errors import InputError
+from testbed.documents.problems import Problems
 from testbed.topology.mininet.recording import Topo
-from testbed.topology.problems import MAX_SHOWN
 
 HOSTS = {"mininet.node.Host", "mininet.node.Node", "testbed.mininet.RdmaHost"}
 SWITCHES = {
@@ -56,13 +55,13 @@ QUALITY: dict[str, tuple[str, Callable[[Any], Any]]] = {
 
 def convert(name: str, topo: Topo, source: str) -> str:
     """Raises InputError with what cannot be converted; the text may still not be one that can be planned."""
-    return _Conversion(topo).text(name, source)
+    return _Conversion(topo, source).text(name, source)
 
 
 class _Conversion:
-    def __init__(self, topo: Topo) -> None:
+    def __init__(self, topo: Topo, source: str) -> None:
         self.topo = topo
-        self.problems: list[str] = []
+        self.problems = Problems(None, source)
         self.notes = [NO_CONTROLLER]
         self.addresses: dict[tuple[str, int], str] = {}
         self.macs: dict[tuple[str, int], str] = {}
@@ -74,12 +73,7 @@ class _Conversion:
         for switch in self.topo.switches():
             nodes[switch] = self._switch(switch)
         links = [self._link(dict(info)) for *_, info in self.topo.links(sort=True, withInfo=True)]
-        if self.problems:
-            first, *others = self.problems
-            also = [(source, problem) for problem in others[: MAX_SHOWN - 1]]
-            if len(others) >= MAX_SHOWN:
-                also.append(("", f"… and {len(others) - MAX_SHOWN + 1} more"))
-            raise InputError(first, where=source, also=also)
+        self.problems.stop()
         label = re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")[:63] or "mininet"
         elements = {"nodes": nodes, "links": links} if links else {"nodes": nodes}
         head = [_comment(f"The Mininet topology {name} of {source}."), *map(_comment, self.notes)]
@@ -89,7 +83,7 @@ class _Conversion:
         return "\n".join([*head, body])
 
     def _refuse(self, what: str, key: str, value: Any) -> None:
-        self.problems.append(f"{what}: {key}={value!r} has no counterpart in a lab")
+        self.problems.add((), f"{what}: {key}={value!r} has no counterpart in a lab")
 
     def _text(self, what: str, options: dict[str, Any], key: str) -> str | None:
         """Takes an option out that is a text, or nothing."""

@@ -6,10 +6,11 @@ import inspect
 import runpy
 import sys
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
-from unittest.mock import patch
 
 from testbed.errors import InputError, did_you_mean
 from testbed.topology.mininet import recording
@@ -66,11 +67,23 @@ def stand_in() -> dict[str, ModuleType]:
     return modules
 
 
+@contextmanager
+def _importable(modules: dict[str, ModuleType]) -> Iterator[None]:
+    """Let the block import these modules by their names. Modules that are imported meanwhile are forgotten after it."""
+    before = sys.modules.copy()
+    sys.modules.update(modules)
+    try:
+        yield
+    finally:
+        sys.modules.clear()
+        sys.modules.update(before)
+
+
 def read(file: Path, name: str) -> tuple[str, recording.Topo]:
     """The topology `name` of a file, with its name: an entry of its `topos` or a class, with arguments as `mn --topo`
     takes them (``ring,4,delay=5ms``). Without a name the only one there is."""
     wanted, *arguments = name.split(",")
-    with patch.dict(sys.modules, stand_in()):
+    with _importable(stand_in()):
         try:
             found = runpy.run_path(str(file), run_name=file.stem)
             chosen, make = _choose(found.get("topos", {}), _classes(found, file.stem), wanted, file)

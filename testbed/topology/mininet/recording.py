@@ -1,4 +1,4 @@
-"""What Mininet's `mininet.topo` and `mininet.topolib` offer to describe a topology, recorded and not built.
+"""A stand-in for Mininet's `mininet.topo` and `mininet.topolib` that records a topology instead of building it.
 
 Source: the API of Mininet 2.3. Names are Mininet's.
 """

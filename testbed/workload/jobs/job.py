@@ -34,7 +34,7 @@ UNREACHED = re.compile(r"UD endpoint .* unhandled timeout error|Destination is u
 POINTER = re.compile(r" 0x[0-9a-f]+")
 LAST_WORDS = 3
 Blame = Callable[["Job"], "tuple[Rank, str] | None"]
-"""What a launcher says of the rank that ended a job, and of how it ended."""
+"""A launcher's report of the rank that ended a job, and of its end."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def torch_waits() -> bool:
 
 
 def forked(program: str | Path) -> list[str]:
-    """What starts a program of Python as a fork of the process that has torch imported."""
+    """The command that starts a Python program as a fork of the process that has torch imported."""
     if not torch_waits():
         raise UnsupportedError(
             "no process with torch waits for ranks in this machine",
@@ -94,7 +94,7 @@ class Job:
         return job
 
     def output(self, rank: int) -> str:
-        """What a rank wrote so far."""
+        """The output of a rank so far."""
         return self.log(f"rank-{rank}")
 
     def log(self, name: str) -> str:
@@ -115,7 +115,7 @@ class Job:
 
         Raises DeadlineError after `within` seconds of the lab's clock; the job is ended then too.
         """
-        over = self.lab.wait(lambda: not self.running, within, pause=LOOK_S)
+        over = self.lab.scheduler.wait(lambda: not self.running, within, pause=LOOK_S)
         failure = self._failure()
         self.close()
         late = "" if over else f"still running after {within:g} s"
@@ -136,7 +136,7 @@ class Job:
         for process in self._processes:
             process.stop()
         shutil.rmtree(self.scratch, ignore_errors=True)
-        if not self.lab.wait(self._gone, GONE_S):
+        if not self.lab.scheduler.wait(self._gone, GONE_S):
             raise DeadlineError(f"job {self.name}: a rank is still there {GONE_S:g} s after it was killed")
 
     def _gone(self) -> bool:

@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from testbed.errors import InputError
-from testbed.kernel import netns
-from testbed.lab import Host, Lab, own_devices
+from testbed.kernel import netns, own_devices
+from testbed.lab import Host, Lab
 from testbed.workload.jobs.job import Job, forked, torch_waits
 from testbed.workload.jobs.placement import Rank, each, management, place
 from testbed.workload.jobs.ranks import SHIM, build_shim
@@ -32,7 +32,7 @@ UCX = {
     "UCX_RC_VERBS_RETRY_COUNT": "6",
 }
 NATIVE = f'LD_PRELOAD={SHIM}${{LD_PRELOAD:+:$LD_PRELOAD}} exec "$@" >>rank-$OMPI_COMM_WORLD_RANK.log 2>&1'
-"""How a rank that is not forked begins, in the job's directory."""
+"""The start of a rank that is not forked, in the job's directory."""
 ENDED = re.compile(
     r"process rank (?P<killed>\d+) with PID \d+ on node \S+ exited on\s+signal (?P<signal>\d+)"
     r"|Process name: \[\S+,(?P<exited>\d+)\]\s+Exit code:\s+(?P<status>\d+)"
@@ -106,7 +106,7 @@ def mpirun(
 
 
 def rank_command(program: str | Path, arguments: Sequence[str]) -> list[str]:
-    """What mpirun starts as a rank. InputError if the program cannot be started."""
+    """The command that mpirun starts as a rank. InputError if the program cannot be started."""
     file = os.path.abspath(program)
     if str(program).endswith(".py") and os.path.isfile(file):
         if torch_waits():
@@ -136,7 +136,7 @@ def blame(job: Job) -> tuple[Rank, str] | None:
 
 
 def write_settings(job: Job, rank: Rank) -> None:
-    """What is different from host to host, for the agent to read."""
+    """The values that differ from host to host, for the agent to read."""
     settings = {
         "namespace": rank.host.namespace,
         "devices": str(own_devices.directory(rank.host.namespace)),

@@ -1,4 +1,4 @@
-"""Where the ranks of a job run, and which RDMA device and GID each of them uses."""
+"""Placement of the ranks of a job: the host, RDMA device and GID of each."""
 
 from __future__ import annotations
 
@@ -39,11 +39,12 @@ def place(hosts: Sequence[Host], interface: str) -> list[Rank]:
         raise InputError(f"a job needs two ranks at least, not {len(hosts)}")
     ranks: list[Rank] = []
     for number, host in enumerate(hosts):
-        if interface not in host.rdma:
-            found = ", ".join(f"{device} on {name}" for name, device in host.rdma.items()) or "none"
+        devices = {name: end.rdma for name, end in host.interfaces.items() if end.rdma}
+        if interface not in devices:
+            found = ", ".join(f"{device} on {name}" for name, device in devices.items()) or "none"
             raise InputError(f"rank {number} on {host}: no RDMA device on {interface}", hint=f"It has: {found}.")
-        device = host.rdma[interface]
-        address = host.address(interface, 4 if interface in host.addresses else 6)
+        device, nic = devices[interface], host[interface]
+        address = nic.address(4 if 4 in nic.addresses else 6)
         gid = gid_index(open_device(host.namespace, device), address.ip)
         ranks.append(Rank(number, host, device, gid))
     return ranks
@@ -52,9 +53,9 @@ def place(hosts: Sequence[Host], interface: str) -> list[Rank]:
 def management(hosts: Sequence[Host], interface: str) -> IPv4Interface:
     """The network that the launcher's own traffic uses: the one all hosts have an address in on `interface`."""
     for host in hosts:
-        if interface not in host.addresses:
+        if interface not in host.interfaces or 4 not in host[interface].addresses:
             raise InputError(f"{host} has no address on {interface}, the management network of the job")
-    networks = {host.addresses[interface].network for host in hosts}
+    networks = {host[interface].address().network for host in hosts}
     if len(networks) > 1:
         raise InputError(f"the hosts of a job are in several management networks: {', '.join(map(str, networks))}")
-    return hosts[0].addresses[interface]
+    return IPv4Interface(hosts[0][interface].address())

@@ -34,7 +34,7 @@ libc = ctypes.CDLL(None, use_errno=True)  # os.setns came with Python 3.12
 
 
 def prepare(job: object, out: str, emit: object) -> None:
-    """What makes a snapshot that has the process."""
+    """Prepares a snapshot that has the process."""
     start()
 
 
@@ -46,14 +46,14 @@ def start() -> None:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     listener.bind(SOCKET)
     listener.listen(64)
-    ready, told = os.pipe()
+    ready, report = os.pipe()
     environment = {**os.environ, "LD_PRELOAD": SHIM, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-    handles = (listener.fileno(), told)
+    handles = (listener.fileno(), report)
     subprocess.Popen(
         [sys.executable, __file__, *map(str, handles)],
         env=environment, pass_fds=handles, cwd="/", stdin=subprocess.DEVNULL, start_new_session=True,
     )  # fmt: skip
-    os.close(told)
+    os.close(report)
     listener.close()
     with os.fdopen(ready) as end:
         if end.read() != "ready":
@@ -89,7 +89,7 @@ def warm_up() -> None:
 
 
 def serve(listener: socket.socket) -> None:
-    """Forks a rank for each stub that comes, and tells the stub how it ended."""
+    """Forks a rank for each stub that comes, and reports its end to the stub."""
     events = selectors.DefaultSelector()
     events.register(listener, selectors.EVENT_READ)
     while True:

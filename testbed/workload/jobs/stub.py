@@ -1,4 +1,4 @@
-"""What a launcher starts as a rank: hands everything it has to the process in ranks.py, and ends as its rank does.
+"""The program that a launcher starts as a rank: it hands all it has to the process in ranks.py, and ends as the rank.
 
 It runs as ``python3 -I -S stub.py PROGRAM ARGUMENT…`` and imports next to nothing, to begin at once.
 """

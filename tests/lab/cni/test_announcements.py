@@ -1,4 +1,4 @@
-"""What the plugins have a starting pod say: the table of docs/cni.md, which decides what a switch learns."""
+"""The announcements of a starting pod, by plugin: the table of docs/cni.md, which decides what a switch learns."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ def prepare(node: Host, kind: str) -> dict[str, Any]:
 def test_announcements(lab, kind, arp_notify, sent, arrived):
     node = lab.host("node1")
     options = prepare(node, kind)
-    wire = lab.switch("leaf").capture("e1", "arp or vlan")
+    wire = lab.switch("leaf")["e1"].capture("arp or vlan")
 
-    pod = node.pod("pod", [network({"type": kind, **options, "ipam": ipam(10)})])
-    lab.sleep(1)
+    pod = lab.pods.create(node, "pod", [network({"type": kind, **options, "ipam": ipam(10)})])
+    lab.scheduler.sleep(1)
     wire.stop()
 
     with pod.entered():
         assert Path("/proc/sys/net/ipv4/conf/eth0/arp_notify").read_text().strip() == arp_notify
-    assert pod.statistics("eth0")["tx_packets"] == sent
+    assert pod["eth0"].counters()["tx_packets"] == sent
     frames = list(wire.frames())
-    assert [frame.src for frame in frames] == [pod.macs["eth0"]] * arrived
+    assert [frame.src for frame in frames] == [pod["eth0"].mac] * arrived
     assert all(frame.data[28:32] == frame.data[38:42] == bytes([10, 0, 10, 100]) for frame in frames)  # gratuitous

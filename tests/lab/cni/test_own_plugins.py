@@ -18,21 +18,21 @@ BESIDE = {"type": "beside", "capabilities": {"mac": True, "ips": True}, "own": [
 
 
 def given(lab: Lab, node: str) -> list[dict[str, Any]]:
-    """What the plugin `beside` was given, from the log of the node's plugins."""
+    """The input of the plugin `beside`, from the log of the node's plugins."""
     return [json.loads(line) for line in (lab.directory / f"{node}-cni.log").read_text().splitlines() if line[0] == "{"]
 
 
 @pytest.mark.topology(ROUTED)
 def test_a_plugin_beside_the_test_is_called_with_its_modules(lab):
-    pod = lab.host("node1").pod("web", [macvlan(ipam(10), BESIDE)])
-    assert str(pod.addresses["eth0"].ip) == "10.0.10.100"
+    pod = lab.pods.create(lab.host("node1"), "web", [macvlan(ipam(10), BESIDE)])
+    assert str(pod["eth0"].address().ip) == "10.0.10.100"
     (told,) = given(lab, "node1")
     assert told == {
         "type": "beside",
         "own": [1],
         "name": "rdma",
         "cniVersion": "1.0.0",
-        "runtimeConfig": {"mac": pod.macs["eth0"]},
+        "runtimeConfig": {"mac": pod["eth0"].mac},
     }
 
 
@@ -44,7 +44,7 @@ def test_the_highest_version_that_all_plugins_speak_is_taken(lab, log, tmp_path,
     alone = {**network({"type": "beside"}, version="1.1.0"), "cniVersions": versions}
     chain = {**alone, "plugins": [{"type": "first"}, {"type": "beside"}]}
 
-    lab.host("node1").pod("one", [chain])
+    lab.pods.create(lab.host("node1"), "one", [chain])
 
     assert [told["cniVersion"] for told in given(lab, "node1")] == ["1.0.0"]
     (event,) = log.find("cni", command="ADD")
@@ -53,8 +53,8 @@ def test_the_highest_version_that_all_plugins_speak_is_taken(lab, log, tmp_path,
 
 @pytest.mark.topology(ROUTED)
 def test_the_example_of_the_specification_is_added_checked_and_deleted(lab, log):
-    pod = lab.host("node1").pod("db", [str(SPECIFICATION)])
-    assert str(pod.addresses["eth0"]) == "10.1.0.2/16"
+    pod = lab.pods.create(lab.host("node1"), "db", [str(SPECIFICATION)])
+    assert str(pod["eth0"].address()) == "10.1.0.2/16"
     pod.check()
     pod.delete()
     (added,) = log.find("cni", command="ADD")
@@ -78,7 +78,7 @@ topology:
 
 @pytest.mark.topology(TRUNK)
 def test_rdma_on_a_vlan_of_the_node_is_a_macvlan_on_its_vlan_device(lab):
-    """What the refusal of a VLAN device says to do."""
+    """The advice in the refusal of a VLAN device."""
     pods = []
     for number in 1, 2:
         node = lab.host(f"node{number}")
@@ -86,7 +86,7 @@ def test_rdma_on_a_vlan_of_the_node_is_a_macvlan_on_its_vlan_device(lab):
         node.run("ip", "link", "set", "eth1.7", "up")
         addresses = ipam(10, first=100 + number)
         master = {"type": "macvlan", "master": "eth1.7", "capabilities": {"mac": True}, "ipam": addresses}
-        pods.append(node.pod(f"web{number}", [network(master, {"type": "rxe"})]))
-    with open_endpoint(pods[0], "eth0") as near, open_endpoint(pods[1], "eth0") as far:
+        pods.append(lab.pods.create(node, f"web{number}", [network(master, {"type": "rxe"})]))
+    with open_endpoint(pods[0]["eth0"]) as near, open_endpoint(pods[1]["eth0"]) as far:
         connect_pair(near, far)
         assert near.write(4096, within=10).ok

@@ -14,15 +14,24 @@ from testbed.errors import InputError, TestbedError
 from testbed.faults import Injection, StrictRpFilter
 from testbed.kernel import rdma
 from testbed.lab import Host, Pod
-from testbed.lab.census import census
+from testbed.lab.leaks import inventory
+from testbed.topology import IPInterface
 from testbed.workload.verbs import Endpoint, connect_pair
 
 FIRST = IPv4Interface("10.0.10.100/24")
 
 
+def addresses(pod: Pod) -> dict[str, IPInterface]:
+    return {name: interface.address() for name, interface in pod.interfaces.items()}
+
+
+def rdma_devices(pod: Pod) -> dict[str, str]:
+    return {name: interface.rdma for name, interface in pod.interfaces.items() if interface.rdma}
+
+
 def endpoint(host: Host, interface: str = "eth0") -> Endpoint:
-    ip = host.addresses[interface].ip
-    return Endpoint(host.rdma[interface], host.namespace, ip, nic=host.cards.get(interface))
+    ip = host[interface].address().ip
+    return Endpoint(host[interface].device, host.namespace, ip, nic=host[interface].nic)
 
 
 def write_arrives(left: Pod, right: Pod, *, size: int = 5000) -> bool:
@@ -32,8 +41,8 @@ def write_arrives(left: Pod, right: Pod, *, size: int = 5000) -> bool:
 
 
 def left_of(lab: Lab, before: set[str]) -> set[str]:
-    """What there is more than before, but for the two files that host-local keeps of a network on purpose."""
-    new = census(lab.directory / "cni") - before
+    """All that there is more than before, but for the two files that host-local keeps of a network on purpose."""
+    new = inventory(lab.directory / "cni") - before
     return {line for line in new if not line.endswith(("/lock", "/last_reserved_ip.0"))}
 
 
@@ -43,12 +52,12 @@ def left_of(lab: Lab, before: set[str]) -> set[str]:
 @pytest.mark.parametrize("version", ["0.3.1", "0.4.0", "1.0.0"])
 @pytest.mark.topology(ROUTED)
 def test_a_pod_has_what_its_plugins_gave_it(lab, log, version):
-    pod = lab.host("node1").pod("web", [macvlan(ipam(10), version=version)])
+    pod = lab.pods.create(lab.host("node1"), "web", [macvlan(ipam(10), version=version)])
 
-    assert pod.addresses == {"eth0": FIRST}
-    assert pod.macs["eth0"].startswith("06:")
+    assert addresses(pod) == {"eth0": FIRST}
+    assert pod["eth0"].mac.startswith("06:")
     with pod.entered(), rdma.Rdma() as here:
-        assert here.links() == pod.rdma
+        assert here.links() == rdma_devices(pod)
     assert pod.ping("10.0.20.2", within=1)
     (added,) = log.find("cni", command="ADD")
     assert added["text"] == "ADD rdma on eth0 by macvlan, rxe: 10.0.10.100/24"
@@ -59,35 +68,35 @@ def test_a_pod_has_what_its_plugins_gave_it(lab, log, version):
 def test_pods_of_two_subnets_speak_rdma(tmp_path, log, request, mode):
     topology = Topology.load(request.path.parent / ROUTED)
     with Lab(topology, tmp_path, log.emit, rdma_mode=mode, networks=PodNetworks(tmp_path)) as lab:
-        left = lab.host("node1").pod("left", [macvlan(ipam(10))])
-        right = lab.host("node2").pod("right", [macvlan(ipam(20))])
+        left = lab.pods.create(lab.host("node1"), "left", [macvlan(ipam(10))])
+        right = lab.pods.create(lab.host("node2"), "right", [macvlan(ipam(20))])
         left.check()
 
         assert write_arrives(left, right)
 
         with left.entered(), rdma.Rdma() as here:
-            foreign = set() if mode == "exclusive" else set(right.rdma.values())
-            assert set(here.devices()) == {*left.rdma.values(), *foreign}
+            foreign = set() if mode == "exclusive" else set(rdma_devices(right).values())
+            assert set(here.devices()) == {*rdma_devices(left).values(), *foreign}
 
 
 @pytest.mark.topology(ROUTED)
 def test_a_pod_of_a_node_with_hardware_nics_has_such_a_card(lab):
     lab.host("node1").nic = "hardware"
-    pod = lab.host("node1").pod("pod", [macvlan(ipam(10))])
-    peer = lab.host("node2").pod("peer", [macvlan(ipam(20))])
+    pod = lab.pods.create(lab.host("node1"), "pod", [macvlan(ipam(10))])
+    peer = lab.pods.create(lab.host("node2"), "peer", [macvlan(ipam(20))])
 
     with endpoint(pod) as near, endpoint(peer) as far:
         connect_pair(near, far)
         assert near.connection is not None
-        assert near.connection.mac == lab.plan.nodes["leaf"].svis[0].mac
+        assert near.connection.mac == lab.switch("leaf").svi_mac()
 
 
 @pytest.mark.topology(ROUTED)
 def test_networks_become_eth0_and_net1_in_their_order(lab):
-    pod = lab.host("node1").pod("pod", [bridge(), macvlan(ipam(10))])
+    pod = lab.pods.create(lab.host("node1"), "pod", [bridge(), macvlan(ipam(10))])
 
-    assert pod.addresses == {"eth0": IPv4Interface("10.244.1.2/24"), "net1": FIRST}
-    assert list(pod.rdma) == ["net1"]
+    assert addresses(pod) == {"eth0": IPv4Interface("10.244.1.2/24"), "net1": FIRST}
+    assert list(rdma_devices(pod)) == ["net1"]
     assert pod.ping("10.244.1.1", within=1)
     assert pod.ping("10.0.10.1", within=1)
 
@@ -95,44 +104,44 @@ def test_networks_become_eth0_and_net1_in_their_order(lab):
 @pytest.mark.parametrize("node", ["node1", "node2"])
 @pytest.mark.topology(FLAT)
 def test_pods_of_one_vlan_reach_each_other(lab, node):
-    near = lab.host("node1").pod("near", [macvlan(ipam(20))])
-    far = lab.host(node).pod("far", [macvlan(ipam(20, first=101))])
+    near = lab.pods.create(lab.host("node1"), "near", [macvlan(ipam(20))])
+    far = lab.pods.create(lab.host(node), "far", [macvlan(ipam(20, first=101))])
 
     assert near.ping("10.0.20.101", within=1)
     assert write_arrives(near, far)
 
     learned = lab.switch("leaf").fdb_table()
-    assert learned[near.macs["eth0"]] == "e1"
+    assert learned[near["eth0"].mac] == "e1"
     if node == "node2":
-        assert learned[far.macs["eth0"]] == "e2"
+        assert learned[far["eth0"].mac] == "e2"
 
 
 @pytest.mark.topology(FLAT)
 def test_an_address_can_come_back_on_another_node(lab):
-    lab.host("node1").pod("old", [macvlan(ipam(20))]).delete()
-    new = lab.host("node2").pod("new", [macvlan(ipam(20))])
+    lab.pods.create(lab.host("node1"), "old", [macvlan(ipam(20))]).delete()
+    new = lab.pods.create(lab.host("node2"), "new", [macvlan(ipam(20))])
 
     assert lab.host("node1").ping("10.0.20.100", within=1)
-    assert lab.host("node1").neighbour("eth1", IPv4Address("10.0.20.100")) == new.macs["eth0"]
+    assert lab.host("node1")["eth1"].neighbour(IPv4Address("10.0.20.100")) == new["eth0"].mac
 
 
 @pytest.mark.topology(ROUTED)
 def test_a_pod_of_the_same_name_is_another_container(lab):
-    first = lab.host("node1").pod("web", [macvlan(ipam(10))])
+    first = lab.pods.create(lab.host("node1"), "web", [macvlan(ipam(10))])
     first.delete()
-    second = lab.host("node1").pod("web", [macvlan(ipam(10))])
+    second = lab.pods.create(lab.host("node1"), "web", [macvlan(ipam(10))])
 
-    assert second.macs["eth0"] != first.macs["eth0"]
-    assert second.addresses["eth0"].ip == IPv4Address("10.0.10.101")  # host-local goes round
+    assert second["eth0"].mac != first["eth0"].mac
+    assert second["eth0"].address().ip == IPv4Address("10.0.10.101")  # host-local goes round
 
 
 def test_a_network_may_be_a_file_beside_the_test(tmp_path, log, request):
     (tmp_path / "rdma.conflist").write_text(json.dumps(macvlan(ipam(10))))
     topology = Topology.load(request.path.parent / ROUTED)
     with Lab(topology, tmp_path / "out", log.emit, networks=PodNetworks(tmp_path)) as lab:
-        assert lab.host("node1").pod("pod", ["rdma.conflist"]).addresses == {"eth0": FIRST}
+        assert addresses(lab.pods.create(lab.host("node1"), "pod", ["rdma.conflist"])) == {"eth0": FIRST}
         with pytest.raises(InputError, match=r"Did you mean rdma\.conflist\?"):
-            lab.host("node1").pod("other", ["rmda.conflist"])
+            lab.pods.create(lab.host("node1"), "other", ["rmda.conflist"])
 
 
 # What else there is
@@ -141,15 +150,15 @@ def test_a_network_may_be_a_file_beside_the_test(tmp_path, log, request):
 @pytest.mark.topology(ROUTED)
 def test_a_node_has_its_own_files(lab):
     for name in "node1", "node2":
-        pod = lab.host(name).pod(f"pod-{name}", [macvlan(ipam(10))])
-        assert pod.addresses == {"eth0": FIRST}
+        pod = lab.pods.create(lab.host(name), f"pod-{name}", [macvlan(ipam(10))])
+        assert addresses(pod) == {"eth0": FIRST}
     assert (lab.directory / "cni/node1/lib/networks/rdma/10.0.10.100").exists()
     assert (lab.directory / "cni/node2/lib/networks/rdma/10.0.10.100").exists()
 
 
 @pytest.mark.topology(ROUTED)
 def test_the_cache_is_libcni_s(lab):
-    pod = lab.host("node1").pod("web", [macvlan(ipam(10))])
+    pod = lab.pods.create(lab.host("node1"), "web", [macvlan(ipam(10))])
     (file,) = (lab.directory / "cni/node1/lib/results").iterdir()
     entry = json.loads(file.read_text())
     assert file.name == f"rdma-{entry['containerId']}-eth0"
@@ -169,15 +178,15 @@ def test_rdma_works_on_the_interfaces_of_other_plugins_too(lab, kind, options):
     node = lab.host("node1")
     if kind == "host-device":
         node.add_vf("vf0", "eth1")
-    pod = node.pod("pod", [network({"type": kind, **options, "ipam": ipam(10)}, {"type": "rxe"})])
+    pod = lab.pods.create(node, "pod", [network({"type": kind, **options, "ipam": ipam(10)}, {"type": "rxe"})])
     pod.check()
-    assert list(pod.rdma) == ["eth0"]
+    assert list(rdma_devices(pod)) == ["eth0"]
 
 
 @pytest.mark.topology(ROUTED)
 def test_plugins_chain_behind_rxe(lab):
     tuning = {"type": "tuning", "sysctl": {"net.ipv4.conf.IFNAME.arp_announce": "2"}}
-    pod = lab.host("node1").pod("pod", [macvlan(ipam(10), tuning, {"type": "sbr"})])
+    pod = lab.pods.create(lab.host("node1"), "pod", [macvlan(ipam(10), tuning, {"type": "sbr"})])
     assert pod.run("cat", "/proc/sys/net/ipv4/conf/eth0/arp_announce").stdout == "2\n"
     assert "from 10.0.10.100 lookup 100" in pod.run("ip", "rule").stdout
     with pytest.raises(TestbedError, match="Failed to find Gateway"):  # sbr moved it to that table: so 1.1.1 is
@@ -189,10 +198,10 @@ def test_plugins_chain_behind_rxe(lab):
 
 @pytest.mark.topology(ROUTED)
 def test_a_deleted_pod_leaves_nothing(lab):
-    lab.host("node1").pod("first", [bridge(), macvlan(ipam(10))]).delete()
-    before = census(lab.directory / "cni")
+    lab.pods.create(lab.host("node1"), "first", [bridge(), macvlan(ipam(10))]).delete()
+    before = inventory(lab.directory / "cni")
 
-    lab.host("node1").pod("second", [bridge(), macvlan(ipam(10))]).delete()
+    lab.pods.create(lab.host("node1"), "second", [bridge(), macvlan(ipam(10))]).delete()
 
     assert not left_of(lab, before)
 
@@ -202,7 +211,7 @@ def test_the_end_of_a_lab_deletes_its_pods_the_last_one_first(tmp_path, log, req
     topology = Topology.load(request.path.parent / ROUTED)
     with Lab(topology, tmp_path, log.emit, rdma_mode=mode, networks=PodNetworks(tmp_path)) as lab:
         for name in "one", "two":
-            pod = lab.host("node1").pod(name, [bridge(), macvlan(ipam(10))])
+            pod = lab.pods.create(lab.host("node1"), name, [bridge(), macvlan(ipam(10))])
             pod.spawn("ping", "-i", "0.2", "10.0.10.1")
     deleted = [(event["node"], event["data"]["interface"]) for event in log.find("cni", command="DEL")]
     assert deleted == [("two", "net1"), ("two", "eth0"), ("one", "net1"), ("one", "eth0")]
@@ -210,7 +219,7 @@ def test_the_end_of_a_lab_deletes_its_pods_the_last_one_first(tmp_path, log, req
 
 @pytest.mark.topology(ROUTED)
 def test_check_finds_what_was_taken_from_a_pod(lab):
-    pod = lab.host("node1").pod("pod", [macvlan(ipam(10))])
+    pod = lab.pods.create(lab.host("node1"), "pod", [macvlan(ipam(10))])
     pod.run("ip", "address", "flush", "dev", "eth0")
     with pytest.raises(TestbedError, match=r'^pod pod: plugin type="macvlan" name="rdma" failed \(check\): '):
         pod.check()
@@ -218,20 +227,20 @@ def test_check_finds_what_was_taken_from_a_pod(lab):
 
 @pytest.mark.topology(ROUTED)
 def test_check_finds_a_missing_rdma_device(lab):
-    pod = lab.host("node1").pod("pod", [macvlan(ipam(10))])
+    pod = lab.pods.create(lab.host("node1"), "pod", [macvlan(ipam(10))])
     with pod.entered(), rdma.Rdma() as here:
-        here.delete(pod.rdma["eth0"])
-        here.wait_gone([pod.rdma["eth0"]])
+        here.delete(pod["eth0"].device)
+        here.wait_gone([pod["eth0"].device])
     with pytest.raises(TestbedError, match=r'type="rxe" .* failed \(check\): eth0 has no RDMA device'):
         pod.check()
 
 
 @pytest.mark.topology(ROUTED)
 def test_a_second_delete_does_nothing(lab, log):
-    pod = lab.host("node1").pod("pod", [macvlan(ipam(10))])
+    pod = lab.pods.create(lab.host("node1"), "pod", [macvlan(ipam(10))])
     pod.delete()
     pod.delete()
-    again = lab.host("node1").pod("pod", [macvlan(ipam(10))])
+    again = lab.pods.create(lab.host("node1"), "pod", [macvlan(ipam(10))])
     pod.delete()  # nor does it touch the next pod of that name
     assert again.ping("10.0.10.1", within=1)
     assert len([event for event in log.find("pod") if "deleted" in event["text"]]) == 1
@@ -242,18 +251,18 @@ def test_a_second_delete_does_nothing(lab, log):
 
 @pytest.mark.topology(ROUTED)
 def test_a_pod_name_that_is_taken_leaves_the_lab_as_it_was(lab):
-    pod = lab.host("node1").pod("pod", [macvlan(ipam(10))])
+    pod = lab.pods.create(lab.host("node1"), "pod", [macvlan(ipam(10))])
     with pytest.raises(InputError, match="pod is there already: a pod on node1") as refused:
-        lab.host("node2").pod("pod", [macvlan(ipam(20))])
+        lab.pods.create(lab.host("node2"), "pod", [macvlan(ipam(20))])
     assert "Delete it first" in refused.value.hint
     assert "netns" not in str(refused.value)
     with pytest.raises(InputError, match="node2 is there already: a host of the topology"):
-        lab.host("node1").pod("node2", [])
+        lab.pods.create(lab.host("node1"), "node2", [])
     assert pod.ping("10.0.10.1", within=1)
     with pytest.raises(InputError, match="pods run on hosts"):
-        pod.pod("inner", [])
+        lab.pods.create(pod, "inner", [])
     with pytest.raises(InputError, match="cannot be called so"):
-        lab.host("node1").pod("a/b", [])
+        lab.pods.create(lab.host("node1"), "a/b", [])
 
 
 def test_a_lab_without_networks_says_so(tmp_path, log, request):
@@ -261,12 +270,12 @@ def test_a_lab_without_networks_says_so(tmp_path, log, request):
         Lab(Topology.load(request.path.parent / ROUTED), tmp_path, log.emit) as lab,
         pytest.raises(InputError, match="this lab has no pods"),
     ):
-        lab.host("node1").pod("pod", [])
+        lab.pods.create(lab.host("node1"), "pod", [])
 
 
 @pytest.mark.topology(ROUTED)
 def test_a_fault_on_a_pod_is_recovered_when_the_pod_is_deleted(lab, log):
-    pod = lab.host("node1").pod("web", [macvlan(ipam(10))])
+    pod = lab.pods.create(lab.host("node1"), "web", [macvlan(ipam(10))])
     injection = Injection(lab, StrictRpFilter(host="web", interface="eth0"))
     injection.inject()
     pod.delete()

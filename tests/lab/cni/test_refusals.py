@@ -14,7 +14,7 @@ from networks import ROUTED, bridge, ipam, macvlan, network, write_plugin
 from testbed import Lab
 from testbed.cni.plugin import CniError
 from testbed.errors import InputError, TestbedError
-from testbed.lab.census import census
+from testbed.lab.leaks import inventory
 
 FAILED = 'pod web: plugin type="broken" name="rdma" failed (add): '
 DEFAULT_PATH = "/usr/lib/cni"
@@ -29,11 +29,11 @@ def broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Non
 
 def refused(lab: Lab, *networks: Any) -> TestbedError:
     """The error of a pod on node1. It left nothing: neither what it has itself nor what the networks before it gave."""
-    before = census(lab.directory / "cni")
+    before = inventory(lab.directory / "cni")
     with pytest.raises(TestbedError) as said:
-        lab.host("node1").pod("web", list(networks))
+        lab.pods.create(lab.host("node1"), "web", list(networks))
     left = {
-        line for line in census(lab.directory / "cni") - before if not line.endswith(("/lock", "last_reserved_ip.0"))
+        line for line in inventory(lab.directory / "cni") - before if not line.endswith(("/lock", "last_reserved_ip.0"))
     }
     assert left <= {"routed-node1: interface cni0", "routed-node1: address 10.244.1.1/24 on cni0"}
     assert "web" not in lab.nodes
@@ -42,7 +42,7 @@ def refused(lab: Lab, *networks: Any) -> TestbedError:
 
 @pytest.mark.topology(ROUTED)
 def test_an_exhausted_pool(lab):
-    lab.host("node1").pod("first", [macvlan(ipam(10, last=100))])
+    lab.pods.create(lab.host("node1"), "first", [macvlan(ipam(10, last=100))])
 
     error = refused(lab, bridge(), macvlan(ipam(10, last=100)))
 
@@ -107,7 +107,7 @@ def test_versions_of_which_no_one_is_spoken_by_all(lab, broken, log):
 def test_a_version_that_nobody_speaks(lab):
     error = refused(lab, macvlan(ipam(10), version="7.0.0"))
     assert error.message == "pod web: cniVersion '7.0.0' is not supported"
-    assert error.where == "conflist rdma"
+    assert error.where == "conflist rdma: cniVersion"
 
 
 def test_malformed_json_is_told_with_its_place(tmp_path, log, request):
@@ -130,7 +130,7 @@ def test_a_plugin_that_hangs_is_killed_with_what_it_started(lab, broken, log):
     error = refused(lab, bridge(), network({"type": "broken"}))
 
     assert error.message == f"{FAILED}it was still running after 30 s and has been killed"
-    assert error.hint == "It said: about to hang"
+    assert error.hint == "On stderr: about to hang"
     assert 30 < (log.now - begin) / 1e9 < 32
     assert "about to hang" in (lab.directory / "node1-cni.log").read_text()
 
@@ -142,7 +142,7 @@ def test_a_plugin_that_hangs_is_killed_with_what_it_started(lab, broken, log):
         ("echo '[1]'", "its answer is no JSON object: '[1]\\n'", ""),
         (":", "it ended well and gave no result", ""),
         ("exit 3", "it ended with status 3 and no error object", ""),
-        ("echo no such thing >&2; exit 3", "it ended with status 3 and no error object", "It said: no such thing"),
+        ("echo no such thing >&2; exit 3", "it ended with status 3 and no error object", "On stderr: no such thing"),
         ("kill -SEGV $$", "it ended with signal 11 and no error object", ""),
         ("echo oops; exit 1", "it ended with status 1 and what is no error object: 'oops\\n'", ""),
         ("echo '{\"a\": 1}'; exit 1", "it ended with status 1 and what is no error object: '{\"a\": 1}\\n'", ""),
@@ -187,11 +187,11 @@ def test_a_failing_del_does_not_hide_why_the_pod_failed(lab, broken, log):
 @pytest.mark.topology(ROUTED)
 def test_a_del_that_never_comes_to_rxe_leaves_no_rdma_device(lab, broken):
     broken('cat | sed \'s/.*\\("prevResult": {.*}\\)}$/\\1/; s/^"prevResult": //\'', "exit 5")
-    pod = lab.host("node1").pod("web", [macvlan(ipam(10), {"type": "broken"})])
-    device = pod.rdma["eth0"]
+    pod = lab.pods.create(lab.host("node1"), "web", [macvlan(ipam(10), {"type": "broken"})])
+    device = pod["eth0"].device
     with pytest.raises(CniError, match=r'type="broken" name="rdma" failed \(delete\)'):
         pod.delete()
-    assert f"RDMA device {device}" not in census()
+    assert f"RDMA device {device}" not in inventory()
     state = lab.directory / "cni/node1/lib"
     assert (state / "networks/rdma/10.0.10.100").exists()  # as under libcni, until kubelet tries again
     shutil.rmtree(state)

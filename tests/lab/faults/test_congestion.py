@@ -20,24 +20,24 @@ pytestmark = pytest.mark.topology(leaf_spine(leaves=2, spines=2, hosts=2, family
 
 
 def sent(lab: Lab) -> dict[str, int]:
-    return {port: lab.switch("leaf1").statistics(port)["tx_bytes"] for port in UPLINKS}
+    return {port: lab.switch("leaf1")[port].counters()["tx_bytes"] for port in UPLINKS}
 
 
 def passed(lab: Lab, seconds: float) -> dict[str, float]:
     """Mbit/s of each uplink of leaf1."""
     before = sent(lab)
-    lab.sleep(seconds)
+    lab.scheduler.sleep(seconds)
     return {port: (count - before[port]) * 8 / seconds / MBIT for port, count in sent(lab).items()}
 
 
 @pytest.mark.parametrize("family", [4, 6])
 def test_the_kernel_says_which_uplink_a_source_port_takes(lab: Lab, family: Family) -> None:
     source, target, leaf = lab.host("host1"), lab.host("host3"), lab.switch("leaf1")
-    ends = source.address("eth1", family).ip, target.address("eth1", family).ip
+    ends = source["eth1"].address(family).ip, target["eth1"].address(family).ip
     for label in range(1, 9):
         (uplink,) = leaf.uplinks(*ends, [source_port(label, 0, 0)])
         before = sent(lab)
-        with open_endpoint(source, "eth1", family) as near, open_endpoint(target, "eth1", family) as far:
+        with open_endpoint(source["eth1"], family) as near, open_endpoint(target["eth1"], family) as far:
             connect_pair(near, far, Attributes(flow_label=label))
             assert near.write(8192, within=5).ok
         assert [port for port, count in sent(lab).items() if count - before[port] > 8192] == [uplink]
@@ -54,40 +54,40 @@ def test_flows_collide_on_the_uplink_that_was_chosen(lab: Lab, uplink: str, fami
 
 def test_a_background_flow_keeps_its_rate_and_ends(lab: Lab) -> None:
     with injected(lab, BackgroundFlow(source="host1", target="host2", rate=10 * MBIT)):
-        before = lab["host2"].statistics("eth1")["rx_bytes"]
-        lab.sleep(1)
-        assert (lab["host2"].statistics("eth1")["rx_bytes"] - before) * 8 / MBIT == pytest.approx(10, rel=0.2)
-    before = lab["host2"].statistics("eth1")["rx_bytes"]
-    lab.sleep(1)
-    assert lab["host2"].statistics("eth1")["rx_bytes"] == before
+        before = lab["host2"]["eth1"].counters()["rx_bytes"]
+        lab.scheduler.sleep(1)
+        assert (lab["host2"]["eth1"].counters()["rx_bytes"] - before) * 8 / MBIT == pytest.approx(10, rel=0.2)
+    before = lab["host2"]["eth1"].counters()["rx_bytes"]
+    lab.scheduler.sleep(1)
+    assert lab["host2"]["eth1"].counters()["rx_bytes"] == before
 
 
 @pytest.mark.topology(leaf_spine(leaves=4, spines=2, hosts=2, rails=2).topology())
 def test_a_flow_keeps_to_the_rail_that_was_chosen(lab: Lab) -> None:
     with injected(lab, BackgroundFlow(source="host1", target="host3", interface="eth2", rate=10 * MBIT)):
-        before = [lab["host3"].statistics(interface)["rx_bytes"] for interface in ("eth1", "eth2")]
-        lab.sleep(1)
-        rail1, rail2 = (lab["host3"].statistics(f"eth{rail}")["rx_bytes"] - before[rail - 1] for rail in (1, 2))
+        before = [lab["host3"][interface].counters()["rx_bytes"] for interface in ("eth1", "eth2")]
+        lab.scheduler.sleep(1)
+        rail1, rail2 = (lab["host3"][f"eth{rail}"].counters()["rx_bytes"] - before[rail - 1] for rail in (1, 2))
     assert rail2 * 8 / MBIT == pytest.approx(10, rel=0.2)
     assert rail1 < 1000
 
 
 def test_it_goes_on_while_the_story_waits_for_a_completion(lab: Lab) -> None:
     with injected(lab, BackgroundFlow(source="host2", target="host4", rate=10 * MBIT)):
-        near, far = open_endpoint(lab.host("host1"), "eth1"), open_endpoint(lab.host("host3"), "eth1")
+        near, far = open_endpoint(lab.host("host1")["eth1"]), open_endpoint(lab.host("host3")["eth1"])
         connect_pair(near, far)
-        lab.switch("leaf1").set_link("e1", "down")
-        before = lab["host4"].statistics("eth1")["rx_bytes"]
+        lab.switch("leaf1")["e1"].down()
+        before = lab["host4"]["eth1"].counters()["rx_bytes"]
         done = near.write(4096, within=5)
         assert done.status == "RETRY_EXC_ERR"
-        rate = (lab["host4"].statistics("eth1")["rx_bytes"] - before) * 8 / done.elapsed_s
+        rate = (lab["host4"]["eth1"].counters()["rx_bytes"] - before) * 8 / done.elapsed_s
         assert rate / MBIT == pytest.approx(10, rel=0.3)
 
 
 def test_the_senders_of_an_incast_write_at_the_same_moment(lab: Lab) -> None:
-    capture = lab["leaf2"].capture("e2", "udp port 4791 and greater 1000")
+    capture = lab["leaf2"]["e2"].capture("udp port 4791 and greater 1000")
     with injected(lab, Incast(target="host4", senders=["host1", "host2", "host3"], size=8192, wait=0.5)):
-        lab.sleep(2)
+        lab.scheduler.sleep(2)
     capture.stop()
     bursts: list[set[bytes]] = []
     last = 0
@@ -101,7 +101,7 @@ def test_the_senders_of_an_incast_write_at_the_same_moment(lab: Lab) -> None:
 
 
 def test_labels_share_the_flows_of_a_pair_out_to_all_uplinks(lab: Lab) -> None:
-    ends = lab.host("host1").address("eth1").ip, lab.host("host3").address("eth1").ip
-    chosen = [list(labels(lab.switch("leaf1"), port, *ends)) for port in UPLINKS]
+    ends = lab.host("host1")["eth1"].address().ip, lab.host("host3")["eth1"].address().ip
+    chosen = [list(labels(lab.switch("leaf1")[port], *ends)) for port in UPLINKS]
     assert sum(map(len, chosen)) == len(LABELS)
     assert all(len(found) > len(LABELS) / 4 for found in chosen)

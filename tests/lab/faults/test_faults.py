@@ -1,4 +1,4 @@
-"""Every fault comes, is seen, goes, and is seen to be gone; and one that does not come is an error."""
+"""Every fault comes, is verified, goes, and is verified to be gone; and one that does not come is an error."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from testbed.faults import (
 )
 from testbed.lab import Lab
 from testbed.scenario.events import EventLog
-from testbed.scenario.model import Variant
 from testbed.scenario.run import Run
+from testbed.scenario.variant import Variant
 
 B = IPv4Address("10.0.20.2")
 pytestmark = pytest.mark.topology("""
@@ -51,7 +51,7 @@ topology:
 
 
 def works(lab: Lab) -> bool:
-    return lab["a"].ping(str(lab.host("b").addresses["eth1"].ip), within=1)
+    return lab["a"].ping(str(lab.host("b")["eth1"].address().ip), within=1)
 
 
 def test_one_that_is_there_already_is_an_error(lab: Lab) -> None:
@@ -64,13 +64,13 @@ def test_two_faults_of_a_switch_s_cpu_do_not_undo_each_other(lab: Lab) -> None:
     outage, late = SwitchCpuOutage(switch="leaf"), ArpCpuDelay(switch="leaf", delay=0.5)
     with injected(lab, outage):
         with injected(lab, late):
-            assert outage.seen(lab)
-        assert outage.seen(lab)
-        assert not late.seen(lab)
+            assert outage.verify(lab)
+        assert outage.verify(lab)
+        assert not late.verify(lab)
     with injected(lab, late):
         with injected(lab, SwitchReboot(switch="leaf")):
-            assert late.seen(lab)
-        assert late.seen(lab)
+            assert late.verify(lab)
+        assert late.verify(lab)
 
 
 def test_a_packet_is_held_at_a_port_where_what_comes_in_is_impaired(lab: Lab) -> None:
@@ -130,7 +130,7 @@ def test_addresses_and_routes_come_back_with_a_nic(lab: Lab) -> None:
         assert has() != before
     assert sorted(has().split()) == sorted(before.split())
     for family in (4, 6):
-        assert lab["a"].ping(str(lab.host("b").address("eth1", family).ip), within=2)
+        assert lab["a"].ping(str(lab.host("b")["eth1"].address(family).ip), within=2)
 
 
 @pytest.mark.parametrize("end", ["leaf:e1", "leaf:e2"])
@@ -157,15 +157,15 @@ def test_the_end_of_a_lab_recovers_what_is_left(lab: Lab, log: EventLog) -> None
 
 def test_a_fault_half_injected_is_taken_back(lab: Lab, monkeypatch) -> None:
     def half(self: LinkMtu, lab: Lab, undo: ExitStack) -> None:
-        leaf = lab["leaf"]
-        undo.callback(leaf.set_mtu, "e2", leaf.mtu("e2"))
-        leaf.set_mtu("e2", 1000)
+        port = lab["leaf"]["e2"]
+        undo.callback(port.set_mtu, port.mtu)
+        port.set_mtu(1000)
         raise RuntimeError("half-way")
 
     monkeypatch.setattr(LinkMtu, "inject", half)
     with pytest.raises(RuntimeError, match="half-way"):
         Injection(lab, LinkMtu(end="leaf:e2", mtu=600)).inject()
-    assert lab["leaf"].mtu("e2") == 1500
+    assert lab["leaf"]["e2"].mtu == 1500
 
 
 @pytest.mark.topology("""
@@ -178,7 +178,7 @@ topology:
     - {fault: link-delay, end: "leaf:e1", delay: 0.25}
 """)
 def test_a_lab_may_be_broken_from_the_start(lab: Lab) -> None:
-    assert lab.direction("leaf:e1").seen().delay == 0.25
+    assert lab.interface("leaf:e1").sends.verified().delay == 0.25
 
 
 def run(lab: Lab, log: EventLog) -> Run:
@@ -188,22 +188,22 @@ def run(lab: Lab, log: EventLog) -> Run:
 def test_a_story_has_a_fault_later_and_for_a_while(lab: Lab, log: EventLog) -> None:
     began = log.now
     run(lab, log).inject(LinkDown(end="leaf:e1"), after=2, lasting=3)
-    lab.sleep(10)
+    lab.scheduler.sleep(10)
     at = {event["kind"]: (event["t"] - began) / 1e9 for event in log.events if event["kind"].startswith("fault.")}
     assert at == {"fault.injected": pytest.approx(2, abs=0.05), "fault.recovered": pytest.approx(5, abs=0.05)}
 
 
-def test_a_fault_that_comes_too_late_is_no_story(lab: Lab, log: EventLog, tmp_path: Path) -> None:
-    story = run(lab, log)
-    story.inject(LinkDown(end="leaf:e1"), after=60)
-    story.observe("healthy", "nothing happened")
-    assert story.outcome(tmp_path)["failures"] == [
+def test_a_fault_scheduled_after_the_run_ended_is_a_failure(lab: Lab, log: EventLog, tmp_path: Path) -> None:
+    late = run(lab, log)
+    late.inject(LinkDown(end="leaf:e1"), after=60)
+    late.observe("healthy", "nothing happened")
+    assert late.outcome(tmp_path)["failures"] == [
         "fault link-down end=leaf:e1 never came: the run ended before its time"
     ]
 
 
 def test_a_twin_whose_port_is_shut_has_nowhere_to_send(lab: Lab) -> None:
     with injected(lab, DuplicateMac(host="c", of="b", switch="leaf", period=0.5)):
-        lab.switch("leaf").set_link("e3", "down")
-        lab.sleep(2)
+        lab.switch("leaf")["e3"].down()
+        lab.scheduler.sleep(2)
         assert works(lab)

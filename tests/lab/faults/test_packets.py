@@ -9,7 +9,6 @@ import pytest
 
 from testbed.faults import ExactPacket, injected
 from testbed.lab import Host, Lab
-from testbed.workload.counters import counters
 from testbed.workload.verbs import Completion, Endpoint, connect_pair, open_endpoint
 
 PACKETS = 20
@@ -40,12 +39,12 @@ class Pair:
 
     def counted(self, host: str, name: str) -> int:
         node = self.lab.host(host)
-        self.lab.sleep(0.1)  # the kernel reads its counters anew after 12 ms
-        return counters(node.rdma["eth1"], node.namespace)[name]
+        self.lab.scheduler.sleep(0.1)  # the kernel reads its counters anew after 12 ms
+        return node["eth1"].rdma_counters()[name]
 
 
 def endpoint(host: Host) -> Endpoint:
-    return Endpoint(host.rdma["eth1"], host.namespace, host.addresses["eth1"].ip, memory=SIZE)
+    return Endpoint(host["eth1"].device, host.namespace, host["eth1"].address().ip, memory=SIZE)
 
 
 @pytest.fixture
@@ -100,7 +99,7 @@ def test_a_corrupted_packet_fails_its_icrc_and_is_lost(pair: Pair) -> None:
 
 
 def test_a_ce_mark_leaves_the_icrc_valid(pair: Pair) -> None:
-    capture = pair.lab["b"].capture("eth1", "udp port 4791")
+    capture = pair.lab["b"]["eth1"].capture("udp port 4791")
     done, hits = pair.write(ExactPacket(end="leaf:e2", action="mark-ce", number=5))
     capture.stop()
     assert (done.status, hits) == ("SUCCESS", 1)
@@ -121,12 +120,12 @@ topology:
     - {endpoints: ["leaf:e2", "b:eth1"], vlan: 10}
 """)
 def test_a_ce_mark_over_ipv6(lab: Lab) -> None:
-    near, far = (open_endpoint(lab.host(name), "eth1", 6, memory=SIZE) for name in "ab")
-    near4, far4 = (open_endpoint(lab.host(name), "eth1", memory=SIZE) for name in "ab")
+    near, far = (open_endpoint(lab.host(name)["eth1"], 6, memory=SIZE) for name in "ab")
+    near4, far4 = (open_endpoint(lab.host(name)["eth1"], memory=SIZE) for name in "ab")
     for ends in (near, far), (near4, far4):
         connect_pair(*ends)
         assert ends[0].write(64, within=1).ok
-    capture = lab["b"].capture("eth1", "udp port 4791")
+    capture = lab["b"]["eth1"].capture("udp port 4791")
     fault = ExactPacket(end="leaf:e2", action="mark-ce", number=5, family=6)
     with injected(lab, fault):
         assert near4.write(SIZE, within=5).ok

@@ -41,7 +41,7 @@ def send_udp(host: Host, ip: str, count: int, *, dscp: int = 0) -> None:
 
 def request(host: Host, target: str) -> bytes:
     """A host's broadcast question for the MAC of `target`."""
-    mac, ip = host.macs["eth1"], host.addresses["eth1"].ip
+    mac, ip = host["eth1"].mac, host["eth1"].address().ip
     return pack(BROADCAST, mac, Arp(REQUEST, mac, ip, NO_MAC, IPv4Address(target)))
 
 
@@ -56,14 +56,14 @@ def arps(capture: Capture, op: int, sender_mac: str) -> list[Arp]:
 
 
 def svi_mac(lab: Lab) -> str:
-    return lab.plan.nodes["leaf"].svis[0].mac
+    return lab.switch("leaf").svi_mac()
 
 
 def know_the_gateways(lab: Lab) -> None:
     """The hosts ask for nothing by themselves: what ARP there is on the wire is the switch's."""
     for name in "abcd":
-        host = lab.host(name)
-        host.set_neighbour("eth1", lab.plan.nodes[name].interfaces[0].gateway, svi_mac(lab))
+        interface = lab.host(name)["eth1"]
+        interface.set_neighbour(interface.gateway(), svi_mac(lab))
 
 
 def arp_row(lab: Lab, ip: str) -> dict | None:

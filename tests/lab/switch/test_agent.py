@@ -22,28 +22,30 @@ pytestmark = pytest.mark.topology(LEAF)
 def test_a_wrong_value_changes_nothing(lab):
     for wrong in {"mac_agee": 3}, {"mac_age": -1}, {"unknown_unicast": "eat"}:
         with pytest.raises(InputError):
-            lab.agent.set("leaf", **wrong)
+            lab.switch("leaf").change_profile(**wrong)
     with pytest.raises(InputError, match="leaf"):
-        lab.agent.tables("spine")
+        lab.switch("leaf").agent.ask("spine", "tables")
     assert lab.host("a").ping(B, within=1)
 
 
 def test_a_killed_agent_is_an_error_at_every_later_use(lab):
-    os.kill(lab.agent.pid, signal.SIGKILL)
+    os.kill(lab.switch("leaf").agent.pid, signal.SIGKILL)
 
     with pytest.raises(TestbedError, match="status -9"):
-        lab.sleep(1)
+        lab.scheduler.sleep(1)
     with pytest.raises(TestbedError, match="status -9"):
         lab.switch("leaf").arp_table()
     with pytest.raises(TestbedError, match="status -9"):
-        lab.agent.set("leaf", mac_age=3)
+        lab.switch("leaf").change_profile(mac_age=3)
 
 
 @pytest.mark.parametrize(
-    "pass_time", [lambda lab: lab.wait(lambda: False, 5), lambda lab: lab.sleep(5)], ids=["wait", "sleep"]
+    "pass_time",
+    [lambda lab: lab.scheduler.wait(lambda: False, 5), lambda lab: lab.scheduler.sleep(5)],
+    ids=["wait", "sleep"],
 )
 def test_waiting_again_after_the_agent_was_killed_is_the_same_error(lab, pass_time):
-    os.kill(lab.agent.pid, signal.SIGKILL)
+    os.kill(lab.switch("leaf").agent.pid, signal.SIGKILL)
 
     for _ in range(2):
         with pytest.raises(TestbedError, match="status -9"):
@@ -52,7 +54,10 @@ def test_waiting_again_after_the_agent_was_killed_is_the_same_error(lab, pass_ti
 
 @pytest.mark.parametrize(
     "command",
-    [lambda agent: agent.set("leaf", mac_age=30), lambda agent: agent.clear_arp("leaf")],
+    [
+        lambda agent: agent.ask("leaf", "set", values={"mac_age": 30}),
+        lambda agent: agent.ask("leaf", "clear", family=4, vlan=None, ip=None),
+    ],
     ids=["set", "clear"],
 )
 def test_an_agent_that_fails_says_why(lab, command):
@@ -60,7 +65,7 @@ def test_an_agent_that_fails_says_why(lab, command):
     lab.switch("leaf").ip.link("del", ifname="br0")
 
     with pytest.raises(TestbedError, match=r"(?s)status 1.*Traceback"):
-        command(lab.agent)
+        command(lab.switch("leaf").agent)
 
 
 def storm(host: Host, count: int, kind: str) -> None:
@@ -78,9 +83,9 @@ def asleep(agent: Agent) -> Iterator[None]:
 
 def test_a_storm_waits_for_the_agent(lab, log):
     a = lab.host("a")
-    wire = a.capture("eth1", "arp")
+    wire = a["eth1"].capture("arp")
 
-    with asleep(lab.agent):
+    with asleep(lab.switch("leaf").agent):
         storm(a, 3000, "arp")
         storm(a, 3000, "macs")
 
@@ -96,7 +101,7 @@ def small_buffers(monkeypatch):
 @pytest.mark.parametrize(("kind", "lost"), [("arp", r"lost \d+ ARP packets"), ("macs", "lost news of its tables")])
 @pytest.mark.usefixtures("small_buffers")
 def test_what_the_agent_lost_is_an_error(lab, kind, lost):
-    with asleep(lab.agent):
+    with asleep(lab.switch("leaf").agent):
         storm(lab.host("a"), 1000, kind)
 
     with pytest.raises(TestbedError, match=lost):

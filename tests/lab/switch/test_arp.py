@@ -37,10 +37,10 @@ pytestmark = pytest.mark.topology(LEAF)
 
 def test_a_request_for_the_svi_gets_exactly_one_reply(lab):
     a = lab.host("a")
-    wire = a.capture("eth1", "arp")
+    wire = a["eth1"].capture("arp")
 
     send(a, *[request(a, SVI_10)] * 3)
-    lab.sleep(5)
+    lab.scheduler.sleep(5)
 
     replies = arps(wire, REPLY, svi_mac(lab))
     assert [str(arp.sender_ip) for arp in replies] == [SVI_10] * 3
@@ -53,22 +53,22 @@ def test_a_request_for_the_svi_gets_exactly_one_reply(lab):
 )
 def test_the_profile_says_for_which_own_addresses_a_switch_answers(lab, arp_ignore, answered):
     a = lab.host("a")
-    lab.agent.set("leaf", arp_ignore=arp_ignore)
-    wire = a.capture("eth1", "arp")
+    lab.switch("leaf").change_profile(arp_ignore=arp_ignore)
+    wire = a["eth1"].capture("arp")
 
     send(a, request(a, SVI_10), request(a, SVI_20), request(a, B))
-    lab.sleep(5)
+    lab.scheduler.sleep(5)
 
     assert [str(arp.sender_ip) for arp in arps(wire, REPLY, svi_mac(lab))] == answered
 
 
 def test_the_kernel_of_a_switch_asks_for_nothing_by_itself(lab):
     know_the_gateways(lab)
-    wires = [lab.host("a").capture("eth1", "arp"), lab.host("b").capture("eth1", "arp")]
+    wires = [lab.host("a")["eth1"].capture("arp"), lab.host("b")["eth1"].capture("arp")]
 
     for _ in range(5):
         assert lab.host("a").ping(B, within=1)
-        lab.sleep(200)  # Linux's own neighbour entries would be stale, and probed, since long
+        lab.scheduler.sleep(200)  # Linux's own neighbour entries would be stale, and probed, since long
 
     asked = [[str(arp.target_ip) for arp in arps(wire, REQUEST, svi_mac(lab))] for wire in wires]
     assert asked == [[A], [B]]
@@ -78,11 +78,11 @@ def test_the_kernel_of_a_switch_asks_for_nothing_by_itself(lab):
 def test_a_miss_that_nobody_answers_fails_after_the_tries(lab, log, attempts, interval):
     know_the_gateways(lab)
     if (attempts, interval) != (3, 1):
-        lab.agent.set("leaf", resolve_attempts=attempts, resolve_interval=interval)
-    wire = lab.host("c").capture("eth1", "arp")
+        lab.switch("leaf").change_profile(resolve_attempts=attempts, resolve_interval=interval)
+    wire = lab.host("c")["eth1"].capture("arp")
 
     send_udp(lab.host("a"), NOBODY, 3)
-    assert lab.wait(lambda: bool(log.find("arp.failed")), within=60)
+    assert lab.scheduler.wait(lambda: bool(log.find("arp.failed")), within=60)
 
     failed = only(log.find("arp.failed", ip=NOBODY, reason="no-answer"))
     assert seconds(only(log.find("arp.miss", ip=NOBODY)), failed) == pytest.approx(attempts * interval, abs=EXACT_S)
@@ -96,31 +96,31 @@ def test_a_miss_that_nobody_answers_fails_after_the_tries(lab, log, attempts, in
 def test_a_failed_address_is_asked_for_again_when_its_hold_down_is_over(lab, log):
     know_the_gateways(lab)
     send_udp(lab.host("a"), NOBODY, 1)
-    assert lab.wait(lambda: bool(log.find("arp.failed")), within=10)
+    assert lab.scheduler.wait(lambda: bool(log.find("arp.failed")), within=10)
 
-    lab.sleep(170)
+    lab.scheduler.sleep(170)
     send_udp(lab.host("a"), NOBODY, 10)
-    lab.sleep(1)
+    lab.scheduler.sleep(1)
     assert len(log.find("arp.miss", ip=NOBODY)) == 1
     assert arp_row(lab, NOBODY)["state"] == "held"
 
-    lab.sleep(10)
+    lab.scheduler.sleep(10)
     send_udp(lab.host("a"), NOBODY, 1)
-    lab.sleep(0.5)
+    lab.scheduler.sleep(0.5)
     assert len(log.find("arp.miss", ip=NOBODY)) == 2
 
 
 def test_packets_that_wait_for_an_answer_are_delivered_when_it_comes(lab):
     know_the_gateways(lab)
     b = lab.host("b")
-    b.set_link("eth1", "down")
-    lab.sleep(1)
+    b["eth1"].down()
+    lab.scheduler.sleep(1)
     send_udp(lab.host("a"), B, 3)
-    lab.sleep(1.5)
+    lab.scheduler.sleep(1.5)
 
-    b.set_link("eth1", "up")
-    wire = b.capture("eth1", "udp")
-    lab.sleep(3)
+    b["eth1"].up()
+    wire = b["eth1"].capture("udp")
+    lab.scheduler.sleep(3)
 
     assert len(captured(wire)) == 3
 
@@ -131,14 +131,14 @@ def test_a_cleared_arp_entry_is_asked_for_again(lab, log):
     assert a.ping(B, within=1)
     assert a.ping(C, within=1)
 
-    lab.agent.clear_arp("leaf", ip=IPv4Address(B))
+    lab.switch("leaf").clear_arp(ip=IPv4Address(B))
 
     assert set(leaf.arp_table()) == set(kernel_neighbours(leaf)) == {A, C}
     assert a.ping(B, within=1)
-    lab.drain()
+    lab.scheduler.catch_up()
     assert [event["data"]["ip"] for event in log.find("arp.cleared")] == [B]
     assert len(log.find("arp.miss", ip=B)) == 2
-    lab.agent.clear_arp("leaf", vlan=20)
+    lab.switch("leaf").clear_arp(vlan=20)
     assert set(leaf.arp_table()) == set(kernel_neighbours(leaf)) == {A}
 
 
@@ -146,22 +146,22 @@ def test_arp_between_hosts_is_not_for_the_switch_even_while_it_is_captured_there
     know_the_gateways(lab)
     a, b, c, d = (lab.host(name) for name in "abcd")
     assert a.ping(B, within=1)
-    lab.switch("leaf").capture("br0")
-    send(d, ethernet(BROADCAST, d.macs["eth1"]))
+    lab.switch("leaf").adopt("br0", svi_mac(lab)).capture()
+    send(d, ethernet(BROADCAST, d["eth1"].mac))
 
-    claim = Arp(REPLY, c.macs["eth1"], IPv4Address(B), d.macs["eth1"], d.addresses["eth1"].ip)
-    send(c, pack(d.macs["eth1"], c.macs["eth1"], claim))
+    claim = Arp(REPLY, c["eth1"].mac, IPv4Address(B), d["eth1"].mac, d["eth1"].address().ip)
+    send(c, pack(d["eth1"].mac, c["eth1"].mac, claim))
 
-    assert arp_row(lab, B)["mac"] == b.macs["eth1"]
+    assert arp_row(lab, B)["mac"] == b["eth1"].mac
 
 
 @pytest.mark.topology(LEAF, profiles={"leaf": profile("sonic")})
 def test_a_refresh_daemon_keeps_its_period_while_there_is_nothing_to_ask(lab):
     a = lab.host("a")
-    lab.sleep(1000)
-    wire = a.capture("eth1", "arp")
+    lab.scheduler.sleep(1000)
+    wire = a["eth1"].capture("arp")
 
     send(a, request(a, SVI_10))
-    lab.sleep(250)
+    lab.scheduler.sleep(250)
 
     assert [str(arp.target_ip) for arp in arps(wire, REQUEST, svi_mac(lab))] == [A] * 2

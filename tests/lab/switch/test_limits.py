@@ -12,14 +12,14 @@ pytestmark = pytest.mark.topology(LEAF)
 
 def test_arp_above_the_limit_does_not_reach_the_processor(lab, log):
     a = lab.host("a")
-    lab.agent.set("leaf", arp_pps=5)
-    lab.sleep(10)
-    wire = a.capture("eth1", "arp")
+    lab.switch("leaf").change_profile(arp_pps=5)
+    lab.scheduler.sleep(10)
+    wire = a["eth1"].capture("arp")
 
     send(a, *[request(a, SVI_10)] * 20)
-    lab.sleep(2)
+    lab.scheduler.sleep(2)
     send(a, request(a, SVI_10))
-    lab.sleep(1)
+    lab.scheduler.sleep(1)
 
     assert len(arps(wire, REPLY, svi_mac(lab))) == 5 + 1
     assert [event["data"]["packets"] for event in log.find("arp.limited", reason="arp-rate")] == [1, 15]
@@ -29,15 +29,15 @@ def test_a_new_address_is_not_learned_while_the_limit_is_exceeded(lab, log):
     know_the_gateways(lab)
     b, c = lab.host("b"), lab.host("c")
     assert lab.host("a").ping(B, within=1)
-    lab.agent.set("leaf", arp_pps=2)
+    lab.switch("leaf").change_profile(arp_pps=2)
     send(c, *[request(c, SVI_20)] * 10)
-    c.add_address("eth1", b.addresses["eth1"])
+    c["eth1"].add_address(b["eth1"].address())
 
-    c.announce("eth1")
-    lab.sleep(0.2)
-    assert arp_row(lab, B)["mac"] == b.macs["eth1"]
+    c["eth1"].announce()
+    lab.scheduler.sleep(0.2)
+    assert arp_row(lab, B)["mac"] == b["eth1"].mac
 
-    lab.sleep(2)
-    c.announce("eth1")
-    lab.sleep(0.2)
-    assert arp_row(lab, B)["mac"] == c.macs["eth1"]
+    lab.scheduler.sleep(2)
+    c["eth1"].announce()
+    lab.scheduler.sleep(0.2)
+    assert arp_row(lab, B)["mac"] == c["eth1"].mac

@@ -32,27 +32,27 @@ def test_after_a_silent_move_the_old_entry_lives_its_whole_age(lab, log):
     know_the_gateways(lab)
     a, b, c = lab.host("a"), lab.host("b"), lab.host("c")
     assert a.ping(B, within=1)
-    b.set_link("eth1", "down")
-    c.add_address("eth1", b.addresses["eth1"])
+    b["eth1"].down()
+    c["eth1"].add_address(b["eth1"].address())
 
-    lab.sleep(1400)
+    lab.scheduler.sleep(1400)
     assert not a.ping(B, within=1)
-    assert arp_row(lab, B)["mac"] == b.macs["eth1"]
-    lab.sleep(200)
+    assert arp_row(lab, B)["mac"] == b["eth1"].mac
+    lab.scheduler.sleep(200)
 
     learned, aged = only(log.find("arp.learned", ip=B)), only(log.find("arp.aged", ip=B))
     assert seconds(learned, aged) == pytest.approx(1500, abs=EXACT_S)
     probes = [seconds(learned, event) for event in log.find("arp.refresh", ip=B)]
     assert probes == pytest.approx([1470, 1480, 1490], abs=EXACT_S)
     assert a.ping(B, within=1)
-    assert arp_row(lab, B)["mac"] == c.macs["eth1"]
+    assert arp_row(lab, B)["mac"] == c["eth1"].mac
 
 
 def test_an_owner_that_answers_the_probe_keeps_its_entry(lab, log):
     know_the_gateways(lab)
     assert lab.host("a").ping(B, within=1)
 
-    lab.sleep(4000)
+    lab.scheduler.sleep(4000)
 
     assert not log.find("arp.aged")
     learned = only(log.find("arp.learned", ip=B))
@@ -73,31 +73,31 @@ def test_a_gratuitous_arp_moves_the_entry_where_the_profile_lets_it(lab, log, ow
     a, b, c = lab.host("a"), lab.host("b"), lab.host("c")
     assert a.ping(B, within=1)
     send_udp(c, B, 1)  # the bridge knows c's port now
-    c.add_address("eth1", b.addresses["eth1"])
-    c.announce("eth1")
-    lab.sleep(1)
+    c["eth1"].add_address(b["eth1"].address())
+    c["eth1"].announce()
+    lab.scheduler.sleep(1)
 
-    wires = {host.name: host.capture("eth1", "udp") for host in (b, c)}
+    wires = {host.name: host["eth1"].capture("udp") for host in (b, c)}
     send_udp(a, B, 10)
-    lab.sleep(1)
+    lab.scheduler.sleep(1)
 
     assert {name: len(captured(wire)) for name, wire in wires.items()} == {"b": 0, "c": 0} | {owner: 10}
-    assert arp_row(lab, B)["mac"] == lab.host(owner).macs["eth1"]
+    assert arp_row(lab, B)["mac"] == lab.host(owner)["eth1"].mac
     changes = [event for kind in ("arp.updated", "arp.ignored") for event in log.find(kind, ip=B)]
-    assert [(event["kind"], event["data"]["mac"]) for event in changes] == [(told, c.macs["eth1"])]
+    assert [(event["kind"], event["data"]["mac"]) for event in changes] == [(told, c["eth1"].mac)]
 
 
 def test_a_gratuitous_arp_creates_an_entry_only_where_the_profile_lets_it(lab, log):
     c = lab.host("c")
-    frame = gratuitous_arp(c.macs["eth1"], IPv4Address(C))
+    frame = gratuitous_arp(c["eth1"].mac, IPv4Address(C))
 
     send(c, frame)
-    lab.sleep(1)
+    lab.scheduler.sleep(1)
     assert arp_row(lab, C) is None
 
-    lab.agent.set("leaf", garp_new=True)
+    lab.switch("leaf").change_profile(garp_new=True)
     send(c, frame)
-    lab.sleep(1)
-    assert arp_row(lab, C)["mac"] == c.macs["eth1"]
-    assert kernel_neighbours(lab.switch("leaf")) == {C: c.macs["eth1"]}
+    lab.scheduler.sleep(1)
+    assert arp_row(lab, C)["mac"] == c["eth1"].mac
+    assert kernel_neighbours(lab.switch("leaf")) == {C: c["eth1"].mac}
     assert only(log.find("arp.learned"))["data"]["reason"] == "garp"

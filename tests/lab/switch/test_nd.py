@@ -29,7 +29,8 @@ STRICT = pytest.mark.topology("dual.clab.yml", profiles={"leaf": profile("ignore
 
 def know_the_gateways(lab: Lab) -> None:
     for name in "abc":
-        lab.host(name).set_neighbour("eth1", lab.plan.nodes[name].interfaces[0].gateway6, svi_mac(lab))
+        interface = lab.host(name)["eth1"]
+        interface.set_neighbour(interface.gateway(6), svi_mac(lab))
 
 
 def send_udp(host: Host, ip: str, count: int, *, dscp: int = 0) -> None:
@@ -40,7 +41,7 @@ def send_udp(host: Host, ip: str, count: int, *, dscp: int = 0) -> None:
 
 
 def solicitation(host: Host, target: str) -> bytes:
-    mac, ip = host.macs["eth1"], host.addresses6["eth1"].ip
+    mac, ip = host["eth1"].mac, host["eth1"].address(6).ip
     return nd.pack(BROADCAST, mac, Nd(REQUEST, mac, ip, IPv6Address(target)))
 
 
@@ -68,9 +69,9 @@ def test_a_packet_to_another_vlan_goes_through_the_svi(lab, log):
     output = a.run("ping", "-c1", "-W1", B).stdout
 
     assert "ttl=63" in output
-    assert leaf.nd_table() == kernel_neighbours(leaf) == {A: a.macs["eth1"], B: b.macs["eth1"]}
+    assert leaf.nd_table() == kernel_neighbours(leaf) == {A: a["eth1"].mac, B: b["eth1"].mac}
     assert leaf.arp_table() == {}
-    lab.drain()
+    lab.scheduler.catch_up()
     assert [event["data"]["ip"] for event in log.find("nd.miss")] == [B, A]
     assert not log.find("arp.miss")
 
@@ -106,11 +107,11 @@ def test_two_switches_route_to_each_other(lab):
 @pytest.mark.topology(FABRIC)
 def test_each_flow_takes_one_of_several_next_hops(lab):
     leaf = lab.switch("leaf")
-    wires = {port: leaf.capture(port, "udp") for port in ("up1", "up2")}
+    wires = {port: leaf[port].capture("udp") for port in ("up1", "up2")}
 
     for _ in range(8):  # a socket each, so a source port each
         send_udp(lab.host("a"), B, 3)
-    lab.sleep(1)
+    lab.scheduler.sleep(1)
 
     taken = {port: [frame.data[54:56] for frame in captured(wire)] for port, wire in wires.items()}
     assert set(taken["up1"]).isdisjoint(taken["up2"])
@@ -122,35 +123,35 @@ def test_a_packet_back_into_its_vlan_is_routed_without_a_redirect(lab):
     know_the_gateways(lab)
     b, c = lab.host("b"), lab.host("c")
     b.add_route(IPv6Network(f"{C}/128"), IPv6Address(SVI_20))
-    wires = b.capture("eth1", "icmp6[0] == 137"), c.capture("eth1", "udp")
+    wires = b["eth1"].capture("icmp6[0] == 137"), c["eth1"].capture("udp")
 
     send_udp(b, C, 3)
-    lab.sleep(1)
+    lab.scheduler.sleep(1)
 
     assert [len(captured(wire)) for wire in wires] == [0, 3]
 
 
 def test_hosts_find_their_gateway_by_asking(lab, log):
     a = lab.host("a")
-    wire = a.capture("eth1", "icmp6")
+    wire = a["eth1"].capture("icmp6")
 
     assert a.ping(B, within=1)
 
-    assert a.neighbour("eth1", IPv6Address(SVI_10)) == svi_mac(lab)
+    assert a["eth1"].neighbour(IPv6Address(SVI_10)) == svi_mac(lab)
     (answer,) = discovered(wire, REPLY, svi_mac(lab))
     assert answer == Nd(REPLY, svi_mac(lab), IPv6Address(SVI_10), IPv6Address(A), solicited=True, router=True)
-    assert lab.switch("leaf").nd_table()[A] == a.macs["eth1"]
-    lab.drain()
+    assert lab.switch("leaf").nd_table()[A] == a["eth1"].mac
+    lab.scheduler.catch_up()
     assert only(log.find("nd.learned", ip=A))["data"]["reason"] == "request"
 
 
 def test_an_svi_answers_for_its_own_addresses_only(lab):
     a = lab.host("a")
     own = str(link_local(svi_mac(lab)))
-    wire = a.capture("eth1", "icmp6")
+    wire = a["eth1"].capture("icmp6")
 
     send(a, *(solicitation(a, target) for target in (SVI_10, SVI_20, B, own, SVI_10)))
-    lab.sleep(5)
+    lab.scheduler.sleep(5)
 
     assert [str(packet.sender_ip) for packet in discovered(wire, REPLY, svi_mac(lab))] == [SVI_10, own, SVI_10]
 
@@ -159,7 +160,7 @@ def test_a_host_that_takes_the_switchs_address_finds_it_taken(lab, log):
     a = lab.host("a")
 
     a.run("ip", "addr", "add", f"{SVI_10}/64", "dev", "eth1")
-    lab.sleep(2)
+    lab.scheduler.sleep(2)
 
     assert "dadfailed" in a.run("ip", "-6", "addr", "show", "eth1").stdout
     assert not log.find("nd.learned")
@@ -168,11 +169,11 @@ def test_a_host_that_takes_the_switchs_address_finds_it_taken(lab, log):
 def test_the_kernel_of_a_switch_says_nothing_by_itself(lab):
     know_the_gateways(lab)
     a, b = lab.host("a"), lab.host("b")
-    wires = [host.capture("eth1", "not (icmp6[0] == 128 or icmp6[0] == 129)") for host in (a, b)]
+    wires = [host["eth1"].capture("not (icmp6[0] == 128 or icmp6[0] == 129)") for host in (a, b)]
 
     for _ in range(5):
         assert a.ping(B, within=1)
-        lab.sleep(200)
+        lab.scheduler.sleep(200)
 
     frames = [frame for wire in wires for frame in captured(wire) if frame.src == svi_mac(lab)]
     packets = [nd.parse(frame.data) for frame in frames]
@@ -184,10 +185,10 @@ def test_the_kernel_of_a_switch_says_nothing_by_itself(lab):
 
 def test_a_miss_that_nobody_answers_fails_after_the_tries(lab, log):
     know_the_gateways(lab)
-    wire = lab.host("c").capture("eth1", "icmp6")
+    wire = lab.host("c")["eth1"].capture("icmp6")
 
     send_udp(lab.host("a"), NOBODY, 3)
-    assert lab.wait(lambda: bool(log.find("nd.failed")), within=60)
+    assert lab.scheduler.wait(lambda: bool(log.find("nd.failed")), within=60)
 
     failed = only(log.find("nd.failed", ip=NOBODY, reason="no-answer"))
     assert seconds(only(log.find("nd.miss", ip=NOBODY)), failed) == pytest.approx(3, abs=EXACT_S)
@@ -201,27 +202,27 @@ def test_after_a_silent_move_the_old_entry_lives_its_whole_age(lab, log):
     know_the_gateways(lab)
     a, b, c = lab.host("a"), lab.host("b"), lab.host("c")
     assert a.ping(B, within=1)
-    b.set_link("eth1", "down")
-    c.add_address("eth1", b.addresses6["eth1"])
+    b["eth1"].down()
+    c["eth1"].add_address(b["eth1"].address(6))
 
-    lab.sleep(1400)
+    lab.scheduler.sleep(1400)
     assert not a.ping(B, within=1)
-    assert nd_row(lab, B)["mac"] == b.macs["eth1"]
-    lab.sleep(200)
+    assert nd_row(lab, B)["mac"] == b["eth1"].mac
+    lab.scheduler.sleep(200)
 
     learned, aged = only(log.find("nd.learned", ip=B)), only(log.find("nd.aged", ip=B))
     assert seconds(learned, aged) == pytest.approx(1500, abs=EXACT_S)
     probes = [seconds(learned, event) for event in log.find("nd.refresh", ip=B)]
     assert probes == pytest.approx([1470, 1480, 1490], abs=EXACT_S)
     assert a.ping(B, within=1)
-    assert nd_row(lab, B)["mac"] == c.macs["eth1"]
+    assert nd_row(lab, B)["mac"] == c["eth1"].mac
 
 
 def test_an_owner_that_answers_the_probe_keeps_its_entry(lab, log):
     know_the_gateways(lab)
     assert lab.host("a").ping(B, within=1)
 
-    lab.sleep(4000)
+    lab.scheduler.sleep(4000)
 
     assert not log.find("nd.aged", ip=B)
     learned = only(log.find("nd.learned", ip=B))
@@ -241,18 +242,18 @@ def test_an_unsolicited_advertisement_moves_the_entry_where_the_profile_lets_it(
     a, b, c = lab.host("a"), lab.host("b"), lab.host("c")
     assert a.ping(B, within=1)
     send_udp(c, B, 1)  # the bridge knows c's port now
-    c.add_address("eth1", b.addresses6["eth1"])
-    c.announce("eth1", 6)
-    lab.sleep(1)
+    c["eth1"].add_address(b["eth1"].address(6))
+    c["eth1"].announce(6)
+    lab.scheduler.sleep(1)
 
-    wires = {host.name: host.capture("eth1", "udp") for host in (b, c)}
+    wires = {host.name: host["eth1"].capture("udp") for host in (b, c)}
     send_udp(a, B, 10)
-    lab.sleep(1)
+    lab.scheduler.sleep(1)
 
     assert {name: len(captured(wire)) for name, wire in wires.items()} == {"b": 0, "c": 0} | {owner: 10}
-    assert nd_row(lab, B)["mac"] == lab.host(owner).macs["eth1"]
+    assert nd_row(lab, B)["mac"] == lab.host(owner)["eth1"].mac
     changes = [event for kind in ("nd.updated", "nd.ignored") for event in log.find(kind, ip=B)]
-    assert [(event["kind"], event["data"]["mac"]) for event in changes] == [(told, c.macs["eth1"])]
+    assert [(event["kind"], event["data"]["mac"]) for event in changes] == [(told, c["eth1"].mac)]
 
 
 def test_an_advertisement_that_asks_not_to_override_does_not(lab, log):
@@ -260,11 +261,11 @@ def test_an_advertisement_that_asks_not_to_override_does_not(lab, log):
     b, c = lab.host("b"), lab.host("c")
     assert lab.host("a").ping(B, within=1)
 
-    modest = Nd(REPLY, c.macs["eth1"], IPv6Address(B), ALL_NODES, override=False)
-    send(c, nd.pack(BROADCAST, c.macs["eth1"], modest))
-    lab.sleep(1)
+    modest = Nd(REPLY, c["eth1"].mac, IPv6Address(B), ALL_NODES, override=False)
+    send(c, nd.pack(BROADCAST, c["eth1"].mac, modest))
+    lab.scheduler.sleep(1)
 
-    assert nd_row(lab, B)["mac"] == b.macs["eth1"]
+    assert nd_row(lab, B)["mac"] == b["eth1"].mac
     assert only(log.find("nd.ignored"))["data"]["reason"] == "no-override"
 
 
@@ -275,13 +276,13 @@ def test_a_cleared_entry_is_asked_for_again(lab, log):
     assert a.ping("10.0.20.2", within=1)
     arp = leaf.arp_table()
 
-    lab.agent.clear_nd("leaf", ip=IPv6Address(B))
+    lab.switch("leaf").clear_nd(ip=IPv6Address(B))
 
     assert set(leaf.nd_table()) == set(kernel_neighbours(leaf)) == {A}
     assert leaf.arp_table() == arp
     assert a.ping(B, within=1)
     assert set(leaf.nd_table()) == {A, B}
-    lab.drain()
+    lab.scheduler.catch_up()
     assert [event["data"]["ip"] for event in log.find("nd.cleared")] == [B]
     assert len(log.find("nd.miss", ip=B)) == 2
 
@@ -291,14 +292,14 @@ def test_lossless_packets_are_dropped_while_the_fdb_does_not_know_the_mac(lab, l
     know_the_gateways(lab)
     a, b = lab.host("a"), lab.host("b")
     assert a.ping(B, within=1)
-    lab.agent.clear_fdb("leaf", mac=b.macs["eth1"])
-    lab.drain()
+    lab.switch("leaf").clear_fdb(mac=b["eth1"].mac)
+    lab.scheduler.catch_up()
     assert only(log.find("lossless.blocked"))["data"]["ip"] == B
 
-    wire = b.capture("eth1", "udp")
+    wire = b["eth1"].capture("udp")
     send_udp(a, B, 5, dscp=26)
     send_udp(a, B, 3)
-    lab.sleep(1)
+    lab.scheduler.sleep(1)
 
     assert len(captured(wire)) == 3
 
@@ -306,8 +307,8 @@ def test_lossless_packets_are_dropped_while_the_fdb_does_not_know_the_mac(lab, l
 def test_rdma_over_ipv6_crosses_the_vlans(lab):
     a, b = lab.host("a"), lab.host("b")
     with (
-        Endpoint(a.rdma["eth1"], a.namespace, a.address("eth1", 6).ip) as near,
-        Endpoint(b.rdma["eth1"], b.namespace, b.address("eth1", 6).ip) as far,
+        Endpoint(a["eth1"].device, a.namespace, a["eth1"].address(6).ip) as near,
+        Endpoint(b["eth1"].device, b.namespace, b["eth1"].address(6).ip) as far,
     ):
         connect_pair(near, far, Attributes())
         assert near.write(50_000, within=2).ok
@@ -323,10 +324,10 @@ def test_a_refresh_daemon_asks_for_the_neighbours_of_each_family(lab, log):
     assert a.ping(B, within=1)
     assert a.ping("10.0.20.2", within=1)
 
-    lab.sleep(125)
+    lab.scheduler.sleep(125)
 
     # The hosts verified what they knew of the switch, from their link-local addresses: those are neighbours too.
-    neighbours = {A, B, *(str(link_local(lab.host(name).macs["eth1"])) for name in "ab")}
+    neighbours = {A, B, *(str(link_local(lab.host(name)["eth1"].mac)) for name in "ab")}
     assert set(lab.switch("leaf").nd_table()) == neighbours
     assert only(log.find("nd.refresh"))["data"]["entries"] == 4
     assert only(log.find("arp.refresh"))["data"]["entries"] == 2
@@ -338,8 +339,8 @@ def test_solicitations_between_hosts_are_not_for_the_switch(lab):
     b, c = lab.host("b"), lab.host("c")
     assert lab.host("a").ping(B, within=1)
 
-    claim = Nd(REQUEST, c.macs["eth1"], IPv6Address(B), IPv6Address(NOBODY))
-    send(c, nd.pack(BROADCAST, c.macs["eth1"], claim))
-    lab.sleep(1)
+    claim = Nd(REQUEST, c["eth1"].mac, IPv6Address(B), IPv6Address(NOBODY))
+    send(c, nd.pack(BROADCAST, c["eth1"].mac, claim))
+    lab.scheduler.sleep(1)
 
-    assert nd_row(lab, B)["mac"] == b.macs["eth1"]
+    assert nd_row(lab, B)["mac"] == b["eth1"].mac

@@ -37,25 +37,25 @@ pytestmark = pytest.mark.topology(LAB)
 
 
 def question(host, target, sender=None):
-    mac, ip = host.macs["eth1"], host.addresses["eth1"].ip if sender is None else sender
+    mac, ip = host["eth1"].mac, host["eth1"].address().ip if sender is None else sender
     return pack(BROADCAST, mac, Arp(REQUEST, mac, ip, NO_MAC, IPv4Address(target)))
 
 
 def test_an_svi_answers_for_an_address_that_nobody_has(lab, log):
     a = lab.host("a")
-    wire = a.capture("eth1", "arp")
-    a.send("eth1", question(a, UNUSED))
-    assert lab.wait(lambda: bool(log.find("arp.proxied", ip=UNUSED)), 1)
+    wire = a["eth1"].capture("arp")
+    a["eth1"].send(question(a, UNUSED))
+    assert lab.scheduler.wait(lambda: bool(log.find("arp.proxied", ip=UNUSED)), 1)
     (answer,) = arps(wire, REPLY, svi_mac(lab))
-    assert (str(answer.sender_ip), answer.target_mac) == (UNUSED, a.macs["eth1"])
+    assert (str(answer.sender_ip), answer.target_mac) == (UNUSED, a["eth1"].mac)
 
 
 def test_a_neighbour_solicitation_is_answered_too(lab, log):
     a = lab.host("a")
-    wire = a.capture("eth1", "icmp6")
-    packet = nd.Nd(REQUEST, a.macs["eth1"], a.addresses6["eth1"].ip, IPv6Address(UNUSED6))
-    a.send("eth1", nd.pack(BROADCAST, a.macs["eth1"], packet))
-    assert lab.wait(lambda: bool(log.find("nd.proxied", ip=UNUSED6)), 1)
+    wire = a["eth1"].capture("icmp6")
+    packet = nd.Nd(REQUEST, a["eth1"].mac, a["eth1"].address(6).ip, IPv6Address(UNUSED6))
+    a["eth1"].send(nd.pack(BROADCAST, a["eth1"].mac, packet))
+    assert lab.scheduler.wait(lambda: bool(log.find("nd.proxied", ip=UNUSED6)), 1)
     answers = [found[1] for frame in captured(wire) if (found := nd.parse(frame.data)) and found[1].op == REPLY]
     (answer,) = answers
     assert (str(answer.sender_ip), answer.sender_mac) == (UNUSED6, svi_mac(lab))
@@ -64,37 +64,37 @@ def test_a_neighbour_solicitation_is_answered_too(lab, log):
 
 def test_it_answers_nobody_who_claims_or_may_take_an_address(lab, log):
     a = lab.host("a")
-    own = a.addresses["eth1"].ip
-    a.send("eth1", question(a, UNUSED, NO_IP))  # RFC 5227: may I take it?
-    a.send("eth1", question(a, own))  # gratuitous
-    lab.sleep(1)
+    own = a["eth1"].address().ip
+    a["eth1"].send(question(a, UNUSED, NO_IP))  # RFC 5227: may I take it?
+    a["eth1"].send(question(a, own))  # gratuitous
+    lab.scheduler.sleep(1)
     assert log.find("arp.proxied") == []
 
 
 def test_a_vlan_without_it_is_as_before(lab, log):
     c, d = lab.host("c"), lab.host("d")
-    assert c.ping(str(d.addresses["eth1"].ip), within=2)
-    assert c.neighbour("eth1", d.addresses["eth1"].ip) == d.macs["eth1"]
+    assert c.ping(str(d["eth1"].address().ip), within=2)
+    assert c["eth1"].neighbour(d["eth1"].address().ip) == d["eth1"].mac
     assert log.find("arp.proxied") == []
 
 
 @pytest.mark.parametrize("family", [4, 6])
 def test_roce_between_two_hosts_of_the_subnet_goes_through_the_svi(lab, family):
     a, b = lab.host("a"), lab.host("b")
-    wire = lab["leaf"].capture("vlan10", "udp port 4791")
-    near, far = open_endpoint(a, "eth1", family), open_endpoint(b, "eth1", family)
+    wire = lab["leaf"].adopt("vlan10", svi_mac(lab)).capture("udp port 4791")
+    near, far = open_endpoint(a["eth1"], family), open_endpoint(b["eth1"], family)
     connect_pair(near, far, Attributes())
     assert near.write(4096, within=10).ok
-    assert a.neighbour("eth1", far.address.ip) == svi_mac(lab)
+    assert a["eth1"].neighbour(far.address.ip) == svi_mac(lab)
     frames = captured(wire)
     assert any(frame.roce for frame in frames)
-    assert {frame.dst for frame in frames if frame.src == a.macs["eth1"]} == {svi_mac(lab)}
+    assert {frame.dst for frame in frames if frame.src == a["eth1"].mac} == {svi_mac(lab)}
 
 
 def test_nothing_is_flooded_between_the_ports_of_the_vlan(lab):
     a, b = lab.host("a"), lab.host("b")
-    wire = b.capture("eth1")
-    a.teach("eth1")
-    a.announce("eth1")
-    lab.sleep(1)
-    assert [frame for frame in captured(wire) if frame.src == a.macs["eth1"]] == []
+    wire = b["eth1"].capture()
+    a["eth1"].teach()
+    a["eth1"].announce()
+    lab.scheduler.sleep(1)
+    assert [frame for frame in captured(wire) if frame.src == a["eth1"].mac] == []

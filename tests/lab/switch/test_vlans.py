@@ -17,9 +17,9 @@ TAG_1, TAG_10, TAG_20 = (b"\x81\x00" + vlan.to_bytes(2) for vlan in (1, 10, 20))
 
 def broadcast_reaches(lab: Lab, sender: str, payload: bytes = EXPERIMENTAL) -> set[str]:
     """The hosts that see a broadcast of `sender` (other than itself)."""
-    wires = {name: node.capture("eth1") for name, node in lab.nodes.items() if isinstance(node, Host)}
+    wires = {name: node["eth1"].capture() for name, node in lab.nodes.items() if isinstance(node, Host)}
     host = lab.host(sender)
-    send(host, ethernet(BROADCAST, host.macs["eth1"], payload))
+    send(host, ethernet(BROADCAST, host["eth1"].mac, payload))
     return {name for name, wire in wires.items() if name != sender and EXPERIMENTAL in _data(wire)}
 
 
@@ -28,7 +28,7 @@ def _data(capture: Capture) -> bytes:
 
 
 def test_a_trunk_carries_two_vlans_and_keeps_them_apart(lab):
-    wire = lab.switch("s1").capture("up", "vlan")
+    wire = lab.switch("s1")["up"].capture("vlan")
 
     assert broadcast_reaches(lab, "ten1") == {"ten2"}
     assert broadcast_reaches(lab, "twenty2") == {"twenty1"}
@@ -37,8 +37,8 @@ def test_a_trunk_carries_two_vlans_and_keeps_them_apart(lab):
     assert tags == [TAG_10, TAG_20]
     tables = lab.switch("s2").tables()["fdb"]
     assert {(row["vlan"], row["mac"], row["port"]) for row in tables} == {
-        (10, lab.host("ten1").macs["eth1"], "up"),
-        (20, lab.host("twenty2").macs["eth1"], "e2"),
+        (10, lab.host("ten1")["eth1"].mac, "up"),
+        (20, lab.host("twenty2")["eth1"].mac, "e2"),
     }
 
 
@@ -53,7 +53,7 @@ def test_a_mac_is_learned_and_cleared_in_each_vlan_by_itself(lab):
         send(lab.host(name), ethernet(BROADCAST, mac))
     assert vlans_that_know(lab, mac) == [10, 20]
 
-    lab.agent.clear_fdb("s1", vlan=10)
+    lab.switch("s1").clear_fdb(vlan=10)
 
     assert vlans_that_know(lab, mac) == [20]
 
@@ -63,7 +63,7 @@ def vlans_that_know(lab: Lab, mac: str) -> list[int]:
 
 
 def test_hosts_on_two_switches_reach_each_other_in_their_vlan_and_between_vlans(lab):
-    address = {name: str(lab.host(name).addresses["eth1"].ip) for name in ("ten2", "twenty2")}
+    address = {name: str(lab.host(name)["eth1"].address().ip) for name in ("ten2", "twenty2")}
 
     assert "ttl=64" in lab.host("ten1").run("ping", "-c1", "-W1", address["ten2"]).stdout
     assert "ttl=63" in lab.host("ten2").run("ping", "-c1", "-W1", address["twenty2"]).stdout

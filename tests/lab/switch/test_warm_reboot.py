@@ -19,10 +19,10 @@ def test_it_forwards_by_its_tables_and_handles_no_arp(lab, log):
     assert a.ping(B, within=1)
     before = lab.switch("leaf").arp_table()
     with injected(lab, SwitchReboot(switch="leaf", warm=True)):
-        assert only(log.find("fault.injected"))["data"]["seen"]["cpu"] == "out"
+        assert only(log.find("fault.injected"))["data"]["verified"]["cpu"] == "out"
         assert a.ping(B, within=1)
         assert lab.switch("leaf").arp_table() == before
-        assert all(lab.switch("leaf").is_up(port) for port in lab.switch("leaf").interfaces)
+        assert all(lab.switch("leaf")[port].is_up for port in lab.switch("leaf").interfaces)
         assert not a.ping(C, within=1)  # it has no entry, and the CPU that would ask is out
         b.run("ip", "neigh", "flush", "dev", "eth1")
         b.run("ip", "neigh", "del", SVI_20, "dev", "eth1")
@@ -35,12 +35,12 @@ def test_entries_are_restored_and_asked_for(lab, log):
     know_the_gateways(lab)
     a, b = lab.host("a"), lab.host("b")
     assert a.ping(B, within=1)
-    lab.sleep(20)
-    wire = b.capture("eth1", "arp")
+    lab.scheduler.sleep(20)
+    wire = b["eth1"].capture("arp")
     with injected(lab, SwitchReboot(switch="leaf", warm=True)):
-        lab.sleep(2000)  # longer than an entry of this profile lives
+        lab.scheduler.sleep(2000)  # longer than an entry of this profile lives
         assert arp_row(lab, B) is not None
-    lab.wait(lambda: (arp_row(lab, B) or {"age": 99})["age"] < 1, 2)
+    lab.scheduler.wait(lambda: (arp_row(lab, B) or {"age": 99})["age"] < 1, 2)
     assert only(log.find("arp.restored"))["data"]["entries"] == 2
     found = [parse(frame.data) for frame in captured(wire)]
     assert any(arp and arp.op == REQUEST and str(arp.target_ip) == B for arp in found)
@@ -52,9 +52,9 @@ def test_who_left_meanwhile_ages_out(lab, log):
     know_the_gateways(lab)
     assert lab.host("a").ping(B, within=1)
     with injected(lab, SwitchReboot(switch="leaf", warm=True)):
-        lab.host("b").set_link("eth1", "down")
+        lab.host("b")["eth1"].down()
     assert arp_row(lab, B) is not None
-    assert lab.wait(lambda: bool(log.find("arp.aged", ip=B)), 1600)
+    assert lab.scheduler.wait(lambda: bool(log.find("arp.aged", ip=B)), 1600)
 
 
 def test_a_switch_forgets_what_it_is_told_to(lab):
@@ -68,7 +68,7 @@ def test_a_switch_forgets_what_it_is_told_to(lab):
     leaf.clear_arp()
     leaf.clear_nd()
     assert leaf.arp_table() == {}
-    mac = lab.host("a").macs["eth1"]
+    mac = lab.host("a")["eth1"].mac
     leaf.clear_fdb(mac=mac)
     assert mac not in leaf.fdb_table()
     assert leaf.profile()["arp_age"] == 1500

@@ -57,12 +57,12 @@ def _value(text: str) -> int | str | None:
 def test_tshark_reads_a_write_with_its_fields(lab: Lab) -> None:
     hosts = [lab.host(name) for name in "ab"]
     near, far = (
-        Endpoint(host.rdma["eth1"], host.namespace, host.addresses["eth1"].ip, memory=SIZE, ready=lab.ready)
+        Endpoint(host["eth1"].device, host.namespace, host["eth1"].address().ip, memory=SIZE, ready=lab.scheduler.ready)
         for host in hosts
     )
     with near, far:
         connect_pair(near, far, Attributes(traffic_class=ECT))
-        capture = lab["leaf"].capture("e2", "udp port 4791")
+        capture = lab["leaf"]["e2"].capture("udp port 4791")
         with injected(lab, ExactPacket(end="a:eth1", action="mark-ce", opcode="WRITE_MIDDLE")):
             assert near.write(SIZE, within=5).ok
         capture.stop()
@@ -73,7 +73,7 @@ def test_tshark_reads_a_write_with_its_fields(lab: Lab) -> None:
     requests, acknowledgement = packets[:3], packets[3]
     assert [packet["psn"] for packet in requests] == [(to_near.psn + number) % (1 << 24) for number in range(3)]
     assert {packet["qp"] for packet in requests} == {to_far.qpn}
-    assert {packet["src"] for packet in requests} == {str(hosts[0].addresses["eth1"].ip)}
+    assert {packet["src"] for packet in requests} == {str(hosts[0]["eth1"].address().ip)}
     assert [packet["tos"] for packet in requests] == [ECT, CE, ECT]
     assert {packet["port"] for packet in packets} == {4791}
     assert all(packet["icrc"] for packet in packets)
@@ -81,5 +81,5 @@ def test_tshark_reads_a_write_with_its_fields(lab: Lab) -> None:
     assert to_far.address <= int(requests[0]["address"] or 0) < to_far.address + SIZE
     assert [packet["rkey"] for packet in requests[1:]] == [None, None]
     assert (acknowledgement["qp"], acknowledgement["psn"]) == (to_near.qpn, requests[-1]["psn"])
-    assert acknowledgement["src"] == str(hosts[1].addresses["eth1"].ip)
+    assert acknowledgement["src"] == str(hosts[1]["eth1"].address().ip)
     assert acknowledgement["syndrome"] is not None

@@ -4,8 +4,8 @@ import pytest
 from conftest import Wire
 
 from testbed.errors import InputError
+from testbed.kernel.devices import counters
 from testbed.workload.attributes import Attributes
-from testbed.workload.counters import counters
 from testbed.workload.verbs import connect_pair
 
 

@@ -36,9 +36,9 @@ ONCE = Attributes(retry_cnt=0)
 def connected(left: Host, right: Host, ip: IPv6Address | None = None) -> Iterator[tuple[Endpoint, Endpoint]]:
     """Queue pairs over IPv6; `ip` is the address of `right`, if not its own."""
     with (
-        Endpoint(left.rdma["eth1"], left.namespace, left.address("eth1", 6).ip, nic=left.cards.get("eth1")) as near,
+        Endpoint(left["eth1"].device, left.namespace, left["eth1"].address(6).ip, nic=left["eth1"].nic) as near,
         Endpoint(
-            right.rdma["eth1"], right.namespace, ip or right.address("eth1", 6).ip, nic=right.cards.get("eth1")
+            right["eth1"].device, right.namespace, ip or right["eth1"].address(6).ip, nic=right["eth1"].nic
         ) as far,
     ):
         connect_pair(near, far, ONCE)
@@ -49,31 +49,31 @@ def connected(left: Host, right: Host, ip: IPv6Address | None = None) -> Iterato
 def test_an_old_queue_pair_keeps_the_mac_and_a_new_one_takes_the_new(lab):
     a, b = lab.host("a"), lab.host("b")
     with connected(a, b) as (old, old_peer):
-        a.set_neighbour("eth1", b.address("eth1", 6).ip, ELSEWHERE)
+        a["eth1"].set_neighbour(b["eth1"].address(6).ip, ELSEWHERE)
         with connected(a, b) as (new, _):
-            wire = lab["hub"].capture("p1", "udp port 4791")
+            wire = lab["hub"]["p1"].capture("udp port 4791")
 
             assert old.write(5000, within=SOON).ok
             assert old.read(5000, within=SOON).ok
             assert new.write(5000, within=SOON).status == "RETRY_EXC_ERR"
 
-            pins = [a.cards["eth1"].pins[pair.address.qpn] for pair in (old, new)]
+            pins = [a["eth1"].nic.pins[pair.address.qpn] for pair in (old, new)]
             assert [(pin.remote_ip, pin.mac) for pin in pins] == [
-                (b.address("eth1", 6).ip, b.macs["eth1"]),
-                (b.address("eth1", 6).ip, ELSEWHERE),
+                (b["eth1"].address(6).ip, b["eth1"].mac),
+                (b["eth1"].address(6).ip, ELSEWHERE),
             ]
             assert old_peer.load(0, 5000) == old.load(0, 5000)
     wire.stop()
-    sent = [frame for frame in wire.frames() if frame.src == a.macs["eth1"]]
+    sent = [frame for frame in wire.frames() if frame.src == a["eth1"].mac]
     assert all(frame.roce for frame in sent)
-    assert {frame.dst for frame in sent} == {b.macs["eth1"], ELSEWHERE}
+    assert {frame.dst for frame in sent} == {b["eth1"].mac, ELSEWHERE}
 
 
 @pytest.mark.topology(RXE)
 def test_plain_rxe_follows_the_neighbour_table(lab):
     a, b = lab.host("a"), lab.host("b")
     with connected(a, b) as (old, _):
-        a.set_neighbour("eth1", b.address("eth1", 6).ip, ELSEWHERE)
+        a["eth1"].set_neighbour(b["eth1"].address(6).ip, ELSEWHERE)
         assert old.write(64, within=SOON).status == "RETRY_EXC_ERR"
 
 
@@ -86,10 +86,10 @@ def test_plain_rxe_follows_the_neighbour_table(lab):
 )
 def test_twenty_minutes_of_rdma_cause_no_neighbour_discovery(lab, silent):
     with connected(lab.host("a"), lab.host("b")) as (left, _):
-        wires = [lab["hub"].capture(port, "icmp6") for port in ("p1", "p2")]
+        wires = [lab["hub"][port].capture("icmp6") for port in ("p1", "p2")]
         for _ in range(300):
             assert left.write(64, within=SOON).ok
-            lab.sleep(4)
+            lab.scheduler.sleep(4)
 
     seen = 0
     for wire in wires:
@@ -107,23 +107,23 @@ def test_who_takes_over_an_address_is_not_reached_before_it_says_so(lab, asks):
     the link-local address, which is another one.
     """
     a, b, c = (lab.host(name) for name in "abc")
-    address = b.address("eth1", 6)
+    address = b["eth1"].address(6)
     if not asks:
-        gateway = c.gateway("eth1", 6)
-        c.set_neighbour("eth1", gateway, lab.plan.nodes["leaf"].svis[0].mac)
+        gateway = c["eth1"].gateway(6)
+        c["eth1"].set_neighbour(gateway, lab.switch("leaf").svi_mac())
     with connected(a, b) as (near, _):
         assert near.write(64, within=SOON).ok
-    assert lab.switch("leaf").nd_table()[str(address.ip)] == b.macs["eth1"]
-    near_c = str(link_local(c.macs["eth1"]))
+    assert lab.switch("leaf").nd_table()[str(address.ip)] == b["eth1"].mac
+    near_c = str(link_local(c["eth1"].mac))
 
-    b.remove_address("eth1", 6)
-    c.add_address("eth1", address)
+    b["eth1"].remove_address(6)
+    c["eth1"].add_address(address)
     with connected(a, c) as (near, _):
         assert near.write(64, within=SOON).status == "RETRY_EXC_ERR"
     assert (near_c in lab.switch("leaf").nd_table()) == asks
 
-    c.announce("eth1", 6)
-    assert lab.wait(lambda: lab.switch("leaf").nd_table()[str(address.ip)] == c.macs["eth1"], within=SOON)
+    c["eth1"].announce(6)
+    assert lab.scheduler.wait(lambda: lab.switch("leaf").nd_table()[str(address.ip)] == c["eth1"].mac, within=SOON)
     with connected(a, c) as (near, far):
         assert near.write(64, within=SOON).ok
         assert far.load(0, 64) == near.load(0, 64)

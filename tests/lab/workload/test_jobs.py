@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from testbed.errors import DeadlineError, InputError, TestbedError, UnsupportedError
+from testbed.kernel.devices import counters
 from testbed.topology.fabrics import leaf_spine
-from testbed.workload.counters import counters
 from testbed.workload.jobs.mpi import mpirun
 from testbed.workload.jobs.placement import place
 from testbed.workload.jobs.torchrun import torchrun
@@ -76,7 +76,7 @@ def ranks_left() -> list[str]:
 
 
 def test_ranks_add_up_over_roce_and_over_nothing_else(lab, start):
-    traffic = Traffic(lab.host("a"), "eth1")
+    traffic = Traffic(lab.host("a")["eth1"])
     job = start("allreduce.py")
     job.check(JOB_S)
     assert [job.output(rank).split() for rank in (0, 1)] == [["sum", "3.0", "of", "2"]] * 2
@@ -141,7 +141,7 @@ def test_hosts_may_have_several_ranks_in_any_order(lab, hosts):
 
 
 def test_a_native_program_adds_up_over_roce(lab, hosts, native):
-    traffic = Traffic(lab.host("a"), "eth1")
+    traffic = Traffic(lab.host("a")["eth1"])
     job = mpirun(lab, hosts, native, launcher=lab.host("launcher"), ranks_per_host=2)
     job.check(JOB_S)
     assert [job.output(rank) for rank in range(4)] == [f"sum 10.0 of 4 on {host}\n" for host in "aabb"]
@@ -182,7 +182,7 @@ SENT = 500_000
 def test_ranks_of_a_host_share_memory_and_those_of_two_hosts_do_not(lab, hosts, target, on_the_wire):
     """All ranks have one kernel; what goes from host to host must be on the wire all the same. What soft-RoCE loops
     back is not on the wire either, but its device counts it."""
-    traffic, device = Traffic(hosts[0], "eth1"), hosts[0].rdma["eth1"]
+    traffic, device = Traffic(hosts[0]["eth1"]), hosts[0]["eth1"].device
     arguments = (str(SENT), "0", str(target))
     job = mpirun(lab, hosts, PROGRAMS / "send.py", *arguments, launcher=lab.host("launcher"), ranks_per_host=2)
     job.check(JOB_S)
@@ -230,14 +230,14 @@ def test_torchrun_starts_several_ranks_a_host(lab, hosts):
 
 @pytest.mark.topology(PAIR, rdma_mode="exclusive")
 def test_a_job_runs_in_exclusive_mode(lab, start):
-    traffic = Traffic(lab.host("a"), "eth1")
+    traffic = Traffic(lab.host("a")["eth1"])
     start("allreduce.py").check(JOB_S)
     assert traffic.bytes()["roce_out"] > 8000
 
 
 def test_a_rank_uses_the_gid_of_its_address_wherever_it_is_in_the_table(hosts):
     before = [rank.gid for rank in place(hosts, "eth1")]
-    hosts[0].add_address("eth1", IPv4Interface("10.99.0.1/24"))
+    hosts[0]["eth1"].add_address(IPv4Interface("10.99.0.1/24"))
     after = [rank.gid for rank in place(hosts, "eth1")]
     assert after[0] > before[0]
     assert after[1] == before[1]
@@ -263,6 +263,6 @@ def test_a_job_needs_a_management_network(lab, hosts):
 )
 def test_a_job_runs_on_a_generated_fabric(lab, native, family):
     hosts = [lab.host("host1"), lab.host("host2")]
-    traffic = Traffic(hosts[0], "eth1")
+    traffic = Traffic(hosts[0]["eth1"])
     mpirun(lab, hosts, native, launcher=lab.host("launcher")).check(JOB_S)
     assert traffic.bytes()["roce_out"] > 8000

@@ -11,8 +11,8 @@ from conftest import Host, Wire
 
 from testbed.errors import DeadlineError, InputError, UnsupportedError
 from testbed.kernel import netns
+from testbed.kernel.devices import counters
 from testbed.nic import HardwareNics
-from testbed.workload.counters import counters
 from testbed.workload.tools import EVENTS, MANAGEMENT, Result, Side, perftest, rping
 
 ELSEWHERE = "02:00:00:00:00:99"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from testbed.workload.verbs import ConnectError, Endpoint, open_endpoint
+from testbed.workload.queue_pair import ConnectError
+from testbed.workload.verbs import Endpoint, open_endpoint
 
 RAILS = """
 name: rails
@@ -23,8 +24,8 @@ pytestmark = pytest.mark.topology(RAILS)
 
 
 def refusal(lab, interface: str, family=4) -> str:
-    near = open_endpoint(lab.host("a"), interface, family)
-    far: Endpoint = open_endpoint(lab.host("b"), "eth1", family)
+    near = open_endpoint(lab.host("a")[interface], family)
+    far: Endpoint = open_endpoint(lab.host("b")["eth1"], family)
     with pytest.raises(ConnectError) as refused:
         near.connect(far.address)
     assert refused.value.error in ("ETIMEDOUT", "ENETUNREACH")
@@ -32,13 +33,13 @@ def refusal(lab, interface: str, family=4) -> str:
 
 
 def test_only_the_first_rail_has_a_default_route(lab):
-    peer = lab.host("b").address("eth1").ip
+    peer = lab.host("b")["eth1"].address().ip
     assert refusal(lab, "eth2").endswith(f": no route to {peer}")
 
 
 def test_no_route_at_all_in_ipv6(lab):
     lab.host("a").run("ip", "-6", "route", "del", "default")
-    assert refusal(lab, "eth1", 6).endswith(f": no route to {lab.host('b').address('eth1', 6).ip}")
+    assert refusal(lab, "eth1", 6).endswith(f": no route to {lab.host('b')['eth1'].address(6).ip}")
 
 
 def test_a_gateway_that_does_not_answer_is_named(lab):

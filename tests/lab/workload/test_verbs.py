@@ -16,7 +16,8 @@ from testbed.errors import DeadlineError, InputError, TestbedError
 from testbed.kernel import netns, rdma
 from testbed.workload.attributes import Attributes
 from testbed.workload.completion import STATUSES
-from testbed.workload.verbs import ConnectError, Endpoint, connect_pair
+from testbed.workload.queue_pair import ConnectError
+from testbed.workload.verbs import Endpoint, connect_pair
 
 SOON = 1.0
 ROUND_S = 0.068

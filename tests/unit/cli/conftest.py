@@ -18,12 +18,12 @@ from typing import IO, Any
 
 import pytest
 
-from testbed import answers, inside
+from testbed import executor
 from testbed.cli import options
 from testbed.cli.options import Chosen
 from testbed.machine import local, runs, scenarios
 from testbed.machine.record import Identity
-from testbed.machine.runs import RunResult, Settings, Telling, VariantResult
+from testbed.machine.runs import RunResult, Settings, VariantResult, VariantRun
 from testbed.protocol import Event
 
 SCENARIO = '''
@@ -45,8 +45,7 @@ IDENTITY = Identity("vm", "1.0", "c0de", image="ef" * 32, qemu="10.0.2 (Debian)"
 TOPOLOGY = "{name: tiny, topology: {nodes: {a: {kind: host}}}}"
 
 
-answers.stand_in_for_pyverbs()
-for module in (*answers.DESCRIBING, "testbed.cni.tool", "testbed.topology.fabrics", "testbed.topology.graph"):
+for module in (*executor.SHARED, "testbed.cni.tool", "testbed.topology.fabrics", "testbed.topology.graph"):
     importlib.import_module(module)
 
 
@@ -79,7 +78,7 @@ async def fork(arguments: Sequence[str], progress: int, output: IO[bytes]) -> Fo
         os.dup2(progress, 3)
         os.closerange(4, 256)
         sys.argv[1:] = arguments
-        inside.main()
+        executor.main()
         os._exit(0)
     finally:
         os._exit(1)
@@ -140,12 +139,16 @@ def ends_like(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., 
 
     def end(result: VariantResult, story: Sequence[Event] = ()) -> None:
         async def run_variant(*arguments: Any) -> VariantResult:
-            telling: Telling = arguments[2]
+            variant_run: VariantRun = arguments[2]
             directory: Path = arguments[6]
             (directory / "events.jsonl").write_text("".join(f"{json.dumps(event)}\n" for event in story))
-            settings = telling.variant["settings"]
+            settings = variant_run.variant["settings"]
             return replace(
-                result, name=telling.label, variant=telling.variant["name"], settings=settings, evidence=settings
+                result,
+                name=variant_run.label,
+                variant=variant_run.variant["name"],
+                settings=settings,
+                evidence=settings,
             )
 
         monkeypatch.chdir(tmp_path)

@@ -16,12 +16,12 @@ from testbed.cli.console import RunConsole
 from testbed.cli.main import invoke
 from testbed.cli.progress import PlainConsole, phase_lines, terminal
 from testbed.machine import scenarios
-from testbed.machine.runs import RunResult, Telling, VariantResult
+from testbed.machine.runs import RunResult, VariantResult, VariantRun
 from testbed.protocol import Event
 
 HOSTILE = "\x1b[2J\x1b]0;owned\x07\x9b31mred\r\b\u202e"
 """Clears the screen, sets the title, rings, colours by C1, overwrites the line, turns the writing direction."""
-GARP = Telling(
+GARP = VariantRun(
     "tiny", "garp", {"name": "garp", "expected": "healthy", "text": "pod B announces itself", "settings": {}}
 )
 
@@ -170,7 +170,7 @@ def test_a_log_has_steps_observations_and_what_did_not_hold() -> None:
 def test_a_log_says_how_a_variant_begins_and_ends(good: VariantResult) -> None:
     log = Log()
     with RunConsole(log_console(log), [GARP]) as shown:
-        shown.say("start the machine for the first time")
+        shown.log("start the machine for the first time")
         shown.started(GARP)
         shown.finished(GARP, replace(good, name="garp"))
     assert log.text().splitlines() == [
@@ -184,11 +184,11 @@ def test_the_variants_of_several_scenarios_have_their_scenario_s_name(good: Vari
     log = Log()
     again, other = replace(GARP), replace(GARP, scenario="other")
     with RunConsole(log_console(log), [GARP, again, other]) as shown:
-        for telling in (GARP, again, other):
-            shown.started(telling)
-        for telling in (GARP, again, other):
-            shown.event(telling, event("step", "begin"))
-            shown.finished(telling, replace(good, name="garp"))
+        for variant_run in (GARP, again, other):
+            shown.started(variant_run)
+        for variant_run in (GARP, again, other):
+            shown.event(variant_run, event("step", "begin"))
+            shown.finished(variant_run, replace(good, name="garp"))
     lines = log.text().splitlines()
     assert lines[2] == "other garp: begins, healthy is expected"
     assert lines[-2] == "other garp: 0:00:00.000 begin"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,6 @@ def test_capabilities_are_those_of_all_plugins() -> None:
     [
         ('{"name": "x",\n  "plugins": [}', "rdma.conflist:2:15"),
         ("", "rdma.conflist:1:1"),
-        (b'{\n "name": "\xff"}', "rdma.conflist:2:11"),
     ],
 )
 def test_malformed_json_is_at_a_line_and_column(text: bytes | str, where: str) -> None:
@@ -65,40 +65,88 @@ def test_malformed_json_is_at_a_line_and_column(text: bytes | str, where: str) -
     assert refused(text).message.startswith("not valid JSON: ")
 
 
+def test_a_byte_that_is_not_utf_8_is_at_a_line_and_column() -> None:
+    error = refused(b'{\n "name": "\xff"}')
+    assert (error.where, error.message) == ("rdma.conflist:2:11", "byte 0xff is not UTF-8")
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"name": None}, '"name" must be letters'),
-        ({"name": "-x"}, "not '-x'"),
-        ({"name": "a/b"}, "not 'a/b'"),
-        ({"cniVersion": None}, '"cniVersion" is missing'),
-        ({"name": "n" * 129}, "beginning with a letter or digit and 128 at most, not 'nnnn"),
+        ({"name": None}, "name is missing"),
+        ({"name": 7}, "name must be letters"),
+        ({"name": "-x"}, "not the string '-x'"),
+        ({"name": "a/b"}, "not the string 'a/b'"),
+        ({"cniVersion": None}, "cniVersion is missing"),
+        ({"name": "n" * 129}, "beginning with a letter or digit and 128 at most, not the string 'nnnn"),
         ({"cniVersion": "0.2.0"}, "cniVersion '0.2.0' is not supported"),
         ({"cniVersion": "one", "cniVersions": ["1.2.0"]}, "cniVersion 'one, 1.2.0' is not supported"),
-        ({"cniVersion": 1}, "a version of CNI is a string, not 1"),
-        ({"cniVersions": ["1.0.0", 5]}, "a version of CNI is a string, not 5"),
-        ({"cniVersions": "1.0.0"}, '"cniVersions" must be a list'),
-        ({"plugins": None}, '"plugins" must be a list'),
-        ({"plugins": []}, '"plugins" must be a list'),
-        ({"plugins": ["macvlan"]}, "plugins[0] must be an object"),
-        ({"plugins": [{"type": "x"}, {}]}, 'plugins[1]: "type" must be the name of a plugin\'s file, not None'),
-        ({"plugins": [{"type": "../x"}]}, "not '../x'"),
-        ({"plugins": [{"type": ".."}]}, "not '..'"),
-        ({"plugins": [{"type": "a\0b"}]}, r"not 'a\x00b'"),
-        ({"plugins": [{"type": "\ud800"}]}, r"not '\ud800'"),
-        ({"plugins": [{"type": "x" * 256}]}, 'plugins[0]: "type" is longer than a file\'s name can be'),
-        ({"plugins": [{"type": "x", "capabilities": ["mac"]}]}, 'plugins[0]: "capabilities" must be an object'),
-        ({"plugins": [{"type": "x", "ipam": "host-local"}]}, 'plugins[0]: "ipam" must be an object'),
-        ({"plugins": [{"type": "x", "ipam": {"typ": "host-local"}}]}, 'plugins[0]: "ipam": "type" must be'),
-        ({"disableCheck": "maybe"}, '"disableCheck" must be true or false'),
-        ({"disableCheck": ["true"]}, '"disableCheck" must be true or false'),
+        ({"cniVersion": 1}, "cniVersion must be a string, not the number 1"),
+        ({"cniVersions": ["1.0.0", 5]}, "cniVersions[1] must be a string, not the number 5"),
+        ({"cniVersions": "1.0.0"}, "cniVersions must be a list"),
+        ({"plugins": None}, "plugins is missing"),
+        ({"plugins": {}}, "plugins must be a list"),
+        ({"plugins": []}, "too few entries in plugins: 0, at least 1"),
+        ({"plugins": ["macvlan"]}, "plugins[0] must be a mapping, not the string 'macvlan'"),
+        ({"plugins": [{"type": "x"}, {}]}, "plugins[1].type is missing"),
+        ({"plugins": [{"type": "../x"}]}, "plugins[0].type must be the name of a plugin's file, not the string '../x'"),
+        ({"plugins": [{"type": ".."}]}, "not the string '..'"),
+        ({"plugins": [{"type": "a\0b"}]}, r"not the string 'a\x00b'"),
+        ({"plugins": [{"type": "\ud800"}]}, r"not the string '\ud800'"),
+        ({"plugins": [{"type": "x" * 256}]}, "plugins[0].type is longer than a file's name can be"),
+        ({"plugins": [{"type": "x", "capabilities": ["mac"]}]}, "plugins[0].capabilities must be a mapping"),
+        ({"plugins": [{"type": "x", "ipam": "host-local"}]}, "plugins[0].ipam must be a mapping"),
+        (
+            {"plugins": [{"type": "x", "ipam": {"typ": "host-local"}}]},
+            "plugins[0].ipam.type is missing; 'typ' is there, did you mean 'type'?",
+        ),
+        ({"disableCheck": "maybe"}, "disableCheck must be true or false"),
+        ({"disableCheck": ["true"]}, "disableCheck must be true or false"),
     ],
 )
 def test_what_is_wrong_in_it_is_named(change: dict[str, Any], said: str) -> None:
     value = {key: item for key, item in {**GOOD, **change}.items() if item is not None}
     error = refused(json.dumps(value))
     assert said in error.message
-    assert error.where == "rdma.conflist"
+    assert re.fullmatch(r"rdma\.conflist:1:[0-9]+", error.where)
+
+
+LINES = """{
+  "cniVersion": 1,
+  "name": "a/b",
+  "plugins": [
+    {"typ": "macvlan"},
+    {"type": "..", "capabilities": {"mac": 1}, "ipam": {"type": "x/y"}}, 5
+  ]
+}"""
+
+
+def test_all_that_is_wrong_is_named_with_its_line_and_column() -> None:
+    error = refused(LINES)
+    assert [error.where, *(where for where, _ in error.also)] == [
+        "rdma.conflist:2:17",
+        "rdma.conflist:3:11",
+        "rdma.conflist:5:5",
+        "rdma.conflist:6:14",
+        "rdma.conflist:6:44",
+        "",
+    ]
+    assert error.also[1] == ("rdma.conflist:5:5", "plugins[0].type is missing; 'typ' is there, did you mean 'type'?")
+    assert error.also[-1] == ("", "… and 2 more")
+
+
+def test_the_place_in_the_configuration_of_one_plugin_is_its_own() -> None:
+    error = refused('{"cniVersion": "1.0.0",\n "name": "x",\n "type": 1}')
+    assert (error.where, error.message) == (
+        "rdma.conflist:3:10",
+        "plugins[0].type must be the name of a plugin's file, not the number 1",
+    )
+
+
+def test_what_is_wrong_in_a_dict_is_named_by_its_path() -> None:
+    with pytest.raises(InputError) as said:
+        conflist.make({**GOOD, "plugins": [{"type": "macvlan"}, {"type": 7}]})
+    assert said.value.where == "conflist rdma: plugins[1].type"
 
 
 def test_a_version_that_is_not_supported_gets_those_that_are() -> None:
@@ -116,13 +164,13 @@ def test_the_configuration_of_one_plugin_is_a_list_of_one() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('{"type": "macvlan"}', '"name" must be'),
-        ('{"name": "x", "type": "macvlan"}', '"cniVersion" is missing'),
-        ('{"name": "x", "type": 1}', 'plugins[0]: "type" must be the name of a plugin\'s file, not 1'),
+        ('{"type": "macvlan"}', "name is missing"),
+        ('{"name": "x", "type": "macvlan"}', "cniVersion is missing"),
+        ('{"name": "x", "type": 1}', "plugins[0].type must be the name of a plugin's file, not the number 1"),
     ],
 )
 def test_the_configuration_of_one_plugin_needs_what_a_list_needs(text: str, said: str) -> None:
-    assert said in refused(text).message
+    assert said in str(refused(text))
 
 
 @pytest.mark.parametrize("text", ["[]", "3", '"x"', "null"])
@@ -149,7 +197,7 @@ def test_capabilities_may_be_null_as_in_go() -> None:
 
 def test_json_without_end_or_bottom_is_refused() -> None:
     assert refused("[" * 100_000).message == "nested too deeply"
-    assert refused(" " * (2 << 20)).message == "larger than 1 MiB"
+    assert refused(" " * (2 << 20)).message == "larger than 1 MiB, the limit for a conflist"
 
 
 def test_a_dict_holds_what_json_can_hold() -> None:

@@ -1,4 +1,4 @@
-"""What a plugin is given, what its answer becomes, and what is kept of it."""
+"""The contract with a plugin: its input, its answer, and the cache of its results."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from testbed.cni import conflist, plugin, runtime, rxe, versions
+from testbed.cni.attachment import Attachment
 from testbed.cni.cache import Cache
 from testbed.cni.plugin import CniError
-from testbed.cni.runtime import Attachment
 from testbed.errors import InputError
 
 NETWORK = conflist.make(
@@ -152,7 +152,7 @@ def test_without_one_stderr_is_what_there_is(status: int, output: bytes, said: s
     assert said in error.message
     assert error.code is None
     error.add_stderr("its last words")
-    assert error.hint == "It said: its last words"
+    assert error.hint == "On stderr: its last words"
 
 
 # The cache

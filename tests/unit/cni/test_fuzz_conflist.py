@@ -15,8 +15,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from testbed.cni import conflist, runtime
+from testbed.cni.attachment import Attachment
 from testbed.cni.conflist import Conflist
-from testbed.cni.runtime import Attachment
 from testbed.cni.tool import capabilities
 from testbed.cni.versions import SUPPORTED
 from testbed.errors import InputError
@@ -65,7 +65,7 @@ def parsed(data: bytes) -> Conflist | None:
 
 
 def holds(found: Conflist) -> None:
-    """What an accepted conflist promises: it is read back as it is, and its plugins can be looked for and called."""
+    """The promises of an accepted conflist: it is read back as it is, and its plugins can be looked for and called."""
     again = conflist.parse(found.data, "again")
     assert again == found
     assert found.version in SUPPORTED

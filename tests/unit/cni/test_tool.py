@@ -1,15 +1,17 @@
-"""What `testbed cni` is asked is checked before a machine is started."""
+"""Requests of `testbed cni` are checked before a machine is started."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from testbed.cni.tool import Errand
+from testbed.cni.tool import CniCommand
 from testbed.errors import InputError
+from testbed.protocol.requests import Cni
 
 CONFLIST = {"cniVersion": "1.0.0", "name": "rdma", "plugins": [{"type": "macvlan", "capabilities": {"mac": True}}]}
 TOPOLOGY = """\
@@ -33,30 +35,18 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return Path("rdma.conflist")
 
 
-def errand(**changes: Any) -> Errand:
-    return Errand(
-        {
-            "command": "add",
-            "conflist": "rdma.conflist",
-            "topology": None,
-            "plugins": [],
-            "node": None,
-            "interface": "eth0",
-            "arguments": "",
-            "capabilities": "",
-            **changes,
-        }
-    )
+def command(**changes: Any) -> CniCommand:
+    return CniCommand(replace(Cni(command="add", conflist="rdma.conflist"), **changes))
 
 
 def test_the_pod_s_node_is_the_first_host() -> None:
-    assert errand().node == "node"
-    assert errand(topology="two.clab.yml").node == "a"
-    assert errand(topology="two.clab.yml", node="b").node == "b"
+    assert command().node == "node"
+    assert command(topology="two.clab.yml").node == "a"
+    assert command(topology="two.clab.yml", node="b").node == "b"
 
 
 def test_args_and_capability_args_are_those_of_cnitool() -> None:
-    asked = errand(arguments="IgnoreUnknown=1;MAC=06:00:00:00:00:01", capabilities='{"mac": "06:00:00:00:00:01"}')
+    asked = command(arguments="IgnoreUnknown=1;MAC=06:00:00:00:00:01", capabilities='{"mac": "06:00:00:00:00:01"}')
     assert asked.arguments == {"IgnoreUnknown": "1", "MAC": "06:00:00:00:00:01"}
     assert asked.capabilities == {"mac": "06:00:00:00:00:01"}
 
@@ -81,4 +71,4 @@ def test_args_and_capability_args_are_those_of_cnitool() -> None:
 )
 def test_what_is_wrong_is_named(change: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said):
-        errand(**change)
+        command(**change)

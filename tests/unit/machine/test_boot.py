@@ -1,18 +1,26 @@
 """The guest's first process: its end of the two memory files, held against ours."""
 
 import importlib.util
+import json
 import os
-from collections.abc import Iterator
+import signal
+import struct
+import sys
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
-from testbed.machine import parcel
-from testbed.machine.parcel import Outcome
+from testbed import protocol
+from testbed.machine import devices, watch
+from testbed.machine.devices import Bundle, Outcome
+from testbed.machine.jobs import Job
+from testbed.protocol import requests
 
-BOOT = Path(parcel.__file__).parent / "guest" / "boot.py"
+BOOT = Path(devices.__file__).parent / "guest" / "boot.py"
 
 
 @pytest.fixture(scope="module")
@@ -35,16 +43,18 @@ def outcome() -> Iterator[Outcome]:
 class Device:
     """The pmem device of a guest: the memory of our end."""
 
-    def __init__(self, outcome: Outcome) -> None:
-        self._map = outcome.map
-        self.size = outcome.size
-        self.fd = outcome.handle
+    def __init__(self, ours: Bundle | Outcome) -> None:
+        self._map = ours.map
+        self.size = ours.size
+        self.fd = ours.handle
 
     def read(self, offset: int, length: int) -> bytes:
+        if offset + length > self.size:
+            raise OSError("beyond the end")
         return self._map[offset : offset + length]
 
     def write(self, offset: int, data: bytes) -> None:
-        assert offset % parcel.BLOCK == len(data) % parcel.BLOCK == 0
+        assert offset % devices.BLOCK == len(data) % devices.BLOCK == 0
         self._map[offset : offset + len(data)] = data
 
 
@@ -55,8 +65,13 @@ def result(boot: ModuleType, outcome: Outcome) -> Any:
 
 def test_both_ends_have_the_same_constants(boot: ModuleType) -> None:
     for name in ("IN_MAGIC", "OUT_MAGIC", "BLOCK", "PROGRESS_END", "PULSE", "FINISHED", "JUMPED", "ABOUT"):
-        assert getattr(boot, name) == getattr(parcel, name), name
-    assert boot.ENTRY.format == parcel.ENTRY.format
+        assert getattr(boot, name) == getattr(devices, name), name
+    assert boot.ENTRY.format == devices.ENTRY.format
+    assert boot.MESSAGE_BYTES == protocol.MESSAGE_BYTES
+
+
+def test_no_time_that_the_host_waits_for_the_guest_is_shorter_than_the_guest_s(boot: ModuleType) -> None:
+    assert boot.LOOK_S * 2 < watch.PULSE_LOST_S
 
 
 def test_files_come_back_as_they_were(result: Any, outcome: Outcome, tmp_path: Path) -> None:
@@ -100,9 +115,9 @@ def test_a_file_that_shrinks_while_it_is_read_harms_no_other(
 
 
 def test_progress_arrives_and_a_beat_is_no_progress(result: Any, outcome: Outcome) -> None:
-    result.emit({"n": 1})
+    result.message(b'{"n": 1}', False)
     result.beat(1)
-    result.emit({"n": 2})
+    result.message(b'{"n": 2}', True)
     assert list(outcome.progress()) == [{"n": 1}, {"n": 2}]
     assert outcome.pulse == 1
     result.beat(7)
@@ -110,9 +125,218 @@ def test_progress_arrives_and_a_beat_is_no_progress(result: Any, outcome: Outcom
     assert list(outcome.progress()) == []
 
 
-def test_progress_that_does_not_fit_leaves_the_pulse_alone(result: Any, outcome: Outcome) -> None:
+def test_reports_that_do_not_fit_leave_room_for_the_last_message_and_the_pulse(result: Any, outcome: Outcome) -> None:
     result.beat(7)
-    for _ in range(3):
-        result.emit({"text": "x" * (24 << 20)})
+    for last in [False] * 4 + [True] * 2:
+        result.message(json.dumps({"last": last, "text": "x" * (15 << 20)}).encode(), last)
+    assert [message["last"] for message in outcome.progress()] == [False] * 3 + [True]
     assert outcome.pulse == 7
-    assert len(list(outcome.progress())) == 2
+
+
+# The devices
+
+
+def test_a_device_is_read_and_written_in_whole_blocks_and_never_beyond_its_end(
+    boot: ModuleType, tmp_path: Path
+) -> None:
+    (tmp_path / "pmem0").write_bytes(bytes(2 * boot.CHUNK + boot.BLOCK))
+    device = boot.Pmem(str(tmp_path / "pmem0"))
+    data = os.urandom(boot.CHUNK + boot.BLOCK)
+    device.write(boot.BLOCK, data)
+    assert device.read(boot.BLOCK - 1, len(data) + 2) == b"\0" + data + b"\0"
+    with pytest.raises(OSError, match=f"there are no 8 bytes at {device.size} of a device of {device.size} bytes"):
+        device.read(device.size, 8)
+    os.close(device.fd)
+
+
+# The bundle
+
+
+@pytest.fixture
+def bundle() -> Iterator[Bundle]:
+    one = Bundle()
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def places(boot: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The guest's directories, in a temporary one, and what a guest has of a kernel."""
+    for name in ("IN", "OUT", "JOB_GROUP"):
+        (tmp_path / name).mkdir()
+        monkeypatch.setattr(boot, name, str(tmp_path / name))
+    monkeypatch.setattr(boot, "seed", lambda _: None)
+    monkeypatch.setattr(boot, "cpu_s", lambda: 0.0)
+    monkeypatch.setattr(os, "sched_setscheduler", lambda *_: None)
+    return tmp_path
+
+
+def test_a_bundle_is_read_as_it_was_written(boot: ModuleType, bundle: Bundle, tmp_path: Path) -> None:
+    job = Job([requests.Schema()], limit_s=60).envelope("/run/testbed/in/files")
+    bundle.write(job, {"files/job.json": b"mine", "files/deep/plugin": bytes(10_000)}, ["files/deep/plugin"])
+    assert boot.unpack(Device(bundle), str(tmp_path)) == job
+    assert (tmp_path / protocol.JOB).is_file()
+    assert (tmp_path / "files/job.json").read_bytes() == b"mine"
+    assert (tmp_path / "files/deep/plugin").read_bytes() == bytes(10_000)
+    assert os.access(tmp_path / "files/deep/plugin", os.X_OK)
+    assert job["files"].startswith(f"{boot.IN}/")
+
+
+def damage(bundle: Bundle, at: int, data: bytes) -> None:
+    bundle.map[at : at + len(data)] = data
+
+
+@pytest.mark.parametrize(
+    "damage_it",
+    [
+        pytest.param(lambda bundle: None, id="nothing written"),
+        pytest.param(lambda bundle: damage(bundle, 8, struct.pack("<Q", 1 << 40)), id="longer than the device"),
+        pytest.param(lambda bundle: (bundle.write({}, {}), damage(bundle, 4096, b"x" * 512)), id="no tar"),
+        pytest.param(lambda bundle: (bundle.write({}, {}), damage(bundle, 4096, b"y")), id="no job.json"),
+        pytest.param(lambda bundle: (bundle.write({}, {}), damage(bundle, 4608, b"[{")), id="no JSON"),
+        pytest.param(lambda bundle: bundle.write({"call": "no.such:module"}, {}), id="a job without limits"),
+        pytest.param(lambda bundle: bundle.write({"call": "x", "install": "/proc/x"}, {}), id="no place for the code"),
+    ],
+)
+def test_a_damaged_bundle_is_a_crash_of_the_job_and_not_of_the_machine(
+    boot: ModuleType, places: Path, bundle: Bundle, outcome: Outcome, damage_it: Callable[[Bundle], None]
+) -> None:
+    damage_it(bundle)
+    boot.work(Device(bundle), boot.Result(Device(outcome)))
+    assert outcome.finished
+    [message] = outcome.progress()
+    assert message["crash"].startswith("Traceback")
+    outcome.extract(places / "back")
+
+
+def test_without_a_request_there_is_nothing_to_do(
+    boot: ModuleType, places: Path, bundle: Bundle, outcome: Outcome
+) -> None:
+    """Of a snapshot that is asked whether it is exact."""
+    bundle.write({}, {})
+    assert not boot.work(Device(bundle), boot.Result(Device(outcome)))
+    assert outcome.finished
+    assert list(outcome.progress()) == []
+
+
+def test_code_is_installed_for_the_next_snapshot(
+    boot: ModuleType, places: Path, bundle: Bundle, outcome: Outcome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    text = b"import pathlib\ndef prepare(job, out, write): pathlib.Path(out, 'prepared').write_text(__file__)"
+    bundle.write({"call": "module_of_a_test:prepare", "install": str(places / "code")}, {"module_of_a_test.py": text})
+    assert boot.work(Device(bundle), boot.Result(Device(outcome)))
+    outcome.extract(places / "back")
+    assert (places / "back" / "prepared").read_text() == str(places / "code" / "module_of_a_test.py")
+
+
+# How a job ends
+
+Work = Callable[[dict[str, Any], str, Callable[[bytes, bool], None]], None]
+
+
+@pytest.fixture
+def do(
+    boot: ModuleType, places: Path, bundle: Bundle, outcome: Outcome, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., list[dict[str, Any]]]:
+    """Runs a function as a job, with these limits; the messages that came. Its files are in `back`."""
+
+    def run(work: Work, **limits: float) -> list[dict[str, Any]]:
+        monkeypatch.setitem(sys.modules, "job_of_a_test", SimpleNamespace(run=work))  # type: ignore[misc]
+        monkeypatch.setattr(boot, "GRACE_S", 0.2)
+        bundle.write({"call": "job_of_a_test:run", "seed": 1, "limit_s": 60, **limits}, {})
+        boot.work(Device(bundle), boot.Result(Device(outcome)))
+        outcome.extract(places / "back")
+        return list(outcome.progress())
+
+    return run
+
+
+def test_a_job_that_ends_leaves_its_messages_its_files_and_what_it_wrote(
+    do: Callable[..., list[dict[str, Any]]], places: Path
+) -> None:
+    def work(job: dict[str, Any], out: str, write: Callable[[bytes, bool], None]) -> None:
+        os.write(1, b"printed\n")
+        os.write(2, b"complained\n")
+        Path(out, "file").write_text("of the job")
+        write(b'{"id": 0, "response": 1}', True)
+
+    assert do(work) == [{"id": 0, "response": 1}]
+    back = places / "back"
+    assert sorted(path.name for path in back.iterdir()) == ["file", protocol.OUTPUT]
+    assert (back / protocol.OUTPUT).read_text() == "printed\ncomplained\n"
+    assert (places / "JOB_GROUP" / "pids.max").read_text() == "16384"
+
+
+def test_an_exception_of_a_job_is_a_crash_with_its_traceback(do: Callable[..., list[dict[str, Any]]]) -> None:
+    def work(*_: object) -> None:
+        raise KeyError("no such node")
+
+    [message] = do(work)
+    assert message["crash"].startswith("Traceback")
+    assert message["crash"].endswith("KeyError: 'no such node'\n")
+
+
+def test_a_job_that_is_killed_says_by_which_signal(do: Callable[..., list[dict[str, Any]]]) -> None:
+    assert do(lambda *_: os.kill(os.getpid(), signal.SIGKILL)) == [{"crash": "ended by signal 9"}]
+
+
+def test_a_job_at_its_limit_says_where_it_is_and_ends_itself(
+    do: Callable[..., list[dict[str, Any]]], places: Path
+) -> None:
+    def work(job: dict[str, Any], out: str, write: Callable[[bytes, bool], None]) -> None:
+        def end(*_: object) -> None:
+            Path(out, "taken-down").touch()
+            os._exit(0)
+
+        signal.signal(signal.SIGTERM, end)
+        time.sleep(60)
+
+    began = time.monotonic()
+    assert do(work, limit_s=0.3) == [{"crash": "still running after 0.3 virtual seconds"}]
+    assert time.monotonic() - began < 30
+    assert (places / "back" / "taken-down").exists()
+    assert "in work" in (places / "back" / "stack.txt").read_text()
+
+
+def test_the_place_of_a_job_at_its_limit_is_that_in_the_user_s_files(
+    boot: ModuleType, do: Callable[..., list[dict[str, Any]]], places: Path
+) -> None:
+    def work(*_: object) -> None:
+        code = compile("import time\n\ndef story(): time.sleep(60)\nstory()", f"{boot.IN}/files/scenario.py", "exec")
+        exec(code, {})  # noqa: S102
+
+    [message] = do(work, limit_s=0.3)
+    assert message["crash"] == "still running after 0.3 virtual seconds, at scenario.py:3 (story)"
+
+
+def test_all_that_a_job_started_is_ended_with_it(do: Callable[..., list[dict[str, Any]]], places: Path) -> None:
+    """One that does not obey goes, too: by its cgroup, which here is a file."""
+
+    def work(*_: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        time.sleep(2)
+
+    do(work, limit_s=0.1)
+    assert (places / "JOB_GROUP" / "cgroup.kill").read_text() == "1"
+
+
+def test_a_job_that_only_spins_is_ended(
+    boot: ModuleType, do: Callable[..., list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(boot, "cpu_s", time.monotonic)
+    [message] = do(lambda *_: time.sleep(60), busy_s=0.5)
+    assert message["crash"].startswith("busy for ")
+    assert message["crash"].endswith(" virtual seconds in a row without an event (the limit is 0.5)")
+
+
+def test_a_job_that_spins_and_reports_is_not_ended(
+    boot: ModuleType, do: Callable[..., list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def work(job: dict[str, Any], out: str, write: Callable[[bytes, bool], None]) -> None:
+        for number in range(10):
+            write(json.dumps({"n": number}).encode(), False)
+            time.sleep(0.1)
+
+    monkeypatch.setattr(boot, "cpu_s", time.monotonic)
+    assert do(work, busy_s=0.6) == [{"n": number} for number in range(10)]

@@ -1,4 +1,4 @@
-"""A machine ran the user's code: whatever it reports and leaves is a result or one clear error.
+"""A machine ran the user's code: whatever it reports and answers is a result or one clear error.
 
 What once was another exception, or could be, is in ../corpus and tried again each time.
 """
@@ -9,7 +9,6 @@ import contextlib
 import copy
 import io
 import json
-import os
 import re
 import unicodedata
 from collections.abc import Callable, Iterator
@@ -23,17 +22,18 @@ from hypothesis import strategies as st
 from testbed.cli import catalogue, console, matrix, topology
 from testbed.cli.progress import PlainConsole
 from testbed.cli.words import plain_lines
-from testbed.errors import InputError, MachineError, TestbedError
-from testbed.machine import local, pytests, runs, scenarios
+from testbed.errors import InputError, TestbedError
+from testbed.machine import pytests, runs, scenarios
+from testbed.machine.jobs import Job
 from testbed.machine.record import Identity
-from testbed.machine.runs import RunResult, Settings, Telling
+from testbed.machine.runs import RunResult, Settings, VariantRun
 from testbed.machine.scenarios import Source
-from testbed.protocol import EVENTS, CniAnswer, Event, FaultInfo, PlanInfo, VariantInfo
+from testbed.protocol import EVENTS, Event, VariantInfo, messages, requests
 
 CORPUS = Path(__file__).parents[1] / "corpus"
 SOURCE = Source("mine", Path("mine/scenario.py"))
 VARIANT: VariantInfo = {"name": "as-is", "expected": "fault", "text": "", "settings": {}}
-TELLING = Telling("mine", "as-is", VARIANT)
+VARIANT_RUN = VariantRun("mine", "as-is", VARIANT)
 SETTINGS = Settings(0, "virtual", 1)
 IDENTITY = Identity("vm", "1.0", "c0de")
 NUMBERS = st.integers() | st.floats() | st.sampled_from([10**400, -(10**400), 1e308])
@@ -68,8 +68,8 @@ NOTE = {"key": "mgmt", "where": "x.yml:1", "text": "has no effect", "lines": [1,
 PARAMETERS = {"properties": {"x": {"default": 1, "description": "a number", "type": "integer", "enum": [1, 2]}}}
 ANSWERS: dict[str, Any] = {
     "outcome.json": {
-        "observed": "fault", "as_expected": False, "evidence": {"aged_s": 4.0, "mac": "02:…"}, "failures": ["x"],
-        "trace": "c0ffee", "virtual_s": 14400.5,
+        "name": "as-is", "expected": "fault", "observed": "fault", "as_expected": False,
+        "evidence": {"aged_s": 4.0, "mac": "02:…"}, "failures": ["x"], "trace": "c0ffee", "virtual_s": 14400.5,
     },
     "info.json": {
         "name": "mine", "title": "Mine", "text": "What happens.", "tags": ["arp"], "parameters": PARAMETERS,
@@ -80,9 +80,19 @@ ANSWERS: dict[str, Any] = {
     "topology.json": {"name": "pair", "interfaces": [INTERFACE], "notes": [NOTE]},
     "faults.json": [{"name": "link-down", "title": "a link", "text": "It is down.", "parameters": PARAMETERS}],
     "cni.json": {"result": {"cniVersion": "1.0.0"}, "kept": ["an address"]},
-    "refusal.json": {"message": "no", "where": "x:1", "hint": "", "also": [["x:2", "no"]], "status": 2},
+    "refusal.json": {"message": "no", "where": "x:1", "hint": "", "also": [{"where": "x:2", "message": "no"}],
+                     "status": 2},
 }  # fmt: skip
-"""What is right, under the names of the files."""
+"""What is right, under the names that the corpus has."""
+REQUESTS = {
+    "outcome.json": requests.Variant(scenario="scenario.py", variant="as-is", settings={}),
+    "info.json": requests.Describe(name="mine", scenario="scenario.py", settings={}, named=[]),
+    "topology.json": requests.Plan(file="x.yml"),
+    "faults.json": requests.Faults(),
+    "cni.json": requests.Cni(command="add", conflist="x.conflist"),
+    "refusal.json": requests.Schema(),
+}
+"""What each answers; that of `refusal.json` is an error."""
 
 
 @st.composite
@@ -118,7 +128,7 @@ def shown(draw: Callable[[PlainConsole], None], width: int = 80) -> str:
 class Drawing(runs.Listener):
     """Draws each event in every way there is."""
 
-    def event(self, telling: Telling, event: Event) -> None:
+    def event(self, variant_run: VariantRun, event: Event) -> None:
         shown(lambda to: to.print(console.event_line(event)))
         shown(lambda to: to.print(console.event_rows(event)))
         console.logged(event)
@@ -129,9 +139,9 @@ class Drawing(runs.Listener):
 
 def follow(line: bytes, out: Path) -> None:
     """What becomes of a line of progress. MachineError if it is no event."""
-    progress = runs.Shown(TELLING, out, Drawing())
+    progress = runs.Shown(VARIANT_RUN, out, Drawing())
     try:
-        progress.listen(local.record(line))
+        of_job("outcome.json", progress.listen).take(messages.load(line))
     finally:
         progress.keep()
         for event in matrix.events(out / EVENTS):
@@ -143,9 +153,17 @@ def follow(line: bytes, out: Path) -> None:
 def follow_tests(line: bytes, out: Path) -> None:
     """The same of a line of pytest's."""
     follower = pytests.Follower(out, shown_as_is)
-    follower.listen(local.record(line))
+    of_job("outcome.json", follower.listen).take(messages.load(line))
     follower.cut_short()
     follower.deliver(["x"])
+
+
+def of_job(name: str, listen: Callable[[dict[str, Any]], None] = lambda _: None) -> Job[Any]:
+    return Job([REQUESTS[name]], limit_s=60, listen=listen)
+
+
+def report(record: bytes) -> bytes:
+    return b'{"id": 0, "report": ' + record + b"}"
 
 
 def shown_as_is(text: str) -> None:
@@ -165,20 +183,24 @@ def refused_or(do: Callable[[], None]) -> None:
         assert {status} <= {1, 2, 3}
 
 
-def take(name: str, out: Path) -> None:
-    """Does with a file of a job what the commands do with it."""
+def take(name: str, data: bytes) -> None:
+    """Does with an answer what the commands do with it."""
+    job = of_job(name)
+    kind = b"error" if name == "refusal.json" else b"response"
+    job.take(messages.load(b'{"id": 0, "' + kind + b'": ' + data + b"}"))
+    answer = job.answer(about=SOURCE.file, place=SOURCE.place)
     match name:
         case "outcome.json":
-            result = runs.result_of(scenarios.left_json(out, name), TELLING, 1.0)
+            result = runs.result_of(answer, VARIANT_RUN, 1.0)
             whole = RunResult("mine", SETTINGS, IDENTITY, "scenario.py", {}, Path("out"), 1.0, [result])
             json.dumps(whole.json())
             for width in 60, 200:
                 shown(lambda to: console.report(to, [whole], 1.0), width)
         case "info.json":
-            info = scenarios.info_of(out, SOURCE)
+            info = scenarios.info_of(answer, SOURCE)
             json.dumps(info)
-            for telling in runs.choose(info, []):
-                assert (Path("out") / telling.label).parent == Path("out")
+            for variant_run in runs.choose(info, []):
+                assert (Path("out") / variant_run.label).parent == Path("out")
             properties = info["parameters"].get("properties", {})
             shown(lambda to: to.print(catalogue.parameters(properties)))
             shown(lambda to: to.print(catalogue.variants(info)))
@@ -186,29 +208,19 @@ def take(name: str, out: Path) -> None:
                 with contextlib.suppress(InputError):
                     matrix.values_over(key, info)
         case "topology.json":
-            plan: PlanInfo = scenarios.result_of(out, name, SOURCE, PlanInfo)
-            shown(lambda to: to.print(topology.table(plan)))
+            shown(lambda to: to.print(topology.table(answer)))
         case "faults.json":
-            faults: list[FaultInfo] = scenarios.result_of(out, name, SOURCE, list[FaultInfo])
-            for fault in faults:
+            for fault in answer:
                 shown(lambda to, fault=fault: to.print(catalogue.parameters(fault["parameters"].get("properties", {}))))
         case "cni.json":
-            cni: CniAnswer = scenarios.result_of(out, name, SOURCE, CniAnswer)
-            assert isinstance("; ".join(cni["kept"]), str)
-        case "refusal.json":
-            scenarios.raise_refusal(out, SOURCE)
-
-
-def take_any(name: str, data: bytes, out: Path) -> None:
-    (out / name).write_bytes(data)
-    refused_or(lambda: take(name, out))
+            assert isinstance("; ".join(answer["kept"]), str)
 
 
 @pytest.mark.parametrize("right", PROGRESS, ids=lambda record: next(iter(record)))
 def test_any_line_of_progress(right: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> None:
     out = tmp_path_factory.mktemp("out")
 
-    @given(damaged(right).map(json.dumps).map(str.encode) | st.binary(max_size=60))
+    @given(damaged(right).map(json.dumps).map(str.encode).map(report) | st.binary(max_size=60))
     def check(line: bytes) -> None:
         refused_or(lambda: follow(line, out))
         refused_or(lambda: follow_tests(line, out))
@@ -216,13 +228,23 @@ def test_any_line_of_progress(right: dict[str, Any], tmp_path_factory: pytest.Te
     check()
 
 
-@pytest.mark.parametrize("name", ANSWERS)
-def test_any_file(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+@pytest.mark.parametrize("right", [*ANSWERS.values(), None], ids=[*ANSWERS, "none"])
+def test_any_message(right: Any, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Damaged around its content, too."""
     out = tmp_path_factory.mktemp("out")
 
+    @given(damaged({"id": 0, "response": right, "report": {"event": right}, "error": right, "crash": "x"}))
+    def check(message: Any) -> None:
+        refused_or(lambda: follow(json.dumps(message).encode(), out))
+
+    check()
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_any_answer(name: str) -> None:
     @given(damaged(ANSWERS[name]).map(json.dumps).map(str.encode) | st.binary(max_size=30))
     def check(data: bytes) -> None:
-        take_any(name, data, out)
+        refused_or(lambda: take(name, data))
 
     check()
 
@@ -230,39 +252,23 @@ def test_any_file(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
 def test_what_is_right_is_taken(tmp_path: Path) -> None:
     """Without this the tests above could not fail where everything is refused."""
     for record in PROGRESS:
-        line = json.dumps(record).encode()
+        line = report(json.dumps(record).encode())
         (follow if {*record} & {"event", "settled", "made"} else follow_tests)(line, tmp_path)
     for name, right in ANSWERS.items():
-        (tmp_path / name).write_text(json.dumps(right))
         if name != "refusal.json":
-            take(name, tmp_path)
+            take(name, json.dumps(right).encode())
     with pytest.raises(TestbedError, match="no") as refused:
-        take("refusal.json", tmp_path)
-    assert refused.value.exit_status == 2
+        take("refusal.json", json.dumps(ANSWERS["refusal.json"]).encode())
+    assert (refused.value.exit_status, refused.value.also) == (2, (("mine/x:2", "no"),))
 
 
 @pytest.mark.parametrize("file", sorted((CORPUS / "progress").iterdir()), ids=lambda file: file.stem)
 def test_progress_that_once_broke_something(file: Path, tmp_path: Path) -> None:
-    refused_or(lambda: follow(file.read_bytes(), tmp_path))
-    refused_or(lambda: follow_tests(file.read_bytes(), tmp_path))
+    for line in file.read_bytes(), report(file.read_bytes().strip()):
+        refused_or(lambda line=line: follow(line, tmp_path))  # type: ignore[misc]
+        refused_or(lambda line=line: follow_tests(line, tmp_path))  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("file", sorted((CORPUS / "answers").iterdir()), ids=lambda file: file.name)
-def test_files_that_once_broke_something(file: Path, tmp_path: Path) -> None:
-    take_any(".".join(file.name.split(".")[:2]), file.read_bytes(), tmp_path)
-
-
-def test_what_is_no_file_is_damaged_and_never_waited_for(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "refusal.json")
-    with pytest.raises(MachineError, match=r"left a special file refusal\.json"):
-        scenarios.raise_refusal(tmp_path, SOURCE)
-    (tmp_path / "outcome.json").symlink_to("outcome.json")
-    with pytest.raises(MachineError, match=r"left a outcome\.json that cannot be read"):
-        scenarios.left_json(tmp_path, "outcome.json")
-
-
-def test_a_file_too_large_to_be_read_is_damaged(tmp_path: Path) -> None:
-    with (tmp_path / "outcome.json").open("wb") as file:
-        file.truncate(scenarios.LARGEST + 1)
-    with pytest.raises(MachineError, match=r"left a outcome\.json of more than 64 MiB"):
-        scenarios.left_json(tmp_path, "outcome.json")
+def test_answers_that_once_broke_something(file: Path) -> None:
+    refused_or(lambda: take(".".join(file.name.split(".")[:2]), file.read_bytes()))

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from testbed import packages
 from testbed.errors import InputError, TestbedError, UnsupportedError
+from testbed.executor import layer
 from testbed.machine import cache, checkup, image, layers, qemu, recipe, snapshot
 from testbed.machine.image import Image
 from testbed.machine.qemu import Flavour
-from testbed.protocol import LAYER, LAYER_PACKAGES
+from testbed.protocol import LAYER
 
 BASE = {"iproute2": "6.15", "libc6": "2.41"}
 SOURCES = ["deb http://m/debian trixie main"]
@@ -41,10 +41,10 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, bytes]]:
     """Lets layers be made without apt and without a machine; what each was made from."""
     jobs = []
 
-    async def install(_: Image, debs: dict[str, bytes], out: Path, __: layers.Say) -> None:
+    async def install(_: Image, debs: dict[str, bytes], out: Path, __: layers.Log) -> dict[str, str]:
         jobs.append(debs)
         (out / LAYER).write_bytes(b"".join(debs.values()))
-        (out / LAYER_PACKAGES).write_text(json.dumps({**BASE, "libc6": "2.42", **dict.fromkeys(debs, "1")}))
+        return {**BASE, "libc6": "2.42", **dict.fromkeys(debs, "1")}
 
     monkeypatch.setattr(layers, "install", install)
     monkeypatch.setattr(layers, "fetch", lambda _, names: {name: name.encode() for name in names})
@@ -218,7 +218,7 @@ def test_of_an_installation_only_what_the_packages_bring_stays(tmp_path: Path) -
     for name in stays + goes:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(b"magi" + b"\0\0\0\0" + b"time" + b"size" + b"code")
-    packages.clean(tmp_path)
+    layer.clean(tmp_path)
     assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()) == sorted(stays)
     assert (tmp_path / stays[-1]).read_bytes() == b"magi" + b"\1\0\0\0" + bytes(8) + b"code"
 

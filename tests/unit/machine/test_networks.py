@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from testbed.errors import InputError
-from testbed.machine import files, networks
-from testbed.machine.local import Listener
-from testbed.protocol import CniRequest, Job
+from testbed.errors import InputError, TestbedError
+from testbed.machine import networks
+from testbed.machine.jobs import Job
+from testbed.protocol.requests import Cni
 
 CONFLIST = {
     "cniVersion": "1.0.0",
@@ -79,38 +78,51 @@ def test_a_conflist_that_is_none_names_no_plugins(conflist: Path, tmp_path: Path
 
 @dataclass
 class FakeMachine:
-    jobs: list[tuple[Job, Mapping[str, bytes]]] = field(default_factory=list)
+    jobs: list[Job[Any]] = field(default_factory=list)
 
-    async def run(self, job: Job, files: Mapping[str, bytes], out: Path, listen: Listener, *, limit_s: float) -> float:
-        self.jobs.append((job, files))
-        (out / "cni.json").write_text('{"result": null, "kept": []}')
+    async def run(self, job: Job[Any], out: Path) -> float:
+        self.jobs.append(job)
+        job.take({"id": 0, "response": {"result": None, "kept": []}})
         return 0.1
 
 
-def use(conflist: Path, plugins: networks.Plugins, out: Path) -> tuple[Job, Mapping[str, bytes]]:
-    request: CniRequest = {
-        "command": "add", "conflist": str(conflist), "topology": None, "plugins": [], "node": None,
-        "interface": "eth0", "arguments": "", "capabilities": "",
-    }  # fmt: skip
+def use(conflist: Path, plugins: networks.Plugins, out: Path) -> Job[Any]:
     machine = FakeMachine()
-    asyncio.run(networks.use(request, plugins, machine, 1, out))
+    asyncio.run(networks.use(Cni(command="add", conflist=str(conflist)), plugins, machine, 1, out))
     return machine.jobs[0]
 
 
 def test_a_plugin_travels_with_its_execute_bit(conflist: Path, tmp_path: Path) -> None:
     own = directory(tmp_path, "own", "mine")
     (own / "helpers.py").write_text("x = 1\n")
-    job, parcel = use(conflist, {own: ["helpers.py", "mine"]}, tmp_path)
-    assert parcel[".cni-plugins/0/mine"] == b"#!/bin/sh\n# mine\n"
-    assert parcel[".cni-plugins/0/helpers.py"] == b"x = 1\n"
-    assert job["executable"] == [".cni-plugins/0/mine"]
-    assert job["cni"]["plugins"] == [".cni-plugins/0"]
+    job = use(conflist, {own: ["helpers.py", "mine"]}, tmp_path)
+    assert job.files[".cni-plugins/0/mine"] == b"#!/bin/sh\n# mine\n"
+    assert job.files[".cni-plugins/0/helpers.py"] == b"x = 1\n"
+    assert job.executable == [".cni-plugins/0/mine"]
+    assert job.requests == [Cni(command="add", conflist="rdma.conflist", plugins=[".cni-plugins/0"])]
+
+
+@pytest.mark.parametrize("absolute", [True, False])
+def test_an_error_names_the_conflist_as_the_user_did(
+    absolute: bool, conflist: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Refuses:
+        async def run(self, job: Job[Any], out: Path) -> float:
+            where = "rdma.conflist:3:1"
+            job.take({"id": 0, "error": {"message": "no", "where": where, "hint": "", "also": [], "status": 2}})
+            return 0.1
+
+    monkeypatch.chdir(conflist.parent)
+    given = conflist if absolute else Path("rdma.conflist")
+    with pytest.raises(TestbedError, match="no") as refused:
+        asyncio.run(networks.use(Cni(command="add", conflist=str(given)), {}, Refuses(), 1, Path()))
+    assert (refused.value.where, refused.value.exit_status) == (f"{given}:3:1", 2)
 
 
 def test_plugins_that_are_too_large_are_refused(
     conflist: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own: dict[Path, Any] = {directory(tmp_path, "own", "mine"): ["mine"]}
-    monkeypatch.setattr(files, "LARGEST", conflist.stat().st_size)
+    monkeypatch.setattr(networks, "FILES_BYTES", conflist.stat().st_size)
     with pytest.raises(InputError, match="own: the plugins have 0 MiB; 0 MiB travel to a machine\n  Of a program"):
         use(conflist, own, tmp_path)

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,8 @@ import pytest
 
 from testbed.errors import InputError, MachineError
 from testbed.machine import pytests
-from testbed.machine.local import Listener
-from testbed.protocol import Job, PytestLimits
+from testbed.machine.jobs import Job
+from testbed.protocol import PytestLimits
 
 NO_LIMITS: PytestLimits = {"session_s": None, "test_s": None}
 FAILED = {"test": "test_a.py::test_it", "outcome": "failed", "virtual_s": 2, "directory": "", "text": "E  assert 0"}
@@ -20,24 +20,24 @@ FAILED = {"test": "test_a.py::test_it", "outcome": "failed", "virtual_s": 2, "di
 
 @dataclass
 class FakeMachine:
-    """Reports `records`, leaves `report` in the file of a report and `status` in status.json unless it is None, and may
-    fail then."""
+    """Reports `records`, leaves `report` in the file of a report, answers with `status` unless it is None, and may fail
+    then."""
 
     records: Sequence[Any]
-    status: str | None
+    status: Any
     report: str = ""
     error: str = ""
     limit_s: float = 0.0
 
-    async def run(self, job: Job, files: Mapping[str, bytes], out: Path, listen: Listener, *, limit_s: float) -> float:
-        self.limit_s = limit_s
+    async def run(self, job: Job[Any], out: Path) -> float:
+        self.limit_s = job.limit_s
         for record in self.records:
-            listen(record)
+            job.take({"id": 0, "report": record})
         if self.report:
             (out / "reports" / "junitxml").mkdir(parents=True)
             (out / "reports" / "junitxml" / "report.xml").write_text(self.report)
         if self.status is not None:
-            (out / "status.json").write_text(self.status)
+            job.take({"id": 0, "response": self.status})
         if self.error:
             raise MachineError(self.error)
         return 0.1
@@ -57,36 +57,36 @@ def go(
     return asyncio.run(running), "".join(shown)
 
 
-def run(tmp_path: Path, record: Any, status: str | None) -> tuple[int, str]:
+def run(tmp_path: Path, record: Any, status: Any) -> tuple[int, str]:
     return go(tmp_path, FakeMachine([record], status))
 
 
-@pytest.mark.parametrize(("left", "status"), [("0", 0), ("1", 1), ("2", 2), ("3", 2), ("4", 2), ("5", 2)])
-def test_what_tests_write_is_shown_and_their_status_is_ours(tmp_path: Path, left: str, status: int) -> None:
+@pytest.mark.parametrize(("left", "status"), [(0, 0), (1, 1), (2, 2), (3, 2), (4, 2), (5, 2)])
+def test_what_tests_write_is_shown_and_their_status_is_ours(tmp_path: Path, left: int, status: int) -> None:
     assert run(tmp_path, {"write": "1 passed\n"}, left) == (status, "1 passed\n")
 
 
 @pytest.mark.parametrize(
     ("record", "status", "said"),
     [
-        ({"event": {}}, "0", "a line of progress is no output: "),
-        ({"write": 1}, "0", "a line of progress is no output: "),
-        ({"result": {**FAILED, "virtual_s": "2"}}, "0", "a line of progress is no output: "),
-        ({"report": {"file": "../report.xml", "given": "report.xml"}}, "0", "a line of progress is no output: "),
-        ({"report": {"file": "reports/../x/y", "given": "report.xml"}}, "0", "a line of progress is no output: "),
-        ({"write": ""}, "{", "the job left a damaged status.json: "),
-        ({"write": ""}, '"0"', "the tests' code ended its process before pytest was done"),
-        ({"write": ""}, None, "the tests' code ended its process before pytest was done"),
+        ({"event": {}}, 0, "a line of progress is no output: "),
+        ({"write": 1}, 0, "a line of progress is no output: "),
+        ({"result": {**FAILED, "virtual_s": "2"}}, 0, "a line of progress is no output: "),
+        ({"report": {"file": "../report.xml", "given": "report.xml"}}, 0, "a line of progress is no output: "),
+        ({"report": {"file": "reports/../x/y", "given": "report.xml"}}, 0, "a line of progress is no output: "),
+        ({"write": ""}, "0", "the response is damaged: "),
+        ({"write": ""}, 256, "the response is damaged: 256 is no exit status"),
+        ({"write": ""}, None, "its code ended the process before testbed was done"),
     ],
 )
-def test_what_is_damaged_is_one_error(tmp_path: Path, record: Any, status: str | None, said: str) -> None:
+def test_what_is_damaged_is_one_error(tmp_path: Path, record: Any, status: Any, said: str) -> None:
     with pytest.raises(MachineError, match=said):
         run(tmp_path, record, status)
 
 
 def test_the_text_is_kept_without_colours_and_a_terminal_obeys_only_these(tmp_path: Path) -> None:
     text = "\x1b[31mred\x1b[0m \x1b]0;title\x07 \x9b2J one\r\ntwo\tthree\n"
-    _, shown = run(tmp_path, {"write": text}, "0")
+    _, shown = run(tmp_path, {"write": text}, 0)
     assert shown == "\x1b[31mred\x1b[0m ]0;title 2J one\ntwo\tthree\n"
     assert (tmp_path / "out" / "pytest.txt").read_text() == "red ]0;title 2J one\ntwo\tthree\n"
 
@@ -99,7 +99,7 @@ def test_a_report_comes_to_where_the_user_named_it(
     words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    go(tmp_path, FakeMachine([REPORT], "1", report="<testsuites/>"), words)
+    go(tmp_path, FakeMachine([REPORT], 1, report="<testsuites/>"), words)
     assert (tmp_path / "of" / "report.xml").read_text() == "<testsuites/>"
 
 
@@ -112,14 +112,14 @@ def test_a_report_of_a_machine_that_failed_comes_too(tmp_path: Path, monkeypatch
 
 def test_a_machine_names_no_file_of_the_user_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    go(tmp_path, FakeMachine([REPORT], "0", report="hostile"), ["--junitxml=other.xml"])
+    go(tmp_path, FakeMachine([REPORT], 0, report="hostile"), ["--junitxml=other.xml"])
     assert not (tmp_path / "of").exists()
 
 
 def test_a_report_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     report = {"report": {**REPORT["report"], "given": str(tmp_path)}}
     with pytest.raises(InputError, match=r"cannot be written: Is a directory\n  It is in .*report\.xml"):
-        go(tmp_path, FakeMachine([report], "0", report="<testsuites/>"), [f"--junitxml={tmp_path}"])
+        go(tmp_path, FakeMachine([report], 0, report="<testsuites/>"), [f"--junitxml={tmp_path}"])
 
 
 def test_what_ended_is_kept_and_what_ran_is_named_when_the_machine_fails(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_what_ended_is_kept_and_what_ran_is_named_when_the_machine_fails(tmp_pat
 
 
 def test_a_session_s_limit_leaves_time_for_the_teardown(tmp_path: Path) -> None:
-    machine = FakeMachine([], "0")
+    machine = FakeMachine([], 0)
     go(tmp_path, machine, limits={"session_s": 60.0, "test_s": None})
     assert machine.limit_s == 60 + pytests.END_S
 

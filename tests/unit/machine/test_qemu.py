@@ -53,11 +53,11 @@ class LostQmp(SilentQmp):
         raise TimeoutError
 
 
-def with_qemu(qmp: SilentQmp, errand: Callable[[Qemu], Awaitable[None]]) -> None:
+def with_qemu(qmp: SilentQmp, use: Callable[[Qemu], Awaitable[None]]) -> None:
     async def story() -> None:
         here, there = socket.socketpair()
         with here, there:
-            await errand(Qemu(SimpleNamespace(pid=os.getpid()), qmp, here))  # type: ignore[arg-type]
+            await use(Qemu(SimpleNamespace(pid=os.getpid()), qmp, here))  # type: ignore[arg-type]
 
     asyncio.run(story())
 

@@ -12,11 +12,12 @@ import pytest
 
 from testbed.errors import InputError, MachineError, TestbedError
 from testbed.machine import runs
-from testbed.machine.local import Listener as Listen
+from testbed.machine.jobs import Job
 from testbed.machine.record import Identity
-from testbed.machine.runs import RunResult, Settings, Telling, VariantResult
+from testbed.machine.runs import RunResult, Settings, VariantResult, VariantRun
 from testbed.machine.scenarios import Source
-from testbed.protocol import Event, Job, ScenarioInfo, VariantInfo
+from testbed.protocol import Event, ScenarioInfo, VariantInfo
+from testbed.protocol.requests import Variant
 
 IDENTITY = Identity("vm", "1.0", "c0de", image="ef", qemu="10.0.2 (Debian)", accelerator="tcg")
 EVENT: Event = {"t": 5, "kind": "step", "node": "", "text": "begin", "data": {}}
@@ -39,35 +40,29 @@ def outcome(name: str, **changes: Any) -> dict[str, Any]:
 
 @dataclass
 class FakeMachine:
-    """Ends each variant as `endings` says: an error to raise, or files to leave (None: a directory of that name); else
-    with the expected outcome."""
+    """Ends each variant as `endings` says: an error to raise, or a message; else with the expected outcome."""
 
     endings: Mapping[str, Exception | dict[str, Any]] = field(default_factory=dict)
     record: Any = field(default_factory=lambda: {"event": EVENT})
     pauses: Mapping[str, float] = field(default_factory=dict)
-    jobs: list[Job] = field(default_factory=list)
-    files: Mapping[str, bytes] = field(default_factory=dict)
-    limits: list[float] = field(default_factory=list)
+    jobs: list[Job[Any]] = field(default_factory=list)
     at_once: int = 0
     most: int = 0
 
-    async def run(self, job: Job, files: Mapping[str, bytes], out: Path, listen: Listen, *, limit_s: float) -> float:
+    async def run(self, job: Job[Any], out: Path) -> float:
         self.jobs.append(job)
-        self.files = files
-        self.limits.append(limit_s)
         self.at_once += 1
         self.most = max(self.most, self.at_once)
+        [request] = job.requests
+        assert isinstance(request, Variant)
         try:
-            listen(self.record)
-            await asyncio.sleep(self.pauses.get(job["variant"], 0.001))
-            ending = self.endings.get(job["variant"], {"outcome.json": outcome(job["variant"])})
+            job.take({"id": 0, "report": self.record})
+            await asyncio.sleep(self.pauses.get(request.variant, 0.001))
+            ending = self.endings.get(request.variant, {"response": outcome(request.variant)})
             if isinstance(ending, Exception):
                 raise ending
-            for name, content in ending.items():
-                if content is None:
-                    (out / name).mkdir()
-                else:
-                    (out / name).write_text(content if isinstance(content, str) else json.dumps(content))
+            if ending:
+                job.take({"id": 0, **ending})
             return 0.25
         finally:
             self.at_once -= 1
@@ -77,14 +72,14 @@ class Heard(runs.Listener):
     def __init__(self) -> None:
         self.all: list[tuple[str, str]] = []
 
-    def started(self, telling: Telling) -> None:
-        self.all.append(("started", telling.label))
+    def started(self, variant_run: VariantRun) -> None:
+        self.all.append(("started", variant_run.label))
 
-    def event(self, telling: Telling, event: Event) -> None:
-        self.all.append((event["text"], telling.label))
+    def event(self, variant_run: VariantRun, event: Event) -> None:
+        self.all.append((event["text"], variant_run.label))
 
-    def finished(self, telling: Telling, result: VariantResult) -> None:
-        self.all.append(("finished", telling.label))
+    def finished(self, variant_run: VariantRun, result: VariantResult) -> None:
+        self.all.append(("finished", variant_run.label))
 
 
 @pytest.fixture
@@ -100,11 +95,11 @@ def run(
     said = info(*names)
     out = runs.run_directory(source.file.parents[1] / "runs", "story")
     settings = Settings(9, "virtual", jobs)
-    tellings, heard = runs.choose(said, []), listener or runs.Listener()
+    variant_runs, heard = runs.choose(said, []), listener or runs.Listener()
 
     async def go() -> RunResult:
         free = asyncio.Semaphore(jobs)
-        return await runs.run(source, said, tellings, settings, machine, IDENTITY, out, heard, free)
+        return await runs.run(source, said, variant_runs, settings, machine, IDENTITY, out, heard, free)
 
     return asyncio.run(go())
 
@@ -115,10 +110,12 @@ def test_a_topology_of_the_user_travels_with_the_job(source: Source, tmp_path: P
     machine = FakeMachine()
     run(replace(source, topology=mine), machine, ["a"])
     (job,) = machine.jobs
-    assert machine.files[job["topology"]] == b"name: mine"
-    assert job["topology"] not in source.files()
+    (request,) = job.requests
+    assert isinstance(request, Variant)
+    assert job.files[request.topology] == b"name: mine"
+    assert request.topology not in source.files()
     run(source, machine, ["a"])
-    assert "topology" not in machine.jobs[-1]
+    assert machine.jobs[-1].requests == [replace(request, topology="")]
 
 
 # What to run, and where it is kept
@@ -126,9 +123,9 @@ def test_a_topology_of_the_user_travels_with_the_job(source: Source, tmp_path: P
 
 def test_all_variants_are_run_unless_some_are_named() -> None:
     said = info("as-is", "garp", "aging")
-    assert [telling.variant for telling in runs.choose(said, [])] == said["variants"]
-    assert [telling.label for telling in runs.choose(said, ["garp"])] == ["garp"]
-    assert [telling.label for telling in runs.choose(said, ["garp", "as-is", "garp"])] == ["as-is", "garp"]
+    assert [variant_run.variant for variant_run in runs.choose(said, [])] == said["variants"]
+    assert [variant_run.label for variant_run in runs.choose(said, ["garp"])] == ["garp"]
+    assert [variant_run.label for variant_run in runs.choose(said, ["garp", "as-is", "garp"])] == ["as-is", "garp"]
 
 
 @pytest.mark.parametrize(
@@ -162,27 +159,16 @@ def test_a_run_keeps_the_order_of_the_variants_and_leaves_its_result(source: Sou
     assert result.as_expected
     assert [variant.wall_s for variant in result.variants] == [0.25, 0.25]
     assert json.loads((result.out / "result.json").read_text()) == result.json()
-    assert (result.out / "slow" / "outcome.json").is_file()
+    assert (result.out / "slow" / "events.jsonl").is_file()
 
 
 def test_a_machine_gets_the_job_its_files_and_its_limit(source: Source) -> None:
     machine = FakeMachine()
     run(source, machine, ["only"])
-    assert machine.jobs == [
-        {
-            "kind": "variant",
-            "name": "story",
-            "scenario": "scenario.py",
-            "variant": "only",
-            "settings": {"packets": "4"},
-            "seed": 9,
-            "busy_s": 60.0,
-            "training": False,
-            "executable": [],
-        }
-    ]
-    assert machine.files == {"scenario.py": b"the story"}
-    assert machine.limits == [60.0]
+    (job,) = machine.jobs
+    assert job.requests == [Variant(scenario="scenario.py", variant="only", settings={"packets": "4"})]
+    assert job.files == {"scenario.py": b"the story"}
+    assert (job.seed, job.limit_s, job.busy_s, job.training, job.executable) == (9, 60.0, 60.0, False, [])
 
 
 @pytest.mark.parametrize("jobs", [1, 2, 3])
@@ -218,9 +204,9 @@ class Shows:
     files: Mapping[str, str] = field(default_factory=dict)
     error: Exception | None = field(default_factory=lambda: MachineError("the guest hangs"))
 
-    async def run(self, job: Job, files: Mapping[str, bytes], out: Path, listen: Listen, *, limit_s: float) -> float:
+    async def run(self, job: Job[Any], out: Path) -> float:
         for line in self.lines:
-            listen(line)
+            job.take({"id": 0, **line} if "response" in line else {"id": 0, "report": line})
         for name, text in self.files.items():
             (out / name).parent.mkdir(exist_ok=True)
             (out / name).write_text(text)
@@ -239,7 +225,7 @@ def test_what_was_shown_is_kept_when_the_machine_leaves_nothing(source: Source) 
 
 
 def test_the_events_that_a_machine_left_stay_as_they_are(source: Source) -> None:
-    machine = Shows([{"event": EVENT}], {"events.jsonl": "whole\n", "outcome.json": json.dumps(outcome("v"))}, None)
+    machine = Shows([{"event": EVENT}, {"response": outcome("v")}], {"events.jsonl": "whole\n"}, None)
     result = run(source, machine, ["v"])  # type: ignore[arg-type]
     assert (result.out / "v" / "events.jsonl").read_text() == "whole\n"
 
@@ -293,12 +279,12 @@ def test_a_script_that_the_scenario_runs_stays_executable(source: Source) -> Non
 
 def test_an_error_of_the_story_is_an_unexpected_variant(source: Source) -> None:
     refusal = {"message": "no such node", "where": "", "hint": "It has: a, b.", "also": [], "status": 1}
-    result = run(source, FakeMachine({"v": {"refusal.json": refusal}}), ["v"])
+    result = run(source, FakeMachine({"v": {"error": refusal}}), ["v"])
     assert result.variants[0].failures == ["no such node\n  It has: a, b."]
 
 
 def test_a_crash_of_the_inside_is_an_unexpected_variant_with_its_traceback(source: Source) -> None:
-    result = run(source, FakeMachine({"v": {"error.txt": "Traceback …\nValueError: ours\n"}}), ["v"])
+    result = run(source, FakeMachine({"v": {"crash": "Traceback …\nValueError: ours\n"}}), ["v"])
     (failure,) = result.variants[0].failures
     assert failure.endswith("Traceback …\nValueError: ours")
 
@@ -322,33 +308,32 @@ def test_progress_that_is_no_event_is_an_unexpected_variant(source: Source, reco
 
 
 @pytest.mark.parametrize(
-    ("files", "said"),
+    ("message", "text"),
     [
-        ({"outcome.json": "{"}, "the job left a damaged outcome.json: "),
-        ({"outcome.json": "[" * 100_000}, "the job left a damaged outcome.json: "),
-        ({"outcome.json": None}, "the job left a directory outcome.json"),
-        ({"error.txt": None}, "the job left a directory error.txt"),
-        ({"outcome.json": []}, "the verdict is damaged: []"),
-        ({"outcome.json": {}}, "the verdict is damaged: {}"),
-        ({"outcome.json": outcome("v", observed="maybe")}, "the verdict is damaged: "),
-        ({"outcome.json": outcome("v", virtual_s=float("nan"))}, "the verdict is damaged: "),
-        ({"outcome.json": outcome("v", evidence=["a"])}, "the verdict is damaged: "),
-        ({"refusal.json": {"message": "no"}}, "the job left a damaged refusal.json: "),
-        ({"refusal.json": "\xff"}, "the job left a damaged refusal.json: "),
+        ({"response": []}, "the response is damaged: "),
+        ({"response": {}}, "the response is damaged: name: Field required"),
+        ({"response": outcome("v", observed="maybe")}, "the response is damaged: observed: "),
+        ({"response": outcome("v", virtual_s=float("nan"))}, "the response is damaged: nan are no seconds"),
+        ({"response": outcome("v", evidence=["a"])}, "the response is damaged: evidence: "),
+        ({"error": {"message": "no"}}, "the error is damaged: "),
+        ({"error": "\xff"}, "the error is damaged: "),
+        ({"answer": 1}, "a line of progress is no message: "),
+        ({"id": 1, "report": {}}, "a line of progress is no message: "),
+        ({}, "{source}: its code ended the process before testbed was done"),
     ],
 )
-def test_a_verdict_that_is_damaged_is_an_unexpected_variant(source: Source, files: dict[str, Any], said: str) -> None:
-    result = run(source, FakeMachine({"v": files}), ["v"])
+def test_a_verdict_that_is_damaged_is_an_unexpected_variant(source: Source, message: dict[str, Any], text: str) -> None:
+    result = run(source, FakeMachine({"v": message}), ["v"])
     assert not result.as_expected
     (failure,) = result.variants[0].failures
-    assert failure.startswith(said)
+    assert failure.startswith(text.replace("{source}", str(source.file)))
 
 
 @pytest.mark.parametrize("status", [2, 3])
 def test_wrong_input_ends_the_whole_run(source: Source, status: int) -> None:
     refusal = {"message": "unknown key", "where": "topology.clab.yml:3:1", "hint": "", "also": [], "status": status}
     with pytest.raises(ExceptionGroup) as said:
-        run(source, FakeMachine({"v": {"refusal.json": refusal}}), ["v", "w"])
+        run(source, FakeMachine({"v": {"error": refusal}}), ["v", "w"])
     (error,) = said.value.exceptions
     assert isinstance(error, TestbedError)
     assert error.exit_status == status

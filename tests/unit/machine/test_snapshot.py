@@ -11,7 +11,7 @@ import pytest
 
 from testbed.errors import MachineError, UnsupportedError
 from testbed.machine import qemu, snapshot
-from testbed.machine.parcel import Errand, Outcome
+from testbed.machine.devices import Bundle, Outcome
 from testbed.machine.qemu import Flavour, StateError
 from testbed.machine.snapshot import HEADER, KEEP, MAGIC, OFFSET, Layer, Snapshot, above, code_files
 
@@ -63,7 +63,7 @@ def test_the_guest_gets_the_inside_of_the_package_only(package: Path) -> None:
 
 def test_of_the_real_package_machine_and_command_stay_outside() -> None:
     rooms = {Path(name).parts[1] for name in code_files()}
-    assert {"__init__.py", "inside.py", "protocol.py", "lab", "scenario", "switch", "topology", "workload"} <= rooms
+    assert {"__init__.py", "executor", "protocol", "lab", "scenario", "switch", "topology", "workload"} <= rooms
     assert rooms.isdisjoint({"machine", "cli"})
 
 
@@ -217,12 +217,12 @@ def qemu_that_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def restore() -> None:
     async def story() -> None:
-        errand, outcome = Errand(), Outcome()
+        bundle, outcome = Bundle(), Outcome()
         try:
-            async with snapshot.restored(None, Flavour("real"), Snapshot(KEY), errand, outcome):
+            async with snapshot.restored(None, Flavour("real"), Snapshot(KEY), bundle, outcome):
                 pass
         finally:
-            errand.close()
+            bundle.close()
             outcome.close()
 
     asyncio.run(story())

@@ -1,4 +1,4 @@
-"""An errand to a micro-VM and back, with a function in the guest's place."""
+"""A job for a micro-VM and back, with a function in the guest's place."""
 
 import asyncio
 import io
@@ -16,27 +16,29 @@ import pytest
 
 from testbed.errors import MachineError
 from testbed.machine import snapshot
-from testbed.machine.parcel import BLOCK, END, ENTRY, PROGRESS_END, Errand, Outcome
+from testbed.machine.devices import BLOCK, END, ENTRY, PROGRESS_END, Bundle, Outcome
+from testbed.machine.jobs import Job
 from testbed.machine.qemu import Flavour
 from testbed.machine.vm import VirtualMachine
-from testbed.protocol import Job
+from testbed.protocol import messages
+from testbed.protocol.requests import Variant
 
-JOB: Job = {"kind": "variant", "name": "story", "scenario": "scenario.py"}
-Guest = Callable[[Errand, Outcome], None]
+REQUEST = Variant(scenario="scenario.py", variant="as-is", settings={})
+Guest = Callable[[Bundle, Outcome], None]
 
 
 @dataclass
 class Machine:
-    """Does its errand when it is continued, and then pauses."""
+    """Does its job when it is continued, and then pauses."""
 
     guest: Guest
-    errand: Errand
+    bundle: Bundle
     outcome: Outcome
     process = SimpleNamespace(pid=1)
     claim = None
 
     async def command(self, _: str) -> None:
-        self.guest(self.errand, self.outcome)
+        self.guest(self.bundle, self.outcome)
 
     async def paused(self, look: Callable[[], Awaitable[None]], _: float) -> None:
         await look()
@@ -46,8 +48,8 @@ class Machine:
 def machine_with(monkeypatch: pytest.MonkeyPatch) -> Callable[[Guest], VirtualMachine]:
     def make(guest: Guest) -> VirtualMachine:
         @asynccontextmanager
-        async def restored(_: Any, __: Any, ___: Any, errand: Errand, outcome: Outcome) -> AsyncIterator[Machine]:
-            yield Machine(guest, errand, outcome)
+        async def restored(_: Any, __: Any, ___: Any, bundle: Bundle, outcome: Outcome) -> AsyncIterator[Machine]:
+            yield Machine(guest, bundle, outcome)
 
         async def ensure(*_: Any, training: bool) -> None: ...
 
@@ -61,12 +63,12 @@ def machine_with(monkeypatch: pytest.MonkeyPatch) -> Callable[[Guest], VirtualMa
 def test_a_guest_whose_progress_is_damaged_is_one_error(
     machine_with: Callable[[Guest], VirtualMachine], tmp_path: Path
 ) -> None:
-    def guest(_: Errand, outcome: Outcome) -> None:
+    def guest(_: Bundle, outcome: Outcome) -> None:
         outcome.map[BLOCK : BLOCK + 4] = b"what"
         outcome.map[16:24] = struct.pack("<Q", 1 << 40)
 
     with pytest.raises(MachineError, match="progress is damaged"):
-        asyncio.run(machine_with(guest).run(JOB, {}, tmp_path, lambda _: None, limit_s=60))
+        asyncio.run(machine_with(guest).run(Job([REQUEST], limit_s=60), tmp_path))
 
 
 def finish(outcome: Outcome) -> None:
@@ -79,16 +81,19 @@ def test_no_file_of_the_user_takes_the_place_of_the_job(
     machine_with: Callable[[Guest], VirtualMachine], tmp_path: Path
 ) -> None:
     arrived: dict[str, bytes] = {}
+    modes: dict[str, int] = {}
 
-    def guest(errand: Errand, outcome: Outcome) -> None:
-        (length,) = struct.unpack("<Q", errand.map[8:16])
-        with tarfile.open(fileobj=io.BytesIO(errand.map[BLOCK : BLOCK + length])) as tar:
-            arrived.update({info.name: tar.extractfile(info).read() for info in tar})  # type: ignore[union-attr]
+    def guest(bundle: Bundle, outcome: Outcome) -> None:
+        (length,) = struct.unpack("<Q", bundle.map[8:16])
+        with tarfile.open(fileobj=io.BytesIO(bundle.map[BLOCK : BLOCK + length])) as tar:
+            for info in tar:
+                arrived[info.name], modes[info.name] = tar.extractfile(info).read(), info.mode  # type: ignore[union-attr]
         finish(outcome)
 
     files = {"job.json": b"mine", "scenario.py": b"story"}
-    asyncio.run(machine_with(guest).run(JOB, files, tmp_path, lambda _: None, limit_s=60))
+    asyncio.run(machine_with(guest).run(Job([REQUEST], files, ["scenario.py"], limit_s=60), tmp_path))
     job = json.loads(arrived.pop("job.json"))
-    below = Path(job["in"]).relative_to("/run/testbed/in")
+    below = Path(job["files"]).relative_to("/run/testbed/in")
     assert {str(Path(name).relative_to(below)): data for name, data in arrived.items()} == files
-    assert job["scenario"] == "scenario.py"
+    assert messages.take(job["requests"][0]) == REQUEST
+    assert modes == {"job.json": 0o644, f"{below}/job.json": 0o644, f"{below}/scenario.py": 0o755}

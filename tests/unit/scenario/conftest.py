@@ -1,21 +1,11 @@
-"""pyverbs is in the guest only; where it is missing, what imports it is imported here with a stand-in, as for
-`testbed describe`. The stand-in does not stay, so that other tests see this machine as it is."""
+"""A clock that tests move, and files of the user's."""
 
-import importlib
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from unittest.mock import MagicMock
 
 import pytest
-
-from testbed.answers import stand_in_for_pyverbs
-
-stand_in_for_pyverbs()
-importlib.import_module("testbed.scenario.run")
-for name in [name for name, module in sys.modules.items() if isinstance(module, MagicMock)]:
-    del sys.modules[name]
 
 
 class Clock:

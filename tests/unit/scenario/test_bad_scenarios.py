@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from testbed import answers
+from testbed import executor
 from testbed.errors import InputError
+from testbed.executor import topologies
+from testbed.protocol.requests import Describe
 
 HEAD = """\
 from pydantic import Field
@@ -34,13 +36,14 @@ def describe(
     """What `testbed describe` answers for a file of these lines, in this process."""
     monkeypatch.setattr("testbed.scenario.noninteractive.refuse_input", lambda files: None)
     write(TOPOLOGY, "topology.clab.yml")
-    answers.planned_file.cache_clear()
+    topologies.planned_file.cache_clear()
 
     def ask(*lines: str, settings: dict[str, str] | None = None, text: str = HEAD) -> dict[str, object]:
         path = write(text + "".join(f"    {line}\n" for line in lines))
-        answers.describe("story", path, settings or {}, [], "", tmp_path)
-        found: dict[str, object] = json.loads((tmp_path / "info.json").read_text())
-        return found
+        request = Describe(name="story", scenario=path.name, settings=settings or {}, named=[])
+        found = executor.handle(request, executor.Context(tmp_path, tmp_path, lambda _: None))
+        whole: dict[str, object] = json.loads(json.dumps(found))
+        return whole
 
     return ask
 

@@ -1,10 +1,11 @@
 """The scenarios that come with testbed: all of them are in the catalogue, and say what a reader needs."""
 
+import asyncio
 import re
 
 import pytest
 
-from testbed.machine.scenarios import SHIPPED, shipped
+from testbed.machine.scenarios import SHIPPED, describe, shipped
 
 CATALOGUE = SHIPPED.parent / "docs" / "catalogue.md"
 SMOKE = ("cni-smoke", "training-smoke")
@@ -17,7 +18,13 @@ def test_the_catalogue_has_every_scenario_once_and_no_other() -> None:
 
 
 @pytest.mark.parametrize("name", [source.name for source in shipped() if source.name not in SMOKE])
-def test_a_scenario_says_how_it_looks_on_real_gear_and_what_cures_it(name: str) -> None:
+def test_a_scenario_says_how_it_looks_on_real_gear_and_what_fixes_it(name: str) -> None:
     text = (SHIPPED / name / "scenario.py").read_text()
     assert re.search(r"^    On real gear: ", text, re.MULTILINE)
-    assert re.search(r"^    The cures?: ", text, re.MULTILINE)
+    assert re.search(r"^    The fix(es)?: ", text, re.MULTILINE)
+
+
+def test_all_of_them_are_described_by_this_python_without_a_machine() -> None:
+    """A machine's Python is newer than the one of a Debian 12 host."""
+    described = asyncio.run(describe([(source, {}) for source in shipped()]))
+    assert [scenario["name"] for scenario in described] == [source.name for source in shipped()]

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from pydantic import Field
 
 from testbed.errors import InputError
-from testbed.scenario.model import Parameters, Scenario, Variant
+from testbed.scenario.model import Parameters, Scenario
+from testbed.scenario.variant import Variant
 from testbed.switch.profile import ProfileName
 
 

@@ -6,7 +6,8 @@ import pytest
 from pydantic import Field, ValidationError
 
 from testbed.errors import InputError
-from testbed.scenario.model import Parameters, Scenario, Variant
+from testbed.scenario.model import Parameters, Scenario
+from testbed.scenario.variant import Variant
 
 
 class Settings(Parameters):

@@ -13,8 +13,8 @@ import pytest
 from testbed.errors import InputError
 from testbed.protocol import VariantOutcome
 from testbed.scenario.events import EventLog
-from testbed.scenario.model import Variant
 from testbed.scenario.run import Run
+from testbed.scenario.variant import Variant
 
 TRIES = 5
 
@@ -26,12 +26,13 @@ class FakeLab:
         self.directory = directory
         self.waits: list[float] = []
         self.slept: list[float] = []
+        self.scheduler = self
 
     def wait(self, condition: Callable[[], bool], within: float) -> bool:
         self.waits.append(within)
         return any(condition() for _ in range(TRIES))
 
-    def drain(self) -> None: ...
+    def catch_up(self) -> None: ...
 
     def sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
@@ -51,7 +52,7 @@ def lab(tmp_path: Path) -> FakeLab:
 @pytest.fixture
 def run(lab: FakeLab) -> Run:
     """Of a variant that expects `healthy`."""
-    return Run(lab, EventLog(lambda _: None), Variant("cure", "healthy", "it works"))  # type: ignore[arg-type]
+    return Run(lab, EventLog(lambda _: None), Variant("fixed", "healthy", "it works"))  # type: ignore[arg-type]
 
 
 def values(*found: Any) -> Callable[[], Any]:
@@ -71,7 +72,7 @@ def verdict(run: Run, tmp_path: Path) -> VariantOutcome:
     ("actual", "expected"),
     [(0, 0), ("", ""), (False, False), ([], []), ("SUCCESS", "SUCCESS"), (7, lambda n: n > 3), ([], lambda x: not x)],
 )
-def test_an_expectation_that_holds_is_told_and_no_failure(run: Run, actual: Any, expected: Any) -> None:
+def test_an_expectation_that_holds_is_reported_and_no_failure(run: Run, actual: Any, expected: Any) -> None:
     assert run.expect("it is so", actual, expected) is True
     assert run.failures == []
     (event,) = run.log.find("expect", met=True)
@@ -106,10 +107,10 @@ def test_a_test_s_answer_need_not_be_a_bool(run: Run) -> None:
     assert run.expect("frames were seen", 0, lambda _: []) is False
 
 
-def test_values_of_any_type_are_told_as_json_can_hold_them(run: Run) -> None:
+def test_values_of_any_type_are_reported_as_json_can_hold_them(run: Run) -> None:
     run.expect("routes", {IPv4Address("10.0.0.1"): (IPv4Address("10.0.0.2"), {"via": {1}})}, lambda _: True)
-    told = run.log.events[0]["data"]["actual"]
-    assert json.loads(json.dumps(told)) == told == {"10.0.0.1": ["10.0.0.2", {"via": "{1}"}]}
+    reported = run.log.events[0]["data"]["actual"]
+    assert json.loads(json.dumps(reported)) == reported == {"10.0.0.1": ["10.0.0.2", {"via": "{1}"}]}
 
 
 # What comes true in time
@@ -179,7 +180,7 @@ def test_a_fault_that_is_expected_is_as_expected(lab: FakeLab, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("second", ["healthy", "fault"])
-def test_a_story_observes_once(run: Run, second: Any) -> None:
+def test_a_run_observes_once(run: Run, second: Any) -> None:
     run.observe("healthy", "the client reaches pod B")
     with pytest.raises(InputError, match=f"observed healthy before it observed {second}"):
         run.observe(second, "again")
@@ -197,10 +198,10 @@ def test_the_outcome_has_evidence_and_the_fingerprint_of_the_log(run: Run, tmp_p
     assert (last["kind"], last["data"]) == ("verdict", {"failures": []})
 
 
-# The story
+# The run
 
 
-def test_a_step_is_told_at_its_begin_and_leaves_the_switch_tables_at_its_end(run: Run, tmp_path: Path) -> None:
+def test_a_step_is_reported_at_its_begin_and_leaves_the_switch_tables_at_its_end(run: Run, tmp_path: Path) -> None:
     tables = tmp_path / "tables.jsonl"
     for text in ("pod A serves", "pod A is deleted"):
         before = tables.read_text() if tables.exists() else ""
@@ -227,7 +228,8 @@ def test_users_see_one_of_two_things(run: Run) -> None:
 
 def test_evidence_that_cannot_be_read_hides_nothing_and_is_saved_once(run: Run, lab: FakeLab, tmp_path: Path) -> None:
     """A node of which the counters cannot be read."""
-    lab.nodes = {"leaf": SimpleNamespace(name="leaf", interfaces=["e1"], statistics=lambda name: 1 / 0)}  # type: ignore[attr-defined]
+    port = SimpleNamespace(name="e1", counters=lambda: 1 / 0)
+    lab.nodes = {"leaf": SimpleNamespace(name="leaf", namespace="leaf", interfaces={"e1": port})}  # type: ignore[attr-defined]
     (missing,) = run.save_evidence("the run was cut short")
     assert missing.endswith(": division by zero")
     assert json.loads((tmp_path / "tables.jsonl").read_text())["after"] == "the run was cut short"
@@ -236,16 +238,17 @@ def test_evidence_that_cannot_be_read_hides_nothing_and_is_saved_once(run: Run, 
     assert (tmp_path / "tables.jsonl").read_text().count("\n") == 1
 
 
-def test_a_sleep_is_part_of_the_story(run: Run, lab: FakeLab) -> None:
+def test_a_sleep_is_part_of_the_run(run: Run, lab: FakeLab) -> None:
     run.sleep(1600, "the address rests")
     assert lab.slept == [1600]
     assert [event["text"] for event in run.log.find("sleep", seconds=1600)] == ["1600 s: the address rests"]
 
 
-def test_a_completion_is_told_when_it_happened(run: Run) -> None:
+def test_a_completion_is_reported_when_it_happened(run: Run) -> None:
     zero = run.log._zero
     completion = SimpleNamespace(opcode="RDMA_WRITE", status="RETRY_EXC_ERR", elapsed_s=0.2684, t_ns=zero + 77)
-    assert run.completed(SimpleNamespace(name="client"), completion) is completion  # type: ignore[arg-type]
+    near: Any = SimpleNamespace(node=SimpleNamespace(name="client"))
+    assert run.completed(near, completion) is completion  # type: ignore[arg-type]
     (event,) = run.log.find("completion", status="RETRY_EXC_ERR")
     assert (event["t"], event["node"]) == (77, "client")
     assert event["text"] == "RDMA_WRITE ends with RETRY_EXC_ERR after 268.4 ms"

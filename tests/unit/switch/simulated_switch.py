@@ -66,7 +66,8 @@ class Switch:
         self._take(self.plane.set_profile(self._ns(), self.plane.profile.replace(**values)))
 
     def resume(self, second: float) -> None:
-        """The CPU did nothing until then."""
+        """The CPU did nothing from now until then."""
+        self.plane.pause(self._ns())
         self.now = second
         self._take(self.plane.resume(self._ns()))
 

@@ -281,7 +281,7 @@ def test_table_shows_what_is_known_and_what_is_not() -> None:
         {"vlan": 10, "ip": str(X), "state": "asking", "mac": None, "port": None, "age": None},
         {"vlan": 10, "ip": str(Y), "state": "resolved", "mac": A, "port": "port1", "age": 90.5},
     ]
-    assert leaf.plane.fdb_table() == [{"vlan": 10, "mac": A, "port": "port1"}]
+    assert leaf.plane.fdb.rows() == [{"vlan": 10, "mac": A, "port": "port1"}]
 
 
 def test_the_daemon_keeps_its_time_when_another_value_of_the_profile_changes() -> None:
@@ -328,3 +328,44 @@ class TestACpuThatComesBack:
         leaf.resume(1700)
 
         assert len(leaf.requests_for(X)) == 1
+
+
+def test_an_entry_confirmed_after_its_last_request_is_asked_for_in_time_again() -> None:
+    leaf = switch("cisco-nxos", arp_age=100, refresh_before=90, refresh_probes=1)
+    leaf.request(Y, B)  # whose end comes before that of X
+    leaf.wait_until(1)
+    leaf.request(X, A)
+    leaf.wait_until(12)
+    leaf.reply(X, A)
+
+    leaf.wait_until(21)
+    assert len(leaf.requests_for(X)) == 1
+    leaf.wait_until(23)
+
+    assert len(leaf.requests_for(X)) == 2
+
+
+def test_a_miss_while_the_cpu_is_out_leaves_an_entry_alone_and_lets_others_be_missed_again() -> None:
+    leaf = switch("cisco-ios")
+    leaf.request(X, A)
+    leaf.plane.pause(0)
+
+    leaf.miss(X)  # it was on its way when the entry was made
+    leaf.miss(Y)
+
+    assert leaf.mac(X) == A
+    assert leaf.forgotten == [(10, Y)]
+    assert leaf.kinds() == ["arp.learned"]
+
+
+def test_only_the_time_for_which_the_cpu_was_out_postpones_an_end() -> None:
+    leaf = switch("cisco-nxos")  # 30 s before an end at 1500 s it asks, three times
+    leaf.request(X, A)
+    leaf.wait_until(1000)
+    leaf.plane.pause(1000 * 10**9)
+    leaf.set(arp_age=60)
+
+    leaf.now = 1010
+    leaf.resume(1010)
+
+    assert leaf.mac(X) is None

@@ -5,6 +5,8 @@ from ipaddress import IPv4Address
 import pytest
 from simulated_switch import A, B, X, Y, switch
 
+from testbed.switch.frames import NO_MAC, REQUEST, Arp
+
 
 def address(number: int, vlan: int = 10) -> IPv4Address:
     return IPv4Address(f"10.0.{vlan}.0") + number
@@ -38,6 +40,14 @@ def test_a_bound_per_svi_leaves_the_others_alone() -> None:
             leaf.garp(address(number, vlan), A, vlan=vlan)
 
     assert sorted(leaf.neighbours) == [(10, address(1)), (20, address(1, 20))]
+
+
+def test_a_bound_per_svi_evicts_from_that_svi() -> None:
+    leaf = switch("sonic", arp_cap_per_svi=1)
+    for vlan, number in ((20, 1), (10, 1), (10, 2)):
+        leaf.packet(vlan, Arp(REQUEST, A, address(number, vlan), NO_MAC, address(254, vlan)))
+
+    assert sorted(leaf.neighbours) == [(10, address(2)), (20, address(1, 20))]
 
 
 def test_a_full_svi_evicts_its_own_entries_only() -> None:
@@ -243,3 +253,14 @@ def test_a_bound_that_was_lowered_holds_from_the_next_entry_on() -> None:
     leaf.request(address(30), A)
 
     assert [ip for _, ip in leaf.neighbours] == [address(number) for number in (17, 18, 19, 20, 30)]
+
+
+def test_an_address_that_is_missed_again_counts_once() -> None:
+    leaf = switch("sonic", arp_cap=2, arp_full="refuse")
+    leaf.miss(Y)
+    leaf.wait_until(10)  # it has failed, and stays for the daemon to ask again
+    leaf.miss(Y)
+
+    leaf.request(X, A)
+
+    assert leaf.mac(X) == A

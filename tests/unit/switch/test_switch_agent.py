@@ -130,13 +130,13 @@ def test_a_packet_becomes_an_entry_an_answer_and_an_event_with_its_time(agent: A
     assert [event["kind"] for event in learned] == ["fdb.learned", "arp.learned"]
     assert before < learned[0]["t"] <= learned[1]["t"] <= time.monotonic_ns()  # type: ignore[operator]
     assert leaf.done() == [f"set {X} {A}", f"send {X} to {A}"]
-    tables = agent.tables("leaf")
+    tables = agent.ask("leaf", "tables")
     assert tables["fdb"] == [{"vlan": 10, "mac": A, "port": "port1"}]
     assert (tables["arp"][0]["ip"], tables["arp"][0]["port"]) == (str(X), "port1")
 
 
 def test_deadlines_are_kept_without_being_asked(agent: Agent, leaf: Pipes) -> None:
-    agent.set("leaf", resolve_interval=0.05)
+    agent.ask("leaf", "set", values={"resolve_interval": 0.05})
     leaf.say(miss=str(X))
 
     events = wait_for(agent, "arp.failed")
@@ -154,7 +154,7 @@ def test_a_deadline_that_comes_nearer_is_kept_too(agent: Agent, leaf: Pipes) -> 
     leaf.say(arp=str(X), mac=A)
     wait_for(agent, "arp.learned")
 
-    agent.set("leaf", arp_age=0.05)
+    agent.ask("leaf", "set", values={"arp_age": 0.05})
 
     wait_for(agent, "arp.aged")
 
@@ -164,7 +164,7 @@ def test_packets_find_the_fdb_as_it_was_when_they_came(agent: Agent, leaf: Pipes
         for mac, port, ip in (A, "port1", X), (B, "port2", Y):
             leaf.say(mac=mac, port=port)
             leaf.say(arp=str(ip), mac=mac)
-        tables = agent.tables("leaf")
+        tables = agent.ask("leaf", "tables")
 
     assert [(row["mac"], row["port"]) for row in tables["arp"]] == [(A, "port1"), (B, "port2")]
 
@@ -173,37 +173,37 @@ def test_commands_see_what_came_before_them(agent: Agent, leaf: Pipes) -> None:
     with late(agent):
         leaf.say(arp=str(X), mac=A)
         leaf.say(arp=str(Y), mac=A)
-        agent.clear_arp("leaf", ip=X)
+        agent.ask("leaf", "clear", family=4, vlan=None, ip=str(X))
 
-    assert [row["ip"] for row in agent.tables("leaf")["arp"]] == [str(Y)]
+    assert [row["ip"] for row in agent.ask("leaf", "tables")["arp"]] == [str(Y)]
 
 
 def test_commands_see_what_was_due_before_them(agent: Agent, leaf: Pipes) -> None:
-    agent.set("leaf", resolve_interval=0.01)
+    agent.ask("leaf", "set", values={"resolve_interval": 0.01})
     leaf.say(miss=str(X))
     wait_for(agent, "arp.miss")
 
     with late(agent):
-        tables = agent.tables("leaf")
+        tables = agent.ask("leaf", "tables")
 
     assert tables["arp"] == []
 
 
 def test_a_wrong_value_and_a_wrong_name_are_the_users_and_leave_the_agent_alive(agent: Agent) -> None:
     with pytest.raises(InputError, match="arp_age: Input should be greater than 0"):
-        agent.set("leaf", arp_age=0)
+        agent.ask("leaf", "set", values={"arp_age": 0})
     with pytest.raises(InputError, match="there is no switch 'spine'") as error:
-        agent.tables("spine")
+        agent.ask("spine", "tables")
 
     assert error.value.hint == "switches: leaf"
-    assert agent.tables("leaf") == {"arp": [], "nd": [], "fdb": []}
+    assert agent.ask("leaf", "tables") == {"arp": [], "nd": [], "fdb": []}
 
 
 def test_a_parent_that_does_not_listen_does_not_stop_it(agent: Agent, leaf: Pipes) -> None:
     for number in range(6000):
         leaf.say(mac=f"02:00:00:00:{number >> 8:02x}:{number & 255:02x}", port="port1")
         if number % 100 == 99:
-            agent.tables("leaf")
+            agent.ask("leaf", "tables")
 
     assert len(agent.events()) == 6000
 
@@ -227,7 +227,7 @@ def test_an_error_in_the_agent_is_an_error_in_the_parent(agent: Agent, leaf: Pip
     assert not agent.running
 
 
-@pytest.mark.parametrize("use", [lambda agent: agent.events(), lambda agent: agent.tables("leaf"), Agent.stop])
+@pytest.mark.parametrize("use", [lambda agent: agent.events(), lambda agent: agent.ask("leaf", "tables"), Agent.stop])
 def test_a_killed_agent_is_an_error_at_the_next_use(agent: Agent, use) -> None:  # type: ignore[no-untyped-def]
     os.kill(agent.pid, signal.SIGKILL)
     os.waitid(os.P_PID, agent.pid, os.WEXITED | os.WNOWAIT)
@@ -241,7 +241,7 @@ def test_an_agent_killed_while_it_is_asked_is_the_same_error(agent: Agent) -> No
     threading.Timer(0.1, os.kill, (agent.pid, signal.SIGKILL)).start()
 
     with pytest.raises(TestbedError, match="ended with status -9"):
-        agent.tables("leaf")
+        agent.ask("leaf", "tables")
 
 
 def test_an_agent_that_cannot_begin_is_an_error_at_once(leaf: Pipes) -> None:
@@ -251,7 +251,7 @@ def test_an_agent_that_cannot_begin_is_an_error_at_once(leaf: Pipes) -> None:
         Agent.start([(leaf, profile("sonic"))])  # type: ignore[list-item]
 
 
-@pytest.mark.parametrize("use", [lambda agent: agent.tables("leaf"), Agent.stop], ids=["tables", "stop"])
+@pytest.mark.parametrize("use", [lambda agent: agent.ask("leaf", "tables"), Agent.stop], ids=["tables", "stop"])
 def test_an_agent_that_hangs_is_killed(agent: Agent, use, monkeypatch) -> None:  # type: ignore[no-untyped-def]
     monkeypatch.setattr("testbed.switch.agent.ANSWER_S", 0.1)
     os.kill(agent.pid, signal.SIGSTOP)
@@ -272,7 +272,7 @@ def test_signals_to_the_whole_group_leave_the_end_to_the_parent(leaf: Pipes) -> 
         signal.signal(signal.SIGTERM, before)
 
     os.kill(agent.pid, signal.SIGINT)
-    assert agent.tables("leaf") == {"arp": [], "nd": [], "fdb": []}
+    assert agent.ask("leaf", "tables") == {"arp": [], "nd": [], "fdb": []}
     os.kill(agent.pid, signal.SIGTERM)
 
     with pytest.raises(TestbedError, match="ended with status -15"):
@@ -296,7 +296,7 @@ def test_the_parents_garbage_is_not_finalised_in_the_agent(tmp_path: Path, leaf:
     agent = Agent.start([(leaf, profile("sonic"))])  # type: ignore[list-item]
     for number in range(1000):
         leaf.say(mac=f"02:00:00:00:{number >> 8:02x}:{number & 255:02x}", port="port1")
-    agent.tables("leaf")
+    agent.ask("leaf", "tables")
     agent.stop()
 
     gc.collect()

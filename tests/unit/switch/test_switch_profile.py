@@ -38,7 +38,7 @@ def test_unknown_profile_names_close_ones_and_all() -> None:
     with pytest.raises(InputError, match="there is no switch profile 'cisco_nxsos'") as error:
         profile("cisco_nxsos")
 
-    assert error.value.hint.startswith("did you mean cisco-nxos")
+    assert error.value.hint.startswith("Did you mean cisco-nxos")
     assert "nokia-sar" in error.value.hint
 
 
@@ -55,6 +55,8 @@ def test_replace_takes_the_text_of_a_command_line() -> None:
         ({"arp_agee": 1}, "no value 'arp_agee'"),
         ({"name": "x"}, "no value 'name'"),
         ({"arp_age": 0}, "arp_age: .*greater than 0"),
+        ({"refresh_period": 1e-10}, "refresh_period: .*greater than or equal to 0.001"),  # no whole nanosecond
+        ({"mac_move_check": 1e-10}, "mac_move_check: .*greater than or equal to 0.001"),
         ({"arp_age": "soon"}, "arp_age: .*valid number"),
         ({"arp_age": "inf"}, "arp_age: .*finite"),
         ({"on_mac_change": "shrug"}, "on_mac_change: .*'update', 'drop' or 'verify'"),

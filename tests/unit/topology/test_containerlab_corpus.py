@@ -15,7 +15,7 @@ FILES = sorted((Path(__file__).parent / "containerlab").glob("*.clab.yml"))
 
 
 def said(file: Path, what: str) -> str:
-    """What the comments at the head of a file say of it."""
+    """The comments at the head of a file, by their first word."""
     return " ".join(re.findall(rf"^# {what}: (.*)$", file.read_text(), re.MULTILINE))
 
 

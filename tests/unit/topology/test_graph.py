@@ -80,7 +80,7 @@ def drawn(plan: Plan) -> Xml.Element:
 
 
 def labels(picture: Xml.Element) -> list[Area]:
-    """What the texts cover in a font whose characters are 0.6 em wide, as most fixed-width fonts are."""
+    """The area that the texts cover in a font whose characters are 0.6 em wide, as most fixed-width fonts are."""
     areas = []
     for text in picture.iter(f"{SVG}text"):
         x, y, size = (float(text.get(key, "")) for key in ("x", "y", "font-size"))

@@ -1,4 +1,4 @@
-"""What a plan looks like for topologies that are right."""
+"""Plans of topologies that are right."""
 
 from __future__ import annotations
 

@@ -49,3 +49,11 @@ def test_retries_end_by_default() -> None:
 @pytest.mark.parametrize("attributes", [Attributes(retry_cnt=7), Attributes(timeout=0)])
 def test_rxe_never_gives_up(attributes: Attributes) -> None:
     assert math.isinf(attributes.retry_s)
+
+
+def test_a_flow_label_chooses_the_source_port_and_without_one_there_is_none_to_tell() -> None:
+    ports = [Attributes(flow_label=label).source_port for label in range(1, 9)]
+    assert len(set(ports)) == len(ports)
+    assert all(0xC000 <= port <= 0xFFFF for port in ports)
+    with pytest.raises(InputError, match="without a flow label"):
+        _ = Attributes().source_port

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from testbed.lab import Lab
-from testbed.lab.census import census
+from testbed.lab.leaks import inventory
 from testbed.scenario.events import EventLog
 from testbed.topology import Topology
 
@@ -15,9 +15,9 @@ from testbed.topology import Topology
 @pytest.fixture(scope="module", autouse=True)
 def _nothing_is_left() -> Iterator[None]:
     """As in the other tests, but when the lab has gone."""
-    before = census()
+    before = inventory()
     yield
-    assert census() - before == set()
+    assert inventory() - before == set()
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Every fault comes, is seen, goes, and is seen to be gone; and one that does not come is an error.
+"""Every fault comes, is verified, goes, and is verified to be gone; and one that does not come is an error.
 
 All of them in one lab, which each leaves as it was.
 """
@@ -170,9 +170,9 @@ def test_it_comes_and_goes(lab: Lab, log: EventLog, fault: Fault) -> None:
     assert works(lab)
     before = len(log.events)
     with injected(lab, fault):
-        assert fault.seen(lab) is not None
-    assert fault.seen(lab) is None
-    assert lab.wait(lambda: works(lab), 10)
+        assert fault.verify(lab) is not None
+    assert fault.verify(lab) is None
+    assert lab.scheduler.wait(lambda: works(lab), 10)
     kinds = [event["kind"] for event in log.events[before:] if event["kind"].startswith("fault.")]
     assert kinds == ["fault.injected", "fault.recovered"]
     json.dumps(log.events)  # as the event log is written
@@ -184,8 +184,8 @@ def test_it_comes_and_goes(lab: Lab, log: EventLog, fault: Fault) -> None:
 def test_one_that_does_not_come_is_an_error_and_not_a_story(lab: Lab, monkeypatch, fault: Fault) -> None:
     assert works(lab)
     monkeypatch.setattr(type(fault), "inject", lambda self, lab, undo: None)
-    with pytest.raises(FaultError, match="nothing of it can be seen"), injected(lab, fault):
-        raise AssertionError("the story must not go on")
+    with pytest.raises(FaultError, match="verification finds nothing of it"), injected(lab, fault):
+        raise AssertionError("the run must not go on")
 
 
 @pytest.mark.parametrize("fault", EXAMPLES, ids=str)

@@ -31,8 +31,8 @@ from testbed.faults import (
 )
 from testbed.lab import Lab
 from testbed.scenario.events import EventLog
-from testbed.scenario.model import Variant
 from testbed.scenario.run import Run
+from testbed.scenario.variant import Variant
 from testbed.workload.tools import Side, perftest
 from testbed.workload.traffic import Traffic
 
@@ -62,12 +62,12 @@ topology:
 
 
 @pytest.fixture
-def story(lab: Lab, log: EventLog) -> Run:
+def run(lab: Lab, log: EventLog) -> Run:
     return Run(lab, log, Variant("v", "healthy", ""))
 
 
 def ip(lab: Lab, host: str) -> IPv4Address:
-    return IPv4Address(lab.host(host).address("eth1").ip)
+    return IPv4Address(lab.host(host)["eth1"].address().ip)
 
 
 def default_routes(lab: Lab, host: str) -> list[str]:
@@ -85,34 +85,34 @@ def recover_in_turn(lab: Lab, *faults: Fault) -> None:
 
 
 def test_the_later_of_two_ages_holds_and_the_right_one_comes_back_in_any_order(lab: Lab) -> None:
-    before = lab.agent.profile("leaf")["arp_age"]
+    before = lab.switch("leaf").profile()["arp_age"]
     first, second = (
         Injection(lab, ArpAgeing(switch="leaf", arp_age=60)),
         Injection(lab, ArpAgeing(switch="leaf", arp_age=90)),
     )
     first.inject()
     second.inject()
-    assert lab.agent.profile("leaf")["arp_age"] == 90
+    assert lab.switch("leaf").profile()["arp_age"] == 90
     first.recover()
-    assert lab.agent.profile("leaf")["arp_age"] == 90
+    assert lab.switch("leaf").profile()["arp_age"] == 90
     second.recover()
-    assert lab.agent.profile("leaf")["arp_age"] == before
+    assert lab.switch("leaf").profile()["arp_age"] == before
 
 
-def test_a_reboot_within_an_outage_leaves_a_switch_that_works(lab: Lab, story: Run) -> None:
-    story.inject(SwitchCpuOutage(switch="leaf"), lasting=5)
-    story.inject(SwitchReboot(switch="leaf"), after=2, lasting=10)
-    lab.sleep(20)
+def test_a_reboot_within_an_outage_leaves_a_switch_that_works(lab: Lab, run: Run) -> None:
+    run.inject(SwitchCpuOutage(switch="leaf"), lasting=5)
+    run.inject(SwitchReboot(switch="leaf"), after=2, lasting=10)
+    lab.scheduler.sleep(20)
     assert lab["a"].ping(str(ip(lab, "b")), within=2)
 
 
 def test_a_port_that_a_reboot_sets_up_stays_down_while_its_cable_is_pulled(lab: Lab) -> None:
     with injected(lab, LinkDown(end="leaf:e3")):
         with injected(lab, SwitchReboot(switch="leaf")):
-            assert not lab["leaf"].is_up("e1")
-        assert lab["leaf"].is_up("e1")
-        assert not lab["leaf"].is_up("e3")
-    assert lab["leaf"].is_up("e3")
+            assert not lab["leaf"]["e1"].is_up
+        assert lab["leaf"]["e1"].is_up
+        assert not lab["leaf"]["e3"].is_up
+    assert lab["leaf"]["e3"].is_up
 
 
 def test_a_reboot_forgets_the_neighbours_of_both_families(lab: Lab) -> None:
@@ -150,45 +150,45 @@ def test_a_mask_that_a_nic_going_down_put_right_is_not_touched(lab: Lab) -> None
     assert sorted(lab["b"].run("ip", "route").stdout.split()) == sorted(before.split())
 
 
-def test_impairments_and_flows_that_come_at_one_moment_come_one_by_one(lab: Lab, story: Run) -> None:
+def test_impairments_and_flows_that_come_at_one_moment_come_one_by_one(lab: Lab, run: Run) -> None:
     faults = (
         LinkLoss(end="a:eth1", loss=1),
         LinkDelay(end="a:eth1", delay=0.01),
         BackgroundFlow(source="b", target="c", rate=MBIT),
         BackgroundFlow(source="c", target="b", rate=MBIT),
     )
-    injections = [story.inject(fault, after=1) for fault in faults]
-    lab.sleep(5)
+    injections = [run.inject(fault, after=1) for fault in faults]
+    lab.scheduler.sleep(5)
     assert [injection.active for injection in injections] == [True] * 4
-    quality = lab.direction("a:eth1").seen()
+    quality = lab.interface("a:eth1").sends.verified()
     assert (quality.loss, quality.delay) == (pytest.approx(1), 0.01)
     for injection in injections:
         injection.recover()
 
 
-def test_a_fault_comes_while_the_story_waits_for_an_answer_to_ping(lab: Lab, story: Run, log: EventLog) -> None:
+def test_a_fault_comes_while_the_run_waits_for_an_answer_to_ping(lab: Lab, run: Run, log: EventLog) -> None:
     began = log.now
-    story.inject(LinkDown(end="leaf:e3"), after=1, lasting=1)
+    run.inject(LinkDown(end="leaf:e3"), after=1, lasting=1)
     assert not lab["a"].ping("10.0.20.99", within=4)
     at = {event["kind"]: (event["t"] - began) / 1e9 for event in log.events if event["kind"].startswith("fault.")}
     assert at == {"fault.injected": pytest.approx(1, abs=0.05), "fault.recovered": pytest.approx(2, abs=0.05)}
 
 
-def test_a_fault_comes_while_perftest_runs(lab: Lab, story: Run, log: EventLog, tmp_path: Path) -> None:
-    sides = [Side.of(lab.host(name)) for name in ("c", "b")]
+def test_a_fault_comes_while_perftest_runs(lab: Lab, run: Run, log: EventLog, tmp_path: Path) -> None:
+    sides = [Side.of(lab.host(name)["eth1"]) for name in ("c", "b")]
     with injected(lab, LinkDelay(end="leaf:e3", delay=0.05)):
         began = log.now
-        story.inject(ArpAgeing(switch="leaf", arp_age=60), after=1, lasting=1)
-        assert perftest("ib_send_lat", *sides, tmp_path, options=["-n", "80"], within=60, ready=lab.ready).ok
-    told = [log.find(f"fault.{what}", fault="arp-ageing")[-1]["t"] for what in ("injected", "recovered")]
-    assert [(t - began) / 1e9 for t in told] == [pytest.approx(1, abs=0.05), pytest.approx(2, abs=0.05)]
+        run.inject(ArpAgeing(switch="leaf", arp_age=60), after=1, lasting=1)
+        assert perftest("ib_send_lat", *sides, tmp_path, options=["-n", "80"], within=60, ready=lab.scheduler.ready).ok
+    times = [log.find(f"fault.{what}", fault="arp-ageing")[-1]["t"] for what in ("injected", "recovered")]
+    assert [(t - began) / 1e9 for t in times] == [pytest.approx(1, abs=0.05), pytest.approx(2, abs=0.05)]
 
 
-def test_a_fault_that_is_mended_before_its_time_does_not_come(lab: Lab, story: Run) -> None:
-    injection = story.inject(LinkDown(end="leaf:e3"), after=1)
+def test_a_fault_that_is_recovered_before_its_time_does_not_come(lab: Lab, run: Run) -> None:
+    injection = run.inject(LinkDown(end="leaf:e3"), after=1)
     injection.recover()
-    lab.sleep(2)
-    assert lab["leaf"].is_up("e3")
+    lab.scheduler.sleep(2)
+    assert lab["leaf"]["e3"].is_up
 
 
 def test_arp_is_dropped_on_a_trunk(lab: Lab) -> None:
@@ -204,8 +204,8 @@ def test_a_static_mac_entry_outlives_a_flush(lab: Lab) -> None:
     assert lab["a"].ping(str(ip(lab, "b")), within=2)
     wrong = FdbWrongPort(switch="leaf", host="b", port="e2")
     with injected(lab, wrong):
-        lab.agent.clear_fdb("leaf")
-        assert wrong.seen(lab)
+        lab.switch("leaf").clear_fdb()
+        assert wrong.verify(lab)
     assert lab["a"].ping(str(ip(lab, "b")), within=2)
 
 
@@ -223,18 +223,18 @@ def test_two_packets_are_held_at_one_port(lab: Lab) -> None:
 def test_a_storm_is_told_from_other_traffic(lab: Lab) -> None:
     flow = BackgroundFlow(source="b", target="c", rate=5 * MBIT)
     with injected(lab, flow), injected(lab, ArpStorm(host="b", pps=150)) as storm:
-        seen = storm.fault.seen(lab)
-        assert seen
-        assert 100 <= seen["pps"] <= 200
+        verified = storm.fault.verify(lab)
+        assert verified
+        assert 100 <= verified["pps"] <= 200
 
 
 def test_two_that_count_the_traffic_of_an_interface_count_apart(lab: Lab) -> None:
     flow = BackgroundFlow(source="b", target="c", rate=MBIT)
-    first = Traffic(lab.host("b"), "eth1")
+    first = Traffic(lab.host("b")["eth1"])
     with injected(lab, flow):
         pass
     before = first.bytes()["roce_out"]
-    second = Traffic(lab.host("b"), "eth1")
+    second = Traffic(lab.host("b")["eth1"])
     assert (before > 0, second.bytes()["roce_out"]) == (True, 0)
     with injected(lab, flow):
         pass
@@ -244,13 +244,13 @@ def test_two_that_count_the_traffic_of_an_interface_count_apart(lab: Lab) -> Non
 def test_a_change_of_a_link_that_is_refused_leaves_the_link_as_it_was(lab: Lab) -> None:
     with injected(lab, LinkLoss(end="leaf:e3", loss=1)):
         with pytest.raises(TestbedError, match="loss"):
-            lab.direction("leaf:e3").change(rate=MBIT, loss=150)
-        assert lab.direction("leaf:e3").seen().loss == pytest.approx(1)
+            lab.interface("leaf:e3").sends.change(rate=MBIT, loss=150)
+        assert lab.interface("leaf:e3").sends.verified().loss == pytest.approx(1)
     assert lab["a"].ping(str(ip(lab, "b")), within=2)
 
 
 def test_a_capture_that_ended_by_itself_is_an_error(lab: Lab, tmp_path: Path) -> None:
-    capture = lab["leaf"].capture("e3")
+    capture = lab["leaf"]["e3"].capture()
     capture._process.send(9)
     capture._process.wait(5)
     with pytest.raises(TestbedError, match="ended with status -9 before its time"):

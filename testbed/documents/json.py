@@ -1,0 +1,79 @@
+"""JSON text as plain values, with the place of each of them. Only what the standard has: no NaN, no comments."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+from testbed.documents.text import Mark, Path, check_size, decode, place
+from testbed.errors import InputError
+
+_WHITE_SPACE = " \t\r\n"
+_DECODER = json.JSONDecoder()
+
+
+class JsonDocument:
+    """`source` is what errors call the text, `what` is the kind of file that it is."""
+
+    def __init__(self, data: bytes, source: str, what: str) -> None:
+        check_size(data, source, what)
+        self.source = source
+        self._text = decode(data, source)
+        self.value = loads(self._text, source)
+
+    def find(self, path: Path, *, key: bool = False) -> Mark:
+        """The place of the value at `path` (or of its key), else the nearest thing around it that is there."""
+        mark = at = _skip(self._text, 0)
+        for step in path:
+            # Of a key that is given twice the last one counts.
+            found = [entry[1:] for entry in _entries(self._text, at) if entry[0] == step]
+            if not found:
+                break
+            key_at, at = found[-1]
+            mark = key_at if key else at
+        return Mark.of(self._text, mark)
+
+
+def loads(text: str, source: str) -> Any:
+    try:
+        return json.loads(text, parse_constant=_refuse)
+    except json.JSONDecodeError as error:
+        comment = text[error.pos :].lstrip(", \t\r\n").startswith(("//", "/*", "#"))
+        hint = "JSON has no comments; libcni refuses them too." if comment else ""
+        where = place(source, Mark(error.lineno, error.colno))
+        raise InputError(f"not valid JSON: {error.msg}", where=where, hint=hint) from None
+    except RecursionError:
+        raise InputError("nested too deeply", where=source) from None
+    except ValueError as error:  # NaN, or a number of thousands of digits
+        raise InputError(f"not valid JSON: {error}", where=source) from None
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no value")
+
+
+def _entries(text: str, at: int) -> Iterator[tuple[str | int, int, int]]:
+    """The key or index of each entry of the object or list that begins at `at`, where the key is and where the value
+    is. The text is valid."""
+    if text[at] not in "{[":
+        return
+    is_object, index = text[at] == "{", 0
+    at = _skip(text, at + 1)
+    while text[at] not in "}]":
+        key_at, key = at, index
+        if is_object:
+            key, at = _DECODER.raw_decode(text, at)
+            at = _skip(text, _skip(text, at) + 1)  # behind the colon
+        yield key, key_at, at
+        _, at = _DECODER.raw_decode(text, at)
+        at = _skip(text, at)
+        if text[at] == ",":
+            at = _skip(text, at + 1)
+        index += 1
+
+
+def _skip(text: str, at: int) -> int:
+    while text[at] in _WHITE_SPACE:
+        at += 1
+    return at

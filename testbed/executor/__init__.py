@@ -1,0 +1,191 @@
+"""The inside of a machine: carries out the requests of a job bundle, each by its handler.
+
+`prepare` is called once before a snapshot, `run` for each job. As a program (``main``, with IN and OUT as arguments)
+this runs the job in the directory IN on this very kernel; messages go to file descriptor 3.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import Any, NoReturn
+
+from testbed.errors import TestbedError
+from testbed.kernel import children
+from testbed.protocol import JOB, messages, requests
+from testbed.protocol.messages import Channel, Emit, Write
+from testbed.protocol.requests import Request
+
+HANDLERS: dict[type[Request[Any]], str] = {
+    requests.Variant: "variant:run",
+    requests.Pytest: "tests:run",
+    requests.Cni: "networks:run",
+    requests.Layer: "layer:install",
+    requests.Describe: "describe:scenario",
+    requests.Faults: "describe:faults",
+    requests.Profiles: "describe:profiles",
+    requests.Plan: "topologies:plan",
+    requests.Convert: "topologies:convert",
+    requests.Draw: "topologies:draw",
+    requests.Fabric: "topologies:fabric",
+    requests.Schema: "topologies:schema",
+}
+"""Of each kind of request a module here and the function in it, which takes the request and a Context and returns the
+response. A TestbedError it raises is the error that is sent; any other exception is a crash."""
+
+WARM = (
+    "pytest",
+    "testbed.cni.rxe",
+    "testbed.executor.networks",
+    "testbed.executor.tests",
+    "testbed.executor.variant",
+)
+SHARED = "testbed.faults", "testbed.lab", "testbed.scenario.loading", "testbed.workload.verbs"
+"""Modules that most scenarios import: several that are described find them imported."""
+
+
+@dataclass(frozen=True)
+class Context:
+    """The places of a job: the directory of the job's files, one for the files it leaves, and the way for reports."""
+
+    files: Path
+    out: Path
+    emit: Emit
+
+
+def prepare(job: Mapping[str, Any], out: str, write: Write) -> None:
+    """Imports and reads what any job may use, so that it is in the snapshot."""
+    for name in WARM:
+        importlib.import_module(name)
+    from testbed import nic
+    from testbed.cni import runtime
+    from testbed.switch.profile import load_profiles
+    from testbed.workload import ibverbs
+
+    for name in ibverbs.MODULES:
+        getattr(ibverbs, name)
+    for kind in requests.KINDS.values():
+        requests.adapter(kind)
+    load_profiles()
+    nic.prepare()
+    runtime.prepare()
+
+
+def run(job: Mapping[str, Any], out: str, write: Write) -> None:
+    """Carries out the requests of a job bundle."""
+    if job["training"]:
+        from testbed.workload.jobs import ranks
+
+        ranks.start()  # in a snapshot it has long been there
+    if len(job["requests"]) > 1:
+        for name in SHARED:
+            importlib.import_module(name)
+    apart = {}
+    for message in job["requests"]:
+        channel = Channel(message["id"], write)
+        with sent(channel):
+            request = messages.take(message)
+            context = Context(Path(job["files"]), Path(out), channel.report)
+            if request.apart:
+                child = Child(message["id"], request, context)
+                apart[child.pid] = child
+            else:
+                channel.respond(handle(request, context))
+    while apart:
+        pid, _ = os.wait()
+        if pid in apart:
+            write(apart.pop(pid).end(), True)
+
+
+def handle(request: Request[Any], context: Context) -> Any:
+    """The response of the request's handler."""
+    module, _, function = HANDLERS[type(request)].partition(":")
+    return getattr(importlib.import_module(f"testbed.executor.{module}"), function)(request, context)
+
+
+@contextlib.contextmanager
+def sent(channel: Channel) -> Iterator[None]:
+    """Sends the TestbedError that the block raises."""
+    try:
+        yield
+    except TestbedError as error:
+        channel.fail(error)
+
+
+class Child:
+    """A process that carries out a request, because it runs code of the user's that nobody asked to run."""
+
+    def __init__(self, number: int, request: Request[Any], context: Context) -> None:
+        self._number = number
+        self._answer, self._output = map(TemporaryFile, ("w+b", "w+b"))
+        parent = os.getpid()
+        self.pid = os.fork()
+        if not self.pid:
+            children.end_with(parent)
+            self._run(request, context)
+
+    def _run(self, request: Request[Any], context: Context) -> NoReturn:
+        def write(line: bytes, _: bool) -> None:
+            self._answer.write(line)
+
+        channel = Channel(self._number, write)
+        try:
+            os.dup2(self._output.fileno(), 1)
+            os.dup2(self._output.fileno(), 2)
+            os.close(3)  # messages are ours alone
+            with sent(channel):
+                channel.respond(handle(request, context))
+        except BaseException:
+            channel.crash(traceback.format_exc())
+        finally:
+            self._answer.flush()
+            with contextlib.suppress(Exception):  # the user's code may have replaced it
+                sys.stdout.flush()
+            os._exit(0)
+
+    def end(self) -> bytes:
+        """The last message of the process, which has ended."""
+        with self._answer, self._output:
+            self._answer.seek(0)
+            self._output.seek(0)
+            return self._answer.read() or messages.ended(self._number, self._output.read())
+
+
+class Ended(SystemExit):
+    """The parent ends this process."""
+
+
+def ignore_sigterm() -> None:
+    signal.signal(signal.SIGTERM, lambda *_: None)  # not SIG_IGN, which programs started from here on would inherit
+
+
+def end(*_: object) -> None:
+    """So that a lab is taken down when its parent goes. The first signal begins that, no other cuts it short."""
+    ignore_sigterm()
+    raise Ended(1)
+
+
+def main() -> None:
+    """Runs the job of a directory on this kernel. Ends with status 0 whenever it could report how the job ended."""
+    bundle, out = map(os.path.abspath, sys.argv[1:])  # a job may go to its files' directory
+    job = json.loads((Path(bundle) / JOB).read_text())
+    signal.signal(signal.SIGTERM, end)
+    with os.fdopen(3, "wb") as pipe:
+
+        def write(line: bytes, _: bool) -> None:
+            pipe.write(line + b"\n")
+            pipe.flush()
+
+        try:
+            run(job, out, write)
+        except Exception:
+            write(messages.crash(traceback.format_exc()), True)

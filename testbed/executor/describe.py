@@ -1,0 +1,84 @@
+"""Descriptions, for which no lab is needed: scenarios, faults, profiles of switches.
+
+A scenario is the user's code, so each has a process of its own (`Request.apart`).
+"""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Any
+
+from testbed.errors import InputError, did_you_mean
+from testbed.executor import Context, topologies
+from testbed.protocol import FaultInfo, ProfileInfo, ScenarioInfo
+from testbed.protocol.requests import Describe, Faults, Profiles
+from testbed.topology import Plan
+
+
+def faults(_: Faults, __: Context) -> list[FaultInfo]:
+    from testbed import faults
+
+    found: list[Any] = faults.descriptions()
+    return found
+
+
+def profiles(_: Profiles, __: Context) -> list[ProfileInfo]:
+    from testbed.switch import profile
+
+    found: list[Any] = profile.descriptions()
+    return found
+
+
+def scenario(request: Describe, context: Context) -> ScenarioInfo:
+    """Loads a scenario and checks all that needs no kernel: the user's settings, the profiles they make, the topology,
+    which may be another than its own."""
+    from testbed.scenario import loading
+    from testbed.scenario.noninteractive import refuse_input
+
+    file = context.files / request.scenario
+    refuse_input(file.parent)
+    scenario = loading.load(file)
+    info = loading.info(scenario, request.name, request.settings, request.named, file)
+    plans: list[Plan] = []
+    switches: list[str] = []
+    for variant, found in zip(scenario.variants, info["variants"], strict=True):
+        if not request.named or variant.name in request.named:
+            with loading.blaming(file):
+                parameters = scenario.settle(variant, found["settings"])
+            _, plan, profiles, notes = topologies.lab_of(scenario, parameters, file)
+            if plan not in plans:
+                plans.append(plan)
+                info["notes"] += notes
+            switches += profiles
+    if request.topology:
+        plan, info["notes"] = topologies.planned_file(file.parent, request.topology)
+        fits(plan, request.topology, file, plans, switches)
+    return info
+
+
+def fits(plan: Plan, given: str, scenario: Path, own: list[Plan], switches: list[str]) -> None:
+    """Raises InputError when a topology in the place of a scenario's `own` ones lacks what the scenario names: nodes
+    and ends of links that its file has as texts, and the switches that it gives a profile."""
+    tree = ast.parse(scenario.read_text())
+    texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    problems = []
+    for node in {node.name: node for each in own for node in each.nodes.values()}.values():
+        ends = [end for end in node.interfaces if f"{node.name}:{end.name}" in texts]
+        if not (ends or node.name in texts or node.name in switches):
+            continue
+        there = plan.nodes.get(node.name)
+        if there is None or there.kind != node.kind:
+            what = f"{node.name!r} is a {there.kind} here" if there else f"there is no {node.kind} {node.name!r}"
+            problems.append(f"{what}, which the scenario has as a {node.kind}" if there else what)
+            continue
+        known = [interface.name for interface in there.interfaces]
+        problems += [
+            f"{node.name!r} has no interface {end.name!r}; {did_you_mean(end.name, known)}it has: {', '.join(known)}"
+            for end in ends
+            if end.name not in known
+        ]
+    if problems:
+        also = [(given, problem) for problem in problems[1:]]
+        hint = f"The scenario needs these; its own topology: {', '.join(each.name for each in own)}."
+        raise InputError(problems[0], where=given, hint=hint, also=also)

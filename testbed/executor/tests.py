@@ -1,0 +1,22 @@
+"""A user's pytest files."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from testbed.executor import Context
+from testbed.protocol.requests import Pytest
+from testbed.scenario import imports
+from testbed.scenario.session import Session
+
+
+def run(request: Pytest, context: Context) -> int:
+    os.chdir(context.files)
+    imports.add(context.files)
+    limits = request.limits
+    session = Session(
+        context.files, context.out, context.emit, limit_s=limits["session_s"], test_limit_s=limits["test_s"]
+    )
+    sys.stdout = sys.stderr = session.terminal
+    return session.run(request.arguments)

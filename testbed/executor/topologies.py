@@ -1,0 +1,136 @@
+"""Topology files, and what becomes of them: plans, drawings, files made of fabrics and of Mininet's topologies."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from testbed.errors import InputError
+from testbed.executor import Context
+from testbed.protocol import ConvertedPlan, InterfaceRow, Note, Picture, PlanInfo, PlanRows, requests
+from testbed.topology import Family, Interface, Node, Plan, Svi, Topology
+
+if TYPE_CHECKING:
+    from testbed.scenario.model import Parameters, Scenario
+    from testbed.switch.profile import Profile
+
+
+def plan(request: requests.Plan, _: Context) -> PlanInfo:
+    return plan_info(Topology.load(request.file))
+
+
+def convert(request: requests.Convert, context: Context) -> ConvertedPlan:
+    from testbed.topology import mininet
+
+    os.chdir(context.files)  # places in errors start with the name as the user gave it
+    file = Path(request.file)
+    text = mininet.convert(*mininet.read(file, request.topo), source=file.name)
+    return {**plan_info(Topology.parse(text, source=f"{request.file} as converted")), "text": text}
+
+
+def draw(request: requests.Draw, _: Context) -> Picture:
+    from testbed.topology import graph
+
+    topology = Topology.load(request.file)
+    return {"text": graph.STYLES[request.style](planned(topology)), "notes": notes_of(topology)}
+
+
+def fabric(request: requests.Fabric, _: Context) -> str:
+    from testbed.topology import fabrics
+
+    return fabrics.text(fabrics.make(request.fabric, dict(request.options)))
+
+
+def schema(_: requests.Schema, __: Context) -> dict[str, Any]:
+    from testbed.switch.profile import values_schema
+    from testbed.topology import json_schema
+
+    return json_schema(values_schema())
+
+
+def plan_info(topology: Topology) -> PlanInfo:
+    return {**plan_rows(planned(topology)), "notes": notes_of(topology)}
+
+
+def plan_rows(plan: Plan) -> PlanRows:
+    """A plan as JSON: interfaces, and SVIs with an address, without which a switch only bridges there."""
+    rows = []
+    for node in plan.nodes.values():
+        rows += [interface_row(node, end) for end in node.interfaces]
+        rows += [interface_row(node, svi) for svi in node.svis if svi.addresses]
+    return {"name": plan.name, "interfaces": rows}
+
+
+def notes_of(topology: Topology) -> list[Note]:
+    return [
+        {"key": note.key, "where": note.where, "text": note.text, "lines": list(note.lines)} for note in topology.notes
+    ]
+
+
+def interface_row(node: Node, end: Interface | Svi) -> InterfaceRow:
+    port = end if isinstance(end, Interface) else None
+    return {
+        "node": node.name, "kind": node.kind, "interface": end.name, "mac": end.mac,
+        "address": str(end.address or ""), "address6": str(end.address6 or ""), "vlan": end.vlan,
+        "peer": ":".join(port.peer) if port else "",
+        "gateway": next_hop(node, port, 4) if port else "", "gateway6": next_hop(node, port, 6) if port else "",
+        "trunk": list(port.trunk) if port else [], "routed": bool(port and port.routed),
+        "rdma": port.rdma if port else None,
+    }  # fmt: skip
+
+
+def next_hop(node: Node, end: Interface, family: Family) -> str:
+    """The gateway that a host's routes have behind an interface, that of its default route first; nothing if none of
+    them leaves by it."""
+    networks = [address.network for address in end.addresses if address.version == family]
+    routes = sorted(node.routes, key=lambda route: route.destination.prefixlen)
+    hops = (hop for route in routes for hop in route.via if any(hop in network for network in networks))
+    return str(next(hops, ""))
+
+
+def planned(topology: Topology) -> Plan:
+    """The plan of what a lab would be built from: its profiles and its faults are checked too."""
+    from testbed.switch.profile import load_profiles, value_problems
+
+    return topology.plan(profiles=load_profiles(), check_fault=fault_problem, check_values=value_problems)
+
+
+def fault_problem(name: str, parameters: Mapping[str, Any]) -> str:
+    """Imports the faults, and with them netlink, for files that have some."""
+    from testbed import faults
+
+    return faults.problem(name, parameters)
+
+
+def lab_of(
+    scenario: type[Scenario], parameters: Parameters, file: Path, given: str = ""
+) -> tuple[Scenario, Plan, Mapping[str, Profile], list[Note]]:
+    """An instance of a scenario, the plan of its lab or of the topology that is `given` in its place, the profiles of
+    switches that depend on the parameters, and the notes on the topology."""
+    from testbed.scenario import loading
+
+    with loading.blaming(file):
+        instance = scenario()
+        topology = given or instance.topology_for(parameters)
+        profiles = instance.profiles(parameters)
+    if not isinstance(topology, str | os.PathLike):
+        raise InputError(f"topology_for returns {topology!r}, which is no file's name", where=file.name)
+    plan, notes = planned_file(file.parent, str(topology))
+    loading.check_profiles(profiles, plan, file.name)
+    return instance, plan, profiles, notes
+
+
+@functools.cache
+def planned_file(directory: Path, name: str) -> tuple[Plan, list[Note]]:
+    """The plan of a file beside a scenario, and the notes on it. Places in errors start with the name that the scenario
+    gives."""
+    before = Path.cwd()
+    os.chdir(directory)
+    try:
+        topology = Topology.load(name)
+        return planned(topology), notes_of(topology)
+    finally:
+        os.chdir(before)

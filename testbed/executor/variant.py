@@ -1,0 +1,108 @@
+"""A variant of a scenario: its lab built, its run, its verdict."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+
+from testbed import faults
+from testbed.cni.pods import PodNetworks
+from testbed.errors import TestbedError
+from testbed.executor import Context, Ended, ignore_sigterm, topologies
+from testbed.lab import Lab
+from testbed.protocol import Made, VariantOutcome
+from testbed.protocol.requests import Variant
+from testbed.scenario import loading
+from testbed.scenario.events import EventLog
+from testbed.scenario.noninteractive import refuse_input
+from testbed.scenario.run import Run
+
+RESERVE = 16 << 20
+"""Bytes kept for the verdict of a scenario that fills the disk."""
+COMPLAINT = re.compile(r"\bWARNING: |\bBUG: |\bOops\b|general protection fault|refcount_t")
+FULL_DISK_HINT = "The guest's disk is memory, 900 MB. A capture can be narrowed with a filter."
+
+
+def run(request: Variant, context: Context) -> VariantOutcome:
+    """Builds the lab, runs the scenario, takes the lab down; the verdict."""
+    file = context.files / request.scenario
+    refuse_input(file.parent)
+    scenario = loading.load(file)
+    variant = scenario.variant(request.variant)
+    with loading.blaming(file):
+        parameters = scenario.settle(variant, request.settings)
+        values = parameters.model_dump(mode="json")
+    emit, out = context.emit, context.out
+    log = EventLog(lambda event: emit({"event": event}), lambda until_ns: emit({"settled": until_ns}))
+    reserve = out / "reserve"
+    reserve.write_bytes(bytes(RESERVE))
+    instance, plan, profiles, _ = topologies.lab_of(scenario, parameters, file, request.topology)
+    made: Made = {"parameters": values, "topology": topologies.plan_rows(plan), "epoch": log.epoch()}
+    emit({"made": made})
+    lab = Lab(plan, out, log.emit, profiles=profiles, networks=PodNetworks(file.parent))
+    run = Run(lab, log, variant)
+    up = False
+    lab.defer(lambda: up or run.save_evidence("the lab could not be built"))
+    try:
+        with lab, before_teardown():
+            up = True
+            try:
+                faults.break_from_the_start(lab)
+                instance.run(run, parameters)
+            except Ended:
+                raise
+            except BaseException:
+                reserve.unlink()
+                run.failures += run.save_evidence("the run was cut short")
+                raise
+            run.failures += run.save_evidence("the end")
+    except Ended:
+        raise
+    except BaseException as error:  # whatever the user's code raises, SystemExit among it
+        reserve.unlink(missing_ok=True)
+        (out / "traceback.txt").write_text(traceback.format_exc())
+        run.failures.insert(0, explain(error, file))
+    reserve.unlink(missing_ok=True)
+    run.failures += kernel_complaints(out / "kernel.log")
+    return run.outcome(out)
+
+
+def kernel_complaints(copy: Path) -> list[str]:
+    """Keeps the kernel's log in the file `copy`; a warning or an oops in it is a failure, whatever users saw."""
+    lines = []
+    log = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        while True:
+            head, _, text = os.read(log, 1 << 16).decode(errors="replace").partition(";")
+            microseconds = int(head.split(",")[2])
+            lines.append(f"[{microseconds / 1e6:12.6f}] {text.splitlines()[0]}")
+    except BlockingIOError:
+        pass
+    finally:
+        os.close(log)
+    copy.write_text("\n".join(lines) + "\n")
+    return [f"the kernel complained: {line}" for line in lines if COMPLAINT.search(line)]
+
+
+def explain(error: BaseException, file: Path) -> str:
+    """Describe the error that ended the run, with the place in the scenario's file it came from."""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
+    place = f"{file.name}:{lines[-1]}: " if lines else ""
+    if isinstance(error, TestbedError):
+        return str(error) if error.where.startswith(f"{file.name}:") else f"{place}{error}"
+    hint = FULL_DISK_HINT if isinstance(error, OSError) and error.errno == errno.ENOSPC else ""
+    return f"{place}{loading.words(error)}" + (f"\n  {hint}" if hint else "")
+
+
+@contextlib.contextmanager
+def before_teardown() -> Iterator[None]:
+    """From the end of the block on, SIGTERM does not cut short what takes the lab down."""
+    try:
+        yield
+    finally:
+        ignore_sigterm()

@@ -1,0 +1,108 @@
+"""
+What wakes a wait besides the switches: news of the nodes' kernels, files of the run directory, the ends of programs.
+
+A condition that is looked at now and then misses what holds for a short while, and one that is looked at often keeps
+the processor busy in hours in which nothing happens. So whoever waits sleeps until something has changed:
+
+- links, addresses, routes and neighbour entries of every node: rtnetlink, one socket for all namespaces;
+- what programs write: inotify on the run directory, where each program's output is;
+- a program that ends: its pidfd.
+
+Counters (of interfaces, RDMA devices, qdiscs) change without notice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import struct
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Self
+
+from testbed.errors import TestbedError
+from testbed.kernel import netns, syscalls
+from testbed.kernel import rtnetlink as rt
+from testbed.kernel.readiness import readable
+from testbed.kernel.rtnetlink import Rtnetlink
+
+GROUPS = (rt.LINK, rt.NEIGH, rt.IPV4_IFADDR, rt.IPV4_ROUTE, rt.IPV6_IFADDR, rt.IPV6_ROUTE)
+IN_MODIFY, IN_MOVED_TO, IN_CREATE, IN_DELETE = 0x2, 0x80, 0x100, 0x200
+_EVENT = struct.Struct("=iIII")  # watch, mask, cookie, length of the name
+
+
+class Changes:
+    """A context manager; what changes from its beginning on makes one of `watched` readable."""
+
+    def __init__(self, namespaces: Iterable[str], directory: Path, programs: Iterable[int]) -> None:
+        """`programs` are process IDs of children of this process."""
+        self._namespaces = namespaces
+        self._directory = directory
+        self._programs = programs
+
+    def __enter__(self) -> Self:
+        with contextlib.ExitStack() as opened:
+            self._kernels = opened.enter_context(Rtnetlink())
+            for namespace in self._namespaces:
+                self._kernels.number_namespace(netns.path(namespace))
+            self._kernels.listen(GROUPS, everywhere=True)
+            try:
+                self._files = syscalls.call("inotify_init1", os.O_CLOEXEC | os.O_NONBLOCK)
+            except OSError as error:
+                raise TestbedError(f"inotify: {error.strerror}") from error
+            opened.callback(os.close, self._files)
+            self._watch(self._directory)
+            self._ends = {}
+            for program in self._programs:
+                self._ends[program] = os.pidfd_open(program)
+                opened.callback(os.close, self._ends[program])
+            self._close = opened.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close.close()
+
+    @property
+    def watched(self) -> list[int]:
+        return [self._kernels.fileno(), self._files, *self._ends.values()]
+
+    def pending(self) -> bool:
+        """Return whether there is something to take."""
+        return readable(self.watched, 0)
+
+    def take(self) -> None:
+        """Take what has come, so that only something new wakes again; a program ends once."""
+        while True:
+            with contextlib.suppress(OSError):  # ENOBUFS: more came than there is room for
+                for _ in self._kernels.news():
+                    pass
+                break
+        with contextlib.suppress(BlockingIOError):
+            while data := os.read(self._files, 1 << 16):
+                if any(mask & IN_CREATE for mask in _masks(data)):
+                    self._watch(self._directory)
+        for program in [program for program in self._ends if _has_ended(program)]:
+            del self._ends[program]
+
+    def _watch(self, directory: Path) -> None:
+        """Watch the directory and those in it: jobs have directories of their own. What is watched already stays so."""
+        mask = IN_MODIFY | IN_MOVED_TO | IN_CREATE | IN_DELETE
+        for place, _, _ in os.walk(directory):
+            with contextlib.suppress(OSError):  # it is gone, or there are too many: the pauses of a wait find the rest
+                syscalls.call("inotify_add_watch", self._files, os.fsencode(place), mask)
+
+
+def _masks(data: bytes) -> Iterable[int]:
+    offset = 0
+    while offset < len(data):
+        _, mask, _, length = _EVENT.unpack_from(data, offset)
+        offset += _EVENT.size + length
+        yield mask
+
+
+def _has_ended(program: int) -> bool:
+    """Return whether a child of ours has ended; it stays for its owner to wait for."""
+    try:
+        return os.waitid(os.P_PID, program, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:
+        return True

@@ -1,0 +1,93 @@
+"""Mounts, and mount namespaces that programs have for themselves."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+from testbed.errors import TestbedError
+from testbed.kernel import syscalls
+from testbed.kernel.syscalls import CLONE_FS, CLONE_NEWNET, CLONE_NEWNS, setns, unshare
+
+MS_BIND, MS_REC, MS_PRIVATE, MS_SHARED = 4096, 16384, 1 << 18, 1 << 20
+MNT_DETACH = 2
+T = TypeVar("T")
+
+
+def mount(source: str | Path, target: str | Path, flags: int = 0, kind: str = "none") -> None:
+    """mount(2)."""
+    try:
+        syscalls.call("mount", os.fsencode(source), os.fsencode(target), kind.encode(), flags, None)
+    except OSError as error:
+        raise TestbedError(f"mount {target}: {error.strerror}") from error
+
+
+def unmount(target: str | Path) -> None:
+    """Take a mount away at once, and let go of it when nobody uses it any more."""
+    try:
+        syscalls.call("umount2", os.fsencode(target), MNT_DETACH)
+    except OSError as error:
+        raise TestbedError(f"unmount {target}: {error.strerror}") from error
+
+
+@contextlib.contextmanager
+def own_mounts() -> Iterator[None]:
+    """Run the block in a mount namespace of its own, which programs that it starts keep. What it mounts in /dev and
+    /sys is for them alone; other mounts propagate as they do elsewhere."""
+    before = os.open("/proc/thread-self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+    directory = os.open(".", os.O_PATH | os.O_CLOEXEC)
+    try:
+        unshare(CLONE_NEWNS)
+        try:
+            for place in "/dev", "/sys":
+                mount("none", place if os.path.ismount(place) else "/", MS_PRIVATE)
+            yield
+        finally:
+            setns(before, CLONE_NEWNS)
+            os.fchdir(directory)  # which setns has left for the root
+    finally:
+        os.close(directory)
+        os.close(before)
+
+
+def within(process: int, action: Callable[[], T]) -> T:
+    """Run `action` in the network and mount namespaces of a process."""
+
+    def enter() -> T:
+        unshare(CLONE_FS)  # the other threads keep their working directory
+        for handle, kind in zip(handles, (CLONE_NEWNET, CLONE_NEWNS), strict=True):
+            setns(handle, kind)
+        return action()
+
+    with contextlib.ExitStack() as opened:
+        handles = [os.open(f"/proc/{process}/ns/{kind}", os.O_RDONLY | os.O_CLOEXEC) for kind in ("net", "mnt")]
+        for handle in handles:
+            opened.callback(os.close, handle)
+        return _in_a_thread(enter)
+
+
+def isolated(namespace: str | Path, binds: Mapping[str, Path], action: Callable[[], T]) -> T:
+    """Run `action` as a machine of its own would: in the network namespace with this path, with its sysfs, and with
+    the directories `binds` names (where, what) instead of this machine's. Processes it starts stay in there."""
+
+    def enter() -> T:
+        syscalls.enter(namespace, CLONE_NEWNET)
+        unshare(CLONE_NEWNS)
+        mount("none", "/", MS_REC | MS_PRIVATE)
+        mount("sysfs", "/sys", kind="sysfs")
+        for where, what in binds.items():
+            mount(what, where, MS_BIND)
+        return action()
+
+    return _in_a_thread(enter)
+
+
+def _in_a_thread(action: Callable[[], T]) -> T:
+    """Run `action` in a thread that ends with it. A thread shares its root directory, and with it the mounts, with the
+    others until it unshares; it cannot go back."""
+    with ThreadPoolExecutor(1) as threads:
+        return threads.submit(action).result()

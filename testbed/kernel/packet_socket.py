@@ -1,0 +1,61 @@
+"""Frames of one EtherType of all interfaces of a namespace, as a packet socket hands them out: packet(7)."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import socket
+import struct
+from collections.abc import Iterator, Sequence
+
+Step = tuple[int, int, int, int]
+"""Of a classic BPF program: code, steps to skip if true, if false, operand (Documentation/networking/filter.rst)."""
+LOAD_BYTE, JUMP_IF_EQUAL, RETURN = 0x30, 0x15, 0x06
+HOST, BROADCAST, MULTICAST = socket.PACKET_HOST, socket.PACKET_BROADCAST, socket.PACKET_MULTICAST
+"""To whom a frame goes: to the interface's MAC, to all, to a group."""
+_LONGEST = 2048
+_SOL_PACKET, _PACKET_STATISTICS = 263, 6
+_SO_ATTACH_FILTER, _SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 26, 32, 33
+
+
+class PacketSocket:
+    """A socket of the namespace that the calling thread is in. It keeps `buffer` bytes of what waits to be read, and as
+    many of what waits at an interface to be sent."""
+
+    def __init__(self, ethertype: int, buffer: int, program: Sequence[Step] = ()) -> None:
+        kind = socket.SOCK_RAW | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
+        self._socket = socket.socket(socket.AF_PACKET, kind, socket.htons(ethertype))
+        if program:
+            code = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *step) for step in program))
+            given = struct.pack("HP", len(program), ctypes.addressof(code))
+            self._socket.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, given)
+        for option in _SO_RCVBUFFORCE, _SO_SNDBUFFORCE:
+            self._socket.setsockopt(socket.SOL_SOCKET, option, buffer)
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def frames(self) -> Iterator[tuple[str, int, bytes]]:
+        """Yield (interface, to whom, frame) of what has arrived, without waiting."""
+        while True:
+            try:
+                frame, (interface, _, to, *_) = self._socket.recvfrom(_LONGEST)
+            except BlockingIOError:
+                return
+            yield interface, to, frame
+
+    def lost(self) -> int:
+        """Return how many frames found no room since the last call."""
+        _, dropped = struct.unpack("=II", self._socket.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, 8))
+        return int(dropped)
+
+    def send(self, interface: str, frame: bytes) -> None:
+        """Send a frame out of an interface. Nothing leaves one that is down or has no room."""
+        try:
+            self._socket.sendto(frame, (interface, 0))
+        except OSError as error:
+            if error.errno not in (errno.ENETDOWN, errno.ENOBUFS):
+                raise

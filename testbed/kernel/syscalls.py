@@ -1,0 +1,50 @@
+"""Functions of the C library that Python has not, or has only since 3.12 (setns, unshare)."""
+
+from __future__ import annotations
+
+import functools
+import os
+from typing import Any
+
+CLONE_FS, CLONE_NEWNS, CLONE_NEWNET = 0x200, 0x20000, 0x40000000
+
+
+@functools.cache
+def libc() -> Any:
+    """Load the C library. ctypes is imported late: a plugin that starts anew for each pod does without it."""
+    import ctypes
+
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def call(function: str, *arguments: Any) -> int:
+    """Call a function of the C library; OSError if it returns -1."""
+    result: int = getattr(libc(), function)(*arguments)
+    if result < 0:
+        import ctypes
+
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return result
+
+
+def setns(handle: int, kind: int) -> None:
+    """Move the calling thread into the namespace behind a descriptor."""
+    if hasattr(os, "setns"):
+        os.setns(handle, kind)
+    else:
+        call("setns", handle, kind)
+
+
+def enter(path: str | os.PathLike[str], kind: int) -> None:
+    """Move the calling thread into the namespace that a file stands for."""
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        setns(handle, kind)
+    finally:
+        os.close(handle)
+
+
+def unshare(flags: int) -> None:
+    """Give the calling thread namespaces (CLONE_NEW…) or a root and working directory (CLONE_FS) of its own."""
+    call("unshare", flags)

@@ -1,0 +1,24 @@
+"""Sysctls of the network namespace that the calling thread is in, and of the machine, by their paths."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+ROOT = Path("/proc/sys")
+
+
+def read(path: str) -> str:
+    """Return a value; `path` is below /proc/sys, for example ``net/ipv4/ip_forward``."""
+    return (ROOT / path).read_text().strip()
+
+
+def write(path: str, value: int | str) -> None:
+    """Set a value. OSError if there is none of this name, or it does not take the value."""
+    (ROOT / path).write_text(f"{value}\n")
+
+
+def write_all(below: str, values: Mapping[str, int | str]) -> None:
+    """Set several values with a common beginning of their paths."""
+    for name, value in values.items():
+        write(f"{below}/{name}", value)

@@ -1,0 +1,61 @@
+"""Builds a lab from its plan, in one pass."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from testbed.errors import DeadlineError
+from testbed.kernel import netns
+from testbed.lab.context import Context
+from testbed.lab.control_planes import ControlPlanes
+from testbed.lab.node import Node
+from testbed.lab.nodes import make_node
+from testbed.topology import Interface as InterfacePlan
+from testbed.topology import Plan
+
+LINKS_S = 10.0
+
+
+def make_nodes(context: Context, plan: Plan, nodes: dict[str, Node[Any]]) -> None:
+    """Adds the nodes of the plan to `nodes`, each as soon as there is something of it to take down."""
+    for node_plan in plan.nodes.values():
+        node = nodes[node_plan.name] = make_node(context, node_plan)
+        node.prepare()
+
+
+def connect_nodes(context: Context, plan: Plan, nodes: Mapping[str, Node[Any]], control_planes: ControlPlanes) -> None:
+    """Makes the links, has all nodes and services start, and returns when the lab is up."""
+    for left, right in plan.links:
+        _make_link(nodes[left.node], left, nodes[right.node], right)
+    for node in nodes.values():
+        node.configure()
+    control_planes.start()
+    if not context.scheduler.wait_quietly(lambda: all(node.links_work() for node in nodes.values()), LINKS_S):
+        raise DeadlineError(f"the links of {plan.name} did not come up within {LINKS_S:g} s")
+    control_planes.links_work()
+    for node in nodes.values():
+        node.complete()
+    control_planes.complete()
+    for node in nodes.values():
+        node.execute(node.plan.exec if node.plan else ())
+
+
+def _make_link(near: Node[Any], left: InterfacePlan, far: Node[Any], right: InterfacePlan) -> None:
+    """Makes a veth pair, each end born in its namespace with its planned MAC."""
+    peer, end = far.expect(right), near.expect(left)
+    end.peer, peer.peer = peer, end
+    near.ip.link(
+        "add",
+        kind="veth",
+        ifname=end.name,
+        address=end.mac,
+        mtu=left.mtu,
+        index=end.index,
+        peer={
+            "ifname": peer.name,
+            "address": peer.mac,
+            "mtu": right.mtu,
+            "net_ns_fd": str(netns.path(far.namespace)),
+        },
+    )

@@ -1,0 +1,31 @@
+"""The few things that all parts of a lab share, so that none of them has to know the lab itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from testbed.lab.nics import RdmaDevices
+from testbed.lab.scheduler import Scheduler
+
+
+class Emit(Protocol):
+    """Takes an event of a lab; the scenario's event log in a run."""
+
+    def __call__(self, kind: str, node: str, text: str, /, **data: Any) -> None: ...
+
+
+@dataclass(frozen=True)
+class Context:
+    lab: str
+    """The lab's name."""
+    directory: Path
+    """The run directory, for captures and outputs."""
+    emit: Emit
+    scheduler: Scheduler
+    devices: RdmaDevices
+
+    def file(self, name: str) -> Path:
+        """A path in the run directory."""
+        return self.directory / name

@@ -1,0 +1,96 @@
+"""The control planes of a lab's switches: the agent that runs them all, and FRR."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from testbed.errors import InputError
+from testbed.lab.context import Context
+from testbed.lab.node import Node
+from testbed.lab.nodes.switch import Switch
+from testbed.lab.routing import Routing
+from testbed.switch.agent import Agent
+from testbed.switch.build import build
+from testbed.switch.sentences import sentence
+from testbed.topology import Plan
+
+
+class ControlPlanes:
+    """A service of a lab (see `testbed.lab.services`). What the agent reports becomes events of the lab."""
+
+    def __init__(self, context: Context, plan: Plan, nodes: Mapping[str, Node[Any]]) -> None:
+        self._context = context
+        self._plan = plan
+        self._nodes = nodes
+        self._agent: Agent | None = None
+        self._routing: Routing | None = None
+
+    @property
+    def agent(self) -> Agent:
+        if self._agent is None:
+            raise InputError("the lab has no switch")
+        return self._agent
+
+    @property
+    def routing(self) -> Routing:
+        """FRR on the switches."""
+        if self._routing is None:
+            raise InputError("the lab's routes are static", hint="`routing: frr` in its topology makes FRR find them.")
+        return self._routing
+
+    def start(self) -> None:
+        """Hands the data planes to the agent: the switches are at work when this returns."""
+        switches = [node for node in self._nodes.values() if isinstance(node, Switch)]
+        planes = []
+        for switch in switches:
+            with switch.entered():
+                plane = build(switch.ip, switch.planned, switch.first_profile)
+            planes.append((plane, switch.first_profile))
+        if planes:
+            self._agent = Agent.start(planes)
+            self._context.scheduler.sources.append(self)
+        for switch in switches:
+            switch.agent = self.agent
+
+    def links_work(self) -> None:
+        """Starts FRR, which needs links that carry frames."""
+        if any(node.bgp for node in self._plan.nodes.values()):
+            self._routing = Routing(self._context, self._plan, self._nodes)
+            self._context.scheduler.sources.append(self._routing)
+            self._routing.start()
+
+    def complete(self) -> None:
+        if self._routing:
+            self._routing.converged()
+
+    def stop_routing(self) -> None:
+        if self._routing:
+            routing, self._routing = self._routing, None
+            self._context.scheduler.sources.remove(routing)
+            routing.close()
+
+    def stop(self) -> None:
+        """Ends the agent, whose last reports are emitted."""
+        if self._agent:
+            agent, self._agent = self._agent, None
+            self._context.scheduler.sources.remove(self)
+            self._emit(agent.stop())
+
+    # A source of the scheduler
+
+    def fileno(self) -> int:
+        return self.agent.fileno()
+
+    def catch_up(self) -> None:
+        self.agent.catch_up()
+
+    def take(self) -> None:
+        self._emit(self.agent.events())
+
+    def _emit(self, events: list[dict[str, Any]]) -> None:
+        for event in events:
+            if self._routing:
+                self._routing.hear(event)
+            data = {key: value for key, value in event.items() if key not in ("t", "kind", "switch")}
+            self._context.emit(event["kind"], event["switch"], sentence(event), at_ns=event["t"], **data)

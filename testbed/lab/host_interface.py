@@ -1,0 +1,228 @@
+"""An interface of a host or a pod: its addresses, its neighbours, its RDMA device."""
+
+from __future__ import annotations
+
+import errno
+import json
+import socket
+from collections.abc import Callable
+from ipaddress import IPv4Interface, IPv6Interface, ip_address, ip_network
+from typing import Any, Literal, overload
+
+from pyroute2.netlink.rtnl import ndmsg
+
+from testbed.errors import InputError
+from testbed.kernel import ipv6
+from testbed.kernel.devices import counters
+from testbed.lab.host_routes import HostRoutes
+from testbed.lab.interface import Interface
+from testbed.lab.namespace import Namespace
+from testbed.nic import HardwareNic
+from testbed.switch import packets
+from testbed.topology import Family, IPAddress, IPInterface, NicModel
+from testbed.topology import Interface as InterfacePlan
+
+NUD_PERMANENT = 0x80
+NUD_STATES = {number: name.upper() for name, number in ndmsg.states.items()}
+UNANSWERED = ("INCOMPLETE", "FAILED", "NONE")
+"""States of a neighbour entry without a MAC."""
+LOCAL_EXPERIMENTAL = b"\x88\xb5"
+"""EtherType of IEEE 802, for experiments."""
+FAMILIES = {4: socket.AF_INET, 6: socket.AF_INET6}
+
+
+class HostInterface(Interface):
+    """An interface of a host or a pod: `addresses` by their family, `rdma` the name of its RDMA device, `nic` its
+    hardware NIC if its host has such."""
+
+    queues_at_peer = True
+
+    def __init__(
+        self,
+        node: Namespace,
+        name: str,
+        index: int,
+        mac: str,
+        plan: InterfacePlan | None,
+        model: NicModel,
+        routes: HostRoutes,
+    ) -> None:
+        """`model` is how the NIC behaves, `routes` are those of the host."""
+        super().__init__(node, name, index, mac, plan)
+        self._model = model
+        self._routes = routes
+        self.addresses: dict[Family, IPInterface] = {}
+        self.rdma: str | None = None
+        self.nic: HardwareNic | None = None
+
+    # Addresses
+
+    @overload
+    def address(self, family: Literal[4] = 4) -> IPv4Interface: ...
+
+    @overload
+    def address(self, family: Literal[6]) -> IPv6Interface: ...
+
+    @overload
+    def address(self, family: Family) -> IPInterface: ...
+
+    def address(self, family: Family = 4) -> IPInterface:
+        """Its address of a family; InputError if it has none."""
+        if family not in self.addresses:
+            raise InputError(f"{self.name} of {self.node} has no IPv{family} address")
+        return self.addresses[family]
+
+    def gateway(self, family: Family = 4) -> IPAddress:
+        """The planned gateway of its subnet; InputError if there is none. A pod's is not planned."""
+        gateway = (self.plan.gateway if family == 4 else self.plan.gateway6) if self.plan else None
+        if gateway is None:
+            raise InputError(f"{self.name} of {self.node} has no IPv{family} gateway")
+        return gateway
+
+    def add_address(self, address: IPInterface) -> None:
+        if isinstance(address, IPv6Interface):
+            with self.node.entered():
+                ipv6.enable(self.node.ip, self.name, self.mac)
+            ipv6.add_address(self.node.ip, self.index, address)
+        else:
+            self.node.ip.addr(
+                "add",
+                index=self.index,
+                address=str(address.ip),
+                prefixlen=address.network.prefixlen,
+                broadcast=str(address.network.broadcast_address),
+            )
+        self.addresses[address.version] = address
+
+    def remove_address(self, family: Family = 4) -> IPInterface:
+        """Takes its address of a family away and returns it."""
+        address = self.address(family)
+        self.node.ip.addr("delete", index=self.index, address=str(address.ip), prefixlen=address.network.prefixlen)
+        return self.addresses.pop(family)
+
+    def set_mac(self, mac: str) -> None:
+        """Gives it another MAC. InputError if it has an RDMA device: a change breaks its queue pairs for good, so
+        `add_rdma` comes after this."""
+        if self.rdma:
+            raise InputError(
+                f"{self.name} of {self.node} has an RDMA device, which does not survive another MAC",
+                hint="Give the host `rdma: false`, and the device with `add_rdma` when it has its MAC.",
+            )
+        self.node.ip.link("set", index=self.index, address=mac)
+        self.mac = mac
+        self.emit("link", f"{self.name} has MAC {mac}", mac=mac)
+
+    def hold_down(self) -> Callable[[], None]:
+        """Sets the NIC down, which takes its IPv6 address and its routes away. The returned function brings all of that
+        back, if nobody else holds it down."""
+        self._routes.go(self.name)
+        release = super().hold_down()
+
+        def bring_back() -> None:
+            release()
+            if self.is_up:
+                if 6 in self.addresses:
+                    self.add_address(self.addresses[6])
+                self._routes.come_back()
+
+        return bring_back
+
+    # RDMA
+
+    def add_rdma(self, device: str) -> None:
+        """Gives it its soft-RoCE device."""
+        devices = self.node.context.devices
+        self.nic = devices.add(self.node.namespace, self.name, device, self._model)
+        self.rdma = device
+
+    def adopt_rdma(self, device: str) -> None:
+        """Takes in an RDMA device that it has."""
+        self.nic = self.node.context.devices.adopt(self.node.namespace, self.name, device, self._model)
+        self.rdma = device
+
+    @property
+    def device(self) -> str:
+        """The name of its RDMA device; InputError if it has none."""
+        if self.rdma is None:
+            raise InputError(f"{self.name} of {self.node} has no RDMA device")
+        return self.rdma
+
+    def rdma_counters(self) -> dict[str, int]:
+        """The counters of its RDMA device by the kernel's names: sent_pkts, completer_retry_err, …"""
+        return counters(self.device, self.node.namespace)
+
+    # Neighbours
+
+    def set_neighbour(self, ip: IPAddress, mac: str) -> None:
+        """Sets a static neighbour entry, as ``ip neigh replace … nud permanent``."""
+        self.node.ip.neigh("replace", dst=str(ip), lladdr=mac, ifindex=self.index, state=NUD_PERMANENT)
+
+    def neighbour(self, ip: IPAddress) -> str | None:
+        """The MAC that the host has for `ip` here, None if it has none."""
+        entry = self._neighbour(ip)
+        mac: str | None = entry.get_attr("NDA_LLADDR") if entry else None
+        return mac
+
+    def neighbour_state(self, ip: IPAddress) -> str | None:
+        """The entry's state as ``ip neigh`` shows it, such as STALE; None if there is no entry."""
+        entry = self._neighbour(ip)
+        return NUD_STATES[entry["state"]] if entry else None
+
+    def _neighbour(self, ip: IPAddress) -> Any:
+        entries = self.node.ip.get_neighbours(family=FAMILIES[ip.version], ifindex=self.index)
+        return next((entry for entry in entries if entry.get_attr("NDA_DST") == str(ip)), None)
+
+    def ping_gateway(self, within: float = 1) -> bool:
+        """Whether its IPv4 gateway answers one echo request; `within` in seconds. Both know each other's MAC then."""
+        return self.node.ping(self.gateway(), within=within)
+
+    def unreached(self, ip: IPAddress) -> str:
+        """The reason why packets from here do not get to `ip`, as the kernel sees it now: no route, or a next hop that
+        does not answer. Empty if it knows of no obstacle."""
+        source = self.addresses.get(ip.version)
+        command = ["ip", "-j", f"-{ip.version}", "route", "get", str(ip), "oif", self.name]
+        command += ["from", str(source.ip)] if source else []
+        found = self.node.run(*command, check=False)
+        routes = json.loads(found.stdout) if found.returncode == 0 and found.stdout.strip() else []
+        if not routes or routes[0].get("type", "unicast") != "unicast":
+            return f"no route to {ip}"
+        gateway = routes[0].get("gateway")
+        if gateway is None and not self._has_route(ip):
+            return f"no route to {ip}"  # of IPv4 the kernel takes any address for a neighbour, asked for one interface
+        hop = ip_address(gateway) if gateway else ip
+        if (self.neighbour_state(hop) or "NONE") in UNANSWERED:
+            return f"no answer from {hop} on {self.name}"
+        return ""
+
+    def _has_route(self, ip: IPAddress) -> bool:
+        """Whether a route over it leads to an address."""
+        for route in self._routes.shown(ip.version):
+            over = [hop.get("dev") for hop in route.get("nexthops", [route])]
+            if self.name in over and (route["dst"] == "default" or ip in ip_network(route["dst"])):
+                return True
+        return False
+
+    # Frames
+
+    def announce(self, family: Family = 4, *, ip: IPAddress | None = None) -> None:
+        """Broadcasts a gratuitous ARP request for its address, as ``arping -U`` does; for an IPv6 address multicasts an
+        unsolicited neighbour advertisement. `ip` is announced in place of its own address of the family."""
+        ip = ip or self.address(family).ip
+        self.send(packets.gratuitous(self.mac, ip))
+        self.emit("garp" if ip.version == 4 else "na", f"announces {ip} at {self.mac}", ip=str(ip), mac=self.mac)
+
+    def send(self, frame: bytes) -> None:
+        """Puts an Ethernet frame on the wire, whatever is in it; ``bytes(packet)`` of a scapy packet is one."""
+        with self.node.entered(), socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as wire:
+            wire.bind((self.name, 0))
+            wire.send(frame)
+
+    def teach(self, mac: str = "") -> None:
+        """Broadcasts a frame that no protocol takes, from its MAC or another: bridges learn where it is. Over a link
+        that is down nothing goes: a switch may have disabled the port."""
+        source = bytes.fromhex((mac or self.mac).replace(":", ""))
+        try:
+            self.send(b"\xff" * 6 + source + LOCAL_EXPERIMENTAL + bytes(46))
+        except OSError as error:
+            if error.errno not in (errno.ENOBUFS, errno.ENETDOWN):  # without a carrier; set down
+                raise

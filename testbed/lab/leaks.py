@@ -1,0 +1,50 @@
+"""The leak check: what a lab, a pod or a plugin has left, by inventories taken before and after."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+from testbed.kernel import netns, rdma
+from testbed.kernel.rtnetlink import Rtnetlink
+
+
+def inventory(files: Path | None = None) -> set[str]:
+    """Return a line for each namespace of this kernel, each of its interfaces and addresses, each RDMA device, each
+    process that we or a CNI plugin started, and each file below `files`."""
+    found = {f"process {name}" for name in processes()}
+    for namespace in [None, *netns.names()]:
+        if namespace:
+            found.add(f"namespace {namespace}")
+        with netns.entered(namespace) if namespace else contextlib.nullcontext():
+            where = f"{namespace or 'the machine'}: "
+            found |= {f"{where}interface {name}" for _, name in socket.if_nameindex()}
+            with Rtnetlink() as links:
+                addresses = [(str(address), socket.if_indextoname(index)) for index, address in links.addresses()]
+            found |= {f"{where}address {address} on {name}" for address, name in addresses}
+            with rdma.Rdma() as here:
+                found |= {f"RDMA device {name}" for name in here.devices()}
+    if files and files.exists():
+        found |= {f"file {path.relative_to(files)}" for path in files.rglob("*") if not path.is_dir()}
+    return found
+
+
+def processes() -> Iterator[str]:
+    """Yield ``tcpdump (17)`` for each descendant of this process, and each CNI plugin, known by the environment that a
+    runtime gives it."""
+    parents, plugins = {}, set()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):  # it has ended meanwhile
+                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                if b"CNI_COMMAND=" in (entry / "environ").read_bytes():
+                    plugins.add(int(entry.name))
+    ours = {os.getpid()}
+    while more := {process for process, parent in parents.items() if parent in ours} - ours:
+        ours |= more
+    for process in sorted((ours | plugins) - {os.getpid()}):
+        with contextlib.suppress(OSError):
+            yield f"{Path(f'/proc/{process}/comm').read_text().strip()} ({process})"

@@ -1,0 +1,124 @@
+"""A network namespace with a name: its netlink socket, its sysctls, the programs that run in it."""
+
+from __future__ import annotations
+
+import errno
+import shlex
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from pathlib import Path
+from subprocess import CompletedProcess
+
+from pyroute2 import IPRoute
+
+from testbed.errors import InputError, TestbedError
+from testbed.kernel import netns, own_devices, sysctl
+from testbed.lab import processes
+from testbed.lab.context import Context
+from testbed.lab.processes import Process
+
+COMMAND_S = 30.0
+SYSCTL_REASONS = {
+    errno.ENOENT: "a node has none of this name",
+    errno.EACCES: "it is the machine's, not a node's",
+    errno.EPERM: "it is the machine's, not a node's",
+}
+
+
+class Namespace:
+    """`ip` is a netlink socket in it (pyroute2's IPRoute)."""
+
+    def __init__(self, context: Context, name: str) -> None:
+        self.context = context
+        self.name = name
+        self.namespace = f"{context.lab}-{name}"
+        netns.create(self.namespace)
+        with self.entered():
+            try:
+                self.ip = IPRoute()
+                own_devices.add(self.namespace)
+            except BaseException:
+                netns.delete(self.namespace)
+                raise
+            for scope in "all", "default":
+                sysctl.write(f"net/ipv6/conf/{scope}/disable_ipv6", 1)
+        self.ip.link("set", index=1, state="up")
+        context.scheduler.namespaces[self.namespace] = None
+        self.env: dict[str, str] = {}
+        """Environment variables of its programs, beside those of the machine."""
+        self._files = 0
+        self._undo = ExitStack()
+
+    def __str__(self) -> str:
+        return self.name
+
+    def entered(self) -> AbstractContextManager[None]:
+        """The block's sockets, devices and /proc/sys/net are those of this namespace."""
+        return netns.entered(self.namespace)
+
+    def sysctl(self, path: str, value: int | str) -> None:
+        """Sets `path` below /proc/sys, for example ``net/ipv4/ip_forward``."""
+        with self.entered():
+            sysctl.write(path, value)
+
+    def read_sysctl(self, path: str) -> str:
+        with self.entered():
+            return sysctl.read(path)
+
+    def set_sysctls(self, sysctls: Iterable[tuple[str, str]]) -> None:
+        """Sets paths below /proc/sys. InputError for one that the namespace does not have or take."""
+        for path, value in sysctls:
+            try:
+                self.sysctl(path, value)
+            except OSError as error:
+                reason = SYSCTL_REASONS.get(error.errno or 0, error.strerror)
+                raise InputError(f"{self.name}: sysctl {path.replace('/', '.')} = {value}: {reason}") from None
+
+    def run(
+        self, *command: str, within: float = COMMAND_S, text: str = "", check: bool = True
+    ) -> CompletedProcess[str]:
+        """Runs a command to its end, with `text` as its input. With `check` a status other than 0 raises. `within` in
+        seconds."""
+        ready = self.context.scheduler.ready
+        return processes.run(self.name, self.namespace, command, within, text, ready, self.env, check=check)
+
+    def ping(self, ip: object, *, within: float) -> bool:
+        """Whether one echo request is answered; `within` in seconds."""
+        command = ["ping", "-n", "-c", "1", "-W", f"{within:g}", str(ip)]
+        return self.run(*command, within=within + COMMAND_S, check=False).returncode == 0
+
+    def spawn(self, *command: str) -> Process:
+        """Starts a program; its output is kept in the run directory. It is stopped with the node at the latest."""
+        self._files += 1
+        log = self.context.file(f"{self.name}-{Path(command[0]).name}-{self._files}.log")
+        scheduler = self.context.scheduler
+        process = Process(self.name, self.namespace, command, log, scheduler.ready, self.env)
+        scheduler.watch(process)
+        self.defer(process.stop)
+        return process
+
+    def execute(self, commands: Sequence[Sequence[str]]) -> None:
+        """Runs the commands of the file. Daemons that they start are ended with the lab."""
+        if commands:
+            self.defer(lambda: processes.end_all(self.namespace))
+        for command in commands:
+            process = self.spawn(*command)
+            status = process.wait(COMMAND_S)
+            text = shlex.join(command)
+            self.context.emit("exec", self.name, f"ran {text}", command=text, status=status)
+            if status:
+                raise TestbedError(f"{self.name}: exec {text}: status {status}: {process.output.strip()}")
+
+    def defer(self, undo: Callable[[], object]) -> None:
+        """Has `undo` called when the node is taken down, before its devices go; the last one first."""
+        self._undo.callback(undo)
+
+    def release(self) -> None:
+        """Stops what runs here."""
+        self._undo.close()
+
+    def close(self) -> None:
+        self.context.scheduler.namespaces.pop(self.namespace, None)
+        self.ip.close()
+        own_devices.remove(self.namespace)
+        netns.delete(self.namespace)

@@ -1,0 +1,88 @@
+"""A node of a lab: a network namespace with interfaces. Each kind of node is a class of its own in `nodes`."""
+
+from __future__ import annotations
+
+import socket
+from abc import abstractmethod
+from collections.abc import Iterable
+from typing import Any, Generic, TypeVar
+
+from testbed.errors import InputError, did_you_mean
+from testbed.kernel.links import carry
+from testbed.lab.context import Context
+from testbed.lab.interface import Interface
+from testbed.lab.namespace import Namespace
+from testbed.topology import Interface as InterfacePlan
+from testbed.topology import Node as NodePlan
+from testbed.topology import Quality
+
+FIRST_INDEX = 2
+"""A new namespace numbers its interfaces upwards from here; `lo` is 1."""
+AnInterface = TypeVar("AnInterface", bound=Interface)
+
+
+class Node(Namespace, Generic[AnInterface]):
+    """A node of a lab. ``node["eth1"]`` is one of its `interfaces`, which are in the order of the file."""
+
+    def __init__(self, context: Context, name: str, plan: NodePlan | None = None) -> None:
+        """`plan` is what the topology says of it, None for a pod."""
+        super().__init__(context, name)
+        self.plan = plan
+        self.interfaces: dict[str, AnInterface] = {}
+        if plan:
+            self.env = dict(plan.env)
+
+    def __getitem__(self, interface: str) -> AnInterface:
+        if interface not in self.interfaces:
+            known = ", ".join(self.interfaces) or "none"
+            near = did_you_mean(interface, self.interfaces)
+            raise InputError(f"{self.name} has no interface {interface}", hint=f"{near}It has: {known}.")
+        return self.interfaces[interface]
+
+    def expect(self, plan: InterfacePlan) -> AnInterface:
+        """Takes in a link's end that is made next, under the number that the kernel gives it then."""
+        index = FIRST_INDEX + len(self.interfaces)
+        made = self.interfaces[plan.name] = self.make_interface(plan.name, index, plan.mac, plan)
+        return made
+
+    def adopt(self, interface: str, mac: str) -> AnInterface:
+        """Takes in an interface that somebody else made in this namespace."""
+        with self.entered():
+            index = socket.if_nametoindex(interface)
+        made = self.interfaces[interface] = self.make_interface(interface, index, mac, None)
+        return made
+
+    @abstractmethod
+    def make_interface(self, name: str, index: int, mac: str, plan: InterfacePlan | None) -> AnInterface:
+        """Return the object for an interface of this kind of node."""
+
+    def links_work(self) -> bool:
+        """Whether every link can carry frames."""
+        with self.entered():
+            return carry(interface.index for interface in self.interfaces.values())
+
+    def prepare(self) -> None:
+        """Sets what its interfaces inherit; they come next."""
+
+    def configure(self) -> None:
+        """Sets its interfaces up. The links are there."""
+        for interface in self.interfaces.values():
+            self.ip.link("set", index=interface.index, state="up")
+
+    def complete(self) -> None:
+        """Makes what needs links that carry frames."""
+        for interface in self.interfaces.values():
+            if interface.plan and interface.plan.sends != Quality():
+                interface.sends.apply()
+
+    def delete_devices(self) -> None:
+        """Deletes what has to be gone before the namespace."""
+
+
+def find_interface(nodes: Iterable[Node[Any]], end: str) -> Interface:
+    """The end of a link by its name in the file, such as ``leaf:e1``."""
+    found: Iterable[Interface] = (interface for node in nodes for interface in node.interfaces.values())
+    ends = {str(interface): interface for interface in found if interface.plan}
+    if end not in ends:
+        raise InputError(f"no link has an end {end!r}", hint=f"{did_you_mean(end, ends)}Ends: {', '.join(ends)}.")
+    return ends[end]

@@ -1,0 +1,102 @@
+"""Hosts, and the pods on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from testbed.kernel import ipv6
+from testbed.lab.context import Context
+from testbed.lab.host_interface import FAMILIES, HostInterface
+from testbed.lab.host_routes import HostRoutes
+from testbed.lab.node import Node
+from testbed.switch import ecmp
+from testbed.topology import Interface as InterfacePlan
+from testbed.topology import IPAddress, IPNetwork, NicModel, pod_mac
+from testbed.topology import Node as NodePlan
+
+
+class Host(Node[HostInterface]):
+    """A machine with RoCE interfaces. `nic` is how its NICs behave."""
+
+    def __init__(self, context: Context, name: str, plan: NodePlan | None = None, nic: NicModel | None = None) -> None:
+        super().__init__(context, name, plan)
+        self.nic = nic or (plan.nic if plan else "rxe")
+        self.routes = HostRoutes(self, self._is_up, self._interface_to)
+
+    def make_interface(self, name: str, index: int, mac: str, plan: InterfacePlan | None) -> HostInterface:
+        return HostInterface(self, name, index, mac, plan, self.nic, self.routes)
+
+    def _is_up(self, interface: str) -> bool:
+        return self[interface].is_up
+
+    def _interface_to(self, ip: IPAddress) -> str:
+        """The interface with an address in the subnet of `ip`."""
+        known = ((name, interface.addresses.get(ip.version)) for name, interface in self.interfaces.items())
+        return next(name for name, address in known if address and ip in address.network)
+
+    def prepare(self) -> None:
+        if self.plan and self.plan.ipv6:
+            with self.entered():
+                ipv6.enable_node()
+        self._set_sysctls(of_interfaces=False)
+
+    def configure(self) -> None:
+        self._set_sysctls(of_interfaces=True)
+        super().configure()
+        for interface in self.interfaces.values():
+            for address in interface.plan.addresses if interface.plan else ():
+                interface.add_address(address)
+        for route in self.plan.routes if self.plan else ():
+            self.add_route(route.destination, *route.via)
+
+    def _set_sysctls(self, *, of_interfaces: bool) -> None:
+        """Sets those of single interfaces, which must be there, or the others, which interfaces may inherit."""
+        if self.plan:
+            names = {interface.name for interface in self.plan.interfaces}
+            given = [(path, value) for path, value in self.plan.sysctls]
+            self.set_sysctls(one for one in given if names.isdisjoint(one[0].split("/")) is not of_interfaces)
+
+    def complete(self) -> None:
+        super().complete()
+        for interface in self.interfaces.values():
+            if interface.plan and interface.plan.rdma:
+                interface.add_rdma(interface.plan.rdma)
+
+    def delete_devices(self) -> None:
+        devices = [interface.rdma for interface in self.interfaces.values() if interface.rdma]
+        self.context.devices.delete(self.namespace, devices)
+
+    def add_vf(self, name: str, parent: str) -> None:
+        """A virtual function of the NIC behind `parent`, as far as the network sees: another MAC on the same port.
+
+        It is a macvlan child, which the plugin host-device can give to a pod.
+        """
+        mac = pod_mac(self.context.lab, f"{self.name}/{name}")
+        self.ip.link("add", ifname=name, kind="macvlan", link=self[parent].index, macvlan_mode="bridge", address=mac)
+
+    def add_route(self, destination: IPNetwork, *via: IPAddress) -> None:
+        """Several next hops are of equal cost: each flow takes one of them."""
+        if len(via) > 1:
+            for path, value in ecmp.sysctls(self.name).items():
+                self.sysctl(f"net/{path}", value)
+        family = FAMILIES[destination.version]
+        self.ip.route("add", family=family, dst=str(destination), multipath=ecmp.next_hops(via))
+
+
+class Pod(Host):
+    """A pod on a host: a namespace of its own, with the interfaces that its networks gave it, `eth0` first. Made by
+    `Pods.create` of a lab."""
+
+    def __init__(self, host: Host, name: str, check: Callable[[Pod], None], delete: Callable[[Pod], None]) -> None:
+        super().__init__(host.context, name, nic=host.nic)
+        self.host = host
+        self._check, self._delete = check, delete
+
+    def check(self) -> None:
+        """Has the networks' plugins look whether the pod is as they made it (CNI's CHECK); raises what they miss."""
+        self._check(self)
+
+    def delete(self) -> None:
+        """Ends the pod as a container runtime does: its processes, its networks, its namespace. A second time does
+        nothing."""
+        self._delete(self)

@@ -1,0 +1,118 @@
+"""Switches."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from ipaddress import IPv4Address, IPv6Address
+from typing import Any
+
+from testbed.errors import InputError
+from testbed.lab.context import Context
+from testbed.lab.interface import Interface
+from testbed.lab.node import Node
+from testbed.lab.overlay import Overlay
+from testbed.switch.agent import Agent
+from testbed.switch.profile import DEFAULT, check_names, profile
+from testbed.topology import Interface as InterfacePlan
+from testbed.topology import IPAddress
+from testbed.topology import Node as NodePlan
+
+
+class Switch(Node[Interface]):
+    """A VLAN-aware bridge with SVIs in the kernel, its ARP and ND in the agent of the lab's control planes."""
+
+    agent: Agent
+
+    def __init__(self, context: Context, name: str, plan: NodePlan) -> None:
+        super().__init__(context, name, plan)
+        self.planned = plan
+        self.first_profile = profile(plan.profile or DEFAULT).replace(**dict(plan.profile_values))
+        """The profile that it starts with."""
+        self._values = Overlay(lambda _: self.profile(), lambda values: self._ask("set", values=values))
+        self._cpu = Overlay(lambda _: self.cpu(), lambda values: self._ask("set_cpu", **values))
+
+    def make_interface(self, name: str, index: int, mac: str, plan: InterfacePlan | None) -> Interface:
+        return Interface(self, name, index, mac, plan)
+
+    def _ask(self, command: str, **arguments: Any) -> Any:
+        return self.agent.ask(self.name, command, **arguments)
+
+    def change_profile(self, **values: Any) -> Callable[[], None]:
+        """Gives its profile other values, beside other changes. The returned function takes this change back.
+        InputError for a name or a value that is none."""
+        check_names(values)
+        return self._values.change(values)
+
+    def profile(self) -> dict[str, Any]:
+        """The values of its profile as they are now, by their names (`testbed profile describe`)."""
+        values: dict[str, Any] = self._ask("profile")
+        return values
+
+    def change_cpu(self, **values: Any) -> Callable[[], None]:
+        """The same of how its CPU handles ARP: see `Agent.ask`."""
+        return self._cpu.change(values)
+
+    def cpu(self) -> Mapping[str, Any]:
+        """The state of its CPU: ``{"out": …, "delay": …}``, see `Agent.ask`."""
+        state: dict[str, Any] = self._ask("cpu")
+        return state
+
+    def restart(self) -> None:
+        """Has its CPU come back from a warm reboot."""
+        self._ask("restart")
+
+    def clear_arp(self, vlan: int | None = None, ip: IPv4Address | None = None) -> None:
+        """Forgets ARP entries: all, or those of a VLAN, of an address. As `sonic-clear arp`, `clear ip arp`."""
+        self._ask("clear", family=4, vlan=vlan, ip=None if ip is None else str(ip))
+
+    def clear_nd(self, vlan: int | None = None, ip: IPv6Address | None = None) -> None:
+        """The same of IPv6 neighbours."""
+        self._ask("clear", family=6, vlan=vlan, ip=None if ip is None else str(ip))
+
+    def clear_fdb(self, vlan: int | None = None, mac: str | None = None) -> None:
+        """Forgets learned MACs: all, or those of a VLAN, one MAC. Static entries stay."""
+        self._ask("clear_fdb", vlan=vlan, mac=mac)
+
+    def tables(self) -> dict[str, list[dict[str, Any]]]:
+        """The ARP, ND and FDB tables in full, see testbed.switch.control."""
+        tables: dict[str, list[dict[str, Any]]] = self._ask("tables")
+        return tables
+
+    def arp_table(self) -> dict[str, str]:
+        """IP to MAC, as the control plane has it."""
+        return {entry["ip"]: entry["mac"] for entry in self.tables()["arp"]}
+
+    def nd_table(self) -> dict[str, str]:
+        """The same of IPv6."""
+        return {entry["ip"]: entry["mac"] for entry in self.tables()["nd"]}
+
+    def neighbour(self, ip: IPAddress) -> str | None:
+        """The MAC that the control plane has for an address of either family, None if it has none."""
+        return (self.arp_table() if ip.version == 4 else self.nd_table()).get(str(ip))
+
+    def fdb_table(self) -> dict[str, str]:
+        """MAC to port, as the bridge learned it."""
+        return {entry["mac"]: entry["port"] for entry in self.tables()["fdb"]}
+
+    def svi_mac(self, vlan: int | None = None) -> str:
+        """The MAC of its SVI in a VLAN, or of the first one: a host's gateway. All SVIs of a switch have one MAC."""
+        macs = [svi.mac for svi in self.planned.svis if vlan in (None, svi.vlan)]
+        if not macs:
+            raise InputError(f"{self.name} has no SVI" + (f" in VLAN {vlan}" if vlan else ""))
+        return macs[0]
+
+    def uplinks(self, source: IPAddress, target: IPAddress, source_ports: Sequence[int]) -> list[str]:
+        """The port by which RoCE packets from one address to another leave, for each UDP source port. The kernel is
+        asked, which hashes as it does for packets; the packets come from where `source` is attached."""
+        plan = self.planned
+        here = [svi.name for svi in plan.svis if any(source in address.network for address in svi.addresses)]
+        here += [svi.name for svi in plan.svis if svi.addresses] + [port.name for port in plan.routed_ports]
+        if not here:
+            raise InputError(f"{self.name} routes nothing: it has no SVI with an address and no routed port")
+        flow = f"route get {target} from {source} iif {here[0]} ipproto udp dport 4791"
+        lines = "".join(f"{flow} sport {port}\n" for port in source_ports)
+        answers = self.run("ip", "-j", "-batch", "-", text=lines).stdout.splitlines()
+        devices = [route["dev"] for line in answers if line for route in json.loads(line)]
+        ports = {svi.name: port.name for svi in plan.svis for port in plan.interfaces if port.vlan == svi.vlan}
+        return [ports.get(device, device) for device in devices]  # a routed port is the device itself

@@ -1,0 +1,177 @@
+"""Time in a lab: timers, waits and sleeps, of one thread. All waiting goes through here, so that timers are kept."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from testbed.kernel.changes import Changes
+from testbed.kernel.readiness import readable
+from testbed.lab.processes import Process
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.01, 1.0
+"""Between two looks at a condition that nothing announces; they double."""
+
+
+class Source(Protocol):
+    """Something that reports events; `fileno` is readable when there are some."""
+
+    def fileno(self) -> int: ...
+
+    def catch_up(self) -> None:
+        """Completes what has happened until now."""
+
+    def take(self) -> None:
+        """Emits what was reported since the last call, without waiting."""
+
+
+class Scheduler:
+    """The timers of a lab, and its waits and sleeps, in virtual seconds."""
+
+    def __init__(self, directory: Path) -> None:
+        self.sources: list[Source] = []
+        self.namespaces: dict[str, None] = {}
+        """Network namespaces of the lab's nodes, in the order of their making."""
+        self._directory = directory
+        self._programs: list[Process] = []
+        self._timers: list[tuple[float, int, Callable[[], None]]] = []
+        self._numbers = itertools.count()
+        self._actions: deque[Callable[[], None]] = deque()
+
+    def watch(self, program: Process) -> None:
+        """Has waits wake when a program ends."""
+        self._programs = [*(other for other in self._programs if other.running), program]
+
+    def close(self) -> None:
+        self._timers.clear()
+
+    def catch_up(self) -> None:
+        """Emits all that the switches did until now."""
+        for source in self.sources:
+            source.catch_up()
+        self._take()
+
+    def _take(self) -> None:
+        """Emits what was reported since the last call. Reports of the last moment may be still on their way."""
+        for source in self.sources:
+            source.take()
+
+    def after(self, seconds: float, action: Callable[[], None]) -> Callable[[], None]:
+        """Has `action` called when `seconds` have passed, by whatever waits then: `sleep`, `wait`, a completion, a
+        program. A system call that blocks comes first: the resolution of a MAC in a modify to RTR. The returned
+        function cancels it."""
+        entry = (time.monotonic() + seconds, next(self._numbers), action)
+        heapq.heappush(self._timers, entry)
+
+        def cancel() -> None:
+            self._timers = [other for other in self._timers if other is not entry]
+            heapq.heapify(self._timers)
+
+        return cancel
+
+    def every(self, seconds: float, action: Callable[[], None]) -> Callable[[], None]:
+        """The same again and again, with `seconds` before each time."""
+
+        def again() -> None:
+            action()
+            pending[0] = self.after(seconds, again)
+
+        def cancel() -> None:
+            pending[0]()
+
+        pending = [self.after(seconds, again)]
+        return cancel
+
+    def one_by_one(self, action: Callable[[], None]) -> None:
+        """Carries out `action`; one that is due while another waits for something comes after that."""
+        self._actions.append(action)
+        if len(self._actions) > 1:
+            return
+        try:
+            while self._actions:
+                self._actions[0]()
+                self._actions.popleft()
+        finally:
+            self._actions.clear()
+
+    def ready(self, watched: Sequence[Any], within: float, *, or_timer: bool = False) -> bool:
+        """Whether one of `watched` is readable, or with `or_timer` one of `after` was due, before `within` seconds have
+        passed."""
+        deadline = time.monotonic() + within
+        while True:
+            acted = False
+            while self._timers and self._timers[0][0] <= time.monotonic():
+                heapq.heappop(self._timers)[2]()
+                acted = True
+            if acted and or_timer:
+                return True
+            until = min(deadline, self._timers[0][0]) if self._timers else deadline
+            left = max(0.0, until - time.monotonic())
+            if readable(watched, _exact_timeout(left)):
+                return True
+            if time.monotonic() >= deadline:
+                return False
+
+    def sleep(self, seconds: float) -> None:
+        """Lets time pass, and emits what the switches do meanwhile."""
+        deadline = time.monotonic() + seconds
+        while True:
+            self._take()
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return
+            self.ready(self.sources, left)
+
+    def wait(self, condition: Callable[[], bool], within: float, *, pause: float = LONGEST_PAUSE_S) -> bool:
+        """
+        Asks `condition` whenever something has happened, for `within` seconds at most; its last answer.
+
+        That is: an event of a switch; a timer of `after`, a fault's among them; a change of a link, an address, a route
+        or a neighbour entry of any node; something written to a file of the run directory, as a program's output is;
+        the end of a program that `spawn` started. What holds for a short while is found then. Counters change without
+        notice: besides, it is asked after pauses that double up to `pause` seconds. A condition that changes such
+        things itself, as one that pings, does not wake itself: what happens while it is asked counts once.
+        """
+        self._take()
+        if condition():
+            return True
+        deadline = time.monotonic() + within
+        programs = [process.pid for process in self._programs if process.running]
+        with Changes(self.namespaces, self._directory, programs) as changes:
+            return self._wait(condition, deadline, pause, changes)
+
+    def wait_quietly(self, condition: Callable[[], bool], within: float, *, pause: float = LONGEST_PAUSE_S) -> bool:
+        """The same, asked at events of switches, timers and pauses only: for what costs much to ask, or changes
+        nothing that a node shows."""
+        return self._wait(condition, time.monotonic() + within, pause, None)
+
+    def _wait(self, condition: Callable[[], bool], deadline: float, pause: float, changes: Changes | None) -> bool:
+        next_pause = FIRST_PAUSE_S
+        asked_again = False
+        while True:
+            self._take()
+            if condition():
+                return True
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return False
+            if changes:
+                asked_again = changes.pending() and not asked_again
+                changes.take()
+                if asked_again:
+                    continue
+            watched = [*self.sources, *(changes.watched if changes else ())]
+            self.ready(watched, min(left, next_pause), or_timer=True)
+            if changes:
+                changes.take()
+            next_pause = min(next_pause * 2, pause)
+
+
+def _exact_timeout(left: float) -> float:
+    """The timeout for a wait that must not be late: the kernel adds a thousandth to it, up to 0.1 s."""
+    return left - 0.11 if left > 0.2 else left

@@ -1,0 +1,170 @@
+"""The two memory files through which a guest gets a job bundle and hands back what it made. guest/boot.py is the other
+end."""
+
+from __future__ import annotations
+
+import io
+import json
+import mmap
+import os
+import struct
+import tarfile
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from testbed.errors import DISK_FULL, InputError, MachineError
+from testbed.protocol import BUNDLE_BYTES, JOB, RESULT_BYTES, messages
+
+IN_MAGIC = b"TBBUNDLE"
+OUT_MAGIC = b"TBRESULT"
+BLOCK = 4096
+PROGRESS_END = 64 << 20
+PULSE = PROGRESS_END - BLOCK
+"""The place where the guest's first process counts, every 30 seconds of its time."""
+ENTRY = struct.Struct("<cHQ")
+"""Before each file or directory that comes back: its kind, the bytes of its name and those of its contents."""
+FILE, DIRECTORY, END = b"F", b"D", b"E"
+MOST_ENTRIES = 100_000
+FINISHED, JUMPED, ABOUT = 1, 2, 3
+
+
+class Device:
+    """An anonymous file of fixed size that QEMU maps as a pmem device: gone with its last user, sparse until
+    written."""
+
+    def __init__(self, name: str, magic: bytes, size: int) -> None:
+        self.handle = os.memfd_create(name)
+        os.truncate(self.handle, size)
+        self.size = size
+        self.map = mmap.mmap(self.handle, size)
+        self.map[: len(magic)] = magic
+
+    @property
+    def path(self) -> str:
+        return f"/dev/fd/{self.handle}"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.map.close()
+        os.close(self.handle)
+
+
+class Bundle(Device):
+    """The device that a guest reads: a tar with job.json and the files it is about."""
+
+    def __init__(self) -> None:
+        super().__init__("testbed-bundle", IN_MAGIC, BUNDLE_BYTES)
+
+    def write(self, job: Mapping[str, Any], files: Mapping[str, bytes], executable: Collection[str] = ()) -> None:
+        """The tar is a function of its contents alone: no owner, no time, sorted names."""
+        buffer = io.BytesIO()
+        with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as tar:
+            for name, data in sorted({**files, JOB: json.dumps(job, sort_keys=True).encode()}.items()):
+                info = tarfile.TarInfo(name)
+                info.size = len(data)
+                info.mode = 0o755 if name in executable else 0o644
+                tar.addfile(info, io.BytesIO(data))
+        data = buffer.getvalue()
+        if BLOCK + len(data) > self.size:
+            raise InputError(f"the files are too large: {len(data) >> 20} MiB of at most {self.size >> 20}")
+        self.map[8:16] = struct.pack("<Q", len(data))
+        self.map[BLOCK : BLOCK + len(data)] = data
+
+
+class Outcome(Device):
+    def __init__(self) -> None:
+        super().__init__("testbed-result", OUT_MAGIC, RESULT_BYTES)
+        self._seen = 0
+        self._rest = b""
+
+    def _header(self) -> tuple[int, int, int]:
+        return struct.unpack("<QQQ", self.map[8:32])
+
+    @property
+    def finished(self) -> bool:
+        return self._header()[2] == FINISHED
+
+    @property
+    def jumped(self) -> bool:
+        """The machine comes from a snapshot in which time jumped while it was taken."""
+        return self._header()[2] == JUMPED
+
+    @property
+    def about_to_pause(self) -> bool:
+        """The guest spins for some tenths of a second and then pauses for a snapshot."""
+        return self._header()[2] == ABOUT
+
+    @property
+    def pulse(self) -> int:
+        """The count of looks that the guest's first process has taken at the job."""
+        return int(struct.unpack_from("<Q", self.map, PULSE)[0])
+
+    def progress(self) -> Iterator[dict[str, Any]]:
+        """The messages that came since the last call."""
+        length = self._header()[1]
+        if not self._seen <= length <= PULSE - BLOCK:
+            raise MachineError(f"the length of the guest's progress is damaged: {length} after {self._seen}")
+        data = self._rest + self.map[BLOCK + self._seen : BLOCK + length]
+        self._seen = length
+        *lines, self._rest = data.split(b"\n")
+        for line in lines:
+            yield messages.load(line)
+
+    def extract(self, directory: Path) -> None:
+        """Unpacks what the guest left. The guest ran the user's code, so it may be anything: nothing lands outside
+        `directory`, and whatever is wrong with it is a MachineError."""
+        if not self.finished:
+            raise MachineError("the guest paused without handing back its results")
+        if self._rest:
+            raise MachineError(f"the guest's progress is cut off: {self._rest[:80]!r}")
+        length = self._header()[0]
+        with memoryview(self.map) as whole, whole[PROGRESS_END : PROGRESS_END + length] as data:
+            try:
+                unpack(data, directory)
+            except (ValueError, OSError) as error:
+                if isinstance(error, OSError) and error.errno in DISK_FULL:
+                    raise
+                raise MachineError(f"the guest's results are damaged: {error}") from error
+
+
+def unpack(data: memoryview, directory: Path) -> None:
+    """Writes the files and directories of `data` below `directory`. ValueError for what is wrong with them: a name
+    that leads out of the directory, sizes that are not those of the data, an end before the end.
+
+    A format of our own and no tar: what the standard library does with a hostile one has no bound in time.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    position = 0
+    for _ in range(MOST_ENTRIES):
+        if position + ENTRY.size > len(data):
+            raise ValueError(f"there is no entry at byte {position}")
+        kind, name_length, size = ENTRY.unpack_from(data, position)
+        start = position + ENTRY.size + name_length
+        if start + size > len(data):
+            raise ValueError(f"the entry at byte {position} is longer than the data")
+        if kind == END:
+            return
+        path = directory / inner(bytes(data[start - name_length : start]))
+        if kind == DIRECTORY:
+            path.mkdir(parents=True, exist_ok=True)
+        elif kind == FILE:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data[start : start + size])
+        else:
+            raise ValueError(f"the entry at byte {position} is of no known kind")
+        position = start + size
+    raise ValueError(f"there are more than {MOST_ENTRIES} entries")
+
+
+def inner(name: bytes) -> str:
+    """A path in a run's directory as a guest names it; ValueError for one that leads elsewhere."""
+    text = os.fsdecode(name)
+    if "\0" in text or any(part in ("", ".", "..") for part in text.split("/")):
+        raise ValueError(f"{text!r} cannot be a file of a run")
+    return text

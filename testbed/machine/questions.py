@@ -1,0 +1,71 @@
+"""Requests that need no lab, answered by a process of the inside on this machine: it may run the user's code."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from testbed.errors import InputError, MachineError
+from testbed.machine import files, processes
+from testbed.machine.jobs import Job, Place, UnansweredError, below
+from testbed.machine.local import LocalMachine
+from testbed.protocol import ConvertedPlan, GraphStyle, Picture, PlanInfo, requests
+from testbed.protocol.requests import Request
+
+LIMIT_S = 60.0
+R = TypeVar("R")
+
+
+async def answers(
+    asked: Sequence[tuple[Request[R], Path | None, Place]], found: Mapping[str, bytes] | None = None
+) -> list[R]:
+    """The responses to requests, each with the user's file that it is about, if there is one, and what becomes of
+    places in its errors. A process that does not come to its end is the fault of such a file."""
+    job = Job([request for request, _, _ in asked], found or {}, limit_s=LIMIT_S)
+    try:
+        with processes.scratch() as out:
+            await LocalMachine().run(job, out)
+        return [job.answer(number, about=file or "", place=place) for number, (_, file, place) in enumerate(asked)]
+    except UnansweredError as error:
+        raise InputError(error.message, where=error.where) from error
+    except MachineError as error:
+        if not (late := [str(file) for number in job.unanswered if (file := asked[number][1])]):
+            raise
+        raise InputError(f"cannot be loaded: {error.message}", where=", ".join(late)) from error
+
+
+def ask(
+    request: Request[R], file: Path | None = None, found: Mapping[str, bytes] | None = None, place: Place = str
+) -> R:
+    """The same of one request."""
+    [answer] = asyncio.run(answers([(request, file, place)], found))
+    return answer
+
+
+def plan(file: Path) -> PlanInfo:
+    """The plan of a file. SVIs with an address have a row too. `notes` are keys of the file that have no effect.
+
+    Raises what the file's reader raises, InputError for what is wrong in it.
+    """
+    return ask(requests.Plan(file=named(file)), file)
+
+
+def draw(file: Path, style: GraphStyle) -> Picture:
+    """A drawing of a file, as text, and the file's notes. Raises what `plan` does."""
+    return ask(requests.Draw(file=named(file), style=style), file)
+
+
+def plan_of_mininet(file: Path, name: str) -> ConvertedPlan:
+    """The plan of the Topo `name` (nothing if there is only one) in a file as `mn --custom` takes it, and the `text` of
+    the same as a topology file."""
+    request = requests.Convert(file=file.name, topo=name)
+    return ask(request, file, {file.name: files.read(file)}, below(file.parent))
+
+
+def named(file: Path) -> str:
+    """A file that the process reads itself, under the name that the user gave it."""
+    with files.reading(file):
+        file.stat()
+    return str(file)

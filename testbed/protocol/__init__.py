@@ -1,0 +1,257 @@
+"""The plain data that crosses the border between the user's machine and the inside of a lab machine, named here once.
+
+`machine` and `cli` run outside; everything else runs inside, on a micro-VM's kernel or on this one. Neither imports the
+other, both import this. Here are names, limits and records; `requests` has what a machine can be asked, `messages` how
+requests and what comes back are written.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Literal, NotRequired
+
+if TYPE_CHECKING:
+    from typing import TypedDict
+else:
+    try:
+        from typing_extensions import TypedDict  # typing's can be validated from Python 3.12 on
+    except ImportError:  # set-up asks which packages are missing before any is there
+        from typing import TypedDict
+
+GraphStyle = Literal["svg", "mermaid", "dot"]
+Observed = Literal["fault", "healthy"]
+Clock = Literal["virtual", "real"]
+ENTRY = "testbed.executor:run"
+"""The function that runs a job bundle inside."""
+PREPARE = "testbed.executor:prepare"
+"""The function that a snapshot of our code calls once, before it is taken."""
+TORCH = "ranks:prepare"
+"""The same of the snapshot for training jobs, below the one with our code (workload/jobs/ranks.py)."""
+JOB, FILES = "job.json", "files"
+"""In a job bundle: the requests with their limits, and the directory of the user's files, none of which can take the
+place of the other."""
+
+BUNDLE_BYTES = 256 << 20
+"""Size of the device with a job bundle."""
+FILES_BYTES = 60 << 20
+"""All files of the user's in a bundle. Debian packages for a layer may fill the rest."""
+RESULT_BYTES = 1 << 30
+"""Size of the device with what a job leaves: messages and files."""
+MESSAGE_BYTES = 16 << 20
+"""A message from a machine; a report beyond it is dropped, a response is an error."""
+MESSAGE_DEPTH = 50
+"""Levels of lists and objects in a message; ours have five."""
+
+LAYER = "layer.erofs"
+"""The file system that a request for a layer leaves."""
+OUTPUT = "output.log"
+"""The output of a job's process, among its files."""
+RESULT, SCENARIO = "result.json", "scenario"
+"""Beside the directories of its variants a run's directory has its result, and a copy of the scenario's files."""
+EVENTS, TOPOLOGY = "events.jsonl", "topology.json"
+"""In the directory of a variant."""
+VARIANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+"""Names of variants: they are directories too."""
+DEBIAN_PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]*[a-z0-9+]")
+"""Names of Debian packages."""
+
+
+class Problem(TypedDict):
+    message: str
+    where: str
+
+
+class Failure(Problem):
+    """An error of testbed's tree as data."""
+
+    hint: str
+    also: list[Problem]
+    status: Literal[1, 2, 3]
+
+
+class PytestLimits(TypedDict):
+    """Seconds of the machine's clock, for all tests together and for each."""
+
+    session_s: float | None
+    test_s: float | None
+
+
+class Tested(TypedDict):
+    """The result of a user's test, a line of tests.jsonl. `directory` is its tmp_path below the run's, if there
+    is one; `text` is why it failed."""
+
+    test: str
+    outcome: str
+    virtual_s: float
+    directory: str
+    text: str
+
+
+class CniAnswer(TypedDict):
+    """`result` is that of ADD; `kept` what stays of a node's first pod when DEL is done, in words."""
+
+    result: dict[str, Any] | None
+    kept: list[str]
+
+
+class Event(TypedDict):
+    """A line of events.jsonl. `t` is in virtual nanoseconds since the variant began, `data` depends on `kind`."""
+
+    t: int
+    kind: str
+    node: str
+    text: str
+    data: dict[str, Any]
+
+
+class Epoch(TypedDict):
+    """A variant's t = 0 on the clocks of its other files, in nanoseconds. The time of a packet in a pcap is
+    CLOCK_REALTIME: less `realtime_ns` it is the `t` of events. Times in kernel.log are less `kernel_ns` the same."""
+
+    realtime_ns: int
+    monotonic_ns: int
+    kernel_ns: int | None
+
+
+class Made(TypedDict):
+    """The origin of a variant's run, as it was decided inside. `parameters` are all, with their defaults; `topology` is
+    the plan, as `testbed topology check --json` has it."""
+
+    parameters: dict[str, Any]
+    topology: PlanRows
+    epoch: Epoch
+
+
+class Note(TypedDict):
+    """A key of a topology file that has no effect in a lab, or another than it may have been written for: why, the
+    place where it stands first, and the lines of all places."""
+
+    key: str
+    where: str
+    text: str
+    lines: list[int]
+
+
+class InterfaceRow(TypedDict):
+    """An interface of a planned node, or an SVI, which has no peer. Texts are empty where there is nothing."""
+
+    node: str
+    kind: str
+    interface: str
+    peer: str
+    mac: str
+    address: str
+    address6: str
+    gateway: str
+    gateway6: str
+    vlan: int | None
+    trunk: list[int]
+    routed: bool
+    rdma: str | None
+
+
+class PlanRows(TypedDict):
+    """A planned topology."""
+
+    name: str
+    interfaces: list[InterfaceRow]
+
+
+class PlanInfo(PlanRows):
+    """The plan of a topology file."""
+
+    notes: list[Note]
+
+
+class ConvertedPlan(PlanInfo):
+    """The same of a file of Mininet's; `text` is the topology file made of it."""
+
+    text: str
+
+
+class Picture(TypedDict):
+    """A drawing of a topology file."""
+
+    text: str
+    notes: list[Note]
+
+
+class ProfileValue(TypedDict):
+    """Of a switch profile; `source` is a letter, see `testbed profile describe`."""
+
+    value: Any
+    unit: str
+    source: str
+    text: str
+
+
+class ProfileInfo(TypedDict):
+    name: str
+    about: str
+    values: dict[str, ProfileValue]
+
+
+class FaultInfo(TypedDict):
+    """`parameters` is the JSON Schema of the fault's parameters."""
+
+    name: str
+    title: str
+    text: str
+    parameters: ParametersSchema
+
+
+class ParameterSchema(TypedDict):
+    """The part of a parameter's JSON Schema that is shown."""
+
+    type: NotRequired[Any]
+    default: NotRequired[Any]
+    description: NotRequired[str]
+    enum: NotRequired[list[Any]]
+
+
+class ParametersSchema(TypedDict):
+    """The part of the JSON Schema of parameters that is used."""
+
+    properties: NotRequired[dict[str, ParameterSchema]]
+
+
+class VariantInfo(TypedDict):
+    """`settings` is what it changes of the parameters' defaults, the user's settings that count for it included."""
+
+    name: str
+    expected: Observed
+    text: str
+    settings: dict[str, Any]
+
+
+class ScenarioInfo(TypedDict):
+    """The description of a scenario; `parameters` is the JSON Schema of its parameters, whole."""
+
+    name: str
+    title: str
+    text: str
+    tags: list[str]
+    parameters: ParametersSchema
+    variants: list[VariantInfo]
+    compared: str
+    """The variant for `testbed matrix`."""
+    limit_s: float
+    busy_limit_s: float
+    training: bool
+    notes: list[Note]
+    """Of the topology files of its variants."""
+    packages: list[str]
+    """Debian packages beside those of the image."""
+
+
+class VariantOutcome(TypedDict):
+    """result.json of a variant, written inside. `trace` is the SHA-256 of its events.jsonl."""
+
+    name: str
+    expected: Observed
+    observed: Observed | None
+    as_expected: bool
+    evidence: dict[str, Any]
+    failures: list[str]
+    trace: str
+    virtual_s: float

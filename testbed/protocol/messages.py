@@ -1,0 +1,140 @@
+"""Messages between the outside and a machine. Each is an object of JSON; those of a machine are lines of text.
+
+outside -> machine  {"protocol": 1, "id": N, "request": {"kind": …}}
+machine -> outside  {"id": N, "report": {…}}     while it works, as often as it likes
+                    {"id": N, "response": …}     its end: the request was carried out
+                    {"id": N, "error": {…}}      its end: the request was refused, or failed
+                    {"id": N, "ended": "text"}   its end: its process ended before it was done; what that wrote
+                    {"id": N, "crash": "text"}   its end: a traceback
+                    {"crash": "text"}            the end of the whole job: a traceback, or the limit that it reached
+
+An `id` is a number that the outside chose. A machine that takes one job bundle has its requests in job.json; one that
+lives reads the same objects from a stream, and answers them in any order.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from testbed.errors import InputError, MachineError, TestbedError
+from testbed.protocol import MESSAGE_BYTES, MESSAGE_DEPTH, Failure, Problem, requests
+from testbed.protocol.requests import Request
+
+VERSION = 1
+"""Of the messages. A machine refuses requests of any other version."""
+LAST_BYTES = 1 << 16
+"""Shown of what a process wrote that ended early."""
+STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
+Write = Callable[[bytes, bool], None]
+"""Takes a message of a machine, without the end of the line, and whether it is an end: those always have room."""
+Emit = Callable[[dict[str, Any]], None]
+"""Takes a report."""
+
+
+def failure(error: TestbedError) -> Failure:
+    also: list[Problem] = [{"message": message, "where": where} for where, message in error.also]
+    status: Any = error.exit_status
+    return {"message": error.message, "where": error.where, "hint": error.hint, "also": also, "status": status}
+
+
+def error_of(found: Failure, place: Callable[[str], str]) -> TestbedError:
+    """The error that `failure` wrote; `place` turns a place in the job's files into one of the user's."""
+    also = [(place(problem["where"]), problem["message"]) for problem in found["also"]]
+    error = TestbedError(found["message"], where=place(found["where"]), hint=found["hint"], also=also)
+    error.exit_status = found["status"]
+    return error
+
+
+# Inside
+
+
+def take(message: Mapping[str, Any]) -> Request[Any]:
+    """The request of a message. TestbedError for one of another version, and for what is none."""
+    if (version := message.get("protocol")) != VERSION:
+        raise InputError(
+            f"the request is of version {version} of the protocol, and this machine knows version {VERSION}",
+            hint="Use the version of testbed that started the machine, or start another machine.",
+        )
+    try:
+        return requests.read(message["request"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise TestbedError(f"the machine does not know this request: {error}") from None
+
+
+class Channel:
+    """The way back for one request."""
+
+    def __init__(self, number: int, write: Write) -> None:
+        self._number = number
+        self._write = write
+
+    def _line(self, kind: str, content: Any) -> bytes:
+        return json.dumps({"id": self._number, kind: content}, separators=(",", ":")).encode()
+
+    def report(self, record: dict[str, Any]) -> None:
+        """Send a report. One that is too large is not shown; it is among the files that the job leaves."""
+        if len(line := self._line("report", record)) < MESSAGE_BYTES:
+            self._write(line, False)
+
+    def respond(self, response: Any) -> None:
+        if len(line := self._line("response", response)) >= MESSAGE_BYTES:
+            raise TestbedError(f"the response has {len(line) >> 20} MiB, of at most {MESSAGE_BYTES >> 20}")
+        self._write(line, True)
+
+    def fail(self, error: TestbedError) -> None:
+        self._write(self._line("error", failure(error)), True)
+
+    def crash(self, text: str) -> None:
+        self._write(self._line("crash", text), True)
+
+
+def crash(text: str) -> bytes:
+    """The end of a whole job."""
+    return json.dumps({"crash": text}).encode()
+
+
+def ended(number: int, wrote: bytes) -> bytes:
+    return json.dumps({"id": number, "ended": wrote[-LAST_BYTES:].decode(errors="replace")}).encode()
+
+
+# Outside
+
+
+def ask(number: int, request: Request[Any]) -> dict[str, Any]:
+    return {"protocol": VERSION, "id": number, "request": request.as_dict()}
+
+
+def load(line: bytes) -> dict[str, Any]:
+    """A message of a machine. It ran the user's code, so it may be anything: a MachineError for what is none."""
+    try:
+        found = json.loads(line) if len(line) < MESSAGE_BYTES else None
+        if isinstance(found, dict) and not deep(line):
+            return found
+    except (ValueError, RecursionError):
+        pass
+    raise MachineError(f"a line of progress is damaged: {line[:80]!r}")
+
+
+def deep(text: bytes) -> bool:
+    """Whether JSON is nested deeper than what shows and keeps it could follow."""
+    if text.count(b"[") + text.count(b"{") <= MESSAGE_DEPTH:  # nearly always
+        return False
+    steps = (1 if byte in b"[{" else -1 for byte in STRING.sub(b"", text) if byte in b"[{]}")
+    return max(itertools.accumulate(steps)) > MESSAGE_DEPTH
+
+
+def checked(kind: Any, found: Any, name: str) -> Any:
+    """Return what a machine sent as `name`, if it has the type `kind`; else raise a MachineError."""
+    from pydantic import TypeAdapter, ValidationError  # not for those who ask for help
+
+    try:
+        TypeAdapter(kind).validate_python(found, strict=True)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        place = ".".join(map(str, first["loc"]))[:80]
+        raise MachineError(f"the {name} is damaged: {place}: {first['msg']}") from error
+    return found

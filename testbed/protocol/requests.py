@@ -1,0 +1,163 @@
+"""Requests to a machine: a class for each kind, which names the type of its response.
+
+They travel as objects with a `kind` (`messages.ask`). `read` is for the inside: the code of both sides is the same, so
+it checks for mistakes, not for malice.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, ClassVar, Generic, Literal, TypeVar, dataclass_transform, get_args
+
+from testbed.protocol import (
+    CniAnswer,
+    ConvertedPlan,
+    FaultInfo,
+    GraphStyle,
+    Picture,
+    PlanInfo,
+    ProfileInfo,
+    PytestLimits,
+    ScenarioInfo,
+    VariantOutcome,
+)
+
+R_co = TypeVar("R_co", covariant=True)
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+class Request(Generic[R_co]):
+    """Base of the requests, which are frozen dataclasses; `R_co` is the type of the response."""
+
+    __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
+    apart: ClassVar[bool] = False
+    """Whether each has a process of its own inside, because several travel together and run the user's code."""
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True, kw_only=True)(cls)
+
+    @classmethod
+    def response(cls) -> Any:
+        """The type of the response, for its validation."""
+        [base] = cls.__orig_bases__  # type: ignore[attr-defined]
+        return get_args(base)[0]
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"kind": type(self).__name__, **asdict(self)}  # type: ignore[call-overload]
+
+
+class Variant(Request[VariantOutcome]):
+    """Run a variant of a scenario in a lab. Reports are events, and what the variant is made from (`Made`)."""
+
+    scenario: str
+    """Path of scenario.py below the job's files."""
+    variant: str
+    settings: Mapping[str, Any]
+    """`VariantInfo.settings`."""
+    topology: str = ""
+    """Path, below the scenario's directory, of a topology file in the place of its own."""
+
+
+class Pytest(Request[int]):
+    """Run the user's tests, all of the job's files; the response is pytest's status. Reports are text and `Tested`."""
+
+    arguments: list[str]
+    limits: PytestLimits
+
+
+class Describe(Request[ScenarioInfo]):
+    """Describe a scenario, and check that the user's settings fit the variants `named`, or all."""
+
+    apart = True
+    name: str
+    scenario: str
+    settings: Mapping[str, str]
+    named: list[str]
+    topology: str = ""
+    """As in `Variant`."""
+
+
+class Plan(Request[PlanInfo]):
+    """Plan a topology file. It is no file of the job: errors name it as the user did."""
+
+    file: str
+
+
+class Convert(Request[ConvertedPlan]):
+    """Make a topology file of Mininet's Topo `topo` in a file of the job; of the only one if `topo` is empty."""
+
+    file: str
+    topo: str
+
+
+class Draw(Request[Picture]):
+    """Draw a topology file, named as for `Plan`."""
+
+    file: str
+    style: GraphStyle
+
+
+class Fabric(Request[str]):
+    """Write a topology file with a fabric; `options` are those that the user gave."""
+
+    fabric: str
+    options: Mapping[str, int | str | bool]
+
+
+class Schema(Request[dict[str, Any]]):
+    """Return the JSON Schema of topology files."""
+
+
+class Faults(Request[list[FaultInfo]]):
+    """Describe all faults."""
+
+
+class Profiles(Request[list[ProfileInfo]]):
+    """Describe all profiles of switches."""
+
+
+class Cni(Request[CniAnswer]):
+    """Try a conflist out as cnitool does. Files are paths below the job's files. Reports are events."""
+
+    command: Literal["load", "add", "check", "del"]
+    """`load` only checks the rest of the request; no kernel is needed."""
+    conflist: str
+    topology: str | None = None
+    plugins: list[str] = field(default_factory=list)
+    """Directories with plugins of the user's own."""
+    node: str | None = None
+    interface: str = "eth0"
+    arguments: str = ""
+    capabilities: str = ""
+    """The last two as in cnitool's CNI_ARGS and CAP_ARGS."""
+
+
+class Layer(Request[dict[str, str]]):
+    """Install the job's Debian packages and leave what they add as the file LAYER. The response has the versions of all
+    packages there are then, by name."""
+
+    epoch: int
+    """The time of the layer's files, in seconds."""
+    uuid: str
+
+
+KINDS: dict[str, Any] = {kind.__name__: kind for kind in Request.__subclasses__()}
+
+
+@functools.cache
+def adapter(kind: Any) -> Any:
+    """The validator of a kind of request, which takes some milliseconds to make."""
+    from pydantic import TypeAdapter  # not for those who only ask
+
+    return TypeAdapter(kind)
+
+
+def read(found: Mapping[str, Any]) -> Request[Any]:
+    """The request in what `as_dict` made. ValueError for anything else."""
+    fields = dict(found)
+    if (kind := KINDS.get(str(fields.pop("kind", None)))) is None:
+        raise ValueError(f"its kind is none of {', '.join(KINDS)}")
+    request: Request[Any] = adapter(kind).validate_python(fields)
+    return request

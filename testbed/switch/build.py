@@ -1,0 +1,118 @@
+"""
+A switch made of its ports: one VLAN-aware bridge `br0` and an SVI per VLAN, a VLAN device on it.
+
+The kernel speaks neither ARP nor, where an SVI has an IPv6 address, neighbour discovery:
+
+- nftables chains drop what comes in. Packet sockets get it before, and what they send passes no chain;
+- mcast_solicit is 0: the kernel sends no requests (and unicast ones only for entries that are not permanent);
+- app_solicit is 1: for a packet without a neighbour entry it multicasts RTM_GETNEIGH once, and queues the packet for
+  retrans_time, which is a day: the control plane decides long before.
+
+All SVIs of a switch have one MAC, as a router has, and it is the bridge's. The kernel makes a bridge promiscuous when a
+VLAN device on it has another MAC, and then every forwarded frame is copied to the switch's own stack as well.
+
+A routed port is in no bridge. It has a link-local address only, and there the kernel does speak neighbour discovery.
+"""
+
+from __future__ import annotations
+
+import socket
+
+from pyroute2 import IPRoute
+
+from testbed.kernel import ipv6, nftables, sysctl
+from testbed.kernel.rtnetlink import FAMILIES
+from testbed.switch import ecmp
+from testbed.switch.dataplane import DataPlane
+from testbed.switch.profile import Profile
+from testbed.topology.plan import Node, Svi
+
+BRIDGE = "br0"
+SILENT_ARP = """
+table arp silence {
+    chain input { type filter hook input priority 0; policy drop; }
+}
+"""
+SILENT_ND = """
+table ip6 silence {
+    chain input { type filter hook input priority 0; iifname "vlan*" jump discovery; }
+    chain output { type filter hook output priority 0; oifname "vlan*" jump discovery; }
+    chain discovery {
+        icmpv6 type {
+            nd-router-solicit, nd-router-advert, nd-neighbor-solicit, nd-neighbor-advert, nd-redirect
+        } drop;
+    }
+}
+"""
+BRIDGE_MTU, USUAL_MTU = 65535, 1500
+DAY_MS = 86_400_000
+SOLICIT = {"mcast_solicit": 0, "app_solicit": 1, "retrans_time_ms": DAY_MS}
+
+
+def build(ip: IPRoute, node: Node, profile: Profile) -> DataPlane:
+    """
+    Make the switch `node` of its ports, which are there with their MACs and MTUs.
+
+    The calling thread and `ip` are in the switch's namespace. The data plane knows every MAC since the first port.
+    """
+    nftables.run(SILENT_ARP)
+    sysctl.write_all("net", {**ecmp.sysctls(node.name), "ipv4/ip_forward": 1})
+    for scope in "all", "default":
+        sysctl.write_all(f"net/ipv4/conf/{scope}", {"rp_filter": 0, "send_redirects": 0})
+    mac = (node.svis or node.interfaces)[0].mac
+    ip.link("add", ifname=BRIDGE, kind="bridge", address=mac, br_vlan_filtering=1, br_vlan_default_pvid=0,
+            br_mcast_snooping=0)  # fmt: skip
+    bridge = socket.if_nametoindex(BRIDGE)
+    ip.link("set", index=bridge, state="up")
+    plane = DataPlane(node, bridge)
+    if any(svi.proxy_arp for svi in node.svis):
+        nftables.run(no_flooding(node))
+    if node.bgp or any(svi.address6 for svi in node.svis):
+        nftables.run(SILENT_ND)
+        sysctl.write("net/ipv6/conf/all/forwarding", 1)
+    for port in node.interfaces:
+        (plane.add_routed if port.routed else plane.attach)(port)
+    # Left alone, the bridge's MTU follows its ports': one that a fault lowers would take the SVIs along, and below 1280
+    # bytes their IPv6.
+    ip.link("set", index=bridge, mtu=BRIDGE_MTU)
+    mtu = min((port.mtu for port in node.interfaces if not port.routed), default=USUAL_MTU)
+    for svi in node.svis:
+        if svi.addresses:
+            plane.add_svi(svi.vlan, _make_svi(ip, svi, bridge, mtu))
+    for route in node.routes:
+        family = FAMILIES[route.destination.version]
+        ip.route("replace", family=family, dst=str(route.destination), multipath=ecmp.next_hops(route.via))
+    plane.configure(profile)
+    return plane
+
+
+def _make_svi(ip: IPRoute, svi: Svi, bridge: int, mtu: int) -> int:
+    """Make an SVI with its addresses; return its index."""
+    ip.vlan_filter("add", index=bridge, vlan_info={"vid": svi.vlan}, vlan_flags="self")
+    ip.link("add", ifname=svi.name, kind="vlan", link=bridge, vlan_id=svi.vlan, mtu=mtu)
+    index = socket.if_nametoindex(svi.name)
+    sysctl.write_all(f"net/ipv4/neigh/{svi.name}", SOLICIT)
+    ip.link("set", index=index, state="up")
+    if svi.address is not None:
+        ip.addr("add", index=index, address=str(svi.address.ip), prefixlen=svi.address.network.prefixlen)
+    if svi.address6 is not None:
+        sysctl.write_all(f"net/ipv6/neigh/{svi.name}", SOLICIT)
+        ipv6.enable(ip, svi.name, svi.mac)
+        ipv6.add_address(ip, index, svi.address6)
+    return index
+
+
+def no_flooding(node: Node) -> str:
+    """Return the nftables table for VLANs with proxy ARP: between their ports nothing goes to all or to a group, or the
+    owner of an address would answer too.
+
+    SONiC does so: it sets the VLAN's flood control to NONE (sonic-swss, orchagent/intfsorch.cpp,
+    setIntfVlanFloodType). What the SVI sends and hears passes no such chain, in which a frame is tagged as it leaves.
+    """
+    vlans = [svi.vlan for svi in node.svis if svi.proxy_arp]
+    to_all = "ether daddr & 01:00:00:00:00:00 != 0 drop\n"
+    untagged = [port.name for port in node.interfaces if port.vlan in vlans]
+    tagged = [(port.name, vlan) for port in node.interfaces for vlan in port.trunk if vlan in vlans]
+    rules = [f'oifname "{port}" ether type != 8021q {to_all}' for port in untagged]
+    rules += [f'oifname "{port}" vlan id {vlan} {to_all}' for port, vlan in tagged]
+    return f"table bridge proxy {{\nchain forward {{\ntype filter hook forward priority 0;\n{''.join(rules)}}}\n}}"

@@ -1,0 +1,121 @@
+"""
+Learning from ARP and ND packets.
+
+RFC 826 has a host merge the sender of every ARP packet into an entry it already holds, and add one only when it is the
+target. The profile says where a switch departs from that. IPv6 goes the same ways: a solicitation is a request, a
+solicited advertisement a reply, an unsolicited one a gratuitous ARP.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from testbed.switch.core import Core
+from testbed.switch.fdb import Fdb
+from testbed.switch.frames import NO_MAC, REQUEST, unicast
+from testbed.switch.nd import Nd
+from testbed.switch.neighbours import Neighbours
+from testbed.switch.packets import Packet
+from testbed.switch.table import Entry, Key
+
+
+class Learning:
+    def __init__(self, core: Core, fdb: Fdb, neighbours: Neighbours) -> None:
+        self._core = core
+        self._fdb = fdb
+        self._neighbours = neighbours
+
+    def take(self, now: int, vlan: int, packet: Packet) -> bool:
+        """Merge the sender of a packet into the table; True if the profile discards the packet."""
+        packet = self._with_mac(vlan, packet)
+        if packet.probe:
+            return False
+        key = (vlan, packet.sender_ip)
+        if reason := self._untrustworthy(vlan, packet):
+            self._core.emit_of(key, "ignored", mac=packet.sender_mac, reason=reason)
+            return False
+        entry = self._neighbours.table.entries.get(key)
+        via = "garp" if packet.gratuitous else "request" if packet.op == REQUEST else "reply"
+        merges = self._merges(key, packet, via)
+        if entry is None:
+            self._add(now, key, packet, via, merges)
+        elif packet.sender_mac != entry.mac:
+            return self._other_owner(now, key, entry, packet, via, merges)
+        elif merges:
+            return self._same_owner(now, key, entry, packet)
+        return False
+
+    def _with_mac(self, vlan: int, packet: Packet) -> Packet:
+        """Fill in the MAC that a solicited advertisement may leave out when one machine was asked, as Linux does (RFC
+        4861 section 4.4): that machine has answered."""
+        entry = self._neighbours.table.entries.get((vlan, packet.sender_ip))
+        if not isinstance(packet, Nd) or not packet.solicited or packet.sender_mac != NO_MAC or entry is None:
+            return packet
+        claim = entry.claim
+        asked = claim.mac if claim is not None and claim.asked == "claimant" else entry.mac
+        return replace(packet, sender_mac=asked, override=True)
+
+    def _untrustworthy(self, vlan: int, packet: Packet) -> str | None:
+        if not self._core.svis.on_link(vlan, packet.sender_ip):
+            return "out-of-subnet"
+        if self._core.svis.owns(packet.sender_ip):
+            return "own-address"
+        return None if unicast(packet.sender_mac) else "invalid-mac"
+
+    def _to_us(self, vlan: int, packet: Packet) -> bool:
+        return self._core.svis.owns(packet.target_ip, None if self._core.profile.arp_ignore == 0 else vlan)
+
+    def _merges(self, key: Key, packet: Packet, via: str) -> bool:
+        """Return whether the packet may change or confirm an entry, or end the wait for one."""
+        profile, table = self._core.profile, self._neighbours.table
+        if via == "reply" and self._to_us(key[0], packet):
+            entry = table.entries.get(key)
+            if key in table.unresolved or (entry is not None and entry.asked):
+                return True
+        return profile.garp_update if via == "garp" else profile.request_update
+
+    def _add(self, now: int, key: Key, packet: Packet, via: str, merges: bool) -> None:
+        adds = self._core.profile.garp_new if via == "garp" else via == "request" and self._to_us(key[0], packet)
+        if adds or (key in self._neighbours.table.unresolved and merges):
+            self._neighbours.create(now, key, packet.sender_mac, via)
+        elif via != "request":
+            self._ignore(key, packet, f"{via}-creates-nothing")
+
+    def _same_owner(self, now: int, key: Key, entry: Entry, packet: Packet) -> bool:
+        port = self._fdb.port(key[0], entry.mac)
+        if entry.port is not None and port is not None and port != entry.port:
+            if self._core.profile.on_port_change == "drop":
+                self._ignore(key, packet, "port-changed", port=port)
+                return True
+            fields = {"mac": entry.mac, "port": port, "old_port": entry.port}
+            self._core.emit_of(key, "updated", **fields, reason="port-changed")
+        if entry.claim is not None:
+            fields = {"mac": entry.claim.mac, "old_mac": entry.mac}
+            self._core.emit_of(key, "ignored", **fields, reason="old-owner-answered")
+        elif entry.probes:
+            self._core.emit_of(key, "confirmed", mac=entry.mac)
+        self._neighbours.confirm(now, key, entry, port)
+        return False
+
+    def _other_owner(self, now: int, key: Key, entry: Entry, packet: Packet, via: str, merges: bool) -> bool:
+        profile, mac = self._core.profile, packet.sender_mac
+        if not merges:
+            self._ignore(key, packet, f"{via}-changes-nothing")
+        elif not packet.override:
+            self._ignore(key, packet, "no-override")
+        elif entry.claim is not None and entry.claim.mac == mac:
+            if entry.claim.asked == "claimant" and via == "reply":
+                self._neighbours.update(now, key, entry, mac, "verified")
+        elif profile.on_mac_change == "update":
+            self._neighbours.update(now, key, entry, mac, via)
+        elif profile.on_mac_change == "drop":
+            self._ignore(key, packet, "mac-changed")
+            return True
+        elif entry.claim is None:
+            self._neighbours.verify(now, key, entry, mac)
+        return False
+
+    def _ignore(self, key: Key, packet: Packet, reason: str, port: str | None = None) -> None:
+        entry = self._neighbours.table.entries.get(key)
+        old = entry.mac if entry is not None and entry.mac != packet.sender_mac else None
+        self._core.emit_of(key, "ignored", mac=packet.sender_mac, old_mac=old, reason=reason, port=port)

@@ -1,0 +1,47 @@
+"""Rates of packets to a switch's CPU, in integer nanoseconds: exact, and the same on every run."""
+
+from __future__ import annotations
+
+from testbed.switch.core import Core
+from testbed.switch.packets import PROTOCOLS
+from testbed.switch.timers import SECOND
+from testbed.topology.plan import Family
+
+
+class CpuLimit:
+    """A limit on packets of a kind, ARP's or those without a neighbour entry: `per_second` and a burst of as many, None
+    for no limit. The first packet lost is an event, and their number when it is over."""
+
+    def __init__(self, core: Core, reason: str, per_second: int | None) -> None:
+        self._core = core
+        self._reason = reason
+        self._lost: dict[Family, int] = {4: 0, 6: 0}
+        self._fill(per_second)
+
+    def change(self, per_second: int | None) -> None:
+        """Set another rate; the same one goes on as it is."""
+        if per_second != self._per_second:
+            self._fill(per_second)
+
+    def admits(self, now: int, vlan: int, family: Family) -> bool:
+        """Return whether the CPU gets a packet."""
+        admitted, lost = self._take(now), self._lost[family]
+        self._lost[family] = 0 if admitted else lost + 1
+        if (admitted and lost > 1) or not (admitted or lost):
+            self._core.emit(f"{PROTOCOLS[family]}.limited", vlan, reason=self._reason, packets=lost or 1)
+        return admitted
+
+    def _fill(self, per_second: int | None) -> None:
+        self._per_second = per_second
+        self._level = (per_second or 0) * SECOND  # one packet is SECOND units, so a nanosecond adds per_second of them
+        self._at = 0
+
+    def _take(self, now: int) -> bool:
+        if self._per_second is None:
+            return True
+        self._level = min(self._per_second * SECOND, self._level + (now - self._at) * self._per_second)
+        self._at = now
+        if self._level < SECOND:
+            return False
+        self._level -= SECOND
+        return True

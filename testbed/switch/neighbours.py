@@ -1,0 +1,244 @@
+"""
+The ARP and ND entries of one switch: made, confirmed, asked for, aged and forgotten, as its profile does it.
+
+Entries age from the last packet that confirmed them: unlike in Linux's NUD, data traffic neither renews nor probes
+them. Each act counts from its own deadline, so a late call does not shift later ones.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from testbed.switch.core import Core
+from testbed.switch.effects import BlockLossless, DeleteNeighbour, SetNeighbour
+from testbed.switch.fdb import Fdb
+from testbed.switch.frames import BROADCAST
+from testbed.switch.limits import CpuLimit
+from testbed.switch.packets import PROTOCOLS
+from testbed.switch.table import Claim, Entry, Key, NeighbourTable, Unresolved
+from testbed.switch.timers import SECOND, Deadlines, nanoseconds
+from testbed.topology.plan import Family, IPAddress
+
+
+class Neighbours:
+    def __init__(self, core: Core, fdb: Fdb) -> None:
+        self.table = NeighbourTable()
+        self.miss_limit = CpuLimit(core, "miss-rate", core.profile.miss_pps)
+        self._core = core
+        self._fdb = fdb
+        self._deadlines: Deadlines[Key] = Deadlines(self._deadline)
+
+    # Entries
+
+    def create(self, now: int, key: Key, mac: str, via: str) -> None:
+        """Enter an address that is not in the table, or unresolved, if the table may hold it."""
+        if not self._make_room(key):
+            return
+        entry = Entry(mac, self._fdb.port(key[0], mac), now)
+        self.table.learn(key, entry)
+        self._core.do(SetNeighbour(*key, mac))
+        self._core.emit_of(key, "learned", mac=mac, port=entry.port, reason=via)
+        self._block_lossless(key, entry)
+        self._deadlines.arm(key)
+
+    def update(self, now: int, key: Key, entry: Entry, mac: str, reason: str) -> None:
+        """Give an entry another MAC."""
+        port = self._fdb.port(key[0], mac)
+        self._core.do(SetNeighbour(*key, mac))
+        fields = {"mac": mac, "old_mac": entry.mac, "port": port, "old_port": entry.port}
+        self._core.emit_of(key, "updated", **fields, reason=reason)
+        entry.mac, entry.port = mac, None
+        self.confirm(now, key, entry, port)
+        self._block_lossless(key, entry)
+
+    def confirm(self, now: int, key: Key, entry: Entry, port: str | None) -> None:
+        """Begin an entry's age anew."""
+        entry.confirmed, entry.port = now, port or entry.port
+        entry.probes, entry.asked, entry.claim, entry.late = 0, False, None, 0
+        self.table.most_recent(key)
+        self._deadlines.arm(key)
+
+    def verify(self, now: int, key: Key, entry: Entry, mac: str) -> None:
+        """Have a changed MAC prove itself: the old owner is asked first."""
+        entry.claim = Claim(mac, "owner", now + nanoseconds(self._core.profile.verify_timeout))
+        self.request(key, entry.mac, entry)
+        self._deadlines.arm(key)
+
+    def clear(self, family: Family, vlan: int | None, ip: IPAddress | None) -> None:
+        for key in self.table.addresses(family):
+            if vlan in (None, key[0]) and ip in (None, key[1]):
+                entry = self._forget(key)
+                self._core.emit_of(key, "cleared", mac=entry.mac if entry else None)
+
+    def follow_fdb(self, vlan: int, mac: str) -> None:
+        """Take over that the FDB learned or lost a MAC."""
+        if self._core.profile.lossless_unknown_unicast == "drop":
+            for key, entry in self.table.entries.items():
+                if (key[0], entry.mac) == (vlan, mac):
+                    self._block_lossless(key, entry)
+
+    def _forget(self, key: Key) -> Entry | None:
+        entry = self.table.remove(key)
+        if entry is not None and entry.blocked:
+            self._core.do(BlockLossless(*key, blocked=False))
+        self._core.do(DeleteNeighbour(*key))
+        return entry
+
+    def _make_room(self, key: Key) -> bool:
+        """Return whether the table may hold one more address; for it, old ones may have to go: several when the bound
+        was lowered."""
+        while (obstacle := self.table.obstacle(key, self._core.profile)) is not None:
+            if obstacle == "full":
+                self._core.emit_of(key, "refused", reason="table-full")
+                return False
+            entry = self._forget(obstacle)
+            self._core.emit_of(obstacle, "evicted", **({"mac": entry.mac} if entry else {"reason": "not-found"}))
+        return True
+
+    def _block_lossless(self, key: Key, entry: Entry) -> None:
+        """Lossless packets must not be flooded: the profile drops them while the FDB does not know the entry's MAC."""
+        unknown = self._fdb.port(key[0], entry.mac) is None
+        blocked = self._core.profile.lossless_unknown_unicast == "drop" and unknown
+        if blocked != entry.blocked:
+            entry.blocked = blocked
+            self._core.do(BlockLossless(*key, blocked))
+            self._core.emit("lossless.blocked" if blocked else "lossless.unblocked", *key, mac=entry.mac)
+
+    # Asking
+
+    def request(self, key: Key, dst: str, entry: Entry | None = None) -> None:
+        """Ask for an address; `entry` is what the table has for it."""
+        if entry is not None:
+            entry.asked = True
+        self._core.do(self._core.svis.request(key, dst))
+
+    def resolve(self, now: int, key: Key) -> None:
+        """Handle that the data plane holds packets for an address and knows no MAC. It may say so again while it
+        waits."""
+        waiting = self.table.unresolved.get(key)
+        if (entry := self.table.entries.get(key)) is not None:
+            self._core.do(SetNeighbour(*key, entry.mac))
+        elif waiting is not None and waiting.state == "asking":
+            return
+        elif (
+            (waiting is not None and waiting.state == "held")
+            or not self.miss_limit.admits(now, key[0], key[1].version)
+            or not self._make_room(key)
+        ):
+            self._core.do(DeleteNeighbour(*key))
+        else:
+            self._core.emit_of(key, "miss")
+            asking = Unresolved("asking", 0, now)
+            self.table.wait(key, asking)
+            self._ask_again(key, asking, now)
+
+    def _ask_again(self, key: Key, waiting: Unresolved, at: int) -> None:
+        """Send the next request for an unresolved address, or go to the next state when there are no more."""
+        profile = self._core.profile
+        if waiting.state != "asking":
+            self._forget(key)
+        elif waiting.requests < profile.resolve_attempts:
+            waiting.requests += 1
+            waiting.until = at + nanoseconds(profile.resolve_interval)
+            self.request(key, BROADCAST)
+        else:
+            self._core.emit_of(key, "failed", reason="no-answer")
+            self._core.do(DeleteNeighbour(*key))
+            if profile.hold_down:
+                waiting.state, waiting.until = "held", at + nanoseconds(profile.hold_down)
+            elif profile.arp_refresh == "daemon" and profile.refresh_incomplete:
+                waiting.state, waiting.until = "failed", at + nanoseconds(profile.arp_age)
+            else:
+                self.table.remove(key)
+        self._deadlines.arm(key)
+
+    # Time
+
+    @property
+    def deadline(self) -> int | None:
+        due = self._deadlines.next()
+        return None if due is None else due[0]
+
+    def act(self, at: int) -> None:
+        """Do what is due for one address."""
+        due = self._deadlines.next()
+        assert due is not None
+        key = due[1]
+        if (entry := self.table.entries.get(key)) is not None:
+            self._entry_due(key, entry, at)
+        else:
+            self._ask_again(key, self.table.unresolved[key], at)
+
+    def profile_changed(self) -> None:
+        self.miss_limit.change(self._core.profile.miss_pps)
+        self._rearm()
+        for key, entry in self.table.entries.items():
+            self._block_lossless(key, entry)
+
+    def resume(self, now: int, since: int) -> None:
+        """Postpone what was due while the CPU was out."""
+        for waiting in self.table.unresolved.values():
+            waiting.until = max(waiting.until, now)
+        for entry in self.table.entries.values():
+            if (probe := entry.next_probe(self._core.profile)) is not None:
+                entry.late += max(0, now - max(probe, since))
+            if entry.claim is not None:
+                entry.claim.deadline = max(entry.claim.deadline, now)
+        self._rearm()
+
+    def restart(self, now: int) -> None:
+        """Begin anew with the entries from before a warm reboot; see `ControlPlane.restart`."""
+        for key in list(self.table.unresolved):
+            self._forget(key)
+        for key, entry in self.table.entries.items():
+            entry.confirmed, entry.probes, entry.claim, entry.late = now, 0, None, 0
+            self.request(key, BROADCAST, entry)
+        self._rearm()
+        for family, protocol in PROTOCOLS.items():
+            if restored := sum(key[1].version == family for key in self.table.entries):
+                self._core.emit(f"{protocol}.restored", entries=restored)
+
+    def _rearm(self) -> None:
+        self._deadlines.rearm_all([*self.table.entries, *self.table.unresolved])
+
+    def _deadline(self, key: Key) -> int | None:
+        if (waiting := self.table.unresolved.get(key)) is not None:
+            return waiting.until
+        entry = self.table.entries.get(key)
+        return None if entry is None else entry.deadline(self._core.profile)
+
+    def _entry_due(self, key: Key, entry: Entry, at: int) -> None:
+        profile = self._core.profile
+        if entry.claim is not None and entry.claim.deadline <= at:
+            self._claim_due(key, entry, entry.claim, at)
+        elif entry.next_probe(profile) == at:
+            entry.probes += 1
+            last = entry.probes == profile.refresh_probes
+            to_all = profile.refresh_cast == "broadcast" or (profile.refresh_cast == "last-broadcast" and last)
+            self._core.emit_of(key, "refresh", mac=entry.mac, probe=entry.probes)
+            self.request(key, BROADCAST if to_all else entry.mac, entry)
+        else:
+            self._core.emit_of(key, "aged", mac=entry.mac)
+            self._forget(key)
+
+    def _claim_due(self, key: Key, entry: Entry, claim: Claim, at: int) -> None:
+        if claim.asked == "owner":
+            claim.asked, claim.deadline = "claimant", at + nanoseconds(self._core.profile.verify_timeout)
+            self.request(key, claim.mac, entry)
+        else:
+            entry.claim = None
+            self._core.emit_of(key, "ignored", mac=claim.mac, old_mac=entry.mac, reason="claimant-silent")
+
+    # What the switch shows
+
+    def rows(self, now: int, family: Family) -> list[dict[str, Any]]:
+        """Return the table by VLAN and address; `age` in seconds since the entry was confirmed."""
+        rows = []
+        for vlan, ip in sorted(self.table.addresses(family), key=lambda key: (key[0], int(key[1]))):
+            state, mac, port, age = "resolved", None, None, None
+            if (entry := self.table.entries.get((vlan, ip))) is not None:
+                mac, port, age = entry.mac, entry.port, (now - entry.confirmed) / SECOND
+            else:
+                state = self.table.unresolved[vlan, ip].state
+            rows.append({"vlan": vlan, "ip": str(ip), "state": state, "mac": mac, "port": port, "age": age})
+        return rows

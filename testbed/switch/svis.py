@@ -1,0 +1,85 @@
+"""
+The SVIs of a switch: the addresses that are its own, and those that are its neighbours'.
+
+An SVI with proxy ARP answers for all other addresses of its subnets, whether they are there or not, as Linux does with
+proxy_arp_pvlan, which SONiC sets (sonic-swss, cfgmgr/intfmgr.cpp); for IPv6 ndppd does it there. What hosts then send
+each other goes through the SVI.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from testbed.switch.effects import Send
+from testbed.switch.frames import BROADCAST
+from testbed.switch.packets import Packet, announcement, request
+from testbed.switch.table import Key
+from testbed.topology.addressing import link_local
+from testbed.topology.plan import Family, IPAddress, Svi
+
+
+class Svis:
+    """Those that have an address. A VLAN without one is not the control plane's."""
+
+    def __init__(self, svis: Iterable[Svi]) -> None:
+        self._svis = {svi.vlan: svi for svi in svis if svi.addresses}
+        self._own = {vlan: _own_addresses(svi) for vlan, svi in self._svis.items()}
+        self._own_anywhere: frozenset[IPAddress] = frozenset().union(*self._own.values())
+
+    def mac(self, vlan: int) -> str:
+        return self._svis[vlan].mac
+
+    def speaks(self, vlan: int, family: Family) -> bool:
+        """Return whether there is an SVI with an address of the family."""
+        return any(address.version == family for address in self._own.get(vlan, ()))
+
+    def owns(self, ip: IPAddress, vlan: int | None = None) -> bool:
+        """Return whether an address is that of an SVI: of this VLAN, or of any."""
+        return ip in (self._own_anywhere if vlan is None else self._own[vlan])
+
+    def on_link(self, vlan: int, ip: IPAddress) -> bool:
+        """Return whether an address is a neighbour's in the VLAN: one of its subnets, or link-local."""
+        if not self.speaks(vlan, ip.version):
+            return False
+        return (ip.version == 6 and ip.is_link_local) or self._in_subnet(vlan, ip)
+
+    def replies_to(self, vlan: int, packet: Packet, arp_ignore: int, local_sender: bool) -> bool:
+        """Return whether an address asked for is one that the SVI answers for by itself (see Profile.arp_ignore)."""
+        # An interface of IPv6 speaks for its own addresses only (RFC 4861 section 7.2.3).
+        strictness = arp_ignore if packet.target_ip.version == 4 else max(arp_ignore, 1)
+        here = None if strictness == 0 else vlan
+        return self.owns(packet.target_ip, here) and (strictness < 2 or local_sender)
+
+    def stands_in(self, vlan: int, packet: Packet) -> bool:
+        """Return whether the SVI answers as a proxy. Never for an address that the asker claims or may take."""
+        if not self._svis[vlan].proxy_arp or packet.probe or packet.gratuitous:
+            return False
+        ip = packet.target_ip
+        return self._in_subnet(vlan, ip) and ip != packet.sender_ip and not self.owns(ip)
+
+    def request(self, key: Key, dst: str) -> Send:
+        """Ask for an address, from the SVI's own."""
+        vlan, ip = key
+        svi = self._svis[vlan]
+        # As Linux and others do when no packet says otherwise (RFC 4861 section 7.2.2).
+        source: IPAddress = link_local(svi.mac)
+        if ip.version == 4:
+            assert svi.address is not None  # or the VLAN would not speak ARP
+            source = svi.address.ip
+        return Send(vlan, dst, request(svi.mac, source, ip))
+
+    def announcements(self) -> Iterator[Send]:
+        for vlan, svi in self._svis.items():
+            for address in svi.addresses:
+                yield Send(vlan, BROADCAST, announcement(svi.mac, address.ip))
+
+    def _in_subnet(self, vlan: int, ip: IPAddress) -> bool:
+        return any(ip in address.network for address in self._svis[vlan].addresses)
+
+
+def _own_addresses(svi: Svi) -> frozenset[IPAddress]:
+    """Return what an SVI speaks for: with an IPv6 address its link-local one too."""
+    own: list[IPAddress] = [address.ip for address in svi.addresses]
+    if svi.address6 is not None:
+        own.append(link_local(svi.mac))
+    return frozenset(own)

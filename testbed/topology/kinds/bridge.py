@@ -1,0 +1,11 @@
+"""Unmanaged layer-2 segments."""
+
+from __future__ import annotations
+
+from testbed.topology.kinds.kind import Kind, Shape
+
+
+class Bridge(Kind):
+    name = "bridge"
+    about = "an unmanaged layer-2 segment"
+    shape = Shape(("{{", "}}"), "hexagon")

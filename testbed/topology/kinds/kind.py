@@ -1,0 +1,88 @@
+"""A kind of node as the topology sees it: its keys in the file, its part in layer 2, its plan, its look in pictures."""
+
+from __future__ import annotations
+
+from typing import ClassVar, NamedTuple
+
+from testbed.documents.problems import Problems
+from testbed.documents.text import listing
+from testbed.topology.definition import Definition
+from testbed.topology.plan import Interface, IPInterface, Node, Route
+from testbed.topology.resolved import Port, ResolvedNode
+from testbed.topology.values import DEFAULT_ROUTE, DEFAULT_ROUTE6
+
+
+class Shape(NamedTuple):
+    """Its shapes in the languages of pictures, and the ending of its plural."""
+
+    mermaid: tuple[str, str]
+    dot: str
+    plural: str = "s"
+
+
+class Kind:
+    """Subclasses are registered in `testbed.topology.kinds`. This is an unmanaged layer-2 segment, which has nothing to
+    say of addresses."""
+
+    name: ClassVar[str]
+    """Its name in the file."""
+    about: ClassVar[str]
+    """A phrase for the schema."""
+    keys: ClassVar[type[Definition]] = Definition
+    shape: ClassVar[Shape]
+    is_host: ClassVar[bool] = False
+    """Whether its interfaces end paths: with addresses, neighbours and RDMA devices of their own."""
+    has_vlans: ClassVar[bool] = False
+    """Whether its ports are in VLANs, between which it routes."""
+    plans_addresses: ClassVar[bool] = True
+    """Whether its interfaces get addresses that the file does not give."""
+
+    def key_names(self) -> tuple[str, ...]:
+        return tuple(self.keys.model_fields)
+
+    def complete(self, node: ResolvedNode) -> None:
+        """Fill in what the file may leave out."""
+
+    def check_port(self, port: Port, problems: Problems) -> None:
+        if port.name == "br0" or port.name.startswith("vlan"):
+            problems.add(
+                port.path, f"port name {port.name!r} is kept for the {self.name}'s own interfaces (br0, vlan<N>)"
+            )
+
+    def check_addresses(self, port: Port, problems: Problems) -> None:
+        """Report the addresses that a port cannot have."""
+        for given in port.given.values():
+            instead = "; give the address to a VLAN in 'vlans'" if self.has_vlans else ""
+            problems.add(given.path, f"{port} is a port of a {self.name} and has no address{instead}")
+
+    def untagged(self, port: Port) -> str | int | None:
+        """The part of the node that untagged frames of a port are in, such as a VLAN; None if it takes none."""
+        return ""
+
+    def describe(self, node: ResolvedNode, part: str | int) -> str:
+        """A broadcast domain by its part in this node, in words."""
+        return f"{self.name} {node.name}"
+
+    def plan(self, node: ResolvedNode, interfaces: tuple[Interface, ...], problems: Problems) -> Node:
+        return Node(node.name, self.name, interfaces)
+
+
+def static_routes(node: ResolvedNode, own: list[IPInterface], problems: Problems) -> tuple[Route, ...]:
+    """The routes that the file gives a node with these addresses."""
+    path = node.paths["routes"]
+    routes: list[Route] = []
+    for index, route in enumerate(node.routes or []):
+        to = DEFAULT_ROUTE6 if route.to == DEFAULT_ROUTE and route.via[0].version == 6 else route.to
+        if any(to == known.destination for known in routes):
+            problems.add((*path, index, "to"), f"{node.name!r} has two routes to {to}")
+        routes.append(Route(to, route.via))
+        for number, hop in enumerate(route.via):
+            place = (*path, index, "via", number)
+            if to.version != hop.version:
+                problems.add(place, f"{hop} is IPv{hop.version}, and {to} is not")
+            if any(hop == address.ip for address in own):
+                problems.add(place, f"{hop} is an address of {node.name!r} itself")
+            elif not any(hop in address.network for address in own):
+                subnets = listing(address.network for address in own)
+                problems.add(place, f"{hop} is in no subnet of {node.name!r}; its subnets: {subnets}")
+    return tuple(routes)

@@ -1,0 +1,77 @@
+"""Nodes and ports with inheritance and defaults worked out, as the stages of planning fill them in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from testbed.documents.text import Path
+from testbed.topology.definition import RouteDefinition
+from testbed.topology.plan import Family, IPAddress, IPInterface, NicModel
+
+
+@dataclass(slots=True, eq=False)
+class Given:
+    """An address of the file. `owner` is what messages call whose it is."""
+
+    address: IPInterface
+    path: Path
+    owner: str
+    domain: object = None
+    """Of an SVI: stands for the broadcast domain it is in."""
+
+    def clashes(self, other: Given) -> bool:
+        """The SVIs of several domains that share a subnet may have one address: an anycast gateway."""
+        anycast = None not in (self.domain, other.domain) and self.domain != other.domain
+        return self.address.ip == other.address.ip and not anycast
+
+
+@dataclass(slots=True, eq=False)
+class Port:
+    """One end of a link. The fields after `given` are filled in once all links are known."""
+
+    node: ResolvedNode
+    name: str
+    number: int
+    """Position among the interfaces of its node, from 1."""
+    path: Path
+    mac: str | None
+    given: dict[Family, Given]
+    peer: Port = field(init=False)
+    access: int | None = None
+    """Of a switch port in VLANs: the untagged one."""
+    trunk: tuple[int, ...] = ()
+    addresses: dict[Family, IPInterface] = field(default_factory=dict)
+    gateways: dict[Family, IPAddress] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"{self.node.name}:{self.name}"
+
+
+@dataclass(slots=True, eq=False)
+class ResolvedNode:
+    number: int
+    """Position in the file, from 1."""
+    name: str
+    kind: str
+    """A name of `testbed.topology.kinds`."""
+    path: Path
+    profile: str = ""
+    profile_values: dict[str, Any] = field(default_factory=dict)
+    proxy_arp: list[int] = field(default_factory=list)
+    nic: NicModel = "rxe"
+    rdma: bool = True
+    vlans: dict[int, dict[Family, Given]] = field(default_factory=dict)
+    routes: list[RouteDefinition] | None = None
+    host_routes: bool = False
+    exec: list[str] = field(default_factory=list)
+    env: dict[str, str] = field(default_factory=dict)
+    sysctls: dict[str, str] = field(default_factory=dict)
+    image: str = ""
+    planned: bool = True
+    """Whether its interfaces get addresses that the file does not give, and IPv6 only with such an address."""
+    paths: dict[str | int, Path] = field(default_factory=dict)
+    """The place of each setting: keys by name, VLANs by number."""
+    value_paths: dict[str, Path] = field(default_factory=dict)
+    """The same of `profile_values`."""
+    ports: dict[str, Port] = field(default_factory=dict)

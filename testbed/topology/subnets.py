@@ -1,0 +1,107 @@
+"""Which subnet a segment has, and which address and gateway each of its hosts."""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Network, ip_interface
+from typing import get_args
+
+from testbed.documents.problems import Problems
+from testbed.documents.text import Path
+from testbed.topology.addressing import Pool, free_addresses, usable
+from testbed.topology.plan import Family, IPNetwork
+from testbed.topology.segments import Segment
+
+FAMILIES: tuple[Family, ...] = get_args(Family)
+
+_Owner = tuple[IPNetwork, Segment, Path]
+
+
+def choose(segments: list[Segment], problems: Problems) -> None:
+    """Give each segment its subnets, and each of its ports addresses and gateways."""
+    _choose_networks(segments, problems)
+    problems.stop()
+    for segment in segments:
+        for family, network in segment.networks.items():
+            _choose_addresses(segment, family, network, problems)
+        _choose_gateways(segment)
+    problems.stop()
+
+
+def _choose_networks(segments: list[Segment], problems: Problems) -> None:
+    """The subnet of a segment is that of its first SVI, else of its first address in the file: one for each family that
+    it has addresses of. A segment without any has one of the pool."""
+    owners: dict[Family, list[_Owner]] = {family: [] for family in FAMILIES}
+    for segment in segments:
+        for family in FAMILIES:
+            _choose_network(segment, family, owners[family], problems)
+    for found in owners.values():
+        _check_overlaps(found, problems)
+    pool = Pool(network for network, _, _ in owners[4] if isinstance(network, IPv4Network))
+    for segment in segments:
+        if segment.networks:
+            continue
+        if (network := pool.take(len(segment.ports))) is not None:
+            segment.networks[4] = network
+        else:
+            problems.add(segment.path, f"no subnet is left in the pool for {segment.name}; give its hosts addresses")
+
+
+def _choose_network(segment: Segment, family: Family, owners: list[_Owner], problems: Problems) -> None:
+    given = segment.given(family)
+    if not given:
+        return
+    network = segment.networks[family] = given[0].address.network
+    owners.append((network, segment, given[0].path))
+    for number, this in enumerate(given):
+        if this.address.network != network:
+            inside = "has another prefix length than" if this.address.ip in network else "is outside"
+            message = f"{this.address} of {this.owner} {inside} {network}, the subnet of {segment.name}"
+            problems.add(this.path, message)
+        if (first := next((other for other in given[:number] if other.clashes(this)), None)) is not None:
+            also = f"is also that of {first.owner}, in {problems.place(first.path)}"
+            problems.add(this.path, f"{this.address.ip} of {this.owner} {also}")
+
+
+def _check_overlaps(owners: list[_Owner], problems: Problems) -> None:
+    """Subnets of a family are nested or apart: in ascending order it is enough to look at the widest one before."""
+    widest: _Owner | None = None
+    for owner in sorted(owners, key=lambda owner: (owner[0].network_address, owner[0].prefixlen)):
+        if widest is not None and owner[0].overlaps(widest[0]):
+            # The file reads downwards: the later of the two is the one to complain about.
+            (network, segment, path), other = (
+                (owner, widest) if owners.index(owner) > owners.index(widest) else (widest, owner)
+            )
+            problems.add(
+                path,
+                f"{network} of {segment.name} overlaps {other[0]} of {other[1].name}, in {problems.place(other[2])}: "
+                "segments that no link joins need subnets of their own",
+            )
+        else:
+            widest = owner
+
+
+def _choose_addresses(segment: Segment, family: Family, network: IPNetwork, problems: Problems) -> None:
+    """Addresses in the file are taken first; other interfaces get the lowest free ones, in the order of the links."""
+    taken = {given.address.ip for given in segment.given(family)}
+    ports = [port for port in segment.ports if port.node.planned or family in port.given]
+    svis = [svi.given for svi in segment.svis if svi.given.address.version == family]
+    needed = len({given.address.ip for given in svis}) + len(ports)
+    if needed > usable(network):
+        path = svis[0].path if svis else segment.path
+        problems.add(path, f"{network} of {segment.name} has {usable(network)} usable addresses, {needed} are needed")
+        return
+    free = free_addresses(network, taken)
+    for port in ports:
+        found = port.given.get(family)
+        port.addresses[family] = found.address if found else ip_interface((next(free), network.prefixlen))
+
+
+def _choose_gateways(segment: Segment) -> None:
+    """A host's gateway is the SVI on the switch it is attached to, else the segment's first one."""
+    for port in segment.ports:
+        for svi in segment.svis:
+            address = svi.given.address
+            if (svi.switch, svi.vlan) == (port.peer.node, port.peer.access):
+                port.gateways[address.version] = address.ip
+            else:
+                port.gateways.setdefault(address.version, address.ip)

@@ -1,0 +1,63 @@
+"""Each kind of request has one handler, which takes that kind and returns its response."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import pytest
+
+from testbed import executor
+from testbed.executor import HANDLERS, Context
+from testbed.protocol import messages, requests
+from testbed.protocol.requests import KINDS, Request
+
+
+def test_the_table_has_every_kind_of_request() -> None:
+    assert set(HANDLERS) == set(KINDS.values())
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.__name__)
+def test_a_handler_takes_its_request_and_returns_its_response(kind: type[Request[Any]]) -> None:
+    module, _, name = HANDLERS[kind].partition(":")
+    handler = getattr(importlib.import_module(f"testbed.executor.{module}"), name)
+    request, context = (hint for hint in list(inspect.signature(handler, eval_str=True).parameters.values()))
+    assert (request.annotation, context.annotation) == (kind, Context)
+    assert get_type_hints(handler)["return"] == kind.response()
+
+
+def run(tmp_path: Path, *asked: dict[str, Any]) -> dict[int, dict[str, Any]]:
+    """The last message of each request."""
+    written: list[bytes] = []
+    job = {"requests": asked, "files": str(tmp_path), "training": False}
+    executor.run(job, str(tmp_path), lambda line, last: written.append(line))
+    return {message["id"]: message for message in map(json.loads, written)}
+
+
+def test_a_request_of_another_version_is_answered_with_an_error_and_the_next_one_is_carried_out(tmp_path: Path) -> None:
+    asked = [messages.ask(number, requests.Fabric(fabric="single", options={})) for number in range(2)]
+    ends = run(tmp_path, {**asked[0], "protocol": 99}, asked[1])
+    assert ends[0]["error"]["status"] == 2
+    assert "version 99" in ends[0]["error"]["message"]
+    assert ends[1]["response"].startswith("#")
+
+
+def test_a_refusal_is_an_error_with_its_place(tmp_path: Path) -> None:
+    (tmp_path / "x.yml").write_text("name: 3\ntopology: {}\n")
+    [end] = run(tmp_path, messages.ask(0, requests.Plan(file=str(tmp_path / "x.yml")))).values()
+    assert end["error"]["where"].startswith(f"{tmp_path}/x.yml:1")
+
+
+def test_a_scenario_is_described_where_there_is_no_rdma(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it imports of testbed needs no pyverbs; what it then uses of it would."""
+    monkeypatch.setitem(__import__("sys").modules, "pyverbs", None)
+    from testbed.workload import ibverbs, verbs
+
+    assert verbs.Endpoint.__name__ == "Endpoint"
+    with pytest.raises(ImportError, match="pyverbs"):
+        _ = ibverbs.QPAttr
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = ibverbs.nonsense

@@ -1,0 +1,56 @@
+"""Netlink's framing, and its one loop, against this kernel."""
+
+from __future__ import annotations
+
+import errno
+import re
+import socket
+from ipaddress import ip_interface
+from pathlib import Path
+
+import pytest
+
+import testbed
+from testbed.kernel import links, netlink
+from testbed.kernel.netlink import Netlink
+from testbed.kernel.rtnetlink import Rtnetlink
+
+PACKAGE = Path(testbed.__file__).parent
+OTHER_PROCESSES = {"machine/guest/boot.py", "workload/jobs/ranks.py"}
+"""What runs before the package is there, or without it."""
+
+
+def test_attributes_come_back_whatever_their_length() -> None:
+    values = {1: b"", 2: b"x", 3: b"four", 4: b"name\0"}
+    data = b"".join(netlink.attribute(kind, value) for kind, value in values.items())
+    assert len(data) % 4 == 0
+    assert netlink.attributes(netlink.nested(7, data))[7] == data
+    assert netlink.attributes(data) == values
+    assert netlink.text(values[4]) == "name"
+
+
+def test_an_interface_is_read_by_name_and_by_index() -> None:
+    with Netlink(socket.NETLINK_ROUTE) as kernel:
+        by_name = links.read(kernel, "lo")
+        assert netlink.text(by_name[links.IFLA_IFNAME]) == "lo"
+        assert links.read(kernel, 1)[links.IFLA_IFNAME] == by_name[links.IFLA_IFNAME]
+
+
+def test_a_refusal_has_the_kernels_errno_and_the_socket_goes_on() -> None:
+    with Netlink(socket.NETLINK_ROUTE) as kernel:
+        with pytest.raises(OSError, match="No such device") as refused:
+            links.read(kernel, "nobody")
+        assert refused.value.errno == errno.ENODEV
+        assert links.read(kernel, "lo")
+
+
+def test_a_dump_comes_to_its_end() -> None:
+    with Rtnetlink() as kernel:
+        assert (1, ip_interface("127.0.0.1/8")) in list(kernel.addresses())
+        assert list(kernel.addresses()) == list(kernel.addresses())
+
+
+def test_nobody_else_speaks_netlink_or_calls_the_c_library() -> None:
+    speaks = re.compile(r"AF_NETLINK|CDLL|NFTables|\bos\.(setns|unshare)\b")
+    found = {str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py") if speaks.search(path.read_text())}
+    assert {path for path in found if not path.startswith("kernel/")} <= OTHER_PROCESSES

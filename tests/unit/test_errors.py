@@ -1,0 +1,45 @@
+"""A misspelled name gets the one that was meant, by one rule everywhere."""
+
+from __future__ import annotations
+
+from itertools import chain, repeat
+
+import pytest
+
+from testbed.errors import TestbedError, did_you_mean, nearest
+
+KNOWN = ["leaf-spine", "fat-tree", "single"]
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("leaf-spain", "leaf-spine"),
+        ("LEAF-SPINE", "leaf-spine"),
+        ("leaf_spine", "leaf-spine"),
+        ("fattree", "fat-tree"),
+        ("torus", None),
+        ("", None),
+    ],
+)
+def test_the_nearest_name_is_found_in_any_case_and_with_either_dash(name: str, meant: str | None) -> None:
+    assert nearest(name, KNOWN) == meant
+
+
+def test_a_guess_begins_a_hint_or_ends_a_message() -> None:
+    assert did_you_mean("singel", KNOWN) == "Did you mean single? "
+    assert did_you_mean("singel", KNOWN, aside=True) == "; did you mean 'single'?"
+    assert did_you_mean("torus", KNOWN) == did_you_mean("torus", KNOWN, aside=True) == ""
+
+
+def test_of_endless_names_a_message_of_many_compares_the_first() -> None:
+    assert did_you_mean("singel", chain(KNOWN, repeat("x")), aside=True) == "; did you mean 'single'?"
+
+
+def test_the_known_name_is_given_as_it_is_spelled() -> None:
+    assert nearest("Gc_Thresh", ["gc-thresh", "GC-Thresh2"]) == "gc-thresh"
+
+
+def test_an_error_is_one_line_a_problem_and_a_hint() -> None:
+    error = TestbedError("wrong", where="t.yml:1:2", hint="Fix it.", also=[("t.yml:3:4", "also wrong"), ("", "… more")])
+    assert str(error) == "t.yml:1:2: wrong\nt.yml:3:4: also wrong\n… more\n  Fix it."

@@ -1,0 +1,56 @@
+"""The public API: shipped scenarios import nothing else of testbed, and docs/api.md says what the docstrings say."""
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from testbed.machine.scenarios import shipped
+
+TOP = Path(__file__).parents[2]
+API = TOP / "tests" / "docs" / "api.py"
+MODULES = ("testbed", "testbed.faults", "testbed.workload", "testbed.errors")
+PROGRAMS = sorted(file for source in shipped() for file in (TOP / "scenarios" / source.name).rglob("*.py"))
+
+
+def private_imports(text: str) -> Iterator[str]:
+    """What a program imports of testbed that is not public, a line each."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if re.match(r"testbed\b", alias.name))
+        elif isinstance(node, ast.ImportFrom) and re.match(r"testbed\b", module := node.module or ""):
+            public = import_module(module).__all__ if module in MODULES else ()
+            yield from (f"{module}.{alias.name}" for alias in node.names if alias.name not in public)
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: str(path.relative_to(TOP / "scenarios")))
+def test_shipped_scenarios_import_only_the_public_api(program: Path) -> None:
+    assert list(private_imports(program.read_text())) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "private"),
+    [
+        ("from testbed import Run, Scenario\nfrom testbed.faults import ArpDrop\nimport testbedding", []),
+        ("from testbed.lab import Host", ["testbed.lab.Host"]),
+        ("from testbed import Run, no_such_name", ["testbed.no_such_name"]),
+        ("from testbed.faults import fault", ["testbed.faults.fault"]),
+        ("def f():\n    from testbed.workload.verbs import Endpoint as E", ["testbed.workload.verbs.Endpoint"]),
+        ("import testbed.kernel.counters as c", ["testbed.kernel.counters"]),
+        ("import testbed", ["testbed"]),
+        ("from testbed import *", ["testbed.*"]),
+    ],
+)
+def test_an_import_of_anything_else_is_found(text: str, private: list[str]) -> None:
+    assert list(private_imports(text)) == private
+
+
+def test_the_page_of_the_api_says_what_the_docstrings_say() -> None:
+    """In a Python of its own: to read them it lets this one import what needs pyverbs."""
+    done = subprocess.run([sys.executable, str(API), "--check"], cwd=TOP, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
