@@ -275,7 +275,7 @@ async def pause_within(machine: Qemu, seconds: float, look: Callable[[], None] =
         look()
 
     try:
-        await patiently(machine.paused(look_often, 0.01), seconds, threads_of(machine.process.pid))
+        await patiently(machine.paused(look_often, lambda: 0.01), seconds, threads_of(machine.process.pid))
     except TimeoutError:
         raise MachineError(
             f"the guest did not come to its pause in {seconds:g} s. Its last output:\n{machine.last_output()}"

@@ -17,8 +17,6 @@ from testbed.machine.snapshot import Snapshot
 from testbed.machine.watch import Watch
 from testbed.protocol import ENTRY, FILES
 
-POLL_S = 0.03
-
 
 class VirtualMachine:
     """Micro-VMs of one image and flavour, one for each job, all with the code as it is at the first."""
@@ -64,8 +62,10 @@ class VirtualMachine:
             hear()
             await watch.look()
 
+        if self.flavour.clock == "virtual":
+            machine.put_behind_main_thread(await machine.threads())
         await machine.command("cont")
         try:
-            await machine.paused(look, POLL_S)
+            await machine.paused(look, watch.pause_s)
         finally:
             hear()

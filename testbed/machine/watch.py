@@ -1,8 +1,11 @@
-"""A watch over a machine that runs: whether its time goes on, and whether the host gives it a CPU.
+"""A watch over a machine that runs: whether it goes on, and whether the host gives it a CPU.
 
-Wall time decides nothing. On the virtual clock a guest hangs when its time stands still though it has a CPU; on both
-clocks, when its first process has not run for long in the guest's own time. A host that gives no CPU is another matter
-(patience.StarvedError).
+Wall time decides nothing. A guest on the virtual clock hangs when its QEMU uses no CPU though it could; on both clocks,
+when its first process has not run for long. A host that gives no CPU is another matter (patience.StarvedError).
+
+On the virtual clock QEMU is not asked for anything while the guest runs. A command wakes its main thread, and if the
+vCPU is about to halt at that moment, virtual time moves on from a stale value: one run in some hundred commands differs
+by nanoseconds. What is read instead leaves no trace: the guest's pulse in shared memory, and the CPU time of threads.
 """
 
 from __future__ import annotations
@@ -17,15 +20,22 @@ from testbed.machine.patience import COUNTED_S, SLICE_S, STARVED_S, Starvation, 
 from testbed.machine.qemu import Qemu
 from testbed.protocol import Clock
 
+SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.03, 0.5
 QUIET_S = 5.0
-"""Wall seconds without progress after which the guest's clock is read."""
+"""Wall seconds without progress after which the guest is looked at."""
+STILL_S = 0.001
+"""CPU seconds that QEMU uses at least from one look to the next while its guest goes on, idle or not."""
 STILL_LOOKS = 30
 """Looks in a row, SLICE_S apart, in which nothing moved though there was a CPU for it."""
 NUDGE_LOOKS = 10
 """Looks of the same kind after which the machine is stopped and continued. That wakes a vCPU whose wake-up QEMU lost,
 and a run does not show it."""
+PULSE_S = 30
+"""Seconds of the guest from one pulse of its first process to the next (guest/boot.py)."""
 PULSE_LOST_S = 600
-"""Seconds of the guest in which its first process ought to have run: it does every 30 (guest/boot.py)."""
+"""Seconds of a guest on the real clock in which its first process ought to have run."""
+PULSE_LOST_CPU_S = 1800.0
+"""The same on the virtual clock, in CPU seconds of QEMU: a busy guest needs some hundred for a pulse."""
 BUSY_SHARE = 0.5
 """Of a machine's time: when it waits longer for its CPU, it may move to another one, and the user hears of it."""
 BUSY_LOOKS = 3
@@ -50,18 +60,24 @@ class Watch:
         self._idle = Idle()
         self._busy = self._still = 0
         self._starved_s = 0.0
-        self._moved: tuple[int, int] | None = None
-        self._began: int | None = None
-        self._pulse: tuple[int, int] = (-1, 0)
-        """Its last value, and the guest's time when it was new."""
+        self._ran = 0.0
+        self._pulse = (-1, 0.0)
+        """Its last value, and the time when it was new: the guest's, or on the virtual clock QEMU's CPU time."""
+        self._quiet_pulse = 0
+        """Its value when the quiet began."""
         self._beatless = 0
 
     def heard(self) -> None:
         """There was progress."""
         self._heard = time.monotonic()
-        self._began = None
+        self._quiet_pulse = self._outcome.pulse
         self._still = self._beatless = 0
         self._starved_s = 0.0
+
+    def pause_s(self) -> float:
+        """Wall seconds until the next look. They grow while nothing is heard: whoever looks takes the CPU of a machine,
+        for a moment."""
+        return min(LONGEST_PAUSE_S, max(SHORTEST_PAUSE_S, (time.monotonic() - self._heard) / 10))
 
     async def look(self) -> None:
         now = time.monotonic()
@@ -88,18 +104,17 @@ class Watch:
             self._busy = 0
 
     async def _look_at_guest(self, elapsed: float, waited: float) -> None:
-        moment = await self._machine.clock_s()
-        if self._began is None:
-            self._began = moment
-        self._look_at_pulse(moment)
         if self._clock == "real":
+            self._look_at_pulse(await self._machine.clock_s(), PULSE_LOST_S, "s")
             return
-        moved, self._moved = self._moved, (moment, await self._machine.instructions())
-        if self._moved != moved:
+        before, self._ran = self._ran, self._cpu_s()
+        fresh = self._look_at_pulse(self._ran, PULSE_LOST_CPU_S, "CPU seconds")
+        if fresh or self._ran - before >= STILL_S:
             self._still, self._starved_s = 0, 0.0
             wall = round(time.monotonic() - self._heard)
-            text = f"no event for {wall} s of wall time; virtual time goes on, by {moment - self._began} s meanwhile"
-            self._remark("quiet", text, self._heard)
+            beats = self._pulse[0] - self._quiet_pulse
+            meanwhile = f"virtual time goes on, by some {beats * PULSE_S} s meanwhile" if beats else "the guest is busy"
+            self._remark("quiet", f"no event for {wall} s of wall time; {meanwhile}", self._heard)
         elif waited > BUSY_SHARE * elapsed:
             self._starved_s += min(elapsed, COUNTED_S)
             if self._starved_s >= STARVED_S:
@@ -115,17 +130,23 @@ class Watch:
                     f"Its last output:\n{self._machine.last_output()}"
                 )
 
-    def _look_at_pulse(self, moment: int) -> None:
+    def _cpu_s(self) -> float:
+        """CPU seconds that QEMU has used."""
+        return sum(found[0] for path in threads_of(self._machine.process.pid)() if (found := schedule(path))) / 1e9
+
+    def _look_at_pulse(self, moment: float, lost: float, unit: str) -> bool:
+        """Whether the guest's first process has run since the last look."""
         pulse, since = self._pulse
         if (found := self._outcome.pulse) != pulse:
             self._pulse, self._beatless = (found, moment), 0
-            return
+            return True
         self._beatless += 1
-        if self._beatless >= STILL_LOOKS and moment - since >= PULSE_LOST_S:
+        if self._beatless >= STILL_LOOKS and moment - since >= lost:
             raise MachineError(
-                f"the guest hangs: its first process has not run for {moment - since} s. "
+                f"the guest hangs: its first process has not run for {moment - since:.0f} {unit}. "
                 f"Its last output:\n{self._machine.last_output()}"
             )
+        return False
 
     def _remark(self, subject: str, text: str, since: float = 0.0) -> None:
         """Logs a remark, unless one was logged within REMIND_S, or `since` is not that long ago."""

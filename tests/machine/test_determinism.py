@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import multiprocessing
 import os
+from concurrent.futures import ThreadPoolExecutor
 
 from testbed.machine import snapshot
 from testbed.machine.devices import Bundle, Outcome
@@ -49,6 +50,14 @@ def test_load_on_the_host_changes_nothing(testbed):
     finally:
         for hog in hogs:
             hog.kill()
+
+
+def test_hours_of_two_machines_beside_each_other_are_the_same(testbed):
+    """Each idle second of a guest is a chance for QEMU's threads to meet in the wrong order."""
+    idle = ("run", "ip-reuse", "--variant", "aging-4h", "--json")
+    with ThreadPoolExecutor() as both:
+        traces = {trace(done) for _ in range(2) for done in both.map(lambda _: testbed(*idle), range(2))}
+    assert len(traces) == 1
 
 
 async def cpus_of_a_machine() -> set[int]:

@@ -40,7 +40,13 @@ class Machine:
     async def command(self, _: str) -> None:
         self.guest(self.bundle, self.outcome)
 
-    async def paused(self, look: Callable[[], Awaitable[None]], _: float) -> None:
+    async def threads(self) -> list[int]:
+        return [2]
+
+    def put_behind_main_thread(self, vcpus: list[int]) -> None:
+        assert vcpus == [2]
+
+    async def paused(self, look: Callable[[], Awaitable[None]], _: Callable[[], float]) -> None:
         await look()
 
 

@@ -10,26 +10,25 @@ import pytest
 from testbed.errors import MachineError
 from testbed.machine import watch
 from testbed.machine.patience import StarvedError
-from testbed.machine.watch import PULSE_LOST_S, STILL_LOOKS, Watch
+from testbed.machine.watch import PULSE_LOST_CPU_S, PULSE_LOST_S, STILL_LOOKS, Watch
 from testbed.protocol import Clock
 
 MANY = 2000
 
 
 class Machine:
-    """A guest whose clock, instructions and pulse are given, one value a look."""
+    """A guest whose clock is given, one value a look, and the CPU seconds of its QEMU. On the virtual clock it must not
+    be asked for its time."""
 
-    def __init__(self, seconds: Iterator[int], executed: Iterator[int], claim: object = None) -> None:
+    def __init__(self, seconds: Iterator[int] | None, ran: Iterator[float] | None, claim: object = None) -> None:
         self.process = SimpleNamespace(pid=1)
         self.claim = claim
-        self._seconds, self._executed = seconds, executed
+        self._seconds, self.ran = seconds, ran
         self.nudged = 0
 
     async def clock_s(self) -> int:
+        assert self._seconds is not None, "a guest on the virtual clock was asked for its time"
         return next(self._seconds)
-
-    async def instructions(self) -> int:
-        return next(self._executed)
 
     async def nudge(self) -> None:
         self.nudged += 1
@@ -56,6 +55,8 @@ def _every_call_is_a_look(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def host(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     """Sets the share of each second for which the machine waits for a CPU; a look is a second."""
+
+    monkeypatch.setattr(Watch, "_cpu_s", lambda one: next(one._machine.ran))  # type: ignore[attr-defined]
 
     def waits(share: float) -> None:
         monkeypatch.setattr(watch, "Starvation", lambda _: SimpleNamespace(look=lambda: (1.0, share)))
@@ -87,36 +88,37 @@ def forever(value: int) -> Iterator[int]:
 
 def test_a_clock_that_stands_still_with_a_cpu_is_a_hang(host: Callable[[float], None]) -> None:
     with pytest.raises(MachineError, match=r"its clock stands still(.|\n)*last words"):
-        watched(Machine(forever(5), forever(100)), itertools.count(), STILL_LOOKS + 1)
+        watched(Machine(None, forever(100)), forever(3), STILL_LOOKS + 2)
 
 
 def test_it_is_nudged_once_before_that(host: Callable[[float], None]) -> None:
-    machine = Machine(forever(5), forever(100))
-    watched(machine, itertools.count(), STILL_LOOKS)
+    machine = Machine(None, forever(100))
+    watched(machine, forever(3), STILL_LOOKS)
     assert machine.nudged == 1
 
 
 def test_a_machine_that_goes_on_when_it_is_nudged_does_not_hang(host: Callable[[float], None]) -> None:
-    machine = Machine(forever(5), iter(lambda: machine.nudged, None))
-    watched(machine, itertools.count(), STILL_LOOKS + 3)
+    machine = Machine(None, iter(lambda: machine.nudged, None))
+    watched(machine, forever(3), STILL_LOOKS + 4)
     assert machine.nudged > 1
 
 
 def test_before_that_it_is_none(host: Callable[[float], None]) -> None:
-    watched(Machine(forever(5), forever(100)), itertools.count(), STILL_LOOKS)
+    watched(Machine(None, forever(100)), forever(3), STILL_LOOKS)
 
 
 def test_a_guest_that_reports_is_not_looked_at_as_hanging(host: Callable[[float], None]) -> None:
-    watched(Machine(forever(5), forever(100)), itertools.count(), heard_every=STILL_LOOKS - 1)
+    watched(Machine(None, forever(100)), forever(3), heard_every=STILL_LOOKS - 1)
 
 
 def test_a_silent_guest_whose_time_goes_on_is_let_be_however_long_it_takes(host: Callable[[float], None]) -> None:
-    watched(Machine(itertools.count(), forever(100)), itertools.count())
+    watched(Machine(None, forever(100)), itertools.count())
 
 
 def test_a_guest_that_only_computes_is_let_be(host: Callable[[float], None]) -> None:
-    """Its clock has seconds, its instructions nanoseconds."""
-    watched(Machine(forever(5), itertools.count()), itertools.count())
+    """It takes minutes of CPU time from one pulse to the next."""
+    pulses = (pulse for pulse in itertools.count() for _ in range(300))
+    watched(Machine(None, itertools.count()), pulses)
 
 
 def test_what_takes_long_in_silence_is_said_once_a_while(
@@ -124,21 +126,21 @@ def test_what_takes_long_in_silence_is_said_once_a_while(
 ) -> None:
     seconds = itertools.count()
     monkeypatch.setattr(watch.time, "monotonic", lambda: float(next(seconds)))
-    said = watched(Machine(itertools.count(0, 10), forever(100)), itertools.count(), looks=100)
+    said = watched(Machine(None, itertools.count()), itertools.count(), looks=100)
     assert 1 < len(said) < 10
-    assert "virtual time goes on, by " in said[0]
+    assert "virtual time goes on, by some " in said[0]
 
 
 def test_a_machine_without_a_cpu_does_not_hang_but_is_given_up(host: Callable[[float], None]) -> None:
     host(1.0)
     with pytest.raises(StarvedError, match="got no CPU") as error:
-        watched(Machine(forever(5), forever(100)), itertools.count())
+        watched(Machine(None, forever(100)), forever(3))
     assert error.value.exit_status == 3
 
 
 def test_a_machine_that_gets_little_is_let_be_and_the_user_hears_of_it_once(host: Callable[[float], None]) -> None:
     host(0.9)
-    said = watched(Machine(forever(5), itertools.count()), itertools.count())
+    said = watched(Machine(None, itertools.count()), itertools.count())
     assert said == ["this host is busy: a machine waits for a CPU most of the time"]
 
 
@@ -148,7 +150,7 @@ def test_it_moves_to_a_cpu_that_is_idle(host: Callable[[float], None], monkeypat
     monkeypatch.setattr(watch, "allowed", lambda: [0, 1, 2])
     monkeypatch.setattr(watch, "Idle", lambda: SimpleNamespace(look=lambda: {0: 0.0, 1: 0.4, 2: 0.8}))
     host(0.9)
-    watched(Machine(forever(5), itertools.count(), claim), itertools.count(), looks=3)
+    watched(Machine(None, itertools.count(), claim), itertools.count(), looks=3)
     assert moves == [(1, 2)]
 
 
@@ -157,16 +159,20 @@ def test_it_stays_where_no_other_cpu_is_better(host: Callable[[float], None], mo
     monkeypatch.setattr(watch, "allowed", lambda: [0, 1])
     monkeypatch.setattr(watch, "Idle", lambda: SimpleNamespace(look=lambda: {0: 0.0, 1: 0.1}))
     host(0.9)
-    watched(Machine(forever(5), itertools.count(), claim), itertools.count())
+    watched(Machine(None, itertools.count(), claim), itertools.count())
 
 
-@pytest.mark.parametrize("clock", ["virtual", "real"])
-def test_a_guest_whose_first_process_does_not_run_hangs(host: Callable[[float], None], clock: Clock) -> None:
-    with pytest.raises(MachineError, match=rf"first process has not run for {PULSE_LOST_S}"):
-        watched(Machine(itertools.count(), itertools.count()), forever(3), PULSE_LOST_S + 1, clock)
+def test_a_guest_whose_first_process_does_not_run_hangs_on_the_real_clock(host: Callable[[float], None]) -> None:
+    with pytest.raises(MachineError, match=rf"first process has not run for {PULSE_LOST_S} s"):
+        watched(Machine(itertools.count(), None), forever(3), PULSE_LOST_S + 1, "real")
+
+
+def test_a_guest_whose_first_process_does_not_run_hangs_on_the_virtual_clock(host: Callable[[float], None]) -> None:
+    with pytest.raises(MachineError, match=rf"first process has not run for {PULSE_LOST_CPU_S:.0f} CPU seconds"):
+        watched(Machine(None, itertools.count()), forever(3), int(PULSE_LOST_CPU_S) + 1)
 
 
 def test_minutes_that_pass_between_two_looks_are_no_lost_pulse(host: Callable[[float], None]) -> None:
-    """An idle guest's clock makes leaps; that its pulse is the same at two looks says nothing then."""
+    """A guest that was not looked at for long: that its pulse is the same at two looks says nothing then."""
     pulses = (pulse for pulse in itertools.count() for _ in range(3))
-    watched(Machine(itertools.count(0, PULSE_LOST_S), itertools.count()), pulses)
+    watched(Machine(itertools.count(0, PULSE_LOST_S), None), pulses, clock="real")
