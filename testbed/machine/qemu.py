@@ -226,8 +226,8 @@ class Qemu:
             raise StateError(error.message) from error
 
     async def paused(self, look: Callable[[], Awaitable[None]], poll_s: Callable[[], float]) -> None:
-        """Returns when the guest pauses itself. `look` is called after each `poll_s()` wall seconds; it may raise, which
-        ends the wait."""
+        """Returns when the guest pauses itself. Calls `look` after each `poll_s()` wall seconds; it may raise, and so
+        end the wait."""
         ended = asyncio.ensure_future(self.process.wait())
         event = asyncio.ensure_future(self.events.get())
         try:
