@@ -17,7 +17,7 @@ from testbed.topology import Plan
 
 
 class ControlPlanes:
-    """A service of a lab (see `testbed.lab.services`). What the agent reports becomes events of the lab."""
+    """The agent and FRR of a lab, from their start to their end. The agent's reports become events of the lab."""
 
     def __init__(self, context: Context, plan: Plan, nodes: Mapping[str, Node[Any]]) -> None:
         self._context = context
@@ -28,8 +28,8 @@ class ControlPlanes:
 
     @property
     def agent(self) -> Agent:
-        if self._agent is None:
-            raise InputError("the lab has no switch")
+        """The agent, which is there once a switch has started."""
+        assert self._agent is not None, "the lab has no switch"
         return self._agent
 
     @property

@@ -30,10 +30,8 @@ STILL_LOOKS = 30
 NUDGE_LOOKS = 10
 """Looks of the same kind after which the machine is stopped and continued. That wakes a vCPU whose wake-up QEMU lost,
 and a run does not show it."""
-PULSE_S = 30
-"""Seconds of the guest from one pulse of its first process to the next (guest/boot.py)."""
 PULSE_LOST_S = 600
-"""Seconds of a guest on the real clock in which its first process ought to have run."""
+"""Seconds of a guest on the real clock in which its first process ought to have run; it does every 30."""
 PULSE_LOST_CPU_S = 1800.0
 """The same on the virtual clock, in CPU seconds of QEMU: a busy guest needs some hundred for a pulse."""
 BUSY_SHARE = 0.5
@@ -112,8 +110,7 @@ class Watch:
         if fresh or self._ran - before >= STILL_S:
             self._still, self._starved_s = 0, 0.0
             wall = round(time.monotonic() - self._heard)
-            beats = self._pulse[0] - self._quiet_pulse
-            meanwhile = f"virtual time goes on, by some {beats * PULSE_S} s meanwhile" if beats else "the guest is busy"
+            meanwhile = "the guest is busy" if self._pulse[0] == self._quiet_pulse else "virtual time goes on"
             self._remark("quiet", f"no event for {wall} s of wall time; {meanwhile}", self._heard)
         elif waited > BUSY_SHARE * elapsed:
             self._starved_s += min(elapsed, COUNTED_S)

@@ -306,6 +306,21 @@ def test_a_host_s_routes_and_ipv6_address_come_back_after_the_last_holder(lab):
     assert a.ping(b.address(6).ip, within=SOON)
 
 
+def test_a_route_that_shares_an_interface_of_the_user_s_own_comes_back(lab):
+    a = lab.host("a")
+    a.run("ip", "link", "add", "own0", "type", "dummy")
+    a.run("ip", "address", "add", "192.0.2.1/24", "dev", "own0")
+    a.run("ip", "link", "set", "own0", "up")
+    hops = ("nexthop", "via", "192.0.2.2", "nexthop", "via", str(a["eth1"].gateway()))
+    a.run("ip", "route", "add", "198.51.100.0/24", *hops)
+    before = a.routes.shown(4)
+    release = a["eth1"].hold_down()
+    release()
+    found = [route for route in a.routes.shown(4) if route["dst"] == "198.51.100.0/24"]
+    assert found == [route for route in before if route["dst"] == "198.51.100.0/24"]
+    assert len(found[0]["nexthops"]) == 2
+
+
 def test_a_pod_s_route_comes_back(pod):
     before = routes(pod)
     assert before[4][0]["gateway"] == str(GATEWAY)

@@ -27,12 +27,13 @@ class Host(Node[HostInterface]):
         return HostInterface(self, name, index, mac, plan, self.nic, self.routes)
 
     def _is_up(self, interface: str) -> bool:
-        return self[interface].is_up
+        """Whether an interface is up. One that the lab did not make, such as `lo`, counts as up."""
+        return interface not in self.interfaces or self[interface].is_up
 
     def _interface_to(self, ip: IPAddress) -> str:
-        """The interface with an address in the subnet of `ip`."""
+        """The interface with an address in the subnet of `ip`; empty if there is none."""
         known = ((name, interface.addresses.get(ip.version)) for name, interface in self.interfaces.items())
-        return next(name for name, address in known if address and ip in address.network)
+        return next((name for name, address in known if address and ip in address.network), "")
 
     def prepare(self) -> None:
         if self.plan and self.plan.ipv6:

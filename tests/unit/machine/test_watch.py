@@ -128,7 +128,7 @@ def test_what_takes_long_in_silence_is_said_once_a_while(
     monkeypatch.setattr(watch.time, "monotonic", lambda: float(next(seconds)))
     said = watched(Machine(None, itertools.count()), itertools.count(), looks=100)
     assert 1 < len(said) < 10
-    assert "virtual time goes on, by some " in said[0]
+    assert said[0].endswith("virtual time goes on")
 
 
 def test_a_machine_without_a_cpu_does_not_hang_but_is_given_up(host: Callable[[float], None]) -> None:
