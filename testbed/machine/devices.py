@@ -26,7 +26,7 @@ ENTRY = struct.Struct("<cHQ")
 """Before each file or directory that comes back: its kind, the bytes of its name and those of its contents."""
 FILE, DIRECTORY, END = b"F", b"D", b"E"
 MOST_ENTRIES = 100_000
-FINISHED, JUMPED, ABOUT = 1, 2, 3
+FINISHED = 1
 
 
 class Device:
@@ -89,16 +89,6 @@ class Outcome(Device):
     @property
     def finished(self) -> bool:
         return self._header()[2] == FINISHED
-
-    @property
-    def jumped(self) -> bool:
-        """The machine comes from a snapshot in which time jumped while it was taken."""
-        return self._header()[2] == JUMPED
-
-    @property
-    def about_to_pause(self) -> bool:
-        """The guest spins for some tenths of a second and then pauses for a snapshot."""
-        return self._header()[2] == ABOUT
 
     @property
     def pulse(self) -> int:

@@ -196,7 +196,7 @@ def build(progress: Progress) -> Image:
         recipe.pad(work / "root.erofs")
         manifest = recipe.describe(work, key, started)
         (work / "manifest.json").write_text(json.dumps(manifest, indent=1))
-        for scrap in "packages", "sources", "kernel-release", "constraints.txt":
+        for scrap in "packages", "sources", "kernel-release":
             (work / scrap).unlink()
         shutil.rmtree(work / "python")
         place = parent / key[:16]
@@ -260,10 +260,7 @@ def require_unshare() -> None:
 
 
 def fetch_python(work: Path) -> None:
-    pins = work / "constraints.txt"
-    pins.write_text("\n".join(recipe.constraints()) + "\n")
-    command = recipe.python_command(work / "python", pins)
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(recipe.python_command(work / "python"), capture_output=True, text=True, check=False)
     if done.returncode:
         raise UnsupportedError(
             "\n  ".join(["the guest's Python packages could not be fetched:", *done.stderr.strip().splitlines()[-4:]]),

@@ -12,7 +12,7 @@ from testbed.errors import MachineError
 from testbed.machine import cache, qemu, snapshot
 from testbed.machine.devices import Bundle, Outcome
 from testbed.machine.image import Image
-from testbed.machine.qemu import Flavour
+from testbed.machine.qemu import Flavour, Ram
 from testbed.protocol import Clock
 
 DEVICE = Path("/dev/kvm")
@@ -60,8 +60,9 @@ def _memory() -> Path:
 
 async def _boots(image: Image) -> bool:
     try:
-        with Bundle() as bundle, Outcome() as outcome:
-            async with snapshot.booting(image, Flavour("real", "kvm"), bundle, outcome) as (machine, _):
+        with Bundle() as bundle, Outcome() as outcome, snapshot.memory(qemu.MEMORY) as handle:
+            ram, flavour = Ram(handle, shared=True), Flavour("real", "kvm")
+            async with snapshot.running(image, flavour, None, ram, bundle, outcome) as machine:
                 await snapshot.pause_within(machine, BOOT_S)
     except MachineError:
         return False

@@ -21,7 +21,6 @@ from qemu.qmp import EventListener, QMPClient
 from qemu.qmp.error import QMPError
 
 from testbed.errors import MachineError, UnsupportedError
-from testbed.machine.cpus import Claim
 from testbed.machine.image import Image
 from testbed.machine.patience import patiently, threads_of
 from testbed.protocol import Clock
@@ -63,10 +62,6 @@ def numbers(release: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", release)[:2])
 
 
-VCPU_NICE = 5
-"""Measured: of ten runs of four idle hours beside another machine three differed without it, none of eight with it."""
-
-
 @dataclass(frozen=True)
 class Flavour:
     """The clock and what executes the guest: a snapshot depends on them, beside the image."""
@@ -87,9 +82,10 @@ class Flavour:
     def arguments(self) -> list[str]:
         if self.clock == "virtual":
             # One instruction is one nanosecond; an idle guest jumps to its next timer; nothing random comes from the
-            # host.
+            # host. Recording is for its lock: QEMU's other threads then act while no vCPU executes.
             return [
-                *("-accel", "tcg", "-icount", "shift=0,sleep=off,align=off", "-smp", "1"),
+                *("-accel", "tcg", "-icount", f"shift=0,sleep=off,align=off,rr=record,rrfile={os.devnull}"),
+                *("-smp", "1", "-seed", "1"),
                 *("-cpu", "max,-rdrand,-rdseed,-erms,-fsrm", "-rtc", "base=2026-01-01,clock=vm"),
             ]
         cpu = (
@@ -108,11 +104,7 @@ class Qemu:
     """A running QEMU. It dies with this process; its sockets and devices are anonymous, so nothing of it is on a
     disk."""
 
-    def __init__(
-        self, process: asyncio.subprocess.Process, qmp: QMPClient, console: socket.socket, claim: Claim | None = None
-    ) -> None:
-        """`claim` is the host CPU on which all its threads are."""
-        self.claim = claim
+    def __init__(self, process: asyncio.subprocess.Process, qmp: QMPClient, console: socket.socket) -> None:
         self.process = process
         self.qmp = qmp
         self._console = console
@@ -150,11 +142,11 @@ class Qemu:
         await self.command("getfd", fdname=name)
 
     async def migrated(self) -> None:
-        """Waits for the end of a migration that was started, in or out."""
+        """Waits for the end of a migration that was started."""
         try:
             await self._within(self._migration_end())
         except TimeoutError:
-            raise MachineError(f"QEMU was still reading or writing the snapshot after {ANSWER_S:g} s") from None
+            raise MachineError(f"QEMU was still reading the snapshot after {ANSWER_S:g} s") from None
 
     async def _migration_end(self) -> None:
         while True:
@@ -165,15 +157,10 @@ class Qemu:
                     return
                 if status == "failed":
                     reason = (await self.command("query-migrate")).get("error-desc", "no reason given")
-                    raise MachineError(f"QEMU could not read or write the snapshot: {reason}")
-
-    async def threads(self) -> list[int]:
-        """The thread ids of the virtual CPUs."""
-        return [int(cpu["thread-id"]) for cpu in await self.command("query-cpus-fast")]
+                    raise MachineError(f"QEMU could not read the snapshot: {reason}")
 
     async def clock_s(self) -> int:
-        """The guest's time in seconds, as its real-time clock has it. Never ask while the virtual clock runs: see
-        `testbed.machine.watch`."""
+        """The guest's time in seconds, as its real-time clock has it."""
         now = await self.command("qom-get", path="/machine", property="rtc-time")
         fields = (now[f"tm_{name}"] for name in ("year", "mon", "mday", "hour", "min", "sec"))
         year, month, *rest = fields
@@ -185,40 +172,19 @@ class Qemu:
         if (await self.command("query-status"))["status"] == "paused":
             await self.command("cont")
 
-    def let_main_thread_go_first(self, vcpus: list[int]) -> None:
-        """From now on the virtual CPUs run only when QEMU's main thread does not want to: one host CPU for all, and the
-        policy that everything else preempts. For a moment only: on a busy host they hardly run at all like this.
-        """
-        one = {min(os.sched_getaffinity(self.process.pid))}
-        for thread in (self.process.pid, *vcpus):
-            os.sched_setaffinity(thread, one)
-        for thread in vcpus:
-            os.sched_setscheduler(thread, os.SCHED_IDLE, os.sched_param(0))
-
-    def put_behind_main_thread(self, vcpus: list[int]) -> None:
-        """Has the virtual CPUs yield to QEMU's main thread, for good, by their nice value. Their one host CPU is then
-        hardly ever taken from a vCPU that is about to halt while the main thread waits for it, which would move
-        virtual time on from a stale value."""
-        for thread in vcpus:
-            os.setpriority(os.PRIO_PROCESS, thread, min(19, os.getpriority(os.PRIO_PROCESS, thread) + VCPU_NICE))
-
-    async def prepare_migration(self) -> None:
-        capabilities = [{"capability": name, "state": True} for name in ("x-ignore-shared", "events")]
-        await self.command("migrate-set-capabilities", capabilities=capabilities)
-
     async def save(self, handle: int) -> None:
-        """Writes the paused machine to the open file `handle`, from its current offset. Its RAM and its pmem devices
-        are left out: they are shared files."""
-        await self.prepare_migration()
-        await self.command("migrate-set-parameters", **{"max-bandwidth": 1 << 40})
-        await self.pass_file("state", handle)
-        await self.command("migrate", uri="fd:state")
-        await self.migrated()
+        """Writes the devices of the paused machine to the file that QEMU has open as `handle`.
+
+        The command has Xen in its name and writes what any QEMU needs: all but RAM and pmem, which are shared files. A
+        migration reads the host's clock in a thread of its own, which a machine that records does not survive.
+        """
+        await self.command("xen-save-devices-state", filename=f"/dev/fd/{handle}", live=False)
 
     async def load(self, handle: int) -> None:
         """Reads what `save` wrote. Whatever is in the way of it is a StateError."""
         try:
-            await self.prepare_migration()
+            capabilities = [{"capability": "events", "state": True}]
+            await self.command("migrate-set-capabilities", capabilities=capabilities)
             await self.pass_file("state", handle)
             await self.command("migrate-incoming", uri="fd:state")
             await self.migrated()
@@ -272,34 +238,30 @@ def command_line(
         pmem += ["-device", f"nvdimm,memdev={name}" + (",unarmed=on" if extra else "")]
     return [
         *(binary(), "-nodefaults", "-no-user-config", "-nographic", "-no-reboot"),
-        *("-M", "q35,memory-backend=ram,nvdimm=on,usb=off,smbus=off,sata=off,hpet=off"),
+        *("-M", "q35,memory-backend=ram,nvdimm=on,usb=off,smbus=off,sata=off,hpet=off,suppress-vmdesc=on"),
         *("-m", f"{MEMORY >> 20}M,slots=4,maxmem=16G"),
         "-object",
         f"memory-backend-file,id=ram,mem-path=/dev/fd/{ram.handle},size={MEMORY},share={'on' if ram.shared else 'off'}",
         *flavour.arguments(),
         *("-kernel", str(image.file("vmlinuz")), "-initrd", str(image.file("initrd"))),
         *("-append", f"{KERNEL_LINE} testbed.clock={flavour.clock}"),
-        *("-device", "pvpanic", "-action", "panic=pause"),
+        *("-device", "pvpanic", "-action", "panic=pause", "-global", "migration.send-configuration=off"),
         *pmem,
     ]
 
 
 @contextlib.asynccontextmanager
-async def start(
-    command: list[str], *, files: tuple[int, ...], incoming: bool, claim: Claim | None = None
-) -> AsyncIterator[Qemu]:
-    """Runs QEMU with the open `files` inherited, on the claimed host CPU or on any. It waits for `load` if `incoming`,
-    else for nothing."""
+async def start(command: list[str], *, files: tuple[int, ...], incoming: bool) -> AsyncIterator[Qemu]:
+    """Runs QEMU with the open `files` inherited. It waits for `load` and is then paused if `incoming`."""
     qmp_here, qmp_there = socket.socketpair()
     console_here, console_there = socket.socketpair()
     console_here.setblocking(False)
     command = [
         *("setpriv", "--pdeathsig", "KILL", "--"),
-        *(() if claim is None else ("taskset", "-c", str(claim.number))),
         *command,
         *("-chardev", f"socket,id=qmp,fd={qmp_there.fileno()}", "-mon", "chardev=qmp,mode=control"),
         *("-chardev", f"socket,id=console,fd={console_there.fileno()}", "-serial", "chardev:console"),
-        *(["-incoming", "defer"] if incoming else []),
+        *(["-incoming", "defer", "-S"] if incoming else []),
     ]
     process = await asyncio.create_subprocess_exec(
         *command,
@@ -321,7 +283,7 @@ async def start(
             wrote = (await process.stderr.read()).decode(errors="replace").strip()
             reason = wrote or str(error) or f"it gave no answer within {ANSWER_S:g} s"
             raise MachineError(f"QEMU did not start: {reason}") from error
-        yield Qemu(process, client, console_here, claim)
+        yield Qemu(process, client, console_here)
     finally:
         if process.returncode is None:
             process.kill()

@@ -1,5 +1,5 @@
-"""What an image is made from, and how. The text of this module is part of the key of an image, so what does not bear on
-the contents of images belongs elsewhere."""
+"""The recipe of images. The text of this module is part of the key of an image, so whatever does not bear on the
+contents of images belongs elsewhere."""
 
 from __future__ import annotations
 
@@ -28,21 +28,16 @@ LAYER_UUID = "74657374-6265-4400-8000-000000000001"
 
 
 def inputs_key() -> str:
-    """Hash of what an image is made from. Two builds with one key differ only where Debian's mirror moved on between
+    """Hash of all that goes into an image. Two builds with one key differ only where Debian's mirror moved on between
     them: see `Image.digest`."""
     files = [Path(__file__), *sorted(path for path in GUEST.iterdir() if path.is_file())]
-    return cache.digest(*(f"{path.name}\0{path.read_text()}" for path in files), *constraints())
-
-
-def constraints() -> list[str]:
-    """The lock as `name==version`, without its hashes and markers: pip takes versions from it for the guest's Python,
-    not for ours."""
-    return re.findall(r"^[A-Za-z0-9._-]+==[^\s;\\]+", LOCK.read_text(), re.MULTILINE)
+    return cache.digest(*(f"{path.name}\0{path.read_text()}" for path in files), *guest_requirements())
 
 
 def guest_requirements() -> list[str]:
-    """The guest's Python packages, those they need left out, as `name==version`."""
-    locked = dict(pin.split("==") for pin in constraints())
+    """The guest's Python packages as `name==version`, in the versions of the lock. Its hashes are left out: they may be
+    of wheels for another Python."""
+    locked = dict(re.findall(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)", LOCK.read_text(), re.MULTILINE))
     return [f"{name}=={locked[name]}" for name in names_in("python.txt")]
 
 
@@ -52,12 +47,10 @@ def names_in(file: str) -> list[str]:
     return [line for line in lines if line and not line.startswith("#")]
 
 
-def python_command(target: Path, pins: Path) -> list[str]:
-    """Fetches wheels for the guest's Python, by this machine's pip so that the user's pip configuration applies. `pins`
-    holds the constraints."""
+def python_command(target: Path) -> list[str]:
+    """Fetches wheels for the guest's Python, by this machine's pip so that the user's pip configuration applies."""
     command = [sys.executable, "-P", "-m", "pip", "install", "--quiet", "--no-compile", "--only-binary=:all:"]
-    command += ["--target", str(target), "--constraint", str(pins)]
-    command += ["--python-version", PYTHON, "--implementation", "cp"]
+    command += ["--no-deps", "--target", str(target), "--python-version", PYTHON, "--implementation", "cp"]
     for platform_tag in "manylinux_2_28_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64":
         command += ["--platform", platform_tag]
     return [*command, *guest_requirements()]

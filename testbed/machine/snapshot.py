@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.errors import MachineError, UnsupportedError
-from testbed.machine import cache, cpus, qemu
+from testbed.machine import cache, qemu
 from testbed.machine.devices import Bundle, Outcome
 from testbed.machine.image import Image
 from testbed.machine.patience import patiently, threads_of
@@ -37,8 +37,6 @@ TORCH_FILES = ("workload/jobs/ranks.py", "workload/jobs/shim.c")
 KEEP = 8
 """Snapshots kept, by last use; each is 300 to 900 MB."""
 BOOT_LIMIT_S = 300.0
-ATTEMPTS = 20
-"""Attempts at a snapshot before the machine is given up."""
 SPACE = 1_000_000_000
 AGAIN = "Run the command again: it makes a new one."
 
@@ -117,40 +115,18 @@ def code_files() -> dict[str, bytes]:
 
 
 @asynccontextmanager
-async def booting(
-    image: Image, flavour: Flavour, bundle: Bundle, outcome: Outcome, base: int | None = None
-) -> AsyncIterator[tuple[Qemu, int]]:
-    """A machine that boots, or is restored from the open snapshot `base` and still paused, and the open file of its
-    RAM."""
-    ram = os.memfd_create("testbed-ram")
-    try:
-        os.truncate(ram, qemu.MEMORY)
-        if base is not None:
-            copy_data(base, ram)
-        async with running(image, flavour, base, Ram(ram, shared=True), bundle, outcome) as machine:
-            yield machine, ram
-    finally:
-        os.close(ram)
-
-
-@asynccontextmanager
 async def running(
-    image: Image, flavour: Flavour, state: int | None, ram: Ram, bundle: Bundle, outcome: Outcome
+    image: Image, flavour: Flavour, state: int | None, ram: Ram, bundle: Bundle, outcome: Outcome, *others: int
 ) -> AsyncIterator[Qemu]:
-    """A QEMU that boots, or has read the state behind OFFSET of the open file `state` and is paused.
-
-    On the virtual clock all its threads share one host CPU. A vCPU is seen to halt a moment before it has accounted for
-    what it executed; if QEMU's main thread runs in that moment, it moves the clock on from where it was before, to
-    behind the next timer. On one CPU the main thread runs when the vCPU waits, which is later.
-    """
+    """A QEMU that boots, or has read the state behind OFFSET of the open file `state` and is paused. QEMU
+    inherits `others` too."""
     command = qemu.command_line(image, flavour, ram, bundle.path, outcome.path, (bundle.size, outcome.size))
-    files = (ram.handle, bundle.handle, outcome.handle)
-    with cpus.claimed() if flavour.clock == "virtual" else nullcontext() as claim:
-        async with qemu.start(command, files=files, incoming=state is not None, claim=claim) as machine:
-            if state is not None:
-                os.lseek(state, OFFSET, os.SEEK_SET)
-                await machine.load(state)
-            yield machine
+    files = (ram.handle, bundle.handle, outcome.handle, *others)
+    async with qemu.start(command, files=files, incoming=state is not None) as machine:
+        if state is not None:
+            os.lseek(state, OFFSET, os.SEEK_SET)
+            await machine.load(state)
+        yield machine
 
 
 @asynccontextmanager
@@ -197,27 +173,21 @@ async def ensure(image: Image, flavour: Flavour, log: Callable[[str], None], *, 
 
 
 async def take(image: Image, flavour: Flavour, base: Snapshot | None, layer: Layer, target: Snapshot) -> None:
-    """Lets the machine run to its next pause and saves it under `target`; again if time jumped at the pause.
-
-    Nothing of it has a name until it is whole.
-    """
-    for _ in range(ATTEMPTS):
-        handle = os.open(target.path.parent, os.O_RDWR | os.O_TMPFILE, 0o644)
-        try:
-            await save(image, flavour, base, layer, handle)
-            if await exact(image, flavour, handle):
-                header = HEADER.pack(MAGIC, target.key.encode(), os.fstat(handle).st_size)
-                os.pwrite(handle, header, qemu.MEMORY)
-                publish(handle, target.path)
-                return
-        except (MachineError, OSError) as error:
-            if os.strerror(errno.ENOSPC) not in str(error):
-                raise
-            text = f"the disk filled up while a snapshot was written; it needs {SPACE / 1e9:.1f} GB"
-            raise UnsupportedError(text, where=str(target.path.parent), hint=cache.LARGER_DISK) from error
-        finally:
-            os.close(handle)
-    raise MachineError(f"{ATTEMPTS} snapshots were not exact", hint="Report this with the output of `testbed doctor`.")
+    """Lets the machine run to its next pause and saves it under `target`. Nothing of it has a name until it is
+    whole."""
+    handle = os.open(target.path.parent, os.O_RDWR | os.O_TMPFILE, 0o644)
+    try:
+        await save(image, flavour, base, layer, handle)
+        header = HEADER.pack(MAGIC, target.key.encode(), os.fstat(handle).st_size)
+        os.pwrite(handle, header, qemu.MEMORY)
+        publish(handle, target.path)
+    except (MachineError, OSError) as error:
+        if os.strerror(errno.ENOSPC) not in str(error):
+            raise
+        text = f"the disk filled up while a snapshot was written; it needs {SPACE / 1e9:.1f} GB"
+        raise UnsupportedError(text, where=str(target.path.parent), hint=cache.LARGER_DISK) from error
+    finally:
+        os.close(handle)
 
 
 async def save(image: Image, flavour: Flavour, base: Snapshot | None, layer: Layer, handle: int) -> None:
@@ -225,21 +195,29 @@ async def save(image: Image, flavour: Flavour, base: Snapshot | None, layer: Lay
     with Bundle() as bundle, Outcome() as outcome, opened(base) if base else nullcontext() as below:
         if base:
             bundle.write(layer.job, layer.files)
-        async with booting(image, flavour, bundle, outcome, below) as (machine, ram):
-            if base:
-                await machine.command("cont")
-            vcpus = await machine.threads()
+        with memory(qemu.MEMORY) as ram, memory(0) as devices:
+            if below is not None:
+                copy_data(below, ram)
+            async with running(image, flavour, below, Ram(ram, shared=True), bundle, outcome, devices) as machine:
+                if base:
+                    await machine.command("cont")
+                await pause_within(machine, BOOT_LIMIT_S)
+                if base:
+                    raise_error(outcome)
+                copy_data(ram, handle)
+                await machine.save(devices)
+            os.pwrite(handle, os.pread(devices, os.fstat(devices).st_size, 0), OFFSET)
 
-            def look() -> None:
-                if outcome.about_to_pause:
-                    machine.let_main_thread_go_first(vcpus)
 
-            await pause_within(machine, BOOT_LIMIT_S, look)
-            if base:
-                raise_error(outcome)
-            copy_data(ram, handle)
-            os.lseek(handle, OFFSET, os.SEEK_SET)
-            await machine.save(handle)
+@contextmanager
+def memory(size: int) -> Iterator[int]:
+    """An open file of so many bytes in memory, gone with its last user."""
+    handle = os.memfd_create("testbed")
+    try:
+        os.truncate(handle, size)
+        yield handle
+    finally:
+        os.close(handle)
 
 
 def copy_data(source: int, target: int) -> None:
@@ -258,24 +236,13 @@ def copy_data(source: int, target: int) -> None:
             start += os.sendfile(target, source, start, end - start)
 
 
-async def exact(image: Image, flavour: Flavour, handle: int) -> bool:
-    """Asks the machine saved in `handle` whether it was stopped at the instruction it chose (guest/boot.py)."""
-    with Bundle() as bundle, Outcome() as outcome:
-        bundle.write({}, {})
-        async with running(image, flavour, handle, Ram(handle, shared=False), bundle, outcome) as machine:
-            await machine.command("cont")
-            await pause_within(machine, BOOT_LIMIT_S)
-        return not outcome.jumped
+async def pause_within(machine: Qemu, seconds: float) -> None:
+    """Waits for the guest's pause, which takes `seconds` with a CPU at most."""
 
-
-async def pause_within(machine: Qemu, seconds: float, look: Callable[[], None] = lambda: None) -> None:
-    """Waits for the guest's pause, which takes `seconds` with a CPU at most; `look` is called again and again."""
-
-    async def look_often() -> None:
-        look()
+    async def look() -> None: ...
 
     try:
-        await patiently(machine.paused(look_often, lambda: 0.01), seconds, threads_of(machine.process.pid))
+        await patiently(machine.paused(look, lambda: seconds), seconds, threads_of(machine.process.pid))
     except TimeoutError:
         raise MachineError(
             f"the guest did not come to its pause in {seconds:g} s. Its last output:\n{machine.last_output()}"

@@ -62,8 +62,6 @@ class VirtualMachine:
             hear()
             await watch.look()
 
-        if self.flavour.clock == "virtual":
-            machine.put_behind_main_thread(await machine.threads())
         await machine.command("cont")
         try:
             await machine.paused(look, watch.pause_s)

@@ -2,10 +2,6 @@
 
 Wall time decides nothing. A guest on the virtual clock hangs when its QEMU uses no CPU though it could; on both clocks,
 when its first process has not run for long. A host that gives no CPU is another matter (patience.StarvedError).
-
-On the virtual clock QEMU is not asked for anything while the guest runs. A command wakes its main thread, and if the
-vCPU is about to halt at that moment, virtual time moves on from a stale value: one run in some hundred commands differs
-by nanoseconds. What is read instead leaves no trace: the guest's pulse in shared memory, and the CPU time of threads.
 """
 
 from __future__ import annotations
@@ -14,7 +10,6 @@ import time
 from collections.abc import Callable
 
 from testbed.errors import MachineError
-from testbed.machine.cpus import Idle, allowed
 from testbed.machine.devices import Outcome
 from testbed.machine.patience import COUNTED_S, SLICE_S, STARVED_S, Starvation, StarvedError, schedule, threads_of
 from testbed.machine.qemu import Qemu
@@ -35,11 +30,9 @@ PULSE_LOST_S = 600
 PULSE_LOST_CPU_S = 1800.0
 """The same on the virtual clock, in CPU seconds of QEMU: a busy guest needs some hundred for a pulse."""
 BUSY_SHARE = 0.5
-"""Of a machine's time: when it waits longer for its CPU, it may move to another one, and the user hears of it."""
+"""Of a machine's time: when it waits longer for a CPU, the user hears of it."""
 BUSY_LOOKS = 3
 """Looks in a row after which a host counts as busy."""
-BETTER = 0.5
-"""The share of time another CPU was idle that makes it worth while to move there."""
 REMIND_S = 60.0
 """Wall seconds between two remarks on the same subject."""
 
@@ -55,7 +48,6 @@ class Watch:
         self._heard = self._looked = time.monotonic()
         self._logged: dict[str, float] = {}
         self._starvation = Starvation(threads_of(machine.process.pid))
-        self._idle = Idle()
         self._busy = self._still = 0
         self._starved_s = 0.0
         self._ran = 0.0
@@ -88,18 +80,9 @@ class Watch:
             await self._look_at_guest(elapsed, waited)
 
     def _look_at_host(self, elapsed: float, waited: float) -> None:
-        idle = self._idle.look()
         self._busy = self._busy + 1 if waited > BUSY_SHARE * elapsed else 0
-        if self._busy < BUSY_LOOKS:
-            return
-        self._remark("busy", "this host is busy: a machine waits for a CPU most of the time")
-        if (claim := self._machine.claim) is None:
-            return
-        others = {cpu: idle.get(cpu, 0.0) for cpu in allowed() if cpu != claim.number}
-        best = max(others, key=others.__getitem__, default=claim.number)
-        if others.get(best, 0.0) > BETTER:
-            claim.move(self._machine.process.pid, best)
-            self._busy = 0
+        if self._busy >= BUSY_LOOKS:
+            self._remark("busy", "this host is busy: a machine waits for a CPU most of the time")
 
     async def _look_at_guest(self, elapsed: float, waited: float) -> None:
         if self._clock == "real":

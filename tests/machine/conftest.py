@@ -1,5 +1,6 @@
 """Tests of machines from outside: they start the command as a user does. They need QEMU and the image, not root."""
 
+import asyncio
 import json
 import os
 import shutil
@@ -11,6 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from testbed.machine.image import find
+from testbed.machine.jobs import Job
+from testbed.machine.qemu import Flavour
+from testbed.machine.scenarios import resolve
+from testbed.machine.vm import VirtualMachine
+from testbed.protocol.requests import Variant
 
 COMMAND = (sys.executable, "-m", "testbed")
 HERE = Path(__file__).parent
@@ -52,6 +60,22 @@ def testbed(tmp_path: Path) -> Callable[..., Done]:
         return Done(done.returncode, done.stdout, done.stderr)
 
     return call
+
+
+@pytest.fixture
+def run_in_a_machine(tmp_path: Path) -> Callable[[str, str], list[dict[str, Any]]]:
+    """Runs a variant in a machine of this process, whose watch a test can change. Returns its events."""
+
+    def run(reference: str, variant: str) -> list[dict[str, Any]]:
+        scenario = resolve(reference)
+        events: list[dict[str, Any]] = []
+        machine = VirtualMachine(find(), Flavour("virtual"), lambda _: None)
+        request = Variant(scenario=scenario.file.name, variant=variant, settings={})
+        job = Job([request], scenario.files(), limit_s=86400, busy_s=60, seed=1, listen=events.append)
+        asyncio.run(machine.run(job, tmp_path / f"run{len(list(tmp_path.iterdir()))}"))
+        return events
+
+    return run
 
 
 @pytest.fixture

@@ -1,21 +1,12 @@
 """Whatever a user's scenario does, the run ends with one clear message and the right status."""
 
-import asyncio
-import itertools
 import json
-import multiprocessing
-import os
 
 import pytest
 
 from testbed.errors import MachineError
-from testbed.machine import cpus, watch
-from testbed.machine.image import find
-from testbed.machine.jobs import Job
-from testbed.machine.qemu import Flavour, Qemu
-from testbed.machine.scenarios import resolve
-from testbed.machine.vm import VirtualMachine
-from testbed.protocol.requests import Variant
+from testbed.machine import watch
+from testbed.machine.qemu import Qemu
 
 
 @pytest.mark.parametrize(
@@ -112,18 +103,7 @@ def test_what_was_shown_before_the_end_is_kept(testbed, misbehave, tmp_path):
     assert "misbehave.py" in (directory / "stack.txt").read_text()
 
 
-def run_in_a_machine(misbehave, out, variant, say=lambda _: None):
-    """The events of a variant, from a machine of this process, in which a watch can be changed."""
-    events = []
-    machine = VirtualMachine(find(), Flavour("virtual"), say)
-    request = Variant(scenario="misbehave.py", variant=variant, settings={})
-    files = resolve(str(misbehave)).files()
-    job = Job([request], files, limit_s=300, busy_s=5, seed=1, listen=events.append)
-    asyncio.run(machine.run(job, out))
-    return events
-
-
-def test_a_guest_whose_clock_stands_still_hangs(misbehave, tmp_path, monkeypatch):
+def test_a_guest_whose_clock_stands_still_hangs(misbehave, run_in_a_machine, monkeypatch):
     """Its machine is not continued."""
     real = Qemu.command
 
@@ -133,62 +113,4 @@ def test_a_guest_whose_clock_stands_still_hangs(misbehave, tmp_path, monkeypatch
     monkeypatch.setattr(Qemu, "command", command)
     monkeypatch.setattr(watch, "STILL_LOOKS", 3)
     with pytest.raises(MachineError, match="the guest hangs: its clock stands still"):
-        run_in_a_machine(misbehave, tmp_path, "fine")
-
-
-def test_a_clock_that_is_read_and_a_machine_that_moves_and_is_nudged_change_nothing(misbehave, tmp_path, monkeypatch):
-    """All of it happens on a busy host only, and must leave no trace in a run."""
-    (tmp_path / "alone").mkdir()
-    (tmp_path / "watched").mkdir()
-    alone = run_in_a_machine(misbehave, tmp_path / "alone", "fine")
-    numbers = itertools.cycle(cpus.allowed())
-    looks = []
-    real = watch.Watch._look_at_guest
-
-    async def look(watcher, elapsed, waited):
-        if len(looks) < 10:
-            await watcher._machine.nudge()
-        await real(watcher, elapsed, waited)
-
-    def move(watcher, elapsed, waited):
-        looks.append(watcher)
-        watcher._machine.claim.move(watcher._machine.process.pid, next(numbers))
-
-    monkeypatch.setattr(watch, "SLICE_S", 0.0)
-    monkeypatch.setattr(watch, "QUIET_S", 0.0)
-    monkeypatch.setattr(watch.Watch, "_look_at_host", move)
-    monkeypatch.setattr(watch.Watch, "_look_at_guest", look)
-    watched = run_in_a_machine(misbehave, tmp_path / "watched", "fine")
-    assert len(looks) > 5
-    assert watched == alone
-
-
-@pytest.mark.skipif(len(cpus.allowed()) < 2, reason="a machine moves where there are two CPUs at least")
-def test_a_machine_whose_cpu_others_use_moves_and_says_so(misbehave, tmp_path, monkeypatch):
-    """Six busy programs on one CPU, and the machine starts there."""
-    crowded = min(cpus.allowed())
-    monkeypatch.setattr(watch, "BUSY_LOOKS", 1)
-    monkeypatch.setattr(watch, "BETTER", 0.0)
-    monkeypatch.setattr(cpus, "allowed", lambda: [crowded])
-    moves, real = [], cpus.Claim.move
-    monkeypatch.setattr(
-        cpus.Claim, "move", lambda claim, process, number: moves.append(number) or real(claim, process, number)
-    )
-    said = []
-    hogs = [multiprocessing.Process(target=hog, args=(crowded,), daemon=True) for _ in range(6)]
-    for one in hogs:
-        one.start()
-    try:
-        run_in_a_machine(misbehave, tmp_path, "spins", said.append)
-    finally:
-        for one in hogs:
-            one.kill()
-    assert moves
-    assert crowded not in moves[:1]
-    assert any("this host is busy" in text for text in said)
-
-
-def hog(cpu):
-    os.sched_setaffinity(0, {cpu})
-    while True:
-        pass
+        run_in_a_machine(str(misbehave), "fine")

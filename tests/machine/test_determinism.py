@@ -1,17 +1,14 @@
 """The same image, QEMU, code, scenario, parameters and seed give the same events at the same nanosecond."""
 
-import asyncio
-import contextlib
 import multiprocessing
 import os
+import subprocess
 from concurrent.futures import ThreadPoolExecutor
 
-from testbed.machine import snapshot
-from testbed.machine.devices import Bundle, Outcome
-from testbed.machine.image import ensure as ensure_image
-from testbed.machine.qemu import Flavour
+from testbed.machine import qemu, watch
 
 VARIANT = ("run", "ip-reuse", "--variant", "garp", "--json")
+HOURS = "aging-4h"
 
 
 def trace(done) -> str:
@@ -53,23 +50,36 @@ def test_load_on_the_host_changes_nothing(testbed):
 
 
 def test_hours_of_two_machines_beside_each_other_are_the_same(testbed):
-    """Each idle second of a guest is a chance for QEMU's threads to meet in the wrong order."""
-    idle = ("run", "ip-reuse", "--variant", "aging-4h", "--json")
+    idle = ("run", "ip-reuse", "--variant", HOURS, "--json")
     with ThreadPoolExecutor() as both:
         traces = {trace(done) for _ in range(2) for done in both.map(lambda _: testbed(*idle), range(2))}
     assert len(traces) == 1
 
 
-async def cpus_of_a_machine() -> set[int]:
-    """The host CPUs that the threads of a restored machine may use."""
-    built, flavour = ensure_image(lambda phase, fetched: None), Flavour("virtual")
-    source = await snapshot.ensure(built, flavour, print)
-    with contextlib.closing(Bundle()) as bundle, contextlib.closing(Outcome()) as outcome:
-        async with snapshot.restored(built, flavour, source, bundle, outcome) as machine:
-            threads = [int(task) for task in os.listdir(f"/proc/{machine.process.pid}/task")]
-            assert len(threads) > 2
-            return {cpu for thread in threads for cpu in os.sched_getaffinity(thread)}
+def test_a_qemu_that_is_asked_stopped_and_continued_all_the_time_changes_nothing(run_in_a_machine, monkeypatch):
+    """A command wakes QEMU's main thread, which moves virtual time on when it sees that the vCPU has halted. Without
+    the lock that comes with recording half of such runs differ."""
+    alone = run_in_a_machine("ip-reuse", HOURS)
+    looks = []
+
+    async def look(watcher):
+        looks.append(await watcher._machine.command("query-status"))
+        if len(looks) % 100 == 0:
+            await watcher._machine.nudge()
+
+    monkeypatch.setattr(watch.Watch, "look", look)
+    monkeypatch.setattr(watch.Watch, "pause_s", lambda _: 0.002)
+    assert run_in_a_machine("ip-reuse", HOURS) == alone
+    assert len(looks) > 1000
 
 
-def test_all_threads_of_qemu_share_one_cpu():
-    assert len(asyncio.run(cpus_of_a_machine())) == 1
+def test_a_machine_that_boots_again_has_the_same_memory(testbed, cache, tmp_path):
+    """What a run starts from is no source of differences either."""
+    for place in tmp_path / "first", tmp_path / "second":
+        assert testbed(*VARIANT, env={"XDG_CACHE_HOME": str(cache.parent)}).status == 0
+        (cache / "snapshots").rename(place)
+    names = sorted(os.listdir(tmp_path / "first"))
+    assert len(names) == 2
+    for name in names:
+        files = [tmp_path / place / name for place in ("first", "second")]
+        subprocess.run(["cmp", f"--bytes={qemu.MEMORY}", *files], check=True)

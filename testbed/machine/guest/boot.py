@@ -42,16 +42,7 @@ MESSAGE_BYTES = 16 << 20
 ENTRY = struct.Struct("<cHQ")
 CHUNK = 1 << 20
 PAUSE_PORT = 0x505
-TICK_NS = 4_000_000
-"""The kernel's tick (HZ=250), at multiples of it of CLOCK_MONOTONIC."""
-PAUSE_NS = 500_000
-"""More than the way to the port and back takes, less than the time to the next tick."""
-SPIN = 200_000
-"""Rounds, some 0.3 s of wall time on an emulated CPU."""
-RUNNING, FINISHED, JUMPED, ABOUT = 0, 1, 2, 3
-with open("/proc/cmdline") as _file:
-    REAL_CLOCK = "testbed.clock=real" in _file.read()
-"""Time passes there as it likes, and nothing has to be exact."""
+RUNNING, FINISHED = 0, 1
 IN = "/run/testbed/in"
 OUT = "/run/testbed/out"
 LOOK_S = 30
@@ -213,26 +204,6 @@ def devices() -> tuple[Pmem, Pmem]:
     return found[IN_MAGIC], found[OUT_MAGIC]
 
 
-def pause(port: int) -> bool:
-    """The host sees GUEST_PANICKED, the machine is stopped right behind this instruction; False if time jumped there.
-
-    It is done in the second quarter between two ticks, which is waited for without idling.
-    """
-    while not TICK_NS // 4 < time.monotonic_ns() % TICK_NS < TICK_NS // 2:
-        pass
-    before = time.monotonic_ns()
-    os.pwrite(port, b"\1", PAUSE_PORT)
-    return time.monotonic_ns() - before < PAUSE_NS or REAL_CLOCK
-
-
-def pause_for_snapshot(port: int, result: Result) -> bool:
-    result.header(result.progress(), ABOUT)
-    for _ in range(SPIN):
-        pass
-    result.header(result.progress(), FINISHED)
-    return pause(port)
-
-
 def unpack(bundle: Pmem, directory: str) -> dict[str, Any]:
     length = struct.unpack("<Q", bundle.read(8, 8))[0]
     with tarfile.open(fileobj=io.BytesIO(bundle.read(BLOCK, length))) as tar:
@@ -347,8 +318,8 @@ def cpu_s() -> float:
         return int(file.readline().split()[1]) / 1e6
 
 
-def work(bundle: Pmem, result: Result) -> bool:
-    """Does what the bundle asks for, and hands back the files. Whether it asked for something to take a snapshot of."""
+def work(bundle: Pmem, result: Result) -> None:
+    """Does what the bundle asks for, and hands back the files."""
     job = {}
     for directory in IN, OUT:
         empty(directory)
@@ -358,13 +329,12 @@ def work(bundle: Pmem, result: Result) -> bool:
             shutil.copytree(IN, job["install"])
             sys.path.insert(0, job["install"])
             call(job, OUT, result.message)
-        elif "call" in job:
+        else:
             seed(json.dumps(job["seed"]))
             Job(job, OUT, result).wait()
     except Exception:
         result.crash(traceback.format_exc())
     result.finish(OUT)
-    return "install" in job
 
 
 def main() -> None:
@@ -374,16 +344,10 @@ def main() -> None:
         importlib.import_module(name)
     with open(CGROUP + "/cgroup.subtree_control", "w") as file:
         file.write("+pids")
-    exact = pause_for_snapshot(port, Result(result_device))
     while True:
-        result = Result(result_device)
-        if not exact:
-            result.header(0, JUMPED)
-            exact = pause(port)
-        elif work(bundle, result):
-            exact = pause_for_snapshot(port, result)
-        else:
-            exact = pause(port)
+        # The host sees GUEST_PANICKED, and the machine is stopped right behind this instruction.
+        os.pwrite(port, b"\1", PAUSE_PORT)
+        work(bundle, Result(result_device))
 
 
 if __name__ == "__main__":

@@ -7,10 +7,12 @@ import shutil
 import tarfile
 import tempfile
 from collections.abc import Callable
+from importlib.metadata import requires
 from pathlib import Path
 from typing import Any
 
 import pytest
+from packaging.requirements import Requirement
 
 from testbed.errors import InputError, TestbedError, UnsupportedError
 from testbed.machine import cache, image, recipe
@@ -121,6 +123,13 @@ def test_every_python_package_of_the_guest_is_pinned() -> None:
     assert all(re.fullmatch(r"[\w.-]+==\d[\w.]*", requirement) for requirement in recipe.guest_requirements())
 
 
+def test_the_guest_has_every_package_that_its_packages_need() -> None:
+    guest, listed = {"python_version": "3.13", "sys_platform": "linux", "extra": ""}, recipe.names_in("python.txt")
+    for name in listed:
+        needs = [Requirement(text) for text in requires(name) or []]
+        assert {need.name for need in needs if not need.marker or need.marker.evaluate(guest)} <= set(listed), name
+
+
 @pytest.fixture
 def inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A directory of its own for all that an image is made from."""
@@ -213,7 +222,7 @@ def test_a_build_tells_the_bytes_it_fetched_and_keeps_every_line() -> None:
     assert told[-1][0] == "install packages"
 
 
-SCRAPS = {"packages": b"", "sources": b"", "kernel-release": b"7.3", "constraints.txt": b""}
+SCRAPS = {"packages": b"", "sources": b"", "kernel-release": b"7.3"}
 
 
 def build_with(monkeypatch: pytest.MonkeyPatch, during: Callable[[], object]) -> Image:

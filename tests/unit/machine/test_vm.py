@@ -35,16 +35,9 @@ class Machine:
     bundle: Bundle
     outcome: Outcome
     process = SimpleNamespace(pid=1)
-    claim = None
 
     async def command(self, _: str) -> None:
         self.guest(self.bundle, self.outcome)
-
-    async def threads(self) -> list[int]:
-        return [2]
-
-    def put_behind_main_thread(self, vcpus: list[int]) -> None:
-        assert vcpus == [2]
 
     async def paused(self, look: Callable[[], Awaitable[None]], _: Callable[[], float]) -> None:
         await look()
