@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from testbed.scenario.events import EventLog as EventLog
     from testbed.scenario.model import Parameters as Parameters
     from testbed.scenario.model import Scenario as Scenario
+    from testbed.scenario.run import Connection as Connection
     from testbed.scenario.run import Run as Run
     from testbed.scenario.run import owner_of as owner_of
     from testbed.scenario.variant import Variant as Variant
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Capture": "testbed.lab.capture",
+    "Connection": "testbed.scenario.run",
     "EventLog": "testbed.scenario.events",
     "Field": "pydantic",
     "Frame": "testbed.lab.capture",

@@ -1,9 +1,8 @@
-from collections.abc import Mapping
 from typing import Literal
 
 from testbed import Field, Parameters, Profile, Run, Scenario, Variant, profile
 from testbed.faults import ArpCpuDelay
-from testbed.workload import Attributes, Completion, connected
+from testbed.workload import Attributes, Completion
 
 RESTART_S, GIVE_UP_S = 5.0, 100.0
 """A job that died is started again after so long, and not any more when it has not worked for so long."""
@@ -18,17 +17,15 @@ class Settings(Parameters):
     timeout: int = Field(14, ge=1, le=31, description="the QP's ACK timeout, 4.096 us * 2^timeout")
 
 
-class ArpAgingShorterThanTrafficGap(Scenario):
-    """
-    An ARP entry ages while a job is silent, and the first message after the gap does not survive the resolution.
+class ArpAgingShorterThanTrafficGap(Scenario[Settings]):
+    """An ARP entry ages while a job is silent, and the first message after the gap dies.
 
-    Somebody set the ARP ageing below that of MAC addresses, 240 s against 300 s: the textbook's remedy against the
-    flooding of unknown unicast. A training job computes, or writes a checkpoint, for ten minutes. RoCE sends no ARP and
-    keeps no entries alive, so the switch must resolve both hosts when the job goes on. A CPU that is busy with
-    something else (a routing protocol that converges, telemetry, a storm) takes half a second for what takes a
-    millisecond otherwise; a queue pair with a timeout of 14 and three retries gives up after 0.27 s. While traffic
-    flows nobody notices the busy CPU; after each gap the job dies. Started again it dies once more, of the entry for
-    the way back, which nobody has asked for yet; then it works.
+    Somebody set the ARP ageing to 240 s, below the 300 s of MAC addresses: the textbook's remedy against the flooding
+    of unknown unicast. A training job computes, or writes a checkpoint, for ten minutes. RoCE sends no ARP and keeps no
+    entries alive, so the switch must resolve both hosts when the job goes on. A CPU that is busy (a routing protocol
+    that converges, telemetry, a storm) takes half a second for what takes a millisecond otherwise; a queue pair with a
+    timeout of 14 and three retries gives up after 0.27 s. While traffic flows nobody notices the busy CPU. Started
+    again the job dies once more, of the entry for the way back, which nobody has asked for yet; then it works.
 
     The lab's switch keeps the packets that wait for the answer, as Linux does. Many switches drop them, which costs a
     retransmission even when the CPU is idle.
@@ -40,9 +37,7 @@ class ArpAgingShorterThanTrafficGap(Scenario):
     MAC addresses that live longer still. Or retries that outlast a resolution (NCCL's timeout of 20 does, for a while).
     """
 
-    title = "ARP ages in a gap of the traffic, and the first message after it dies"
     tags = ("arp", "switch", "training")
-    parameters = Settings
     variants = (
         Variant("as-is", "fault", "entries live 240 s, the job is silent for 600 s"),
         Variant("refresh", "healthy", "the switch asks for an entry 30 s before its end", {"refresh": "probe"}),
@@ -50,30 +45,28 @@ class ArpAgingShorterThanTrafficGap(Scenario):
         Variant("patient-qp", "healthy", "the queue pair's timeout is 20, NCCL's default", {"timeout": 20}),
     )
 
-    def profiles(self, parameters: Settings) -> Mapping[str, Profile]:
+    def profiles(self, p: Settings) -> dict[str, Profile]:
         refresh = {"arp_refresh": "probe", "refresh_before": 30, "refresh_interval": 10}
-        changed = refresh if parameters.refresh == "probe" else {}
-        return {"leaf": profile("arista-eos").replace(arp_age=parameters.arp_age, **changed)}
+        changed = refresh if p.refresh == "probe" else {}
+        return {"leaf": profile("arista-eos").replace(arp_age=p.arp_age, **changed)}
 
     def run(self, run: Run, p: Settings) -> None:
-        leaf, client, server = run.lab.switch("leaf"), run.lab.host("client")["eth1"], run.lab.host("server")["eth1"]
+        leaf, (client, server) = run.lab.switch("leaf"), run.nics("client", "server")
         ip, attributes = server.address().ip, Attributes(timeout=p.timeout)
         known, restarts = 0, 0
         ends: list[Completion] = []
 
-        with run.step("the client works with the server, then the switch's CPU becomes busy"):
-            run.expect("the first WRITE", run.write(client, server), "SUCCESS")
-            run.inject(ArpCpuDelay(switch="leaf", delay=p.cpu_delay))
-            run.expect("a WRITE while the entries live", run.write(client, server), "SUCCESS")
+        run.expect_write("the client works with the server, then the switch's CPU becomes busy", client, server)
+        run.inject(ArpCpuDelay(switch="leaf", delay=p.cpu_delay))
+        run.expect("a WRITE while the entries live", run.write(client, server), "SUCCESS")
 
         for _ in range(p.gaps):
-            with connected(client, server, attributes) as (here, there):
-                with run.step("the job runs"):
-                    run.expect("a WRITE before the gap", run.write_over(client, here, there).ok, True)
-                with run.step("it writes a checkpoint, and goes on"):
-                    run.sleep(p.gap, "no RoCE traffic")
-                    known += leaf.neighbour(ip) is not None
-                    ends.append(run.write_over(client, here, there))
+            job = run.connect("the job runs", client, server, attributes)
+            with run.step("it writes a checkpoint, and goes on"):
+                run.sleep(p.gap, "no RoCE traffic")
+                known += leaf.neighbour(ip) is not None
+                ends.append(job.write())
+            job.close()
             if not ends[-1].ok:
                 run.sleep(RESTART_S, "the job is started again")
                 restarts += len(run.tries(lambda: run.write(client, server, attributes), GIVE_UP_S, RESTART_S))

@@ -1,17 +1,10 @@
 import socket
-from collections.abc import Mapping
 
 from testbed import Field, HostInterface, IPAddress, Parameters, Profile, Run, Scenario, Variant, profile
 
 NODES = ("node1", "node2", "node3", "node4")
 PODS = 16
 """On each node."""
-DISCARD = 9
-"""The port of RFC 863."""
-RTR_S = 1.0
-"""The kernel asks for the gateway's MAC for so long before modify to RTR fails (rdma_addr_find_l2_eth_by_grh)."""
-GIVEN_UP_S = 3.0
-"""Linux asks three times, a second apart (mcast_solicit, retrans_time)."""
 
 
 class Settings(Parameters):
@@ -19,15 +12,14 @@ class Settings(Parameters):
     wave: int = Field(len(NODES) * PODS, ge=1, description="pods that start at once; the next ones a second later")
 
 
-class ArpCpuLimit(Scenario):
-    """
-    All pods of a rack start at once, and the switch's CPU hears only some of their ARP requests.
+class ArpCpuLimit(Scenario[Settings]):
+    """A restart storm meets the ARP limit of the switch's CPU.
 
-    A switch protects its CPU: control-plane policing lets so many ARP packets a second pass and silently drops the
-    rest. 600 a second is SONiC's default; a hardened configuration, or one made for an office floor, has 20. After a
-    restart 64 pods ask for their gateway in the same moment. Linux asks again after a second, and once more, for all
-    pods in the same moment again. With 20 a second a third of them gets through each time, and the last ones give up. A
-    queue pair waits for a second at most, so its connection fails although the gateway works.
+    Control-plane policing lets so many ARP packets a second pass to the switch's CPU and silently drops the rest. 600
+    is SONiC's default; a hardened configuration, or one made for an office floor, has 20. After a restart 64 pods of a
+    rack ask for their gateway in the same moment. Linux asks again after a second, and once more, for all pods in the
+    same moment again. With 20 a second a third of them gets through each time, and the last ones give up. A queue pair
+    waits for a second at most, so its connection fails although the gateway works.
 
     The pods are macvlan children with an address and a MAC of their own, 16 on each of four nodes, in their node's
     namespace. They do no RDMA: the nodes do, which connect to the client one after the other from the start on.
@@ -39,20 +31,18 @@ class ArpCpuLimit(Scenario):
     The fixes: a limit for what is attached (SONiC's default is enough here), or starts that are spread over time.
     """
 
-    title = "A restart storm meets the ARP limit of the switch's CPU"
     tags = ("arp", "kubernetes", "switch")
-    parameters = Settings
     variants = (
         Variant("as-is", "fault", "20 ARP packets a second reach the CPU, 64 pods start at once"),
         Variant("default-limit", "healthy", "600 a second, SONiC's default", {"pps": 600}),
         Variant("staggered", "healthy", "20 a second, and 16 pods start a second", {"wave": 16}),
     )
 
-    def profiles(self, parameters: Settings) -> Mapping[str, Profile]:
-        return {"leaf": profile("sonic").replace(arp_pps=parameters.pps)}
+    def profiles(self, p: Settings) -> dict[str, Profile]:
+        return {"leaf": profile("sonic").replace(arp_pps=p.pps)}
 
     def run(self, run: Run, p: Settings) -> None:
-        client, nodes = run.lab.host("client")["eth1"], [run.lab.host(name)["eth1"] for name in NODES]
+        client, *nodes = run.nics("client", *NODES)
         pods = [(nic, *pod) for number, nic in enumerate(nodes, 1) for pod in make_pods(nic, 20 * number).items()]
         run.sleep(1, "a second's burst is saved up")
 
@@ -66,11 +56,11 @@ class ArpCpuLimit(Scenario):
 
         with run.step("the nodes connect to the client"):
             statuses = [run.write(nic, client) for nic in nodes]
-            run.sleep(GIVEN_UP_S, "the last pods have asked their last time")
+            run.sleep(3, "the last pods have asked their last time")  # thrice, a second apart (mcast_solicit)
 
         learned = {event["data"]["ip"]: event["t"] / 1e9 for event in run.events("arp.learned", vlan=20)}
         heard = {ip: learned[ip] - at for ip, at in started.items() if ip in learned}
-        in_time = sum(after < RTR_S for after in heard.values())
+        in_time = sum(after < 1 for after in heard.values())  # RTR waits for so long (rdma_addr_find_l2_eth_by_grh)
         last_s = max((round(learned[ip] - began, 2) for ip in heard), default=None)
         connected = statuses.count("SUCCESS")
         run.note(in_time=f"{in_time} of {len(pods)}", late=len(heard) - in_time, never=len(pods) - len(heard))
@@ -86,13 +76,13 @@ class ArpCpuLimit(Scenario):
             run.expect("pods in time: the burst of a second", in_time, lambda number: p.pps <= number <= p.pps + 2)
 
 
-def make_pods(nic: HostInterface, first: int) -> Mapping[str, IPAddress]:
+def make_pods(nic: HostInterface, first: int) -> dict[str, IPAddress]:
     """Makes interfaces with an address (from the `first` of the subnet on) and a MAC each, which answer ARP for
     themselves only. Returns the addresses by the interfaces' names."""
     nic.node.sysctl("net/ipv4/conf/all/arp_ignore", 1)
     nic.node.sysctl("net/ipv4/conf/all/arp_announce", 2)
     network = nic.address().network
-    pods = {f"pod{number + 1}": network[first + number] for number in range(PODS)}
+    pods: dict[str, IPAddress] = {f"pod{number + 1}": network[first + number] for number in range(PODS)}
     lines = (
         f"link add {name} link {nic.name} type macvlan mode bridge\n"
         f"address add {ip}/{network.prefixlen} dev {name}\n"
@@ -107,4 +97,4 @@ def ask_for_gateway(nic: HostInterface, pod: str) -> None:
     """Sends the gateway something from a pod's interface, for which the kernel has to ask for the gateway's MAC."""
     with nic.node.entered(), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
         udp.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, pod.encode())
-        udp.sendto(b"", (str(nic.gateway()), DISCARD))
+        udp.sendto(b"", (str(nic.gateway()), 9))  # discard (RFC 863)

@@ -1,39 +1,30 @@
 from testbed import Field, HostInterface, Parameters, Run, Scenario, Variant
 
-REFRESH_S = 130.0
-"""SONiC asks for all its neighbours within this time (every 120 s)."""
-DESTINATION = slice(30, 34)
-"""Of an IPv4 packet in an untagged frame."""
-
 
 class Settings(Parameters):
     arp_ignore: int = Field(0, ge=0, le=2, description="the server's sysctl net.ipv4.conf.all.arp_ignore")
     arp_announce: int = Field(0, ge=0, le=2, description="the server's sysctl net.ipv4.conf.all.arp_announce")
 
 
-class ArpFluxTwoRails(Scenario):
-    """
-    A host has two NICs in one subnet, and one NIC answers ARP for the address of the other.
+class ArpFluxTwoRails(Scenario[Settings]):
+    """One of a host's two NICs answers ARP for the address of the other.
 
-    To Linux an address belongs to the host, not to a NIC: with arp_ignore 0, the default, each NIC that hears a request
-    answers it with its own MAC. Two rails in one subnet are in one VLAN, so the switch gets two answers for each
-    address, and keeps the last one. TCP works all the same, as the host accepts the packet at either NIC. RoCE does
-    not: a packet for rail 2 that arrives at rail 1 finds no queue pair there. It works at first, for the host's own
-    request names the right MAC; it breaks at the switch's next broadcast. Which answer is the last one is a race in the
-    field, so some hosts are hit and others are not. Here it is rail 1's, by the order in which a bridge floods its
-    ports. NCCL and RCCL have the case in their trackers (NVIDIA/nccl#1269, ROCm/rccl#1303).
+    To Linux an address belongs to the host: with arp_ignore 0, the default, each NIC that hears a request answers it
+    with its own MAC. Two rails in one subnet are in one VLAN, so the switch gets two answers for each address, and
+    keeps the last one. TCP works all the same, as the host accepts the packet at either NIC. RoCE does not: a packet
+    for rail 2 that arrives at rail 1 finds no queue pair there. It works at first, for the host's own request names the
+    right MAC; it breaks at the switch's next broadcast. Which answer is the last one is a race in the field, so only
+    some hosts are hit. Here it is rail 1's, by the order in which a bridge floods its ports. NCCL and RCCL have the
+    case in their trackers (NVIDIA/nccl#1269, ROCm/rccl#1303).
 
     On real gear: `show ip arp` has the same MAC for both addresses of a host; `arping -I` from a neighbour prints two
     MACs for one address; the NIC that gets the packets counts them and RDMA does not.
 
     The fixes: arp_ignore 1 (answer only for the address of the NIC that was asked) with arp_announce 2 (ask only with
-    that address), or a subnet for each rail, as fabrics with rails are built. arp_announce alone, as some guides have
-    it, does not change the answers.
+    that address); arp_announce alone, as some guides have it, does not change the answers. Or a subnet for each rail.
     """
 
-    title = "One NIC answers ARP for the other rail's address"
     tags = ("arp", "host", "switch")
-    parameters = Settings
     variants = (
         Variant("as-is", "fault", "arp_ignore and arp_announce are 0, Linux's defaults"),
         Variant("announce-only", "fault", "arp_announce is 2, arp_ignore is not set", {"arp_announce": 2}),
@@ -56,14 +47,14 @@ class ArpFluxTwoRails(Scenario):
             run.expect("the switch's MACs for both addresses", [known(rail) for rail in rails.values()], list(rails))
 
         with run.step("the switch refreshes its entries"):
-            run.sleep(REFRESH_S, "SONiC asks for all its neighbours by broadcast")
+            run.sleep(130, "SONiC asks for all its neighbours by broadcast")  # every 120 s
 
         with run.step("the client connects anew"):
             captured = leaf["e2"].capture("udp port 4791")
             status_1, status_2 = (run.write(client, rail) for rail in rails.values())
 
         second = server["eth2"].address().ip.packed
-        astray = sum(frame.data[DESTINATION] == second for frame in captured.roce())
+        astray = sum(frame.data[30:34] == second for frame in captured.roce())  # the IPv4 destination
         known_1, known_2 = (known(rail) for rail in rails.values())
         run.note(rail_1=status_1, rail_2=status_2, mac_for_rail_1=known_1, mac_for_rail_2=known_2)
         run.note(frames_for_rail_2_on_rail_1=astray)

@@ -11,10 +11,6 @@ PODS = 3
 ADDRESSES = len(NODES) * (PODS + 1)
 NEEDED = ADDRESSES + 1
 """Entries: the client's comes on top."""
-DISCARD = 9
-"""The port of RFC 863."""
-SYN_S = 3.5
-"""A SYN is sent again after 1 s and 3 s (RFC 6298)."""
 
 
 class Settings(Parameters):
@@ -23,9 +19,8 @@ class Settings(Parameters):
     sweep: tuple[int, ...] = Field((), description="capacities to try first; the smallest that holds all is taken")
 
 
-class ArpTableOverflow(Scenario):
-    """
-    There are more addresses behind a switch than its ARP table holds.
+class ArpTableOverflow(Scenario[Settings]):
+    """There are more addresses behind a switch than its ARP table holds.
 
     Sixteen addresses in one VLAN, four nodes with three pods each: every node that is added fills the table, until it
     refuses an entry. Whoever has an entry works, whoever comes later cannot be reached, and who that is changes with
@@ -44,10 +39,7 @@ class ArpTableOverflow(Scenario):
     reachable, at the price of a resolution by its CPU each time.
     """
 
-    title = "The switch's ARP table is too small"
     tags = ("arp", "kubernetes", "switch")
-    parameters = Settings
-    profiled = ("leaf",)
     variants = (
         Variant("as-is", "fault", "12 entries for 17 addresses, what does not fit is refused"),
         Variant("one-too-small", "fault", "16 entries: as many as there are behind it", {"capacity": 16}),
@@ -56,8 +48,7 @@ class ArpTableOverflow(Scenario):
     )
 
     def run(self, run: Run, p: Settings) -> None:
-        leaf, client = run.lab.switch("leaf"), run.lab.host("client")["eth1"]
-        nodes = [run.lab.host(name)["eth1"] for name in NODES]
+        leaf, (client, *nodes) = run.lab.switch("leaf"), run.nics("client", *NODES)
         addresses = [ip for number, nic in enumerate(nodes, 1) for ip in start_pods(nic, 10 * number)]
         capacity = p.capacity
 
@@ -114,7 +105,8 @@ def reached(run: Run, capacity: int, addresses: list[IPAddress]) -> int:
             tcp = [stack.enter_context(socket.socket()) for _ in addresses]
         for connection, ip in zip(tcp, addresses, strict=True):
             connection.setblocking(False)
-            connection.connect_ex((str(ip), DISCARD))
-        run.sleep(SYN_S, f"{len(addresses)} connections are tried over a table of {capacity}")
+            connection.connect_ex((str(ip), 9))  # discard (RFC 863)
+        # A SYN is sent again after 1 s and 3 s (RFC 6298).
+        run.sleep(3.5, f"{len(addresses)} connections are tried over a table of {capacity}")
         answers = [connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) for connection in tcp]
         return answers.count(errno.ECONNREFUSED)

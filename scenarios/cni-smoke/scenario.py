@@ -25,21 +25,18 @@ class Settings(Parameters):
     cni_version: str = Field("1.0.0", description="cniVersion of the conflists")
 
 
-class CniSmoke(Scenario):
-    """
-    Pods with two networks, made by real CNI plugins, speak RDMA across subnets and leave nothing.
+class CniSmoke(Scenario[Settings]):
+    """Pods with two networks, made by real CNI plugins, speak RDMA and leave nothing.
 
     Each pod has eth0 on a bridge of its node for metadata, routed between the nodes, and net1 on a macvlan child of the
-    node's NIC for RDMA. host-local gives the addresses, and rxe, the last plugin of the chain, the RDMA device. The
-    conflists are in node1/ and node2/, as they would be in a node's /etc/cni/net.d.
+    node's NIC for RDMA across subnets. host-local gives the addresses, and rxe, the last plugin of the chain, the RDMA
+    device. The conflists are in node1/ and node2/, as they would be in a node's /etc/cni/net.d.
 
     The faults are two that users meet: a range of addresses that is used up, and conflists in a version of CNI that the
     installed plugins do not speak. A pod that is refused leaves nothing either.
     """
 
-    title = "Pods on two networks by real CNI plugins, and nothing left of them"
     tags = ("cni", "kubernetes")
-    parameters = Settings
     variants = (
         Variant("healthy", "healthy", "a pod on each node, on both networks"),
         Variant("pool-exhausted", "fault", "a third pod on node1, whose range has two addresses", {"pods": 3}),

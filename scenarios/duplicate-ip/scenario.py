@@ -7,9 +7,8 @@ class Settings(Parameters):
     detect: bool = Field(False, description="whether the second host asks first if its address is taken (RFC 5227)")
 
 
-class DuplicateIpScenario(Scenario):
-    """
-    Two hosts have one address, and the switch believes the one that spoke last.
+class DuplicateIpScenario(Scenario[Settings]):
+    """Two hosts have one IP address, and the switch believes the one that spoke last.
 
     A node comes up with the address of another one: a template with a static address, a lease that was given twice. It
     announces itself, and the switch's ARP entry moves to it. Every connection of that address is cut: packets arrive at
@@ -24,10 +23,7 @@ class DuplicateIpScenario(Scenario):
     ARP inspection); then the address cannot move for good reasons either.
     """
 
-    title = "Two hosts have one IP address"
     tags = ("arp", "host", "switch")
-    parameters = Settings
-    profiled = ("leaf",)
     variants = (
         Variant("as-is", "fault", "the second host announces itself, the switch's entry moves to it"),
         Variant("detected", "healthy", "it asks first whether the address is taken", {"detect": True}),
@@ -35,14 +31,12 @@ class DuplicateIpScenario(Scenario):
     )
 
     def run(self, run: Run, p: Settings) -> None:
-        leaf = run.lab.switch("leaf")
-        client, server, intruder = (run.lab.host(name)["eth1"] for name in ("client", "server", "intruder"))
+        leaf, (client, server, intruder) = run.lab.switch("leaf"), run.nics("client", "server", "intruder")
         ip = server.address().ip
         captured = leaf["e3"].capture("udp port 4791")
 
-        with run.step("the client works with the server"):
-            run.expect("the first WRITE", run.write(client, server), "SUCCESS")
-            run.expect("the switch has the server's MAC", leaf.neighbour(ip), server.mac)
+        run.expect_write("the client works with the server", client, server)
+        run.expect("the switch has the server's MAC", leaf.neighbour(ip), server.mac)
 
         with run.step("a second host gets the server's address"):
             taken = p.detect and is_taken(intruder, ip)

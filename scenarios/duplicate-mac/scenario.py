@@ -7,22 +7,18 @@ ROUNDS = 2
 
 class Settings(Parameters):
     unique: bool = Field(False, description="whether the clone has a MAC of its own")
-    traffic: Literal["client", "each-other"] = Field(
-        "client", description="who talks: a client in another VLAN with both of them; or both with each other"
-    )
+    traffic: Literal["client", "each-other"] = Field("client", description="who talks to them: a client, or each other")
 
 
-class DuplicateMacScenario(Scenario):
-    """
-    Two hosts have one MAC address, and the switch sends the frames of both to the one that spoke last.
+class DuplicateMacScenario(Scenario[Settings]):
+    """Two hosts have one MAC address, and the switch sends to the one that spoke last.
 
     A virtual machine was cloned, and its MAC is derived from the machine-id; or an administrator gave one MAC to two
     virtual functions; or a CNI plugin has a MAC in its configuration. The addresses differ, and ARP is right for both.
     A switch has one port for a MAC, that of the last frame. So whoever speaks draws the other's traffic to its own
-    port; the NIC there accepts it, and the kernel drops it, as it is for another address. Each of the two works alone,
-    and each cuts off the other. If both speak all the time, frames are lost by turns, and RDMA, which goes back to the
-    lost packet each time, is slow before it dies. The two cannot speak with each other at all: the switch has the MAC
-    of the answer behind the port that the answer came from.
+    port, where the kernel drops it, as it is for another address. Each of the two works alone. If both speak all the
+    time, frames are lost by turns, and RDMA, which goes back to the lost packet each time, is slow before it dies. The
+    two cannot speak with each other at all: the MAC of the answer is behind the port that the answer came from.
 
     On real gear: the switch logs MAC flapping ("MAC … is flapping between port … and port …"), or a move guard shuts a
     port down. `show mac address-table` has another port each time; `show ip arp` has one MAC for two addresses. One of
@@ -34,9 +30,7 @@ class DuplicateMacScenario(Scenario):
     host, and nothing is on the wire. It takes a static neighbour entry to get there; here ARP fails before.
     """
 
-    title = "Two hosts have one MAC address"
     tags = ("fdb", "host", "switch")
-    parameters = Settings
     variants = (
         Variant("as-is", "fault", "the clone has the server's MAC; who spoke last is reached"),
         Variant("each-other", "fault", "the same; the two try to reach each other", {"traffic": "each-other"}),
@@ -44,10 +38,8 @@ class DuplicateMacScenario(Scenario):
     )
 
     def run(self, run: Run, p: Settings) -> None:
-        client, server, clone = (run.lab.host(name)["eth1"] for name in ("client", "server", "clone"))
-
-        with run.step("the client works with the server"):
-            run.expect("the first WRITE", run.write(client, server), "SUCCESS")
+        client, server, clone = run.nics("client", "server", "clone")
+        run.expect_write("the client works with the server", client, server)
 
         with run.step("the clone comes up"):
             if not p.unique:

@@ -9,8 +9,6 @@ UPLINKS = {"e3": "spine1", "e4": "spine2"}
 LABELS = range(1, 65)
 """Flow labels to choose from."""
 ELEPHANT, MESSAGE = 256 << 10, 32 << 10
-TIMEOUT = 20
-"""As NCCL has it: packets wait for longer in the queue of a slow uplink than the 68 ms of 14."""
 FRAME = 1024 + 16 + 8 + 20 + 14
 """A full packet of a WRITE: payload, BTH and ICRC, UDP, IP, Ethernet."""
 
@@ -22,47 +20,39 @@ class Settings(Parameters):
     qps: int = Field(1, ge=1, le=16, description="queue pairs that share the bytes of a flow")
 
 
-class EcmpCollision(Scenario):
-    """
-    Two elephant flows hash to one uplink of a fabric that has room for both; each gets half of its rate.
+class EcmpCollision(Scenario[Settings]):
+    """Two elephant flows collide on one uplink of a fabric that has room for both.
 
     A job has few flows, and each is large: a queue pair to each neighbour of a ring. ECMP hashes addresses and ports.
-    With as many flows as uplinks, more often than not one uplink gets two and another none. No port reports an error,
-    nothing is dropped, every link by itself is fine: the job is slow, until it is started again with other queue pair
-    numbers.
+    With as many flows as uplinks, more often than not one uplink gets two, each at half its rate, and another none. No
+    port reports an error, nothing is dropped: the job is slow, until it is started again with other queue pair numbers.
 
     On real gear: `show interface counters rate` of the leaf's uplinks, one full and one idle; their queues and ECN
     marks; the NIC's UDP source ports, put into the switch's hash calculator (`show load-balance`, `bcmcmd`), name the
     uplink. Rates are scaled: 20 Mbit/s stand for 400 Gbit/s.
 
-    The fixes: more entropy, with several queue pairs for each connection (NCCL_IB_QPS_PER_CONNECTION=8 and
-    NCCL_IB_SPLIT_DATA_ON_QPS=1), which makes a collision of all unlikely, not impossible. Or flow labels that are
-    chosen. Or switches that balance by load or by packet, which needs NICs that tolerate reordering.
+    The fixes: several queue pairs for each connection (NCCL_IB_QPS_PER_CONNECTION=8 and NCCL_IB_SPLIT_DATA_ON_QPS=1),
+    which makes a collision of all unlikely, not impossible. Or flow labels that are chosen. Or switches that balance by
+    load or by packet, which needs NICs that tolerate reordering.
     """
 
-    title = "Elephant flows collide on one uplink"
     tags = ("fabric", "congestion")
-    parameters = Settings
     variants = (
         Variant("as-is", "fault", "the source ports of both flows hash to one uplink"),
         Variant("other-labels", "healthy", "flow labels that take an uplink each", {"flow_labels": "an-uplink-each"}),
         Variant(
-            "more-qps",
-            "healthy",
-            "eight queue pairs a flow, whose numbers choose the source ports",
-            {"flow_labels": "from-qp-numbers", "qps": 8},
+            "more-qps", "healthy", "eight QPs a flow, labels by number", {"flow_labels": "from-qp-numbers", "qps": 8}
         ),
     )
 
     def run(self, run: Run, p: Settings) -> None:
-        leaf = run.lab.switch("leaf1")
-        pairs = [(run.lab.host(source)["eth1"], run.lab.host(target)["eth1"]) for source, target in PAIRS]
+        leaf, pairs = run.lab.switch("leaf1"), [run.nics(*pair) for pair in PAIRS]
 
         def sent() -> dict[str, int]:
             return {port: leaf[port].counters()["tx_bytes"] for port in UPLINKS}
 
         with run.step("two flows are connected"):
-            flows = [self.connect(run, p, *pair, uplink) for pair, uplink in zip(pairs, UPLINKS, strict=True)]
+            flows = [self.connect(run, p, pair, uplink) for pair, uplink in zip(pairs, UPLINKS, strict=True)]
             paths: list[tuple[int, str]] = []
             for (source, target), ends in zip(pairs, flows, strict=True):
                 ports = [end.connection.sport for end in ends if end.connection]
@@ -78,12 +68,9 @@ class EcmpCollision(Scenario):
         slowdown = round(max(seconds) / alone, 2)
         shares = {spine: round(100 * passed[port] / sum(passed.values())) for port, spine in UPLINKS.items()}
         by = {spine: [str(sport) for sport, taken in paths if taken == port] for port, spine in UPLINKS.items()}
-        run.note(
-            slowdown=slowdown,
-            seconds=", ".join(f"{value:.2f}" for value in seconds),
-            source_ports="; ".join(f"by {spine} {', '.join(sports) or 'none'}" for spine, sports in by.items()),
-            **{f"{spine}_percent": share for spine, share in shares.items()},
-        )
+        run.note(slowdown=slowdown, seconds=", ".join(f"{value:.2f}" for value in seconds))
+        run.note(source_ports="; ".join(f"by {spine} {', '.join(sports) or 'none'}" for spine, sports in by.items()))
+        run.note(**{f"{spine}_percent": share for spine, share in shares.items()})
         run.expect("a fabric that drops nothing", dropped, 0)
         if slowdown < 1.7:
             run.observe("healthy", f"the flows take {slowdown} times as long as alone")
@@ -94,9 +81,9 @@ class EcmpCollision(Scenario):
             run.expect("that uplink carries all", shares[UPLINKS[paths[0][1]]], lambda share: share >= 99)
             run.expect("each flow gets half", min(seconds) / alone, lambda times: 1.8 < times < 2.3)
 
-    def connect(self, run: Run, p: Settings, source: HostInterface, target: HostInterface, own: str) -> list[Endpoint]:
+    def connect(self, run: Run, p: Settings, pair: list[HostInterface], own: str) -> list[Endpoint]:
         """The sending ends of a flow's queue pairs; `own` is the uplink for an uplink each."""
-        label = 0
+        (source, target), label = pair, 0
         if p.flow_labels != "from-qp-numbers":
             sports = [Attributes(flow_label=label).source_port for label in LABELS]
             taken = run.lab.switch("leaf1").uplinks(source.address().ip, target.address().ip, sports)
@@ -104,7 +91,8 @@ class EcmpCollision(Scenario):
         ends = []
         for _ in range(p.qps):
             near, far = open_endpoint(source, memory=MESSAGE), open_endpoint(target, memory=MESSAGE)
-            connect_pair(near, far, Attributes(flow_label=label, timeout=TIMEOUT))
+            # NCCL's timeout: packets wait for longer in the queue of a slow uplink than the 68 ms of 14.
+            connect_pair(near, far, Attributes(flow_label=label, timeout=20))
             run.expect("a first WRITE", near.write(1024, within=5).status, "SUCCESS")
             ends.append(near)
         return ends
@@ -122,7 +110,6 @@ class EcmpCollision(Scenario):
         seconds = []
         for (source, _), requests in zip(PAIRS, posted, strict=True):
             ends = [end.wait(request, within=0) for end, request in requests]
-            last = run.completed(run.lab.host(source)["eth1"], ends[-1])
-            run.expect("its WRITEs arrive", last.status, "SUCCESS")
+            run.expect("its WRITEs arrive", run.completed(run.lab.host(source)["eth1"], ends[-1]).status, "SUCCESS")
             seconds.append((max(end.t_ns for end in ends) - min(end.posted_ns for end in ends)) / 1e9)
         return seconds

@@ -1,8 +1,5 @@
 from testbed import Field, Parameters, ProfileName, Run, Scenario, Variant
-from testbed.workload import Attributes, connected
-
-LOSSLESS = 26 << 2
-"""ToS of DSCP 26, which the profiles count among the lossless classes."""
+from testbed.workload import Attributes
 
 
 class Settings(Parameters):
@@ -11,28 +8,25 @@ class Settings(Parameters):
     silence: float = Field(400.0, gt=0, description="seconds for which the server sends nothing")
 
 
-class FdbAgesBeforeArp(Scenario):
-    """
-    The switch knows the server's MAC and no longer its port: the ARP entry lives for hours, the MAC entry for minutes.
+class FdbAgesBeforeArp(Scenario[Settings]):
+    """The switch knows the server's MAC and no longer its port: packets are flooded, or dropped.
 
-    A server is attached and silent for longer than MAC addresses live: an idle training node, a storage target. Its ARP
-    entry is still there, so packets are routed; its MAC has left the table, so they are unknown unicast and go to every
-    port. RDMA works, and all neighbours of the server get its traffic. In a lossless class pause-frame deadlocks begin
-    this way (Guo et al., SIGCOMM 2016), so some switches drop such packets: then nothing is flooded, and the server
-    cannot be reached until it sends something.
+    An ARP entry lives for hours, a MAC entry for minutes. A server is silent for longer than MAC addresses live: an
+    idle training node, a storage target. Its ARP entry is still there, so packets are routed; its MAC has left the
+    table, so they are unknown unicast and go to every port. RDMA works, and all neighbours of the server get its
+    traffic. In a lossless class pause-frame deadlocks begin this way (Guo et al., SIGCOMM 2016), so some switches drop
+    such packets: then the server cannot be reached until it sends something.
 
     On real gear: `show mac address-table address` has nothing for the MAC in `show ip arp`. Traffic of one server
     appears at all ports of its VLAN; or the port counts drops, and the server is unreachable until it pings somebody.
     SONiC's tests call it unknown MAC (tests/arp/test_unknown_mac.py).
 
-    The fix: MAC addresses that live longer than ARP entries (`mac address-table aging-time`); or a switch that asks
-    for its neighbours before their MAC entries go (SONiC's arp_update).
+    The fix: MAC addresses that live longer than ARP entries (`mac address-table aging-time`); or a switch that asks for
+    its neighbours before their MAC entries go (SONiC's arp_update).
     """
 
-    title = "Known IP address, unknown MAC: flooded, or dropped"
     tags = ("arp", "fdb", "switch")
-    parameters = Settings
-    profiled, profile_values = ("leaf",), ("mac_age",)
+    profile_values = ("mac_age",)
     variants = (
         Variant("flood", "healthy", "the packets go to every port, the server's too; the bystander gets them"),
         Variant("drop", "fault", "the switch drops lossless packets then", {"profile": "msft-2016-tor-fixed"}),
@@ -41,20 +35,18 @@ class FdbAgesBeforeArp(Scenario):
     )
 
     def run(self, run: Run, p: Settings) -> None:
-        leaf, client, server = run.lab.switch("leaf"), run.lab.host("client")["eth1"], run.lab.host("server")["eth1"]
-        attributes = Attributes(traffic_class=LOSSLESS)
-        with connected(client, server, attributes) as (here, there):
-            with run.step("a connection works"):
-                run.expect("the first WRITE", run.write_over(client, here, there).status, "SUCCESS")
+        leaf, (client, server) = run.lab.switch("leaf"), run.nics("client", "server")
+        attributes = Attributes(traffic_class=26 << 2)  # DSCP 26, which the profiles count among the lossless classes
+        connection = run.connect("a connection works", client, server, attributes)
 
-            with run.step("nobody sends anything"):
-                run.sleep(p.silence, "client and server are idle")
-                run.expect("the switch has the server's ARP entry", leaf.neighbour(server.address().ip), server.mac)
-                port = leaf.fdb_table().get(server.mac, "none")
+        with run.step("nobody sends anything"):
+            run.sleep(p.silence, "client and server are idle")
+            run.expect("the switch has the server's ARP entry", leaf.neighbour(server.address().ip), server.mac)
+            port = leaf.fdb_table().get(server.mac, "none")
 
-            with run.step("the client writes again"):
-                captured = leaf["e3"].capture("udp port 4791")
-                status = run.write_over(client, here, there).status
+        with run.step("the client writes again"):
+            captured = leaf["e3"].capture("udp port 4791")
+            status = connection.write().status
 
         flooded = len(captured.roce())
         run.note(completion=status, port_of_mac=port, frames_to_bystander=flooded)

@@ -7,9 +7,8 @@ class Settings(Parameters):
     announcements: int = Field(1, ge=1, description="how often the standby announces itself, a second apart")
 
 
-class GarpLost(Scenario):
-    """
-    An address moves to a standby, and the one gratuitous ARP that says so is lost.
+class GarpLost(Scenario[Settings]):
+    """An address moves to a standby, and the one gratuitous ARP that says so is lost.
 
     Failover of an address (keepalived, a storage target, a pod with a fixed address) depends on one broadcast frame
     that nobody acknowledges. It is lost when the port does not forward yet, when a storm fills the switch's ARP queue,
@@ -18,13 +17,11 @@ class GarpLost(Scenario):
     On real gear: `show ip arp` has the old MAC with an age from before the failover. A capture at the standby shows the
     announcement, one at the switch's CPU does not.
 
-    The fix: announce more than once (keepalived's garp_master_repeat and garp_master_refresh, arping -U -c 3), and
-    have the standby send something through its gateway.
+    The fix: announce more than once (keepalived's garp_master_repeat and garp_master_refresh, arping -U -c 3), and have
+    the standby send something through its gateway.
     """
 
-    title = "The announcement of an address that moved is lost"
     tags = ("arp", "switch")
-    parameters = Settings
     variants = (
         Variant("as-is", "fault", "one announcement, and it is lost"),
         Variant("not-lost", "healthy", "the same, and it arrives", {"lost_for": 0}),
@@ -32,12 +29,11 @@ class GarpLost(Scenario):
     )
 
     def run(self, run: Run, p: Settings) -> None:
-        client, server, standby = (run.lab.host(name)["eth1"] for name in ("client", "server", "standby"))
+        client, server, standby = run.nics("client", "server", "standby")
         ip = server.address().ip
 
-        with run.step("the client works with the server"):
-            run.expect("the first WRITE", run.write(client, server), "SUCCESS")
-            run.expect("the standby knows its gateway, too", standby.ping_gateway(), True)
+        run.expect_write("the client works with the server", client, server)
+        run.expect("the standby knows its gateway, too", standby.ping_gateway(), True)
 
         with run.step("the server's address moves to the standby"):
             standby.add_address(server.remove_address())  # beside its own

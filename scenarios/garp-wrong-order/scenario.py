@@ -8,9 +8,8 @@ class Settings(Parameters):
     again_after: float = Field(0.0, ge=0, description="seconds until the standby announces itself again; 0: never")
 
 
-class GarpWrongOrder(Scenario):
-    """
-    The new owner announces the address, then the old owner does so once more, and the last announcement counts.
+class GarpWrongOrder(Scenario[Settings]):
+    """The old owner's announcement of an address comes after the new owner's.
 
     An address moves to a standby. It announces itself, and the switch has the new MAC. But something on the old owner
     still announces the address: a daemon with a timer (keepalived's garp_master_refresh, a speaker of a load balancer),
@@ -25,14 +24,11 @@ class GarpWrongOrder(Scenario):
     The fixes: silence the old owner first (fencing; a pod's address is given away when the pod is gone, not when it is
     asked to go). Or the standby announces itself again, later than any old owner would (keepalived's second set after
     garp_master_delay, 5 s). Or the switch asks the owner it knows before it believes another one (Huawei's entry-check
-    send-ack). That works once the standby has become that owner: an old owner that speaks within the seconds of the
-    first question, before the standby is believed, still wins.
+    send-ack), which works once the standby is that owner: an old owner that speaks within the seconds of the first
+    question still wins.
     """
 
-    title = "The old owner's announcement comes after the new owner's"
     tags = ("arp", "switch")
-    parameters = Settings
-    profiled = ("leaf",)
     variants = (
         Variant("as-is", "fault", "the old owner announces itself once more, 4 s after the standby did"),
         Variant("fenced", "healthy", "the old owner's last announcement precedes the move", {"fenced": True}),
@@ -41,12 +37,11 @@ class GarpWrongOrder(Scenario):
     )
 
     def run(self, run: Run, p: Settings) -> None:
-        client, server, standby = (run.lab.host(name)["eth1"] for name in ("client", "server", "standby"))
+        client, server, standby = run.nics("client", "server", "standby")
         ip = server.address().ip
 
-        with run.step("the client works with the server"):
-            run.expect("the first WRITE", run.write(client, server), "SUCCESS")
-            run.expect("the standby knows its gateway, too", standby.ping_gateway(), True)
+        run.expect_write("the client works with the server", client, server)
+        run.expect("the standby knows its gateway, too", standby.ping_gateway(), True)
 
         with run.step("the server's address moves to the standby"):
             if p.fenced:

@@ -5,8 +5,6 @@ from testbed.workload import Attributes, Endpoint, connect_pair, open_endpoint
 PORT = "leaf:e5"
 """To the receiver."""
 MESSAGE, MESSAGES = 64 << 10, 3
-TIMEOUT = 16
-"""0.27 s: a packet that waits its turn in the deep buffer is not taken for lost."""
 FRAME = 1024 + 16 + 8 + 20 + 14
 """A full packet of a WRITE: payload, BTH and ICRC, UDP, IP, Ethernet."""
 ECT = 2
@@ -19,9 +17,8 @@ class Settings(Parameters):
     retry_cnt: int = Field(3, ge=0, le=6, description="the QP's retries; 7 would be infinite on soft-RoCE")
 
 
-class Incast(Scenario):
-    """
-    Many senders answer at once into one switch port whose buffer is shallow: drops, and then a storm of retries.
+class Incast(Scenario[Settings]):
+    """Many senders, one receiver, a shallow buffer: drops, then a storm of retries.
 
     A shuffle, the reduction at a parameter server, a read from striped storage: what is asked for together comes
     together. The port drains at its rate, the rest waits, and what finds the buffer full is dropped. A RoCE receiver
@@ -38,9 +35,7 @@ class Incast(Scenario):
     DCQCN with thresholds below the buffer, PFC as the last resort.
     """
 
-    title = "Many senders, one receiver, a shallow buffer"
     tags = ("fabric", "congestion")
-    parameters = Settings
     variants = (
         Variant("as-is", "fault", "four senders at once; the port holds 100 packets"),
         Variant("deep-buffer", "healthy", "the port holds 1000 packets, a window of each and more", {"queue": 1000}),
@@ -54,7 +49,8 @@ class Incast(Scenario):
             run.inject(QueueTooSmall(end=PORT, queue=p.queue))
 
         with run.step("the senders are connected"):
-            attributes = Attributes(timeout=TIMEOUT, retry_cnt=p.retry_cnt, traffic_class=ECT)
+            # 0.27 s: a packet that waits its turn in the deep buffer is not taken for lost.
+            attributes = Attributes(timeout=16, retry_cnt=p.retry_cnt, traffic_class=ECT)
             ends = [(sender, open_endpoint(sender)) for sender in senders]
             for _, end in ends:
                 connect_pair(end, open_endpoint(receiver), attributes)

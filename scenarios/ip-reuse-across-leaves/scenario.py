@@ -4,21 +4,17 @@ from typing import Literal
 from testbed import Field, HostInterface, IPAddress, Parameters, ProfileName, Run, Scenario, Variant, owner_of
 from testbed.workload import Attributes
 
-REFRESH_S = 130.0
-"""SONiC's arp_update asks every 120 s."""
-CONVERGED_S = 5.0
 FLOWS = 8
 """Connections from each rack, each with a flow label, so a UDP source port, of its own."""
 TO_RACK = {"e1": "rack 1", "e2": "rack 2"}
 """By the port of the spine."""
 STRETCHED = {"fabric": "stretched"}
+ARP_UPDATE = {**STRETCHED, "profile": "sonic", "wait": True}
 
 
 class Settings(Parameters):
     fabric: Literal["routed", "stretched"] = Field(
-        "routed",
-        description="routed: both racks have the subnet, and BGP says by host routes where each address is; "
-        "stretched: both racks are in one VLAN",
+        "routed", description="routed: BGP says by host routes where an address is; stretched: one VLAN over both racks"
     )
     profile: ProfileName = Field("cisco-nxos", description="ARP and FDB profile of both leaves")
     announce: Literal["no", "garp", "request"] = Field(
@@ -28,12 +24,11 @@ class Settings(Parameters):
     wait: bool = Field(False, description="whether clients come only when that leaf has refreshed its entries")
 
 
-class IpReuseAcrossLeaves(Scenario):
-    """
-    An address is used again in another rack, and the old rack's leaf still sends to the dead owner's port.
+class IpReuseAcrossLeaves(Scenario[Settings]):
+    """An address is used again in another rack, and the old rack's leaf keeps the old MAC.
 
     A pod in rack 1 is deleted, one in rack 2 gets its address and is silent. leaf1 has no reason to ask who has the
-    address, for 25 minutes or four hours. The effect depends on the fabric.
+    address, for 25 minutes or four hours, and sends to the dead pod's port. The effect depends on the fabric.
 
     Routed: pods of all racks are in one subnet with one gateway address. Each leaf makes a host route of each
     neighbour, which BGP announces (Cumulus Linux: redistribute neighbor; others: attached-host or ARP host routes).
@@ -55,9 +50,7 @@ class IpReuseAcrossLeaves(Scenario):
     new one has to hear a request from it (`arping -s ADDRESS GATEWAY`).
     """
 
-    title = "An IP address moves to another rack, the old rack's leaf keeps the old MAC"
     tags = ("arp", "kubernetes", "routing", "switch")
-    parameters = Settings
     profiled = ("leaf1", "leaf2")
     variants = (
         Variant("as-is", "fault", "the new owner is silent; leaf1 announces the old one, and nobody gets through"),
@@ -67,12 +60,7 @@ class IpReuseAcrossLeaves(Scenario):
         Variant("stretched", "fault", "one VLAN over both racks, a silent owner: only rack 1 fails", STRETCHED),
         Variant("stretched-garp", "healthy", "leaf1 hears its gratuitous ARP", {**STRETCHED, "announce": "garp"}),
         Variant("stretched-cleared", "healthy", "leaf1 is cleared when the old pod goes", {**STRETCHED, "clear": True}),
-        Variant(
-            "stretched-arp-update",
-            "healthy",
-            "the leaves run SONiC; arp_update finds the new owner",
-            {**STRETCHED, "profile": "sonic", "wait": True},
-        ),
+        Variant("stretched-arp-update", "healthy", "SONiC's arp_update finds the new owner", ARP_UPDATE),
     )
 
     def topology_for(self, parameters: Settings) -> str:
@@ -81,18 +69,17 @@ class IpReuseAcrossLeaves(Scenario):
     def run(self, run: Run, p: Settings) -> None:
         routed = p.fabric == "routed"
         leaf1, leaf2 = run.lab.switch("leaf1"), run.lab.switch("leaf2")
-        old, new = run.lab.host("old")["eth1"], run.lab.host("new")["eth1"]
-        clients = {f"rack {n}": run.lab.host(f"client{n}")["eth1"] for n in ((1, 2, 3) if routed else (1, 2))}
+        old, new, *nics = run.nics("old", "new", "client1", "client2", *(["client3"] if routed else []))
+        clients = {f"rack {number}": nic for number, nic in enumerate(nics, 1)}
         ip = old.address().ip
 
-        with run.step("a client in rack 1 works with the old owner, in rack 1 too"):
-            run.expect("the first WRITE", run.write(clients["rack 1"], old), "SUCCESS")
-            run.expect("leaf1 has its MAC", leaf1.neighbour(ip), old.mac)
-            run.expect("leaf2 does not know the address", str(ip) in leaf2.arp_table(), False)
-            run.expect("the host in rack 2 knows its gateway", new.ping_gateway(), True)
-            if routed:
-                run.lab.routing.converged(within=CONVERGED_S)
-                run.expect("the fabric sends to", sends_to(run, ip), "rack 1")
+        run.expect_write("a client in rack 1 works with the old owner, in rack 1 too", clients["rack 1"], old)
+        run.expect("leaf1 has its MAC", leaf1.neighbour(ip), old.mac)
+        run.expect("leaf2 does not know the address", str(ip) in leaf2.arp_table(), False)
+        run.expect("the host in rack 2 knows its gateway", new.ping_gateway(), True)
+        if routed:
+            run.lab.routing.converged(within=5)
+            run.expect("the fabric sends to", sends_to(run, ip), "rack 1")
 
         with run.step("a pod in rack 2 gets the address"):
             new.add_address(old.remove_address())  # beside its own
@@ -152,9 +139,9 @@ class IpReuseAcrossLeaves(Scenario):
         elif p.announce == "request":
             new.node.run("arping", "-c", "1", "-I", new.name, "-s", str(ip), str(new.gateway()))
         if p.wait:
-            run.sleep(REFRESH_S, "the leaves ask for their neighbours")
+            run.sleep(130, "the leaves ask for their neighbours")  # every 120 s
         if p.fabric == "routed":
-            run.lab.routing.converged(within=CONVERGED_S)
+            run.lab.routing.converged(within=5)
 
 
 def sends_to(run: Run, ip: IPAddress) -> str:

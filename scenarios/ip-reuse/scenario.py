@@ -6,16 +6,12 @@ from testbed.workload import Attributes
 
 ANNOUNCEMENTS = {"vf": (0, 0), "macvlan": (1, 1), "bridge": (1, 0)}
 """ARP packets that a starting pod sends, and those of them that reach the switch, by its network. Measured."""
-FIRST_PAUSE_S = 10.0
-READY_S = 30.0
 
 
 class Settings(Parameters):
     profile: ProfileName = Field("cisco-nxos", description="ARP and FDB profile of the leaf switch")
     arp_age: float | None = Field(None, gt=0, description="ARP ageing of the leaf in seconds; empty: the profile's own")
-    network: Literal["vf", "macvlan", "bridge"] = Field(
-        "vf", description="the pods' network: vf.conflist, macvlan.conflist or bridge.conflist"
-    )
+    network: Literal["vf", "macvlan", "bridge"] = Field("vf", description="the pods' network, by its conflist's name")
     announce: bool = Field(False, description="whether pod B is announced by a gratuitous ARP once it is up")
     gateway_by_arp: bool = Field(False, description="whether pod B asks for its gateway by ARP; else it has an entry")
     reuse_after: float = Field(1.0, ge=0, description="seconds between the end of pod A and the start of pod B")
@@ -26,13 +22,12 @@ class Settings(Parameters):
     retry_cnt: int = Field(3, ge=0, le=6, description="the QP's retries; 7 would be infinite on soft-RoCE")
 
 
-class IpReuse(Scenario):
-    """
-    A pod gets the IP address of a deleted one, and the switch still has the old pod's MAC.
+class IpReuse(Scenario[Settings]):
+    """A pod gets the IP of a deleted one, and the switch keeps the old MAC.
 
-    Pod A serves RDMA on node1. It is deleted, and pod B on node2 gets its address. The leaf's ARP entry lives for
-    25 minutes or four hours, whatever happens to the pod. As long as B does not speak ARP, the leaf sends every frame
-    for the address to A's MAC: the port where A was drops it, or the VLAN is flooded with it. The client sees
+    Pod A serves RDMA on node1. It is deleted, and pod B on node2 gets its address. The leaf's ARP entry lives for 25
+    minutes or four hours, whatever happens to the pod. As long as B does not speak ARP, the leaf sends every frame for
+    the address to A's MAC: the port where A was drops it, or the VLAN is flooded with it. The client sees
     RETRY_EXC_ERR, or in NCCL "transport retry counter exceeded"; ping from the client fails as well.
 
     The pods get their interface and address from the CNI reference plugins (Debian's 1.1.1), their RDMA device from
@@ -48,22 +43,15 @@ class IpReuse(Scenario):
     when the switch knows it; or one waits.
     """
 
-    title = "A pod gets the IP of a deleted one, the switch keeps the old MAC"
     tags = ("arp", "kubernetes", "switch")
-    parameters = Settings
-    profiled, profile_values = ("leaf",), ("arp_age",)
+    profile_values = ("arp_age",)
     compared = "aging-4h"
     variants = (
         Variant("as-is", "fault", "pod B, on a VF by host-device, is silent; the switch keeps pod A's MAC"),
         Variant("arp-notify", "healthy", "macvlan has the kernel announce pod B", {"network": "macvlan"}),
         Variant("garp-too-early", "fault", "bridge does so before its port forwards: lost", {"network": "bridge"}),
         Variant("garp", "healthy", "a gratuitous ARP is sent for pod B once it is up", {"announce": True}),
-        Variant(
-            "garp-ignored",
-            "fault",
-            "the same, but the switch ignores gratuitous ARP",
-            {"announce": True, "profile": "ignore-garp-strict"},
-        ),
+        Variant("garp-ignored", "fault", "the switch ignores it", {"announce": True, "profile": "ignore-garp-strict"}),
         Variant("gateway-arp", "healthy", "the switch learns from pod B's ARP request", {"gateway_by_arp": True}),
         Variant("aging", "healthy", "the client tries until the entry has aged out (1500 s)", {"retry_for": 3600}),
         Variant("aging-4h", "healthy", "the same with Arista's 4 hours", {"retry_for": 18000, "profile": "arista-eos"}),
@@ -98,11 +86,14 @@ class IpReuse(Scenario):
             if p.announce:
                 b.announce()
             if p.readiness_gate:
-                wait_until_ready(run, pod_b)
+                # An answer to ping is sent to the MAC in the switch's ARP entry: it comes back if the entry is right.
+                gateway = pod_b.host["eth1"].gateway()
+                run.expect("the first ping of the gateway gets no answer", pod_b.ping(gateway, within=1), False)
+                run.wait_for_gateway(b, gateway, announce=True)
 
         with run.step("the client connects to the address"):
             since, before = time.time_ns(), client.rdma_counters()["completer_retry_err"]
-            statuses = run.tries(lambda: run.write(client, b, attributes), p.retry_for, FIRST_PAUSE_S, p.retry_every)
+            statuses = run.tries(lambda: run.write(client, b, attributes), p.retry_for, 10, p.retry_every)
             retries = client.rdma_counters()["completer_retry_err"] - before
 
         arrived = sum(frame.src == b.mac and starts <= frame.t_ns <= started for frame in captures["e3"].frames())
@@ -155,19 +146,3 @@ def start_pod(run: Run, name: str, node: str, p: Settings, *, static_gateway: bo
     if static_gateway:
         pod["eth0"].set_neighbour(pod.host["eth1"].gateway(), run.lab.switch("leaf").svi_mac())
     return pod
-
-
-def wait_until_ready(run: Run, pod: Pod) -> None:
-    """The readiness gate: the pod is ready when its gateway's answer reaches it; until then it announces itself.
-
-    An answer to ping is sent to the MAC in the switch's ARP entry, so it comes back exactly if the entry is right.
-    """
-
-    def answered() -> bool:
-        if pod.ping(pod.host["eth1"].gateway(), within=1):
-            return True
-        pod["eth0"].announce()
-        return False
-
-    run.expect("the first ping of the gateway gets no answer", answered(), False)
-    run.eventually("the gate opens", answered, True, within=READY_S)

@@ -5,18 +5,15 @@ from testbed.faults import ArpEntryCorrupt
 
 
 class Settings(Parameters):
-    fix: Literal["none", "clear", "announce"] = Field(
-        "none", description="what is done: nothing; clear the switch's entry; announce the server by gratuitous ARP"
-    )
+    fix: Literal["none", "clear", "announce"] = Field("none", description="clear the entry, or announce the server")
 
 
-class KernelAndAsicDisagree(Scenario):
-    """
-    The switch shows the right MAC for the server and forwards to another one.
+class KernelAndAsicDisagree(Scenario[Settings]):
+    """The switch shows the right MAC for the server and forwards to another one.
 
     The tables of the control plane and of the ASIC differ: an update was lost on the way, a hardware table was full, or
-    the daemon between them restarted badly. All that the switch shows is right. The packets carry another MAC, and the
-    server's NIC drops them. SONiC tests this case (tests/arp/test_arp_update.py, kernel_asic_mac_mismatch).
+    the daemon between them restarted badly. The packets carry another MAC than the switch shows, and the server's NIC
+    drops them. SONiC tests this case (tests/arp/test_arp_update.py, kernel_asic_mac_mismatch).
 
     On real gear: `show arp` is right; the hardware's own view is not (`show platform ... next-hop`, `bcmcmd l3`,
     ASIC_DB on SONiC); a mirror of the server's port shows frames with a wrong destination MAC.
@@ -25,9 +22,7 @@ class KernelAndAsicDisagree(Scenario):
     control plane has this MAC already and writes nothing.
     """
 
-    title = "The control plane is right, the data plane is not"
     tags = ("arp", "switch")
-    parameters = Settings
     variants = (
         Variant("as-is", "fault", "the ASIC has another MAC than the CPU shows"),
         Variant("announced", "fault", "the server announces itself; the CPU knows that already", {"fix": "announce"}),
@@ -35,14 +30,12 @@ class KernelAndAsicDisagree(Scenario):
     )
 
     def run(self, run: Run, p: Settings) -> None:
-        leaf = run.lab.switch("leaf")
-        client, server = (run.lab.host(name)["eth1"] for name in ("client", "server"))
+        leaf, (client, server) = run.lab.switch("leaf"), run.nics("client", "server")
         ip = server.address().ip
         fault = ArpEntryCorrupt(switch="leaf", ip=ip)
         captured = leaf["e2"].capture("udp port 4791")
 
-        with run.step("the client works with the server"):
-            run.expect("the first WRITE", run.write(client, server), "SUCCESS")
+        run.expect_write("the client works with the server", client, server)
 
         with run.step("the ASIC gets another MAC"):
             run.inject(fault)

@@ -1,6 +1,6 @@
 from testbed import Field, Parameters, Run, Scenario, Variant
 from testbed.faults import LinkDown
-from testbed.workload import Attributes, connected
+from testbed.workload import Attributes
 
 
 class Settings(Parameters):
@@ -9,13 +9,12 @@ class Settings(Parameters):
     retry_cnt: int = Field(3, ge=0, le=6, description="the QP's retries; 7 would be infinite on soft-RoCE")
 
 
-class LinkFlapRetryWindow(Scenario):
-    """
-    A link flaps. A connection survives if its retry window, (retry_cnt + 1) timeouts, is longer than the outage.
+class LinkFlapRetryWindow(Scenario[Settings]):
+    """A link flaps for less, or for more, than the retry window of a connection.
 
     A dying optic or a port that renegotiates takes the link away for a moment. A queue pair sends again when its
-    timeout is over, and gives up after retry_cnt times. On soft-RoCE and on many NICs each takes the same time. With
-    timeout 14 and 3 retries the window is 0.27 s; with NCCL's default, timeout 20 and 7 retries, half a minute.
+    timeout is over, and gives up after retry_cnt times: its window is (retry_cnt + 1) timeouts on soft-RoCE and many
+    NICs. With timeout 14 and 3 retries it is 0.27 s; with NCCL's default, timeout 20 and 7 retries, half a minute.
 
     On real gear: link flap counters at both ends; `local_ack_timeout_err` grows on the NIC; with
     `req_transport_retries_exceeded` the job ends with RETRY_EXC_ERR.
@@ -24,9 +23,7 @@ class LinkFlapRetryWindow(Scenario):
     counts), and a restart of the job after longer ones.
     """
 
-    title = "A link flaps for less, or for more, than the retry window"
     tags = ("link",)
-    parameters = Settings
     variants = (
         Variant("longer", "fault", "the link is away for 1 s, the window is 0.27 s"),
         Variant("shorter", "healthy", "it is away for 0.15 s", {"down": 0.15}),
@@ -34,18 +31,16 @@ class LinkFlapRetryWindow(Scenario):
     )
 
     def run(self, run: Run, p: Settings) -> None:
-        client, server = (run.lab.host(name)["eth1"] for name in ("client", "server"))
+        client, server = run.nics("client", "server")
         attributes = Attributes(timeout=p.timeout, retry_cnt=p.retry_cnt)
-        with connected(client, server, attributes) as (near, far):
-            with run.step("a connection works"):
-                run.expect("the first WRITE", run.write_over(client, near, far).status, "SUCCESS")
+        connection = run.connect("a connection works", client, server, attributes)
 
-            with run.step("the server's link flaps, and the client writes"):
-                before = client.rdma_counters()["completer_retry_err"]
-                run.inject(LinkDown(end="leaf:e2"), lasting=p.down)
-                done = run.write_over(client, near, far)
-                run.sleep(max(0.0, p.down - done.elapsed_s) + 1, "the link is back")
-                retries = client.rdma_counters()["completer_retry_err"] - before
+        with run.step("the server's link flaps, and the client writes"):
+            before = client.rdma_counters()["completer_retry_err"]
+            run.inject(LinkDown(end="leaf:e2"), lasting=p.down)
+            done = connection.write()
+            run.sleep(max(0.0, p.down - done.elapsed_s) + 1, "the link is back")
+            retries = client.rdma_counters()["completer_retry_err"] - before
 
         after_s, window_s = round(done.elapsed_s, 3), round(attributes.retry_s, 2)
         run.note(completion=done.status, after_s=after_s, retries=retries, window_s=window_s)

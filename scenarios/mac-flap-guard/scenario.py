@@ -1,9 +1,7 @@
-from collections.abc import Mapping
 from typing import Literal
 
 from testbed import Field, Parameters, Profile, Run, Scenario, Variant, profile
 from testbed.faults import DuplicateMac
-from testbed.workload import connected
 
 PORTS = {"before": "e2", "server": "e3", "behind": "e4"}
 
@@ -17,19 +15,18 @@ class Settings(Parameters):
     wait: bool = Field(False, description="whether the client connects again when the guard has let go of its ports")
 
 
-class MacFlapGuard(Scenario):
-    """
-    A MAC flaps between two ports, and the switch's guard against that disables the port of its owner.
+class MacFlapGuard(Scenario[Settings]):
+    """A MAC flaps, and the switch's guard disables its owner's port.
 
     A virtual machine was cloned with its MAC, two SmartNICs were provisioned with the same one, or a cable makes a
     loop. Both hosts send, and with each frame the MAC moves to the other port. A switch that counts moves shuts all
     ports but one of a MAC that moves too often. SONiC's guard (sonic-swss, orchagent/macmoveguard.cpp) leaves the first
-    port by name up, whoever is behind it. So one host is cut off for action_interval, perhaps the owner of the MAC.
-    Without the guard, SONiC's default, the port that spoke last has the MAC, and what is sent to a server that does not
-    speak itself goes to its twin.
+    port by name up, so the owner of the MAC may be the one that is cut off, for action_interval. Without the guard,
+    SONiC's default, the port that spoke last has the MAC, and what is sent to a server that does not speak itself goes
+    to its twin.
 
-    The guard has the values of SONiC's own test: 100 moves in 10 s, ports disabled for 60 s (defaults: 1000 in 5 s,
-    600 s; `profile: sonic-mac-move-guard`). Every 30 s it looks for ports to enable.
+    The guard has the values of SONiC's own test: 100 moves in 10 s, ports disabled for 60 s (defaults: 1000 in 5 s, 600
+    s; `profile: sonic-mac-move-guard`). Every 30 s it looks for ports to enable.
 
     On real gear: `show mac` has the MAC at one port, then at the other; SONiC logs "MAC_MOVE_GUARD: port …
     administratively disabled (bad MAC … pinned to …)", others log a MAC flap and an err-disabled port. The server's NIC
@@ -39,9 +36,7 @@ class MacFlapGuard(Scenario):
     port stays up is luck: rename the ports, and it is the other one.
     """
 
-    title = "A MAC flaps, and the guard disables its owner's port"
     tags = ("fdb", "switch")
-    parameters = Settings
     variants = (
         Variant("as-is", "fault", "the twin's port comes first by name, the server's is disabled"),
         Variant("no-guard", "fault", "ports stay up, the server's packets go to its twin", {"guard": False}),
@@ -49,27 +44,24 @@ class MacFlapGuard(Scenario):
         Variant("unplugged", "healthy", "the twin is unplugged, the guard lets go of the port", {"wait": True}),
     )
 
-    def profiles(self, parameters: Settings) -> Mapping[str, Profile]:
-        guard = {"mac_moves": parameters.threshold, "mac_move_window": 10, "mac_move_recovery": 60}
-        return {"leaf": profile("sonic-mac-move-guard").replace(**guard) if parameters.guard else profile("sonic")}
+    def profiles(self, p: Settings) -> dict[str, Profile]:
+        guard = {"mac_moves": p.threshold, "mac_move_window": 10, "mac_move_recovery": 60}
+        return {"leaf": profile("sonic-mac-move-guard").replace(**guard) if p.guard else profile("sonic")}
 
     def run(self, run: Run, p: Settings) -> None:
-        leaf = run.lab.switch("leaf")
-        client, server, twin = (run.lab.host(name)["eth1"] for name in ("client", "server", p.twin))
+        leaf, (client, server, twin) = run.lab.switch("leaf"), run.nics("client", "server", p.twin)
         captured = leaf[PORTS[p.twin]].capture("udp port 4791")
-        with connected(client, server) as (near, far):
-            with run.step("the client works with the server"):
-                run.expect("the first WRITE", run.write_over(client, near, far).status, "SUCCESS")
+        connection = run.connect("the client works with the server", client, server)
 
-            with run.step("another host has the server's MAC, and both send"):
-                injection = run.inject(DuplicateMac(host=p.twin, of="server", switch="leaf", period=p.period))
-                until = run.now + p.flapping
-                while run.now < until and not run.log.find("port.disabled"):
-                    far.write(4096, within=5)
-                    run.lab.scheduler.sleep(p.period)
+        with run.step("another host has the server's MAC, and both send"):
+            injection = run.inject(DuplicateMac(host=p.twin, of="server", switch="leaf", period=p.period))
+            until = run.now + p.flapping
+            while run.now < until and not run.log.find("port.disabled"):
+                connection.far.write(4096, within=5)
+                run.lab.scheduler.sleep(p.period)
 
-            with run.step("the client writes to the server"):
-                status = run.write_over(client, near, far).status
+        with run.step("the client writes to the server"):
+            status = connection.write().status
 
         moves, disabled = len(run.log.find("fdb.moved")), run.log.find("port.disabled")
         with run.step("the twin is unplugged"):
@@ -78,8 +70,7 @@ class MacFlapGuard(Scenario):
             injection.recover()
             if p.wait:
                 run.expect("the WRITE before", status, "RETRY_EXC_ERR")
-                port = leaf[PORTS["server"]]
-                run.eventually("the server's port comes up", lambda: port.is_up, True, within=100)
+                run.eventually("the server's port comes up", lambda: leaf[PORTS["server"]].is_up, True, within=100)
                 down_s = (run.log.find("port.enabled")[0]["t"] - disabled[0]["t"]) / 1e9
                 run.note(down_for_s=round(down_s))
                 run.expect("after its time, at the guard's next look", down_s, lambda seconds: 60 <= seconds <= 90)

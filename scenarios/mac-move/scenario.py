@@ -6,22 +6,18 @@ from testbed import Field, Parameters, ProfileName, Run, Scenario, Variant
 class Settings(Parameters):
     profile: ProfileName = Field("cisco-nxos", description="ARP and FDB profile of the leaf switch")
     silence: float = Field(1.0, gt=0, description="seconds between the move and the client's next connection")
-    fix: Literal["none", "announce", "port-down"] = Field(
-        "none",
-        description="what is done: nothing; announce the machine on its new node; the old node's port goes down",
-    )
+    fix: Literal["none", "announce", "port-down"] = Field("none", description="announce it, or its old port goes down")
 
 
-class MacMove(Scenario):
-    """
-    A virtual machine moves to another node with its MAC and its address, and the switch sends to the old node's port.
+class MacMove(Scenario[Settings]):
+    """A virtual machine moves with its MAC, and the switch sends to the old port.
 
-    The machine's NIC is a virtual function, and that of the new node gets the same MAC. ARP stays right. The switch's
-    MAC table is wrong: it has the MAC on the old node's port until the machine sends something or the MAC ages out, 5
-    or 30 minutes later. A machine that serves RDMA sends nothing until somebody reaches it, and nobody does.
-    Hypervisors announce a machine that has moved by RARP (QEMU's announce-self), but only on NICs that they emulate.
-    With a passed-through virtual function the guest has to do it, and does not know of its move. A cable that is moved
-    does not show this: the old port goes down, and the switch forgets what was there.
+    The machine's NIC is a virtual function, and that of its new node gets the same MAC and address. ARP stays right.
+    The MAC table is wrong: it has the old node's port until the machine sends something or the MAC ages out, 5 or 30
+    minutes later. A machine that serves RDMA sends nothing until somebody reaches it, and nobody does. Hypervisors
+    announce a machine that has moved by RARP (QEMU's announce-self), but only on NICs that they emulate. With a
+    passed-through virtual function the guest has to do it, and does not know of its move. A cable that is moved does
+    not show this: the old port goes down, and the switch forgets what was there.
 
     On real gear: `show mac address-table address` has the old port; `show ip arp` is right; the old node's port sends
     frames that no interface there takes. RETRY_EXC_ERR on clients, until a ping from inside the machine.
@@ -30,10 +26,7 @@ class MacMove(Scenario):
     wait until the MAC has aged: then its frames are flooded, and its first answer teaches the switch.
     """
 
-    title = "A MAC moves to another port and stays silent"
     tags = ("fdb", "host", "switch")
-    parameters = Settings
-    profiled = ("leaf",)
     variants = (
         Variant("as-is", "fault", "the machine is silent on its new node; the switch has the old port"),
         Variant("announced", "healthy", "it announces itself after the move", {"fix": "announce"}),
@@ -42,13 +35,11 @@ class MacMove(Scenario):
     )
 
     def run(self, run: Run, p: Settings) -> None:
-        leaf = run.lab.switch("leaf")
-        client, node1, node2 = (run.lab.host(name)["eth1"] for name in ("client", "node1", "node2"))
+        leaf, (client, node1, node2) = run.lab.switch("leaf"), run.nics("client", "node1", "node2")
         ip, mac = node1.address().ip, node1.mac
 
-        with run.step("the client works with the virtual machine on node 1"):
-            run.expect("the first WRITE", run.write(client, node1), "SUCCESS")
-            run.expect("the switch's port for the MAC", leaf.fdb_table().get(mac), "e2")
+        run.expect_write("the client works with the virtual machine on node 1", client, node1)
+        run.expect("the switch's port for the MAC", leaf.fdb_table().get(mac), "e2")
 
         with run.step("the machine moves to node 2, with its MAC and its address"):
             node2.set_mac(mac)

@@ -10,9 +10,8 @@ class Settings(Parameters):
     path_mtu: int = Field(1024, description="payload of a RoCE packet in bytes: 256, 512, 1024")
 
 
-class MtuMismatch(Scenario):
-    """
-    A switch port takes smaller packets than the NICs send: small messages pass, large ones die.
+class MtuMismatch(Scenario[Settings]):
+    """A switch port has too small an MTU: small messages pass, large ones die.
 
     One port kept its default when the fabric went to jumbo frames, or a tunnel took some bytes. Connections come up,
     small messages work, and the first full packet vanishes. RoCE has no path MTU discovery: packets have DF set, a NIC
@@ -26,9 +25,7 @@ class MtuMismatch(Scenario):
     (NCCL and UCX take it from the NIC's MTU).
     """
 
-    title = "Small messages pass, large ones die"
     tags = ("link", "mtu")
-    parameters = Settings
     variants = (
         Variant("as-is", "fault", "the port takes 1000 bytes, a full packet has 1084"),
         Variant("port-mtu", "healthy", "the port takes what the NICs send", {"port_mtu": 1500}),
@@ -36,8 +33,8 @@ class MtuMismatch(Scenario):
     )
 
     def run(self, run: Run, p: Settings) -> None:
-        client, server = (run.lab.host(name)["eth1"] for name in ("client", "server"))
-        to_client, to_server = (run.lab.interface(f"leaf:{port}") for port in ("e1", "e2"))
+        client, server = run.nics("client", "server")
+        to_client, to_server = run.lab.interface("leaf:e1"), run.lab.interface("leaf:e2")
         attributes = Attributes(path_mtu=p.path_mtu)
         if p.port_mtu < to_server.mtu:
             run.inject(LinkMtu(end="leaf:e2", mtu=p.port_mtu))

@@ -1,27 +1,26 @@
 from testbed import Field, Parameters, ProfileName, Run, Scenario, Variant, owner_of
 from testbed.faults import ProxyArp
 
+UNICAST = {"profile": "cisco-nxos", "refresh_within": 1600}
+
 
 class Settings(Parameters):
     profile: ProfileName = Field("sonic", description="ARP and FDB profile of the leaf switch")
     refresh_within: float = Field(
-        130.0,  # SONiC asks every 120 s; late answers have time, too
-        gt=0,
-        description="seconds in which the switch refreshes its entries once",
+        130.0, gt=0, description="seconds in which the switch refreshes once; SONiC: every 120 s"
     )
     switch_off: bool = Field(False, description="whether proxy ARP is switched off on the host that answers")
 
 
-class ProxyArpFalseAnswer(Scenario):
-    """
-    A host answers ARP requests for the server's address, and the switch believes it.
+class ProxyArpFalseAnswer(Scenario[Settings]):
+    """A host answers ARP requests for the server's address, and the switch believes it.
 
     A node routes to its pods, or is a VPN gateway, and has proxy_arp on towards the network: set for all interfaces
     where the pods' side was meant, or left from an experiment. It answers every request for an address to which it has
-    a route over another interface; a stale pod route is enough. Nothing happens until somebody asks. Then the switch
-    refreshes its table by broadcast. The server answers at once, the proxy up to 0.8 s later (proxy_delay, so that the
-    owner comes first), and the switch takes the last answer: a reply with another MAC is a move to it. From then on the
-    server's packets go to a host that has a route for them and no queue pair.
+    a route over another interface; a stale pod route is enough. Nothing happens until the switch refreshes its table by
+    broadcast. The server answers at once, the proxy up to 0.8 s later (proxy_delay, so that the owner comes first), and
+    the switch takes the last answer: a reply with another MAC is a move to it. From then on the server's packets go to
+    a host that has a route for them and no queue pair.
 
     On real gear: `show ip arp` has one MAC for several addresses; a capture at the switch's CPU has two replies to each
     request; `arping` at another host prints both. On the answering host `sysctl net.ipv4.conf.all.proxy_arp`, and a
@@ -31,29 +30,22 @@ class ProxyArpFalseAnswer(Scenario):
     many do, and so does not ask the wrong host while its entry lives.
     """
 
-    title = "Proxy ARP answers for the server"
     tags = ("arp", "host", "switch")
-    parameters = Settings
-    profiled = ("leaf",)
     variants = (
         Variant("as-is", "fault", "SONiC asks by broadcast, the proxy answers last"),
         Variant("switched-off", "healthy", "proxy ARP is switched off, SONiC asks again", {"switch_off": True}),
-        Variant(
-            "unicast-refresh", "healthy", "NX-OS asks the owner only", {"profile": "cisco-nxos", "refresh_within": 1600}
-        ),
+        Variant("unicast-refresh", "healthy", "NX-OS asks the owner only", UNICAST),
     )
 
     def run(self, run: Run, p: Settings) -> None:
-        leaf = run.lab.switch("leaf")
-        client, server, router = (run.lab.host(name)["eth1"] for name in ("client", "server", "router"))
+        leaf, (client, server, router) = run.lab.switch("leaf"), run.nics("client", "server", "router")
         ip = server.address().ip
 
         def known() -> str:
             return owner_of(leaf.neighbour(ip), server, router)
 
-        with run.step("the client works with the server"):
-            run.expect("the first WRITE", run.write(client, server), "SUCCESS")
-            run.expect("the switch has", known(), "server's MAC")
+        run.expect_write("the client works with the server", client, server)
+        run.expect("the switch has", known(), "server's MAC")
 
         captured = leaf["e3"].capture(f"arp[6:2] = 2 and arp src host {ip}")
         with run.step("a host begins to answer for the server's address"):

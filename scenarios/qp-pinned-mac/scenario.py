@@ -2,7 +2,6 @@ from ipaddress import IPv4Interface
 from typing import Literal
 
 from testbed import Field, Host, Parameters, Run, Scenario, Variant
-from testbed.workload import connected
 
 GATEWAYS = {"eth1": IPv4Interface("10.0.10.1/24"), "eth2": IPv4Interface("10.0.20.1/24")}
 """The gateways' addresses, by the routers' interfaces."""
@@ -16,17 +15,15 @@ class Settings(Parameters):
     reconnect: bool = Field(False, description="whether the client makes a new connection when the old one died")
 
 
-class QpPinnedMac(Scenario):
-    """
-    The gateway moves to another MAC, everybody learns that, and connected queue pairs send to the old one.
+class QpPinnedMac(Scenario[Settings]):
+    """The gateway gets another MAC, and connected queue pairs send to the old one.
 
     A NIC takes the destination MAC of a queue pair from the neighbour table once, at modify to RTR, and keeps it for
     the queue pair's life. Two routers share a gateway address without a virtual MAC, as keepalived does by default. The
     first one fails, the second one takes the address and announces it. The client's neighbour entry is right within a
     millisecond: ping, TCP and new connections work. The old queue pair sends to a MAC that nobody has, retries, and
     dies. The same happens when a peer in the same subnet gets another MAC (a bond with fail_over_mac=active, a replaced
-    NIC). soft-RoCE does not have this fault: it looks the neighbour up for each packet, so a rehearsal on soft-RoCE
-    passes what fails on hardware.
+    NIC). soft-RoCE looks the neighbour up for each packet, so a rehearsal on it passes what fails on hardware.
 
     On real gear: RETRY_EXC_ERR on every connection at the moment of a failover, while `ip neigh` is right and ping
     works; a mirror of the client's port shows RoCE frames to the failed router's MAC. With NCCL's defaults (timeout 20,
@@ -36,9 +33,7 @@ class QpPinnedMac(Scenario):
     leaves); else the application has to connect again, which is why a restart of the job helps.
     """
 
-    title = "A queue pair keeps the MAC that its gateway had"
     tags = ("arp", "host")
-    parameters = Settings
     variants = (
         Variant("as-is", "fault", "the gateway moves to another MAC; the NIC's queue pair keeps the old one"),
         Variant("reconnect", "healthy", "the client makes a new connection", {"reconnect": True}),
@@ -48,26 +43,24 @@ class QpPinnedMac(Scenario):
 
     def run(self, run: Run, p: Settings) -> None:
         first, second = run.lab.host("router1"), run.lab.host("router2")
-        client, server = run.lab.host(p.client)["eth1"], run.lab.host("server")["eth1"]
+        client, server = run.nics(p.client, "server")
         gateway = GATEWAYS["eth1"].ip
         before = become_gateway(first, p.virtual_mac)
 
-        with connected(client, server) as (near, far):
-            with run.step("the client works with the server, through router 1"):
-                run.expect("the first WRITE", run.write_over(client, near, far).status, "SUCCESS")
-                run.expect("the client has router 1's MAC", client.neighbour(gateway), before)
+        connection = run.connect("the client works with the server, through router 1", client, server)
+        run.expect("the client has router 1's MAC", client.neighbour(gateway), before)
 
-            with run.step("router 1 fails, router 2 takes the gateways' addresses and announces them"):
-                for interface in GATEWAYS:
-                    first[interface].down()
-                after = become_gateway(second, p.virtual_mac)
-                run.sleep(1, "the hosts hear the announcements")
-                run.expect("the client has router 2's MAC", client.neighbour(gateway), after)
+        with run.step("router 1 fails, router 2 takes the gateways' addresses and announces them"):
+            for interface in GATEWAYS:
+                first[interface].down()
+            after = become_gateway(second, p.virtual_mac)
+            run.sleep(1, "the hosts hear the announcements")
+            run.expect("the client has router 2's MAC", client.neighbour(gateway), after)
 
-            with run.step("the client writes over the old connection"):
-                captured = client.capture("udp port 4791")
-                status = old = run.write_over(client, near, far).status
-                captured.stop()
+        with run.step("the client writes over the old connection"):
+            captured = client.capture("udp port 4791")
+            status = old = connection.write().status
+            captured.stop()
 
         if p.reconnect:
             with run.step("the client connects anew"):
@@ -77,7 +70,8 @@ class QpPinnedMac(Scenario):
         sent = [frame.dst for frame in captured.roce() if frame.src == client.mac]
         sent_to = ", ".join(f"{sent.count(mac)} to {name}" for mac, name in names.items() if mac in sent)
         run.note(old_connection=old, completion=status, neighbour_entry=names[after], frames=sent_to)
-        pinned = near.connection.mac if near.connection else after
+        pinned_at = connection.near.connection
+        pinned = pinned_at.mac if pinned_at else after
         run.expect("what the old connection sent", set(sent), {pinned})
         run.expect("the MAC that its queue pair kept", pinned, after if p.client == "soft" else before)
         run.expect("it works only with the gateway's MAC", old, "SUCCESS" if pinned == after else "RETRY_EXC_ERR")

@@ -4,12 +4,8 @@ from testbed import Field, Lab, Parameters, Run, Scenario, Variant
 from testbed.faults import LinkLoss
 from testbed.workload import Attributes
 
-BAD_END = "spine1:e2"
-"""What spine1 sends to leaf2 is lost; the other direction is not."""
 SPINES = {"e2": "spine1", "e3": "spine2"}
 """By leaf1's uplink."""
-GOOD_SPINE = "10.255.0.2"
-"""spine2, as leaf1's next hop."""
 PROBES = range(1, 9)
 """Flow labels of the queue pairs that probe the paths, each with a UDP source port of its own."""
 
@@ -18,9 +14,8 @@ class Settings(Parameters):
     fix: Literal["none", "out-of-ecmp", "flow-label"] = Field("none", description="what is done about the link")
 
 
-class SilentDropOneSpineLink(Scenario):
-    """
-    One link of a spine drops everything in one direction, and says nothing: some source ports die, others never fail.
+class SilentDropOneSpineLink(Scenario[Settings]):
+    """One link of a spine drops all in one direction, in silence: only some flows die.
 
     A line card has a bad table, a fabric lane is broken, or an optic passes idle patterns and no frames. The carrier is
     there, LLDP and BFD may run in another queue, and ECMP keeps using the link. A queue pair that is hashed there dies;
@@ -36,9 +31,7 @@ class SilentDropOneSpineLink(Scenario):
     static, so the leaf's route is changed by hand.
     """
 
-    title = "A spine's link drops in silence, and only some flows die"
     tags = ("fabric", "link")
-    parameters = Settings
     variants = (
         Variant("as-is", "fault", "nobody knows; ECMP goes on using the link"),
         Variant("out-of-ecmp", "healthy", "the leaf's route leaves out the spine", {"fix": "out-of-ecmp"}),
@@ -46,8 +39,7 @@ class SilentDropOneSpineLink(Scenario):
     )
 
     def run(self, run: Run, p: Settings) -> None:
-        client, server = (run.lab.host(name)["eth1"] for name in ("client", "server"))
-        leaf = run.lab.switch("leaf1")
+        leaf, (client, server) = run.lab.switch("leaf1"), run.nics("client", "server")
 
         def dead_probes() -> list[int]:
             """The flow labels of the probes that die, each a new connection and a WRITE."""
@@ -56,7 +48,7 @@ class SilentDropOneSpineLink(Scenario):
         with run.step("every path works"):
             run.expect("no probe dies", dead_probes(), [])
 
-        run.inject(LinkLoss(end=BAD_END, loss=100))
+        run.inject(LinkLoss(end="spine1:e2", loss=100))  # to leaf2; the other direction works
         with run.step("a mesh of probes, a source port each"):
             before = received(run.lab)
             dead = dead_probes()
@@ -65,12 +57,10 @@ class SilentDropOneSpineLink(Scenario):
         uplinks = leaf.uplinks(client.address().ip, server.address().ip, list(ports.values()))
         path = dict(zip(PROBES, (SPINES[port] for port in uplinks), strict=True))
         silent = [spine for spine in path.values() if passed[f"leaf1 to {spine}"] and not passed[f"{spine} to leaf2"]]
-        run.note(
-            dead_ports=", ".join(str(ports[label]) for label in dead),
-            live_ports=", ".join(str(ports[label]) for label in PROBES if label not in dead),
-            dead_by=", ".join(sorted({path[label] for label in dead})),
-            packets=", ".join(f"{link} {count}" for link, count in passed.items()),
-        )
+        run.note(dead_ports=", ".join(str(ports[label]) for label in dead))
+        run.note(live_ports=", ".join(str(ports[label]) for label in PROBES if label not in dead))
+        run.note(dead_by=", ".join(sorted({path[label] for label in dead})))
+        run.note(packets=", ".join(f"{link} {count}" for link, count in passed.items()))
         run.expect("the dead ports are those of one spine", dead, [key for key in PROBES if path[key] == "spine1"])
         run.expect("packets go into that spine and do not come out to leaf2", set(silent), {"spine1"})
         run.expect("the carrier is there", run.lab["leaf2"].links_work() and run.lab["spine1"].links_work(), True)
@@ -78,7 +68,7 @@ class SilentDropOneSpineLink(Scenario):
         label = dead[0] if dead else PROBES[0]
         with run.step("the job's connection, which is hashed there"):
             if p.fix == "out-of-ecmp":
-                leaf.run("ip", "route", "replace", "default", "via", GOOD_SPINE)
+                leaf.run("ip", "route", "replace", "default", "via", "10.255.0.2")  # spine2
                 run.expect("no probe dies any more", dead_probes(), [])
             elif p.fix == "flow-label":
                 label = next(label for label in PROBES if label not in dead)

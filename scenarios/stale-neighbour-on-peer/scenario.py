@@ -2,31 +2,23 @@ from typing import Literal
 
 from testbed import Field, Parameters, Run, Scenario, Variant, owner_of
 
-IDLE_S = 60.0
-"""Longer than the kernel's reachable time of 15 to 45 s: the entry is STALE then."""
-PAUSE_S, LONGEST_PAUSE_S = 0.5, 300.0
-"""Between two tries; a client with a hardware NIC, which is cut off for long, tries less and less often."""
-
 
 class Settings(Parameters):
-    client: Literal["soft", "hardware"] = Field(
-        "soft", description="the client's NIC: soft-RoCE, whose packets make the kernel verify; hardware, whose do not"
-    )
+    client: Literal["soft", "hardware"] = Field("soft", description="the client's NIC: soft-RoCE, or hardware")
     announce: bool = Field(False, description="whether the new owner announces itself by gratuitous ARP")
     retry_for: float = Field(30.0, ge=0, description="seconds for which the client connects anew")
 
 
-class StaleNeighbourOnPeer(Scenario):
-    """
-    An address gets another owner in the same subnet, and the peer keeps the old MAC, not the switch.
+class StaleNeighbourOnPeer(Scenario[Settings]):
+    """An address gets another owner in its subnet, and the peer, not the switch, keeps the old MAC.
 
     No gateway is between them: two pods of one bridge or macvlan network, two GPUs of one rail. The client's kernel has
     a neighbour entry for the address, which has long been STALE, and RoCE takes a MAC from a STALE entry. What happens
     then depends on who sends. IP packets make the kernel verify the entry: 5 s in DELAY, three unicast requests to the
-    old MAC a second apart in PROBE, then FAILED, and the next connection asks everybody. That is an outage of 8 to
-    11 s. soft-RoCE has it, since the kernel sends its packets. A hardware NIC sends past the kernel: nobody verifies,
-    and each new queue pair gets the dead MAC again, until something else speaks IP to the address (on a rail that only
-    carries RoCE nothing does) or the new owner is heard.
+    old MAC a second apart in PROBE, then FAILED, and the next connection asks everybody: an outage of 8 to 11 s.
+    soft-RoCE has it, since the kernel sends its packets. A hardware NIC sends past the kernel: each new queue pair gets
+    the dead MAC again, until something else speaks IP to the address (on a rail that only carries RoCE nothing does) or
+    the new owner is heard.
 
     On real gear: `ip neigh show` on the client has the old MAC; the switch's tables are right; other clients work.
     Users of the bridge plugin report these seconds after each restart of a pod (containernetworking/plugins #756,
@@ -36,9 +28,7 @@ class StaleNeighbourOnPeer(Scenario):
     may be lost. A client that has an entry updates it from that, without any setting. By hand: `ip neigh flush`.
     """
 
-    title = "The peer's own neighbour entry is stale, not the switch's"
     tags = ("arp", "host", "kubernetes")
-    parameters = Settings
     variants = (
         Variant("as-is", "fault", "the kernel verifies the entry of soft-RoCE; the outage is 8 to 11 s"),
         Variant("hardware", "fault", "nothing verifies it for a NIC", {"client": "hardware", "retry_for": 1200}),
@@ -47,17 +37,15 @@ class StaleNeighbourOnPeer(Scenario):
     )
 
     def run(self, run: Run, p: Settings) -> None:
-        client, old, new = (run.lab.host(name)["eth1"] for name in (p.client, "old", "new"))
-        ip = old.address().ip
-        soft = p.client == "soft"
+        client, old, new = run.nics(p.client, "old", "new")
+        ip, soft = old.address().ip, p.client == "soft"
 
-        with run.step("the client works with the old owner, then both are idle"):
-            run.expect("the first WRITE", run.write(client, old), "SUCCESS")
-            run.expect("the new owner knows the client", new.node.ping(client.address().ip, within=1), True)
-            run.sleep(IDLE_S, "nobody sends anything")
-            # For a NIC's packets the kernel has no entry to verify; rxe's leave theirs in DELAY, for ever here.
-            not_fresh = "STALE" if soft else "DELAY"
-            run.expect("the client's entry is not confirmed any more", client.neighbour_state(ip), not_fresh)
+        run.expect_write("the client works with the old owner, then both are idle", client, old)
+        run.expect("the new owner knows the client", new.node.ping(client.address().ip, within=1), True)
+        run.sleep(60, "nobody sends anything")  # longer than the kernel's reachable time of 15 to 45 s
+        # For a NIC's packets the kernel has no entry to verify; rxe's leave theirs in DELAY, for ever here.
+        not_fresh = "STALE" if soft else "DELAY"
+        run.expect("the client's entry is not confirmed any more", client.neighbour_state(ip), not_fresh)
 
         with run.step("the address gets a new owner"):
             new.add_address(old.remove_address())  # beside its own
@@ -73,7 +61,7 @@ class StaleNeighbourOnPeer(Scenario):
                 states[str(client.neighbour_state(ip))] = None
                 return run.write(client, new)
 
-            statuses = run.tries(attempt, p.retry_for, PAUSE_S, None if soft else LONGEST_PAUSE_S)
+            statuses = run.tries(attempt, p.retry_for, pause=0.5, longest=None if soft else 300)
             outage_s = round(run.now - began, 1)
 
         run.note(first_completion=statuses[0], client_arp=known, tries=len(statuses))

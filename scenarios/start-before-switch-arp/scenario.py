@@ -1,6 +1,9 @@
 from testbed import Field, Parameters, ProfileName, Run, Scenario, Variant, owner_of
 from testbed.faults import ArpCpuDelay
 
+ANNOUNCED = {"announce": True, "starts_after": 3}
+COMWARE = {**ANNOUNCED, "profile": "h3c-comware7"}
+
 
 class Settings(Parameters):
     profile: ProfileName = Field("cisco-nxos", description="ARP and FDB profile of the leaf switch")
@@ -10,9 +13,8 @@ class Settings(Parameters):
     readiness_gate: bool = Field(False, description="whether the worker waits until its gateway answers a ping")
 
 
-class StartBeforeSwitchArp(Scenario):
-    """
-    A worker starts RDMA before the switch knows its address, and its first connection dies.
+class StartBeforeSwitchArp(Scenario[Settings]):
+    """A worker starts RDMA before the switch has its ARP entry, and its first connection dies.
 
     A pod is up in a moment. Its gateway is a static neighbour entry, so its first WRITE leaves at once, and arrives.
     The acknowledgement comes back to a switch that has never heard of the worker. It asks for the address, the worker
@@ -26,30 +28,20 @@ class StartBeforeSwitchArp(Scenario):
     drops or is full (`show policy-map interface control-plane`). It follows large restarts, and the size of the VLAN.
 
     The fixes: a readiness gate, an init container that pings the gateway until it answers, since the answer needs the
-    switch's entry; or an announcement when the link comes up, long enough before RDMA starts. That one helps only on a
-    switch that makes an entry of a gratuitous ARP, which most do not by default (`arp gratuitous accept`,
-    `arp_accept`).
+    switch's entry; or an announcement when the link comes up, long enough before RDMA starts, on a switch that makes an
+    entry of a gratuitous ARP, which most do not by default (`arp gratuitous accept`, `arp_accept`).
     """
 
-    title = "RDMA starts before the switch has the worker's ARP entry"
     tags = ("arp", "kubernetes", "switch")
-    parameters = Settings
-    profiled = ("leaf",)
     variants = (
         Variant("as-is", "fault", "the worker writes at once, the switch's CPU is 2 s late"),
         Variant("readiness-gate", "healthy", "it waits until its gateway answers a ping", {"readiness_gate": True}),
-        Variant(
-            "announced",
-            "healthy",
-            "it announces itself 3 s before it connects; Comware makes an entry of that",
-            {"announce": True, "starts_after": 3, "profile": "h3c-comware7"},
-        ),
-        Variant("announced-in-vain", "fault", "NX-OS makes none", {"announce": True, "starts_after": 3}),
+        Variant("announced", "healthy", "it announces itself 3 s before; Comware makes an entry of that", COMWARE),
+        Variant("announced-in-vain", "fault", "the same; NX-OS makes none", ANNOUNCED),
     )
 
     def run(self, run: Run, p: Settings) -> None:
-        leaf = run.lab.switch("leaf")
-        peer, worker = (run.lab.host(name)["eth1"] for name in ("peer", "worker"))
+        leaf, (peer, worker) = run.lab.switch("leaf"), run.nics("peer", "worker")
         ip = worker.address().ip
 
         def known() -> str:

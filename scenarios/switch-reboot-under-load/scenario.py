@@ -1,8 +1,6 @@
 from testbed import Field, Parameters, Run, Scenario, Variant
 from testbed.faults import SwitchReboot
-from testbed.workload import Attributes, connected
-
-LAST_S = 600.0
+from testbed.workload import Attributes
 
 
 class Settings(Parameters):
@@ -11,9 +9,8 @@ class Settings(Parameters):
     reconnect: bool = Field(False, description="whether the client makes a new connection when the old one died")
 
 
-class SwitchRebootUnderLoad(Scenario):
-    """
-    The switch reboots under traffic: its ports go down, its ARP and MAC tables are lost.
+class SwitchRebootUnderLoad(Scenario[Settings]):
+    """A switch reboots under traffic and loses its ARP and MAC tables.
 
     Connections survive if they retry for longer than the reboot takes, which none does by default: with timeout 14 and
     3 retries it is 0.27 s. When the switch is back it knows nobody. The first packet for the server makes it ask, the
@@ -27,9 +24,7 @@ class SwitchRebootUnderLoad(Scenario):
     maintenance.
     """
 
-    title = "A switch reboots under traffic and has lost its tables"
     tags = ("arp", "fdb", "switch")
-    parameters = Settings
     variants = (
         Variant("as-is", "fault", "the connection gives up long before the switch is back"),
         Variant("reconnect", "healthy", "the client makes a new connection until one works", {"reconnect": True}),
@@ -37,22 +32,20 @@ class SwitchRebootUnderLoad(Scenario):
     )
 
     def run(self, run: Run, p: Settings) -> None:
-        leaf = run.lab.switch("leaf")
-        client, server = (run.lab.host(name)["eth1"] for name in ("client", "server"))
-        with connected(client, server, Attributes(retry_cnt=p.retry_cnt)) as (near, far):
-            with run.step("a connection works"):
-                run.expect("the first WRITE", run.write_over(client, near, far).status, "SUCCESS")
+        leaf, (client, server) = run.lab.switch("leaf"), run.nics("client", "server")
+        connection = run.connect("a connection works", client, server, Attributes(retry_cnt=p.retry_cnt))
 
-            with run.step("the switch reboots, and the client writes"):
-                began = run.now
-                run.inject(SwitchReboot(switch="leaf"), lasting=p.reboot, may_outlast_run=True)
-                run.expect("the switch has lost its ARP table", leaf.arp_table(), {})
-                status = died = run.write_over(client, near, far).status
-                after_s = round(run.now - began, 1)
+        with run.step("the switch reboots, and the client writes"):
+            began = run.now
+            run.inject(SwitchReboot(switch="leaf"), lasting=p.reboot, may_outlast_run=True)
+            run.expect("the switch has lost its ARP table", leaf.arp_table(), {})
+            status = died = connection.write().status
+            after_s = round(run.now - began, 1)
+        connection.close()
 
         if p.reconnect:
             with run.step("the client connects anew, until it works"):
-                *_, status = run.tries(lambda: run.write(client, server), LAST_S, pause=5)
+                *_, status = run.tries(lambda: run.write(client, server), within=600, pause=5)
                 after_s = round(run.now - began, 1)
 
         run.note(first_connection=died, completion=status, after_s=after_s)

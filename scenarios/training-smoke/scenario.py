@@ -14,13 +14,8 @@ GRADIENT = 4 * (64 * 128 + 128 + 128 + 1)
 """Bytes of one rank's gradient in one step: 32-bit floats."""
 SAME_ORDER = {"coll_tuned_use_dynamic_rules": "1", "coll_tuned_allreduce_algorithm": "3"}
 """Recursive doubling adds ranks in an order that one process can repeat: the results are equal to the bit."""
-ROUNDING = 1e-6
-"""Largest difference of a parameter where the order of the additions is another one."""
 RETRY_S = 1.1
 """Seconds from one retransmission to the next: UCX's ACK timeout, 1.07 s."""
-FAULT_AT = 5
-"""Steps after which a port goes down."""
-SLOW_S = 1.0
 JOB_S = 120.0
 FOR_EVER = 1e6
 
@@ -36,9 +31,8 @@ class Settings(Parameters):
     readiness_gate: bool = Field(False, description="whether the job waits until its nodes reach their gateways")
 
 
-class TrainingSmoke(Scenario):
-    """
-    A training job over soft-RoCE, on a sound network and on broken ones.
+class TrainingSmoke(Scenario[Settings]):
+    """A training job over soft-RoCE, on a sound network and on broken ones.
 
     Four nodes behind two leaves train a small model with PyTorch's DistributedDataParallel. Open MPI and UCX carry the
     gradients over RoCE; mpirun's own traffic is on a management network. The loss falls, all ranks end with the same
@@ -47,14 +41,12 @@ class TrainingSmoke(Scenario):
 
     Then the network breaks. A port that is down for less than the retries last costs one slow step. One that stays down
     kills the job with RETRY_EXC_ERR, seconds after the last retry. When a node has the address of a dead one, whose MAC
-    the leaf still has, no rank can connect: the job dies in its first collective, before a step is done. The fix is a
-    gate that lets the job start when every node reaches its gateway.
+    the leaf still has, no rank can connect: the job dies in its first collective. The fix is a gate that lets the job
+    start when every node reaches its gateway.
     """
 
-    title = "A distributed training job over RoCE, and what it makes of a broken network"
     tags = ("training", "arp", "link")
     training = True
-    parameters = Settings
     variants = (
         Variant("healthy", "healthy", "nothing is broken"),
         Variant("control-gloo", "healthy", "control: the same job over TCP", {"backend": "gloo"}),
@@ -102,9 +94,8 @@ class TrainingSmoke(Scenario):
         run.note(loss=f"{losses[0][0]:.3f} to {losses[0][-1]:.3f}")
         run.expect("every rank did every step", [len(values) for values in losses], [p.steps] * p.ranks)
         run.expect("the loss fell by half", [v[-1] / v[0] for v in losses], lambda all_: max(all_) < 0.5)
-        alone = Job.alone(
-            run.lab, run.lab.host("launcher"), PROGRAM, f"--reference={p.ranks}", *schedule(p), name="reference"
-        )
+        arguments = [f"--reference={p.ranks}", *schedule(p)]
+        alone = Job.alone(run.lab, run.lab.host("launcher"), PROGRAM, *arguments, name="reference")
         alone.check(JOB_S)
         results = [parameters(job, str(rank)) for rank in range(p.ranks)]
         run.expect("all ranks have the same parameters", len({values.tobytes() for values in results}), 1)
@@ -114,7 +105,7 @@ class TrainingSmoke(Scenario):
         if p.backend == "mpi":
             run.expect("they are those of one process, to the bit", results[0].tobytes() == reference.tobytes(), True)
         else:
-            run.expect("they are those of one process, but for rounding", apart, lambda most: most < ROUNDING)
+            run.expect("they are those of one process, but for rounding", apart, lambda most: most < 1e-6)
 
     def expect_carried(self, run: Run, p: Settings, data: list[Traffic], management: list[Traffic]) -> None:
         """What went over which network: each rank sends its gradient log2(ranks) times a step."""
@@ -134,15 +125,13 @@ class TrainingSmoke(Scenario):
 
     def expect_pace(self, run: Run, job: Job, p: Settings, done: int) -> None:
         """No step is slow, but for the one in which a port was down: `done` were done then."""
-        slow = [(step["step"], round(step["seconds"], 1)) for step in steps(job, 0) if step["seconds"] > SLOW_S]
+        slow = [(step["step"], round(step["seconds"], 1)) for step in steps(job, 0) if step["seconds"] > 1]
         if not p.down_for:
             run.expect("no step was slow", slow, [])
             return
         run.note(slow_steps=", ".join(f"{seconds} s in step {number}" for number, seconds in slow))
         first = slow[0][0] if slow else None
-        run.expect(
-            "the first is the one that ran when the port went down, or the next", first, lambda n: n - done in (0, 1)
-        )
+        run.expect("the first ran when the port went down, or is the next", first, lambda n: n - done in (0, 1))
         run.expect("they follow each other", [number - slow[0][0] for number, _ in slow], list(range(len(slow))))
         lost = sum(seconds for _, seconds in slow)
         longest = p.down_for + 3 * RETRY_S  # one retransmission timer after the other, on each way of the exchange
@@ -175,10 +164,10 @@ def start(run: Run, hosts: list[Host], p: Settings) -> Job:
 
 
 def break_port(run: Run, job: Job, nic: HostInterface, seconds: float) -> tuple[float, int]:
-    """Takes a NIC's switch port down when rank 0 has done some steps; returns when that was, and after how many."""
+    """Takes a NIC's switch port down when rank 0 has done five steps; returns when that was, and after how many."""
     port = nic.peer
     assert port is not None, "the topology has this link"
-    begun = run.lab.scheduler.wait(lambda: len(steps(job, 0)) > FAULT_AT or not job.running, JOB_S, pause=0.05)
+    begun = run.lab.scheduler.wait(lambda: len(steps(job, 0)) > 5 or not job.running, JOB_S, pause=0.05)
     run.expect("the job trains before the port goes down", begun and job.running, True)
     port.down()
     down_at, done = run.now, len(steps(job, 0))

@@ -3,7 +3,7 @@ from typing import Literal
 
 from testbed import Field, Parameters, Run, Scenario, Variant
 from testbed.faults import LinkDown, LinkLoss
-from testbed.workload import Attributes, connected
+from testbed.workload import Attributes
 
 MESSAGE = 65536
 PACKETS = MESSAGE // 1024
@@ -20,9 +20,8 @@ class Settings(Parameters):
     retry_cnt: int = Field(3, ge=0, le=6, description="the QP's retries; 7 would be infinite on soft-RoCE")
 
 
-class UplinkDownReroute(Scenario):
-    """
-    A leaf loses an uplink. Its flows survive if the fabric routes around it before their queue pairs give up.
+class UplinkDownReroute(Scenario[Settings]):
+    """A leaf loses an uplink: the fabric routes around it in time, too late, or never.
 
     Static routes do not follow links: the leaf's next hop is in a VLAN, the VLAN's interface stays up, and ECMP sends
     the same flows into it for ever. Flows on the other uplink work, so the fabric looks half alive.
@@ -38,9 +37,7 @@ class UplinkDownReroute(Scenario):
     The fix: routing that follows links (BGP unnumbered with BFD), and a retry window longer than BFD's detection time.
     """
 
-    title = "An uplink goes down, and the fabric routes around it in time, too late, or never"
     tags = ("link", "routing")
-    parameters = Settings
     variants = (
         Variant("static", "fault", "static routes: the flow goes on into the dead uplink", {"routing": "static"}),
         Variant("frr", "healthy", "BGP takes the uplink out of the routes when it goes down"),
@@ -52,29 +49,26 @@ class UplinkDownReroute(Scenario):
         return "static.clab.yml" if parameters.routing == "static" else self.topology
 
     def run(self, run: Run, p: Settings) -> None:
-        leaf = run.lab.switch("leaf1")
-        client, server = (run.lab.host(name)["eth1"] for name in ("client", "server"))
+        leaf, (client, server) = run.lab.switch("leaf1"), run.nics("client", "server")
         attributes = Attributes(timeout=p.timeout, retry_cnt=p.retry_cnt)
 
         def sent() -> dict[str, int]:
             return {port: leaf[port].counters()["tx_packets"] for port in UPLINKS}
 
-        with connected(client, server, attributes) as (near, far):
-            with run.step("a connection works, over one of the two uplinks"):
-                before = sent()
-                run.expect("the first WRITE", run.write_over(client, near, far, size=MESSAGE).status, "SUCCESS")
-                uplink, other = sorted(UPLINKS, key=lambda port: before[port] - sent()[port])
-                run.expect(f"it went by {uplink}", sent()[uplink] - before[uplink], lambda count: count >= PACKETS)
+        before = sent()
+        connection = run.connect("a connection works, over one uplink", client, server, attributes, size=MESSAGE)
+        uplink, other = sorted(UPLINKS, key=lambda port: before[port] - sent()[port])
+        run.expect(f"it went by {uplink}", sent()[uplink] - before[uplink], lambda count: count >= PACKETS)
 
-            with run.step(f"the uplink {uplink} fails, and the client writes"):
-                tries = client.rdma_counters()["completer_retry_err"]
-                before, began = sent(), run.now
-                run.inject(LinkLoss(end=f"leaf1:{uplink}", loss=100) if p.silent else LinkDown(end=f"leaf1:{uplink}"))
-                done = run.write_over(client, near, far, size=MESSAGE)
-                moved = sent()[other] - before[other]
-                retries = client.rdma_counters()["completer_retry_err"] - tries
-                if p.routing == "frr":
-                    run.lab.routing.converged(within=5, without=[f"leaf1:{uplink}"])
+        with run.step(f"the uplink {uplink} fails, and the client writes"):
+            tries = client.rdma_counters()["completer_retry_err"]
+            before, began = sent(), run.now
+            run.inject(LinkLoss(end=f"leaf1:{uplink}", loss=100) if p.silent else LinkDown(end=f"leaf1:{uplink}"))
+            done = connection.write(MESSAGE)
+            moved = sent()[other] - before[other]
+            retries = client.rdma_counters()["completer_retry_err"] - tries
+            if p.routing == "frr":
+                run.lab.routing.converged(within=5, without=[f"leaf1:{uplink}"])
 
         with run.step(f"{FLOWS} new connections"):
             flows = [replace(attributes, flow_label=label) for label in range(1, FLOWS + 1)]
@@ -83,13 +77,8 @@ class UplinkDownReroute(Scenario):
         changes = [e["t"] / 1e9 - began for kind in ("installed", "lost") for e in run.events(f"route.{kind}")]
         after = [seconds for seconds in changes if seconds > 0]
         converged_s = round(max(after), 3) if after else None
-        run.note(
-            completion=done.status,
-            after_s=round(done.elapsed_s, 3),
-            window_s=round(attributes.retry_s, 2),
-            converged_s="never" if converged_s is None else converged_s,
-            new_connections=f"{working} of {FLOWS} work",
-        )
+        run.note(completion=done.status, after_s=round(done.elapsed_s, 3), window_s=round(attributes.retry_s, 2))
+        run.note(converged_s=converged_s if after else "never", new_connections=f"{working} of {FLOWS} work")
         if run.observe_status(done.status, f"the WRITE arrives after {done.elapsed_s:.3f} s, by {other}"):
             run.expect(f"it went by {other}", moved, lambda count: count >= PACKETS)
             run.expect("routes were complete inside the retry window", converged_s, lambda s: s < attributes.retry_s)

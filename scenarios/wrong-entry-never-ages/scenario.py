@@ -9,21 +9,18 @@ AGES = 3
 class Settings(Parameters):
     profile: ProfileName = Field("cisco-nxos", description="ARP and FDB profile of the leaf switch")
     ghost_asks_every: float = Field(60.0, ge=0, description="seconds between packets of the ghost; 0: it sends one")
-    fix: Literal["none", "clear", "fence"] = Field(
-        "none", description="what is done: nothing; clear the switch's entry; shut the ghost's port, then clear it"
-    )
+    fix: Literal["none", "clear", "fence"] = Field("none", description="clear the entry; fence the ghost before that")
 
 
-class WrongEntryNeverAges(Scenario):
-    """
-    The switch has a wrong MAC for the server, and waiting does not help: somebody confirms it all the time.
+class WrongEntryNeverAges(Scenario[Settings]):
+    """A wrong ARP entry never ages, because somebody confirms it all the time.
 
     A node was lost, and its pods were started elsewhere with their addresses (a StatefulSet with fixed addresses, an
     evacuated virtual machine). Then the node comes back, and the old pod on it, the ghost, still runs: nobody could
     stop it. Its traffic brings ARP requests for its gateway, and each moves the switch's entry to it, or confirms it
     there. The new owner only speaks RoCE and sends no ARP. In scenario ip-reuse waiting helps, since nobody has the old
-    MAC. Here somebody has it: the entry is never older than the ghost's last request. A silent ghost is enough, too:
-    before an entry ages the switch asks the MAC it knows, by unicast, and the ghost answers.
+    MAC; here the entry is never older than the ghost's last request. A silent ghost is enough, too: before an entry
+    ages the switch asks the MAC it knows, by unicast, and the ghost answers.
 
     On real gear: `show ip arp` has a MAC that is not the server's, with an age that starts again and again; the port
     behind that MAC (`show mac address-table address`) is another node's. On the node the address is on an interface
@@ -34,10 +31,7 @@ class WrongEntryNeverAges(Scenario):
     that asks the old owner before it takes a new one (Huawei's entry-check send-ack): the ghost never gets the entry.
     """
 
-    title = "A wrong ARP entry is confirmed for ever"
     tags = ("arp", "kubernetes", "switch")
-    parameters = Settings
-    profiled = ("leaf",)
     variants = (
         Variant("as-is", "fault", "the ghost speaks once a minute, each time its ARP request confirms the entry"),
         Variant("probed", "fault", "the ghost is silent; the switch's own probe asks it", {"ghost_asks_every": 0}),
@@ -47,8 +41,7 @@ class WrongEntryNeverAges(Scenario):
     )
 
     def run(self, run: Run, p: Settings) -> None:
-        leaf = run.lab.switch("leaf")
-        client, server, ghost = (run.lab.host(name)["eth1"] for name in ("client", "server", "ghost"))
+        leaf, (client, server, ghost) = run.lab.switch("leaf"), run.nics("client", "server", "ghost")
         ip = server.address().ip
 
         with run.step("a node is lost, its pod's address is the server's now"):
@@ -89,8 +82,7 @@ class WrongEntryNeverAges(Scenario):
             return
         run.note(entry_age_s=age and round(age), probes_answered=probes)
         if p.ghost_asks_every:
-            young = 2 * p.ghost_asks_every
-            run.expect("the entry is as young as the ghost's last request", age, lambda seconds: seconds <= young)
+            run.expect("the entry is as young as the ghost's last request", age, lambda s: s <= 2 * p.ghost_asks_every)
             run.expect("the switch did not have to ask", probes, 0)
         else:
             run.expect("the ghost answered the switch's probes", probes, lambda times: times >= AGES - 1)

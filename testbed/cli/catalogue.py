@@ -68,7 +68,7 @@ def describe(name: str, as_json: bool) -> None:
     if info["packages"]:
         console.print(Text(plain(f"Debian packages: {', '.join(info['packages'])}"), "dim"))
     console.print()
-    for paragraph in info["text"].split("\n\n"):
+    for paragraph in filter(None, info["text"].split("\n\n")):
         console.print(plain(" ".join(paragraph.split())))
         console.print()
     section(console, "Variants", variants(info))

@@ -19,6 +19,7 @@ from testbed.protocol import Made, VariantOutcome
 from testbed.protocol.requests import Variant
 from testbed.scenario import loading
 from testbed.scenario.events import EventLog
+from testbed.scenario.evidence import save
 from testbed.scenario.noninteractive import refuse_input
 from testbed.scenario.run import Run
 
@@ -47,7 +48,7 @@ def run(request: Variant, context: Context) -> VariantOutcome:
     lab = Lab(plan, out, log.emit, profiles=profiles, networks=PodNetworks(file.parent))
     run = Run(lab, log, variant)
     up = False
-    lab.defer(lambda: up or run.save_evidence("the lab could not be built"))
+    lab.defer(lambda: up or save(lab, log, "the lab could not be built"))
     try:
         with lab, before_teardown():
             up = True
@@ -58,9 +59,9 @@ def run(request: Variant, context: Context) -> VariantOutcome:
                 raise
             except BaseException:
                 reserve.unlink()
-                run.failures += run.save_evidence("the run was cut short")
+                run.failures += save(lab, log, "the run was cut short")
                 raise
-            run.failures += run.save_evidence("the end")
+            run.failures += save(lab, log, "the end")
     except Ended:
         raise
     except BaseException as error:  # whatever the user's code raises, SystemExit among it

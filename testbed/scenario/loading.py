@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import inspect
-import math
 import sys
 import traceback
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import PydanticUserError
+from pydantic import Field, PydanticUserError, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
 
 from testbed.errors import InputError, TestbedError
@@ -24,10 +23,18 @@ from testbed.switch.profile import Profile
 from testbed.topology import Plan
 from testbed.topology.kinds import KINDS
 
-ATTRIBUTES = {"title": (str, "a text"), "topology": (str, "a file's name"), "compared": (str, "a variant's name"),
-              "training": (bool, "True or False"), "limit_s": (int | float, "a number of seconds"),
-              "busy_limit_s": (int | float | None, "a number of seconds, or None")}  # fmt: skip
-"""The types of a scenario's attributes; some are checked further."""
+ATTRIBUTES: dict[str, tuple[Any, str]] = {
+    "title": (str, "is a text"),
+    "topology": (str, "is a file's name"),
+    "compared": (str, "is a variant's name"),
+    "training": (bool, "is True or False"),
+    "limit_s": (Annotated[float, Field(gt=0, allow_inf_nan=False)], "is a number of seconds"),
+    "busy_limit_s": (float | None, "is a number of seconds, or None"),
+    "tags": (tuple[str, ...] | list[str], "are a tuple of texts"),
+    "parameters": (type[Parameters], "is a subclass of testbed.Parameters"),
+    "variants": (tuple | list, "are a tuple of Variant"),
+}
+"""The types of a scenario's attributes, as pydantic checks them, and in words."""
 Refuse = Callable[..., None]
 """Raises an InputError with a message, and a hint if there is one."""
 
@@ -117,22 +124,18 @@ def check(scenario: type[Scenario], where: str) -> None:
 
 def check_attributes(scenario: type[Scenario], refuse: Refuse) -> None:
     name = scenario.__name__
-    for attribute in ("title", "variants"):
-        if not hasattr(scenario, attribute):
-            refuse(f"class {name} has no `{attribute}`")
+    if not hasattr(scenario, "variants"):
+        refuse(f"class {name} has no `variants`")
     if inspect.isabstract(scenario) or not callable(scenario.run):
         refuse(f"class {name} has no method `run`")
     for attribute, (kind, text) in ATTRIBUTES.items():
-        if not isinstance(value := getattr(scenario, attribute), kind):
-            refuse(f"`{attribute}` of class {name} is {text}, not {value!r}")
-    if not 0 < scenario.limit_s < math.inf:
-        refuse(f"`limit_s` of class {name} is a number of seconds, not {scenario.limit_s!r}")
-    if not _is_list_of(scenario.tags, str):
-        refuse(f"`tags` of class {name} are a tuple of texts, not {scenario.tags!r}")
-    if not (inspect.isclass(scenario.parameters) and issubclass(scenario.parameters, Parameters)):
-        refuse(f"`parameters` of class {name} is a subclass of testbed.Parameters, not {scenario.parameters!r}")
-    if not isinstance(scenario.variants, tuple | list):
-        refuse(f"`variants` of class {name} are a tuple of Variant, not {scenario.variants!r}")
+        value = getattr(scenario, attribute)
+        try:
+            TypeAdapter(kind).validate_python(value, strict=True)
+        except ValidationError:
+            refuse(f"`{attribute}` of class {name} {text}, not {value!r}")
+    if not scenario.words()[0]:
+        refuse(f"class {name} has no docstring", "Its first line is the scenario's title.")
 
 
 def check_variant(variant: Variant, refuse: Refuse) -> None:
@@ -144,12 +147,8 @@ def check_variant(variant: Variant, refuse: Refuse) -> None:
         refuse(f"variant {variant.name} expects {variant.expected!r}, not 'fault' or 'healthy'")
     if not isinstance(variant.text, str):
         refuse(f"the text of variant {variant.name} is {variant.text!r}")
-    if not (isinstance(variant.settings, Mapping) and _is_list_of([*variant.settings], str)):
+    if not (isinstance(variant.settings, Mapping) and all(isinstance(name, str) for name in variant.settings)):
         refuse(f"the settings of variant {variant.name} are a mapping of parameters, not {variant.settings!r}")
-
-
-def _is_list_of(value: object, kind: type) -> bool:
-    return isinstance(value, tuple | list) and all(isinstance(item, kind) for item in value)
 
 
 def info(

@@ -5,9 +5,10 @@ from __future__ import annotations
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError
+from typing_extensions import TypeVar  # typing's has a default from Python 3.13 on
 
 from testbed.errors import InputError, did_you_mean
 from testbed.protocol import ScenarioInfo
@@ -24,10 +25,18 @@ class Parameters(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-class Scenario(ABC):
-    """Subclass it once in a scenario.py. The class's docstring is what `testbed describe` shows."""
+P = TypeVar("P", bound=Parameters, default=Parameters)
 
-    title: ClassVar[str]
+
+class Scenario(ABC, Generic[P]):
+    """
+    Subclass it once in a scenario.py, ``Scenario[Settings]`` if it has parameters: a class derived from `Parameters`.
+
+    `testbed describe` shows the class's docstring. Its first line is the title.
+    """
+
+    title: ClassVar[str] = ""
+    """Default: the first line of the docstring."""
     tags: ClassVar[tuple[str, ...]] = ()
     topology: ClassVar[str] = "topology.clab.yml"
     """The lab's file, beside scenario.py."""
@@ -44,25 +53,32 @@ class Scenario(ABC):
     compared: ClassVar[str] = ""
     """The variant that `testbed matrix` runs by default; without it, the first."""
     parameters: ClassVar[type[Parameters]] = Parameters
-    profiled: ClassVar[tuple[str, ...]] = ()
-    """The switches whose profile is the parameter `profile`."""
+    """Default: those in the brackets of ``Scenario[Settings]``."""
+    profiled: ClassVar[tuple[str, ...]] = ("leaf",)
+    """The switches whose profile is the parameter `profile`, if there is one."""
     profile_values: ClassVar[tuple[str, ...]] = ()
     """Parameters that replace the value of that profile with their name, such as `arp_age`, unless they are None."""
 
-    def topology_for(self, parameters: Any) -> str:
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        for base in vars(cls).get("__orig_bases__", ()):
+            if get_origin(base) is Scenario and "parameters" not in vars(cls):
+                (cls.parameters,) = get_args(base)
+
+    def topology_for(self, parameters: P) -> str:
         """The lab's file, where it depends on the parameters."""
         return self.topology
 
-    def profiles(self, parameters: Any) -> Mapping[str, Profile]:
+    def profiles(self, parameters: P) -> Mapping[str, Profile]:
         """The profiles of switches that depend on the parameters, by the switch's name."""
-        if not self.profiled:
+        values = parameters.model_dump()
+        if "profile" not in values:
             return {}
-        values = {name: getattr(parameters, name) for name in self.profile_values}
-        given = {name: value for name, value in values.items() if value is not None}
-        return dict.fromkeys(self.profiled, profile(parameters.profile).replace(**given))
+        given = {name: values[name] for name in self.profile_values if values[name] is not None}
+        return dict.fromkeys(self.profiled, profile(values["profile"]).replace(**given))
 
     @abstractmethod
-    def run(self, run: Run, parameters: Any) -> None:
+    def run(self, run: Run, parameters: P) -> None:
         """Runs a variant; reports what users see with `run.observe`."""
 
     @classmethod
@@ -93,13 +109,23 @@ class Scenario(ABC):
         return {**own, **chosen} if variant.name in named else {**chosen, **own}
 
     @classmethod
+    def words(cls) -> tuple[str, str]:
+        """The title, and the text below it."""
+        text = inspect.cleandoc(cls.__doc__ or "")
+        if cls.title:
+            return cls.title, text
+        first, _, rest = text.partition("\n\n")
+        return " ".join(first.split()).removesuffix("."), rest
+
+    @classmethod
     def info(cls, name: str, chosen: Mapping[str, Any], named: Collection[str]) -> ScenarioInfo:
         """`chosen` are the user's settings, `named` the variants they named."""
         schema: Any = cls.parameters.model_json_schema()
+        title, text = cls.words()
         return {
             "name": name,
-            "title": cls.title,
-            "text": inspect.cleandoc(cls.__doc__ or ""),
+            "title": title,
+            "text": text,
             "tags": list(cls.tags),
             "parameters": schema,
             "variants": [

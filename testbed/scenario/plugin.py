@@ -17,7 +17,7 @@ from testbed.cni.pods import PodNetworks
 from testbed.faults import break_from_the_start, unfinished
 from testbed.lab import Lab
 from testbed.scenario.events import EventLog
-from testbed.scenario.variant import Variant
+from testbed.scenario.evidence import save
 from testbed.topology import Topology
 
 
@@ -46,19 +46,12 @@ def lab(request: pytest.FixtureRequest, tmp_path: Path, log: EventLog) -> Iterat
             try:
                 yield running
             finally:
-                _save_evidence(running, log)
+                for failure in save(running, log, "the end of the test"):  # a test may leave what cannot be read
+                    log.emit("evidence", "", failure)
     finally:
         log.write(tmp_path / "events.jsonl")
     if faults := unfinished(running):
         pytest.fail("\n".join(faults))
-
-
-def _save_evidence(lab: Lab, log: EventLog) -> None:
-    """Saves what a run saves at its end. A test may leave a lab of which not all can be read."""
-    from testbed.scenario.run import Run  # imports verbs, which tests without a lab can do without
-
-    for failure in Run(lab, log, Variant("test", "healthy", "a test")).save_evidence("the end of the test"):
-        log.emit("evidence", "", failure)
 
 
 def _topology(source: Any, test: Path) -> Topology:

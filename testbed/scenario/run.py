@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from testbed.errors import InputError
 from testbed.faults import Fault, Injection
-from testbed.kernel.devices import counters
 from testbed.lab import HostInterface, Lab
 from testbed.protocol import Event, Observed, VariantOutcome
 from testbed.scenario.events import EventLog, plain
+from testbed.scenario.evidence import save_tables
 from testbed.scenario.variant import Variant
+from testbed.topology import IPAddress
 from testbed.workload.attributes import Attributes
 from testbed.workload.completion import Completion
 from testbed.workload.queue_pair import ConnectError
-from testbed.workload.verbs import Endpoint, connected
+from testbed.workload.verbs import Endpoint, connect_pair, connected, open_endpoint
 
-Test = Callable[[Any], bool]
 WRITE_S = 600.0
 """Seconds for one WRITE. The retries that `Attributes` have by default end long before."""
 
@@ -28,6 +27,10 @@ WRITE_S = 600.0
 def owner_of(mac: str | None, *interfaces: HostInterface) -> str:
     """Name the one of the interfaces that has a MAC, such as ``server's MAC``; "no entry" if none has."""
     return next((f"{interface.node}'s MAC" for interface in interfaces if interface.mac == mac), "no entry")
+
+
+def _holds(actual: Any, expected: Any) -> bool:
+    return actual is not None and bool(expected(actual) if callable(expected) else actual == expected)
 
 
 class Run:
@@ -42,7 +45,6 @@ class Run:
         self.failures: list[str] = []
         self._injections: list[tuple[Injection, bool]] = []
         """With each whether the end of the run may cut it short."""
-        self._saved = False
 
     @property
     def now(self) -> float:
@@ -54,7 +56,7 @@ class Run:
         """A step of the run. At its end the switch tables are written to the run directory."""
         self._report("step", text)
         yield
-        self.save_tables(text)
+        save_tables(self.lab, self.log, text)
 
     def note(self, **evidence: Any) -> None:
         """Evidence for the verdict, shown beside it: short values under the field's names."""
@@ -63,8 +65,7 @@ class Run:
 
     def expect(self, what: str, actual: Any, expected: Any) -> bool:
         """States that `actual` equals `expected`, or that `expected(actual)` holds. No data (None) never passes."""
-        test = expected if callable(expected) else lambda value: value == expected
-        met = actual is not None and bool(test(actual))
+        met = _holds(actual, expected)
         self._report("expect", what, met=met, actual=actual)
         if not met:
             wanted = "" if callable(expected) else f", not {plain(expected)!r}"
@@ -74,16 +75,15 @@ class Run:
     def eventually(self, what: str, probe: Callable[[], Any], expected: Any, *, within: float) -> bool:
         """The same of `probe()`, which has `within` virtual seconds to come true. It is asked whenever something has
         happened that may change its answer: see `Lab.wait`."""
-        test = expected if callable(expected) else lambda value: value == expected
-
-        seen: list[Any] = []
+        actual = None
 
         def true() -> bool:
-            seen[:] = [probe()]
-            return seen[0] is not None and bool(test(seen[0]))
+            nonlocal actual
+            actual = probe()
+            return _holds(actual, expected)
 
         self.lab.scheduler.wait(true, within)
-        return self.expect(what, seen[0], expected)
+        return self.expect(what, actual, expected)
 
     def observe(self, observed: Observed, text: str) -> None:
         """Reports what users see in the end. Exactly once in a run."""
@@ -109,33 +109,43 @@ class Run:
         self.log.emit(kind, "", text, **data)
         self.log.settle(self.lab.scheduler.catch_up)
 
+    def nics(self, *hosts: str) -> list[HostInterface]:
+        """The interface ``eth1`` of each of the hosts."""
+        return [self.lab.host(name)["eth1"] for name in hosts]
+
     def write(
-        self,
-        near: HostInterface,
-        far: HostInterface,
-        attributes: Attributes | None = None,
-        *,
-        size: int = 4096,
+        self, near: HostInterface, far: HostInterface, attributes: Attributes | None = None, *, size: int = 4096
     ) -> str:
         """Makes a new connection from one NIC to another, and one RDMA WRITE of `size` bytes over it. Returns the
         completion's status; without a connection the error of modify to RTR, ETIMEDOUT where nobody answers ARP."""
         try:
-            with connected(near, far, attributes) as (here, there):
-                return self.write_over(near, here, there, size=size).status
+            with connected(near, far, attributes) as ends:
+                return Connection(self, near, *ends).write(size).status
         except ConnectError as error:
             text = f"no connection to {far.node}: {error.error}"
             self.log.emit("connect", near.node.name, text, error=error.error)
             return error.error
 
-    def write_over(
-        self, near: HostInterface, here: Endpoint, there: Endpoint, *, size: int = 4096, within: float = WRITE_S
-    ) -> Completion:
-        """Makes one RDMA WRITE of `size` bytes over a connection of `near`; expects that the bytes arrived if it
-        succeeded. `within` in seconds."""
-        done = self.completed(near, here.write(size, within=within))
-        if done.ok:
-            self.expect("the bytes arrived", there.load(0, size) == here.load(0, size), True)
-        return done
+    def expect_write(self, text: str, near: HostInterface, far: HostInterface) -> None:
+        """The step `text`, in which one NIC connects to another and a first WRITE arrives."""
+        with self.step(text):
+            self.expect("the first WRITE", self.write(near, far), "SUCCESS")
+
+    def connect(
+        self,
+        text: str,
+        near: HostInterface,
+        far: HostInterface,
+        attributes: Attributes | None = None,
+        *,
+        size: int = 4096,
+    ) -> Connection:
+        """The same, over a connection that stays open until its `close`, or the end of the run."""
+        connection = Connection(self, near, open_endpoint(near), open_endpoint(far))
+        connect_pair(connection.near, connection.far, attributes)
+        with self.step(text):
+            self.expect("the first WRITE", connection.write(size).status, "SUCCESS")
+        return connection
 
     def completed(self, near: HostInterface, completion: Completion) -> Completion:
         """Emits how a work request ended."""
@@ -149,36 +159,36 @@ class Run:
         self._report("sleep", f"{seconds:g} s: {why}", seconds=seconds)
         self.lab.scheduler.sleep(seconds)
 
-    def tries(
-        self,
-        attempt: Callable[[], str],
-        within: float,
-        pause: float,
-        longest: float | None = None,
-        *,
-        who: str = "the client",
-    ) -> list[str]:
+    def tries(self, attempt: Callable[[], str], within: float, pause: float, longest: float | None = None) -> list[str]:
         """
         Repeats `attempt` until it returns SUCCESS, and returns what each one returned: ``run.write`` in most cases.
         There is no further one once `within` seconds have passed, so 0 allows one.
 
-        `who` sleeps `pause` seconds between two attempts; with `longest` the pause doubles each time, up to `longest`.
+        The client sleeps `pause` seconds between two attempts; `longest` has the pause double each time, up to that.
         """
         ends = self.now + within
         statuses = [attempt()]
         while statuses[-1] != "SUCCESS" and self.now < ends:
-            self.sleep(pause, f"{who} waits before it tries again")
+            self.sleep(pause, "the client waits before it tries again")
             if longest is not None:
                 pause = min(2 * pause, longest)
             statuses.append(attempt())
         return statuses
 
-    def wait_for_gateway(self, interface: HostInterface, *, within: float = 30.0, announce: bool = False) -> bool:
-        """A readiness gate: expects that the gateway of an interface answers a ping `within` seconds. With `announce`
-        the interface announces itself after each ping without an answer. Whether the gate opened."""
+    def wait_for_gateway(
+        self,
+        interface: HostInterface,
+        gateway: IPAddress | None = None,
+        *,
+        within: float = 30.0,
+        announce: bool = False,
+    ) -> bool:
+        """A readiness gate: expects that the gateway of an interface answers a ping `within` seconds. A pod's is to be
+        given. With `announce` the interface announces itself after each ping without an answer. Whether it opened."""
+        gateway = gateway or interface.gateway()
 
         def answered() -> bool:
-            if interface.ping_gateway():
+            if interface.node.ping(gateway, within=1):
                 return True
             if announce:
                 interface.announce()
@@ -214,41 +224,6 @@ class Run:
         finally:
             injection.recover()
 
-    def save_tables(self, text: str) -> None:
-        """Appends each switch's tables to tables.jsonl."""
-        with self.lab.file("tables.jsonl").open("a") as file:
-            for switch in self.lab.switches():
-                file.write(
-                    json.dumps({"t": self.log.now, "after": text, "switch": switch.name, **switch.tables()}) + "\n"
-                )
-
-    def save_evidence(self, text: str) -> list[str]:
-        """Saves the switch tables and the counters, once: the first call counts. Returns what could not be read, and
-        never raises, because the lab may be in any state and what ended the run must not be hidden."""
-        missing: list[str] = []
-        if not self._saved:
-            self._saved = True
-            with _noting("switch tables", missing):
-                self.save_tables(text)
-            with _noting("counters", missing):
-                self.save_counters(missing)
-        return missing
-
-    def save_counters(self, missing: list[str]) -> None:
-        """Writes the counters of every interface and RDMA device to counters.json. `missing` gets those of nodes that
-        cannot be read."""
-        found: dict[str, Any] = {}
-        for node in self.lab.nodes.values():
-            ends = node.interfaces.values()
-            devices = [end.rdma for end in ends if isinstance(end, HostInterface) and end.rdma]
-            with _noting(f"counters of {node}", missing):
-                found[node.name] = {
-                    "interfaces": {end.name: end.counters() for end in ends},
-                    "rdma": {device: counters(device, node.namespace) for device in devices},
-                }
-        if found:
-            self.lab.file("counters.json").write_text(json.dumps(found, indent=1))
-
     def outcome(self, directory: Path) -> VariantOutcome:
         """The verdict: as expected when users saw what the variant expects and every expectation held."""
         if self.observed is None:
@@ -275,10 +250,23 @@ class Run:
         }
 
 
-@contextlib.contextmanager
-def _noting(what: str, missing: list[str]) -> Iterator[None]:
-    """Turns an error of the block into a line of `missing`."""
-    try:
-        yield
-    except Exception as error:
-        missing.append(f"there are no {what}: {error}")
+class Connection:
+    """A connection of a run: the endpoint `near` of the NIC that writes, and `far`."""
+
+    def __init__(self, run: Run, nic: HostInterface, near: Endpoint, far: Endpoint) -> None:
+        self._run = run
+        self._nic = nic
+        self.near = near
+        self.far = far
+
+    def write(self, size: int = 4096) -> Completion:
+        """One RDMA WRITE of `size` bytes; expects that they arrived if it succeeded."""
+        done = self._run.completed(self._nic, self.near.write(size, within=WRITE_S))
+        if done.ok:
+            self._run.expect("the bytes arrived", self.far.load(0, size) == self.near.load(0, size), True)
+        return done
+
+    def close(self) -> None:
+        """Closes both ends, as the end of a job does: an open one acknowledges what the network delivers late."""
+        self.near.close()
+        self.far.close()

@@ -61,7 +61,7 @@ class Session:
         self._files = files
         self._out = out
         self._emit = emit
-        self._terminal = Terminal(emit)
+        self.terminal = Terminal(emit)
         self._limit_s = limit_s
         self._test_limit_s = test_limit_s
         self._deadline = math.inf if limit_s is None else time.monotonic() + limit_s
@@ -87,10 +87,6 @@ class Session:
         self._keep_written()
         return int(status)
 
-    @property
-    def terminal(self) -> Terminal:
-        return self._terminal
-
     # What pytest is to write, and where
 
     @pytest.hookimpl(tryfirst=True)
@@ -111,7 +107,7 @@ class Session:
         place = self._out / REPORTS / REPORT_OPTIONS[option] / Path(given).name
         place.parent.mkdir(parents=True)
         setattr(config.option, option, str(place))
-        self._terminal.known_as[str(place)] = given
+        self.terminal.known_as[str(place)] = given
         self._emit({"report": {"file": str(place.relative_to(self._out)), "given": given}})
 
     def _listing(self) -> Iterator[tuple[Path, tuple[int, int]]]:
@@ -136,13 +132,7 @@ class Session:
     def pytest_make_collect_report(self) -> None:
         sys.stdin = self._keyboard  # pytest's own refuses too, but without the line, and says to use -s
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_setup(self) -> None:
-        sys.stdin = self._keyboard
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_call(self) -> None:
-        sys.stdin = self._keyboard
+    pytest_runtest_setup = pytest_runtest_call = pytest_make_collect_report
 
     # What is reported of each test
 

@@ -10,9 +10,8 @@ from testbed import Scenario, Variant
 
 
 class Flow(Scenario):
-    """What tcpflow writes of a connection."""
+    """tcpflow writes a connection down."""
 
-    title = "A connection is written down"
     packages = ("tcpflow",)
     variants = (Variant("only", "healthy", "tcpflow is there and writes"),)
 

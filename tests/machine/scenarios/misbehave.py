@@ -16,9 +16,8 @@ WAYS = (
 
 
 class Misbehave(Scenario):
-    """Goes wrong as the variant says."""
+    """User code that goes wrong as the variant says."""
 
-    title = "User code that goes wrong"
     limit_s = 30
     busy_limit_s = 10
     variants = tuple(Variant(name, "healthy", name) for name in WAYS)

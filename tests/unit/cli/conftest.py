@@ -33,11 +33,12 @@ from testbed import Parameters, Scenario, Variant
 class Size(Parameters):
     packets: int = Field(4, gt=0, description="packets of a message")
 
-class Tiny(Scenario):
-    """A scenario that says little."""
-    title = "Tiny"
+class Tiny(Scenario[Size]):
+    """Tiny.
+
+    A scenario that says little.
+    """
     variants = Variant("bad", "fault", "it breaks"), Variant("good", "healthy", "it works", {"packets": 9})
-    parameters = Size
     def run(self, run, parameters): ...
 '''
 

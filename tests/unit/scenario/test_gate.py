@@ -21,15 +21,22 @@ class Scheduler:
 
 
 class Gateway:
-    """An interface whose gateway answers after so many pings."""
-
-    node = "client"
+    """An interface of a host, and the host; its gateway answers after so many pings."""
 
     def __init__(self, silent: int) -> None:
+        self.node = self
         self.silent = silent
         self.announced = 0
+        self.pinged: list[str] = []
 
-    def ping_gateway(self) -> bool:
+    def __str__(self) -> str:
+        return "client"
+
+    def gateway(self) -> str:
+        return "its own"
+
+    def ping(self, gateway: str, *, within: float) -> bool:
+        self.pinged.append(gateway)
         self.silent -= 1
         return self.silent < 0
 
@@ -49,6 +56,14 @@ def test_the_gate_opens_when_the_ping_gateway(run: Run, announce: bool, announce
     assert run.wait_for_gateway(client, announce=announce)
     assert client.announced == announced
     assert run.failures == []
+
+
+def test_the_gateway_is_the_planned_one_unless_it_is_given(run: Run) -> None:
+    planned: Any = Gateway(silent=0)
+    given: Any = Gateway(silent=0)
+    run.wait_for_gateway(planned)
+    run.wait_for_gateway(given, "of the node")  # type: ignore[arg-type]
+    assert (planned.pinged, given.pinged) == (["its own"], ["of the node"])
 
 
 def test_a_gate_that_stays_shut_is_a_failure(run: Run) -> None:

@@ -25,9 +25,9 @@ def refused(path: Path) -> InputError:
 
 
 def test_a_good_file_is_its_scenario(write: Callable[..., Path]) -> None:
-    found = loading.load(write(scenario('title = "A story"', ONE, RUN)))
+    found = loading.load(write(scenario('"A story."', ONE, RUN)))
     assert issubclass(found, Scenario)
-    assert (found.__name__, found.title) == ("Story", "A story")
+    assert (found.__name__, found.words()) == ("Story", ("A story", ""))
 
 
 @pytest.mark.parametrize(
@@ -65,28 +65,29 @@ def test_a_file_holds_exactly_one_scenario(write: Callable[..., Path], text: str
 
 
 def test_a_scenario_that_is_only_imported_is_not_the_file_s(write: Callable[..., Path]) -> None:
-    write(scenario('title = "Base"', ONE, RUN), "base_beside.py")
-    found = loading.load(write('from base_beside import Story\nclass Mine(Story):\n    title = "Mine"\n'))
-    assert (found.__name__, found.title) == ("Mine", "Mine")
+    write(scenario('"Base."', ONE, RUN), "base_beside.py")
+    found = loading.load(write('from base_beside import Story\nclass Mine(Story):\n    "Mine."\n'))
+    assert (found.__name__, found.words()) == ("Mine", ("Mine", ""))
 
 
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        ([ONE, RUN], "class Story has no `title`"),
-        (['title = ""', RUN], "class Story has no `variants`"),
-        (['title = ""', ONE], "class Story has no method `run`"),
-        (['title = ""', "variants = ()", RUN], "class Story has no variants"),
+        ([ONE, RUN], "class Story has no docstring"),
+        (['"""   """', ONE, RUN], "class Story has no docstring"),
+        (['"A story."', RUN], "class Story has no `variants`"),
+        (['"A story."', ONE], "class Story has no method `run`"),
+        (['"A story."', "variants = ()", RUN], "class Story has no variants"),
         (
-            ['title = ""', 'variants = [Variant(name, "fault", "") for name in "abcb"]', RUN],
+            ['"A story."', 'variants = [Variant(name, "fault", "") for name in "abcb"]', RUN],
             "variant b is there twice",
         ),
         (
-            ['title = ""', 'variants = (Variant("a", "broken", ""),)', RUN],
+            ['"A story."', 'variants = (Variant("a", "broken", ""),)', RUN],
             "variant a expects 'broken', not 'fault' or 'healthy'",
         ),
         (
-            ['title = ""', 'variants = (Variant("a", "fault", "", {"colour": 1}),)', RUN],
+            ['"A story."', 'variants = (Variant("a", "fault", "", {"colour": 1}),)', RUN],
             "parameters of variant a: there is no 'colour'",
         ),
     ],

@@ -27,11 +27,9 @@ class Every(Parameters):
     profile: ProfileName = "sonic"
 
 
-class Story(Scenario):
+class Story(Scenario[Every]):
     """Nothing."""
 
-    title = "Nothing"
-    parameters = Every
     variants = (Variant("only", "fault", ""),)
 
     def run(self, run: Any, parameters: Any) -> None: ...

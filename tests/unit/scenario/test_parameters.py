@@ -17,16 +17,15 @@ class Settings(Parameters):
     limit: int | None = Field(None, gt=0, description="tries; empty: no limit")
 
 
-class Story(Scenario):
-    """
+class Story(Scenario[Settings]):
+    """A story.
+
     What happens.
 
     And why.
     """
 
-    title = "A story"
     tags = ("arp",)
-    parameters = Settings
     variants = (
         Variant("as-is", "fault", "it breaks"),
         Variant("cure", "healthy", "it works", {"announce": True, "rest": 1600}),
@@ -35,11 +34,31 @@ class Story(Scenario):
     def run(self, run: Any, parameters: Any) -> None: ...
 
 
-class Plain(Story):
+class Plain(Scenario):
     """A scenario without parameters."""
 
-    parameters = Parameters
     variants = (Variant("only", "fault", ""),)
+
+    def run(self, run: Any, parameters: Any) -> None: ...
+
+
+class Former(Scenario):
+    """
+    What happens.
+
+    And why.
+    """
+
+    title = "A story"
+    parameters = Settings
+    variants = Story.variants
+
+    def run(self, run: Any, parameters: Any) -> None: ...
+
+
+class Another(Story):
+    """Another story
+    over two lines."""
 
 
 AS_IS, CURE = Story.variants
@@ -125,3 +144,15 @@ def test_a_scenario_says_what_it_is() -> None:
 
 def test_a_variant_is_found_by_its_name() -> None:
     assert Story.variant("cure") is CURE
+
+
+def test_attributes_of_a_class_win_over_the_docstring_s_first_line_and_the_brackets() -> None:
+    """Scenarios that were written before these have a title and parameters as attributes."""
+    former, said = Former.info("story", {}, []), Story.info("story", {}, [])
+    assert former["tags"] == []
+    assert {**former, "tags": said["tags"]} == said
+
+
+def test_a_scenario_derived_from_another_has_its_parameters_and_a_title_of_its_own() -> None:
+    assert Another.parameters is Settings
+    assert Another.words() == ("Another story over two lines", "")

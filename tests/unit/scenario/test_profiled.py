@@ -17,9 +17,9 @@ class Settings(Parameters):
     """Of the scenario's host. A profile has a value of that name, too."""
 
 
-class Aged(Scenario):
-    title = "A scenario whose switches age as its parameters say"
-    parameters = Settings
+class Aged(Scenario[Settings]):
+    """A scenario whose switches age as its parameters say."""
+
     profiled = ("leaf1", "leaf2")
     profile_values = ("arp_age",)
     variants = (Variant("as-is", "fault", "it ages"),)
@@ -36,3 +36,17 @@ def test_a_value_that_the_scenario_names_replaces_that_of_the_profile_and_no_oth
     found = Aged().profiles(Settings(arp_age=60))["leaf1"]
     assert found == profile("cisco-nxos").replace(arp_age=60)
     assert not found.announce
+
+
+def test_a_scenario_that_names_no_switch_has_the_leaf() -> None:
+    class Leaf(Aged):
+        profiled = Scenario.profiled
+
+    assert Leaf().profiles(Settings(profile="sonic")) == {"leaf": profile("sonic")}
+
+
+def test_without_a_parameter_profile_no_switch_has_another_one_than_in_its_file() -> None:
+    class Plain(Scenario):
+        def run(self, run: Run, parameters: Parameters) -> None: ...
+
+    assert Plain().profiles(Parameters()) == {}

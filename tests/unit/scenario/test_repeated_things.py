@@ -1,7 +1,8 @@
-"""What the scenario API offers for what many scenarios do: tries, virtual seconds, events."""
+"""What the scenario API offers for what many scenarios do: NICs, WRITEs, tries, virtual seconds, events."""
 
 from collections.abc import Callable
 from ipaddress import IPv4Address
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +11,26 @@ import pytest
 from testbed.scenario.events import EventLog
 from testbed.scenario.run import Run
 from testbed.scenario.variant import Variant
+
+
+class Endpoint:
+    """It writes its memory into that of its peer, unless the network loses it."""
+
+    def __init__(self, status: str, memory: bytes) -> None:
+        self.status = status
+        self.memory = memory
+        self.closed = False
+
+    def close(self) -> None:
+        self.closed = True
+
+    def write(self, size: int, *, within: float) -> Any:
+        return SimpleNamespace(
+            opcode="RDMA_WRITE", status=self.status, ok=self.status == "SUCCESS", t_ns=0, elapsed_s=0
+        )
+
+    def load(self, offset: int, size: int) -> bytes:
+        return self.memory[offset : offset + size]
 
 
 class Scheduler:
@@ -35,8 +56,11 @@ def scheduler(clock: Any) -> Scheduler:
 
 
 @pytest.fixture
-def run(scheduler: Scheduler) -> Run:
-    lab: Any = SimpleNamespace(scheduler=scheduler)
+def run(scheduler: Scheduler, tmp_path: Path) -> Run:
+    lab: Any = SimpleNamespace(
+        scheduler=scheduler, host=lambda name: {"eth1": f"{name}'s eth1"}, file=tmp_path.joinpath
+    )
+    lab.switches = list
     return Run(lab, EventLog(lambda _: None), Variant("fixed", "healthy", "it works"))
 
 
@@ -79,3 +103,32 @@ def test_events_are_those_up_to_now_and_found_by_values_of_any_type(run: Run, sc
     scheduler.late.append(lambda: run.log.emit("arp.aged", "leaf", "aged", ip=ip))
     assert [event["data"] for event in run.events("arp.aged", ip=ip)] == [{"ip": "10.0.20.2"}]
     assert run.events("arp.aged", ip=IPv4Address("10.0.20.3")) == []
+
+
+def test_nics_are_the_hosts_first_interfaces_in_the_order_asked_for(run: Run) -> None:
+    assert run.nics("server", "client") == ["server's eth1", "client's eth1"]
+
+
+@pytest.mark.parametrize(
+    ("status", "arrives", "failures"),
+    [
+        ("SUCCESS", b"hello", []),
+        ("SUCCESS", b"h", ["the bytes arrived: it was False, not True"]),
+        ("RETRY_EXC_ERR", b"", ["the first WRITE: it was 'RETRY_EXC_ERR', not 'SUCCESS'"]),
+    ],
+)
+def test_a_connection_s_first_write_is_a_step_that_expects_it_to_arrive(
+    run: Run, monkeypatch: pytest.MonkeyPatch, status: str, arrives: bytes, failures: list[str]
+) -> None:
+    ends: dict[Any, Any] = {"near": Endpoint(status, b"hello"), "far": Endpoint("", arrives)}
+    near: Any = SimpleNamespace(node=SimpleNamespace(name="client"))
+    monkeypatch.setattr("testbed.scenario.run.open_endpoint", lambda nic: ends["near" if nic is near else "far"])
+    monkeypatch.setattr("testbed.scenario.run.connect_pair", lambda *_: None)
+    connection = run.connect("the job runs", near, "far", size=5)  # type: ignore[arg-type]
+    assert run.failures == failures
+    assert [event["text"] for event in run.log.find("step")] == ["the job runs"]
+    assert connection.write(5).status == status
+    assert len(run.log.find("completion", status=status)) == 2
+    assert [end.closed for end in ends.values()] == [False, False]
+    connection.close()
+    assert [end.closed for end in ends.values()] == [True, True]

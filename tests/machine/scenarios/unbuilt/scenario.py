@@ -4,9 +4,8 @@ from testbed import Scenario, Variant
 
 
 class Unbuilt(Scenario):
-    """Never runs."""
+    """A lab that cannot be built. Never runs."""
 
-    title = "A lab that cannot be built"
     variants = (Variant("only", "healthy", ""),)
 
     def run(self, run, parameters):
