@@ -37,7 +37,7 @@ venv_package() {
 image_packages() {
     python=$(find_python)
     if [ -n "$python" ]; then
-        "$python" -c 'from testbed.machine import image; print(*image.wanted_packages())'
+        "$python" -c 'from testbed.machine import build; print(*build.wanted_packages())'
     else
         echo mmdebstrap erofs-utils uidmap debian-archive-keyring
     fi

@@ -16,8 +16,9 @@ from rich.spinner import Spinner
 from rich.text import Text
 
 from testbed.cli.words import duration, plain, size
-from testbed.machine import image
-from testbed.machine.image import Image, Progress
+from testbed.machine import build, image
+from testbed.machine.build import Progress
+from testbed.machine.image import Image
 
 UNCUT = 1000
 """Columns, more than any table has."""
@@ -66,7 +67,7 @@ def ensure_image() -> Image:
     if found := image.find():
         return found
     with build_display(error_console()) as progress:
-        return image.ensure(progress)
+        return build.ensure(progress)
 
 
 @contextmanager

@@ -57,7 +57,10 @@ def install(request: Layer, context: Context) -> dict[str, str]:
         names = sorted(f"/run/debs/{path.name}" for path in debs.glob("*.deb"))
         shutil.copytree(debs, root / "run" / "debs")
         wrote = []
-        with in_root(root, [*INSTALL, *names]) as process:
+        with subprocess.Popen(
+            ["chroot", root, *INSTALL, *names], env=ENVIRONMENT, text=True, errors="replace",
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        ) as process:  # fmt: skip
             assert process.stdout
             for line in process.stdout:
                 wrote.append(line)
@@ -95,20 +98,6 @@ def changed_root() -> Iterator[tuple[Path, Path]]:
         for name in "apt/partial", "apt/archives/partial":
             (root / "run" / name).mkdir(parents=True)
         yield root, changes
-
-
-@contextmanager
-def in_root(root: Path, command: list[str]) -> Iterator[subprocess.Popen[str]]:
-    with subprocess.Popen(
-        ["chroot", root, *command],
-        env=ENVIRONMENT,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-    ) as process:
-        yield process
 
 
 def clean(changes: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -65,9 +66,8 @@ def plan_rows(plan: Plan) -> PlanRows:
 
 
 def notes_of(topology: Topology) -> list[Note]:
-    return [
-        {"key": note.key, "where": note.where, "text": note.text, "lines": list(note.lines)} for note in topology.notes
-    ]
+    found: list[Any] = [asdict(note) for note in topology.notes]
+    return found
 
 
 def interface_row(node: Node, end: Interface | Svi) -> InterfaceRow:

@@ -48,25 +48,25 @@ def locked(path: Path, *, wait: bool = True) -> Iterator[None]:
 @contextlib.asynccontextmanager
 async def locked_async(path: Path) -> AsyncIterator[None]:
     """The same without stopping the event loop, whose own tasks may hold the lock."""
-    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
+    with contextlib.ExitStack() as stack:
         while True:
             try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                stack.enter_context(locked(path, wait=False))
                 break
             except BlockingIOError:
                 await asyncio.sleep(0.05)
         yield
-    finally:
-        os.close(handle)
 
 
 @contextlib.contextmanager
-def making(parent: Path) -> Iterator[Path]:
-    """A directory to make something in; rename it away when it is whole. What killed makers left is swept first."""
-    with processes.scratch(parent, MAKING) as path:
+def making(place: Path) -> Iterator[Path]:
+    """A directory to make something in, which takes the name `place` when the block ends well. What killed makers left
+    beside it is swept first."""
+    with processes.scratch(place.parent, MAKING) as path:
         path.chmod(0o755)
         yield path
+        shutil.rmtree(place, ignore_errors=True)
+        path.rename(place)
 
 
 def require_space(path: Path, needed: int, what: str) -> None:

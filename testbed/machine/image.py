@@ -1,56 +1,26 @@
-"""The guest's image: a Debian root, a kernel and an initramfs, made by mmdebstrap, kept in the cache under the hash of
-its inputs."""
+"""The guest's image: a Debian root, a kernel and an initramfs, kept in the cache under the hash of its inputs."""
 
 from __future__ import annotations
 
 import io
 import json
-import os
-import platform
 import re
 import shutil
-import subprocess
 import tarfile
-import tempfile
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NoReturn, TextIO
+from typing import Any
 
 from testbed.errors import InputError, TestbedError, UnsupportedError
-from testbed.machine import cache, processes, recipe
+from testbed.machine import cache, processes
 from testbed.machine.recipe import FILES, inputs_key
 from testbed.protocol import LAYER
 
 KEEP = 2
 """Images kept beside the newest, by their age; each is about 400 MB."""
-SPACE_TO_BUILD = 6_000_000_000
-TOOLS = {"mmdebstrap": "mmdebstrap", "mkfs.erofs": "erofs-utils", "apt-get": "apt"}
-"""Programs that build an image, and their Debian packages."""
-KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
-
-OWN_NAMESPACES = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--")
-"""For mmdebstrap as root: with the first process all others end at once, and so does every mount."""
-UNITS = {"B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9}
-POLL_S = 0.1
 LAYER_FILES = ("manifest.json", LAYER)
 EXPORTED_LAYER = re.compile(r"layers/([0-9a-f]{16})/manifest\.json")
-PHASES = (
-    ("apt-get update", "read package lists"),
-    ("downloading packages", "download the base system"),
-    ("extracting archives", "unpack the base system"),
-    ("installing remaining packages", "download packages"),
-    ("apt-get download", "download the kernel"),
-    ("build.sh", "make the initramfs"),
-    ("mkfs.erofs", "pack the root file system"),
-    ("download /testbed/root.erofs", "copy it out"),
-    ("removing tempdir", "clean up"),
-)
-"""Phases by what mmdebstrap writes; the first that is in its line."""
-
-Progress = Callable[[str, int], None]
-"""Called with the phase and the bytes fetched so far."""
 
 
 def damaged(what: str, how: str, where: Path) -> UnsupportedError:
@@ -74,13 +44,6 @@ class Layer:
         except (OSError, ValueError, KeyError, TypeError):
             return None
         return layer if whole and layer.digest and layer.asked else None
-
-    @classmethod
-    def of(cls, path: Path, base: Image) -> Layer:
-        """The layer in this directory; ValueError where there is none."""
-        if layer := cls.load(path, base):
-            return layer
-        raise ValueError(f"its layer {path.name} is not whole")
 
     @property
     def file(self) -> Path:
@@ -112,11 +75,6 @@ class Image:
         """SHA-256 over the contents: two images that differ in a byte, or in a layer, differ here."""
         own = str(self.manifest["digest"])
         return cache.digest(own, self.layer.digest) if self.layer else own
-
-    @property
-    def sources(self) -> str:
-        """The places its Debian packages came from, as lines of a sources.list."""
-        return "\n".join(self.manifest["sources"])
 
     def mounted(self) -> list[tuple[str, Path]]:
         """The file systems that a machine gets, by their names among its devices."""
@@ -150,60 +108,22 @@ class Image:
                 raise damaged("the image", f"the contents of {name} are not what was built", self.path)
 
 
+def place() -> Path:
+    """The directory of the image for this version of testbed."""
+    return cache.root() / "images" / inputs_key()[:16]
+
+
 def find() -> Image | None:
     """The image for this version of testbed, None where it has not been built."""
-    return _load(cache.root() / "images" / inputs_key()[:16])
-
-
-def _load(path: Path) -> Image | None:
-    manifest = path / "manifest.json"
+    manifest = place() / "manifest.json"
     if not manifest.exists():
         return None
     try:
-        image = Image(path, json.loads(manifest.read_text()))
+        image = Image(manifest.parent, json.loads(manifest.read_text()))
         image.check()
     except (ValueError, KeyError, TypeError) as error:
         raise damaged("the image's manifest", repr(error), manifest) from error
     return image
-
-
-def ensure(progress: Progress) -> Image:
-    """The image, built if it is not there. Of two who start at once, one builds and the other waits for it."""
-    if image := find():
-        return image
-    parent = cache.directory("images")
-    with cache.locked(parent):
-        return find() or build(progress)
-
-
-def build(progress: Progress) -> Image:
-    """Makes the image of this version and puts it in its place in the cache. The caller holds the lock on the
-    images."""
-    require_tools()
-    key = inputs_key()
-    parent = cache.directory("images")
-    cache.require_space(parent, SPACE_TO_BUILD, "building the image")
-    started = time.monotonic()
-    with cache.making(parent) as work:
-        progress("download Python packages", 0)
-        fetch_python(work)
-        bootstrap(work, progress)
-        if inputs_key() != key:
-            raise TestbedError(
-                "what the image is made from was changed while it was built", hint="Run the command again."
-            )
-        progress("check and seal", 0)
-        recipe.pad(work / "root.erofs")
-        manifest = recipe.describe(work, key, started)
-        (work / "manifest.json").write_text(json.dumps(manifest, indent=1))
-        for scrap in "packages", "sources", "kernel-release":
-            (work / scrap).unlink()
-        shutil.rmtree(work / "python")
-        place = parent / key[:16]
-        shutil.rmtree(place, ignore_errors=True)
-        work.rename(place)
-    prune(place)
-    return Image(place, manifest)
 
 
 def prune(used: Path) -> None:
@@ -211,136 +131,6 @@ def prune(used: Path) -> None:
     others = sorted((path for path in used.parent.glob("*") if path != used), key=lambda path: path.stat().st_mtime)
     for path in others[: max(0, len(others) - KEEP)]:
         shutil.rmtree(path)
-
-
-def require_tools() -> None:
-    if platform.machine() != "x86_64":
-        raise UnsupportedError(f"images are made for x86-64 only, this machine is {platform.machine()}")
-    if missing := missing_packages():
-        install = f"sudo apt-get install --no-install-recommends {' '.join(missing)}"
-        hint = f"Run: {install}\n  Or take an image that another machine exported: testbed image import FILE"
-        raise UnsupportedError(f"building the image needs {', '.join(missing)}", hint=hint)
-    if os.geteuid() != 0:
-        require_unshare()
-
-
-def missing_packages() -> list[str]:
-    """The Debian packages that building an image takes and this machine has not."""
-    tools = TOOLS if os.geteuid() == 0 else {**TOOLS, "newuidmap": "uidmap"}
-    missing = {package for tool, package in tools.items() if not shutil.which(tool)}
-    return sorted(missing if KEYRING.exists() else {*missing, "debian-archive-keyring"})
-
-
-def wanted_packages() -> list[str]:
-    """The same where an image has to be built; none where there is one, if only a damaged one, of which the command
-    speaks. Set-up calls this with whatever Python there is: it takes no more than the standard library."""
-    try:
-        return [] if find() else missing_packages()
-    except UnsupportedError:
-        return []
-
-
-def require_unshare() -> None:
-    """Raises UnsupportedError where mmdebstrap cannot make a root file system for a user without privilege."""
-    user = os.environ.get("USER") or str(os.getuid())
-    subuid = Path("/etc/subuid")
-    ranges = subuid.read_text() if subuid.exists() else ""
-    if not re.search(rf"^({re.escape(user)}|{os.getuid()}):", ranges, re.MULTILINE):
-        raise UnsupportedError(
-            f"building without root needs a range of subordinate user IDs, and /etc/subuid has none for {user}",
-            hint=f"Run: sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 {user}",
-        )
-    probe = subprocess.run(["unshare", "--user", "true"], capture_output=True, text=True, check=False)
-    if probe.returncode:
-        raise UnsupportedError(
-            f"building without root needs user namespaces, and this kernel refuses them: {probe.stderr.strip()}",
-            hint="Build as root, or run: sudo sysctl kernel.unprivileged_userns_clone=1 "
-            "(on Ubuntu: kernel.apparmor_restrict_unprivileged_userns=0)",
-        )
-
-
-def fetch_python(work: Path) -> None:
-    done = subprocess.run(recipe.python_command(work / "python"), capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise UnsupportedError(
-            "\n  ".join(["the guest's Python packages could not be fetched:", *done.stderr.strip().splitlines()[-4:]]),
-            hint="Check that `pip download pydantic` works on this machine.",
-        )
-
-
-def bootstrap(work: Path, progress: Progress) -> None:
-    with tempfile.TemporaryFile("w+") as log:
-        status = follow([*recipe.debian_command(work), *mirror()], log, progress)
-        if status:
-            log.seek(0)
-            raise_for(log.read())
-
-
-def mirror() -> list[str]:
-    """Debian's mirror: TESTBED_MIRROR, else the one this Debian uses itself, else mmdebstrap's default."""
-    if chosen := os.environ.get("TESTBED_MIRROR"):
-        return [chosen]
-    asked = subprocess.run(
-        ["apt-get", "indextargets", "--format", "$(ORIGIN) $(LABEL) $(REPO_URI)", "Created-By: Packages"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    found = re.findall(r"^Debian Debian (\S+)$", asked.stdout, re.MULTILINE)
-    return found[:1]
-
-
-def follow(command: list[str], log: TextIO, progress: Progress) -> int:
-    """Runs mmdebstrap, its words into the file `log` and its phases to `progress`.
-
-    A file and no pipe: mmdebstrap must be able to speak while it cleans up behind a parent that is gone.
-    """
-    with processes.scratch(parent=Path(os.environ.get("TMPDIR", "/var/tmp"))) as space:  # noqa: S108
-        space.chmod(0o755)
-        environment = {**os.environ, "LC_ALL": "C", "TMPDIR": str(space)}
-        if os.geteuid() != 0:  # in a user namespace of its own; asked to end, it cleans up itself
-            return _follow(command, "TERM", environment, log, progress)
-        return _follow([*OWN_NAMESPACES, *command], "KILL", environment, log, progress)
-
-
-def _follow(command: list[str], death_signal: str, environment: dict[str, str], log: TextIO, progress: Progress) -> int:
-    fetched = 0
-    phase = "begin"
-    with processes.child(
-        command, death_signal=death_signal, stdout=log.fileno(), stderr=subprocess.STDOUT, env=environment
-    ) as process:
-        position, rest, running = 0, "", True
-        while running:
-            running = process.poll() is None
-            data = os.pread(log.fileno(), 1 << 24, position)  # the file's offset is the child's
-            position += len(data)
-            *lines, rest = (rest + data.decode(errors="replace")).split("\n")
-            for line in lines:
-                if line.startswith("I: "):
-                    phase = next((name for text, name in PHASES if text in line), phase)
-                elif size := re.match(r"Get:\d+ .*\[([\d.,]+) ([kMG]?B)\]", line):
-                    fetched += int(float(size[1].replace(",", "")) * UNITS[size[2]])
-                elif line.startswith("Setting up "):
-                    phase = "install packages"
-                progress(phase, fetched)
-            if running:
-                time.sleep(POLL_S)
-        return process.wait()
-
-
-def raise_for(output: str, tool: str = "mmdebstrap") -> NoReturn:
-    """Turns the words of mmdebstrap, or of apt, into one message."""
-    lines = [line for line in output.splitlines() if line.strip()]
-    tail = "\n  ".join(line for line in lines[-6:])
-    if re.search(r"No space left on device", output):
-        raise UnsupportedError(
-            f"the disk filled up while the image was built:\n  {tail}",
-            hint=f"It needs about {SPACE_TO_BUILD / 1e9:.0f} GB; set TMPDIR and XDG_CACHE_HOME to a larger disk.",
-        )
-    if re.search(r"Could not (resolve|connect)|Failed to fetch|Temporary failure resolving|Unable to connect", output):
-        raise UnsupportedError(
-            f"Debian's packages could not be fetched:\n  {tail}",
-            hint="Check the network (`apt-get update`), or set TESTBED_MIRROR to a mirror this machine can reach.",
-        )
-    raise TestbedError(f"{tool} failed:\n  {tail}", hint="Run `testbed doctor` to see what this machine lacks.")
 
 
 def export(image: Image, target: Path, layers: Sequence[Layer] = ()) -> str:
@@ -369,38 +159,35 @@ def import_(source: Path) -> Image:
     """Takes an exported image into the cache, after reading every byte of it against its checksums."""
     parent = cache.directory("images")
     cache.require_space(parent, source.stat().st_size, "importing the image")
-    with cache.locked(parent), cache.making(parent) as work:
+    with cache.locked(parent), cache.making(place()) as work:
         try:
-            with tarfile.open(source, "r:") as tar:
-                layers = sorted({found[1] for name in tar.getnames() if (found := EXPORTED_LAYER.fullmatch(name))})
-                inner = [f"layers/{place}/{name}" for place in layers for name in LAYER_FILES]
-                for name in ("manifest.json", *FILES, *inner):
-                    content = tar.extractfile(name)
-                    (work / name).parent.mkdir(parents=True, exist_ok=True)
-                    with (work / name).open("wb") as file:
-                        shutil.copyfileobj(content or io.BytesIO(), file, 1 << 20)
-            manifest = json.loads((work / "manifest.json").read_text())
-            image = Image(work, manifest)
-            image.check()
-            image.verify()
-            for place in layers:
-                Layer.of(work / "layers" / place, image).verify()
+            image = _unpack(source, work)
         except (tarfile.TarError, KeyError, TypeError, ValueError, EOFError, UnsupportedError) as error:
-            raise InputError(
-                f"this is not a whole image: {error}",
-                where=str(source),
-                hint="Export it again with `testbed image export`.",
-            ) from error
-        if manifest["inputs"] != inputs_key():
-            raise InputError(
-                "this image was made by another version of testbed",
-                where=str(source),
-                hint="Export one from the same checkout, or build one with `testbed image build`.",
-            )
-        place = parent / manifest["inputs"][:16]
-        shutil.rmtree(place, ignore_errors=True)
-        work.rename(place)
-    return Image(place, manifest)
+            hint = "Export it again with `testbed image export`."
+            raise InputError(f"this is not a whole image: {error}", where=str(source), hint=hint) from error
+        if image.manifest["inputs"] != inputs_key():
+            hint = "Export one from the same checkout, or build one with `testbed image build`."
+            raise InputError("this image was made by another version of testbed", where=str(source), hint=hint)
+    return replace(image, path=place())
+
+
+def _unpack(source: Path, work: Path) -> Image:
+    """The image of an exported file, with its layers beside it, in the directory `work`."""
+    with tarfile.open(source, "r:") as tar:
+        layers = sorted({found[1] for name in tar.getnames() if (found := EXPORTED_LAYER.fullmatch(name))})
+        for name in ("manifest.json", *FILES, *(f"layers/{key}/{name}" for key in layers for name in LAYER_FILES)):
+            content = tar.extractfile(name)
+            (work / name).parent.mkdir(parents=True, exist_ok=True)
+            with (work / name).open("wb") as file:
+                shutil.copyfileobj(content or io.BytesIO(), file, 1 << 20)
+    image = Image(work, json.loads((work / "manifest.json").read_text()))
+    image.check()
+    image.verify()
+    for key in layers:
+        if not (layer := Layer.load(work / "layers" / key, image)):
+            raise ValueError(f"its layer {key} is not whole")
+        layer.verify()
+    return image
 
 
 def remove_all() -> int:
@@ -413,9 +200,7 @@ def remove_all() -> int:
             for path in places:
                 shutil.rmtree(path)
     except BlockingIOError:
-        raise TestbedError(
-            "an image is being built or imported at this moment",
-            where=str(parent),
-            hint="Wait until that command has ended, or end it, and run this one again.",
-        ) from None
+        hint = "Wait until that command has ended, or end it, and run this one again."
+        message = "an image is being built or imported at this moment"
+        raise TestbedError(message, where=str(parent), hint=hint) from None
     return len(places)

@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from testbed.errors import InputError, TestbedError, UnsupportedError, did_you_mean
-from testbed.machine import cache, image, processes, recipe
+from testbed.machine import build, cache, processes, recipe
 from testbed.machine.image import Image, Layer
 from testbed.machine.jobs import Job
 from testbed.machine.qemu import Flavour
@@ -69,12 +69,13 @@ async def make(base: Image, packages: Sequence[str], log: Log) -> Image:
     """Two layers of the same packages differ only where Debian's mirror moved on between them: see `Layer.digest`."""
     started = time.monotonic()
     cache.require_space(base.path, SPACE, "a layer")
-    with cache.making(base.path / "layers") as work, processes.scratch() as out:
-        log(f"fetch {', '.join(packages)}, and what they need beside the image's packages")
-        debs = fetch(base, packages)
-        if not debs:
-            return base
-        log(f"install {len(debs)} Debian package{'s' * (len(debs) > 1)} on top of the image")
+    log(f"fetch {', '.join(packages)}, and what they need beside the image's packages")
+    debs = fetch(base, packages)
+    if not debs:
+        return base
+    log(f"install {len(debs)} Debian package{'s' * (len(debs) > 1)} on top of the image")
+    place = _place(base, packages)
+    with cache.making(place) as work, processes.scratch() as out:
         installed = await install(base, debs, out, log)
         shutil.move(out / LAYER, work / LAYER)
         recipe.pad(work / LAYER)
@@ -88,9 +89,6 @@ async def make(base: Image, packages: Sequence[str], log: Log) -> Image:
             "build_s": round(time.monotonic() - started, 1),
         }
         (work / "manifest.json").write_text(json.dumps(manifest, indent=1))
-        place = _place(base, packages)
-        shutil.rmtree(place, ignore_errors=True)
-        work.rename(place)
     return replace(base, layer=Layer(place, manifest))
 
 
@@ -108,10 +106,9 @@ async def install(base: Image, debs: dict[str, bytes], out: Path, log: Log) -> d
 
 def fetch(base: Image, packages: Sequence[str]) -> dict[str, bytes]:
     """The files of the packages and of all they depend on that the image has not, by their name."""
-    if not shutil.which("apt-get") or not image.KEYRING.exists():
+    if not shutil.which("apt-get") or not build.KEYRING.exists():
         lacking = "apt" if not shutil.which("apt-get") else "debian-archive-keyring"
-        hint = f"Run: sudo apt-get install --no-install-recommends {lacking}"
-        raise UnsupportedError(f"adding packages to the image needs {lacking}", hint=hint)
+        raise UnsupportedError(f"adding packages to the image needs {lacking}", hint=f"Run: {build.apt(lacking)}")
     state = cache.directory("apt")
     with cache.locked(state):
         apt = Apt(state, base)
@@ -135,9 +132,10 @@ class Apt:
     def __init__(self, state: Path, base: Image) -> None:
         for name in "lists/partial", "archives/partial":
             (state / name).mkdir(parents=True, exist_ok=True)
-        mirrors = image.mirror() or re.findall(rf"^deb .*?(\S+) {recipe.SUITE} main", base.sources, re.MULTILINE)
+        own = "\n".join(base.manifest["sources"])
+        mirrors = build.mirror() or re.findall(rf"^deb .*?(\S+) {recipe.SUITE} main", own, re.MULTILINE)
         (state / "sources.list").write_text(
-            f"deb [arch=amd64 signed-by={image.KEYRING}] {mirrors[0]} {recipe.SUITE} main\n"
+            f"deb [arch=amd64 signed-by={build.KEYRING}] {mirrors[0]} {recipe.SUITE} main\n"
         )
         (state / "apt.conf").write_text(
             f'Dir::State "{state}"; Dir::State::lists "{state}/lists";\n'
@@ -153,7 +151,7 @@ class Apt:
     def run(self, *command: str) -> str:
         done = subprocess.run(command, env=self._environment, capture_output=True, text=True, check=False)
         if done.returncode:
-            image.raise_for(done.stdout + done.stderr, "apt")
+            build.raise_for(done.stdout + done.stderr, "apt")
         return done.stdout
 
 

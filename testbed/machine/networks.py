@@ -43,20 +43,12 @@ def own_plugins(conflist: Path, whole: Sequence[Path], path: str) -> Plugins:
         found[directory] = list(files.below(directory))
         if not files.executable(directory, found[directory]):
             raise InputError("there is no executable file in it", where=str(directory), hint="chmod +x the plugin.")
-    named = _types(_json(files.read(conflist)))
+    named = _types(files.read(conflist))
     for directory in (Path(part) for part in path.split(":") if part):
         plugins = {name for name in named if (directory / name).is_file()}
         if plugins and directory not in found:
             found[directory] = sorted(plugins | _no_programs(directory))
     return {directory: names for directory, names in found.items() if names}
-
-
-def _json(data: bytes) -> Any:
-    """The contents of a conflist; None if it is not JSON, for which `load` has the error."""
-    try:
-        return json.loads(data)
-    except (ValueError, RecursionError):
-        return None
 
 
 def _no_programs(directory: Path) -> set[str]:
@@ -65,18 +57,20 @@ def _no_programs(directory: Path) -> set[str]:
     return {*names} - {*files.executable(directory, names)}
 
 
-def _types(conflist: Any) -> set[str]:
-    """Names of plugins anywhere in a conflist: those of IPAM and of plugins that a plugin calls are deeper in it."""
-    found, left = set(), [conflist]
-    while left:
-        value = left.pop()
-        if isinstance(value, list):
-            left += value
-        elif isinstance(value, dict):
-            left += value.values()
-            kind = value.get("type")
-            if isinstance(kind, str) and PLUGIN.fullmatch(kind):
-                found.add(kind)
+def _types(conflist: bytes) -> set[str]:
+    """Names of plugins anywhere in a conflist: those of IPAM and of plugins that a plugin calls are deeper in it. None
+    in what is no JSON, for which `load` has the error."""
+    found = set()
+
+    def collect(value: dict[str, Any]) -> None:
+        kind = value.get("type")
+        if isinstance(kind, str) and PLUGIN.fullmatch(kind):
+            found.add(kind)
+
+    try:
+        json.loads(conflist, object_hook=collect)
+    except (ValueError, RecursionError):
+        return set()
     return found
 
 

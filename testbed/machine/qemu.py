@@ -88,11 +88,9 @@ class Flavour:
                 *("-smp", "1", "-seed", "1"),
                 *("-cpu", "max,-rdrand,-rdseed,-erms,-fsrm", "-rtc", "base=2026-01-01,clock=vm"),
             ]
-        cpu = (
-            ["-accel", "kvm", "-cpu", "host"]
-            if self.accelerator == "kvm"
-            else ["-accel", "tcg,thread=multi", "-cpu", "max"]
-        )
+        cpu = ["-accel", "kvm", "-cpu", "host"]
+        if self.accelerator == "tcg":
+            cpu = ["-accel", "tcg,thread=multi", "-cpu", "max"]
         return [*cpu, "-smp", str(self.cpus), "-rtc", "base=utc"]
 
 
@@ -137,33 +135,10 @@ class Qemu:
         except (QMPError, TimeoutError) as error:
             raise MachineError(f"QEMU did not carry out {name}: {str(error) or 'no answer'}") from error
 
-    async def pass_file(self, name: str, handle: int) -> None:
-        self.qmp.send_fd_scm(handle)
-        await self.command("getfd", fdname=name)
-
-    async def migrated(self) -> None:
-        """Waits for the end of a migration that was started."""
-        try:
-            await self._within(self._migration_end())
-        except TimeoutError:
-            raise MachineError(f"QEMU was still reading the snapshot after {ANSWER_S:g} s") from None
-
-    async def _migration_end(self) -> None:
-        while True:
-            event = await self.events.get()
-            if event["event"] == "MIGRATION":
-                status = dict(event["data"])["status"]  # type: ignore[call-overload]
-                if status == "completed":
-                    return
-                if status == "failed":
-                    reason = (await self.command("query-migrate")).get("error-desc", "no reason given")
-                    raise MachineError(f"QEMU could not read the snapshot: {reason}")
-
     async def clock_s(self) -> int:
-        """The guest's time in seconds, as its real-time clock has it."""
+        """The guest's time in seconds, as its real-time clock has it. Asking leaves no trace in a run."""
         now = await self.command("qom-get", path="/machine", property="rtc-time")
-        fields = (now[f"tm_{name}"] for name in ("year", "mon", "mday", "hour", "min", "sec"))
-        year, month, *rest = fields
+        year, month, *rest = (now[f"tm_{name}"] for name in ("year", "mon", "mday", "hour", "min", "sec"))
         return calendar.timegm((year + 1900, month + 1, *rest, 0, 0, 0))
 
     async def nudge(self) -> None:
@@ -183,13 +158,26 @@ class Qemu:
     async def load(self, handle: int) -> None:
         """Reads what `save` wrote. Whatever is in the way of it is a StateError."""
         try:
-            capabilities = [{"capability": "events", "state": True}]
-            await self.command("migrate-set-capabilities", capabilities=capabilities)
-            await self.pass_file("state", handle)
+            await self.command("migrate-set-capabilities", capabilities=[{"capability": "events", "state": True}])
+            self.qmp.send_fd_scm(handle)
+            await self.command("getfd", fdname="state")
             await self.command("migrate-incoming", uri="fd:state")
-            await self.migrated()
+            await self._within(self._loaded())
+        except TimeoutError:
+            raise StateError(f"QEMU was still reading the snapshot after {ANSWER_S:g} s") from None
         except MachineError as error:
             raise StateError(error.message) from error
+
+    async def _loaded(self) -> None:
+        while True:
+            event = await self.events.get()
+            if event["event"] == "MIGRATION":
+                status = dict(event["data"])["status"]  # type: ignore[call-overload]
+                if status == "completed":
+                    return
+                if status == "failed":
+                    reason = (await self.command("query-migrate")).get("error-desc", "no reason given")
+                    raise MachineError(f"QEMU could not read the snapshot: {reason}")
 
     async def paused(self, look: Callable[[], Awaitable[None]], poll_s: Callable[[], float]) -> None:
         """Returns when the guest pauses itself. Calls `look` after each `poll_s()` wall seconds; it may raise, and so
@@ -206,9 +194,8 @@ class Qemu:
                         raise MachineError(f"the guest went down. Its last output:\n{self.last_output()}")
                     event = asyncio.ensure_future(self.events.get())
                 elif ended.done():
-                    raise MachineError(
-                        f"QEMU ended with status {ended.result()}. The guest's last output:\n{self.last_output()}"
-                    )
+                    text = f"QEMU ended with status {ended.result()}. The guest's last output:"
+                    raise MachineError(f"{text}\n{self.last_output()}")
                 else:
                     await look()
         finally:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -170,14 +171,11 @@ def run_directory(base: Path, scenario: str) -> Path:
     parent = base / scenario
     parent.mkdir(parents=True, exist_ok=True)
     stamp = time.strftime("%Y%m%d-%H%M%S")
-    number = 0
-    while True:
+    for number in itertools.count():
         path = parent / (f"{stamp}-{number}" if number else stamp)
-        try:
+        with contextlib.suppress(FileExistsError):
             path.mkdir()
             break
-        except FileExistsError:
-            number += 1
     link = parent / f".latest-{path.name}"
     link.symlink_to(path.name)
     link.replace(parent / "latest")
@@ -199,6 +197,7 @@ async def run(
     repeats the run: result.json, and a copy of the scenario's files."""
     started: list[float] = []
     files = source.files()
+    executable = source.executable(files)
     record.keep_files(files, source, out)
 
     async def one(variant_run: VariantRun) -> VariantResult:
@@ -207,7 +206,18 @@ async def run(
             listener.started(variant_run)
             directory = out / variant_run.label
             directory.mkdir()
-            result = await run_variant(source, info, variant_run, settings, machine, files, directory, listener)
+            shown = Shown(variant_run, directory, listener)
+            request = Variant(
+                scenario=source.file.name,
+                variant=variant_run.variant["name"],
+                settings=variant_run.variant["settings"],
+                topology=source.inner_topology,
+            )
+            job = Job(
+                [request], files, executable, limit_s=info["limit_s"], busy_s=info["busy_limit_s"],
+                seed=settings.seed, training=info["training"], listen=shown.listen,
+            )  # fmt: skip
+            result = await run_variant(job, source, variant_run, machine, directory, shown)
             listener.finished(variant_run, result)
             return result
 
@@ -223,48 +233,36 @@ async def run(
 
 
 async def run_variant(
-    source: Source,
-    info: ScenarioInfo,
-    variant_run: VariantRun,
-    settings: Settings,
-    machine: Machine,
-    files: Mapping[str, bytes],
-    directory: Path,
-    listener: Listener,
+    job: Job[VariantOutcome], source: Source, variant_run: VariantRun, machine: Machine, directory: Path, shown: Shown
 ) -> VariantResult:
+    """The verdict of a machine. Where it comes to none, what ended it is a failure of the variant, unless it is the
+    user's input or this machine."""
     variant = variant_run.variant
-    shown = Shown(variant_run, directory, listener)
-    request = Variant(
-        scenario=source.file.name,
-        variant=variant["name"],
-        settings=variant["settings"],
-        topology=source.inner_topology,
-    )
-    job = Job(
-        [request], files, source.executable(files), limit_s=info["limit_s"], busy_s=info["busy_limit_s"],
-        seed=settings.seed, training=info["training"], listen=shown.listen,
-    )  # fmt: skip
     started = time.monotonic()
-
-    def failed(reason: str) -> VariantResult:
-        wall = time.monotonic() - started
-        return VariantResult(
-            variant_run.label, variant["expected"], None, False, {}, [reason], "", shown.virtual_s, wall
-        )
-
     try:
-        wall = await machine.run(job, directory)
-        result = result_of(job.answer(about=source.file, place=source.place), variant_run, wall)
-    except MachineError as error:
-        result = failed(str(error))
+        wall_s = await machine.run(job, directory)
+        outcome: dict[str, Any] = {**verdict(job, source)}
     except TestbedError as error:
         if error.exit_status != 1:
             raise
-        result = failed(str(error))
+        wall_s = time.monotonic() - started
+        outcome = {"observed": None, "as_expected": False, "evidence": {}, "failures": [str(error)]}
+        outcome |= {"trace": "", "virtual_s": shown.virtual_s}
     finally:
         shown.keep()
         remove_empty(directory)
-    return replace(result, variant=variant["name"], settings=variant["settings"], made=shown.made)
+    outcome |= {"name": variant_run.label, "expected": variant["expected"]}
+    return VariantResult(
+        **outcome, wall_s=wall_s, variant=variant["name"], settings=variant["settings"], made=shown.made
+    )
+
+
+def verdict(job: Job[VariantOutcome], source: Source) -> VariantOutcome:
+    """The verdict in a job's response, where it is one."""
+    found = job.answer(about=source.file, place=source.place)
+    if not 0 <= found["virtual_s"] < LONGEST_S:
+        raise MachineError(f"the response is damaged: {found['virtual_s']} are no seconds")
+    return found
 
 
 class Shown:
@@ -320,13 +318,3 @@ def remove_empty(directory: Path) -> None:
         for name in directories:
             with contextlib.suppress(OSError):  # not empty, or a link
                 (Path(parent) / name).rmdir()
-
-
-def result_of(found: VariantOutcome, variant_run: VariantRun, wall_s: float) -> VariantResult:
-    """The verdict of a machine, where it is one."""
-    if not 0 <= found["virtual_s"] < LONGEST_S:
-        raise MachineError(f"the response is damaged: {found['virtual_s']} are no seconds")
-    return VariantResult(
-        variant_run.label, variant_run.variant["expected"], found["observed"], found["as_expected"], found["evidence"],
-        found["failures"], found["trace"], found["virtual_s"], wall_s,
-    )  # fmt: skip

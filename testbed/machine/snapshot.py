@@ -11,11 +11,12 @@ RAM copy-on-write, so nothing is read that it does not use, and machines side by
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import struct
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from testbed.errors import MachineError, UnsupportedError
@@ -43,7 +44,14 @@ AGAIN = "Run the command again: it makes a new one."
 
 @dataclass(frozen=True)
 class Snapshot:
+    """A machine in the cache. `job` and `files` are the bundle that makes it of the one `below`; the lowest has none.
+    `text` is what making it does."""
+
     key: str
+    text: str = ""
+    below: Snapshot | None = None
+    job: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, bytes] = field(default_factory=dict)
 
     @property
     def path(self) -> Path:
@@ -60,26 +68,25 @@ class Snapshot:
         except (OSError, struct.error, UnicodeDecodeError):
             return False
 
-    def open(self) -> int:
-        try:
-            return os.open(self.path, os.O_RDWR)  # for writing, because QEMU opens even what it maps copy-on-write so
+    @contextmanager
+    def opened(self) -> Iterator[int]:
+        """The open file to restore it from. One that QEMU cannot read is removed; the next run makes it anew."""
+        try:  # for writing, because QEMU opens even what it maps copy-on-write so
+            handle = os.open(self.path, os.O_RDWR)
         except FileNotFoundError:
             text = "the snapshot has been removed while this command ran"
             raise MachineError(text, where=str(self.path), hint=AGAIN) from None
+        try:
+            yield handle
+        except StateError as error:
+            self.path.unlink(missing_ok=True)
+            text = f"the snapshot could not be restored and has been removed: {error.message}"
+            raise MachineError(text, hint=AGAIN) from error
+        finally:
+            os.close(handle)
 
 
-@dataclass(frozen=True)
-class Layer:
-    """The difference of a snapshot to the one below it. `job` and `files` are the bundle that makes it so; the lowest
-    has none."""
-
-    key: str
-    text: str
-    job: Mapping[str, str]
-    files: Mapping[str, bytes]
-
-
-def layers(image: Image, flavour: Flavour, *, training: bool = False) -> list[Layer]:
+def stack(image: Image, flavour: Flavour, *, training: bool = False) -> list[Snapshot]:
     """The snapshots for this image, QEMU, clock and code, the lowest first."""
     statuses = [file.stat() for _, file in image.mounted()]
     command = qemu.command_line(image, flavour, Ram(0, shared=True), "bundle", "result", (BUNDLE_BYTES, RESULT_BYTES))
@@ -91,7 +98,7 @@ def layers(image: Image, flavour: Flavour, *, training: bool = False) -> list[La
         str(flavour.cpus),
         MAGIC,
     )
-    found = [Layer(key, "start the machine for the first time", {}, {})]
+    found = [Snapshot(key, "start the machine for the first time")]
     if training:
         torch = {Path(name).name: (PACKAGE / name).read_bytes() for name in TORCH_FILES}
         found.append(above(found[-1], "import torch in it", TORCH, "/run/testbed/torch", torch))
@@ -99,9 +106,10 @@ def layers(image: Image, flavour: Flavour, *, training: bool = False) -> list[La
     return found
 
 
-def above(below: Layer, text: str, call: str, directory: str, files: Mapping[str, bytes]) -> Layer:
+def above(below: Snapshot, text: str, call: str, directory: str, files: Mapping[str, bytes]) -> Snapshot:
+    """The snapshot in which the function `call` of these files, installed in `directory`, has run."""
     key = cache.digest(below.key, *(part for item in files.items() for part in item))
-    return Layer(key, text, {"call": call, "install": directory}, files)
+    return Snapshot(key, text, below, {"call": call, "install": directory}, files)
 
 
 def code_files() -> dict[str, bytes]:
@@ -134,50 +142,34 @@ async def restored(
     image: Image, flavour: Flavour, snapshot: Snapshot, bundle: Bundle, outcome: Outcome
 ) -> AsyncIterator[Qemu]:
     """A machine restored from a snapshot of the cache and still paused."""
-    with opened(snapshot) as handle:
+    with snapshot.opened() as handle:
         async with running(image, flavour, handle, Ram(handle, shared=False), bundle, outcome) as machine:
             yield machine
 
 
-@contextmanager
-def opened(snapshot: Snapshot) -> Iterator[int]:
-    """The open file of a snapshot to restore. One that QEMU cannot read is removed; the next run makes it anew."""
-    handle = snapshot.open()
-    try:
-        yield handle
-    except StateError as error:
-        snapshot.path.unlink(missing_ok=True)
-        text = f"the snapshot could not be restored and has been removed: {error.message}"
-        raise MachineError(text, hint=AGAIN) from error
-    finally:
-        os.close(handle)
-
-
 async def ensure(image: Image, flavour: Flavour, log: Callable[[str], None], *, training: bool = False) -> Snapshot:
     """The highest snapshot; made, with those below it, where they are missing."""
-    stack = layers(image, flavour, training=training)
-    snapshots = [Snapshot(layer.key) for layer in stack]
-    if snapshots[-1].usable():
-        return snapshots[-1]
-    parent = cache.directory("snapshots")
-    async with cache.locked_async(parent):
-        there = max((number for number, snapshot in enumerate(snapshots, 1) if snapshot.usable()), default=0)
-        if not there:
-            image.verify()
-        for number in range(there, len(stack)):
-            log(stack[number].text)
-            cache.require_space(parent, SPACE, "a snapshot")
-            await take(image, flavour, snapshots[number - 1] if number else None, stack[number], snapshots[number])
-        prune(parent)
-    return snapshots[-1]
+    found = stack(image, flavour, training=training)
+    if not found[-1].usable():
+        parent = cache.directory("snapshots")
+        async with cache.locked_async(parent):
+            missing = list(itertools.takewhile(lambda snapshot: not snapshot.usable(), reversed(found)))
+            if len(missing) == len(found):
+                image.verify()
+            for snapshot in reversed(missing):
+                log(snapshot.text)
+                cache.require_space(parent, SPACE, "a snapshot")
+                await take(image, flavour, snapshot)
+            prune(parent)
+    return found[-1]
 
 
-async def take(image: Image, flavour: Flavour, base: Snapshot | None, layer: Layer, target: Snapshot) -> None:
-    """Lets the machine run to its next pause and saves it under `target`. Nothing of it has a name until it is
+async def take(image: Image, flavour: Flavour, target: Snapshot) -> None:
+    """Has the machine below run to its next pause and saves it under `target`. Nothing of it has a name until it is
     whole."""
     handle = os.open(target.path.parent, os.O_RDWR | os.O_TMPFILE, 0o644)
     try:
-        await save(image, flavour, base, layer, handle)
+        await save(image, flavour, target, handle)
         header = HEADER.pack(MAGIC, target.key.encode(), os.fstat(handle).st_size)
         os.pwrite(handle, header, qemu.MEMORY)
         publish(handle, target.path)
@@ -190,23 +182,29 @@ async def take(image: Image, flavour: Flavour, base: Snapshot | None, layer: Lay
         os.close(handle)
 
 
-async def save(image: Image, flavour: Flavour, base: Snapshot | None, layer: Layer, handle: int) -> None:
+async def save(image: Image, flavour: Flavour, target: Snapshot, handle: int) -> None:
     """Writes the machine at its next pause to the open file `handle`."""
-    with Bundle() as bundle, Outcome() as outcome, opened(base) if base else nullcontext() as below:
-        if base:
-            bundle.write(layer.job, layer.files)
-        with memory(qemu.MEMORY) as ram, memory(0) as devices:
-            if below is not None:
-                copy_data(below, ram)
-            async with running(image, flavour, below, Ram(ram, shared=True), bundle, outcome, devices) as machine:
-                if base:
-                    await machine.command("cont")
-                await pause_within(machine, BOOT_LIMIT_S)
-                if base:
-                    raise_error(outcome)
-                copy_data(ram, handle)
-                await machine.save(devices)
-            os.pwrite(handle, os.pread(devices, os.fstat(devices).st_size, 0), OFFSET)
+    base = target.below
+    with (
+        Bundle() as bundle,
+        Outcome() as outcome,
+        base.opened() if base else nullcontext() as state,
+        memory(qemu.MEMORY) as ram,
+        memory(0) as devices,
+    ):
+        if state is not None:
+            bundle.write(target.job, target.files)
+            copy_data(state, ram)
+        async with running(image, flavour, state, Ram(ram, shared=True), bundle, outcome, devices) as machine:
+            if state is not None:
+                await machine.command("cont")
+            await pause_within(machine, BOOT_LIMIT_S)
+            for message in outcome.progress():
+                if "crash" in message:
+                    raise MachineError(f"the guest could not load testbed:\n{message['crash']}")
+            copy_data(ram, handle)
+            await machine.save(devices)
+        os.pwrite(handle, os.pread(devices, os.fstat(devices).st_size, 0), OFFSET)
 
 
 @contextmanager
@@ -244,33 +242,21 @@ async def pause_within(machine: Qemu, seconds: float) -> None:
     try:
         await patiently(machine.paused(look, lambda: seconds), seconds, threads_of(machine.process.pid))
     except TimeoutError:
-        raise MachineError(
-            f"the guest did not come to its pause in {seconds:g} s. Its last output:\n{machine.last_output()}"
-        ) from None
-
-
-def raise_error(outcome: Outcome) -> None:
-    for message in outcome.progress():
-        if "crash" in message:
-            raise MachineError(f"the guest could not load testbed:\n{message['crash']}")
+        text = f"the guest did not come to its pause in {seconds:g} s. Its last output:\n{machine.last_output()}"
+        raise MachineError(text) from None
 
 
 def publish(handle: int, path: Path) -> None:
     """Gives the finished, nameless file its name."""
     path.unlink(missing_ok=True)
-    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:  # a directory handle makes os.link use linkat, which follows the symbolic link in /proc
-        os.link(f"/proc/self/fd/{handle}", path.name, src_dir_fd=directory, dst_dir_fd=directory)
-    finally:
-        os.close(directory)
+    # Any directory handle makes os.link use linkat, which follows the symbolic link in /proc.
+    os.link(f"/proc/self/fd/{handle}", path, src_dir_fd=handle)
 
 
 def prune(parent: Path) -> None:
     """Forgets the snapshots not used for longest."""
-    files = sorted(
-        (path for path in parent.iterdir() if path.is_file()), key=lambda path: path.stat().st_mtime, reverse=True
-    )
-    for path in files[KEEP:]:
+    files = sorted((path for path in parent.iterdir() if path.is_file()), key=lambda path: path.stat().st_mtime)
+    for path in files[:-KEEP]:
         path.unlink(missing_ok=True)
 
 

@@ -1,7 +1,8 @@
 """A watch over a machine that runs: whether it goes on, and whether the host gives it a CPU.
 
-Wall time decides nothing. A guest on the virtual clock hangs when its QEMU uses no CPU though it could; on both clocks,
-when its first process has not run for long. A host that gives no CPU is another matter (patience.StarvedError).
+Wall time decides nothing. A guest hangs when its clock stands still and its QEMU uses no CPU though it could; and when
+its first process has not run for long in the guest's own time. A host that gives no CPU is another matter
+(patience.StarvedError).
 """
 
 from __future__ import annotations
@@ -25,10 +26,8 @@ STILL_LOOKS = 30
 NUDGE_LOOKS = 10
 """Looks of the same kind after which the machine is stopped and continued. That wakes a vCPU whose wake-up QEMU lost,
 and a run does not show it."""
-PULSE_LOST_S = 600
-"""Seconds of a guest on the real clock in which its first process ought to have run; it does every 30."""
-PULSE_LOST_CPU_S = 1800.0
-"""The same on the virtual clock, in CPU seconds of QEMU: a busy guest needs some hundred for a pulse."""
+PULSE_LOST_S = 300
+"""Seconds of the guest in which its first process ought to have run; it does every 30."""
 BUSY_SHARE = 0.5
 """Of a machine's time: when it waits longer for a CPU, the user hears of it."""
 BUSY_LOOKS = 3
@@ -50,12 +49,14 @@ class Watch:
         self._starvation = Starvation(threads_of(machine.process.pid))
         self._busy = self._still = 0
         self._starved_s = 0.0
-        self._ran = 0.0
-        self._pulse = (-1, 0.0)
-        """Its last value, and the time when it was new: the guest's, or on the virtual clock QEMU's CPU time."""
+        self._time, self._cpu_s = 0, 0.0
+        """The guest's time and the CPU time of QEMU, in seconds, at the last look."""
+        self._pulse, self._beat = -1, 0
+        """The last value of the guest's pulse, and the guest's time when it was new."""
+        self._beatless = 0
+        """Looks since then."""
         self._quiet_pulse = 0
         """Its value when the quiet began."""
-        self._beatless = 0
 
     def heard(self) -> None:
         """There was progress."""
@@ -85,16 +86,26 @@ class Watch:
             self._remark("busy", "this host is busy: a machine waits for a CPU most of the time")
 
     async def _look_at_guest(self, elapsed: float, waited: float) -> None:
-        if self._clock == "real":
-            self._look_at_pulse(await self._machine.clock_s(), PULSE_LOST_S, "s")
-            return
-        before, self._ran = self._ran, self._cpu_s()
-        fresh = self._look_at_pulse(self._ran, PULSE_LOST_CPU_S, "CPU seconds")
-        if fresh or self._ran - before >= STILL_S:
+        try:
+            now = await self._machine.clock_s()
+        except MachineError as error:
+            raise self._hang(error.message) from error
+        cpu_s, pulse = self._used_s(), self._outcome.pulse
+        beat = pulse != self._pulse
+        if beat:
+            self._pulse, self._beat, self._beatless = pulse, now, 0
+        else:
+            self._beatless += 1
+            if self._beatless >= STILL_LOOKS and now - self._beat >= PULSE_LOST_S:
+                raise self._hang(f"its first process has not run for {now - self._beat} s of its time")
+        moved = beat or now != self._time or cpu_s - self._cpu_s >= STILL_S
+        self._time, self._cpu_s = now, cpu_s
+        if moved:
             self._still, self._starved_s = 0, 0.0
-            wall = round(time.monotonic() - self._heard)
-            meanwhile = "the guest is busy" if self._pulse[0] == self._quiet_pulse else "virtual time goes on"
-            self._remark("quiet", f"no event for {wall} s of wall time; {meanwhile}", self._heard)
+            if self._clock == "virtual":
+                wall = round(time.monotonic() - self._heard)
+                meanwhile = "the guest is busy" if pulse == self._quiet_pulse else "virtual time goes on"
+                self._remark("quiet", f"no event for {wall} s of wall time; {meanwhile}", self._heard)
         elif waited > BUSY_SHARE * elapsed:
             self._starved_s += min(elapsed, COUNTED_S)
             if self._starved_s >= STARVED_S:
@@ -104,29 +115,18 @@ class Watch:
             if self._still == NUDGE_LOOKS:
                 await self._machine.nudge()
             if self._still >= STILL_LOOKS:
-                states = threads(self._machine.process.pid)
-                raise MachineError(
-                    f"the guest hangs: its clock stands still (QEMU's threads: {states}). "
-                    f"Its last output:\n{self._machine.last_output()}"
-                )
+                states = " ".join(state for _, _, state in self._threads())
+                raise self._hang(f"its clock stands still (QEMU's threads: {states})")
 
-    def _cpu_s(self) -> float:
+    def _threads(self) -> list[tuple[int, int, str]]:
+        return [found for path in threads_of(self._machine.process.pid)() if (found := schedule(path))]
+
+    def _used_s(self) -> float:
         """CPU seconds that QEMU has used."""
-        return sum(found[0] for path in threads_of(self._machine.process.pid)() if (found := schedule(path))) / 1e9
+        return sum(ran for ran, _, _ in self._threads()) / 1e9
 
-    def _look_at_pulse(self, moment: float, lost: float, unit: str) -> bool:
-        """Whether the guest's first process has run since the last look."""
-        pulse, since = self._pulse
-        if (found := self._outcome.pulse) != pulse:
-            self._pulse, self._beatless = (found, moment), 0
-            return True
-        self._beatless += 1
-        if self._beatless >= STILL_LOOKS and moment - since >= lost:
-            raise MachineError(
-                f"the guest hangs: its first process has not run for {moment - since:.0f} {unit}. "
-                f"Its last output:\n{self._machine.last_output()}"
-            )
-        return False
+    def _hang(self, text: str) -> MachineError:
+        return MachineError(f"the guest hangs: {text}. Its last output:\n{self._machine.last_output()}")
 
     def _remark(self, subject: str, text: str, since: float = 0.0) -> None:
         """Logs a remark, unless one was logged within REMIND_S, or `since` is not that long ago."""
@@ -134,8 +134,3 @@ class Watch:
         if now - max(since, self._logged.get(subject, 0.0)) >= REMIND_S:
             self._logged[subject] = now
             self._log(text)
-
-
-def threads(process: int) -> str:
-    """The states of a process's threads, as in ps(1)."""
-    return " ".join(found[2] for path in threads_of(process)() if (found := schedule(path)))

@@ -14,9 +14,7 @@ lives reads the same objects from a stream, and answers them in any order.
 
 from __future__ import annotations
 
-import itertools
 import json
-import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -28,7 +26,6 @@ VERSION = 1
 """Of the messages. A machine refuses requests of any other version."""
 LAST_BYTES = 1 << 16
 """Shown of what a process wrote that ended early."""
-STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
 Write = Callable[[bytes, bool], None]
 """Takes a message of a machine, without the end of the line, and whether it is an end: those always have room."""
 Emit = Callable[[dict[str, Any]], None]
@@ -112,19 +109,17 @@ def load(line: bytes) -> dict[str, Any]:
     """A message of a machine. It ran the user's code, so it may be anything: a MachineError for what is none."""
     try:
         found = json.loads(line) if len(line) < MESSAGE_BYTES else None
-        if isinstance(found, dict) and not deep(line):
+        if isinstance(found, dict) and depth(found) <= MESSAGE_DEPTH:
             return found
     except (ValueError, RecursionError):
         pass
     raise MachineError(f"a line of progress is damaged: {line[:80]!r}")
 
 
-def deep(text: bytes) -> bool:
-    """Whether JSON is nested deeper than what shows and keeps it could follow."""
-    if text.count(b"[") + text.count(b"{") <= MESSAGE_DEPTH:  # nearly always
-        return False
-    steps = (1 if byte in b"[{" else -1 for byte in STRING.sub(b"", text) if byte in b"[{]}")
-    return max(itertools.accumulate(steps)) > MESSAGE_DEPTH
+def depth(value: Any) -> int:
+    """Levels of lists and objects, of which what shows and keeps a message can follow only so many."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    return 0 if inner is None else 1 + max(map(depth, inner), default=0)
 
 
 def checked(kind: Any, found: Any, name: str) -> Any:

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from testbed.machine import cache, image, qemu, snapshot
+from testbed.machine import build, cache, qemu, snapshot
 from testbed.machine.devices import Bundle, Outcome
 from testbed.machine.image import Image
 from testbed.machine.qemu import Flavour
@@ -96,7 +96,7 @@ def bring_up() -> dict[str, Any]:
 
 def main() -> None:
     say("image")
-    built = image.ensure(lambda phase, fetched: None)
+    built = build.ensure(lambda phase, fetched: None)
     say("snapshot and restore")
     made = snapshot_time(built)
     restores = [asyncio.run(restore_once(built)) for _ in range(RESTORES)]

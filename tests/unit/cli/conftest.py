@@ -1,27 +1,15 @@
-"""
-No command of these tests sees the user's cache or gets a machine.
+"""No command of these tests sees the user's cache or gets a machine; children are forks (`forked`)."""
 
-What it asks of a child process it gets from a fork, in which all is imported: that a real child is started, and ends,
-is for the tests of `machine`.
-"""
-
-import asyncio
-import importlib
 import json
-import os
-import signal
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any
 
 import pytest
 
-from testbed import executor
 from testbed.cli import options
 from testbed.cli.options import Chosen
-from testbed.machine import local, runs, scenarios
+from testbed.machine import runs, scenarios
 from testbed.machine.record import Identity
 from testbed.machine.runs import RunResult, Settings, VariantResult, VariantRun
 from testbed.protocol import Event
@@ -46,48 +34,8 @@ IDENTITY = Identity("vm", "1.0", "c0de", image="ef" * 32, qemu="10.0.2 (Debian)"
 TOPOLOGY = "{name: tiny, topology: {nodes: {a: {kind: host}}}}"
 
 
-for module in (*executor.SHARED, "testbed.cni.tool", "testbed.topology.fabrics", "testbed.topology.graph"):
-    importlib.import_module(module)
-
-
-class Fork:
-    """As much of asyncio's Process as is used of it."""
-
-    def __init__(self, pid: int) -> None:
-        self.returncode: int | None = None
-        self.pid = pid
-
-    async def wait(self) -> int:
-        if self.returncode is None:
-            _, status = await asyncio.to_thread(os.waitpid, self.pid, 0)
-            self.returncode = os.waitstatus_to_exitcode(status)
-        return self.returncode
-
-    def terminate(self) -> None:
-        os.kill(self.pid, signal.SIGTERM)
-
-    def kill(self) -> None:
-        os.kill(self.pid, signal.SIGKILL)
-
-
-async def fork(arguments: Sequence[str], progress: int, output: IO[bytes]) -> Fork:
-    if pid := os.fork():
-        return Fork(pid)
-    try:
-        os.dup2(output.fileno(), 1)
-        os.dup2(output.fileno(), 2)
-        os.dup2(progress, 3)
-        os.closerange(4, 256)
-        sys.argv[1:] = arguments
-        executor.main()
-        os._exit(0)
-    finally:
-        os._exit(1)
-
-
 @pytest.fixture(autouse=True)
-def _forked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "spawn", fork)
+def _forked(forked: object) -> None: ...
 
 
 @pytest.fixture(autouse=True)
@@ -139,9 +87,9 @@ def ends_like(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., 
     its directory, without a machine."""
 
     def end(result: VariantResult, story: Sequence[Event] = ()) -> None:
-        async def run_variant(*arguments: Any) -> VariantResult:
-            variant_run: VariantRun = arguments[2]
-            directory: Path = arguments[6]
+        async def run_variant(
+            _: object, __: object, variant_run: VariantRun, ___: object, directory: Path, ____: object
+        ) -> VariantResult:
             (directory / "events.jsonl").write_text("".join(f"{json.dumps(event)}\n" for event in story))
             settings = variant_run.variant["settings"]
             return replace(

@@ -43,24 +43,23 @@ def test_who_makes_something_removes_first_what_killed_makers_left(tmp_path: Pat
         (tmp_path / name / "file").write_text("something")
     (tmp_path / empty).write_text("no directory")
     with cache.locked(tmp_path / now):
-        with cache.making(tmp_path) as work:
+        with cache.making(tmp_path / "new") as work:
             assert directories(tmp_path) == sorted([now, empty, "whole", f"x{killed}", work.name])
         assert (tmp_path / now / "file").exists()
 
 
-def test_what_is_made_stays_only_under_the_name_it_is_given(tmp_path: Path) -> None:
-    with cache.making(tmp_path) as work:
-        (work / "part").write_text("whole")
-        work.rename(tmp_path / "image")
-    with cache.making(tmp_path) as work:
-        (work / "part").write_text("given up")
-    assert directories(tmp_path) == ["image"]
-    assert (tmp_path / "image" / "part").read_text() == "whole"
+def test_what_is_made_takes_its_name_when_it_is_whole(tmp_path: Path) -> None:
+    for text in "first", "second":
+        with cache.making(tmp_path / "image") as work:
+            (work / "part").write_text(text)
+            assert "image" not in directories(tmp_path) or (tmp_path / "image" / "part").read_text() == "first"
+        assert directories(tmp_path) == ["image"]
+        assert (tmp_path / "image" / "part").read_text() == text
 
 
 def test_what_fails_while_it_is_made_is_gone(tmp_path: Path) -> None:
     def fail() -> None:
-        with cache.making(tmp_path):
+        with cache.making(tmp_path / "image"):
             raise ValueError("half way")
 
     with pytest.raises(ValueError, match="half way"):
@@ -69,7 +68,7 @@ def test_what_fails_while_it_is_made_is_gone(tmp_path: Path) -> None:
 
 
 def test_makers_side_by_side_leave_each_other_alone(tmp_path: Path) -> None:
-    with cache.making(tmp_path) as first, cache.making(tmp_path) as second:
+    with cache.making(tmp_path / "one") as first, cache.making(tmp_path / "two") as second:
         assert first != second
         assert sorted((first, second)) == sorted(tmp_path.iterdir())
 

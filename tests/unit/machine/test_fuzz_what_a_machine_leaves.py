@@ -26,7 +26,7 @@ from testbed.errors import InputError, TestbedError
 from testbed.machine import pytests, runs, scenarios
 from testbed.machine.jobs import Job
 from testbed.machine.record import Identity
-from testbed.machine.runs import RunResult, Settings, VariantRun
+from testbed.machine.runs import RunResult, Settings, VariantResult, VariantRun
 from testbed.machine.scenarios import Source
 from testbed.protocol import EVENTS, Event, VariantInfo, messages, requests
 
@@ -191,7 +191,7 @@ def take(name: str, data: bytes) -> None:
     answer = job.answer(about=SOURCE.file, place=SOURCE.place)
     match name:
         case "outcome.json":
-            result = runs.result_of(answer, VARIANT_RUN, 1.0)
+            result = VariantResult(**runs.verdict(job, SOURCE), wall_s=1.0)
             whole = RunResult("mine", SETTINGS, IDENTITY, "scenario.py", {}, Path("out"), 1.0, [result])
             json.dumps(whole.json())
             for width in 60, 200:

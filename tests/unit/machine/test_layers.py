@@ -10,7 +10,7 @@ import pytest
 
 from testbed.errors import InputError, TestbedError, UnsupportedError
 from testbed.executor import layer
-from testbed.machine import cache, checkup, image, layers, qemu, recipe, snapshot
+from testbed.machine import build, cache, checkup, image, layers, qemu, recipe, snapshot
 from testbed.machine.image import Image
 from testbed.machine.qemu import Flavour
 from testbed.protocol import LAYER
@@ -87,7 +87,7 @@ def test_another_set_is_another_layer_with_snapshots_of_its_own(
     monkeypatch.setattr(qemu, "identity", lambda: "qemu")
     several = [base, ensure(base, "tcpflow"), ensure(base, "iperf3"), ensure(base, "iperf3", "tcpflow")]
     assert len({one.digest for one in several}) == 4
-    assert len({snapshot.layers(one, Flavour("virtual"))[0].key for one in several}) == 4
+    assert len({snapshot.stack(one, Flavour("virtual"))[0].key for one in several}) == 4
 
 
 def test_a_machine_gets_the_layer_as_a_device_beside_the_root(
@@ -174,13 +174,13 @@ def test_an_unknown_package_gets_the_one_that_was_meant() -> None:
 def test_apt_is_asked_about_the_image_s_suite_and_packages_not_this_machine_s(
     base: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(image, "mirror", list)
+    monkeypatch.setattr(build, "mirror", list)
     layers.Apt(tmp_path, base)
     assert "] http://m/debian trixie main\n" in (tmp_path / "sources.list").read_text()
     configuration = (tmp_path / "apt.conf").read_text()
     assert f'Dir::State::status "{base.path}/dpkg-status"' in configuration
     assert 'Dir::Etc::sourceparts "/dev/null"' in configuration
-    monkeypatch.setattr(image, "mirror", lambda: ["http://mine/debian"])
+    monkeypatch.setattr(build, "mirror", lambda: ["http://mine/debian"])
     layers.Apt(tmp_path, base)
     assert "] http://mine/debian trixie main\n" in (tmp_path / "sources.list").read_text()
 
@@ -225,7 +225,7 @@ def test_of_an_installation_only_what_the_packages_bring_stays(tmp_path: Path) -
 
 def test_apt_s_words_become_one_message() -> None:
     with pytest.raises(TestbedError, match="apt failed:\n  E: broken"):
-        image.raise_for("E: broken\n", "apt")
+        build.raise_for("E: broken\n", "apt")
 
 
 def test_two_who_want_one_layer_make_it_once(

@@ -9,6 +9,8 @@ from testbed.errors import TestbedError
 from testbed.machine import questions
 from testbed.protocol import GraphStyle, requests
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 GOOD = """\
 name: pair
 topology:
@@ -199,6 +201,7 @@ class Mine(Topo):
 """
 
 
+@pytest.mark.usefixtures("own_process")
 def test_a_topo_of_mininet_is_planned_and_told_in_our_format(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(MININET)
@@ -208,6 +211,7 @@ def test_a_topo_of_mininet_is_planned_and_told_in_our_format(tmp_path: Path) -> 
     assert questions.plan(tmp_path / "mine.clab.yml")["interfaces"] == plan["interfaces"]
 
 
+@pytest.mark.usefixtures("own_process")
 @pytest.mark.parametrize(
     ("old", "new", "where"),
     [('f"h{number}"', 'f"h{number}", cpu=1', ""), ("print(", "print(1 / 0,", ":5"), ('f"h{number}"', '"h 0"', " as")],
@@ -223,6 +227,7 @@ def test_an_error_of_mininet_s_file_is_at_a_place_of_the_user_s_file(
     assert said.value.where.startswith(f"{file}{where}")
 
 
+@pytest.mark.usefixtures("own_process")
 def test_a_mininet_file_that_does_not_end_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(questions, "LIMIT_S", 1)
     file = tmp_path / "mine.py"
@@ -232,6 +237,7 @@ def test_a_mininet_file_that_does_not_end_is_named(tmp_path: Path, monkeypatch: 
     assert (said.value.where, said.value.exit_status) == (str(file), 2)
 
 
+@pytest.mark.usefixtures("own_process")
 def test_each_of_several_refusals_of_mininet_s_file_has_its_path(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(MININET.replace('f"h{number}"', 'f"h{number}", cpu=1'))

@@ -1,20 +1,25 @@
 """Where scenarios are, what travels to a machine, and what is said of a file that is none.
 
-A description runs the user's code in a process of its own; each test here that describes takes a moment.
+A description runs the user's code in a process of its own, here mostly in a fork: a real one takes a second.
 """
 
 import asyncio
 import errno
 import subprocess
 import sys
+from collections.abc import Coroutine
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from testbed.errors import InputError, TestbedError
-from testbed.machine import files, questions, runs, scenarios
+from testbed.machine import files, local, questions, runs, scenarios
+from testbed.machine.jobs import Job
 from testbed.machine.scenarios import Source
 from testbed.protocol import ScenarioInfo
+
+pytestmark = pytest.mark.usefixtures("forked")
 
 GOOD = '''
 from testbed import Scenario, Variant
@@ -233,6 +238,7 @@ def test_a_description_is_what_the_class_says(tmp_path: Path) -> None:
     assert said["limit_s"] == 120
 
 
+@pytest.mark.usefixtures("own_process")
 def test_a_scenario_s_code_is_never_imported_here(tmp_path: Path) -> None:
     describe(write(tmp_path / "mine", f"import sys; sys.modules['seen_here'] = sys\n{GOOD}"))
     assert "seen_here" not in sys.modules
@@ -326,6 +332,7 @@ def test_a_file_beside_a_scenario_may_have_any_name(tmp_path: Path) -> None:
     assert describe(source)["title"] == "Of my own"
 
 
+@pytest.mark.usefixtures("own_process")
 def test_what_a_scenario_prints_disturbs_nothing(tmp_path: Path) -> None:
     noise = "import os, sys\nprint('noise')\nos.write(1, b'noise')\nprint('noise', file=sys.stderr)\n"
     assert describe(write(tmp_path / "mine", noise + GOOD))["title"] == "A story"
@@ -365,26 +372,45 @@ def test_a_file_with_two_scenarios_is_refused(tmp_path: Path) -> None:
     assert error.where == f"{tmp_path}/mine/scenario.py"
 
 
+@pytest.mark.usefixtures("own_process")
 def test_a_file_that_ends_the_process_is_refused(tmp_path: Path) -> None:
     error = refused(write(tmp_path / "mine", "import os\nprint('the reason', flush=True)\nos._exit(7)\n"))
     assert error.message == "its code ended the process before testbed was done:\nthe reason"
 
 
+@pytest.mark.usefixtures("own_process")
 def test_a_file_cannot_reach_the_progress(tmp_path: Path) -> None:
     error = refused(write(tmp_path / "mine", "import os\nos.write(3, b'not json')\n"))
     assert error.message.startswith("OSError: [Errno 9] Bad file descriptor")
 
 
+@pytest.mark.usefixtures("own_process")
 @pytest.mark.parametrize("order", [1, -1])
 def test_of_several_files_the_one_that_never_ends_is_named(
     order: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(questions, "LIMIT_S", 8)
+    """The limit is reached as soon as only one of the two has not ended."""
     good, bad = write(tmp_path / "good", GOOD), write(tmp_path / "bad", "while True: pass\n")
+    take, one_is_left, ends = Job.take, asyncio.Event(), []
+
+    def take_end(job: Job[Any], message: dict[str, Any]) -> None:
+        take(job, message)
+        ends.append(message)
+        one_is_left.set()
+
+    async def until_one_is_left(follow: Coroutine[Any, Any, None], *_: object) -> None:
+        task = asyncio.ensure_future(follow)
+        await one_is_left.wait()
+        task.cancel()
+        raise TimeoutError
+
+    monkeypatch.setattr(Job, "take", take_end)
+    monkeypatch.setattr(local, "patiently", until_one_is_left)
     with pytest.raises(TestbedError) as said:
         asyncio.run(scenarios.describe([(good, {}), (bad, {})][::order]))
-    assert said.value.message == "cannot be loaded: still running after 8 s"
+    assert said.value.message == f"cannot be loaded: still running after {questions.LIMIT_S:g} s"
     assert said.value.where == str(bad.file)
+    assert [message["response"]["title"] for message in ends] == ["A story"]
     assert str(tmp_path) not in subprocess.run(["ps", "-ef"], capture_output=True, text=True, check=True).stdout
 
 

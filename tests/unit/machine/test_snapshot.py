@@ -13,14 +13,14 @@ from testbed.errors import MachineError, UnsupportedError
 from testbed.machine import qemu, snapshot
 from testbed.machine.devices import Bundle, Outcome
 from testbed.machine.qemu import Flavour, StateError
-from testbed.machine.snapshot import HEADER, KEEP, MAGIC, OFFSET, Layer, Snapshot, above, code_files
+from testbed.machine.snapshot import HEADER, KEEP, MAGIC, OFFSET, Snapshot, above, code_files
 
 KEY = "ab" * 32
 
 
 def code_key(below: str) -> str:
     """Of the snapshot with the code, above one with key `below`."""
-    return above(Layer(below, "", {}, {}), "", "", "", code_files()).key
+    return above(Snapshot(below), "", "", "", code_files()).key
 
 
 @pytest.fixture
@@ -148,14 +148,14 @@ def test_ram_is_copied_with_its_holes_and_without_what_follows_it(tmp_path: Path
 
 
 def test_a_disk_that_is_full_while_ram_is_copied_is_named(tmp_path: Path, monkeypatch) -> None:
-    async def save(image: object, flavour: object, base: object, layer: object, handle: int) -> None:
+    async def save(image: object, flavour: object, target: object, handle: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(snapshot, "save", save)
     target = Snapshot(KEY)
     target.path.parent.mkdir(parents=True)
     with pytest.raises(UnsupportedError, match="the disk filled up while a snapshot was written") as raised:
-        asyncio.run(snapshot.take(None, None, None, None, target))
+        asyncio.run(snapshot.take(None, None, target))
     assert raised.value.where == str(target.path.parent)
     assert list(target.path.parent.iterdir()) == []
 
@@ -242,7 +242,7 @@ def test_a_snapshot_that_qemu_cannot_read_is_removed_where_another_should_stand_
 ) -> None:
     monkeypatch.setattr(snapshot, "copy_data", lambda *_: None)
     with pytest.raises(MachineError, match="has been removed: it is damaged"):
-        asyncio.run(snapshot.save(None, Flavour("real"), Snapshot(KEY), Layer("", "", {}, {}), -1))
+        asyncio.run(snapshot.save(None, Flavour("real"), Snapshot("", below=Snapshot(KEY)), -1))
     assert not whole.exists()
 
 

@@ -10,23 +10,21 @@ import pytest
 from testbed.errors import MachineError
 from testbed.machine import watch
 from testbed.machine.patience import StarvedError
-from testbed.machine.watch import PULSE_LOST_CPU_S, PULSE_LOST_S, STILL_LOOKS, Watch
+from testbed.machine.watch import PULSE_LOST_S, STILL_LOOKS, Watch
 from testbed.protocol import Clock
 
 MANY = 2000
 
 
 class Machine:
-    """A guest on the real clock, whose time is given, one value a look, or on the virtual one, with the CPU seconds of
-    its QEMU."""
+    """A guest whose time is given, one value a look, and the CPU seconds of its QEMU."""
 
-    def __init__(self, seconds: Iterator[int] | None, ran: Iterator[float] | None) -> None:
+    def __init__(self, seconds: Iterator[int], ran: Iterator[float]) -> None:
         self.process = SimpleNamespace(pid=1)
         self._seconds, self.ran = seconds, ran
         self.nudged = 0
 
     async def clock_s(self) -> int:
-        assert self._seconds is not None
         return next(self._seconds)
 
     async def nudge(self) -> None:
@@ -55,7 +53,7 @@ def _every_call_is_a_look(monkeypatch: pytest.MonkeyPatch) -> None:
 def host(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     """Sets the share of each second for which the machine waits for a CPU; a look is a second."""
 
-    monkeypatch.setattr(Watch, "_cpu_s", lambda one: next(one._machine.ran))  # type: ignore[attr-defined]
+    monkeypatch.setattr(Watch, "_used_s", lambda one: next(one._machine.ran))  # type: ignore[attr-defined]
 
     def waits(share: float) -> None:
         monkeypatch.setattr(watch, "Starvation", lambda _: SimpleNamespace(look=lambda: (1.0, share)))
@@ -87,37 +85,46 @@ def forever(value: int) -> Iterator[int]:
 
 def test_a_clock_that_stands_still_with_a_cpu_is_a_hang(host: Callable[[float], None]) -> None:
     with pytest.raises(MachineError, match=r"its clock stands still(.|\n)*last words"):
-        watched(Machine(None, forever(100)), forever(3), STILL_LOOKS + 2)
+        watched(Machine(forever(7), forever(100)), forever(3), STILL_LOOKS + 2)
+
+
+def test_a_qemu_that_does_not_answer_is_a_hang(host: Callable[[float], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    async def silent(_: Machine) -> int:
+        raise MachineError("QEMU did not carry out qom-get: no answer")
+
+    monkeypatch.setattr(Machine, "clock_s", silent)
+    with pytest.raises(MachineError, match=r"the guest hangs: QEMU did not .* no answer(.|\n)*last words"):
+        watched(Machine(forever(7), forever(100)), forever(3), 1)
 
 
 def test_it_is_nudged_once_before_that(host: Callable[[float], None]) -> None:
-    machine = Machine(None, forever(100))
+    machine = Machine(forever(7), forever(100))
     watched(machine, forever(3), STILL_LOOKS)
     assert machine.nudged == 1
 
 
 def test_a_machine_that_goes_on_when_it_is_nudged_does_not_hang(host: Callable[[float], None]) -> None:
-    machine = Machine(None, iter(lambda: machine.nudged, None))
+    machine = Machine(forever(7), iter(lambda: machine.nudged, None))
     watched(machine, forever(3), STILL_LOOKS + 4)
     assert machine.nudged > 1
 
 
 def test_before_that_it_is_none(host: Callable[[float], None]) -> None:
-    watched(Machine(None, forever(100)), forever(3), STILL_LOOKS)
+    watched(Machine(forever(7), forever(100)), forever(3), STILL_LOOKS)
 
 
 def test_a_guest_that_reports_is_not_looked_at_as_hanging(host: Callable[[float], None]) -> None:
-    watched(Machine(None, forever(100)), forever(3), heard_every=STILL_LOOKS - 1)
+    watched(Machine(forever(7), forever(100)), forever(3), heard_every=STILL_LOOKS - 1)
 
 
 def test_a_silent_guest_whose_time_goes_on_is_let_be_however_long_it_takes(host: Callable[[float], None]) -> None:
-    watched(Machine(None, forever(100)), itertools.count())
+    watched(Machine(forever(7), forever(100)), itertools.count())
 
 
 def test_a_guest_that_only_computes_is_let_be(host: Callable[[float], None]) -> None:
     """It takes minutes of CPU time from one pulse to the next."""
     pulses = (pulse for pulse in itertools.count() for _ in range(300))
-    watched(Machine(None, itertools.count()), pulses)
+    watched(Machine(forever(7), itertools.count()), pulses)
 
 
 def test_what_takes_long_in_silence_is_said_once_a_while(
@@ -125,7 +132,7 @@ def test_what_takes_long_in_silence_is_said_once_a_while(
 ) -> None:
     seconds = itertools.count()
     monkeypatch.setattr(watch.time, "monotonic", lambda: float(next(seconds)))
-    said = watched(Machine(None, itertools.count()), itertools.count(), looks=100)
+    said = watched(Machine(forever(7), itertools.count()), itertools.count(), looks=100)
     assert 1 < len(said) < 10
     assert said[0].endswith("virtual time goes on")
 
@@ -133,27 +140,33 @@ def test_what_takes_long_in_silence_is_said_once_a_while(
 def test_a_machine_without_a_cpu_does_not_hang_but_is_given_up(host: Callable[[float], None]) -> None:
     host(1.0)
     with pytest.raises(StarvedError, match="got no CPU") as error:
-        watched(Machine(None, forever(100)), forever(3))
+        watched(Machine(forever(7), forever(100)), forever(3))
     assert error.value.exit_status == 3
 
 
 def test_a_machine_that_gets_little_is_let_be_and_the_user_hears_of_it_once(host: Callable[[float], None]) -> None:
     host(0.9)
-    said = watched(Machine(None, itertools.count()), itertools.count())
+    said = watched(Machine(forever(7), itertools.count()), itertools.count())
     assert said == ["this host is busy: a machine waits for a CPU most of the time"]
 
 
-def test_a_guest_whose_first_process_does_not_run_hangs_on_the_real_clock(host: Callable[[float], None]) -> None:
-    with pytest.raises(MachineError, match=rf"first process has not run for {PULSE_LOST_S} s"):
-        watched(Machine(itertools.count(), None), forever(3), PULSE_LOST_S + 1, "real")
+@pytest.mark.parametrize("clock", ["real", "virtual"])
+@pytest.mark.parametrize("ran", [itertools.repeat(100), itertools.count()], ids=["idle", "busy"])
+def test_a_guest_whose_first_process_does_not_run_hangs(
+    host: Callable[[float], None], clock: Clock, ran: Iterator[float]
+) -> None:
+    with pytest.raises(MachineError, match=rf"first process has not run for {PULSE_LOST_S} s of its time"):
+        watched(Machine(itertools.count(), ran), forever(3), PULSE_LOST_S + 1, clock)
 
 
-def test_a_guest_whose_first_process_does_not_run_hangs_on_the_virtual_clock(host: Callable[[float], None]) -> None:
-    with pytest.raises(MachineError, match=rf"first process has not run for {PULSE_LOST_CPU_S:.0f} CPU seconds"):
-        watched(Machine(None, itertools.count()), forever(3), int(PULSE_LOST_CPU_S) + 1)
+def test_a_guest_on_the_real_clock_that_idles_is_let_be(host: Callable[[float], None]) -> None:
+    """Its QEMU uses next to no CPU, and its first process runs every 30 seconds."""
+    pulses = (pulse for pulse in itertools.count() for _ in range(30))
+    said = watched(Machine(itertools.count(), forever(100)), pulses, clock="real")
+    assert said == []
 
 
 def test_minutes_that_pass_between_two_looks_are_no_lost_pulse(host: Callable[[float], None]) -> None:
     """A guest that was not looked at for long: that its pulse is the same at two looks says nothing then."""
     pulses = (pulse for pulse in itertools.count() for _ in range(3))
-    watched(Machine(itertools.count(0, PULSE_LOST_S), None), pulses, clock="real")
+    watched(Machine(itertools.count(0, PULSE_LOST_S), forever(100)), pulses, clock="real")
