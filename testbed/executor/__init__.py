@@ -20,7 +20,7 @@ from tempfile import TemporaryFile
 from typing import Any, NoReturn
 
 from testbed.errors import TestbedError
-from testbed.kernel import children
+from testbed.kernel import syscalls
 from testbed.protocol import JOB, messages, requests
 from testbed.protocol.messages import Channel, Emit, Write
 from testbed.protocol.requests import Request
@@ -130,7 +130,7 @@ class Child:
         parent = os.getpid()
         self.pid = os.fork()
         if not self.pid:
-            children.end_with(parent)
+            syscalls.end_with(parent)
             self._run(request, context)
 
     def _run(self, request: Request[Any], context: Context) -> NoReturn:

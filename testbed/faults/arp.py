@@ -13,10 +13,10 @@ from pydantic import Field, model_validator
 from testbed.errors import InputError
 from testbed.faults.congestion import counted
 from testbed.faults.fault import Fault, Mac, Verified
-from testbed.faults.rule import Expression, Rule, equal, field
+from testbed.faults.rule import Rule
 from testbed.kernel.ipv6 import IFA_F_NODAD
+from testbed.kernel.rtnetlink import FAMILIES
 from testbed.lab import Host, HostInterface, Lab
-from testbed.lab.host_interface import FAMILIES
 from testbed.switch import nd, packets
 from testbed.switch.frames import BROADCAST
 from testbed.topology import Family, IPAddress, IPInterface
@@ -48,24 +48,18 @@ class ArpDrop(Rule):
             raise ValueError(f"{self.announced} is of family {self.announced.version}")
         return self
 
-    def chosen(self) -> list[Expression]:
+    def chosen(self) -> str:
         if self.family == 6:
-            types = [ND_TYPES[self.operation]] if self.operation else list(ND_TYPES.values())
-            chosen = [equal(field("icmpv6", "type"), {"set": types})]
-            if self.announced:
-                to_all = equal(field("ip6", "daddr"), str(nd.ALL_NODES))
-                chosen += [to_all, equal(field("icmpv6", "taddr"), str(self.announced))]
-            return chosen
+            types = ND_TYPES[self.operation] if self.operation else ", ".join(ND_TYPES.values())
+            to_all = f"ip6 daddr {nd.ALL_NODES} icmpv6 taddr {self.announced}" if self.announced else ""
+            return f"icmpv6 type {{ {types} }} {to_all}"
         # Not the Ethernet type, which is that of the VLAN tag where a frame has one.
-        chosen = [equal({"meta": {"key": "protocol"}}, "arp")]
-        if self.operation:
-            chosen.append(equal(field("arp", "operation"), self.operation))
-        if self.announced:
-            chosen += [equal(field("arp", f"{who} ip"), str(self.announced)) for who in ("saddr", "daddr")]
-        return chosen
+        operation = f"arp operation {self.operation}" if self.operation else ""
+        announced = f"arp saddr ip {self.announced} arp daddr ip {self.announced}" if self.announced else ""
+        return f"meta protocol arp {operation} {announced}"
 
-    def act(self) -> Expression:
-        return {"drop": None}
+    def act(self) -> str:
+        return "drop"
 
 
 class _FromHost(Fault):
@@ -94,13 +88,10 @@ class ArpPoison(_FromHost):
 
     def inject(self, lab: Lab, undo: ExitStack) -> None:
         nic, owner = self._nic(lab), owner_of(lab, self, self.ip)
-        undo.callback(self._restored, lab)
+        undo.callback(lab.scheduler.wait, lambda: self.verify(lab) is None, 1.0)
         undo.callback(owner.announce, self.ip.version)
         nic.send(packets.gratuitous(self._mac(lab), self.ip))
         lab.scheduler.wait(lambda: self.verify(lab) is not None, 1.0)
-
-    def _restored(self, lab: Lab) -> None:
-        lab.scheduler.wait(lambda: self.verify(lab) is None, 1.0)
 
     def verify(self, lab: Lab) -> Verified | None:
         mac = lab.switch(self.switch).neighbour(self.ip)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,47 +13,11 @@ from testbed.lab import Lab
 
 KINDS: Mapping[str, type[Fault]] = {
     kind.name: kind
-    for kind in (
-        link.LinkDown,
-        link.LinkFlap,
-        link.LinkLoss,
-        link.LinkDelay,
-        link.LinkRate,
-        link.QueueTooSmall,
-        link.LinkDuplicate,
-        link.LinkReorder,
-        link.LinkCorrupt,
-        link.LinkMtu,
-        link.NicDown,
-        packet.ExactPacket,
-        congestion.BackgroundFlow,
-        congestion.Incast,
-        congestion.EcmpCollision,
-        arp.ArpDrop,
-        arp.ArpPoison,
-        arp.ArpStorm,
-        arp.DuplicateIp,
-        arp.DuplicateMac,
-        arp.ProxyArp,
-        switch.ArpEntryCorrupt,
-        switch.ArpAgeing,
-        switch.ArpCapacity,
-        switch.ArpCpuLimit,
-        switch.ArpCpuDelay,
-        switch.SwitchCpuOutage,
-        switch.SwitchReboot,
-        switch.FdbFlush,
-        switch.FdbWrongPort,
-        switch.MacAgeing,
-        switch.MacCapacity,
-        host.WrongGateway,
-        host.MissingRoute,
-        host.WrongMask,
-        host.ArpFlux,
-        host.StrictRpFilter,
-        host.NeighbourTableFull,
-    )
+    for module in (link, packet, congestion, arp, switch, host)
+    for kind in vars(module).values()
+    if inspect.isclass(kind) and issubclass(kind, Fault) and kind.__module__ == module.__name__ and "name" in vars(kind)
 }
+"""Each class of these modules that has a name."""
 
 
 def problem(name: str, parameters: Mapping[str, Any]) -> str:

@@ -32,15 +32,6 @@ DRAINED_S = 10.0
 """Seconds in which queues are empty of the packets of a flow that has ended."""
 Bytes = Annotated[int, Field(ge=256, le=1 << 20)]
 Rate = Annotated[int, Field(ge=8_000, le=1_000_000_000)]
-COUNTERS = """
-table netdev {table} {{
-    {counters}
-    chain passing {{
-        type filter hook {hook} device "{interface}" priority 20;
-        {rules}
-    }}
-}}
-"""
 
 
 class Stream(NamedTuple):
@@ -228,16 +219,15 @@ class Passed(NamedTuple):
 
 def counted(lab: Lab, interface: Interface, hook: str, matches: Iterable[str], span: float) -> list[Passed]:
     """The packets of each match that pass in `span` seconds."""
-    node, chosen, table = interface.node, list(enumerate(matches)), f"counted-{interface.name}-{hook}"
-    counters = "\n".join(f"counter flow{number} {{}}" for number, _ in chosen)
-    rules = "\n".join(f"{match} counter name flow{number}" for number, match in chosen)
+    node, table = interface.node, f"counted-{interface.name}-{hook}"
+    flows = {f"flow{number}": (hook, match) for number, match in enumerate(matches)}
     with node.entered():
-        nftables.run(COUNTERS.format(table=table, counters=counters, hook=hook, interface=interface.name, rules=rules))
+        nftables.run(nftables.counting(table, interface.name, flows))
     try:
         lab.scheduler.sleep(span)
         with node.entered():
-            found = nftables.counters(f"netdev {table}")
+            found = nftables.counters(table)
     finally:
         with node.entered():
             nftables.run(f"delete table netdev {table}")
-    return [Passed(found[f"flow{number}"]["packets"], found[f"flow{number}"]["bytes"]) for number, _ in chosen]
+    return [Passed(found[flow]["packets"], found[flow]["bytes"]) for flow in flows]

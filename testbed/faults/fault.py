@@ -85,25 +85,22 @@ class Injection:
         self.lab.scheduler.one_by_one(self._inject)
 
     def inject_after(self, seconds: float, lasting: float | None) -> None:
-        """The same in so many seconds, and `recover` when it has lasted `lasting`."""
+        """The same in so many seconds, and `recover` when it has lasted `lasting`, or when the lab ends before: then it
+        was cut short."""
 
         def begin() -> None:
             self._missed = ""
             self.inject()
             if lasting is not None:
-                self._last(lasting)
+                self._lasting, self._end = lasting, time.monotonic() + lasting
+                self._cancel = self.lab.scheduler.after(lasting, self.recover)
+                self.lab.defer(self._cut_short)
 
         if seconds:
             self._missed = "never came: the run ended before its time"
             self._cancel = self.lab.scheduler.after(seconds, begin)
         else:
             begin()
-
-    def _last(self, seconds: float) -> None:
-        """Recovers it in so many seconds, or when the lab ends before: then it was cut short."""
-        self._lasting, self._end = seconds, time.monotonic() + seconds
-        self._cancel = self.lab.scheduler.after(seconds, self.recover)
-        self.lab.defer(self._cut_short)
 
     def _cut_short(self) -> None:
         if self.active and self._end is not None:

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from testbed.errors import InputError
 from testbed.faults.fault import End, Fault, Verified
-from testbed.faults.rule import Expression, Hook, Rule
+from testbed.faults.rule import Hook, Rule
 from testbed.lab import HostInterface, Interface, Lab
 
 Percent = Annotated[float, Field(gt=0, le=100)]
@@ -73,14 +73,11 @@ class LinkFlap(Fault):
         def go_down() -> None:
             state.close()
             down.inject(lab, state)
-            cancel_by(state, self.down, come_up)
+            state.callback(lab.scheduler.after(self.down, come_up))
 
         def come_up() -> None:
             state.close()
-            cancel_by(state, self.up, go_down)
-
-        def cancel_by(stack: ExitStack, seconds: float, action: Any) -> None:
-            stack.callback(lab.scheduler.after(seconds, action))
+            state.callback(lab.scheduler.after(self.up, go_down))
 
         go_down()
 
@@ -215,9 +212,9 @@ class LinkMtu(Rule):
             raise InputError(f"fault {self}: {self.end} is a host's end", hint="Name the switch's end of the link.")
         return interface, ("prerouting", "postrouting")
 
-    def chosen(self) -> list[Expression]:
+    def chosen(self) -> str:
         """Matches the length: with a smaller MTU of the port veth would refuse the frame, and the host would notice."""
-        return [{"match": {"op": ">", "left": {"meta": {"key": "length"}}, "right": self.mtu}}]
+        return f"meta length > {self.mtu}"
 
-    def act(self) -> Expression:
-        return {"drop": None}
+    def act(self) -> str:
+        return "drop"

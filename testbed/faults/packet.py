@@ -13,19 +13,18 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from testbed.errors import InputError
-from testbed.faults.rule import Expression, Hook, Rule, equal, field, raw
+from testbed.faults.rule import Hook, Rule
 from testbed.lab import Interface, Lab
 from testbed.topology import Family
 
 ROCE_PORT = 4791
-BTH = 64
-"""Bits from the UDP header, where nftables counts from, to the BTH (IBTA 9.2)."""
-OPCODE, DEST_QP, PSN = (BTH, 8), (BTH + 40, 24), (BTH + 72, 24)
-PAYLOAD = BTH + 96
-"""Bits to the first byte behind the BTH, the extended headers included."""
+OPCODE, DEST_QP, PSN, PAYLOAD = "@th,64,8", "@th,104,24", "@th,136,24", "@th,160,8"
+"""Fields of the BTH, and the first byte behind it, by their offset and length in bits: the BTH begins 64 bits behind
+the begin of the UDP header (IBTA 9.2)."""
 ENDLESS = 1 << 31
-CE6 = 0x0030
-"""Both bits of ECN among the first 16 of an IPv6 header (RFC 8200 section 3, RFC 3168 section 5)."""
+CE6 = "@nh,0,16 set @nh,0,16 | 0x0030"
+"""Sets both bits of ECN among the first 16 of an IPv6 header (RFC 8200 section 3, RFC 3168 section 5): `ip6 ecn set ce`
+writes the header's second byte alone, which Linux 7.3 does not carry out."""
 OPCODES = {
     "SEND_FIRST": 0x00, "SEND_MIDDLE": 0x01, "SEND_LAST": 0x02, "SEND_ONLY": 0x04,
     "WRITE_FIRST": 0x06, "WRITE_MIDDLE": 0x07, "WRITE_LAST": 0x08, "WRITE_ONLY": 0x0A,
@@ -79,31 +78,24 @@ class ExactPacket(Rule):
             self._prepare_delay(*self.place(lab), undo)
         super().inject(lab, undo)
 
-    def chosen(self) -> list[Expression]:
-        ip = "ip" if self.family == 4 else "ip6"
-        chosen = [equal({"meta": {"key": "protocol"}}, ip)] if self.action == "mark-ce" else []
-        chosen.append(equal(field("udp", "dport"), ROCE_PORT))
-        given = [(OPCODE, OPCODES.get(self.opcode or "")), (DEST_QP, self.dest_qp), (PSN, self.psn)]
-        chosen += [equal(raw(*place), value) for place, value in given if value is not None]
-        if self.number is not None:
-            # The generator counts what comes so far in the rule, from 0.
-            chosen.append(equal({"numgen": {"mode": "inc", "mod": ENDLESS, "offset": 0}}, self.number - 1))
-        return chosen
+    def chosen(self) -> str:
+        ip = f"meta protocol {'ip' if self.family == 4 else 'ip6'} " if self.action == "mark-ce" else ""
+        given = {OPCODE: OPCODES.get(self.opcode or ""), DEST_QP: self.dest_qp, PSN: self.psn}
+        fields = [f"{place} {value}" for place, value in given.items() if value is not None]
+        # The generator counts what comes so far in the rule, from 0.
+        fields += [f"numgen inc mod {ENDLESS} {self.number - 1}"] if self.number is not None else []
+        return f"{ip}udp dport {ROCE_PORT} {' '.join(fields)}"
 
-    def act(self) -> Expression:
+    def act(self) -> str:
         match self.action:
             case "drop":
-                return {"drop": None}
+                return "drop"
             case "mark-ce":
-                if self.family == 4:
-                    return {"mangle": {"key": field("ip", "ecn"), "value": "ce"}}
-                # `ip6 ecn set ce` writes the header's second byte alone, which Linux 7.3 does not carry out.
-                start = {"payload": {"base": "nh", "offset": 0, "len": 16}}
-                return {"mangle": {"key": start, "value": {"|": [start, CE6]}}}
+                return "ip ecn set ce" if self.family == 4 else CE6
             case "corrupt":
-                return {"mangle": {"key": raw(PAYLOAD, 8), "value": 0xA5}}
+                return f"{PAYLOAD} set 0xa5"
             case "delay":
-                return {"mangle": {"key": {"meta": {"key": "mark"}}, "value": self._mark}}
+                return f"meta mark set {self._mark}"
 
     @property
     def _mark(self) -> int:

@@ -6,7 +6,6 @@ Packets from a host are handled where they enter the switch, packets from a swit
 
 from __future__ import annotations
 
-import json
 from abc import abstractmethod
 from contextlib import ExitStack
 from typing import Any, Literal
@@ -17,48 +16,41 @@ from testbed.kernel import nftables
 from testbed.lab import HostInterface, Interface, Lab
 from testbed.lab.namespace import Namespace
 
-TABLE = {"family": "bridge", "name": "testbed-faults"}
+FAMILY, TABLE = "bridge", "testbed-faults"
 Hook = Literal["prerouting", "postrouting"]
 HOOKS: dict[Hook, str] = {"prerouting": "iifname", "postrouting": "oifname"}
 """The hooks where the bridge shows packets that come in, and those that go out; and the name of the port there."""
-Expression = dict[str, Any]
-"""A statement in nftables' JSON, libnftables-json(5)."""
 
 
 class Rule(Fault):
-    """Subclasses define the packets and the action."""
+    """Subclasses define the packets and the action, in the language of nft(8)."""
 
     end: End
 
     @abstractmethod
-    def chosen(self) -> list[Expression]:
+    def chosen(self) -> str:
         """The matches that choose a packet."""
 
     @abstractmethod
-    def act(self) -> Expression:
+    def act(self) -> str:
         """The statement for a chosen packet."""
 
     def inject(self, lab: Lab, undo: ExitStack) -> None:
         port, hooks = self.place(lab)
-        node = port.node
-        counter: Expression = {"counter": {"packets": 0, "bytes": 0}}
-        _nft(node, {"add": {"table": TABLE}})
+        _nft(port.node, f"add table {FAMILY} {TABLE}")
         for hook in hooks:
-            chain = {"family": TABLE["family"], "table": TABLE["name"], "name": self._chain(hook)}
-            expressions = [equal({"meta": {"key": HOOKS[hook]}}, port.name), *self.chosen(), counter, self.act()]
-            _nft(
-                node,
-                {"add": {"chain": {**chain, "type": "filter", "hook": hook, "prio": 0, "policy": "accept"}}},
-                {"add": {"rule": {**chain, "chain": chain["name"], "expr": expressions}}},
-            )
-            undo.callback(_nft, node, {"flush": {"chain": chain}}, {"delete": {"chain": chain}})
+            chain = f"{FAMILY} {TABLE} {self._chain(hook)}"
+            rule = f'{HOOKS[hook]} "{port.name}" {self.chosen()} counter {self.act()}'
+            made = f"add chain {chain} {{ type filter hook {hook} priority 0; }}\n"
+            _nft(port.node, f"{made}add rule {chain} {rule}")
+            undo.callback(_nft, port.node, f"flush chain {chain}\ndelete chain {chain}")
 
     def verify(self, lab: Lab) -> Verified | None:
         port, hooks = self.place(lab)
         chains, hits = {self._chain(hook) for hook in hooks}, {}
-        for item in _nft(port.node, {"list": {"ruleset": {"family": TABLE["family"]}}}):
+        for item in _nft(port.node, f"list ruleset {FAMILY}"):
             rule = item.get("rule", {})
-            if rule.get("table") == TABLE["name"] and rule["chain"] in chains:
+            if rule.get("table") == TABLE and rule["chain"] in chains:
                 counter = next(part["counter"] for part in rule["expr"] if "counter" in part)
                 hits[rule["chain"]] = counter["packets"]
         return {"hits": sum(hits.values())} if hits.keys() == chains else None
@@ -84,20 +76,7 @@ class Rule(Fault):
         return "-".join(map(str, (self.name, *self.model_dump().values(), hook))).replace(":", ".").lower()
 
 
-def field(protocol: str, name: str) -> Expression:
-    return {"payload": {"protocol": protocol, "field": name}}
-
-
-def raw(offset: int, length: int) -> Expression:
-    """Bits behind the begin of the transport header."""
-    return {"payload": {"base": "th", "offset": offset, "len": length}}
-
-
-def equal(left: Expression, right: object) -> Expression:
-    return {"match": {"op": "==", "left": left, "right": right}}
-
-
-def _nft(node: Namespace, *commands: Expression) -> list[Expression]:
-    """Has nftables in the node's namespace carry out commands in its JSON; what they list."""
+def _nft(node: Namespace, commands: str) -> list[dict[str, Any]]:
+    """Runs nftables' commands in the node's namespace; what they list."""
     with node.entered():
-        return nftables.run(json.dumps({"nftables": list(commands)}))
+        return nftables.run(commands)

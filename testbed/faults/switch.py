@@ -9,8 +9,8 @@ from pydantic import Field
 
 from testbed.errors import InputError
 from testbed.faults.fault import Fault, Mac, Verified
+from testbed.kernel.rtnetlink import FAMILIES, NUD_PERMANENT
 from testbed.lab import Lab, Switch
-from testbed.lab.host_interface import FAMILIES, NUD_PERMANENT
 from testbed.topology import IPAddress
 
 Seconds = Annotated[float, Field(gt=0, le=1e7)]

@@ -52,10 +52,9 @@ class Changes:
                 raise TestbedError(f"inotify: {error.strerror}") from error
             opened.callback(os.close, self._files)
             self._watch(self._directory)
-            self._ends = {}
-            for program in self._programs:
-                self._ends[program] = os.pidfd_open(program)
-                opened.callback(os.close, self._ends[program])
+            self._ends = [os.pidfd_open(program) for program in self._programs]
+            for end in self._ends:
+                opened.callback(os.close, end)
             self._close = opened.pop_all()
         return self
 
@@ -64,7 +63,7 @@ class Changes:
 
     @property
     def watched(self) -> list[int]:
-        return [self._kernels.fileno(), self._files, *self._ends.values()]
+        return [self._kernels.fileno(), self._files, *self._ends]
 
     def pending(self) -> bool:
         """Return whether there is something to take."""
@@ -81,8 +80,7 @@ class Changes:
             while data := os.read(self._files, 1 << 16):
                 if any(mask & IN_CREATE for mask in _masks(data)):
                     self._watch(self._directory)
-        for program in [program for program in self._ends if _has_ended(program)]:
-            del self._ends[program]
+        self._ends = [end for end in self._ends if not readable([end], 0)]
 
     def _watch(self, directory: Path) -> None:
         """Watch the directory and those in it: jobs have directories of their own. What is watched already stays so."""
@@ -98,11 +96,3 @@ def _masks(data: bytes) -> Iterable[int]:
         _, mask, _, length = _EVENT.unpack_from(data, offset)
         offset += _EVENT.size + length
         yield mask
-
-
-def _has_ended(program: int) -> bool:
-    """Return whether a child of ours has ended; it stays for its owner to wait for."""
-    try:
-        return os.waitid(os.P_PID, program, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-    except ChildProcessError:
-        return True

@@ -112,6 +112,10 @@ def string(kind: int, value: str) -> bytes:
     return attribute(kind, value.encode() + b"\0")
 
 
+def mac_bytes(mac: str) -> bytes:
+    return bytes.fromhex(mac.replace(":", ""))
+
+
 def elements(data: bytes, offset: int = 0) -> Iterator[Message]:
     """Yield (type, value) of each attribute from `offset` on; in a list of equals they have one type."""
     while offset + _ATTRIBUTE.size <= len(data):

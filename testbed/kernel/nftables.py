@@ -13,6 +13,7 @@ import functools
 import json
 import os
 import threading
+from collections.abc import Mapping
 from typing import Any
 
 from testbed.errors import TestbedError, UnsupportedError
@@ -68,7 +69,18 @@ def run(commands: str) -> list[dict[str, Any]]:
             _low.append(os.open(os.devnull, os.O_RDONLY))
 
 
+def counting(table: str, interface: str, counted: Mapping[str, tuple[str, str]]) -> str:
+    """Return the commands for a table that counts packets on an interface, at hooks that rxe's pass too. `counted` has
+    the hook of each counter, ingress or egress, and the match that chooses its packets."""
+    lines = [f"counter {name} {{}}" for name in counted]
+    for hook in "egress", "ingress":
+        rules = [f"{match} counter name {name}" for name, (at, match) in counted.items() if at == hook]
+        begin = f'chain {hook} {{\ntype filter hook {hook} device "{interface}" priority 10;'
+        lines += [begin, *rules, "}"] if rules else []
+    return "\n".join([f"table netdev {table} {{", *lines, "}"])
+
+
 def counters(table: str) -> dict[str, dict[str, int]]:
-    """Return the named counters of a table, such as ``netdev traffic``: `packets` and `bytes` of each."""
-    found = run(f"list counters table {table}")
+    """Return the counters of a table of `counting`: `packets` and `bytes` of each."""
+    found = run(f"list counters table netdev {table}")
     return {entry["counter"]["name"]: entry["counter"] for entry in found if "counter" in entry}

@@ -17,8 +17,8 @@ from ipaddress import ip_address, ip_interface, ip_network
 
 from testbed.kernel import netlink
 from testbed.kernel.links import IFLA_INFO_DATA, IFLA_INFO_KIND, IFLA_LINKINFO, RTM_NEWLINK, header
-from testbed.kernel.netlink import Netlink
-from testbed.topology import IPAddress, IPInterface, IPNetwork
+from testbed.kernel.netlink import Netlink, mac_bytes
+from testbed.topology import Family, IPAddress, IPInterface, IPNetwork
 
 RTM_DELLINK, RTM_SETLINK = 17, 19
 RTM_GETADDR = 22
@@ -29,7 +29,7 @@ RTM_NEWNSID = 88
 RTM_NEWNEXTHOP, RTM_DELNEXTHOP = 104, 105
 LINK, NEIGH, IPV4_IFADDR, IPV4_ROUTE, IPV6_IFADDR, IPV6_ROUTE, NEXTHOP = 1, 3, 5, 7, 9, 11, 32
 """Multicast groups, RTNLGRP_…."""
-FAMILIES = {4: socket.AF_INET, 6: socket.AF_INET6}
+FAMILIES: dict[Family, int] = {4: socket.AF_INET, 6: socket.AF_INET6}
 NUD_NOARP, NUD_PERMANENT = 0x40, 0x80
 STATIC, BGP = 4, 186
 """Protocols of routes (rt_protos)."""
@@ -201,10 +201,6 @@ def fdb_entry(body: bytes) -> FdbEntry | None:
     (vlan,) = struct.unpack("=H", values.get(_NDA_VLAN, bytes(2)))
     _, _, idle, _ = struct.unpack("=IIII", values.get(_NDA_CACHEINFO, bytes(16)))  # confirmed, used, updated, users
     return FdbEntry(index, state, vlan, values[_NDA_LLADDR].hex(":"), idle)
-
-
-def mac_bytes(mac: str) -> bytes:
-    return bytes.fromhex(mac.replace(":", ""))
 
 
 def _route(to: IPNetwork, table: int, scope: int, kind: int, index: int | None) -> bytes:

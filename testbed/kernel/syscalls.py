@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 import os
+import signal
 from typing import Any
 
+PR_SET_PDEATHSIG = 1
 CLONE_FS, CLONE_NEWNS, CLONE_NEWNET = 0x200, 0x20000, 0x40000000
 
 
@@ -48,3 +50,10 @@ def enter(path: str | os.PathLike[str], kind: int) -> None:
 def unshare(flags: int) -> None:
     """Give the calling thread namespaces (CLONE_NEW…) or a root and working directory (CLONE_FS) of its own."""
     call("unshare", flags)
+
+
+def end_with(parent: int) -> None:
+    """Have the kernel kill this child when the thread of process `parent` that forked it ends."""
+    call("prctl", PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it died before the line above
+        os._exit(1)

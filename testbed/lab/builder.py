@@ -10,7 +10,7 @@ from testbed.kernel import netns
 from testbed.lab.context import Context
 from testbed.lab.control_planes import ControlPlanes
 from testbed.lab.node import Node
-from testbed.lab.nodes import make_node
+from testbed.lab.nodes import KINDS
 from testbed.topology import Interface as InterfacePlan
 from testbed.topology import Plan
 
@@ -20,7 +20,7 @@ LINKS_S = 10.0
 def make_nodes(context: Context, plan: Plan, nodes: dict[str, Node[Any]]) -> None:
     """Adds the nodes of the plan to `nodes`, each as soon as there is something of it to take down."""
     for node_plan in plan.nodes.values():
-        node = nodes[node_plan.name] = make_node(context, node_plan)
+        node = nodes[node_plan.name] = KINDS[node_plan.kind](context, node_plan.name, node_plan)
         node.prepare()
 
 

@@ -58,19 +58,9 @@ class Capture:
 
     def __init__(self, node: str, namespace: str, interface: str, filter_: str, file: Path) -> None:
         self.file = file
-        command = [
-            "tcpdump",
-            "-n",
-            "-U",
-            "-B",
-            BUFFER_KIB,
-            "--time-stamp-precision=nano",
-            "-i",
-            interface,
-        ]
-        self._process = Process(
-            node, namespace, [*command, "-w", str(file), *filter_.split()], file.with_suffix(".tcpdump.log")
-        )
+        options = ["-n", "-U", "-B", BUFFER_KIB, "--time-stamp-precision=nano", "-i", interface, "-w", str(file)]
+        log = file.with_suffix(".tcpdump.log")
+        self._process = Process(node, namespace, ["tcpdump", *options, *filter_.split()], log)
         self._process.wait_output("listening on", START_S)
         self._stopped = False
 

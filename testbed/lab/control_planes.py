@@ -19,18 +19,14 @@ from testbed.topology import Plan
 class ControlPlanes:
     """The agent and FRR of a lab, from their start to their end. The agent's reports become events of the lab."""
 
+    agent: Agent
+    """There once a switch has started."""
+
     def __init__(self, context: Context, plan: Plan, nodes: Mapping[str, Node[Any]]) -> None:
         self._context = context
         self._plan = plan
         self._nodes = nodes
-        self._agent: Agent | None = None
         self._routing: Routing | None = None
-
-    @property
-    def agent(self) -> Agent:
-        """The agent, which is there once a switch has started."""
-        assert self._agent is not None, "the lab has no switch"
-        return self._agent
 
     @property
     def routing(self) -> Routing:
@@ -48,7 +44,7 @@ class ControlPlanes:
                 plane = build(switch.ip, switch.planned, switch.first_profile)
             planes.append((plane, switch.first_profile))
         if planes:
-            self._agent = Agent.start(planes)
+            self.agent = Agent.start(planes)
             self._context.scheduler.sources.append(self)
         for switch in switches:
             switch.agent = self.agent
@@ -72,10 +68,9 @@ class ControlPlanes:
 
     def stop(self) -> None:
         """Ends the agent, whose last reports are emitted."""
-        if self._agent:
-            agent, self._agent = self._agent, None
+        if self in self._context.scheduler.sources:
             self._context.scheduler.sources.remove(self)
-            self._emit(agent.stop())
+            self._emit(self.agent.stop())
 
     # A source of the scheduler
 

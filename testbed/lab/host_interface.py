@@ -12,8 +12,9 @@ from typing import Any, Literal, overload
 from pyroute2.netlink.rtnl import ndmsg
 
 from testbed.errors import InputError
-from testbed.kernel import ipv6
-from testbed.kernel.devices import counters
+from testbed.kernel import devices, ipv6
+from testbed.kernel.netlink import mac_bytes
+from testbed.kernel.rtnetlink import FAMILIES, NUD_PERMANENT
 from testbed.lab.host_routes import HostRoutes
 from testbed.lab.interface import Interface
 from testbed.lab.namespace import Namespace
@@ -22,13 +23,11 @@ from testbed.switch import packets
 from testbed.topology import Family, IPAddress, IPInterface, NicModel
 from testbed.topology import Interface as InterfacePlan
 
-NUD_PERMANENT = 0x80
 NUD_STATES = {number: name.upper() for name, number in ndmsg.states.items()}
 UNANSWERED = ("INCOMPLETE", "FAILED", "NONE")
 """States of a neighbour entry without a MAC."""
 LOCAL_EXPERIMENTAL = b"\x88\xb5"
 """EtherType of IEEE 802, for experiments."""
-FAMILIES = {4: socket.AF_INET, 6: socket.AF_INET6}
 
 
 class HostInterface(Interface):
@@ -131,9 +130,8 @@ class HostInterface(Interface):
 
     def add_rdma(self, device: str) -> None:
         """Gives it its soft-RoCE device."""
-        devices = self.node.context.devices
-        self.nic = devices.add(self.node.namespace, self.name, device, self._model)
-        self.rdma = device
+        devices.add(self.node.namespace, self.name, device)
+        self.adopt_rdma(device)
 
     def adopt_rdma(self, device: str) -> None:
         """Takes in an RDMA device that it has."""
@@ -149,7 +147,7 @@ class HostInterface(Interface):
 
     def rdma_counters(self) -> dict[str, int]:
         """The counters of its RDMA device by the kernel's names: sent_pkts, completer_retry_err, …"""
-        return counters(self.device, self.node.namespace)
+        return devices.counters(self.device, self.node.namespace)
 
     # Neighbours
 
@@ -220,9 +218,8 @@ class HostInterface(Interface):
     def teach(self, mac: str = "") -> None:
         """Broadcasts a frame that no protocol takes, from its MAC or another: bridges learn where it is. Over a link
         that is down nothing goes: a switch may have disabled the port."""
-        source = bytes.fromhex((mac or self.mac).replace(":", ""))
         try:
-            self.send(b"\xff" * 6 + source + LOCAL_EXPERIMENTAL + bytes(46))
+            self.send(b"\xff" * 6 + mac_bytes(mac or self.mac) + LOCAL_EXPERIMENTAL + bytes(46))
         except OSError as error:
             if error.errno not in (errno.ENOBUFS, errno.ENETDOWN):  # without a carrier; set down
                 raise

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from ipaddress import ip_address
 from typing import Any
 
+from testbed.kernel.rtnetlink import FAMILIES
 from testbed.lab.namespace import Namespace
 from testbed.lab.overlay import Overlay
 from testbed.topology import Family, IPAddress
@@ -19,16 +19,14 @@ Route = dict[str, Any]
 """As ``ip -json route`` shows it."""
 _Key = tuple[Family, str, int]
 """Family, destination, metric."""
-FAMILIES: tuple[Family, ...] = (4, 6)
 DEFAULT = "default"
 
 
 class HostRoutes:
-    def __init__(self, host: Namespace, is_up: Callable[[str], bool], interface_to: Callable[[IPAddress], str]) -> None:
-        """`is_up` is asked for an interface, `interface_to` names the one with an address in the subnet of another."""
+    def __init__(self, host: Namespace, lives: Callable[[Route], bool]) -> None:
+        """`lives` says whether the interface of a next hop is up."""
         self._host = host
-        self._is_up = is_up
-        self._interface_to = interface_to
+        self._lives = lives
         self._lost: dict[_Key, Route] = {}
         self._defaults = {family: self._overlay(family) for family in FAMILIES}
 
@@ -57,8 +55,7 @@ class HostRoutes:
 
     def _make(self, key: _Key, route: Route) -> None:
         hops = _hops(route)
-        living = [hop for hop in hops if self._is_up(hop.get("dev") or self._interface_to(ip_address(hop["gateway"])))]
-        if living:
+        if living := [hop for hop in hops if self._lives(hop)]:
             self._host.run(*_command(key[0], "replace", route, living))
         if len(living) == len(hops):
             self._lost.pop(key, None)

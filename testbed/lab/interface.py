@@ -1,15 +1,21 @@
-"""An interface of a node: a switch's port, a bridge's port, the base of a host's NIC."""
+"""An interface of a node, such as a switch's port, and what it sends over its link."""
 
 from __future__ import annotations
 
+import contextlib
+import json
+import socket
 from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
+from typing import Any
 
-from testbed.errors import InputError
+from testbed.errors import InputError, TestbedError
+from testbed.lab import links
 from testbed.lab.capture import Capture
-from testbed.lab.links import Direction
 from testbed.lab.namespace import Namespace
 from testbed.lab.overlay import Overlay
 from testbed.topology import Interface as InterfacePlan
+from testbed.topology import Quality
 
 IFF_UP = 1
 
@@ -32,7 +38,7 @@ class Interface:
         self._sends: Direction | None = None
         self._clsact = False
         self._captures = 0
-        self._up = Overlay(lambda _: {"up": self.is_up}, self._set_up)
+        self._up = Overlay(lambda _: {"up": self.is_up}, lambda values: self._set_state(**values))
 
     def __str__(self) -> str:
         return f"{self.node}:{self.name}"
@@ -43,25 +49,22 @@ class Interface:
         if self._sends is None:
             if self.plan is None:
                 raise InputError(f"{self} is not the end of a link")
-            at = self.peer if self.queues_at_peer and self.peer else self
-            self._sends = Direction(str(self), at.node, at.name, self.plan, at.add_clsact, incoming=at is not self)
+            self._sends = Direction(self, self.plan)
         return self._sends
 
     def up(self) -> None:
         """Sets it up. The other end has its new carrier when this returns; so for `down`."""
-        self._set_state("up")
+        self._set_state(up=True)
 
     def down(self) -> None:
-        self._set_state("down")
+        self._set_state(up=False)
 
     def hold_down(self) -> Callable[[], None]:
         """Sets it down until the returned function is called. If several hold it down it is up after the last."""
         return self._up.change({"up": False})
 
-    def _set_up(self, values: Mapping[str, bool]) -> None:
-        self._set_state("up" if values["up"] else "down")
-
-    def _set_state(self, state: str) -> None:
+    def _set_state(self, *, up: bool) -> None:
+        state = "up" if up else "down"
         self.node.ip.link("set", index=self.index, state=state)
         # The kernel carries out a change of carrier at once when asked for each end (rtnl_getlink). Left alone it does
         # so up to a second later, and until then what the other end sends fails, which ends its queue pairs.
@@ -107,3 +110,100 @@ class Interface:
     def emit(self, kind: str, text: str, **data: object) -> None:
         """Emits an event of the node that names the interface."""
         self.node.context.emit(kind, self.node.name, text, interface=self.name, **data)
+
+
+class Direction:
+    """
+    The packets from one end of a link to the other: `Interface.sends`. Of `quality` the values are those of the file,
+    and of the changes, the latest of which wins.
+
+    A drop on a sending host's own egress ends its queue pairs at once (rxe: WR_FLUSH_ERR), which no network can do. So
+    everything sits on the far side of a host's cable: what a switch sends passes a qdisc on its port, and what a host
+    sends passes an ifb device that takes what comes in at the switch's port. Captures on a port see packets before
+    that.
+    """
+
+    def __init__(self, sender: Interface, plan: InterfacePlan) -> None:
+        self.quality = plan.sends
+        self._sender = sender
+        self._mtu = plan.mtu
+        self._port = sender.peer if sender.queues_at_peer and sender.peer else sender
+        """Where the qdiscs are."""
+        self._device = sender.name if self._port is sender else ""
+        self._installed: set[str] = set()
+        self._values = Overlay(lambda names: {name: getattr(self.quality, name) for name in names}, self._set)
+
+    def __str__(self) -> str:
+        return str(self._sender)
+
+    def change(self, **values: Any) -> Callable[[], None]:
+        """Changes fields of the `Quality` beside other changes. The returned function takes this change back."""
+        known = asdict(self.quality)
+        if unknown := sorted(values.keys() - known.keys()):
+            raise InputError(f"a link has no {unknown[0]!r}", hint=f"It has: {', '.join(known)}.")
+        return self._values.change(values)
+
+    def _set(self, values: Mapping[str, Any]) -> None:
+        before, self.quality = self.quality, replace(self.quality, **values)
+        try:
+            self.apply()
+        except BaseException:
+            self.quality = before
+            self._installed = {"netem"}  # or nothing, or more: how far it came is not known
+            with contextlib.suppress(TestbedError):
+                self.clear()
+            self.apply()
+            raise
+
+    def apply(self) -> None:
+        """Has the kernel do what `quality` says."""
+        if self.quality == Quality() and not self._installed:
+            return
+        if not self._device:
+            self._device = self._divert()
+        if not self._installed:
+            self._port.node.defer(self.clear)
+        lines, installed = links.commands(self._device, self._mtu, self.quality, self._installed)
+        self._tc(*lines)
+        self._installed = installed
+
+    def clear(self) -> None:
+        """Takes the qdiscs away and with them the packets they hold, whose senders are still there."""
+        if self._installed:
+            self._installed = set()
+            self._tc(f"qdisc del dev {self._device} root")
+
+    def verified(self) -> Quality:
+        """The quality that the kernel applies, read back from it."""
+        return links.quality_of(self._show("-j"))
+
+    def counters(self) -> dict[str, int]:
+        """Packets so far: `sent`, `dropped` (by loss or a full queue), `marked` (CE); and `waiting` now."""
+        found = self._show("-s", "-j")
+        root: dict[str, Any] = next((entry for entry in found if entry.get("root")), {})
+        return {
+            "sent": root.get("packets", 0),
+            "dropped": sum(entry["drops"] for entry in found),
+            "marked": sum(entry.get("marked", 0) for entry in found),
+            "waiting": root.get("qlen", 0),
+        }
+
+    def _show(self, *options: str) -> list[dict[str, Any]]:
+        if not self._installed:
+            return []
+        shown = self._port.node.run("tc", *options, "qdisc", "show", "dev", self._device).stdout
+        return [entry for entry in json.loads(shown) if entry["kind"] != "clsact"]
+
+    def _divert(self) -> str:
+        """An ifb device that what comes in at the port passes."""
+        port, ip = self._port, self._port.node.ip
+        device = f"ifb{port.index}"
+        ip.link("add", ifname=device, kind="ifb")
+        with port.node.entered():
+            ip.link("set", index=socket.if_nametoindex(device), state="up")
+        port.add_clsact()
+        self._tc(f"filter add dev {port.name} ingress matchall action mirred egress redirect dev {device}")
+        return device
+
+    def _tc(self, *lines: str) -> None:
+        self._port.node.run("tc", "-batch", "-", text="".join(f"{line}\n" for line in lines))

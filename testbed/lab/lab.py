@@ -15,13 +15,12 @@ from testbed.lab.control_planes import ControlPlanes
 from testbed.lab.interface import Interface
 from testbed.lab.leaks import inventory
 from testbed.lab.nics import RdmaDevices
-from testbed.lab.node import Node, find_interface
+from testbed.lab.node import Node, find_interface, take_down
 from testbed.lab.nodes.host import Host
 from testbed.lab.nodes.switch import Switch
 from testbed.lab.pods import Networks, Pods
 from testbed.lab.routing import Routing
 from testbed.lab.scheduler import Scheduler
-from testbed.lab.teardown import take_down
 from testbed.switch.profile import Profile, load_profiles, value_problems
 from testbed.topology import Plan, RdmaMode, Topology
 

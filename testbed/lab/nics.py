@@ -10,15 +10,10 @@ from testbed.topology import NicModel
 
 
 class RdmaDevices:
-    """Makes and deletes the devices of a lab. With `nic: hardware` a device behaves like a hardware NIC."""
+    """The devices of a lab. With `nic: hardware` a device behaves like a hardware NIC."""
 
     def __init__(self) -> None:
         self._hardware: HardwareNics | None = None
-
-    def add(self, namespace: str, interface: str, device: str, model: NicModel) -> HardwareNic | None:
-        """Gives an interface its soft-RoCE device."""
-        devices.add(namespace, interface, device)
-        return self.adopt(namespace, interface, device, model)
 
     def adopt(self, namespace: str, interface: str, device: str, model: NicModel) -> HardwareNic | None:
         """Takes in a device that an interface has."""

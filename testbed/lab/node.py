@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import socket
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from typing import Any, Generic, TypeVar
 
 from testbed.errors import InputError, did_you_mean
@@ -86,3 +87,12 @@ def find_interface(nodes: Iterable[Node[Any]], end: str) -> Interface:
     if end not in ends:
         raise InputError(f"no link has an end {end!r}", hint=f"{did_you_mean(end, ends)}Ends: {', '.join(ends)}.")
     return ends[end]
+
+
+def take_down(nodes: Sequence[Node[Any]]) -> None:
+    """Ends the programs of all, then deletes the devices of all, then the namespaces: the order that the kernel needs.
+    Every step is taken, whichever fails; the first failure is raised at the end."""
+    with ExitStack() as steps:  # the last one entered is the first one taken
+        for step in ("close", "delete_devices", "release"):
+            for node in reversed(nodes):
+                steps.callback(getattr(node, step))

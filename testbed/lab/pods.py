@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from testbed.errors import InputError, TestbedError
-from testbed.lab.host_routes import FAMILIES
-from testbed.lab.node import Node
+from testbed.kernel.rtnetlink import FAMILIES
+from testbed.lab.node import Node, take_down
 from testbed.lab.nodes.host import Host, Pod
-from testbed.lab.teardown import take_down
 from testbed.topology.values import check_label
 
 Network = str | Path | Mapping[str, Any]

@@ -18,6 +18,7 @@ from testbed.kernel import netns, own_devices
 from testbed.kernel.readiness import readable
 
 STOP_S = 5.0
+POLL_S = 0.002
 Ready = Callable[[Sequence[Any], float], bool]
 """Waits until one of some files is readable, for so many seconds at most: `readable`; or `Lab.ready`, which keeps the
 lab's timers."""
@@ -41,18 +42,9 @@ class Process:
         self.command = list(command)
         self.log = log
         self._ready = ready
+        files: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stderr": subprocess.STDOUT}
         with log.open("wb") as output, own_devices.entered(namespace, devices_of):
-            try:
-                self._popen = subprocess.Popen(
-                    self.command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
-                    env={**os.environ, **(env or {})},
-                )
-            except OSError as error:
-                raise TestbedError(f"{node}: {command[0]} cannot be started: {error.strerror}") from error
+            self._popen = _started(node, command, env, **files, stdout=output, start_new_session=True)
 
     def __str__(self) -> str:
         return f"{self.node}: {' '.join(self.command)}"
@@ -88,15 +80,17 @@ class Process:
 
     def wait_output(self, text: str, within: float) -> None:
         """Returns when the output contains `text`."""
+        self.wait_until(f"say {text!r}", lambda: text in self.output, within)
+
+    def wait_until(self, what: str, condition: Callable[[], bool], within: float) -> None:
+        """Returns when `condition` holds: when the program did `what` it has to do while it runs."""
         deadline = time.monotonic() + within
-        while text not in self.output:
+        while not condition():
             if not self.running:
-                raise TestbedError(
-                    f"{self}: ended with status {self._popen.returncode} before it said {text!r}:\n{self.output}"
-                )
+                raise TestbedError(f"{self}: ended with status {self.status} and did not {what}:\n{self.output}")
             if time.monotonic() > deadline:
-                raise DeadlineError(f"{self}: did not say {text!r} within {within:g} s:\n{self.output}")
-            self._ready([], 0.002)
+                raise DeadlineError(f"{self}: did not {what} within {within:g} s:\n{self.output}")
+            self._ready([], POLL_S)
 
     def send(self, number: int) -> None:
         self._popen.send_signal(number)
@@ -112,6 +106,15 @@ class Process:
     def _send_to_all(self, number: int) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._popen.pid, number)  # numbers come again only after all the others
+
+
+def _started(
+    node: str, command: Sequence[str], env: Mapping[str, str] | None, **options: Any
+) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(list(command), env={**os.environ, **(env or {})}, **options)
+    except OSError as error:
+        raise TestbedError(f"{node}: {command[0]} cannot be started: {error.strerror}") from error
 
 
 def run(
@@ -132,12 +135,7 @@ def run(
         given.write(text)
         given.seek(0)
         with own_devices.entered(namespace):
-            try:
-                process = subprocess.Popen(
-                    list(command), stdin=given, stdout=out, stderr=err, env={**os.environ, **(env or {})}
-                )
-            except OSError as error:
-                raise TestbedError(f"{node}: {command[0]} cannot be started: {error.strerror}") from error
+            process = _started(node, command, env, stdin=given, stdout=out, stderr=err)
         handle = os.pidfd_open(process.pid)
         ended = False
         try:

@@ -13,7 +13,6 @@ import socket
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
-from typing import Self
 
 from testbed.errors import InputError, TestbedError
 from testbed.kernel import nftables, sysctl
@@ -62,12 +61,6 @@ class HardwareNics:
         self._stop = os.eventfd(0)
         self._thread = threading.Thread(target=self._follow, name="hardware-nics", daemon=True)
         self._thread.start()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def add(self, enter: Enter, interface: str, device: str) -> HardwareNic:
         """Make `interface` where `enter` leads, with its RDMA device, a hardware NIC until `remove` or `close`."""

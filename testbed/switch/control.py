@@ -136,8 +136,8 @@ class ControlPlane:
         return self._core.done()
 
     def neighbours(self, now: int, family: Family) -> list[dict[str, Any]]:
-        """Return the ARP or the ND table; see `Neighbours.rows`."""
-        return self._neighbours.rows(now, family)
+        """Return the ARP or the ND table; see `NeighbourTable.rows`."""
+        return self._neighbours.table.rows(now, family)
 
     def _answer(self, vlan: int, packet: Packet) -> None:
         svis = self._core.svis

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address
 from typing import ClassVar
 
+from testbed.kernel.netlink import mac_bytes
+
 ETH_P_ARP = 0x0806
 REQUEST = 1
 REPLY = 2
@@ -66,15 +68,6 @@ def parse(frame: bytes) -> Arp | None:
     return Arp(op, sender_mac.hex(":"), IPv4Address(sender_ip), target_mac.hex(":"), IPv4Address(target_ip))
 
 
-def gratuitous_arp(mac: str, ip: IPv4Address) -> bytes:
-    """Return the frame with which a host announces its address: a request for itself (RFC 5227 section 3)."""
-    return pack(BROADCAST, mac, Arp(REQUEST, mac, ip, NO_MAC, ip))
-
-
 def unicast(mac: str) -> bool:
     """Whether one station can own this address: neither a group address nor all zeros."""
     return mac != NO_MAC and not int(mac[:2], 16) & 1
-
-
-def mac_bytes(mac: str) -> bytes:
-    return bytes.fromhex(mac.replace(":", ""))

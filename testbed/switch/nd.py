@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from ipaddress import IPv6Address, IPv6Network
 
-from testbed.switch.frames import BROADCAST, NO_MAC, REPLY, REQUEST, mac_bytes
+from testbed.kernel.netlink import mac_bytes
+from testbed.switch.frames import BROADCAST, NO_MAC, REPLY, REQUEST
 
 ETH_P_IPV6 = 0x86DD
 NEXT_HEADER_AT, TYPE_AT = 20, 54
@@ -115,11 +116,6 @@ def parse(frame: bytes) -> tuple[IPv6Address, Nd] | None:
         nd = Nd(REPLY, mac, IPv6Address(target), destination, solicited, override, router)
         invalid = nd.sender_ip.is_multicast or (solicited and destination.is_multicast)
     return None if invalid else (destination, nd)
-
-
-def unsolicited_advertisement(mac: str, ip: IPv6Address) -> bytes:
-    """Return the frame with which a host announces its address to all (RFC 4861 section 7.2.6)."""
-    return pack(BROADCAST, mac, Nd(REPLY, mac, ip, ALL_NODES))
 
 
 def _options(data: bytes) -> Iterator[tuple[int, str]]:

@@ -7,8 +7,6 @@ them. Each act counts from its own deadline, so a late call does not shift later
 
 from __future__ import annotations
 
-from typing import Any
-
 from testbed.switch.core import Core
 from testbed.switch.effects import BlockLossless, DeleteNeighbour, SetNeighbour
 from testbed.switch.fdb import Fdb
@@ -16,7 +14,7 @@ from testbed.switch.frames import BROADCAST
 from testbed.switch.limits import CpuLimit
 from testbed.switch.packets import PROTOCOLS
 from testbed.switch.table import Claim, Entry, Key, NeighbourTable, Unresolved
-from testbed.switch.timers import SECOND, Deadlines, nanoseconds
+from testbed.switch.timers import Deadlines, nanoseconds
 from testbed.topology.plan import Family, IPAddress
 
 
@@ -228,17 +226,3 @@ class Neighbours:
         else:
             entry.claim = None
             self._core.emit_of(key, "ignored", mac=claim.mac, old_mac=entry.mac, reason="claimant-silent")
-
-    # What the switch shows
-
-    def rows(self, now: int, family: Family) -> list[dict[str, Any]]:
-        """Return the table by VLAN and address; `age` in seconds since the entry was confirmed."""
-        rows = []
-        for vlan, ip in sorted(self.table.addresses(family), key=lambda key: (key[0], int(key[1]))):
-            state, mac, port, age = "resolved", None, None, None
-            if (entry := self.table.entries.get((vlan, ip))) is not None:
-                mac, port, age = entry.mac, entry.port, (now - entry.confirmed) / SECOND
-            else:
-                state = self.table.unresolved[vlan, ip].state
-            rows.append({"vlan": vlan, "ip": str(ip), "state": state, "mac": mac, "port": port, "age": age})
-        return rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ipaddress import IPv4Address, IPv6Address
 
 from testbed.switch import frames, nd
-from testbed.switch.frames import NO_MAC, REPLY, REQUEST, Arp
+from testbed.switch.frames import BROADCAST, NO_MAC, REPLY, REQUEST, Arp
 from testbed.switch.nd import ALL_NODES, Nd
 from testbed.topology.plan import Family, IPAddress
 
@@ -32,11 +32,12 @@ def answer(asked: Packet, mac: str, *, proxied: bool = False) -> Packet:
     return Nd(REPLY, mac, asked.target_ip, to, solicited=not asked.probe, override=not proxied, router=True)
 
 
-def announcement(mac: str, ip: IPAddress) -> Packet:
-    """Announce a router's own address to all."""
+def announcement(mac: str, ip: IPAddress, *, router: bool) -> Packet:
+    """Announce one's own address to all: a request for itself (RFC 5227 section 3), or an unsolicited advertisement
+    (RFC 4861 section 7.2.6)."""
     if isinstance(ip, IPv4Address):
         return Arp(REQUEST, mac, ip, NO_MAC, ip)
-    return Nd(REPLY, mac, ip, ALL_NODES, router=True)
+    return Nd(REPLY, mac, ip, ALL_NODES, router=router)
 
 
 def pack(dst: str, src: str, packet: Packet) -> bytes:
@@ -45,4 +46,4 @@ def pack(dst: str, src: str, packet: Packet) -> bytes:
 
 def gratuitous(mac: str, ip: IPAddress) -> bytes:
     """Return the frame with which a host announces its address: gratuitous ARP, or an unsolicited advertisement."""
-    return frames.gratuitous_arp(mac, ip) if isinstance(ip, IPv4Address) else nd.unsolicited_advertisement(mac, ip)
+    return pack(BROADCAST, mac, announcement(mac, ip, router=False))

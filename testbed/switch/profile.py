@@ -192,15 +192,14 @@ def descriptions() -> list[dict[str, Any]]:
     """Return `name`, `about` and `values` of each profile; of each value `value`, `unit`, `source` (nothing: a default)
     and `text`."""
     properties = Profile.model_json_schema()["properties"]
-
-    def described(each: Profile, name: str, value: Any) -> dict[str, Any]:
-        unit, text = _unit(properties[name]), properties[name].get("description", "")
-        return {"value": value, "unit": unit, "source": each.source.get(name, ""), "text": text}
-
+    units = {name: _unit(properties[name]) for name in settable()}
+    texts = {name: properties[name].get("description", "") for name in settable()}
     found = []
     for name, each in load_profiles().items():
-        values = each.model_dump(mode="json", include=set(settable()))
-        shown = {value: described(each, value, values[value]) for value in settable()}
+        shown = {
+            value: {"value": given, "unit": units[value], "source": each.source.get(value, ""), "text": texts[value]}
+            for value, given in each.model_dump(mode="json", include=set(settable())).items()
+        }
         found.append({"name": name, "about": each.about.strip(), "values": shown})
     return found
 

@@ -15,7 +15,7 @@ from ipaddress import ip_address
 from typing import Any, NoReturn
 
 from testbed.errors import InputError
-from testbed.kernel import children
+from testbed.kernel import syscalls
 from testbed.switch.control import ControlPlane
 from testbed.switch.dataplane import DataPlane, FdbChange, Miss, RouteChange
 from testbed.switch.effects import BlockLossless, DeleteNeighbour, Effect, Event, Send, SetNeighbour, SetPort
@@ -35,7 +35,7 @@ def run_in_child(parent: int, channel: socket.socket, switches: Sequence[tuple[D
     gc.freeze()  # the parent's objects must not be finalised here
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle; it ends the agent
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    children.end_with(parent)
+    syscalls.end_with(parent)
     try:
         asyncio.run(_serve(channel, switches))
     except BaseException:  # whatever it is, the parent must get it
@@ -130,8 +130,7 @@ class _Switch:
         self._delay = 0.0
         for fileno in data.filenos():
             self._loop.add_reader(fileno, self.catch_up)
-        now = time.monotonic_ns()
-        self._do(now, self._control.start(now))
+        self._act(self._control.start)
         self.catch_up()
 
     def close(self) -> None:
@@ -149,34 +148,31 @@ class _Switch:
                 self._loop.call_later(self._delay, self._take, vlan, packet)
             else:
                 self._take(vlan, packet)
-        now = time.monotonic_ns()
-        self._do(now, self._control.on_timer(now))
+        self._act(self._control.on_timer)
         self._set_timer()
 
     def _take(self, vlan: int, packet: Packet) -> None:
-        now = time.monotonic_ns()
-        self._do(now, self._control.on_packet(now, vlan, packet))
+        self._act(self._control.on_packet, vlan, packet)
         self._set_timer()
 
     def _take_changes(self) -> None:
         for change in self._data.changes():
-            now = time.monotonic_ns()
             match change:
                 case Miss(vlan, ip):
-                    self._do(now, self._control.on_miss(now, vlan, ip))
+                    self._act(self._control.on_miss, vlan, ip)
                 case FdbChange(vlan, mac, port, lost):
-                    self._do(now, self._control.on_fdb(now, vlan, mac, port, lost))
+                    self._act(self._control.on_fdb, vlan, mac, port, lost)
                 case RouteChange(to, ports):
                     name = self._data.node.name
                     fields: dict[str, str | int | list[str]] = {"switch": name, "to": str(to), "ports": list(ports)}
-                    self._do(now, [Event("route.installed" if ports else "route.lost", fields)])
+                    self._do(time.monotonic_ns(), [Event("route.installed" if ports else "route.lost", fields)])
 
     # Commands of the parent
 
     def tables(self) -> dict[str, list[Any]]:
         now = time.monotonic_ns()
         found = {protocol: self._control.neighbours(now, family) for family, protocol in PROTOCOLS.items()}
-        return {**found, "fdb": [*self._control.fdb.rows()]}
+        return {**found, "fdb": self._control.fdb.rows()}
 
     def clear(self, family: Family, vlan: int | None, ip: str | None) -> None:
         self._do(time.monotonic_ns(), self._control.clear(family, vlan, None if ip is None else ip_address(ip)))
@@ -190,19 +186,17 @@ class _Switch:
     def set(self, values: dict[str, object]) -> None:
         profile = self._control.profile.replace(**values)
         self._data.configure(profile)
-        now = time.monotonic_ns()
-        self._do(now, self._control.set_profile(now, profile))
+        self._act(self._control.set_profile, profile)
         self._set_timer()
 
     def profile(self) -> dict[str, Any]:
         return self._control.profile.model_dump(mode="json")
 
     def set_cpu(self, out: bool | None = None, delay: float | None = None) -> None:
-        now = time.monotonic_ns()
         if out:
-            self._control.pause(now)
+            self._control.pause(time.monotonic_ns())
         elif out is not None:
-            self._do(now, self._control.resume(now))
+            self._act(self._control.resume)
         self._delay = self._delay if delay is None else delay
         self.catch_up()
 
@@ -210,8 +204,7 @@ class _Switch:
         return {"out": self._control.out, "delay": self._delay}
 
     def restart(self) -> None:
-        now = time.monotonic_ns()
-        self._do(now, self._control.restart(now))
+        self._act(self._control.restart)
         self._set_timer()
 
     # Effects and time
@@ -232,6 +225,11 @@ class _Switch:
     def _on_time(self) -> None:
         self._timer_at = None
         self.catch_up()
+
+    def _act(self, act: Callable[..., list[Effect]], *arguments: Any) -> None:
+        """Have the control plane act now, and do what it decides."""
+        now = time.monotonic_ns()
+        self._do(now, act(now, *arguments))
 
     def _do(self, now: int, effects: Iterable[Effect]) -> None:
         for effect in effects:

@@ -71,7 +71,7 @@ class Svis:
     def announcements(self) -> Iterator[Send]:
         for vlan, svi in self._svis.items():
             for address in svi.addresses:
-                yield Send(vlan, BROADCAST, announcement(svi.mac, address.ip))
+                yield Send(vlan, BROADCAST, announcement(svi.mac, address.ip, router=True))
 
     def _in_subnet(self, vlan: int, ip: IPAddress) -> bool:
         return any(ip in address.network for address in self._svis[vlan].addresses)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from testbed.switch.profile import Profile
-from testbed.switch.timers import nanoseconds
+from testbed.switch.timers import SECOND, nanoseconds
 from testbed.topology.plan import Family, IPAddress
 
 Key = tuple[int, IPAddress]
@@ -78,6 +78,19 @@ class NeighbourTable:
 
     def addresses(self, family: Family) -> list[Key]:
         return [key for key in (*self.entries, *self.unresolved) if key[1].version == family]
+
+    def rows(self, now: int, family: Family) -> list[dict[str, Any]]:
+        """Return the table by VLAN and address; `age` in seconds since the entry was confirmed."""
+        rows = []
+        for key in sorted(self.addresses(family), key=lambda key: (key[0], int(key[1]))):
+            row: dict[str, Any] = {"vlan": key[0], "ip": str(key[1])}
+            if (entry := self.entries.get(key)) is None:
+                row |= {"state": self.unresolved[key].state, "mac": None, "port": None, "age": None}
+            else:
+                age = (now - entry.confirmed) / SECOND
+                row |= {"state": "resolved", "mac": entry.mac, "port": entry.port, "age": age}
+            rows.append(row)
+        return rows
 
     def learn(self, key: Key, entry: Entry) -> None:
         """Enter an address, in the place of an unresolved one."""

@@ -8,7 +8,6 @@ TCP goes over the data network as well. rping connects with rdma_cm, which needs
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ from ipaddress import IPv4Address, IPv4Interface
 from pathlib import Path
 from typing import Self
 
-from testbed.errors import DeadlineError, InputError, TestbedError, UnsupportedError
+from testbed.errors import InputError, UnsupportedError
 from testbed.kernel import netns, rdma
 from testbed.kernel.readiness import readable
 from testbed.lab import HostInterface, processes
@@ -39,7 +38,6 @@ PORT = 18515
 MANAGEMENT = "management"
 """The namespace made for the time of a perftest in shared mode."""
 LISTEN_S = 10.0
-POLL_S = 0.002
 TCP_LISTEN = "0A"
 
 
@@ -97,26 +95,22 @@ def perftest(
         raise InputError(f"{tool} is no program of perftest we know", hint=f"There is {', '.join(EVENTS)}.")
     report = directory / f"{client.node}-{tool}.json"
     report.unlink(missing_ok=True)
-    with _exchange(server, client) as (server_place, client_place, address), ExitStack() as undo:
+    with _exchange(server, client) as (server_place, client_place, address):
 
-        def start(side: Side, place: str, *more: str) -> Process:
+        def process(side: Side, place: str, *more: str) -> Process:
             events = ("-e",) if EVENTS[tool] else ()
             gid = str(_gid_index(side))
             command = [tool, "-d", side.device, "-x", gid, "-p", str(PORT), *events, *options, *more]
-            process = Process(
-                side.node, place, command, directory / f"{side.node}-{tool}.log", ready, devices_of=side.namespace
-            )
-            undo.callback(process.stop)
-            return process
+            log = directory / f"{side.node}-{tool}.log"
+            return Process(side.node, place, command, log, ready, devices_of=side.namespace)
 
-        listener = start(server, server_place)
-        _wait_for(listener, lambda: _listens(server_place, PORT), ready)
-        sender = start(client, client_place, "--out_json", f"--out_json_file={report}", str(address))
-        status = sender.wait(within)
-        output = sender.output
-    if status:
-        return Result(output, error_in(output))
-    return Result(output, figures=figures_in(report.read_text()))
+        output, error = _ended(
+            lambda: process(server, server_place),
+            lambda: _listens(server_place, PORT),
+            lambda: process(client, client_place, "--out_json", f"--out_json_file={report}", str(address)),
+            within,
+        )
+    return Result(output, error, {} if error else figures_in(report.read_text()))
 
 
 def rping(
@@ -137,21 +131,29 @@ def rping(
                 hint="Write `rdma_mode: shared` into the topology, beside `nodes`; or Lab(…, rdma_mode='shared').",
             )
     common = ["-a", str(server.ip), "-C", str(count), "-S", str(size), "-v", "-V"]
+
+    def process(side: Side, role: str) -> Process:
+        log = directory / f"{side.node}-rping.log"
+        return Process(side.node, side.namespace, ["rping", role, *common], log, ready)
+
+    output, error = _ended(
+        lambda: process(server, "-s"), lambda: _accepts(server), lambda: process(client, "-c"), within
+    )
+    return Result(output, error, {"pings": float(output.count("ping data: "))})
+
+
+def _ended(
+    server: Callable[[], Process], listens: Callable[[], bool], client: Callable[[], Process], within: float
+) -> tuple[str, str]:
+    """Starts both, the client when the server `listens`; the client's output and error when it has ended."""
     with ExitStack() as undo:
-
-        def start(side: Side, role: str) -> Process:
-            log = directory / f"{side.node}-rping.log"
-            process = Process(side.node, side.namespace, ["rping", role, *common], log, ready)
-            undo.callback(process.stop)
-            return process
-
-        listener = start(server, "-s")
-        _wait_for(listener, lambda: _accepts(server), ready)
-        sender = start(client, "-c")
+        listener = server()
+        undo.callback(listener.stop)
+        listener.wait_until("listen", listens, LISTEN_S)
+        sender = client()
+        undo.callback(sender.stop)
         status = sender.wait(within)
-        output = sender.output
-    pings = float(output.count("ping data: "))
-    return Result(output, error_in(output) if status else "", {"pings": pings})
+        return sender.output, error_in(sender.output) if status else ""
 
 
 @contextmanager
@@ -176,16 +178,6 @@ def _gid_index(side: Side) -> int:
         return gid_index(context, side.ip)
     finally:
         context.close()
-
-
-def _wait_for(listener: Process, listens: Callable[[], bool], ready: Ready) -> None:
-    deadline = time.monotonic() + LISTEN_S
-    while not listens():
-        if not listener.running:
-            raise TestbedError(f"{listener}: ended before its client came:\n{listener.output}")
-        if time.monotonic() > deadline:
-            raise DeadlineError(f"{listener}: does not listen after {LISTEN_S:g} s:\n{listener.output}")
-        ready([], POLL_S)
 
 
 def _listens(namespace: str, port: int) -> bool:

@@ -1,4 +1,4 @@
-"""Counters of RoCE and TCP on an interface, by nftables at hooks that rxe's packets pass too."""
+"""Counters of RoCE and TCP on an interface."""
 
 from __future__ import annotations
 
@@ -7,24 +7,12 @@ import itertools
 from testbed.kernel import nftables
 from testbed.lab import HostInterface
 
-TABLE = """
-table netdev {table} {{
-    counter roce_out {{}}
-    counter roce_in {{}}
-    counter tcp_out {{}}
-    counter tcp_in {{}}
-    chain out {{
-        type filter hook egress device "{interface}" priority 10;
-        udp dport 4791 counter name roce_out
-        meta l4proto tcp counter name tcp_out
-    }}
-    chain in {{
-        type filter hook ingress device "{interface}" priority 10;
-        udp dport 4791 counter name roce_in
-        meta l4proto tcp counter name tcp_in
-    }}
-}}
-"""
+COUNTED = {
+    "roce_out": ("egress", "udp dport 4791"),
+    "roce_in": ("ingress", "udp dport 4791"),
+    "tcp_out": ("egress", "meta l4proto tcp"),
+    "tcp_in": ("ingress", "meta l4proto tcp"),
+}
 _NUMBERS = itertools.count(1)
 
 
@@ -35,10 +23,10 @@ class Traffic:
         self._host = interface.node
         self._table = f"traffic-{interface.name}-{next(_NUMBERS)}"
         with self._host.entered():
-            nftables.run(TABLE.format(table=self._table, interface=interface.name))
+            nftables.run(nftables.counting(self._table, interface.name, COUNTED))
 
     def bytes(self) -> dict[str, int]:
         """Bytes on layer 2 (without the FCS) since the start: roce_out, roce_in, tcp_out, tcp_in."""
         with self._host.entered():
-            counters = nftables.counters(f"netdev {self._table}")
+            counters = nftables.counters(self._table)
         return {name: counter["bytes"] for name, counter in counters.items()}

@@ -32,6 +32,7 @@ INTERNAL = {
     "Injection": {"inject_after", "judged"},
     "Job": {"close", "launch", "scratch"},
     "Pods": {"networks"},
+    "Process": {"wait_until"},
     "TestbedError": {"exit_status"},
     "Topology": {"model_post_init"},
 }

@@ -90,7 +90,7 @@ def test_waiting_for_output_that_does_not_come_has_a_bound(lab):
 def test_waiting_for_output_of_a_program_that_ended_says_what_it_wrote(lab):
     program = lab["a"].spawn("sh", "-c", "echo no such option; exit 2")
 
-    with takes(0), pytest.raises(TestbedError, match="status 2 before it said 'ready':\nno such option"):
+    with takes(0), pytest.raises(TestbedError, match="status 2 and did not say 'ready':\nno such option"):
         program.wait_output("ready", within=5)
 
 

@@ -5,15 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from testbed.lab.context import Context
 from testbed.lab.node import Node
 from testbed.lab.nodes.bridge import Bridge
 from testbed.lab.nodes.host import Host
 from testbed.lab.nodes.switch import Switch
-from testbed.topology import Node as NodePlan
 
 KINDS: Mapping[str, type[Node[Any]]] = {"host": Host, "switch": Switch, "bridge": Bridge}
-
-
-def make_node(context: Context, plan: NodePlan) -> Node[Any]:
-    return KINDS[plan.kind](context, plan.name, plan)

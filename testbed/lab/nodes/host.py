@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from ipaddress import ip_address
 
 from testbed.kernel import ipv6
+from testbed.kernel.rtnetlink import FAMILIES
 from testbed.lab.context import Context
-from testbed.lab.host_interface import FAMILIES, HostInterface
-from testbed.lab.host_routes import HostRoutes
+from testbed.lab.host_interface import HostInterface
+from testbed.lab.host_routes import HostRoutes, Route
 from testbed.lab.node import Node
 from testbed.switch import ecmp
 from testbed.topology import Interface as InterfacePlan
@@ -21,19 +23,19 @@ class Host(Node[HostInterface]):
     def __init__(self, context: Context, name: str, plan: NodePlan | None = None, nic: NicModel | None = None) -> None:
         super().__init__(context, name, plan)
         self.nic = nic or (plan.nic if plan else "rxe")
-        self.routes = HostRoutes(self, self._is_up, self._interface_to)
+        self.routes = HostRoutes(self, self._lives)
 
     def make_interface(self, name: str, index: int, mac: str, plan: InterfacePlan | None) -> HostInterface:
         return HostInterface(self, name, index, mac, plan, self.nic, self.routes)
 
-    def _is_up(self, interface: str) -> bool:
-        """Whether an interface is up. One that the lab did not make, such as `lo`, counts as up."""
-        return interface not in self.interfaces or self[interface].is_up
-
-    def _interface_to(self, ip: IPAddress) -> str:
-        """The interface with an address in the subnet of `ip`; empty if there is none."""
+    def _lives(self, hop: Route) -> bool:
+        """Whether a next hop's interface is up: the one that it names, or has an address in the gateway's subnet. One
+        that the lab did not make, such as `lo`, counts as up."""
+        ip = ip_address(hop["gateway"])
         known = ((name, interface.addresses.get(ip.version)) for name, interface in self.interfaces.items())
-        return next((name for name, address in known if address and ip in address.network), "")
+        beside = (name for name, address in known if address and ip in address.network)
+        interface = hop.get("dev") or next(beside, "")
+        return interface not in self.interfaces or self[interface].is_up
 
     def prepare(self) -> None:
         if self.plan and self.plan.ipv6:

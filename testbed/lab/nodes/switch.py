@@ -35,8 +35,9 @@ class Switch(Node[Interface]):
     def make_interface(self, name: str, index: int, mac: str, plan: InterfacePlan | None) -> Interface:
         return Interface(self, name, index, mac, plan)
 
-    def _ask(self, command: str, **arguments: Any) -> Any:
-        return self.agent.ask(self.name, command, **arguments)
+    def _ask(self, command: str, **arguments: Any) -> dict[str, Any]:
+        """Return the answer, which of a mere command is empty."""
+        return self.agent.ask(self.name, command, **arguments) or {}
 
     def change_profile(self, **values: Any) -> Callable[[], None]:
         """Gives its profile other values, beside other changes. The returned function takes this change back.
@@ -46,8 +47,7 @@ class Switch(Node[Interface]):
 
     def profile(self) -> dict[str, Any]:
         """The values of its profile as they are now, by their names (`testbed profile describe`)."""
-        values: dict[str, Any] = self._ask("profile")
-        return values
+        return self._ask("profile")
 
     def change_cpu(self, **values: Any) -> Callable[[], None]:
         """The same of how its CPU handles ARP: see `Agent.ask`."""
@@ -55,8 +55,7 @@ class Switch(Node[Interface]):
 
     def cpu(self) -> Mapping[str, Any]:
         """The state of its CPU: ``{"out": …, "delay": …}``, see `Agent.ask`."""
-        state: dict[str, Any] = self._ask("cpu")
-        return state
+        return self._ask("cpu")
 
     def restart(self) -> None:
         """Has its CPU come back from a warm reboot."""
@@ -76,8 +75,7 @@ class Switch(Node[Interface]):
 
     def tables(self) -> dict[str, list[dict[str, Any]]]:
         """The ARP, ND and FDB tables in full, see testbed.switch.control."""
-        tables: dict[str, list[dict[str, Any]]] = self._ask("tables")
-        return tables
+        return self._ask("tables")
 
     def arp_table(self) -> dict[str, str]:
         """IP to MAC, as the control plane has it."""

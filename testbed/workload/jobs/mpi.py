@@ -33,12 +33,14 @@ UCX = {
 }
 NATIVE = f'LD_PRELOAD={SHIM}${{LD_PRELOAD:+:$LD_PRELOAD}} exec "$@" >>rank-$OMPI_COMM_WORLD_RANK.log 2>&1'
 """The start of a rank that is not forked, in the job's directory."""
-ENDED = re.compile(
-    r"process rank (?P<killed>\d+) with PID \d+ on node \S+ exited on\s+signal (?P<signal>\d+)"
-    r"|Process name: \[\S+,(?P<exited>\d+)\]\s+Exit code:\s+(?P<status>\d+)"
-    r"|process rank (?P<improper>\d+) with PID \d+ on node \S+ exiting\s+improperly"
-    r"|process rank (?P<aborts>\d+) with PID \d+ on node \S+ calling\s+\"abort\""
-)
+RANK = r"process rank (?P<rank>\d+) with PID \d+ on node \S+ "
+ENDED = {
+    "ended by signal {signal}": RANK + r"exited on\s+signal (?P<signal>\d+)",
+    "ended with status {status}": r"Process name: \[\S+,(?P<rank>\d+)\]\s+Exit code:\s+(?P<status>\d+)",
+    "called MPI_Abort": RANK + r"calling\s+\"abort\"",
+    "ended without MPI_Finalize, or never called MPI_Init": RANK + r"exiting\s+improperly",
+}
+"""The ends of a rank, and mpirun's words for each."""
 FATAL = re.compile(
     r"\*\*\* reported by process \[\d+,(?P<rank>\d+)\]\n.*\n.*\*\*\* (?P<error>.+)\n.*\*\*\* MPI_ERRORS_ARE_FATAL"
 )
@@ -123,16 +125,12 @@ def blame(job: Job) -> tuple[Rank, str] | None:
     """The rank that mpirun names as the first that ended the job."""
     if fatal := FATAL.search(job.launcher_output()):
         return job.ranks[int(fatal["rank"])], fatal["error"]
-    found = ENDED.search(job.launcher_output())
+    output = job.launcher_output()
+    found = [(said.start(), end, said) for end, words in ENDED.items() if (said := re.search(words, output))]
     if not found:
         return None
-    if found["killed"]:
-        return job.ranks[int(found["killed"])], f"ended by signal {found['signal']}"
-    if found["exited"]:
-        return job.ranks[int(found["exited"])], f"ended with status {found['status']}"
-    if found["aborts"]:
-        return job.ranks[int(found["aborts"])], "called MPI_Abort"
-    return job.ranks[int(found["improper"])], "ended without MPI_Finalize, or never called MPI_Init"
+    _, end, said = min(found)
+    return job.ranks[int(said["rank"])], end.format_map(said.groupdict())
 
 
 def write_settings(job: Job, rank: Rank) -> None:

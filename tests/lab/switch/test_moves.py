@@ -20,7 +20,7 @@ from switch_lab import (
     send_udp,
 )
 
-from testbed.switch.frames import gratuitous_arp
+from testbed.switch.packets import gratuitous
 from testbed.switch.profile import profile
 
 pytestmark = pytest.mark.topology(LEAF)
@@ -89,7 +89,7 @@ def test_a_gratuitous_arp_moves_the_entry_where_the_profile_lets_it(lab, log, ow
 
 def test_a_gratuitous_arp_creates_an_entry_only_where_the_profile_lets_it(lab, log):
     c = lab.host("c")
-    frame = gratuitous_arp(c["eth1"].mac, IPv4Address(C))
+    frame = gratuitous(c["eth1"].mac, IPv4Address(C))
 
     send(c, frame)
     lab.scheduler.sleep(1)

@@ -6,6 +6,7 @@ import contextlib
 import socket
 import time
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 from conftest import Host, Wire
@@ -25,7 +26,7 @@ ONCE = Attributes(retry_cnt=0)
 
 @pytest.fixture
 def nics() -> Iterator[HardwareNics]:
-    with HardwareNics() as nics:
+    with closing(HardwareNics()) as nics:
         yield nics
 
 
@@ -144,7 +145,7 @@ def test_a_namespace_with_a_hardware_nic_can_go(wire: Wire, nics: HardwareNics) 
 def test_what_was_armed_by_half_is_armed_again_and_disarmed_at_the_end(wire: Wire) -> None:
     connections.disarm()
     connections.INSTANCE.mkdir()
-    with HardwareNics() as nics:
+    with closing(HardwareNics()) as nics:
         nic = nics.add(wire.left.entered, "eth1", wire.left.device)
         with connected(wire, nic) as (left, _):
             assert nic.pins[left.address.qpn] == left.connection
@@ -161,7 +162,7 @@ def test_records_from_before_that_nobody_read_do_not_end_a_lab(wire: Wire) -> No
     armed = connections.arm()
     for _ in range(2000):  # more than the buffer holds
         (connections.INSTANCE / "trace_marker").write_text("x" * 100)
-    with HardwareNics() as nics:
+    with closing(HardwareNics()) as nics:
         nic = nics.add(wire.left.entered, "eth1", wire.left.device)
         with connected(wire, nic) as (near, _):
             assert near.write(5000, within=SOON).ok

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -95,7 +96,7 @@ def test_plain_rxe_stalls_for_ever_when_the_neighbour_table_goes_wrong(wire: Wir
 
 
 def test_a_hardware_nic_keeps_a_foreign_program_going(wire: Wire, tmp_path: Path) -> None:
-    with HardwareNics() as nics:
+    with closing(HardwareNics()) as nics:
         nic = nics.add(wire.left.entered, "eth1", wire.left.device)
         result = run_and_mislead(wire, tmp_path, within=60)
         assert result.ok, result.output

@@ -2,6 +2,7 @@
 
 import pytest
 
+from testbed import faults
 from testbed.errors import InputError
 from testbed.faults import KINDS, LinkLoss, descriptions, make, problem
 
@@ -51,3 +52,8 @@ def test_a_fault_is_described_with_all_that_can_be_set() -> None:
 
 def test_a_fault_as_text_is_its_name_and_what_was_chosen() -> None:
     assert str(LinkLoss(end="leaf:e1", loss=3)) == "link-loss end=leaf:e1 loss=3.0"
+
+
+def test_every_kind_can_be_imported_by_scenarios() -> None:
+    assert len(KINDS) > 30
+    assert {kind.__name__ for kind in KINDS.values()} <= set(faults.__all__)

@@ -5,7 +5,8 @@ from ipaddress import IPv4Address
 import pytest
 from simulated_switch import GATEWAY_MAC, A, X, Y
 
-from testbed.switch.frames import BROADCAST, NO_MAC, REPLY, REQUEST, Arp, gratuitous_arp, pack, parse, unicast
+from testbed.switch.frames import BROADCAST, NO_MAC, REPLY, REQUEST, Arp, pack, parse, unicast
+from testbed.switch.packets import gratuitous
 
 REQUEST_ON_THE_WIRE = bytes.fromhex(
     "ffffffffffff 0200000000fe 0806"
@@ -39,7 +40,7 @@ def test_parse_leaves_other_frames_alone(frame: bytes) -> None:
 
 
 def test_a_host_announces_itself_with_a_request_for_its_own_address() -> None:
-    frame = gratuitous_arp(A, X)
+    frame = gratuitous(A, X)
 
     assert frame[:12].hex(":") == f"{BROADCAST}:{A}"
     assert parse(frame) == Arp(REQUEST, A, X, NO_MAC, X)

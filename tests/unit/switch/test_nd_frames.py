@@ -6,7 +6,8 @@ import pytest
 from simulated_switch import GATEWAY_MAC, A
 
 from testbed.switch.frames import BROADCAST, NO_MAC, REPLY, REQUEST
-from testbed.switch.nd import ALL_NODES, NO_IP, Nd, pack, parse, solicited_node, unsolicited_advertisement
+from testbed.switch.nd import ALL_NODES, NO_IP, Nd, pack, parse, solicited_node
+from testbed.switch.packets import gratuitous
 
 X = IPv6Address("2001:db8:10::1")
 GATEWAY = IPv6Address("2001:db8:10::fe")
@@ -88,7 +89,7 @@ def test_a_probe_tells_no_mac_and_an_announcement_answers_nobody() -> None:
 
 
 def test_a_host_announces_itself_to_all() -> None:
-    frame = unsolicited_advertisement(A, X)
+    frame = gratuitous(A, X)
 
     assert frame[:12].hex(":") == f"33:33:00:00:00:01:{A}"
     assert parse(frame) == (ALL_NODES, Nd(REPLY, A, X, ALL_NODES))
