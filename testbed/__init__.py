@@ -39,38 +39,26 @@ if TYPE_CHECKING:
     from testbed.topology import Topology as Topology
 
 _HOMES = {
-    "Capture": "testbed.lab.capture",
-    "Connection": "testbed.scenario.run",
-    "EventLog": "testbed.scenario.events",
-    "Field": "pydantic",
-    "Frame": "testbed.lab.capture",
-    "Host": "testbed.lab",
-    "HostInterface": "testbed.lab",
-    "IPAddress": "testbed.topology",
-    "Interface": "testbed.lab",
-    "Lab": "testbed.lab",
-    "Node": "testbed.lab",
-    "Parameters": "testbed.scenario.model",
-    "Pod": "testbed.lab",
-    "Pods": "testbed.lab.pods",
-    "Process": "testbed.lab.processes",
-    "Profile": "testbed.switch.profile",
-    "ProfileName": "testbed.switch.profile",
-    "Routing": "testbed.lab.routing",
-    "Run": "testbed.scenario.run",
-    "Scenario": "testbed.scenario.model",
-    "Scheduler": "testbed.lab.scheduler",
-    "Switch": "testbed.lab",
-    "Topology": "testbed.topology",
-    "Variant": "testbed.scenario.variant",
-    "owner_of": "testbed.scenario.run",
-    "profile": "testbed.switch.profile",
+    "pydantic": "Field",
+    "testbed.lab": "Host HostInterface Interface Lab Node Pod Switch",
+    "testbed.lab.capture": "Capture Frame",
+    "testbed.lab.pods": "Pods",
+    "testbed.lab.processes": "Process",
+    "testbed.lab.routing": "Routing",
+    "testbed.lab.scheduler": "Scheduler",
+    "testbed.scenario.events": "EventLog",
+    "testbed.scenario.model": "Parameters Scenario",
+    "testbed.scenario.run": "Connection Run owner_of",
+    "testbed.scenario.variant": "Variant",
+    "testbed.switch.profile": "Profile ProfileName profile",
+    "testbed.topology": "IPAddress Topology",
 }
-__all__ = list(_HOMES)
+__all__ = [name for names in _HOMES.values() for name in names.split()]
 
 
 def __getattr__(name: str) -> Any:
     """Imports on first use: the command's help and a scenario's description must not wait for netlink."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    for module, names in _HOMES.items():
+        if name in names.split():
+            return getattr(import_module(module), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

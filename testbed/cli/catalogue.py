@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from testbed.cli.console import OUTCOME
+from testbed.cli.output import json_option
 from testbed.cli.progress import output_console
 from testbed.cli.words import plain, setting
 from testbed.errors import InputError, did_you_mean
@@ -26,7 +27,7 @@ WIDE = 110
 
 @click.command("list", help="List the scenarios that come with testbed.")
 @click.option("--tag", metavar="TAG", help="Only those with this tag.")
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON array of {name, title, tags, variants}.")
+@json_option("Print a JSON array of {name, title, tags, variants}.")
 def list_(tag: str | None, as_json: bool) -> None:
     infos = asyncio.run(scenarios.describe([(source, {}) for source in scenarios.shipped()]))
     if tag is not None:
@@ -54,7 +55,7 @@ def with_tag(infos: Sequence[ScenarioInfo], tag: str) -> list[ScenarioInfo]:
 
 @click.command(help="Show what a scenario is: what happens, its variants and its parameters.")
 @click.argument("name", metavar="SCENARIO")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option()
 def describe(name: str, as_json: bool) -> None:
     source = scenarios.resolve(name)
     [info] = asyncio.run(scenarios.describe([(source, {})]))
@@ -68,9 +69,7 @@ def describe(name: str, as_json: bool) -> None:
     if info["packages"]:
         console.print(Text(plain(f"Debian packages: {', '.join(info['packages'])}"), "dim"))
     console.print()
-    for paragraph in filter(None, info["text"].split("\n\n")):
-        console.print(plain(" ".join(paragraph.split())))
-        console.print()
+    paragraphs(console, info["text"])
     section(console, "Variants", variants(info))
     if properties := info["parameters"].get("properties"):
         section(console, "Parameters (--set KEY=VALUE)", parameters(properties))
@@ -92,6 +91,12 @@ def parameters(properties: Mapping[str, Mapping[str, Any]]) -> Table:
         value = "-" if default is None else setting(default)
         table.add_row(plain(name), value, plain(schema.get("description", "")))
     return table
+
+
+def paragraphs(console: Console, text: str) -> None:
+    for paragraph in filter(None, text.split("\n\n")):
+        console.print(plain(" ".join(paragraph.split())))
+        console.print()
 
 
 def section(console: Console, title: str, table: Table) -> None:

@@ -11,7 +11,7 @@ from typing import Literal
 import click
 
 from testbed.cli import options
-from testbed.cli.words import plain
+from testbed.cli.output import log
 from testbed.machine import networks, runs
 from testbed.protocol import Clock
 from testbed.protocol.requests import Cni
@@ -80,14 +80,13 @@ def add_command(name: Literal["add", "check", "del"], text: str) -> None:
         asyncio.run(networks.load(request))
         plugins = networks.own_plugins(conflist, plugin_directories, os.environ.get("CNI_PATH", ""))
         for directory, names in plugins.items():
-            click.echo(f"… your plugins of {plain(directory)}: {plain(', '.join(names))}", err=True)
-        chosen = options.choose(machine_name, clock, lambda line: click.echo(f"… {plain(line)}", err=True))
+            log(f"your plugins of {directory}: {', '.join(names)}")
+        chosen = options.choose(machine_name, clock, log)
         answer = asyncio.run(networks.use(request, plugins, chosen.machine, seed, runs.run_directory(out, "cni")))
         if name == "add":
             click.echo(json.dumps(answer["result"], indent=4))
         if answer["kept"]:
-            kept = plain("; ".join(answer["kept"]))
-            click.echo(f"… the plugins keep of a node's first pod: {kept}", err=True)
+            log(f"the plugins keep of a node's first pod: {'; '.join(answer['kept'])}")
         return 0
 
 

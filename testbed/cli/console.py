@@ -1,4 +1,4 @@
-"""A run for people: what happens while it happens, then the table of its variants and the verdict.
+"""A run for people, while it happens.
 
 On a terminal each running variant has a few live lines; when only one variant runs, its events stay on the screen. In
 a log there are the steps, what users saw, what was not as expected, and the verdicts, one plain line each.
@@ -9,18 +9,17 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
-from types import TracebackType
+from operator import itemgetter
 from typing import Any, Self
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from testbed.cli.progress import terminal
-from testbed.cli.words import clock, duration, plain, plain_lines
-from testbed.machine.runs import Listener, RunResult, VariantResult, VariantRun
+from testbed.cli.words import clock, duration, plain
+from testbed.machine.runs import Listener, VariantResult, VariantRun
 from testbed.protocol import Event
 
 STYLES = {
@@ -47,11 +46,8 @@ OUTCOME = {"fault": "yellow", "healthy": "green"}
 TAIL = 6
 """Live lines a variant has at most."""
 NODE_WIDTH = 9
-WIDE = 100
-"""Columns from which on evidence has a column of its own."""
 LONGEST_S = 1e15
 """A number of seconds beyond this, or none such as NaN, is no duration."""
-HEADER = ("variant", "expected", "observed", "virtual time", "wall time")
 
 
 def style_of(event: Event) -> str:
@@ -103,10 +99,6 @@ def logged(event: Event) -> bool:
     return event["kind"] in LOGGED or (event["kind"] == "expect" and not event["data"].get("met"))
 
 
-def moment(event: Event) -> int:
-    return event["t"]
-
-
 class Running:
     """A variant that runs. A thread draws it, so what it draws is replaced as a whole and never changed.
 
@@ -123,11 +115,11 @@ class Running:
     def add(self, event: Event) -> None:
         self.now = max(self.now, event["t"])
         self.pending.append(event)
-        self.tail = tuple(sorted((*self.tail, event), key=moment))[-TAIL:]
+        self.tail = tuple(sorted((*self.tail, event), key=itemgetter("t")))[-TAIL:]
 
     def settle(self, until_ns: float) -> list[Event]:
         """The events up to a time, in the order of events.jsonl; they are not pending from now on."""
-        ordered = sorted(self.pending, key=moment)
+        ordered = sorted(self.pending, key=itemgetter("t"))
         self.pending = [event for event in ordered if event["t"] > until_ns]
         return ordered[: len(ordered) - len(self.pending)]
 
@@ -158,9 +150,7 @@ class RunConsole(Listener):
             self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         for running in self._running.values():
             self._keep(running, math.inf)
         if self._live:
@@ -171,15 +161,16 @@ class RunConsole(Listener):
         self._console.print(Text(f"… {text}", "dim"), soft_wrap=True)
 
     def started(self, variant_run: VariantRun) -> None:
-        name = self._name(variant_run)
-        self._running = {**self._running, id(variant_run): Running(name)}
+        running = Running(self._name(variant_run))
+        self._running = {**self._running, id(variant_run): running}
         if not self._live:
-            self._console.print(f"{name}: begins, {variant_run.variant['expected']} is expected", soft_wrap=True)
+            self._console.print(
+                f"{running.name}: begins, {variant_run.variant['expected']} is expected", soft_wrap=True
+            )
 
     def event(self, variant_run: VariantRun, event: Event) -> None:
-        if event["kind"] in HIDDEN:
-            return
-        self._running[id(variant_run)].add(event)
+        if event["kind"] not in HIDDEN:
+            self._running[id(variant_run)].add(event)
 
     def settled(self, variant_run: VariantRun, until_ns: int) -> None:
         self._keep(self._running[id(variant_run)], until_ns)
@@ -227,59 +218,6 @@ def result_line(result: VariantResult, name: str) -> Text:
     return Text.assemble(mark(result), f" {name}: ", (text, "" if result.as_expected else "red"), (times, "dim"))
 
 
-def result_table(results: Sequence[RunResult], width: int) -> RenderableType:
-    """Variant x expected x observed x evidence x virtual time x wall time; of several scenarios each under its name. On
-    a narrow screen the evidence of one scenario has its own lines."""
-    wide = width >= WIDE
-    if len(results) > 1:
-        every = [variant for result in results for variant in result.variants]
-        widths = [max(map(len, column)) for column in zip(*map(_cells, every), HEADER, strict=True)]
-        parts: list[RenderableType] = [_table([], widths, evidence=wide)]
-        for result in results:
-            parts += [Text(plain(result.scenario), "bold"), _table(result.variants, widths, evidence=wide, head=False)]
-        return Group(*parts)
-    [result] = results
-    if wide:
-        return _table(result.variants, evidence=True)
-    below = Table.grid(padding=(0, 1, 0, 0))
-    for variant in result.variants:
-        if variant.evidence:
-            below.add_row(f"{variant.name}:", evidence_text(variant.evidence))
-    return Group(_table(result.variants, evidence=False), Text(), below)
-
-
-def _cells(variant: VariantResult) -> tuple[str, ...]:
-    """As many as the header has."""
-    times = duration(variant.virtual_s), duration(variant.wall_s)
-    return f"{mark(variant)[0]} {variant.name}", variant.expected, variant.observed or "nothing", *times
-
-
-def _table(
-    variants: Sequence[VariantResult], widths: Sequence[int | None] = (None,) * len(HEADER), *, evidence: bool,
-    head: bool = True,
-) -> Table:  # fmt: skip
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim", show_header=head)
-    for number, (name, width) in enumerate(zip(HEADER, widths, strict=True)):
-        if evidence and number == 3:
-            table.add_column("evidence", ratio=1)
-        table.add_column(name, no_wrap=True, justify="right" if number >= 3 else "left", width=width)
-    for variant in variants:
-        _, _, _, virtual, wall = _cells(variant)
-        table.add_row(
-            Text.assemble(mark(variant), f" {variant.name}"),
-            _outcome(variant.expected, expected=True),
-            _outcome(variant.observed, expected=variant.observed == variant.expected),
-            *([evidence_text(variant.evidence)] if evidence else []),
-            virtual,
-            wall,
-        )
-    return table
-
-
-def _outcome(outcome: str | None, *, expected: bool) -> Text:
-    return Text(outcome or "nothing", OUTCOME[outcome] if outcome and expected else "bold red")
-
-
 def evidence_text(evidence: Mapping[str, Any]) -> Text:
     """`completion RETRY_EXC_ERR, aged after 25 min 00 s`; a number whose name ends in `_s` is in seconds."""
     text = Text()
@@ -289,33 +227,3 @@ def evidence_text(evidence: Mapping[str, Any]) -> Text:
         text.append(plain(name.removesuffix("_s") if seconds else name).replace("_", " "), "dim")
         text.append(f" {duration(value) if seconds else plain(value)}")
     return text
-
-
-def report(console: Console, results: Sequence[RunResult], wall_s: float) -> None:
-    """The end of a run: table, what failed, where everything is, and the verdict."""
-    console.print()
-    console.print(result_table(results, console.width))
-    for result in results:
-        for variant in result.variants:
-            if not variant.as_expected:
-                name = variant.name if len(results) == 1 else plain(f"{result.scenario} {variant.name}")
-                console.print()
-                console.print(Text(f"{name} is not as expected:", "bold red"))
-                for failure in variant.failures:
-                    console.print(Padding(Text(plain_lines(failure)), (0, 0, 0, 2)))
-    console.print()
-    as_expected = all(result.as_expected for result in results)
-    verdict = ("as expected", "bold green") if as_expected else ("unexpected", "bold red")
-    count = number(sum(len(result.variants) for result in results), "variant")
-    facts = f" · {count} · {duration(wall_s)} · seed {results[0].settings.seed}"
-    if len(results) == 1:
-        facts += f" · trace {results[0].trace[:12]}"
-    name = plain(results[0].scenario) if len(results) == 1 else number(len(results), "scenario")
-    console.print(Text.assemble((name, "bold"), ": ", verdict, (facts, "dim")))
-    for result in results:
-        if len(results) == 1 or not result.as_expected:
-            console.print(Text(plain(result.out), "dim"), soft_wrap=True)
-
-
-def number(count: int, thing: str) -> str:
-    return f"{count} {thing}{'' if count == 1 else 's'}"

@@ -10,6 +10,7 @@ import click
 from rich.table import Table
 from rich.text import Text
 
+from testbed.cli.output import json_option
 from testbed.cli.progress import output_console
 from testbed.machine import checkup
 from testbed.machine.checkup import Check
@@ -27,12 +28,7 @@ TITLES = {"vm": "Micro-VM (the default)", "local": "This kernel (--machine local
     Exit status 3 if no run is possible on it."""
 )
 @click.option("--machine", type=click.Choice(["vm", "local"]), help="Look at this kind of machine only.")
-@click.option(
-    "--json",
-    "as_json",
-    is_flag=True,
-    help="Print one JSON object: works, and for vm and local arrays of {subject, state, text, fix}.",
-)
+@json_option("Print one JSON object: works, and for vm and local arrays of {subject, state, text, fix}.")
 def doctor(machine: str | None, as_json: bool) -> int:
     found: dict[str, Sequence[Check]] = {}
     if machine != "local":
@@ -56,9 +52,6 @@ def _show(title: str, checks: Iterable[Check], *, asked: bool) -> None:
     table = Table(box=None, show_header=False, padding=(0, 1, 0, 0))
     for check in checks:
         mark = MARKS[check.state] if asked or check.state != "missing" else UNASKED
-        table.add_row(Text(*mark), check.subject, _text(check))
+        fix = (f"\nRun: {check.fix}", "cyan") if check.fix else ""
+        table.add_row(Text(*mark), check.subject, Text.assemble(check.text, fix))
     console.print(table)
-
-
-def _text(check: Check) -> Text:
-    return Text.assemble(check.text, (f"\nRun: {check.fix}", "cyan") if check.fix else "")

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 from rich.table import Table
 
+from testbed.cli.output import json_option, log
 from testbed.cli.progress import ensure_image, output_console
 from testbed.cli.words import duration, plain, size
 from testbed.errors import InputError, UnsupportedError
@@ -35,12 +36,12 @@ def build(packages: tuple[str, ...]) -> None:
     wanted = layers.names(packages)
     found = ensure_image()
     if wanted:
-        found = asyncio.run(layers.ensure(found, wanted, lambda line: click.echo(f"… {plain(line)}", err=True)))
+        found = asyncio.run(layers.ensure(found, wanted, log))
     click.echo(plain(found.layer.path if found.layer else found.path))
 
 
 @image.command(help="Show the image of this version of testbed.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object, with every package and its version.")
+@json_option("Print one JSON object, with every package and its version.")
 def info(as_json: bool) -> None:
     found = _needed()
     if as_json:

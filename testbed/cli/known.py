@@ -11,7 +11,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from testbed.cli.catalogue import columns, parameters, section
+from testbed.cli.catalogue import columns, paragraphs, parameters, section
+from testbed.cli.output import json_option
 from testbed.cli.progress import output_console
 from testbed.cli.words import setting
 from testbed.errors import InputError, did_you_mean
@@ -36,7 +37,7 @@ def group(
     commands = click.Group(name, help=about)
 
     @commands.command("list", help=list_help)
-    @click.option("--json", "as_json", is_flag=True, help="Print a JSON array of what `describe --json` prints.")
+    @json_option("Print a JSON array of what `describe --json` prints.")
     def _(as_json: bool) -> None:
         found = ask(request)
         if as_json:
@@ -49,7 +50,7 @@ def group(
 
     @commands.command(help=describe_help)
     @click.argument("wanted", metavar=name.upper())
-    @click.option("--json", "as_json", is_flag=True, help=json_help)
+    @json_option(json_help)
     def describe(wanted: str, as_json: bool) -> None:
         found = {entry["name"]: entry for entry in ask(request)}
         if wanted not in found:
@@ -66,9 +67,7 @@ def group(
 def show_fault(console: Console, entry: FaultInfo) -> None:
     console.print(Text.assemble((entry["name"], "bold"), f": {entry['title']}"))
     console.print()
-    for paragraph in filter(None, entry["text"].split("\n\n")):
-        console.print(" ".join(paragraph.split()))
-        console.print()
+    paragraphs(console, entry["text"])
     section(console, "Parameters", parameters(entry["parameters"]["properties"]))
 
 

@@ -6,24 +6,23 @@ import asyncio
 import contextlib
 import itertools
 import json
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import click
 from rich.console import Console
-from rich.padding import Padding
 from rich.text import Text
 
-from testbed.cli import console, options
+from testbed.cli import console, options, summary
 from testbed.cli.catalogue import columns
-from testbed.cli.progress import error_console, output_console
-from testbed.cli.run import run_all, split_setting
-from testbed.cli.words import duration, plain, plain_lines
+from testbed.cli.output import json_option
+from testbed.cli.progress import output_console
+from testbed.cli.run import run_shown, split_setting
+from testbed.cli.words import duration, plain
 from testbed.errors import InputError
 from testbed.machine import runs, scenarios
-from testbed.machine.runs import LATEST_NS, LONGEST_S, Settings, VariantResult, VariantRun
+from testbed.machine.runs import LATEST_NS, LONGEST_S, VariantResult, VariantRun
 from testbed.protocol import EVENTS, Clock, Event, Observed, ScenarioInfo
 
 
@@ -52,12 +51,7 @@ from testbed.protocol import EVENTS, Clock, Event, Observed, ScenarioInfo
 )
 @options.machine_options
 @options.jobs_option
-@click.option(
-    "--json",
-    "as_json",
-    is_flag=True,
-    help="Print one JSON object; outage_s is null if it did not end, or no request shows it.",
-)
+@json_option("Print one JSON object; outage_s is null if it did not end, or no request shows it.")
 def matrix(
     name: str,
     overs: tuple[str, ...],
@@ -72,11 +66,7 @@ def matrix(
 ) -> int:  # fmt: skip
     source = scenarios.resolve(name)
     info, variant_runs = asyncio.run(plan(source, variant, overs, settings))
-    with console.RunConsole(error_console(), variant_runs) as shown:
-        chosen = options.choose(machine_name, clock, shown.log)
-        started = time.monotonic()
-        settled = Settings(seed, chosen.clock, options.jobs_for(chosen, jobs))
-        [result] = asyncio.run(run_all([(source, info, variant_runs)], settled, chosen, out, shown))
+    [result], wall_s = run_shown([(source, info, variant_runs)], machine_name, clock, seed, jobs, out)
     outages = [outage(events(result.out / one.name / EVENTS), one.observed) for one in result.variants]
     if as_json:
         rows = [
@@ -86,10 +76,9 @@ def matrix(
         click.echo(json.dumps({**result.json(), "variant": variant_runs[0].variant["name"], "variants": rows}))
     else:
         report(output_console(), result.variants, outages)
-        facts = f" · {console.number(len(outages), 'run')} · {duration(time.monotonic() - started)} · seed {seed}"
-        output_console().print(
-            Text.assemble((plain(f"{info['name']} {variant_runs[0].variant['name']}"), "bold"), (facts, "dim"))
-        )
+        facts = f" · {summary.number(len(outages), 'run')} · {duration(wall_s)} · seed {seed}"
+        name = plain(f"{info['name']} {variant_runs[0].variant['name']}")
+        output_console().print(Text.assemble((name, "bold"), (facts, "dim")))
         output_console().print(Text(plain(result.out), "dim"), soft_wrap=True)
     return 0 if all(one.observed for one in result.variants) else 1
 
@@ -100,19 +89,16 @@ async def plan(
     """The scenario, and a variant_run for each combination of values, all of them checked."""
     [info] = await scenarios.describe([(source, settings)])
     [variant_run] = runs.choose(info, [variant or info["compared"]])
-    axes = [[(key, value) for value in values] for key, values in (values_over(over, info) for over in overs)]
-    if twice := sorted({axis[0][0] for axis in axes if sum(other[0][0] == axis[0][0] for other in axes) > 1}):
+    axes = [values_over(over, info) for over in overs]
+    keys = [key for key, _ in axes]
+    if twice := sorted({key for key in keys if keys.count(key) > 1}):
         raise InputError(f"--over {twice[0]} is there twice")
-    points = [dict(point) for point in itertools.product(*axes)]
+    points = [dict(zip(keys, point, strict=True)) for point in itertools.product(*(values for _, values in axes))]
     asked = [(source, {**settings, **point}) for point in points]
     described = await scenarios.describe(asked, [variant_run.label])
-    variant_runs = []
-    for point, found in zip(points, described, strict=True):
-        [chosen] = runs.choose(found, [variant_run.label])
-        variant_runs.append(
-            VariantRun(info["name"], ",".join(f"{key}={value}" for key, value in point.items()), chosen.variant)
-        )
-    return info, variant_runs
+    labels = [",".join(f"{key}={value}" for key, value in point.items()) for point in points]
+    chosen = [runs.choose(found, [variant_run.label])[0].variant for found in described]
+    return info, [VariantRun(info["name"], *one) for one in zip(labels, chosen, strict=True)]
 
 
 def values_over(over: str, info: ScenarioInfo) -> tuple[str, list[str]]:
@@ -120,17 +106,15 @@ def values_over(over: str, info: ScenarioInfo) -> tuple[str, list[str]]:
     key, equals, named = over.partition("=")
     properties = info["parameters"].get("properties", {})
     if key not in properties:
-        raise InputError(
-            f"--over: there is no parameter {key!r}", hint=f"Parameters: {', '.join(properties) or 'none'}."
-        )
+        hint = f"Parameters: {', '.join(properties) or 'none'}."
+        raise InputError(f"--over: there is no parameter {key!r}", hint=hint)
     values = [value.strip() for value in named.split(",") if value.strip()]
     schema = properties[key]
     if not values and not equals:
         values = ["false", "true"] if schema.get("type") == "boolean" else list(map(str, schema.get("enum", ())))
     if not values:
-        raise InputError(
-            f"--over {key}: name its values", hint=f"For example --over {key}={schema.get('default', 1)},…"
-        )
+        hint = f"For example --over {key}={schema.get('default', 1)},…"
+        raise InputError(f"--over {key}: name its values", hint=hint)
     for value in values:
         if "/" in value:
             raise InputError(f"--over {key}: {value!r} cannot be one of the values: each has a directory of its name")
@@ -182,9 +166,7 @@ def outage(events: Iterable[Event], observed: Observed | None) -> Outage:
 def ended_s(event: Event) -> float:
     """The time at which a request ended; one that was looked at late was reported later."""
     happened = event["data"].get("happened_ns")
-    if isinstance(happened, int) and abs(happened) < LATEST_NS:
-        return happened / 1e9
-    return event["t"] / 1e9
+    return (happened if isinstance(happened, int) and abs(happened) < LATEST_NS else event["t"]) / 1e9
 
 
 def request_worked(event: Event) -> bool | None:
@@ -197,7 +179,7 @@ def request_worked(event: Event) -> bool | None:
 
 
 def report(screen: Console, results: Sequence[VariantResult], outages: Sequence[Outage]) -> None:
-    wide = screen.width >= console.WIDE
+    wide = screen.width >= summary.WIDE
     table = columns(*values_of(results[0].name), "users see", "outage", *(["evidence"] if wide else []))
     for result, found in zip(results, outages, strict=True):
         table.add_row(
@@ -210,8 +192,5 @@ def report(screen: Console, results: Sequence[VariantResult], outages: Sequence[
     screen.print(table)
     for result in results:
         if not result.observed:
-            screen.print()
-            screen.print(Text(f"{plain(result.name)} came to no observation:", "bold red"))
-            for failure in result.failures:
-                screen.print(Padding(Text(plain_lines(failure)), (0, 0, 0, 2)))
+            summary.show_failures(screen, f"{plain(result.name)} came to no observation:", result)
     screen.print()

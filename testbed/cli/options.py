@@ -34,7 +34,7 @@ jobs_option = click.option(
 
 
 def machine_options(command: Command) -> Command:
-    """--seed, --clock, --machine and --out, which `run` and `pytest` share."""
+    """--seed, --clock, --machine and --out."""
     for option in reversed((
         click.option(
             "--seed", type=click.IntRange(0), default=1, show_default=True, help="Seed of all randomness in the guest."

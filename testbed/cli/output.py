@@ -1,17 +1,27 @@
-"""A text that a command makes: printed, or written to the file of `-o`. And what is to be known of a topology file."""
+"""Results of commands: the option for JSON, texts that are printed or written to a file, notes on topology files."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.text import Text
 
 from testbed.cli.progress import error_console
-from testbed.cli.words import noted
+from testbed.cli.words import noted, plain
 from testbed.errors import DISK_FULL, InputError
 from testbed.protocol import Note
+
+
+def json_option(about: str = "Print one JSON object.") -> Callable[[Any], Any]:
+    return click.option("--json", "as_json", is_flag=True, help=about)
+
+
+def log(text: str) -> None:
+    """A line on standard error, of what goes on."""
+    click.echo(f"… {plain(text)}", err=True)
 
 
 def give(text: str, output: Path | None, *, over: bool) -> None:

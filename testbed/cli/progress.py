@@ -9,11 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from rich.console import Console, ConsoleOptions, Group, RenderableType
-from rich.live import Live
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.progress import Progress as LiveProgress
+from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.segment import Segment
-from rich.spinner import Spinner
-from rich.text import Text
 
 from testbed.cli.words import duration, plain, size
 from testbed.machine import build, image
@@ -38,11 +37,8 @@ class PlainConsole(Console):
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
         for segment in super().render(renderable, options):
-            if segment.control or segment.text.isprintable():
-                yield segment
-            else:
-                lines = segment.text.split("\n")
-                yield Segment("\n".join(map(plain, lines)), segment.style)
+            lines = segment.text.split("\n")
+            yield segment if segment.control else Segment("\n".join(map(plain, lines)), segment.style)
 
     def print(self, *objects: Any, **options: Any) -> None:
         if terminal(self):
@@ -76,9 +72,13 @@ def build_display(console: Console) -> Iterator[Progress]:
     console.print("testbed builds the image its machines boot from. This happens once, and takes a few minutes.")
     started = time.monotonic()
     if terminal(console):
-        view = BuildView(started)
-        with Live(console=console, get_renderable=view.render, refresh_per_second=8, transient=True):
-            yield view.update
+        spinner = SpinnerColumn("dots" if sys.stderr.encoding.lower().startswith("utf") else "line", "cyan")
+        texts = (TextColumn(f"{{task.{name}}}", markup=False) for name in ("description", "fields[fetched]"))
+        with LiveProgress(spinner, *texts, TimeElapsedColumn(), console=console, transient=True) as shown:
+            task = shown.add_task("begin", total=None, fetched="")
+            yield lambda phase, fetched: shown.update(
+                task, description=plain(phase), fetched=f"{size(fetched)} fetched"
+            )
     else:
         yield phase_lines(console, started)
     console.print(f"The image is built, in {duration(time.monotonic() - started)}.")
@@ -95,21 +95,3 @@ def phase_lines(console: Console, started: float) -> Progress:
             console.print(f"image: {plain(phase)} ({size(fetched)} fetched, {elapsed})", soft_wrap=True)
 
     return update
-
-
-class BuildView:
-    def __init__(self, started: float) -> None:
-        self._started = started
-        self._spinner = Spinner("dots" if sys.stderr.encoding.lower().startswith("utf") else "line", style="cyan")
-        self._phase = "begin"
-        self._fetched = 0
-
-    def update(self, phase: str, fetched: int) -> None:
-        self._phase, self._fetched = plain(phase), fetched
-
-    def render(self) -> Group:
-        elapsed = duration(round(time.monotonic() - self._started))
-        fetched = f"{size(self._fetched)} fetched"
-        words = Text.assemble(self._phase, (f"   {fetched}   {elapsed}", "dim"), no_wrap=True, overflow="ellipsis")
-        self._spinner.update(text=words)
-        return Group(self._spinner)

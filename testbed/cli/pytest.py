@@ -10,9 +10,9 @@ from pathlib import Path
 import click
 
 from testbed.cli import options
-from testbed.cli.words import plain
+from testbed.cli.output import log
 from testbed.machine import layers, pytests, runs
-from testbed.protocol import Clock
+from testbed.protocol import Clock, PytestLimits
 
 SECONDS = click.FloatRange(0, min_open=True)
 
@@ -54,7 +54,7 @@ def pytest(
     if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
         arguments = ["--color=no", *arguments]
     wanted = layers.names(packages)
-    chosen = options.choose(machine_name, clock, lambda text: click.echo(f"… {plain(text)}", err=True))
+    chosen = options.choose(machine_name, clock, log)
     if wanted:
         chosen = asyncio.run(options.equip(chosen, wanted))
     directory = runs.run_directory(out, "pytest")
@@ -63,16 +63,10 @@ def pytest(
         sys.stdout.write(text)
         sys.stdout.flush()
 
+    limits: PytestLimits = {"session_s": limit, "test_s": test_limit}
     running = pytests.run(
-        tests,
-        arguments,
-        seed=seed,
-        training=training,
-        limits={"session_s": limit, "test_s": test_limit},
-        machine=chosen.machine,
-        out=directory,
-        show=show,
+        tests, arguments, seed=seed, training=training, limits=limits, machine=chosen.machine, out=directory, show=show
     )
     status = asyncio.run(running)
-    click.echo(f"… text, tests and files: {directory}", err=True)
+    log(f"text, tests and files: {directory}")
     return status

@@ -16,16 +16,17 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from testbed.cli import console, options
-from testbed.cli.progress import error_console, output_console
-from testbed.cli.run import run_all
+from testbed.cli import options, summary
+from testbed.cli.output import json_option
+from testbed.cli.progress import output_console
+from testbed.cli.run import run_shown
 from testbed.cli.words import plain
 from testbed.errors import InputError
 from testbed.machine import record, runs, scenarios
 from testbed.machine.record import WORDS, Record, VariantRecord
-from testbed.machine.runs import RunResult, Settings, VariantResult, VariantRun
+from testbed.machine.runs import RunResult, VariantResult, VariantRun
 from testbed.machine.scenarios import Source
-from testbed.protocol import EVENTS, ScenarioInfo
+from testbed.protocol import EVENTS, Clock, ScenarioInfo
 
 Differences = dict[str, tuple[Any, Any]]
 """Differences in what a run is made from: then and now, by the keys of `WORDS`."""
@@ -46,7 +47,7 @@ DEFECT = "Nothing of what the run is made from differs: this is a defect of test
 @click.option("--variant", "named", metavar="NAME", multiple=True, help="Only this variant; may be repeated.")
 @options.out_option
 @options.jobs_option
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option()
 def rerun(directory: Path, named: tuple[str, ...], out: Path, jobs: int | None, as_json: bool) -> int:
     if directory.is_symlink():
         directory = directory.parent / directory.readlink()  # `latest` is another one as soon as this run begins
@@ -54,17 +55,21 @@ def rerun(directory: Path, named: tuple[str, ...], out: Path, jobs: int | None, 
     chosen_records = choose(then, named, directory)
     source = record.source_of(then, directory)
     info, variant_runs = asyncio.run(plan(source, then, chosen_records))
-    with console.RunConsole(error_console(), variant_runs) as shown:
-        machine = then.made_from.machine
-        chosen = options.choose(machine, "virtual" if then.clock == "virtual" else "real", shown.log)
-        settled = Settings(then.seed, chosen.clock, options.jobs_for(chosen, jobs))
-        [result] = asyncio.run(run_all([(source, info, variant_runs)], settled, chosen, out, shown))
+    clock: Clock = "virtual" if then.clock == "virtual" else "real"
+    [result], _ = run_shown([(source, info, variant_runs)], then.made_from.machine, clock, then.seed, jobs, out)
     differ = record.differences(then.made_from, result.identity)
     compared = [
         compare(directory, result, one, other) for one, other in zip(chosen_records, result.variants, strict=True)
     ]
     if as_json:
-        click.echo(json.dumps(as_object(directory, result, differ, compared)))
+        found = {
+            "rerun_of": str(directory),
+            "same": all(one.same for one in compared),
+            "differs": as_json_differences(differ),
+            "variants": [one.json() for one in compared],
+            "run": result.json(),
+        }
+        click.echo(json.dumps(found))
     else:
         report(output_console(), result, then, differ, compared)
     return 0 if all(one.same for one in compared) else 1
@@ -75,9 +80,8 @@ def choose(then: Record, named: Sequence[str], directory: Path) -> list[VariantR
     names = [variant.name for variant in then.variants]
     for name in named:
         if name not in names:
-            raise InputError(
-                f"the run had no variant {name!r}", where=str(directory), hint=f"It had: {', '.join(names)}."
-            )
+            hint = f"It had: {', '.join(names)}."
+            raise InputError(f"the run had no variant {name!r}", where=str(directory), hint=hint)
     return [variant for variant in then.variants if not named or variant.name in named]
 
 
@@ -146,18 +150,6 @@ def as_json_differences(differ: Differences) -> dict[str, dict[str, Any]]:
     return {key: {"then": then, "now": now} for key, (then, now) in differ.items()}
 
 
-def as_object(
-    directory: Path, result: RunResult, differ: Differences, compared: Sequence[Comparison]
-) -> dict[str, Any]:
-    return {
-        "rerun_of": str(directory),
-        "same": all(one.same for one in compared),
-        "differs": as_json_differences(differ),
-        "variants": [one.json() for one in compared],
-        "run": result.json(),
-    }
-
-
 def report(
     screen: Console, result: RunResult, then: Record, differ: Differences, compared: Sequence[Comparison]
 ) -> None:
@@ -175,7 +167,7 @@ def report(
             screen.print(Text(plain(line)), soft_wrap=True)
     screen.print()
     verdict = ("the same trace", "bold green") if same else ("not the same trace", "bold red")
-    facts = f" · {console.number(len(compared), 'variant')} · seed {result.settings.seed}"
+    facts = f" · {summary.number(len(compared), 'variant')} · seed {result.settings.seed}"
     screen.print(Text.assemble((plain(result.scenario), "bold"), ": ", verdict, (facts, "dim")))
     screen.print(Text(plain(result.out), "dim"), soft_wrap=True)
 

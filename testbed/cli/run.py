@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import click
 
-from testbed.cli import console, options
+from testbed.cli import console, options, summary
 from testbed.cli import junit as reports
 from testbed.cli.catalogue import with_tag
 from testbed.cli.options import Chosen
+from testbed.cli.output import json_option
 from testbed.cli.progress import error_console, output_console
 from testbed.cli.words import noted, setting
 from testbed.machine import runs, scenarios
@@ -57,7 +58,7 @@ def split_setting(_: click.Context, __: click.Parameter, values: tuple[str, ...]
 )  # fmt: skip
 @options.machine_options
 @options.jobs_option
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object; for several scenarios an array of them.")
+@json_option("Print one JSON object; for several scenarios an array of them.")
 @click.option(
     "--junit", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write a JUnit XML report, too."
 )
@@ -78,23 +79,32 @@ def run(
     tasks = asyncio.run(plan(names, tag, named, settings, topology))
     if junit:
         reports.require_place(junit)
-    with console.RunConsole(
-        error_console(), [variant_run for _, _, variant_runs in tasks for variant_run in variant_runs]
-    ) as shown:
-        for line in (*notes(tasks), *kept(tasks, settings)):
-            shown.log(line)
-        chosen = options.choose(machine_name, clock, shown.log)
-        started = time.monotonic()
-        settled = Settings(seed, chosen.clock, options.jobs_for(chosen, jobs))
-        results = asyncio.run(run_all(tasks, settled, chosen, out, shown))
+    lines = [*(noted(note) for _, info, _ in tasks for note in info["notes"]), *kept(tasks, settings)]
+    results, wall_s = run_shown(tasks, machine_name, clock, seed, jobs, out, lines)
     if junit:
         reports.write(results, junit)
     if as_json:
         found = [result.json() for result in results]
         click.echo(json.dumps(found[0] if len(found) == 1 else found))
     else:
-        console.report(output_console(), results, time.monotonic() - started)
+        summary.report(output_console(), results, wall_s)
     return 0 if all(result.as_expected for result in results) else 1
+
+
+def run_shown(
+    tasks: Sequence[Task], machine_name: str, clock: Clock | None, seed: int, jobs: int | None, out: Path,
+    lines: Iterable[str] = (),
+) -> tuple[list[RunResult], float]:  # fmt: skip
+    """Run the variants of all scenarios on the machine that is asked for, shown on standard error, where `lines` come
+    first. Returns the results, and for how many seconds it ran."""
+    with console.RunConsole(error_console(), [one for _, _, variant_runs in tasks for one in variant_runs]) as shown:
+        for line in lines:
+            shown.log(line)
+        chosen = options.choose(machine_name, clock, shown.log)
+        started = time.monotonic()
+        settings = Settings(seed, chosen.clock, options.jobs_for(chosen, jobs))
+        results = asyncio.run(run_all(tasks, settings, chosen, out, shown))
+        return results, time.monotonic() - started
 
 
 async def run_all(
@@ -117,11 +127,7 @@ async def run_all(
 
 
 async def plan(
-    names: Sequence[str],
-    tag: str | None,
-    named: Sequence[str],
-    settings: dict[str, str],
-    topology: Path | None = None,
+    names: Sequence[str], tag: str | None, named: Sequence[str], settings: dict[str, str], topology: Path | None
 ) -> list[Task]:
     """Resolve the scenarios, with every name and setting checked before a machine is started."""
     if not names and not tag:
@@ -139,20 +145,9 @@ async def plan(
     return [(source, info, runs.choose(info, named)) for source, info in zip(sources, described, strict=True)]
 
 
-def notes(tasks: Sequence[Task]) -> Iterator[str]:
-    """Lines on what has no effect in the topology files."""
-    for _, info, _ in tasks:
-        yield from map(noted, info["notes"])
-
-
 def kept(tasks: Sequence[Task], settings: dict[str, str]) -> Iterator[str]:
     """Lines on settings of the user's that do not count."""
-    for _, _, variant_runs in tasks:
-        for variant_run in variant_runs:
-            own = [
-                f"{key}={setting(variant_run.variant['settings'][key])}"
-                for key, value in settings.items()
-                if variant_run.variant["settings"][key] != value
-            ]
-            if own:
-                yield f"{variant_run.label} keeps its own {', '.join(own)}"
+    for variant_run in (one for _, _, variant_runs in tasks for one in variant_runs):
+        found = variant_run.variant["settings"]
+        if own := [f"{key}={setting(found[key])}" for key, value in settings.items() if found[key] != value]:
+            yield f"{variant_run.label} keeps its own {', '.join(own)}"

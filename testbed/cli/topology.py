@@ -11,7 +11,7 @@ import click
 from rich.table import Table
 
 from testbed.cli.catalogue import columns
-from testbed.cli.output import give, show_notes
+from testbed.cli.output import give, json_option, show_notes
 from testbed.cli.progress import output_console
 from testbed.cli.words import plain
 from testbed.errors import InputError
@@ -44,7 +44,7 @@ def topology() -> None:
 )
 @click.argument("file")
 @click.option("--mininet", is_flag=True, help="FILE[:NAME] is a Topo of Mininet, as for `from-mininet`.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option()
 def check(file: str, mininet: bool, as_json: bool) -> None:
     plan = _plan_of_mininet(file) if mininet else questions.plan(Path(file))
     if as_json:

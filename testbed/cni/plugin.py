@@ -59,9 +59,8 @@ def find(kind: str, path: Sequence[Path], where: str) -> Path:
         file = directory / kind
         if file.is_file():
             if not file.stat().st_mode & 0o111:
-                raise InputError(
-                    f'{where}: plugin "{kind}" cannot be executed', hint=f"chmod +x {directory.name}/{kind}"
-                )
+                hint = f"chmod +x {directory.name}/{kind}"
+                raise InputError(f'{where}: plugin "{kind}" cannot be executed', hint=hint)
             return file
     there = [file for directory in path if directory.is_dir() for file in directory.iterdir()]
     names = sorted({file.name for file in there if file.is_file() and os.access(file, os.X_OK)})

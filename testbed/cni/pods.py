@@ -53,9 +53,8 @@ class PodNetworks:
         try:
             lists = [self.load(network) for network in networks]
         except InputError as error:
-            raise InputError(
-                f"pod {pod.name}: {error.message}", where=error.where, hint=error.hint, also=error.also
-            ) from None
+            error.message = f"pod {pod.name}: {error.message}"
+            raise
         lists = [runtime.validate(network, pod.name) for network in lists]
         self._pods += 1
         begun = self._attached[pod] = []

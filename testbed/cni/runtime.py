@@ -70,10 +70,8 @@ class Runtime:
     def check(self, conflist: Conflist, attachment: Attachment) -> None:
         """CHECK of each plugin, in order, unless the conflist has `disableCheck`."""
         if not versions.at_least(conflist.version, "0.4.0"):
-            raise CniError(
-                f'pod {attachment.pod}: network "{conflist.name}": '
-                f'configuration version "{conflist.version}" does not support CHECK command'
-            )
+            wrong = f'configuration version "{conflist.version}" does not support CHECK command'
+            raise CniError(f'pod {attachment.pod}: network "{conflist.name}": {wrong}')
         if conflist.disable_check:
             return
         result = self._cache.read(conflist.name, attachment)
@@ -82,20 +80,14 @@ class Runtime:
 
     def delete(self, conflist: Conflist, attachment: Attachment) -> None:
         """DEL of each plugin, the last one first; the first error ends it. To be called after a failed ADD as well."""
-        result = None
-        if versions.at_least(conflist.version, "0.4.0"):
-            result = self._cache.read(conflist.name, attachment)
+        cached = versions.at_least(conflist.version, "0.4.0")
+        result = self._cache.read(conflist.name, attachment) if cached else None
         for config in reversed(conflist.plugins):
             self._call("DEL", conflist, config, attachment, result)
         self._cache.delete(conflist.name, attachment)
 
     def _call(
-        self,
-        command: str,
-        conflist: Conflist,
-        config: Mapping[str, Any],
-        attachment: Attachment,
-        result: Result | None,
+        self, command: str, conflist: Conflist, config: Mapping[str, Any], attachment: Attachment, result: Result | None
     ) -> dict[str, Any] | None:
         what = failed(command, conflist, config, attachment)
         file = plugin.find(config["type"], self.path, what)
@@ -113,11 +105,8 @@ def no_common_version(conflist: Conflist, known: Mapping[str, Sequence[str]], wh
     """The error of a conflist that offers no version which all its plugins speak. `known` is by plugin."""
     for kind, versions_of_it in known.items():
         if not set(conflist.versions) & set(versions_of_it):
-            offered = " or ".join(conflist.versions)
-            return InputError(
-                f'{what}: plugin type="{kind}" does not support cniVersion {offered}',
-                hint=f"It supports {', '.join(versions_of_it)}.",
-            )
+            wrong = f'{what}: plugin type="{kind}" does not support cniVersion {" or ".join(conflist.versions)}'
+            return InputError(wrong, hint=f"It supports {', '.join(versions_of_it)}.")
     hint = "; ".join(f"{kind} supports {', '.join(found)}" for kind, found in known.items())
     return InputError(f"{what}: no cniVersion of {', '.join(conflist.versions)} is common to its plugins", hint=hint)
 

@@ -19,7 +19,7 @@ from testbed.cni.versions import Result
 from testbed.documents.json import loads
 from testbed.errors import InputError, TestbedError, did_you_mean
 from testbed.kernel import netns
-from testbed.lab import Lab, Pod
+from testbed.lab import Lab
 from testbed.lab.context import Emit
 from testbed.lab.leaks import inventory
 from testbed.protocol import CniAnswer
@@ -47,16 +47,13 @@ class CniCommand:
             raise InputError("the topology has no host for the pod")
         self.node = request.node or hosts[0]
         if self.node not in hosts:
-            raise InputError(
-                f"the topology has no host {self.node}",
-                hint=f"{did_you_mean(self.node, hosts)}Hosts: {', '.join(hosts)}.",
-            )
+            hint = f"{did_you_mean(self.node, hosts)}Hosts: {', '.join(hosts)}."
+            raise InputError(f"the topology has no host {self.node}", hint=hint)
         self.command = request.command
         self.interface = request.interface
         if not is_interface(self.interface):
-            raise InputError(
-                f"{self.interface!r} cannot be an interface's name: at most 15 bytes, no '/', ':' or space"
-            )
+            wrong = "cannot be an interface's name: at most 15 bytes, no '/', ':' or space"
+            raise InputError(f"{self.interface!r} {wrong}")
         self.arguments = arguments(request.arguments)
         self.capabilities = capabilities(request.capabilities, self.network)
 
@@ -67,19 +64,15 @@ class CniCommand:
             node = lab.host(self.node)
             runtime = networks.runtime(node)
             network = runtime.validate(self.network, POD)
-            attachment = self.attachment(lab.pods.create(node, POD, []))
+            path = str(netns.path(lab.pods.create(node, POD, []).namespace))
+            container = f"cnitool-{hashlib.sha512(path.encode()).digest()[:10].hex()}"  # as cnitool calls it
+            attachment = Attachment(POD, container, path, self.interface, self.arguments, self.capabilities)
             if self.command == "del":
                 return {"result": None, "kept": kept(lab, runtime, network, attachment)}
             with attached(runtime, network, attachment) as result:
                 if self.command == "check":
                     runtime.check(network, attachment)
             return {"result": result, "kept": []}
-
-    def attachment(self, pod: Pod) -> Attachment:
-        """With the container id that cnitool makes of the namespace."""
-        path = str(netns.path(pod.namespace))
-        container = f"cnitool-{hashlib.sha512(path.encode()).digest()[:10].hex()}"
-        return Attachment(POD, container, path, self.interface, self.arguments, self.capabilities)
 
 
 def is_interface(name: str) -> bool:
@@ -93,16 +86,15 @@ def is_interface(name: str) -> bool:
 
 def kept(lab: Lab, runtime: Runtime, network: Conflist, attachment: Attachment) -> list[str]:
     """The things that the first pod of a node leaves, such as a bridge. Raises TestbedError if each pod leaves some."""
-    stays = []
+    found = [inventory(lab.file("cni"))]
     for _ in range(2):
-        before = inventory(lab.file("cni"))
         with attached(runtime, network, attachment):
             pass
-        stays.append(sorted(inventory(lab.file("cni")) - before))
-    first, second = stays
-    if second:
-        raise TestbedError(f'network "{network.name}": after DEL there is left: {"; ".join(second)}')
-    return first
+        found.append(inventory(lab.file("cni")))
+    before, first, second = found
+    if second - first:
+        raise TestbedError(f'network "{network.name}": after DEL there is left: {"; ".join(sorted(second - first))}')
+    return sorted(first - before)
 
 
 @contextmanager
@@ -141,8 +133,7 @@ def capabilities(text: str, network: Conflist) -> dict[str, Any]:
     known = network.capabilities()
     for name in found:
         if name not in known:
-            raise InputError(
-                f'--capability-args: no plugin of network "{network.name}" has the capability {name!r}',
-                hint=f"{did_you_mean(name, known)}It has: {', '.join(sorted(known)) or 'none'}.",
-            )
+            wrong = f'--capability-args: no plugin of network "{network.name}" has the capability {name!r}'
+            hint = f"{did_you_mean(name, known)}It has: {', '.join(sorted(known)) or 'none'}."
+            raise InputError(wrong, hint=hint)
     return found

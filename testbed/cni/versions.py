@@ -9,10 +9,7 @@ SUPPORTED = ("0.3.1", "0.4.0", "1.0.0", "1.1.0")
 """Of conflists. 0.3.0 and before have no use any more."""
 RESULTS = ("0.3.0", *SUPPORTED)
 """Of results: a plugin may answer in another one than it was asked in."""
-NEW_IN_1_1 = {
-    "interfaces": ("mtu", "socketPath", "pciID"),
-    "routes": ("mtu", "advmss", "priority", "table", "scope"),
-}
+NEW_IN_1_1 = {"interfaces": ("mtu", "socketPath", "pciID"), "routes": ("mtu", "advmss", "priority", "table", "scope")}
 """Keys of the entries of a result that 1.0 does not know."""
 
 Result = dict[str, Any]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
 from testbed.documents.text import Mark, Path, check_size, decode, place
 from testbed.errors import InputError
 
-_WHITE_SPACE = " \t\r\n"
+_WHITE_SPACE = re.compile(r"[ \t\r\n]*")
 _DECODER = json.JSONDecoder()
 
 
@@ -74,6 +75,4 @@ def _entries(text: str, at: int) -> Iterator[tuple[str | int, int, int]]:
 
 
 def _skip(text: str, at: int) -> int:
-    while text[at] in _WHITE_SPACE:
-        at += 1
-    return at
+    return _WHITE_SPACE.match(text, at).end()  # type: ignore[union-attr]  # it matches nothing, too

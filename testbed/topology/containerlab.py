@@ -11,6 +11,11 @@ Source: containerlab's manual (Topology definition, Nodes), types/node_definitio
 
 from __future__ import annotations
 
+from typing import Any
+
+from testbed.documents.text import choices, describe, quoted
+from testbed.topology.kinds import KINDS
+
 Reasons = dict[str, str]
 """The reasons why keys have no place here, or no effect, by their names."""
 
@@ -18,6 +23,8 @@ _CONTAINER = "no container is run"
 _MANAGEMENT = "there is no management network"
 _SYSTEM = "no network operating system is run"
 _ORDER = "all nodes and links are there before the first command of 'exec' runs"
+_CERTIFICATES = "no certificates are made"
+_ANNOTATIONS = "labels only annotate"
 _VARIABLES = "there are no configuration templates"
 
 
@@ -26,47 +33,41 @@ def _because(reason: str, keys: str) -> Reasons:
 
 
 TOP_NOTES = {
-    **_because("the names of namespaces begin with the lab's name alone", "prefix"),
-    **_because(_MANAGEMENT, "mgmt"),
-    **_because("no certificates are made", "settings"),
-    **_because("what a lab does is in its run directory", "debug"),
+    "prefix": "the names of namespaces begin with the lab's name alone",
+    "mgmt": _MANAGEMENT,
+    "settings": _CERTIFICATES,
+    "debug": "what a lab does is in its run directory",
 }
 
-TOPOLOGY_NOTES = _because("no certificates are made", "settings")
+TOPOLOGY_NOTES = {"settings": _CERTIFICATES}
 
 NODE_NOTES = {
-    **_because(
-        "no container is run: the daemons and files of the image are missing, programs are those of the lab's machine",
-        "image",
-    ),
-    **_because("no container is run: what it would start is missing; 'exec' can start it", "cmd entrypoint"),
-    **_because("no container is run: these files are missing", "binds"),
-    **_because("no container is run: these variables are missing; 'env' sets them", "env-files"),
-    **_because("no container is run: commands of 'exec' are run by root", "user"),
+    "image": f"{_CONTAINER}: the daemons and files of the image are missing, programs are those of the lab's machine",
+    **_because(f"{_CONTAINER}: what it would start is missing; 'exec' can start it", "cmd entrypoint"),
+    "binds": f"{_CONTAINER}: these files are missing",
+    "env-files": f"{_CONTAINER}: these variables are missing; 'env' sets them",
+    "user": f"{_CONTAINER}: commands of 'exec' are run by root",
     **_because(
         _CONTAINER,
         "auto-remove cap-add cgroup-parent cgroupns-mode cpu cpu-set devices healthcheck image-pull-policy kernel "
         "memory restart-policy runtime sandbox shm-size",
     ),
     **_because(_MANAGEMENT, "aliases dns mgmt-ipv4 mgmt-ipv6 mgmt-net mgmt_ipv4 mgmt_ipv6 ports publish"),
-    **_because("each node has a network of its own", "network-mode"),
-    **_because("no certificates are made", "certificate SANs"),
+    "network-mode": "each node has a network of its own",
+    **_because(_CERTIFICATES, "certificate SANs"),
     **_because(
         _SYSTEM,
         "components config credentials enforce-startup-config extras license startup-config suppress-startup-config "
         "type",
     ),
     **_because(_ORDER, "stages startup-delay wait-for"),
-    **_because("'testbed graph' finds the places of nodes by itself", "position"),
-    **_because("labels only annotate", "labels"),
+    "position": "'testbed graph' finds the places of nodes by itself",
+    "labels": _ANNOTATIONS,
 }
 
-LINK_NOTES = {
-    **_because(_VARIABLES, "vars"),
-    **_because("labels only annotate", "labels"),
-}
+LINK_NOTES = {"vars": _VARIABLES, "labels": _ANNOTATIONS}
 
-ENDPOINT_NOTES = _because(_VARIABLES, "vars")
+ENDPOINT_NOTES = {"vars": _VARIABLES}
 
 NODE_KEYS = {
     "network-mode": "the node would share the network of a container, and each node has one of its own",
@@ -78,20 +79,42 @@ _UNDERLAY = "a link is a cable between two nodes of the lab"
 
 LINK_KEYS = {
     **_because(_UNDERLAY, "dst-port endpoint host-interface mode parent-interface remote src-port udp-port vni"),
-    **_because("a link has 'delay', 'jitter', 'loss' and 'rate' of its own", "impairment"),
+    "impairment": "a link has 'delay', 'jitter', 'loss' and 'rate' of its own",
 }
 
-SPECIAL: dict[str, str] = {"host": "host", "mgmt-net": "bridge"}
+SPECIAL = {kind.special: name for name, kind in KINDS.items() if kind.special}
 """Special endpoints that a lab has, and the kind of node that stands for each: the machine that runs the containers,
 and the bridge of the management network."""
 
 LINK_TYPES = {
     "bridge": "a bridge is a node here",
     "dummy": "it has one end; a command of 'exec' can make it: ip link add dummy1 type dummy",
-    "macvlan": "it needs an interface of the machine that runs the containers, and a lab has none of these",
-    "macvtap": "it needs an interface of the machine that runs the containers, and a lab has none of these",
-    "veth-stitch": "its other end is outside the lab",
-    "vxlan": "its other end is outside the lab",
-    "vxlan-stitch": "its other end is outside the lab",
+    **_because(
+        "it needs an interface of the machine that runs the containers, and a lab has none of these", "macvlan macvtap"
+    ),
+    **_because("its other end is outside the lab", "veth-stitch vxlan vxlan-stitch"),
 }
 """The other types of the extended format; in the brief format some of them stand in the place of a node's name."""
+
+
+def check_link_type(value: Any) -> Any:
+    if value == "veth":
+        return value
+    name = quoted(value) if isinstance(value, str) else describe(value)
+    if isinstance(value, str) and value in LINK_TYPES:
+        raise ValueError(f"containerlab's link type {name} is not supported: {LINK_TYPES[value]}")
+    types = ("veth", *SPECIAL)
+    raise ValueError(f"link type {name} is not supported; supported: {choices(value, types)}")
+
+
+def expand_special(value: Any) -> Any:
+    """The extended format's link to a special endpoint, in the shape of one between two nodes."""
+    if not isinstance(value, dict) or value.get("type") not in SPECIAL:
+        return value
+    special = value["type"]
+    if missing := [key for key in ("endpoint", "host-interface") if value.get(key) is None]:
+        raise ValueError(f"a link of type {special!r} lacks the key {missing[0]!r}")
+    if "endpoints" in value:
+        raise ValueError(f"a link of type {special!r} has one 'endpoint', and no 'endpoints'")
+    rest = {key: item for key, item in value.items() if key not in ("type", "endpoint", "host-interface")}
+    return {**rest, "endpoints": [value["endpoint"], {"node": special, "interface": value["host-interface"]}]}

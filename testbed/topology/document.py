@@ -10,7 +10,7 @@ users know them; tags do not, except `!!str`, `!!map` and `!!seq`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -24,6 +24,8 @@ MAX_NODES = 50_000
 MAX_DEPTH = 20
 
 _TAG = "tag:yaml.org,2002:"
+_TAGS = {yaml.ScalarEvent: "str", yaml.SequenceStartEvent: "seq", yaml.MappingStartEvent: "map"}
+"""The one tag that each may have; the others would make it something else."""
 _WORDS = (
     dict.fromkeys(("", "~", "null", "Null", "NULL"))
     | dict.fromkeys(("true", "True", "TRUE"), True)
@@ -39,7 +41,7 @@ _LEADING_ZERO = re.compile(r"[-+]?0[0-9]")
 @dataclass(frozen=True, slots=True)
 class _Node:
     content: Any
-    """A scalar's value; ``list[_Node]``; or ``dict[key, (key's mark, _Node)]``."""
+    """A scalar's value; ``list[_Node]``; or `_Entries`, by key the key's mark and the value."""
     mark: Mark
 
     def value(self) -> Any:
@@ -49,10 +51,8 @@ class _Node:
             return [child.value() for child in self.content]
         return self.content
 
-    def children(self) -> Iterable[_Node]:
-        if isinstance(self.content, dict):
-            return [node for _, node in self.content.values()]
-        return self.content if isinstance(self.content, list) else ()
+
+_Entries = dict[str | int, tuple[Mark, _Node]]
 
 
 class TopologyDocument:
@@ -80,7 +80,7 @@ class TopologyDocument:
         return mark
 
 
-def _key(content: dict[Any, tuple[Mark, _Node]], step: str | int) -> tuple[Mark, _Node] | None:
+def _key(content: _Entries, step: str | int) -> tuple[Mark, _Node] | None:
     """An entry by its key, or by the number that YAML took the key for."""
     number = int(step) if isinstance(step, str) and _INT.fullmatch(step) else step
     return content.get(step, content.get(number))
@@ -114,9 +114,8 @@ class _Reader:
                 "testbed does not: a lab is the same everywhere. Write the value",
             )
         if found := yaml.reader.Reader.NON_PRINTABLE.search(self.text):
-            self._fail(
-                Mark.of(self.text, found.start()), f"character U+{ord(found.group()):04X} is not allowed in YAML"
-            )
+            wrong = Mark.of(self.text, found.start())
+            self._fail(wrong, f"character U+{ord(found.group()):04X} is not allowed in YAML")
 
     def _document(self, events: Iterator[Any]) -> _Node:
         next(events)  # the start of the stream
@@ -138,27 +137,27 @@ class _Reader:
             self._count(node, mark, depth)
             return node
         self._check_limits(mark, 1, depth)
+        if event.tag not in {None, "!", _TAG + _TAGS[type(event)]}:
+            self._fail(
+                mark, f"tag {quoted(event.tag.replace(_TAG, '!!'))} is not supported; allowed: !!str, !!map, !!seq"
+            )
+        content: Any
         if isinstance(event, yaml.ScalarEvent):
-            node = _Node(self._scalar(event, mark), mark)
+            content = self._scalar(event, mark)
         elif isinstance(event, yaml.SequenceStartEvent):
-            self._check_tag(event, mark, "seq")
-            node = self._sequence(mark, events, depth)
+            content = []
+            while not isinstance(item := next(events), yaml.SequenceEndEvent):
+                content.append(self._node(item, events, depth + 1))
         else:
-            self._check_tag(event, mark, "map")
-            node = self._mapping(mark, events, depth)
+            content = self._mapping(events, depth)
+        node = _Node(content, mark)
         if event.anchor is not None:
             self.anchors[event.anchor] = node
         return node
 
-    def _sequence(self, mark: Mark, events: Iterator[Any], depth: int) -> _Node:
-        items = []
-        while not isinstance(event := next(events), yaml.SequenceEndEvent):
-            items.append(self._node(event, events, depth + 1))
-        return _Node(items, mark)
-
-    def _mapping(self, mark: Mark, events: Iterator[Any], depth: int) -> _Node:
-        entries: dict[str | int, tuple[Mark, _Node]] = {}
-        inherited: dict[str | int, tuple[Mark, _Node]] = {}
+    def _mapping(self, events: Iterator[Any], depth: int) -> _Entries:
+        entries: _Entries = {}
+        inherited: _Entries = {}
         while not isinstance(event := next(events), yaml.MappingEndEvent):
             key = self._node(event, events, depth + 1)
             is_merge = isinstance(event, yaml.ScalarEvent) and event.implicit[0] and key.content == "<<"
@@ -172,10 +171,9 @@ class _Reader:
                 first = entries[key.content][0].line
                 self._fail(key.mark, f"key {quoted(key.content)} is given twice; the first is in line {first}")
             entries[key.content] = (key.mark, value)
-        entries = {**entries, **{key: entry for key, entry in inherited.items() if key not in entries}}
-        return _Node(entries, mark)
+        return {**entries, **{key: entry for key, entry in inherited.items() if key not in entries}}
 
-    def _merge(self, value: _Node, inherited: dict[str | int, tuple[Mark, _Node]]) -> None:
+    def _merge(self, value: _Node, inherited: _Entries) -> None:
         """YAML's merge key: of several mappings the earlier one wins, and the mapping's own keys win over all."""
         for source in value.content if isinstance(value.content, list) else [value]:
             if not isinstance(source.content, dict):
@@ -191,25 +189,16 @@ class _Reader:
                 f"{describe(text)} uses an environment variable; containerlab expands it, "
                 "testbed does not: a lab is the same everywhere. Write the value",
             )
-        if not event.implicit[0]:
-            if event.tag not in {None, "!", _TAG + "str"}:
-                self._refuse_tag(event, mark)
-            return text
-        return _plain(text)
-
-    def _check_tag(self, event: yaml.CollectionStartEvent, mark: Mark, allowed: str) -> None:
-        if event.tag not in {None, "!", _TAG + allowed}:
-            self._refuse_tag(event, mark)
-
-    def _refuse_tag(self, event: Any, mark: Mark) -> NoReturn:
-        tag = quoted(event.tag.replace(_TAG, "!!"))
-        self._fail(mark, f"tag {tag} is not supported; allowed: !!str, !!map, !!seq")
+        return _plain(text) if event.implicit[0] else text
 
     def _count(self, node: _Node, alias: Mark, depth: int) -> None:
         """Checks the limits as if the node were written out at its alias."""
-        keys = len(node.content) if isinstance(node.content, dict) else 0
+        children = node.content if isinstance(node.content, list) else []
+        keys = 0
+        if isinstance(node.content, dict):
+            children, keys = [child for _, child in node.content.values()], len(node.content)
         self._check_limits(alias, 1 + keys, depth)
-        for child in node.children():
+        for child in children:
             self._count(child, alias, depth + 1)
 
     def _check_limits(self, mark: Mark, nodes: int, depth: int) -> None:

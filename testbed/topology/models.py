@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Annotated, Any, NamedTuple
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     Field,
@@ -21,34 +22,60 @@ from pydantic import (
 from pydantic_core import CoreSchema
 
 from testbed.documents.text import describe, quoted
-from testbed.topology import containerlab
+from testbed.topology import containerlab, values
 from testbed.topology.definition import Definition, RouteDefinition
 from testbed.topology.kinds import KINDS, KindName
 from testbed.topology.kinds.host import LinuxKeys
 from testbed.topology.kinds.switch import SwitchKeys
 from testbed.topology.plan import RdmaMode, Routing
-from testbed.topology.values import (
-    DEFAULT_MTU,
-    INTERFACE,
-    LABEL,
-    Address4,
-    Address6,
-    Delay,
-    InterfaceName,
-    Label,
-    Labels,
-    Mac,
-    Mtu,
-    Packets,
-    Percent,
-    Rate,
-    Vlan,
-    check_link_type,
-    empty,
-    expand_special,
-    named,
-    split_endpoint,
-)
+from testbed.topology.values import Address4, Address6, Delay, Label, Packets, Vlan, empty
+
+
+def split_endpoint(value: Any) -> Any:
+    """The brief format's "node:interface" in the shape of the extended format's mapping."""
+    if not isinstance(value, str):
+        return value
+    node, colon, interface = value.partition(":")
+    if not colon or ":" in interface:
+        raise ValueError(f"{describe(value)} is not an endpoint such as 'leaf:e1' (node:interface)")
+    return {"node": node, "interface": interface}
+
+
+def named(value: Any) -> Any:
+    """Nodes by name, where YAML takes the name for a number."""
+    if not isinstance(value, dict):
+        return value
+    nodes = {str(name) if type(name) is int else name: node for name, node in value.items()}
+    if len(nodes) < len(value):
+        raise ValueError("a number and the same number in quotes are one name of a node")
+    return nodes
+
+
+def check_labels(value: dict[str, Any]) -> dict[str, Any]:
+    for key, item in value.items():
+        if not isinstance(item, str | int | float | bool):
+            raise ValueError(f"label {quoted(key)} must be a string, a number or a boolean, not {describe(item)}")  # noqa: TRY004
+    return value
+
+
+def check_fault(value: Any) -> Any:
+    if not isinstance(value, dict):
+        raise ValueError(f"a fault is a mapping with its name under 'fault' and its parameters, not {describe(value)}")  # noqa: TRY004
+    if "fault" not in value:
+        raise ValueError("a fault lacks the key 'fault', its name: see `testbed fault list`")
+    if not isinstance(value["fault"], str):
+        raise ValueError(f"'fault' must be a string, not {describe(value['fault'])}")  # noqa: TRY004
+    return value
+
+
+Labels = Annotated[
+    dict[str, Any],
+    AfterValidator(check_labels),
+    WithJsonSchema({"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}}),
+]
+FaultDefinition = Annotated[
+    dict[str, Any], BeforeValidator(check_fault), WithJsonSchema({"type": "object", "required": ["fault"]})
+]
 
 
 class NodeDefinition(SwitchKeys, LinuxKeys):
@@ -63,13 +90,13 @@ class NodeDefinition(SwitchKeys, LinuxKeys):
 
 
 class _Quality(Definition):
-    rate: Rate | None = None
+    rate: values.Rate | None = None
     """Bits per second, such as `100mbit`, Ethernet headers included. Packets that have to wait do so at the switch."""
     delay: Delay | None = None
     """The delay of a packet, such as `50us`."""
     jitter: Delay | None = None
     """By how much the delay varies; packets overtake each other, which RoCE takes for loss."""
-    loss: Percent | None = None
+    loss: values.Percent | None = None
     """Percent of the packets that are lost."""
     queue: Packets | None = None
     """Packets that wait for the rate, at most; the next is dropped. Default 1000. Needs `rate`."""
@@ -85,9 +112,9 @@ class EndpointDefinition(_Quality):
 
     node: Label
     """A node of this file."""
-    interface: InterfaceName
+    interface: values.InterfaceName
     """The name of the interface, unique in its node."""
-    mac: Mac | None = None
+    mac: values.Mac | None = None
     """The MAC address of the interface; planned when absent."""
     ipv4: Address4 | None = None
     """Host: the address of the interface with its prefix length; planned when absent."""
@@ -98,31 +125,26 @@ class EndpointDefinition(_Quality):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        extended = handler.resolve_ref_schema(handler(core_schema))
-        brief = {
-            "type": "string",
-            "pattern": f"^{LABEL}:{INTERFACE}$",
-            "description": "Brief format: `node:interface`.",
-            "examples": ["leaf:e1"],
-        }
-        return {"anyOf": [brief, extended]}
+        brief = values.string_schema(f"{values.LABEL}:{values.INTERFACE}", "leaf:e1")
+        brief["description"] = "Brief format: `node:interface`."
+        return {"anyOf": [brief, handler.resolve_ref_schema(handler(core_schema))]}
 
 
 class LinkDefinition(_Quality):
     """A cable between two nodes, in containerlab's brief or extended format."""
 
-    _expand = model_validator(mode="before")(expand_special)
+    _expand = model_validator(mode="before")(containerlab.expand_special)
 
     endpoints: list[EndpointDefinition] = Field(min_length=2, max_length=2)
     """The two ends: `["leaf:e1", "client:eth1"]`, or two mappings of `node`, `interface` and more."""
-    type: Annotated[str, BeforeValidator(check_link_type), WithJsonSchema({"type": "string"})] = "veth"
+    type: Annotated[str, BeforeValidator(containerlab.check_link_type), WithJsonSchema({"type": "string"})] = "veth"
     """The extended format's type of link: `veth`; in containerlab's files also `host` and `mgmt-net`, with one
     `endpoint` and a `host-interface`."""
     ipv4: list[Address4 | None] | None = Field(None, min_length=1, max_length=2)
     """The addresses of the ends in the order of `endpoints`; null, or nothing for the second end: planned."""
     ipv6: list[Address6 | None] | None = Field(None, min_length=1, max_length=2)
     """The same of IPv6."""
-    mtu: Mtu = DEFAULT_MTU
+    mtu: values.Mtu = values.DEFAULT_MTU
     """MTU of both ends in bytes, 68..65535."""
     vlan: Vlan | None = None
     """The access (untagged) VLAN of the switch port or ports of this link. Default: VLAN 1 when the switch has it."""
@@ -133,23 +155,6 @@ class LinkDefinition(_Quality):
     says."""
     labels: Labels | None = None
     """Annotations without effect."""
-
-
-def check_fault(value: Any) -> Any:
-    if not isinstance(value, dict):
-        raise ValueError(f"a fault is a mapping with its name under 'fault' and its parameters, not {describe(value)}")  # noqa: TRY004
-    if "fault" not in value:
-        raise ValueError("a fault lacks the key 'fault', its name: see `testbed fault list`")
-    if not isinstance(value["fault"], str):
-        raise ValueError(f"'fault' must be a string, not {describe(value['fault'])}")  # noqa: TRY004
-    return value
-
-
-FaultDefinition = Annotated[
-    dict[str, Any],
-    BeforeValidator(check_fault),
-    WithJsonSchema({"type": "object", "required": ["fault"]}),
-]
 
 
 class Elements(Definition):
@@ -199,16 +204,16 @@ class Place(NamedTuple):
 def place_of(path: tuple[str | int, ...], file: type[BaseModel]) -> Place | None:
     """The place of the mapping at `path`, if one of ours is due there; `file` is the model of the whole file."""
     place = None
+    node = (NodeDefinition, containerlab.NODE_KEYS, containerlab.NODE_NOTES)
     match path:
         case ():
             place = Place("the file", file, {}, containerlab.TOP_NOTES)
         case ("topology",):
             place = Place("'topology'", Elements, {}, containerlab.TOPOLOGY_NOTES)
         case ("topology", "defaults"):
-            place = Place("'defaults'", NodeDefinition, containerlab.NODE_KEYS, containerlab.NODE_NOTES)
+            place = Place("'defaults'", *node)
         case ("topology", "kinds" | "groups" | "nodes" as part, name):
-            name = f"{part[:-1]} {quoted(name)}"
-            place = Place(name, NodeDefinition, containerlab.NODE_KEYS, containerlab.NODE_NOTES)
+            place = Place(f"{part[:-1]} {quoted(name)}", *node)
         case ("topology", "links", _):
             place = Place("a link", LinkDefinition, containerlab.LINK_KEYS, containerlab.LINK_NOTES)
         case ("topology", "links", _, "endpoints", _) | ("topology", "links", _, "endpoint"):

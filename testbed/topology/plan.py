@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Interface, IPv6Network
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 IPAddress = IPv4Address | IPv6Address
 IPInterface = IPv4Interface | IPv6Interface
 IPNetwork = IPv4Network | IPv6Network
 Family = Literal[4, 6]
+FAMILIES: tuple[Family, ...] = get_args(Family)
 
 NicModel = Literal["hardware", "rxe"]
 Routing = Literal["static", "frr"]

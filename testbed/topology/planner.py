@@ -11,14 +11,7 @@ from testbed.topology import subnets
 from testbed.topology.addressing import interface_mac
 from testbed.topology.kinds import KINDS
 from testbed.topology.models import QUALITY_KEYS, Elements
-from testbed.topology.plan import (
-    DEFAULT_QUEUE,
-    Interface,
-    Plan,
-    Quality,
-    Svi,
-    by_family,
-)
+from testbed.topology.plan import DEFAULT_QUEUE, Interface, Plan, Quality, Svi, by_family
 from testbed.topology.resolve import TOP, ResolvedLink, resolve_links, resolve_nodes
 from testbed.topology.resolved import ResolvedNode
 from testbed.topology.segments import build_segments, set_vlans
@@ -36,8 +29,6 @@ NAMED_BY = {
     **dict.fromkeys(("host", "source", "target", "senders", "pairs", "of"), "host"),
 }
 """The things that parameters of faults name: an end of a link, a node of a kind, a port of the switch."""
-_End = tuple[str, str]
-"""(node, interface)."""
 
 Check = Callable[[str, Mapping[str, Any]], str]
 """Says what is wrong with a fault of this name and these parameters; nothing if it is right."""
@@ -56,11 +47,7 @@ def make_plan(
     """Raises InputError by `problems.stop`, after each stage that the next one relies on."""
     nodes = resolve_nodes(elements, problems)
     links = resolve_links(elements, nodes, problems)
-    if profiles is not None:
-        _check_profiles(nodes, profiles, problems)
-    problems.stop()
-    if check_values is not None:
-        _check_profile_values(nodes, check_values, problems)
+    _check_profiles(nodes, profiles, check_values, problems)
     problems.stop()
 
     for link in links:
@@ -124,19 +111,16 @@ def _names(path: Path, value: Any) -> Iterator[tuple[Path, str]]:
             yield from _names((*path, index), part)
 
 
-def _check_profiles(nodes: dict[str, ResolvedNode], profiles: Collection[str], problems: Problems) -> None:
-    known = sorted(profiles)
+def _check_profiles(
+    nodes: dict[str, ResolvedNode], profiles: Collection[str] | None, check: CheckValues | None, problems: Problems
+) -> None:
     for node in nodes.values():
-        if node.profile and node.profile not in profiles:
-            message = f"unknown profile {node.profile!r}; profiles: {choices(node.profile, known)}"
+        if profiles is not None and node.profile and node.profile not in profiles:
+            message = f"unknown profile {node.profile!r}; profiles: {choices(node.profile, sorted(profiles))}"
             problems.add(node.paths["profile"], message)
-
-
-def _check_profile_values(nodes: dict[str, ResolvedNode], check: CheckValues, problems: Problems) -> None:
-    for node in nodes.values():
-        if node.profile_values:
+        elif check is not None and node.profile_values:
             for name, problem in check(node.profile, node.profile_values).items():
-                problems.add(node.value_paths.get(name, node.paths["profile_values"]), problem)
+                problems.add(node.paths.get(("profile_values", name), node.paths["profile_values"]), problem)
 
 
 def _interface(link: ResolvedLink, end: int, problems: Problems) -> Interface:
@@ -183,10 +167,8 @@ def _check_mtus(plan: Plan, links: list[ResolvedLink], problems: Problems) -> No
             ends: tuple[Svi | Interface, ...] = node.svis or (node.interface(port.name),)
             speaks_6 = link.routed or any(end.address6 for end in ends)
             if link.definition.mtu < MIN_MTU_OF_IPV6 and speaks_6:
-                problems.add(
-                    (*link.path, "mtu"),
-                    f"MTU {link.definition.mtu} is below {MIN_MTU_OF_IPV6}, which the IPv6 of {node.name!r} needs",
-                )
+                wrong = f"MTU {link.definition.mtu} is below {MIN_MTU_OF_IPV6}, which the IPv6 of {node.name!r} needs"
+                problems.add((*link.path, "mtu"), wrong)
 
 
 def _check_macs(plan: Plan, nodes: dict[str, ResolvedNode], problems: Problems) -> None:
@@ -202,12 +184,10 @@ def _check_macs(plan: Plan, nodes: dict[str, ResolvedNode], problems: Problems) 
 
 def _check_rdma_names(plan: Plan, nodes: dict[str, ResolvedNode], problems: Problems) -> None:
     first: dict[str, str] = {}
-    for node in plan.nodes.values():
-        for end in node.interfaces:
-            if end.rdma is None:
-                continue
-            path, name = nodes[node.name].ports[end.name].path, f"{end.node}:{end.name}"
-            if len(end.rdma) > MAX_RDMA_NAME:
-                problems.add(path, f"{end.rdma!r} is too long for an RDMA device: at most {MAX_RDMA_NAME} characters")
-            elif (owner := first.setdefault(end.rdma, name)) != name:
-                problems.add(path, f"{name} and {owner} would both have the RDMA device {end.rdma!r}; rename one")
+    ends = [(end, end.rdma) for node in plan.nodes.values() for end in node.interfaces if end.rdma is not None]
+    for end, device in ends:
+        path, name = nodes[end.node].ports[end.name].path, f"{end.node}:{end.name}"
+        if len(device) > MAX_RDMA_NAME:
+            problems.add(path, f"{device!r} is too long for an RDMA device: at most {MAX_RDMA_NAME} characters")
+        elif (owner := first.setdefault(device, name)) != name:
+            problems.add(path, f"{name} and {owner} would both have the RDMA device {device!r}; rename one")

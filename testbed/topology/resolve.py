@@ -19,14 +19,9 @@ from testbed.documents.problems import Problems
 from testbed.documents.text import Path, choices
 from testbed.topology import containerlab
 from testbed.topology.kinds import KINDS
-from testbed.topology.models import (
-    Elements,
-    LinkDefinition,
-    NodeDefinition,
-)
-from testbed.topology.plan import Family, IPInterface
+from testbed.topology.models import Elements, LinkDefinition, NodeDefinition
+from testbed.topology.plan import FAMILIES, Family, IPInterface
 from testbed.topology.resolved import Given, Port, ResolvedNode
-from testbed.topology.values import listed
 
 TOP: Path = ("topology",)
 
@@ -44,18 +39,14 @@ def resolve_nodes(elements: Elements, problems: Problems) -> dict[str, ResolvedN
     for name_of_kind, definition in elements.kinds.items():
         _check_keys(name_of_kind, definition, (*TOP, "kinds", name_of_kind), problems)
         if definition is not None and definition.kind is not None:
-            problems.add(
-                (*TOP, "kinds", name_of_kind, "kind"),
-                "'kind' belongs to a node, a group or the defaults, not to a kind",
-                at_key=True,
-            )
+            wrong = "'kind' belongs to a node, a group or the defaults, not to a kind"
+            problems.add((*TOP, "kinds", name_of_kind, "kind"), wrong, at_key=True)
     nodes: dict[str, ResolvedNode] = {}
     outside = container_hosts(elements)
     for name in outside[1:]:
         path = (*TOP, "nodes", name)
-        problems.add(
-            path, f"{name!r} and {outside[0]!r} are one machine, which runs the containers: name one", at_key=True
-        )
+        wrong = f"{name!r} and {outside[0]!r} are one machine, which runs the containers: name one"
+        problems.add(path, wrong, at_key=True)
     for number, (name, own) in enumerate(elements.nodes.items(), start=1):
         path = (*TOP, "nodes", name)
         kind = _kind(own, elements)
@@ -85,20 +76,21 @@ def resolve_nodes(elements: Elements, problems: Problems) -> dict[str, ResolvedN
 
 def container_hosts(elements: Elements) -> list[str]:
     """The nodes of `kind: host` by containerlab's meaning: the machine that runs the containers, whose network they
-    share. They stand beside `linux` nodes, an image and no key of testbed's own."""
+    share. They stand beside containers, an image and no key of testbed's own."""
     definitions = [elements.defaults, *elements.kinds.values(), *elements.groups.values(), *elements.nodes.values()]
     ends = [end for link in elements.links for end in link.endpoints]
-    kinds = {name: _kind(own, elements) for name, own in elements.nodes.items()}
+    kinds = {name: kind for name, own in elements.nodes.items() if (kind := _kind(own, elements))}
+    roles = {name: KINDS[kind].containerlab for name, kind in kinds.items()}
     foreign = (
-        "linux" in kinds.values()
-        and "switch" not in kinds.values()
+        "container" in roles.values()
+        and None not in roles.values()
         and any(definition is not None and definition.image is not None for definition in definitions)
         and _given(elements) <= {"nodes", "links", "kinds", "groups", "defaults"}
         and all(_given(node) <= {"kind", "group", "image", "labels", "exec", "env", "sysctls"} for node in definitions)
         and all(_given(link) <= {"endpoints", "type", "mtu", "ipv4", "ipv6", "labels"} for link in elements.links)
         and all(_given(end) <= {"node", "interface", "mac", "ipv4", "ipv6"} for end in ends)
     )
-    return [name for name, kind in kinds.items() if kind == "host"] if foreign else []
+    return [name for name, role in roles.items() if role == "machine"] if foreign else []
 
 
 def _given(definition: BaseModel | None) -> set[str]:
@@ -121,14 +113,12 @@ def _group(definition: NodeDefinition | None) -> str:
 def _check_keys(kind: str, definition: NodeDefinition | None, path: Path, problems: Problems) -> None:
     """A key that the kind does not have is an error on a node or a kind; in the defaults it is for other kinds."""
     allowed = KINDS[kind].key_names()
-    owners: dict[str, str] = {}
-    for owner, one in KINDS.items():
-        for key in one.key_names():
-            owners.setdefault(key, owner)
-    for key, owner in owners.items():
-        if key not in allowed and getattr(definition, key, None) is not None:
-            own = ", ".join((*allowed, "labels", "group"))
-            problems.add((*path, key), f"{key!r} is a key of a {owner}, not of a {kind}; allowed: {own}", at_key=True)
+    for key in NodeDefinition.model_fields:
+        if key in (*allowed, "kind", "labels", "group") or getattr(definition, key, None) is None:
+            continue
+        owner = next(name for name, one in KINDS.items() if key in one.key_names())
+        own = ", ".join((*allowed, "labels", "group"))
+        problems.add((*path, key), f"{key!r} is a key of a {owner}, not of a {kind}; allowed: {own}", at_key=True)
 
 
 def _inherit(node: ResolvedNode, layer: NodeDefinition, path: Path, problems: Problems) -> None:
@@ -137,19 +127,16 @@ def _inherit(node: ResolvedNode, layer: NodeDefinition, path: Path, problems: Pr
         if value is None:
             continue
         node.paths[key] = (*path, key)
+        if isinstance(value, dict):
+            node.paths |= {(key, entry): (*path, key, entry) for entry in value}
         if key == "vlans":
             for vlan, addresses in value.items():
-                place = node.paths[vlan] = (*path, key, vlan)
-                node.vlans[vlan] = _svi(f"the SVI of VLAN {vlan} on {node.name}", listed(addresses), place, problems)
+                owner = f"the SVI of VLAN {vlan} on {node.name}"
+                node.vlans[vlan] = _svi(owner, addresses, node.paths[key, vlan], problems)
         elif key == "exec":
             node.exec += value
-        elif key == "profile_values":
-            node.profile_values |= value
-            node.value_paths |= {name: (*path, key, name) for name in value}
-        elif key in ("env", "sysctls"):
-            setattr(node, key, {**getattr(node, key), **value})
         else:
-            setattr(node, key, value)
+            setattr(node, key, {**getattr(node, key), **value} if isinstance(value, dict) else value)
 
 
 def _svi(owner: str, addresses: list[IPInterface], path: Path, problems: Problems) -> dict[Family, Given]:
@@ -179,32 +166,29 @@ def resolve_links(elements: Elements, nodes: dict[str, ResolvedNode], problems: 
         ends[0].peer, ends[1].peer = ends[1], ends[0]
         links.append(ResolvedLink(definition, path, (ends[0], ends[1]), routed))
     if elements.routing == "frr" and not any(link.routed for link in links):
-        problems.add(
-            (*TOP, "routing"),
-            "'routing: frr' needs a routed link: one between two switches, without 'vlan' and 'trunk'",
-            at_key=True,
-        )
+        wrong = "'routing: frr' needs a routed link: one between two switches, without 'vlan' and 'trunk'"
+        problems.add((*TOP, "routing"), wrong, at_key=True)
     return links
 
 
 def _special(elements: Elements, nodes: dict[str, ResolvedNode]) -> dict[str, ResolvedNode]:
     """The nodes for special endpoints in a file of containerlab's kinds. Where a link ends there, `nodes` gets one."""
-    hosts = container_hosts(elements)
-    kinds = {_kind(own, elements) for name, own in elements.nodes.items() if name not in hosts}
+    outside = [node for node in nodes.values() if KINDS[node.kind].containerlab == "machine" and not node.planned]
+    roles = {KINDS[node.kind].containerlab for node in nodes.values() if node not in outside}
     found: dict[str, ResolvedNode] = {}
-    if "linux" not in kinds or not kinds <= {"linux", "bridge"}:
+    if "container" not in roles or not roles <= {"container", "bridge"}:
         return found
     for index, link in enumerate(elements.links):
         for end, endpoint in enumerate(link.endpoints):
             name = endpoint.node
             if name not in containerlab.SPECIAL or name in elements.nodes or name in found:
                 continue
-            if name == "host" and hosts:
-                found[name] = nodes[hosts[0]]
-                continue
-            path = (*TOP, "links", index, "endpoints", end)
-            node = ResolvedNode(len(nodes) + 1, name, containerlab.SPECIAL[name], path, rdma=False, planned=False)
-            nodes[name] = found[name] = node
+            kind = containerlab.SPECIAL[name]
+            if outside and kind == outside[0].kind:
+                found[name] = outside[0]
+            else:
+                path = (*TOP, "links", index, "endpoints", end)
+                nodes[name] = found[name] = ResolvedNode(len(nodes) + 1, name, kind, path, rdma=False, planned=False)
     return found
 
 
@@ -237,8 +221,8 @@ def _addresses(definition: LinkDefinition, end: int, link: Path, problems: Probl
     endpoint, path = definition.endpoints[end], (*link, "endpoints", end)
     owner = f"{endpoint.node}:{endpoint.interface}"
     found: dict[Family, Given] = {}
-    keys: tuple[tuple[Family, str], ...] = ((4, "ipv4"), (6, "ipv6"))
-    for family, key in keys:
+    for family in FAMILIES:
+        key = f"ipv{family}"
         if (address := getattr(endpoint, key)) is not None:
             found[family] = Given(address, (*path, key), owner)
         of_link = getattr(definition, key) or []

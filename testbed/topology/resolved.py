@@ -70,8 +70,6 @@ class ResolvedNode:
     image: str = ""
     planned: bool = True
     """Whether its interfaces get addresses that the file does not give, and IPv6 only with such an address."""
-    paths: dict[str | int, Path] = field(default_factory=dict)
-    """The place of each setting: keys by name, VLANs by number."""
-    value_paths: dict[str, Path] = field(default_factory=dict)
-    """The same of `profile_values`."""
+    paths: dict[str | Path, Path] = field(default_factory=dict)
+    """The place of each key that is set, and of each entry of a mapping, such as `("vlans", 10)`."""
     ports: dict[str, Port] = field(default_factory=dict)

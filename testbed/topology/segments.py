@@ -29,6 +29,10 @@ class SviAddress:
     vlan: int
     given: Given
 
+    @property
+    def vertex(self) -> _Vertex:
+        return self.switch.name, self.vlan
+
 
 @dataclass(slots=True, eq=False)
 class Segment:
@@ -71,18 +75,14 @@ def _check_trunk(link: ResolvedLink, switches: int, problems: Problems) -> None:
         if vlan == definition.vlan:
             problems.add((*path, index), f"VLAN {vlan} is both the access VLAN and in the trunk of this link")
     other = next((port for port in link.ports if not KINDS[port.node.kind].has_vlans), None)
-    if switches == 1 and other is not None and not KINDS[other.node.kind].is_host:
-        problems.add(
-            path,
-            f"{other.node.kind} {other.node.name!r} does not know VLANs: a trunk ends at a switch or a host",
-            at_key=True,
-        )
-    elif switches == 1 and other is not None and definition.vlan is None:
-        problems.add(
-            path,
-            f"host {other.node.name!r} reads untagged frames only: add 'vlan' for them beside the trunk",
-            at_key=True,
-        )
+    if switches == 1 and other is not None:
+        wrong = ""
+        if not KINDS[other.node.kind].is_host:
+            wrong = f"{other.node.kind} {other.node.name!r} does not know VLANs: a trunk ends at a switch or a host"
+        elif definition.vlan is None:
+            wrong = f"host {other.node.name!r} reads untagged frames only: add 'vlan' for them beside the trunk"
+        if wrong:
+            problems.add(path, wrong, at_key=True)
 
 
 def _access_vlan(node: ResolvedNode, link: ResolvedLink, problems: Problems) -> int | None:
@@ -91,9 +91,8 @@ def _access_vlan(node: ResolvedNode, link: ResolvedLink, problems: Problems) -> 
     if definition.vlan is None and definition.trunk is None:
         if DEFAULT_VLAN in node.vlans:
             return DEFAULT_VLAN
-        problems.add(
-            link.path, f"which VLAN of {node.name!r}? Add 'vlan' or 'trunk'; VLANs of {node.name!r}: {listing(known)}"
-        )
+        which = f"which VLAN of {node.name!r}? Add 'vlan' or 'trunk'"
+        problems.add(link.path, f"{which}; VLANs of {node.name!r}: {listing(known)}")
     steps: list[tuple[int | None, Path]] = [(definition.vlan, (*link.path, "vlan"))]
     steps += [(vlan, (*link.path, "trunk", index)) for index, vlan in enumerate(definition.trunk or [])]
     for vlan, path in steps:
@@ -111,36 +110,25 @@ def build_segments(nodes: dict[str, ResolvedNode], links: list[ResolvedLink], pr
         pairs += [((a.node.name, vlan), (b.node.name, vlan)) for vlan in a.trunk if b.trunk]
         for one, other in pairs:
             if one is not None and other is not None and not joined.join(one, other):
-                problems.add(
-                    link.path,
-                    f"this link closes a layer-2 loop ({_describe(one, nodes)}), and nothing here runs spanning tree",
-                )
-    svis = [
-        SviAddress(node, vlan, given)
-        for node in nodes.values()
-        for vlan, addresses in node.vlans.items()
-        for given in addresses.values()
-    ]
+                loop = f"this link closes a layer-2 loop ({_describe(one, nodes)})"
+                problems.add(link.path, f"{loop}, and nothing here runs spanning tree")
+    vlans = [(node, vlan, addresses.values()) for node in nodes.values() for vlan, addresses in node.vlans.items()]
+    svis = [SviAddress(node, vlan, given) for node, vlan, addresses in vlans for given in addresses]
     for svi in svis:
-        svi.given.domain = joined.root((svi.switch.name, svi.vlan))
+        svi.given.domain = joined.root(svi.vertex)
     first_of: dict[IPNetwork, _Vertex] = {}
     for svi in svis:
         if svi.switch.host_routes:
-            vertex = (svi.switch.name, svi.vlan)
-            joined.join(first_of.setdefault(svi.given.address.network, vertex), vertex)
+            joined.join(first_of.setdefault(svi.given.address.network, svi.vertex), svi.vertex)
     segments: dict[_Vertex, Segment] = {}
     for svi in svis:
-        vertex = (svi.switch.name, svi.vlan)
-        segment = segments.setdefault(
-            joined.root(vertex), Segment(_describe(vertex, nodes), svi.switch.paths[svi.vlan])
-        )
-        segment.svis.append(svi)
+        segment = Segment(_describe(svi.vertex, nodes), svi.switch.paths["vlans", svi.vlan])
+        segments.setdefault(joined.root(svi.vertex), segment).svis.append(svi)
     for link in links:
         for port, peer in zip(link.ports, reversed(link.ports), strict=True):
             if KINDS[port.node.kind].is_host and (port.node.planned or port.given):
-                name = f"the link {port} – {peer}"
-                segment = segments.setdefault(joined.root((port.node.name, port.name)), Segment(name, link.path))
-                segment.ports.append(port)
+                segment = Segment(f"the link {port} – {peer}", link.path)
+                segments.setdefault(joined.root((port.node.name, port.name)), segment).ports.append(port)
     return list(segments.values())
 
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from ipaddress import IPv4Network, ip_interface
-from typing import get_args
 
 from testbed.documents.problems import Problems
 from testbed.documents.text import Path
 from testbed.topology.addressing import Pool, free_addresses, usable
-from testbed.topology.plan import Family, IPNetwork
+from testbed.topology.plan import FAMILIES, Family, IPNetwork
 from testbed.topology.segments import Segment
-
-FAMILIES: tuple[Family, ...] = get_args(Family)
 
 _Owner = tuple[IPNetwork, Segment, Path]
 
@@ -40,7 +37,7 @@ def _choose_networks(segments: list[Segment], problems: Problems) -> None:
     for segment in segments:
         if segment.networks:
             continue
-        if (network := pool.take(len(segment.ports))) is not None:
+        if network := pool.take(len(segment.ports)):
             segment.networks[4] = network
         else:
             problems.add(segment.path, f"no subnet is left in the pool for {segment.name}; give its hosts addresses")
@@ -68,14 +65,10 @@ def _check_overlaps(owners: list[_Owner], problems: Problems) -> None:
     for owner in sorted(owners, key=lambda owner: (owner[0].network_address, owner[0].prefixlen)):
         if widest is not None and owner[0].overlaps(widest[0]):
             # The file reads downwards: the later of the two is the one to complain about.
-            (network, segment, path), other = (
-                (owner, widest) if owners.index(owner) > owners.index(widest) else (widest, owner)
-            )
-            problems.add(
-                path,
-                f"{network} of {segment.name} overlaps {other[0]} of {other[1].name}, in {problems.place(other[2])}: "
-                "segments that no link joins need subnets of their own",
-            )
+            (other, of, there), (network, segment, path) = sorted((owner, widest), key=owners.index)
+            also = f"{other} of {of.name}, in {problems.place(there)}"
+            why = "segments that no link joins need subnets of their own"
+            problems.add(path, f"{network} of {segment.name} overlaps {also}: {why}")
         else:
             widest = owner
 

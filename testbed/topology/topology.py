@@ -23,10 +23,11 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, PrivateAttr
+from pydantic import PrivateAttr
 
 from testbed.documents.problems import Problems
 from testbed.topology import containerlab, loader
+from testbed.topology.definition import Definition
 from testbed.topology.document import TopologyDocument
 from testbed.topology.models import Elements
 from testbed.topology.notes import Note, note
@@ -41,10 +42,8 @@ CONTAINER_HOST = (
 )
 
 
-class Topology(BaseModel):
+class Topology(Definition):
     """A lab in containerlab's format with testbed's own keys."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, use_attribute_docstrings=True)
 
     name: Label
     """The lab's name: letters, digits, `-` and `_`, at most 63."""

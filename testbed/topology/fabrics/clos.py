@@ -12,22 +12,20 @@ from typing import Unpack
 
 from testbed.errors import InputError
 from testbed.topology.fabrics import addresses, limits
-from testbed.topology.fabrics.fabric import Fabric, Manner, Node, RoutedManner
+from testbed.topology.fabrics.fabric import Fabric, Manner, RoutedManner
 from testbed.topology.fabrics.words import addressing, count, span
-from testbed.topology.plan import Family
 
 
 def single(hosts: int = 4, **manner: Unpack[Manner]) -> Fabric:
     """One switch and its hosts in one VLAN. Bridged, their subnet is larger; nothing else differs."""
     fabric = Fabric("single", {"hosts": hosts}, manner)
     limits.at_least_one(hosts=hosts)
-    limits.check_hosts(hosts, hosts, bridged=fabric.bridged)
+    limits.check_hosts(fabric, hosts, hosts)
     fabric.about = [f"One switch and {count(hosts, 'host')} in one VLAN."]
     fabric.section("leaf1")
-    (leaf,) = fabric.switches(["leaf1"])
-    svi = fabric.each(addresses.bridged_svi, 1) if fabric.bridged else fabric.each(addresses.svi, 1, 1)
-    leaf.add_vlan(addresses.vlan(1), svi, "the hosts")
-    fabric.attach(fabric.hosts(f"host{number}" for number in range(1, hosts + 1)), leaf, addresses.vlan(1))
+    (leaf,) = fabric.add("switch", ["leaf1"])
+    leaf.add_vlan(addresses.vlan(1), fabric.svi(1, 1), "the hosts")
+    fabric.attach(fabric.add("host", [f"host{number}" for number in range(1, hosts + 1)]), leaf, addresses.vlan(1))
     return fabric.finish()
 
 
@@ -36,7 +34,7 @@ def two_tier(switches: int = 2, hosts: int = 4, **manner: Unpack[RoutedManner]) 
     fabric = Fabric("two-tier", {"switches": switches, "hosts": hosts}, manner)
     limits.at_least_one(switches=switches, hosts=hosts)
     limits.at_most(addresses.MAX_PARTS, "each has a number in an address", switches=switches)
-    limits.check_hosts(hosts, hosts * switches if fabric.bridged else hosts, bridged=fabric.bridged)
+    limits.check_hosts(fabric, hosts, hosts * switches if fabric.bridged else hosts)
     fabric.about = [
         f"{count(switches, 'access switch')} under one core, {count(hosts, 'host')} on each; {fabric.manner}.",
         *addressing(fabric, "rail", "access switch", "core1"),
@@ -64,8 +62,8 @@ def leaf_spine(
             f"leaves is {leaves} and rails is {rails}: the last group would have no leaf of rail {rails}",
             hint=f"Leaves stand in groups of one a rail: choose a multiple of {rails}.",
         )
-    limits.check_hosts(hosts, hosts * (leaves // rails if fabric.bridged else 1) * rails, bridged=fabric.bridged)
-    limits.check_links("leaves", leaves, leaves * spines, bridged=fabric.bridged, routing=fabric.routing)
+    limits.check_hosts(fabric, hosts, hosts * (leaves // rails if fabric.bridged else 1) * rails)
+    limits.check_links(fabric, "leaves", leaves, leaves * spines)
     fabric.about = [
         f"{count(leaves, 'leaf')}, {count(spines, 'spine')}, {count(leaves * hosts, 'host')} with "
         f"{count(rails, 'NIC')} each; {fabric.manner}.",
@@ -89,9 +87,9 @@ def rail_optimized(
     limits.at_least_one(**options)
     limits.at_most(addresses.MAX_RAILS, "each needs a VLAN", rails=rails)
     limits.at_most(addresses.MAX_PARTS, "each has a number in an address", pods=pods)
-    limits.check_hosts(hosts, hosts * pods if fabric.bridged else hosts, bridged=fabric.bridged)
+    limits.check_hosts(fabric, hosts, hosts * pods if fabric.bridged else hosts)
     spines = _uplinks(hosts, oversubscription)
-    limits.check_links("pods", pods, pods * rails * spines, bridged=fabric.bridged, routing=fabric.routing)
+    limits.check_links(fabric, "pods", pods, pods * rails * spines)
     fabric.about = [
         f"{count(pods, 'pod')} of {count(hosts, 'host')} with {count(rails, 'NIC')} each: NIC R of a host is on leaf R "
         "of its pod.",
@@ -122,45 +120,25 @@ def _spines(number: int) -> list[str]:
 
 def _build(fabric: Fabric, names_above: list[str], groups: list[list[str]], hosts_each: int) -> Fabric:
     """`groups` has the names of the leaves of each group, by rail."""
-    if fabric.bridged:
-        limits.check_tree(names_above, [leaves[0] for leaves in groups])
+    limits.check_tree(fabric, names_above, [leaves[0] for leaves in groups])
     fabric.section(span(names_above))
-    uppers = fabric.switches(names_above)
+    uppers = fabric.add("switch", names_above)
+    notes = [f"rail {rail}" for rail in range(1, len(groups[0]) + 1)] if len(groups[0]) > 1 else ["the hosts"]
+    if fabric.bridged:  # a rail is one VLAN, and the first upper switch is its gateway
+        for rail, note in enumerate(notes, start=1):
+            for upper in uppers:
+                upper.add_vlan(addresses.vlan(rail), fabric.svi(rail, 0) if upper is uppers[0] else {}, note)
     for group, names in enumerate(groups, start=1):
         host_names = [f"host{number}" for number in range((group - 1) * hosts_each + 1, group * hosts_each + 1)]
         fabric.section(f"{span(names)} and {span(host_names)}")
-        leaves, hosts = fabric.switches(names), fabric.hosts(host_names)
+        leaves, hosts = fabric.add("switch", names), fabric.add("host", host_names)
         if len(leaves) > 1:
             # One default route over all rails: what is bound to a NIC, as RoCE is, takes the next hop on that NIC.
-            gateways = [_gateways(fabric, rail, group) for rail in range(1, len(leaves) + 1)]
+            subnets = [fabric.subnet(rail, group) for rail in range(1, len(leaves) + 1)]
+            gateways = {family: [str(each[family][1]) for each in subnets] for family in subnets[0]}
             for host in hosts:
-                host.add_routes(fabric.anywhere(), {f: [each[f] for each in gateways] for f in gateways[0]})
+                host.add_routes(fabric.anywhere(), gateways)
         for rail, leaf in enumerate(leaves, start=1):
             fabric.section(f"{leaf.name} to {span(host_names)} and to {span(names_above)}")
-            fabric.attach(hosts, leaf, addresses.vlan(rail))
-            note = f"rail {rail}" if len(leaves) > 1 else "the hosts"
-            (_bridge if fabric.bridged else _route)(fabric, leaf, uppers, (rail, group, note))
+            fabric.add_leaf(leaf, hosts, uppers, addresses.vlan(rail), notes[rail - 1], (rail, group))
     return fabric.finish()
-
-
-def _gateways(fabric: Fabric, rail: int, group: int) -> dict[Family, str]:
-    return (
-        fabric.each(addresses.bridged_gateway, rail) if fabric.bridged else fabric.each(addresses.gateway, rail, group)
-    )
-
-
-def _route(fabric: Fabric, leaf: Node, uppers: list[Node], place: tuple[int, int, str]) -> None:
-    """The leaf is the gateway of its hosts, and each upper switch knows where they are."""
-    rail, group, note = place
-    leaf.add_vlan(addresses.vlan(rail), fabric.each(addresses.svi, rail, group), note)
-    leaf.add_routes(fabric.anywhere(), fabric.join(leaf, uppers, fabric.each(addresses.subnet, rail, group)))
-
-
-def _bridge(fabric: Fabric, leaf: Node, uppers: list[Node], place: tuple[int, int, str]) -> None:
-    """The rail is one VLAN, and the first upper switch is the gateway."""
-    rail, _, note = place
-    leaf.add_vlan(addresses.vlan(rail), {}, note)
-    for upper in uppers:
-        svi = fabric.each(addresses.bridged_svi, rail) if upper is uppers[0] else {}
-        upper.add_vlan(addresses.vlan(rail), svi, note)
-    fabric.trunks(leaf, uppers, addresses.vlan(rail))

@@ -7,16 +7,18 @@ eth2, … on a host, where the number is the rail.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypedDict
+from typing import Any, TypedDict, get_args
 
-from testbed.topology.fabrics import addresses, limits
+from testbed.errors import InputError
+from testbed.topology.fabrics import addresses
 from testbed.topology.fabrics.addresses import FAMILIES, Families
-from testbed.topology.plan import Family, Routing
+from testbed.topology.plan import Family, IPNetwork, Routing
 from testbed.topology.topology import Topology
 
 DEFAULTS = {"kind": "host"}
+ROUTINGS: tuple[str, ...] = get_args(Routing)
 KINDS = {"host": {"nic": "hardware"}, "switch": {"profile": "sonic"}}
 
 
@@ -47,12 +49,12 @@ class Node:
     def add_vlan(self, vlan: int, svi: Mapping[Family, str], note: str) -> None:
         self.vlans[vlan], self.notes[vlan] = _listed(svi.values()), note
 
-    def add_routes(self, to: Mapping[Family, str], via: Mapping[Family, Sequence[str]], note: str = "") -> None:
+    def add_routes(self, to: Mapping[Family, object], via: Mapping[Family, Sequence[str]], note: str = "") -> None:
         """A family without a next hop gets none."""
         for family, hops in via.items():
             if hops:
-                self.routes.append({"to": to[family], "via": _listed(hops)})
-                self.notes[to[family]] = note
+                self.routes.append({"to": str(to[family]), "via": _listed(hops)})
+                self.notes[str(to[family])] = note
 
     def next_port(self) -> str:
         self.ports += 1
@@ -86,7 +88,12 @@ class Fabric:
         self.family: Families = manner.get("family", 4)
         self.routing: Routing = manner.get("routing", "static")
         self.management: bool = manner.get("management", False)
-        limits.check_manner(self.family, self.routing, self.bridged)
+        if self.family not in FAMILIES:
+            raise InputError(f"family is {self.family!r}; it is 4, 6 or dual")
+        if self.routing not in ROUTINGS:
+            raise InputError(f"routing is {self.routing!r}; it is {' or '.join(ROUTINGS)}")
+        if self.bridged and self.routing != "static":
+            raise InputError(f"bridged, there is nothing to route: routing is {self.routing}", hint="Make it routed.")
         self.about: list[str] = []
         self.sections: list[Section] = []
         self._links = 0
@@ -95,34 +102,45 @@ class Fabric:
     def manner(self) -> str:
         return "bridged" if self.bridged else "routed"
 
-    def each(self, make: Callable[..., str], *where: int) -> dict[Family, str]:
-        """The address that `make` of `addresses` has for `where`, in each family of the fabric."""
-        return {family: make(*where, family) for family in FAMILIES[self.family]}
+    def subnet(self, part: int, number: int) -> dict[Family, IPNetwork]:
+        """The hosts' subnet in each family of the fabric; bridged that of rail `part`."""
+        place = None if self.bridged else number
+        return {family: addresses.subnet(part, place, family) for family in FAMILIES[self.family]}
+
+    def svi(self, part: int, number: int) -> dict[Family, str]:
+        """The gateway of the same subnet, with its prefix length."""
+        return {family: f"{net[1]}/{net.prefixlen}" for family, net in self.subnet(part, number).items()}
 
     def anywhere(self) -> dict[Family, str]:
-        return dict.fromkeys(FAMILIES[self.family], addresses.ANYWHERE)
+        return dict.fromkeys(FAMILIES[self.family], "default")
 
     def section(self, heading: str) -> None:
         """Put all that is added from now on under `heading`."""
         self.sections.append(Section(heading))
 
-    def node(self, name: str, kind: str) -> Node:
-        node = Node(name, kind)
-        self.sections[-1].nodes.append(node)
-        return node
-
-    def switches(self, names: Iterable[str]) -> list[Node]:
-        return [self.node(name, "switch") for name in names]
-
-    def hosts(self, names: Iterable[str]) -> list[Node]:
-        return [self.node(name, "host") for name in names]
+    def add(self, kind: str, names: Iterable[str]) -> list[Node]:
+        nodes = [Node(name, kind) for name in names]
+        self.sections[-1].nodes += nodes
+        return nodes
 
     def attach(self, hosts: Iterable[Node], switch: Node, vlan: int) -> None:
         """A cable from each host's next NIC to the switch's next port."""
         for host in hosts:
             self._cable(switch, host.next_port(), {"vlan": vlan})
 
-    def join(self, lower: Node, uppers: Iterable[Node], below: Mapping[Family, str]) -> dict[Family, list[str]]:
+    def add_leaf(
+        self, leaf: Node, hosts: Iterable[Node], uppers: Sequence[Node], vlan: int, note: str, place: tuple[int, int]
+    ) -> None:
+        """Cables from the leaf to its hosts and to the upper switches. Routed, it is the gateway of the subnet `place`,
+        and each upper switch knows where that is; bridged, the VLAN goes on above."""
+        leaf.add_vlan(vlan, {} if self.bridged else self.svi(*place), note)
+        self.attach(hosts, leaf, vlan)
+        if self.bridged:
+            self.trunks(leaf, uppers, vlan)
+        else:
+            leaf.add_routes(self.anywhere(), self.join(leaf, uppers, self.subnet(*place)))
+
+    def join(self, lower: Node, uppers: Iterable[Node], below: Mapping[Family, object]) -> dict[Family, list[str]]:
         """Routed cables, on which each upper switch has a route to `below`; the addresses of the upper switches. With
         FRR neither end has an address or a route."""
         hops: dict[Family, list[str]] = {family: [] for family in FAMILIES[self.family]}
@@ -134,7 +152,7 @@ class Fabric:
             vlan = addresses.link_vlan(self._links)
             ends = {family: addresses.link(self._links, family) for family in hops}
             for switch, other, end in (lower, upper, 0), (upper, lower, 1):
-                svis = {family: addresses.link_svi(ends[family][end], family) for family in hops}
+                svis = {family: f"{ends[family][end]}/{addresses.LINK_PREFIX[family]}" for family in hops}
                 switch.add_vlan(vlan, svis, f"to {other.name}")
             upper.add_routes(below, {family: [low] for family, (low, _) in ends.items()}, lower.name)
             self._cable(lower, upper.next_port(), {"vlan": vlan})
@@ -153,7 +171,7 @@ class Fabric:
         if self.management:
             hosts = [node for node in self.nodes() if node.kind == "host"]
             self.section("the management network, for what launches jobs")
-            bridge, launcher = self.node("mgmt", "bridge"), self.node("launcher", "host")
+            (bridge,), (launcher,) = self.add("bridge", ["mgmt"]), self.add("host", ["launcher"])
             for host in [*hosts, launcher]:
                 self._cable(bridge, f"{host.name}:mgmt0", {"rdma": False})
         return self

@@ -19,20 +19,19 @@ def fat_tree(k: int = 4, **manner: Unpack[RoutedManner]) -> Fabric:
         raise InputError(f"k is {k}; it is an even number of ports: half of them go down, half up")
     half = k // 2
     limits.at_most(addresses.MAX_PARTS, "each pod needs subnets", k=k)
-    limits.check_links("k", k, k**3 // 2, bridged=fabric.bridged, routing=fabric.routing)
+    limits.check_links(fabric, "k", k, k**3 // 2)
     names = [f"core{number}" for number in range(1, half**2 + 1)]
-    if fabric.bridged:
-        limits.check_tree(names, ["pod1-agg1", f"pod{k}-agg1"])
+    limits.check_tree(fabric, names, ["pod1-agg1", f"pod{k}-agg1"])
     fabric.about = [
         f"{count(k, 'pod')} of {count(half, 'edge switch')} and {count(half, 'aggregation switch')}, "
         f"{count(half**2, 'core')}, {count(k * half**2, 'host')}; {fabric.manner}.",
         *addressing(fabric, "pod", "edge switch", names[0]),
     ]
     fabric.section(span(names))
-    cores = fabric.switches(names)
+    cores = fabric.add("switch", names)
     if fabric.bridged:
         for core in cores:
-            core.add_vlan(VLAN, fabric.each(addresses.bridged_svi, 1), "the hosts")
+            core.add_vlan(VLAN, fabric.svi(1, 0), "the hosts")
     for pod in range(1, k + 1):
         aggs = _lower_half(fabric, pod, half)
         for number, agg in enumerate(aggs):
@@ -44,7 +43,7 @@ def _lower_half(fabric: Fabric, pod: int, half: int) -> list[Node]:
     """The switches and hosts of a pod; the aggregation switches."""
     names = [f"pod{pod}-agg{number}" for number in range(1, half + 1)]
     fabric.section(span(names))
-    aggs = fabric.switches(names)
+    aggs = fabric.add("switch", names)
     if fabric.bridged:
         for agg in aggs:
             agg.add_vlan(VLAN, {}, "the hosts")
@@ -53,13 +52,8 @@ def _lower_half(fabric: Fabric, pod: int, half: int) -> list[Node]:
         hosts = [f"host{host}" for host in range(first, first + half)]
         name = f"pod{pod}-edge{number}"
         fabric.section(f"{name} and {span(hosts)}")
-        (edge,) = fabric.switches([name])
-        edge.add_vlan(VLAN, {} if fabric.bridged else fabric.each(addresses.svi, pod, number), "the hosts")
-        fabric.attach(fabric.hosts(hosts), edge, VLAN)
-        if fabric.bridged:
-            fabric.trunks(edge, aggs, VLAN)
-        else:
-            edge.add_routes(fabric.anywhere(), fabric.join(edge, aggs, fabric.each(addresses.subnet, pod, number)))
+        (edge,) = fabric.add("switch", [name])
+        fabric.add_leaf(edge, fabric.add("host", hosts), aggs, VLAN, "the hosts", (pod, number))
     return aggs
 
 
@@ -68,8 +62,9 @@ def _upper_half(fabric: Fabric, pod: int, pods: int, agg: Node, cores: list[Node
     if fabric.bridged:
         fabric.trunks(agg, cores, VLAN)
         return
-    hops = fabric.join(agg, cores, fabric.each(addresses.subnets, pod))
+    below = [{family: addresses.subnets(other, family) for family in fabric.anywhere()} for other in range(1, pods + 1)]
+    hops = fabric.join(agg, cores, below[pod - 1])
     # Not a default route: what no edge switch of the pod has would go up and down until its time to live ends.
-    for other in range(1, pods + 1):
+    for other, to in enumerate(below, start=1):
         if other != pod:
-            agg.add_routes(fabric.each(addresses.subnets, other), hops, f"pod{other}")
+            agg.add_routes(to, hops, f"pod{other}")

@@ -2,22 +2,9 @@
 
 from __future__ import annotations
 
-from typing import get_args
-
 from testbed.errors import InputError
 from testbed.topology.fabrics import addresses
-from testbed.topology.plan import Routing
-
-ROUTINGS: tuple[str, ...] = get_args(Routing)
-
-
-def check_manner(family: object, routing: str, bridged: bool) -> None:
-    if family not in addresses.FAMILIES:
-        raise InputError(f"family is {family!r}; it is 4, 6 or dual")
-    if routing not in ROUTINGS:
-        raise InputError(f"routing is {routing!r}; it is {' or '.join(ROUTINGS)}")
-    if bridged and routing != "static":
-        raise InputError(f"bridged, there is nothing to route: routing is {routing}", hint="Make it routed.")
+from testbed.topology.fabrics.fabric import Fabric
 
 
 def at_least_one(**options: int) -> None:
@@ -32,24 +19,24 @@ def at_most(most: int, why: str, **options: int) -> None:
             raise InputError(f"{name} is {value}; {why}", hint=f"At most {most}.")
 
 
-def check_hosts(hosts: int, per_subnet: int, *, bridged: bool) -> None:
+def check_hosts(fabric: Fabric, hosts: int, per_subnet: int) -> None:
     """The option `hosts` puts `per_subnet` hosts into one subnet."""
-    most, prefix = (addresses.MAX_HOSTS_BRIDGED, 16) if bridged else (addresses.MAX_HOSTS, 24)
+    most, prefix = (addresses.MAX_HOSTS_BRIDGED, 16) if fabric.bridged else (addresses.MAX_HOSTS, 24)
     if per_subnet > most:
         raise InputError(
             f"hosts is {hosts}: {per_subnet} hosts in a subnet, and a /{prefix} has addresses for {most} and a gateway"
         )
 
 
-def check_links(name: str, value: int, links: int, *, bridged: bool, routing: Routing) -> None:
+def check_links(fabric: Fabric, name: str, value: int, links: int) -> None:
     """`value` of the option `name` makes so many links between switches: with static routes each has a VLAN."""
-    if not bridged and routing == "static" and links > (most := addresses.MAX_LINKS):
+    if not fabric.bridged and fabric.routing == "static" and links > (most := addresses.MAX_LINKS):
         raise InputError(f"{name} is {value}, which makes {links} links between switches; there are VLANs for {most}")
 
 
-def check_tree(uppers: list[str], lowers: list[str]) -> None:
+def check_tree(fabric: Fabric, uppers: list[str], lowers: list[str]) -> None:
     """Bridged switches may form a tree only; here each lower one is joined with each upper one."""
-    if len(uppers) > 1 and len(lowers) > 1:
+    if fabric.bridged and len(uppers) > 1 and len(lowers) > 1:
         loop = " – ".join([lowers[0], uppers[0], lowers[-1], uppers[-1], lowers[0]])
         raise InputError(
             f"bridged, {loop} is a layer-2 loop, and the bridges of a lab run no spanning tree",

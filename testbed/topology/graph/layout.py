@@ -1,6 +1,4 @@
-"""
-Where things are in a picture. Lengths are in SVG's pixels.
-"""
+"""Where things are in a picture. Lengths are in SVG's pixels."""
 
 from __future__ import annotations
 
@@ -139,16 +137,12 @@ def _size(one: Placed) -> None:
 
 
 def _order_rows(picture: Picture, rows: list[list[Placed]]) -> None:
-    """The lowest row by the one above it, then each by the one below it."""
+    """Boxes stand in the order of the middle of what they are joined with in the row beside, else in that of the file:
+    the lowest row by the one above it, then each by the one below it."""
     for beside, row in zip([*rows[1:2], *rows], rows, strict=False):
-        _order_row(picture, row, [one.box for one in beside])
-
-
-def _order_row(picture: Picture, row: list[Placed], beside: list[Box]) -> None:
-    """Boxes stand in the order of the middle of what they are joined with, else in that of the file."""
-    place = {box: index for index, box in enumerate(beside)}
-    means = {one.box: _mean([place[box] for box in picture.joined(one.box, place)], 0) for one in row}
-    row.sort(key=lambda one: (means[one.box], one.box.number))
+        place = {one.box: index for index, one in enumerate(beside)}
+        means = {one.box: _mean([place[box] for box in picture.joined(one.box, place)], 0) for one in row}
+        row.sort(key=lambda one: (means[one.box], one.box.number))
 
 
 def _place_across(picture: Picture, rows: list[list[Placed]], placed: dict[Box, Placed]) -> float:

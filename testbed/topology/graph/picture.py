@@ -107,14 +107,8 @@ class Picture:
             lower, upper = sorted(ends, key=lambda end: boxes.index(self._box_of[end.node]))
             shared = any(len(box.nodes) > 1 for box in boxes)
             groups.setdefault((*boxes, lower.name) if shared else number, []).append((lower, upper))
-        return [
-            Cable(
-                (self._box_of[links[0][0].node], self._box_of[links[0][1].node]),
-                tuple(links),
-                self._rail(links[0]),
-            )
-            for links in groups.values()
-        ]
+        first = [(links, [self._box_of[end.node] for end in links[0]]) for links in groups.values()]
+        return [Cable((lower, upper), tuple(links), self._rail(links[0])) for links, (lower, upper) in first]
 
     def _rail(self, ends: LinkEnds) -> int | None:
         for end in ends:

@@ -6,8 +6,9 @@ from __future__ import annotations
 from xml.etree import ElementTree as Xml
 
 from testbed.topology.graph.contents import Label
-from testbed.topology.graph.layout import Layout, Line, Placed
-from testbed.topology.graph.picture import LinkEnds
+from testbed.topology.graph.layout import Line, Placed, lay_out
+from testbed.topology.graph.picture import LinkEnds, Picture
+from testbed.topology.plan import Plan
 
 RAILS = ("#2563eb", "#ea580c", "#059669", "#9333ea", "#dc2626", "#0891b2", "#a16207", "#db2777")
 PLAIN = "#64748b"
@@ -21,11 +22,12 @@ g.link:hover path { stroke-width: 5 }
 """
 
 
-def draw(layout: Layout) -> str:
+def svg(plan: Plan) -> str:
+    layout = lay_out(Picture(plan))
     width, height = round(layout.width), round(layout.height)
     size = {"width": f"{width}", "height": f"{height}", "viewBox": f"0 0 {width} {height}"}
     root = Xml.Element("svg", {"xmlns": "http://www.w3.org/2000/svg", **size})
-    Xml.SubElement(root, "title").text = layout.picture.plan.name
+    Xml.SubElement(root, "title").text = plan.name
     Xml.SubElement(root, "style").text = STYLE
     Xml.SubElement(root, "rect", {"width": "100%", "height": "100%", "fill": "#fff"})
     for line in layout.lines:

@@ -9,3 +9,5 @@ class Bridge(Kind):
     name = "bridge"
     about = "an unmanaged layer-2 segment"
     shape = Shape(("{{", "}}"), "hexagon")
+    containerlab = "bridge"
+    special = "mgmt-net"

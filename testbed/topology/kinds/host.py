@@ -2,14 +2,75 @@
 
 from __future__ import annotations
 
+import re
 import shlex
+from typing import Annotated, Any, ClassVar
+
+from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
 
 from testbed.documents.problems import Problems
-from testbed.topology.definition import RoutedKeys
-from testbed.topology.kinds.kind import Kind, Shape, static_routes
+from testbed.documents.text import describe, quoted
+from testbed.topology.definition import DEFAULT_ROUTE, DEFAULT_ROUTE6, RoutedKeys
+from testbed.topology.kinds.kind import Kind, Role, Shape, static_routes
 from testbed.topology.plan import Interface, NicModel, Node, Route
 from testbed.topology.resolved import Port, ResolvedNode
-from testbed.topology.values import DEFAULT_ROUTE, DEFAULT_ROUTE6, Command, Env, Sysctls
+
+_VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
+_SYSCTL = r"[a-z0-9_]+([./][A-Za-z0-9_-][A-Za-z0-9._-]*){1,9}"
+
+
+def check_command(value: str) -> str:
+    """One for `shlex`, as containerlab splits it: no shell sees it."""
+    try:
+        words = shlex.split(value)
+    except ValueError as error:
+        raise ValueError(f"{describe(value)} is not a command: {str(error).lower()}") from None
+    if not words:
+        raise ValueError("a command is empty")
+    return value
+
+
+def check_env(value: dict[str, Any]) -> dict[str, str]:
+    env = {}
+    for name, item in value.items():
+        if name.startswith("__"):
+            raise ValueError(f"{quoted(name)} imports variables; testbed does not: a lab is the same everywhere")
+        if not re.fullmatch(_VARIABLE, name):
+            raise ValueError(f"{quoted(name)} is not the name of an environment variable")
+        if not isinstance(item, str | int):
+            raise ValueError(f"variable {quoted(name)} must be a string, not {describe(item)}; quote it")  # noqa: TRY004
+        env[name] = str(item).lower() if isinstance(item, bool) else str(item)
+    return env
+
+
+def parse_sysctls(value: Any) -> Any:
+    """Sysctls of a network namespace by name, such as ``net.ipv4.ip_forward``, as paths below /proc/sys."""
+    if not isinstance(value, dict):
+        return value
+    found: dict[str, str] = {}
+    for key, item in value.items():
+        name, shown = str(key), quoted(key)
+        if not re.fullmatch(_SYSCTL, name):
+            raise ValueError(f"{shown} is not the name of a sysctl such as net.ipv4.ip_forward")
+        # As sysctl(8): a name with slashes has its dots to itself, those of a VLAN's interface.
+        path = name if "/" in name else name.replace(".", "/")
+        if not path.startswith("net/"):
+            raise ValueError(f"sysctl {shown} is the machine's and not a node's; a node has those of net")
+        if isinstance(item, bool) or not isinstance(item, str | int) or not str(item).isprintable() or item == "":
+            raise ValueError(f"sysctl {shown} must be a number or a string, not {describe(item)}")
+        found[path] = str(item)
+    return found
+
+
+def _mapping(pattern: str, *types: str) -> WithJsonSchema:
+    """The JSON Schema of a mapping whose keys begin with, or are, what the pattern says."""
+    values = {pattern: {"type": list(types)}}
+    return WithJsonSchema({"type": "object", "patternProperties": values, "additionalProperties": False})
+
+
+Command = Annotated[str, AfterValidator(check_command)]
+Env = Annotated[dict[str, Any], AfterValidator(check_env), _mapping(f"^{_VARIABLE}$", "string", "integer", "boolean")]
+Sysctls = Annotated[dict[str, str], BeforeValidator(parse_sysctls), _mapping(r"^net[./]", "string", "integer")]
 
 
 class HostKeys(RoutedKeys):
@@ -37,6 +98,8 @@ class Host(Kind):
     keys = HostKeys
     shape = Shape(("([", "])"), "ellipse")
     is_host = True
+    containerlab: ClassVar[Role | None] = "machine"
+    special = "host"
 
     def check_port(self, port: Port, problems: Problems) -> None:
         """Any name will do."""
@@ -85,3 +148,5 @@ class Linux(Host):
     )
     keys = LinuxKeys
     plans_addresses = False
+    containerlab = "container"
+    special = ""

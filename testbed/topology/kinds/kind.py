@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 from testbed.documents.problems import Problems
 from testbed.documents.text import listing
-from testbed.topology.definition import Definition
+from testbed.topology.definition import DEFAULT_ROUTE, DEFAULT_ROUTE6, Definition
 from testbed.topology.plan import Interface, IPInterface, Node, Route
 from testbed.topology.resolved import Port, ResolvedNode
-from testbed.topology.values import DEFAULT_ROUTE, DEFAULT_ROUTE6
+
+Role = Literal["container", "bridge", "machine"]
+"""A node that is a container, a bridge, or the machine that runs the containers."""
 
 
 class Shape(NamedTuple):
@@ -36,6 +38,10 @@ class Kind:
     """Whether its ports are in VLANs, between which it routes."""
     plans_addresses: ClassVar[bool] = True
     """Whether its interfaces get addresses that the file does not give."""
+    containerlab: ClassVar[Role | None] = None
+    """The part that the kind of this name has in containerlab's files; None if there is no such kind."""
+    special: ClassVar[str] = ""
+    """The special endpoint of containerlab's that stands for a node of this kind."""
 
     def key_names(self) -> tuple[str, ...]:
         return tuple(self.keys.model_fields)
@@ -45,9 +51,8 @@ class Kind:
 
     def check_port(self, port: Port, problems: Problems) -> None:
         if port.name == "br0" or port.name.startswith("vlan"):
-            problems.add(
-                port.path, f"port name {port.name!r} is kept for the {self.name}'s own interfaces (br0, vlan<N>)"
-            )
+            kept = f"is kept for the {self.name}'s own interfaces (br0, vlan<N>)"
+            problems.add(port.path, f"port name {port.name!r} {kept}")
 
     def check_addresses(self, port: Port, problems: Problems) -> None:
         """Report the addresses that a port cannot have."""

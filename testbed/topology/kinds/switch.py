@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from testbed.documents.problems import Problems
 from testbed.topology.addressing import bgp, svi_mac
@@ -10,10 +12,28 @@ from testbed.topology.definition import RoutedKeys
 from testbed.topology.kinds.kind import Kind, Shape, static_routes
 from testbed.topology.plan import Interface, Node, Svi, by_family
 from testbed.topology.resolved import Port, ResolvedNode
-from testbed.topology.values import Vlan, Vlans
+from testbed.topology.values import ADDRESS_SCHEMA, Address, Vlan, VlanKey
 
 DEFAULT_VLAN = 1
 """The VLAN of a switch, and of a port, for which the file names none, as on every switch out of the box."""
+
+
+def listed(value: Any) -> Any:
+    """The addresses of an SVI, which may be written as none, one or a list."""
+    if value is None:
+        return []
+    return value if isinstance(value, list | tuple) else [value]
+
+
+SviAddresses = Annotated[
+    list[Address],
+    BeforeValidator(listed),
+    WithJsonSchema(
+        {"anyOf": [ADDRESS_SCHEMA, {"type": "array", "items": ADDRESS_SCHEMA, "maxItems": 2}, {"type": "null"}]}
+    ),
+]
+# Other keys are errors; without this the schema would let them pass.
+Vlans = Annotated[dict[VlanKey, SviAddresses], Field(json_schema_extra={"additionalProperties": False})]
 
 
 class SwitchKeys(RoutedKeys):
@@ -72,17 +92,12 @@ class Switch(Kind):
         )
         for index, vlan in enumerate(node.proxy_arp):
             if not node.vlans.get(vlan):
-                problems.add(
-                    (*node.paths["proxy_arp"], index),
-                    f"{node.name!r} has no SVI with an address in VLAN {vlan} that could answer for others",
-                )
+                wrong = f"{node.name!r} has no SVI with an address in VLAN {vlan} that could answer for others"
+                problems.add((*node.paths["proxy_arp"], index), wrong)
         speaker = bgp(node.number) if any(interface.routed for interface in interfaces) else None
         if node.host_routes and speaker is None:
-            problems.add(
-                node.paths["host_routes"],
-                f"'host_routes' needs a routed link of {node.name!r} ('routing: frr'): BGP announces them",
-                at_key=True,
-            )
+            wrong = f"'host_routes' needs a routed link of {node.name!r} ('routing: frr'): BGP announces them"
+            problems.add(node.paths["host_routes"], wrong, at_key=True)
         own = [address for svi in svis for address in svi.addresses]
         return Node(
             node.name,

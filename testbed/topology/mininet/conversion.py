@@ -55,32 +55,27 @@ QUALITY: dict[str, tuple[str, Callable[[Any], Any]]] = {
 
 def convert(name: str, topo: Topo, source: str) -> str:
     """Raises InputError with what cannot be converted; the text may still not be one that can be planned."""
-    return _Conversion(topo, source).text(name, source)
+    return _Conversion(topo, source).text(name)
 
 
 class _Conversion:
     def __init__(self, topo: Topo, source: str) -> None:
         self.topo = topo
+        self.source = source
         self.problems = Problems(None, source)
         self.notes = [NO_CONTROLLER]
         self.addresses: dict[tuple[str, int], str] = {}
         self.macs: dict[tuple[str, int], str] = {}
 
-    def text(self, name: str, source: str) -> str:
-        nodes: dict[str, dict[str, Any]] = {}
-        for number, host in enumerate(self.topo.hosts()):
-            nodes[host] = self._host(host, f"{FIRST_ADDRESS + number}/{PREFIX}")
-        for switch in self.topo.switches():
-            nodes[switch] = self._switch(switch)
+    def text(self, name: str) -> str:
+        nodes = {host: self._host(host, f"{FIRST_ADDRESS + i}/{PREFIX}") for i, host in enumerate(self.topo.hosts())}
+        nodes |= {switch: self._switch(switch) for switch in self.topo.switches()}
         links = [self._link(dict(info)) for *_, info in self.topo.links(sort=True, withInfo=True)]
         self.problems.stop()
         label = re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")[:63] or "mininet"
-        elements = {"nodes": nodes, "links": links} if links else {"nodes": nodes}
-        head = [_comment(f"The Mininet topology {name} of {source}."), *map(_comment, self.notes)]
-        body = yaml.safe_dump(
-            {"name": label, "topology": elements}, sort_keys=False, default_flow_style=None, width=120
-        )
-        return "\n".join([*head, body])
+        lab = {"name": label, "topology": {"nodes": nodes, **({"links": links} if links else {})}}
+        head = map(_comment, [f"The Mininet topology {name} of {self.source}.", *self.notes])
+        return "\n".join([*head, yaml.safe_dump(lab, sort_keys=False, default_flow_style=None, width=120)])
 
     def _refuse(self, what: str, key: str, value: Any) -> None:
         self.problems.add((), f"{what}: {key}={value!r} has no counterpart in a lab")
@@ -90,7 +85,8 @@ class _Conversion:
         value = options.pop(key, None)
         if value and not isinstance(value, str):
             self._refuse(what, key, value)
-        return value if value and isinstance(value, str) else None
+            return None
+        return value or None
 
     def _check_class(self, what: str, options: dict[str, Any], known: set[str]) -> None:
         cls = options.pop("cls", None)
@@ -141,14 +137,11 @@ class _Conversion:
         if options.get("use_htb") is True:  # how TCLink keeps a rate anyway
             del options["use_htb"]
         for key, value in options.items():
-            if key in QUALITY:
-                if value is not None and not isinstance(value, str | int | float):
-                    self._refuse(what, key, value)
-                elif value is not None:
-                    ours, translate = QUALITY[key]
-                    link[ours] = translate(value)
-            else:
+            if key not in QUALITY or not isinstance(value, str | int | float | None):
                 self._refuse(what, key, value)
+            elif value is not None:
+                ours, translate = QUALITY[key]
+                link[ours] = translate(value)
         return link
 
     def _end(self, what: str, options: dict[str, Any], side: int, node: str, port: int) -> str | dict[str, Any]:

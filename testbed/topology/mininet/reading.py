@@ -7,7 +7,7 @@ import runpy
 import sys
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
@@ -37,15 +37,11 @@ class _Module(ModuleType):
         if name.startswith("__"):
             raise AttributeError(name)
         if self.__name__ == "mininet.log":
-            value: Any = _say_nothing
+            value: Any = lambda *_, **__: None  # noqa: E731
         else:
             value = type(name, (), {"__module__": self.__name__, "__init__": _refuse})
         setattr(self, name, value)
         return value
-
-
-def _say_nothing(*_: Any, **__: Any) -> None:
-    pass
 
 
 def _refuse(self: Any, *_: Any, **__: Any) -> NoReturn:
@@ -86,8 +82,10 @@ def read(file: Path, name: str) -> tuple[str, recording.Topo]:
     with _importable(stand_in()):
         try:
             found = runpy.run_path(str(file), run_name=file.stem)
-            chosen, make = _choose(found.get("topos", {}), _classes(found, file.stem), wanted, file)
-            topo = make(*_positional(arguments), **_named(arguments))
+            chosen, make = _choose(found, wanted, file)
+            positional = [_value(argument) for argument in arguments if "=" not in argument]
+            pairs = (argument.partition("=") for argument in arguments if "=" in argument)
+            topo = make(*positional, **{key: _value(text) for key, _, text in pairs})
         except InputError as error:
             raise InputError(error.message, where=error.where or _place(error, file), hint=error.hint) from error
         except (Exception, SystemExit) as error:
@@ -97,17 +95,15 @@ def read(file: Path, name: str) -> tuple[str, recording.Topo]:
     return chosen, topo
 
 
-def _classes(found: dict[str, Any], module: str) -> dict[str, Any]:
-    """The file's own subclasses of Topo, by name."""
-    return {
+def _choose(found: dict[str, Any], wanted: str, file: Path) -> tuple[str, Any]:
+    """The topology of this name among what a file defines, or the only one: an entry of `topos`, or a subclass of Topo.
+    A class counts without being named only in a file without `topos`."""
+    topos: dict[str, Any] = found.get("topos", {})
+    classes = {
         name: thing
         for name, thing in found.items()
-        if inspect.isclass(thing) and issubclass(thing, recording.Topo) and thing.__module__ == module
+        if inspect.isclass(thing) and issubclass(thing, recording.Topo) and thing.__module__ == file.stem
     }
-
-
-def _choose(topos: dict[str, Any], classes: dict[str, Any], wanted: str, file: Path) -> tuple[str, Any]:
-    """A class counts without being named only in a file without `topos`."""
     known = {**classes, **topos}
     if wanted:
         if wanted not in known:
@@ -122,21 +118,10 @@ def _choose(topos: dict[str, Any], classes: dict[str, Any], wanted: str, file: P
     return entries[0], known[entries[0]]
 
 
-def _positional(arguments: list[str]) -> list[Any]:
-    return [_value(argument) for argument in arguments if "=" not in argument]
-
-
-def _named(arguments: list[str]) -> dict[str, Any]:
-    pairs = (argument.partition("=") for argument in arguments if "=" in argument)
-    return {key: _value(text) for key, _, text in pairs}
-
-
 def _value(text: str) -> int | float | str:
     for kind in int, float:
-        try:
+        with suppress(ValueError):
             return kind(text)
-        except ValueError:
-            continue
     return text
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from testbed.cli import console
+from testbed.cli import console, summary
 from testbed.cli.console import RunConsole
 from testbed.cli.main import invoke
 from testbed.cli.progress import PlainConsole, phase_lines, terminal
@@ -45,7 +45,7 @@ def log_console(log: Log, width: int = 80, **options: Any) -> Console:
 
 def reported(result: RunResult, width: int) -> str:
     log = Log()
-    console.report(log_console(log, width), [result], 3.5)
+    summary.report(log_console(log, width), [result], 3.5)
     return log.text()
 
 
@@ -73,7 +73,7 @@ def test_a_report_fits_its_screen_and_has_no_control_characters(
     result_of: Callable[..., RunResult], good: VariantResult, bad: VariantResult, width: int
 ) -> None:
     log = Log()
-    console.report(log_console(log, width), [result_of(good, bad)], 3.5)
+    summary.report(log_console(log, width), [result_of(good, bad)], 3.5)
     assert max(map(len, log.text().splitlines())) <= width
     assert commands(log.text()) == []
 
@@ -201,7 +201,7 @@ def test_several_scenarios_have_one_table(
 ) -> None:
     log = Log()
     first, second = result_of(good), replace(result_of(good, bad), scenario="other", out=Path("runs/other/1"))
-    console.report(log_console(log, width), [first, second], 61.0)
+    summary.report(log_console(log, width), [first, second], 61.0)
     lines = log.text().splitlines()
     assert sum("observed" in line for line in lines) == 1
     assert [line.split()[0] for line in lines if line.startswith(("tiny", "other"))][:2] == ["tiny", "other"]

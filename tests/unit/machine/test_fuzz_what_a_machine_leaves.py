@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.cli import catalogue, console, matrix, topology
+from testbed.cli import catalogue, console, matrix, summary, topology
 from testbed.cli.progress import PlainConsole
 from testbed.cli.words import plain_lines
 from testbed.errors import InputError, TestbedError
@@ -195,7 +195,7 @@ def take(name: str, data: bytes) -> None:
             whole = RunResult("mine", SETTINGS, IDENTITY, "scenario.py", {}, Path("out"), 1.0, [result])
             json.dumps(whole.json())
             for width in 60, 200:
-                shown(lambda to: console.report(to, [whole], 1.0), width)
+                shown(lambda to: summary.report(to, [whole], 1.0), width)
         case "info.json":
             info = scenarios.info_of(answer, SOURCE)
             json.dumps(info)

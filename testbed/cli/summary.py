@@ -1,0 +1,105 @@
+"""The end of a run for people: the table of its variants, what failed, and the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from testbed.cli.console import OUTCOME, evidence_text, mark
+from testbed.cli.words import duration, plain, plain_lines
+from testbed.machine.runs import RunResult, VariantResult
+
+HEADER = ("variant", "expected", "observed", "virtual time", "wall time")
+WIDE = 100
+"""Columns from which on evidence has a column of its own."""
+
+
+def result_table(results: Sequence[RunResult], width: int) -> RenderableType:
+    """Variant x expected x observed x evidence x virtual time x wall time; of several scenarios each under its name. On
+    a narrow screen the evidence of one scenario has its own lines."""
+    wide = width >= WIDE
+    if len(results) > 1:
+        every = [variant for result in results for variant in result.variants]
+        widths = [max(map(len, column)) for column in zip(*map(_cells, every), HEADER, strict=True)]
+        parts: list[RenderableType] = [_table([], widths, evidence=wide)]
+        for result in results:
+            parts += [Text(plain(result.scenario), "bold"), _table(result.variants, widths, evidence=wide, head=False)]
+        return Group(*parts)
+    [result] = results
+    if wide:
+        return _table(result.variants, evidence=True)
+    below = Table.grid(padding=(0, 1, 0, 0))
+    for variant in result.variants:
+        if variant.evidence:
+            below.add_row(f"{variant.name}:", evidence_text(variant.evidence))
+    return Group(_table(result.variants, evidence=False), Text(), below)
+
+
+def _cells(variant: VariantResult) -> tuple[str, ...]:
+    """As many as the header has."""
+    times = duration(variant.virtual_s), duration(variant.wall_s)
+    return f"{mark(variant)[0]} {variant.name}", variant.expected, variant.observed or "nothing", *times
+
+
+def _table(
+    variants: Sequence[VariantResult], widths: Sequence[int | None] = (None,) * len(HEADER), *, evidence: bool,
+    head: bool = True,
+) -> Table:  # fmt: skip
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim", show_header=head)
+    for number, (name, width) in enumerate(zip(HEADER, widths, strict=True)):
+        if evidence and number == 3:
+            table.add_column("evidence", ratio=1)
+        table.add_column(name, no_wrap=True, justify="right" if number >= 3 else "left", width=width)
+    for variant in variants:
+        *_, virtual, wall = _cells(variant)
+        table.add_row(
+            Text.assemble(mark(variant), f" {variant.name}"),
+            _outcome(variant.expected, expected=True),
+            _outcome(variant.observed, expected=variant.observed == variant.expected),
+            *([evidence_text(variant.evidence)] if evidence else []),
+            virtual,
+            wall,
+        )
+    return table
+
+
+def _outcome(outcome: str | None, *, expected: bool) -> Text:
+    return Text(outcome or "nothing", OUTCOME[outcome] if outcome and expected else "bold red")
+
+
+def report(console: Console, results: Sequence[RunResult], wall_s: float) -> None:
+    """The end of a run: table, what failed, where everything is, and the verdict."""
+    console.print()
+    console.print(result_table(results, console.width))
+    for result in results:
+        for variant in result.variants:
+            if not variant.as_expected:
+                name = variant.name if len(results) == 1 else plain(f"{result.scenario} {variant.name}")
+                show_failures(console, f"{name} is not as expected:", variant)
+    console.print()
+    as_expected = all(result.as_expected for result in results)
+    verdict = ("as expected", "bold green") if as_expected else ("unexpected", "bold red")
+    count = number(sum(len(result.variants) for result in results), "variant")
+    facts = f" · {count} · {duration(wall_s)} · seed {results[0].settings.seed}"
+    if len(results) == 1:
+        facts += f" · trace {results[0].trace[:12]}"
+    name = plain(results[0].scenario) if len(results) == 1 else number(len(results), "scenario")
+    console.print(Text.assemble((name, "bold"), ": ", verdict, (facts, "dim")))
+    for result in results:
+        if len(results) == 1 or not result.as_expected:
+            console.print(Text(plain(result.out), "dim"), soft_wrap=True)
+
+
+def show_failures(console: Console, heading: str, variant: VariantResult) -> None:
+    console.print()
+    console.print(Text(heading, "bold red"))
+    for failure in variant.failures:
+        console.print(Padding(Text(plain_lines(failure)), (0, 0, 0, 2)))
+
+
+def number(count: int, thing: str) -> str:
+    return f"{count} {thing}{'' if count == 1 else 's'}"
