@@ -10,6 +10,7 @@ from testbed.documents.text import Path, choices
 from testbed.topology import subnets
 from testbed.topology.addressing import interface_mac
 from testbed.topology.kinds import KINDS
+from testbed.topology.kinds.switch import SwitchKeys
 from testbed.topology.models import QUALITY_KEYS, Elements
 from testbed.topology.plan import DEFAULT_QUEUE, Interface, Plan, Quality, Svi, by_family
 from testbed.topology.resolve import TOP, ResolvedLink, resolve_links, resolve_nodes
@@ -115,11 +116,14 @@ def _check_profiles(
     nodes: dict[str, ResolvedNode], profiles: Collection[str] | None, check: CheckValues | None, problems: Problems
 ) -> None:
     for node in nodes.values():
-        if profiles is not None and node.profile and node.profile not in profiles:
-            message = f"unknown profile {node.profile!r}; profiles: {choices(node.profile, sorted(profiles))}"
+        if not isinstance(keys := node.keys, SwitchKeys):
+            continue
+        profile, given = keys.profile or "", keys.profile_values
+        if profiles is not None and profile and profile not in profiles:
+            message = f"unknown profile {profile!r}; profiles: {choices(profile, sorted(profiles))}"
             problems.add(node.paths["profile"], message)
-        elif check is not None and node.profile_values:
-            for name, problem in check(node.profile, node.profile_values).items():
+        elif check is not None and given:
+            for name, problem in check(profile, given).items():
                 problems.add(node.paths.get(("profile_values", name), node.paths["profile_values"]), problem)
 
 

@@ -12,6 +12,7 @@ else `host`, where a link ends there; so is the bridge of the management network
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from pydantic import BaseModel
 
@@ -20,7 +21,7 @@ from testbed.documents.text import Path, choices
 from testbed.topology import containerlab
 from testbed.topology.kinds import KINDS
 from testbed.topology.models import Elements, LinkDefinition, NodeDefinition
-from testbed.topology.plan import FAMILIES, Family, IPInterface
+from testbed.topology.plan import FAMILIES, Family
 from testbed.topology.resolved import Given, Port, ResolvedNode
 
 TOP: Path = ("topology",)
@@ -51,7 +52,8 @@ def resolve_nodes(elements: Elements, problems: Problems) -> dict[str, ResolvedN
         path = (*TOP, "nodes", name)
         kind = _kind(own, elements)
         planned = KINDS[kind or "host"].plans_addresses and name not in outside
-        node = nodes[name] = ResolvedNode(number, name, kind or "host", path, planned=planned)
+        keys = KINDS[kind or "host"].keys
+        node = nodes[name] = ResolvedNode(number, name, kind or "host", path, keys(), planned=planned)
         if kind is None:
             kinds = ", ".join(KINDS)
             problems.add(path, f"node {name!r} has no kind; add one to it, its group or topology.defaults: {kinds}")
@@ -65,10 +67,12 @@ def resolve_nodes(elements: Elements, problems: Problems) -> dict[str, ResolvedN
             ((*TOP, "groups", group), elements.groups.get(group)),
             (path, own),
         ]
+        merged: dict[str, Any] = {}
         for layer_path, layer in layers:
             if layer is not None:
-                _inherit(node, layer, layer_path, problems)
-        KINDS[kind].complete(node)
+                _inherit(node, layer, layer_path, merged)
+        node.keys = keys.model_construct(**merged)
+        KINDS[kind].complete(node, problems)
         if name in outside:
             node.rdma = False
     return nodes
@@ -121,32 +125,18 @@ def _check_keys(kind: str, definition: NodeDefinition | None, path: Path, proble
         problems.add((*path, key), f"{key!r} is a key of a {owner}, not of a {kind}; allowed: {own}", at_key=True)
 
 
-def _inherit(node: ResolvedNode, layer: NodeDefinition, path: Path, problems: Problems) -> None:
-    for key in KINDS[node.kind].key_names():
+def _inherit(node: ResolvedNode, layer: NodeDefinition, path: Path, merged: dict[str, Any]) -> None:
+    kind = KINDS[node.kind]
+    for key in kind.key_names():
         value = getattr(layer, key)
         if value is None:
             continue
         node.paths[key] = (*path, key)
         if isinstance(value, dict):
             node.paths |= {(key, entry): (*path, key, entry) for entry in value}
-        if key == "vlans":
-            for vlan, addresses in value.items():
-                owner = f"the SVI of VLAN {vlan} on {node.name}"
-                node.vlans[vlan] = _svi(owner, addresses, node.paths[key, vlan], problems)
-        elif key == "exec":
-            node.exec += value
+            merged[key] = merged.get(key, {}) | value
         else:
-            setattr(node, key, {**getattr(node, key), **value} if isinstance(value, dict) else value)
-
-
-def _svi(owner: str, addresses: list[IPInterface], path: Path, problems: Problems) -> dict[Family, Given]:
-    found: dict[Family, Given] = {}
-    for index, address in enumerate(addresses):
-        place = (*path, index) if len(addresses) > 1 else path
-        first = found.setdefault(address.version, Given(address, place, owner))
-        if first.path != place:
-            problems.add(place, f"an SVI has one IPv{address.version} address; the first is {first.address}")
-    return found
+            merged[key] = merged.get(key, []) + value if key in kind.added_up else value
 
 
 def resolve_links(elements: Elements, nodes: dict[str, ResolvedNode], problems: Problems) -> list[ResolvedLink]:
@@ -188,7 +178,9 @@ def _special(elements: Elements, nodes: dict[str, ResolvedNode]) -> dict[str, Re
                 found[name] = outside[0]
             else:
                 path = (*TOP, "links", index, "endpoints", end)
-                nodes[name] = found[name] = ResolvedNode(len(nodes) + 1, name, kind, path, rdma=False, planned=False)
+                nodes[name] = found[name] = ResolvedNode(
+                    len(nodes) + 1, name, kind, path, KINDS[kind].keys(), rdma=False, planned=False
+                )
     return found
 
 

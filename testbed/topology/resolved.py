@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from testbed.documents.text import Path
-from testbed.topology.definition import RouteDefinition
-from testbed.topology.plan import Family, IPAddress, IPInterface, NicModel
+from testbed.topology.plan import Family, IPAddress, IPInterface
 
 
 @dataclass(slots=True, eq=False)
@@ -56,18 +55,13 @@ class ResolvedNode:
     kind: str
     """A name of `testbed.topology.kinds`."""
     path: Path
-    profile: str = ""
-    profile_values: dict[str, Any] = field(default_factory=dict)
-    proxy_arp: list[int] = field(default_factory=list)
-    nic: NicModel = "rxe"
+    keys: Any
+    """The keys of its kind, merged over the levels of the file."""
     rdma: bool = True
+    """Whether its interfaces have RDMA devices, if it is a host."""
     vlans: dict[int, dict[Family, Given]] = field(default_factory=dict)
-    routes: list[RouteDefinition] | None = None
     host_routes: bool = False
-    exec: list[str] = field(default_factory=list)
-    env: dict[str, str] = field(default_factory=dict)
-    sysctls: dict[str, str] = field(default_factory=dict)
-    image: str = ""
+    """Whether its subnets may be those of other switches too."""
     planned: bool = True
     """Whether its interfaces get addresses that the file does not give, and IPv6 only with such an address."""
     paths: dict[str | Path, Path] = field(default_factory=dict)

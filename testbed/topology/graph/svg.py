@@ -8,6 +8,7 @@ from xml.etree import ElementTree as Xml
 from testbed.topology.graph.contents import Label
 from testbed.topology.graph.layout import Line, Placed, lay_out
 from testbed.topology.graph.picture import LinkEnds, Picture
+from testbed.topology.kinds import KINDS
 from testbed.topology.plan import Plan
 
 RAILS = ("#2563eb", "#ea580c", "#059669", "#9333ea", "#dc2626", "#0891b2", "#a16207", "#db2777")
@@ -15,11 +16,9 @@ PLAIN = "#64748b"
 STYLE = """\
 text { font-family: ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace; fill: #0f172a }
 .name { font-weight: 600 } .title { font-weight: 700 } .quiet { fill: #64748b } .port { fill: #475569 }
-.switch { fill: #eef2f7; stroke: #475569 } .bridge { fill: #fff; stroke: #475569; stroke-dasharray: 5 3 }
-.host { fill: #fff; stroke: #94a3b8 }
 path { fill: none; stroke-width: 1.5 } path.many { stroke-width: 4 }
 g.link:hover path { stroke-width: 5 }
-"""
+""" + "".join(f".{name} {{ {kind.shape.style} }}\n" for name, kind in KINDS.items())
 
 
 def svg(plan: Plan) -> str:

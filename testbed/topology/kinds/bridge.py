@@ -8,6 +8,6 @@ from testbed.topology.kinds.kind import Kind, Shape
 class Bridge(Kind):
     name = "bridge"
     about = "an unmanaged layer-2 segment"
-    shape = Shape(("{{", "}}"), "hexagon")
+    shape = Shape(("{{", "}}"), "hexagon", "fill: #fff; stroke: #475569; stroke-dasharray: 5 3")
     containerlab = "bridge"
     special = "mgmt-net"

@@ -96,10 +96,14 @@ class Host(Kind):
     name = "host"
     about = "a machine with RDMA NICs"
     keys = HostKeys
-    shape = Shape(("([", "])"), "ellipse")
+    added_up = ("exec",)
+    shape = Shape(("([", "])"), "ellipse", "fill: #fff; stroke: #94a3b8")
     is_host = True
     containerlab: ClassVar[Role | None] = "machine"
     special = "host"
+
+    def complete(self, node: ResolvedNode, problems: Problems) -> None:
+        node.rdma = node.keys.rdma is not False
 
     def check_port(self, port: Port, problems: Problems) -> None:
         """Any name will do."""
@@ -111,20 +115,21 @@ class Host(Kind):
         return port.name
 
     def plan(self, node: ResolvedNode, interfaces: tuple[Interface, ...], problems: Problems) -> Node:
+        keys: HostKeys = node.keys
         return Node(
             node.name,
             Host.name,
             interfaces,
-            node.nic,
+            keys.nic or "rxe",
             routes=self._routes(node, interfaces, problems),
-            exec=tuple(tuple(shlex.split(command)) for command in node.exec),
-            env=tuple(node.env.items()),
-            sysctls=tuple(node.sysctls.items()),
+            exec=tuple(tuple(shlex.split(command)) for command in keys.exec or []),
+            env=tuple((keys.env or {}).items()),
+            sysctls=tuple((keys.sysctls or {}).items()),
             ipv6=not node.planned,
         )
 
     def _routes(self, node: ResolvedNode, interfaces: tuple[Interface, ...], problems: Problems) -> tuple[Route, ...]:
-        if node.routes is not None:
+        if node.keys.routes is not None:
             own = [address for interface in interfaces for address in interface.addresses]
             return static_routes(node, own, problems)
         first = {family: ip for port in reversed(node.ports.values()) for family, ip in port.gateways.items()}

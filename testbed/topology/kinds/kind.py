@@ -15,10 +15,11 @@ Role = Literal["container", "bridge", "machine"]
 
 
 class Shape(NamedTuple):
-    """Its shapes in the languages of pictures, and the ending of its plural."""
+    """Its shapes in the languages of pictures, its style in SVG's CSS, and the ending of its plural."""
 
     mermaid: tuple[str, str]
     dot: str
+    style: str
     plural: str = "s"
 
 
@@ -31,6 +32,8 @@ class Kind:
     about: ClassVar[str]
     """A phrase for the schema."""
     keys: ClassVar[type[Definition]] = Definition
+    added_up: ClassVar[tuple[str, ...]] = ()
+    """Keys whose lists add up over the levels of the file. Of other lists the nearest counts; mappings are merged."""
     shape: ClassVar[Shape]
     is_host: ClassVar[bool] = False
     """Whether its interfaces end paths: with addresses, neighbours and RDMA devices of their own."""
@@ -46,8 +49,8 @@ class Kind:
     def key_names(self) -> tuple[str, ...]:
         return tuple(self.keys.model_fields)
 
-    def complete(self, node: ResolvedNode) -> None:
-        """Fill in what the file may leave out."""
+    def complete(self, node: ResolvedNode, problems: Problems) -> None:
+        """Say of the node, by its keys, what planning has to know of nodes of all kinds."""
 
     def check_port(self, port: Port, problems: Problems) -> None:
         if port.name == "br0" or port.name.startswith("vlan"):
@@ -76,7 +79,7 @@ def static_routes(node: ResolvedNode, own: list[IPInterface], problems: Problems
     """The routes that the file gives a node with these addresses."""
     path = node.paths["routes"]
     routes: list[Route] = []
-    for index, route in enumerate(node.routes or []):
+    for index, route in enumerate(node.keys.routes):
         to = DEFAULT_ROUTE6 if route.to == DEFAULT_ROUTE and route.via[0].version == 6 else route.to
         if any(to == known.destination for known in routes):
             problems.add((*path, index, "to"), f"{node.name!r} has two routes to {to}")

@@ -11,7 +11,7 @@ from testbed.topology.addressing import bgp, svi_mac
 from testbed.topology.definition import RoutedKeys
 from testbed.topology.kinds.kind import Kind, Shape, static_routes
 from testbed.topology.plan import Interface, Node, Svi, by_family
-from testbed.topology.resolved import Port, ResolvedNode
+from testbed.topology.resolved import Given, Port, ResolvedNode
 from testbed.topology.values import ADDRESS_SCHEMA, Address, Vlan, VlanKey
 
 DEFAULT_VLAN = 1
@@ -66,12 +66,20 @@ class Switch(Kind):
     name = "switch"
     about = "VLANs, SVIs and a profile"
     keys = SwitchKeys
-    shape = Shape(("[", "]"), "box", "es")
+    shape = Shape(("[", "]"), "box", "fill: #eef2f7; stroke: #475569", "es")
     has_vlans = True
 
-    def complete(self, node: ResolvedNode) -> None:
-        if not node.vlans:
-            node.vlans[DEFAULT_VLAN] = {}
+    def complete(self, node: ResolvedNode, problems: Problems) -> None:
+        keys: SwitchKeys = node.keys
+        node.host_routes = bool(keys.host_routes)
+        for vlan, addresses in (keys.vlans or {DEFAULT_VLAN: []}).items():
+            found = node.vlans[vlan] = {}
+            for index, address in enumerate(addresses):
+                path = node.paths["vlans", vlan]
+                place = (*path, index) if len(addresses) > 1 else path
+                given = Given(address, place, f"the SVI of VLAN {vlan} on {node.name}")
+                if (first := found.setdefault(address.version, given)) is not given:
+                    problems.add(place, f"an SVI has one IPv{address.version} address; the first is {first.address}")
 
     def untagged(self, port: Port) -> str | int | None:
         return port.access
@@ -80,17 +88,19 @@ class Switch(Kind):
         return f"VLAN {part} of {node.name}"
 
     def plan(self, node: ResolvedNode, interfaces: tuple[Interface, ...], problems: Problems) -> Node:
+        keys: SwitchKeys = node.keys
+        proxy_arp = keys.proxy_arp or []
         svis = tuple(
             Svi(
                 vlan,
                 f"vlan{vlan}",
                 svi_mac(node.number),
                 **by_family({family: given.address for family, given in addresses.items()}),
-                proxy_arp=vlan in node.proxy_arp,
+                proxy_arp=vlan in proxy_arp,
             )
             for vlan, addresses in sorted(node.vlans.items())
         )
-        for index, vlan in enumerate(node.proxy_arp):
+        for index, vlan in enumerate(proxy_arp):
             if not node.vlans.get(vlan):
                 wrong = f"{node.name!r} has no SVI with an address in VLAN {vlan} that could answer for others"
                 problems.add((*node.paths["proxy_arp"], index), wrong)
@@ -103,10 +113,10 @@ class Switch(Kind):
             node.name,
             self.name,
             interfaces,
-            profile=node.profile,
-            profile_values=tuple(node.profile_values.items()),
+            profile=keys.profile or "",
+            profile_values=tuple((keys.profile_values or {}).items()),
             svis=svis,
-            routes=static_routes(node, own, problems) if node.routes is not None else (),
+            routes=static_routes(node, own, problems) if keys.routes is not None else (),
             bgp=speaker,
             host_routes=node.host_routes,
         )
