@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from testbed.scenario.model import Scenario as Scenario
     from testbed.scenario.run import Connection as Connection
     from testbed.scenario.run import Run as Run
+    from testbed.scenario.run import Variant as Variant
     from testbed.scenario.run import owner_of as owner_of
-    from testbed.scenario.variant import Variant as Variant
     from testbed.switch.profile import Profile as Profile
     from testbed.switch.profile import ProfileName as ProfileName
     from testbed.switch.profile import profile as profile
@@ -48,8 +48,7 @@ _HOMES = {
     "testbed.lab.scheduler": "Scheduler",
     "testbed.scenario.events": "EventLog",
     "testbed.scenario.model": "Parameters Scenario",
-    "testbed.scenario.run": "Connection Run owner_of",
-    "testbed.scenario.variant": "Variant",
+    "testbed.scenario.run": "Connection Run Variant owner_of",
     "testbed.switch.profile": "Profile ProfileName profile",
     "testbed.topology": "IPAddress Topology",
 }

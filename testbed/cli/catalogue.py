@@ -64,10 +64,9 @@ def describe(name: str, as_json: bool) -> None:
         return
     console = output_console()
     console.print(Text.assemble((plain(info["name"]), "bold"), ": ", plain(info["title"])))
-    if info["tags"]:
-        console.print(Text(plain(f"tags: {', '.join(info['tags'])}"), "dim"))
-    if info["packages"]:
-        console.print(Text(plain(f"Debian packages: {', '.join(info['packages'])}"), "dim"))
+    for label, names in ("tags", info["tags"]), ("Debian packages", info["packages"]):
+        if names:
+            console.print(Text(plain(f"{label}: {', '.join(names)}"), "dim"))
     console.print()
     paragraphs(console, info["text"])
     section(console, "Variants", variants(info))

@@ -81,8 +81,8 @@ def add_command(name: Literal["add", "check", "del"], text: str) -> None:
         plugins = networks.own_plugins(conflist, plugin_directories, os.environ.get("CNI_PATH", ""))
         for directory, names in plugins.items():
             log(f"your plugins of {directory}: {', '.join(names)}")
-        chosen = options.choose(machine_name, clock, log)
-        answer = asyncio.run(networks.use(request, plugins, chosen.machine, seed, runs.run_directory(out, "cni")))
+        machine = options.choose(machine_name, clock, log)
+        answer = asyncio.run(networks.use(request, plugins, machine, seed, runs.run_directory(out, "cni")))
         if name == "add":
             click.echo(json.dumps(answer["result"], indent=4))
         if answer["kept"]:

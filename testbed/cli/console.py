@@ -19,7 +19,8 @@ from rich.text import Text
 
 from testbed.cli.progress import terminal
 from testbed.cli.words import clock, duration, plain
-from testbed.machine.runs import Listener, VariantResult, VariantRun
+from testbed.machine.record import VariantResult
+from testbed.machine.runs import LONGEST_S, Listener, VariantRun
 from testbed.protocol import Event
 
 STYLES = {
@@ -46,8 +47,6 @@ OUTCOME = {"fault": "yellow", "healthy": "green"}
 TAIL = 6
 """Live lines a variant has at most."""
 NODE_WIDTH = 9
-LONGEST_S = 1e15
-"""A number of seconds beyond this, or none such as NaN, is no duration."""
 
 
 def style_of(event: Event) -> str:
@@ -100,10 +99,8 @@ def logged(event: Event) -> bool:
 
 
 class Running:
-    """A variant that runs. A thread draws it, so what it draws is replaced as a whole and never changed.
-
-    `pending` are events that others may still come before.
-    """
+    """A variant that runs. A thread draws it, so what it draws is replaced as a whole and never changed. `pending` are
+    events that others may still come before."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -133,8 +130,7 @@ class Running:
 
 
 class RunConsole(Listener):
-    """Shows on `console` the variants that are to be run; a context, because a terminal must be given back as it
-    was."""
+    """Shows on `console` the variants of a run; a context, because a terminal must be given back as it was."""
 
     def __init__(self, console: Console, variant_runs: Sequence[VariantRun]) -> None:
         self._console = console

@@ -7,7 +7,6 @@ import logging
 import os
 import signal
 import sys
-from typing import Any
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -25,7 +24,7 @@ class Interrupts:
         signal.signal(signal.SIGINT, signal.default_int_handler)  # only this one has asyncio cancel its task instead
         for number in ENDING[1:]:
             signal.signal(number, lambda *_: signal.raise_signal(signal.SIGINT))
-        sys.unraisablehook = self._unraisable
+        sys.unraisablehook = lambda found: None if self.first else sys.__unraisablehook__(found)
         logging.getLogger("asyncio").addFilter(lambda _: not self.first)
 
     @property
@@ -39,7 +38,3 @@ class Interrupts:
         """From now on signals change nothing: the interpreter takes itself apart."""
         for number in ENDING:
             signal.signal(number, signal.SIG_IGN)
-
-    def _unraisable(self, found: Any) -> None:
-        if not self.first:
-            sys.__unraisablehook__(found)

@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 
 from testbed.cli import output
 from testbed.errors import InputError
-from testbed.machine.runs import RunResult, VariantResult
+from testbed.machine.record import RunResult, VariantResult
 
 NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML 1.0 cannot hold, not even escaped."""
@@ -38,9 +38,9 @@ def write(results: Sequence[RunResult], file: Path) -> None:
 
 def _add_suite(root: ElementTree.Element, result: RunResult) -> None:
     suite = _add(root, "testsuite", name=result.scenario, **_counts(result.variants))
-    identity = result.identity
+    identity = result.made_from
     _add_properties(suite, {
-        "seed": result.settings.seed, "clock": result.settings.clock, "machine": identity.machine,
+        "seed": result.seed, "clock": result.clock, "machine": identity.machine,
         "image": identity.image, "qemu": identity.qemu, "testbed": identity.testbed, "code": identity.code,
         "trace": result.trace, "out": result.out,
     })  # fmt: skip

@@ -31,8 +31,7 @@ def group(
     name: str, kind: str, request: requests.Request[Any], texts: tuple[str, str, str, str], heads: Sequence[str],
     row: Callable[[Any], Sequence[str]], show: Callable[[Console, Any], None],
 ) -> click.Group:  # fmt: skip
-    """The commands `list` and `describe` for what `request` returns; `texts` are the help of the group, of both
-    commands, and of --json of the last one."""
+    """The commands `list` and `describe` for what `request` returns; `texts` are helps, `describe --json` last."""
     about, list_help, describe_help, json_help = texts
     commands = click.Group(name, help=about)
 

@@ -87,10 +87,8 @@ def main() -> None:
 
 
 def invoke(arguments: Sequence[str]) -> int:
-    """Runs the command; every error ends here. Returns the exit status; a defect of testbed stays an exception.
-
-    An error has a message on standard error; whoever asked for JSON gets it as an object on standard output, too.
-    """
+    """Runs the command; its exit status. Every error ends here, with its message on standard error and for whoever
+    asked for JSON as an object on standard output, too. A defect of testbed stays an exception."""
     try:
         try:
             status = cli.main(arguments, prog_name="testbed", standalone_mode=False)

@@ -7,7 +7,7 @@ import contextlib
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import click
@@ -22,7 +22,8 @@ from testbed.cli.run import run_shown, split_setting
 from testbed.cli.words import duration, plain
 from testbed.errors import InputError
 from testbed.machine import runs, scenarios
-from testbed.machine.runs import LATEST_NS, LONGEST_S, VariantResult, VariantRun
+from testbed.machine.record import VariantResult
+from testbed.machine.runs import LATEST_NS, LONGEST_S, VariantRun
 from testbed.protocol import EVENTS, Clock, Event, Observed, ScenarioInfo
 
 
@@ -70,7 +71,7 @@ def matrix(
     outages = [outage(events(result.out / one.name / EVENTS), one.observed) for one in result.variants]
     if as_json:
         rows = [
-            {"values": values_of(one.name), "observed": one.observed, "outage_s": found.seconds, **one.json()}
+            {"values": values_of(one.name), "observed": one.observed, "outage_s": found.seconds, **asdict(one)}
             for one, found in zip(result.variants, outages, strict=True)
         ]
         click.echo(json.dumps({**result.json(), "variant": variant_runs[0].variant["name"], "variants": rows}))
@@ -146,8 +147,7 @@ class Outage:
 
 
 def outage(events: Iterable[Event], observed: Observed | None) -> Outage:
-    """From the begin of the first request of a user that failed, or the end of a job that did, to the end of the next
-    one that worked."""
+    """From the begin of the first request that failed, or the end of a job that did, to the end of one that worked."""
     began: float | None = None
     for event in events:
         worked = request_worked(event)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,7 +14,6 @@ from testbed.cli.progress import ensure_image
 from testbed.machine import checkup, kvm, layers, qemu
 from testbed.machine.jobs import Machine
 from testbed.machine.local import LocalMachine
-from testbed.machine.record import MachineName
 from testbed.machine.vm import VirtualMachine
 from testbed.protocol import Clock
 
@@ -52,48 +50,35 @@ def machine_options(command: Command) -> Command:
     return command
 
 
-@dataclass(frozen=True)
-class Chosen:
-    """A machine that can run jobs. `image` is its image's digest, None on the local machine."""
-
-    machine: Machine
-    name: MachineName
-    image: str | None
-    clock: Clock
-
-
-def choose(machine_name: str, clock: Clock | None, log: Callable[[str], None]) -> Chosen:
+def choose(machine_name: str, clock: Clock | None, log: Callable[[str], None]) -> Machine:
     """The machine the options ask for, with its image built if need be. `log` gets what takes time."""
     if machine_name == "local":
         if clock == "virtual":
             raise click.UsageError("this kernel has only the real clock: leave out --clock virtual or --machine local")
         checkup.require_local()
-        return Chosen(LocalMachine(), "local", None, "real")
+        return LocalMachine()
     qemu.binary()
-    clock = clock or "virtual"
     image = ensure_image()
     if clock == "real" and kvm.answer() is None:
         log("try KVM, which takes up to half a minute and is remembered")
-    flavour = asyncio.run(kvm.flavour(image, clock))
-    return Chosen(VirtualMachine(image, flavour, log), "vm", image.digest, clock)
+    return VirtualMachine(image, asyncio.run(kvm.flavour(image, clock or "virtual")), log)
 
 
-async def equip(chosen: Chosen, packages: Sequence[str]) -> Chosen:
+async def equip(machine: Machine, packages: Sequence[str]) -> Machine:
     """The same with these Debian packages in its machines."""
     if not packages:
-        return chosen
-    if not isinstance(chosen.machine, VirtualMachine):
+        return machine
+    if not isinstance(machine, VirtualMachine):
         checkup.require_packages(packages)
-        return chosen
-    machine = chosen.machine
+        return machine
     image = await layers.ensure(machine.image, packages, machine.log)
-    return replace(chosen, machine=VirtualMachine(image, machine.flavour, machine.log), image=image.digest)
+    return VirtualMachine(image, machine.flavour, machine.log)
 
 
-def jobs_for(chosen: Chosen, asked: int | None) -> int:
+def jobs_for(machine: Machine, asked: int | None) -> int:
     """Variants at once. On the real clock they would disturb each other, on the local machine they share a kernel."""
-    if chosen.name == "local" and asked not in (None, 1):
+    if isinstance(machine, LocalMachine) and asked not in (None, 1):
         raise click.UsageError("on the local machine variants run one after the other: leave out --jobs")
     if asked:
         return asked
-    return min(len(os.sched_getaffinity(0)), AT_ONCE) if chosen.clock == "virtual" else 1
+    return min(len(os.sched_getaffinity(0)), AT_ONCE) if machine.clock == "virtual" else 1

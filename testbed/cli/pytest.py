@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import sys
 from pathlib import Path
@@ -12,7 +13,8 @@ import click
 from testbed.cli import options
 from testbed.cli.output import log
 from testbed.machine import layers, pytests, runs
-from testbed.protocol import Clock, PytestLimits
+from testbed.protocol import Clock
+from testbed.protocol.requests import Pytest
 
 SECONDS = click.FloatRange(0, min_open=True)
 
@@ -54,19 +56,13 @@ def pytest(
     if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
         arguments = ["--color=no", *arguments]
     wanted = layers.names(packages)
-    chosen = options.choose(machine_name, clock, log)
+    machine = options.choose(machine_name, clock, log)
     if wanted:
-        chosen = asyncio.run(options.equip(chosen, wanted))
+        machine = asyncio.run(options.equip(machine, wanted))
     directory = runs.run_directory(out, "pytest")
-
-    def show(text: str) -> None:
-        sys.stdout.write(text)
-        sys.stdout.flush()
-
-    limits: PytestLimits = {"session_s": limit, "test_s": test_limit}
-    running = pytests.run(
-        tests, arguments, seed=seed, training=training, limits=limits, machine=chosen.machine, out=directory, show=show
-    )
+    show = functools.partial(print, end="", flush=True)
+    asked = Pytest(arguments=arguments, limit_s=limit, test_limit_s=test_limit)
+    running = pytests.run(tests, asked, seed=seed, training=training, machine=machine, out=directory, show=show)
     status = asyncio.run(running)
     log(f"text, tests and files: {directory}")
     return status

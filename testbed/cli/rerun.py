@@ -23,10 +23,10 @@ from testbed.cli.run import run_shown
 from testbed.cli.words import plain
 from testbed.errors import InputError
 from testbed.machine import record, runs, scenarios
-from testbed.machine.record import WORDS, Record, VariantRecord
-from testbed.machine.runs import RunResult, VariantResult, VariantRun
+from testbed.machine.record import WORDS, RunResult, VariantResult
+from testbed.machine.runs import VariantRun
 from testbed.machine.scenarios import Source
-from testbed.protocol import EVENTS, Clock, ScenarioInfo
+from testbed.protocol import EVENTS, ScenarioInfo
 
 Differences = dict[str, tuple[Any, Any]]
 """Differences in what a run is made from: then and now, by the keys of `WORDS`."""
@@ -55,9 +55,8 @@ def rerun(directory: Path, named: tuple[str, ...], out: Path, jobs: int | None, 
     chosen_records = choose(then, named, directory)
     source = record.source_of(then, directory)
     info, variant_runs = asyncio.run(plan(source, then, chosen_records))
-    clock: Clock = "virtual" if then.clock == "virtual" else "real"
-    [result], _ = run_shown([(source, info, variant_runs)], then.made_from.machine, clock, then.seed, jobs, out)
-    differ = record.differences(then.made_from, result.identity)
+    [result], _ = run_shown([(source, info, variant_runs)], then.machine, then.clock, then.seed, jobs, out)
+    differ = record.differences(then.made_from, result.made_from)
     compared = [
         compare(directory, result, one, other) for one, other in zip(chosen_records, result.variants, strict=True)
     ]
@@ -75,7 +74,7 @@ def rerun(directory: Path, named: tuple[str, ...], out: Path, jobs: int | None, 
     return 0 if all(one.same for one in compared) else 1
 
 
-def choose(then: Record, named: Sequence[str], directory: Path) -> list[VariantRecord]:
+def choose(then: RunResult, named: Sequence[str], directory: Path) -> list[VariantResult]:
     """The variants to repeat: those named, or all."""
     names = [variant.name for variant in then.variants]
     for name in named:
@@ -86,7 +85,7 @@ def choose(then: Record, named: Sequence[str], directory: Path) -> list[VariantR
 
 
 async def plan(
-    source: Source, then: Record, variants: Sequence[VariantRecord]
+    source: Source, then: RunResult, variants: Sequence[VariantResult]
 ) -> tuple[ScenarioInfo, list[VariantRun]]:
     """The variants to run: those recorded, with what was set then."""
     try:
@@ -104,10 +103,9 @@ async def plan(
 
 @dataclass(frozen=True)
 class Comparison:
-    """A variant then and now. `first` is the first line of events.jsonl that differs, in both; None where one has no
-    such file."""
+    """A variant then and now. `first` is the first line of events.jsonl that differs, if both have such a file."""
 
-    then: VariantRecord
+    then: VariantResult
     now: VariantResult
     differ: Differences
     first: tuple[str, str] | None
@@ -128,13 +126,10 @@ class Comparison:
         }
 
 
-def compare(directory: Path, result: RunResult, then: VariantRecord, now: VariantResult) -> Comparison:
-    found = now.json()
-    before = then.model_dump(include={"parameters", "topology"})
-    differ = {key: (value, found[key]) for key, value in before.items() if value != found[key]}
+def compare(directory: Path, result: RunResult, then: VariantResult, now: VariantResult) -> Comparison:
     logs = [place / then.name / EVENTS for place in (directory, result.out)]
     first = first_difference(*logs) if all(log.is_file() for log in logs) else None
-    return Comparison(then, now, differ, first)
+    return Comparison(then, now, record.differences(then, now), first)
 
 
 def first_difference(one: Path, other: Path) -> tuple[str, str] | None:
@@ -151,7 +146,7 @@ def as_json_differences(differ: Differences) -> dict[str, dict[str, Any]]:
 
 
 def report(
-    screen: Console, result: RunResult, then: Record, differ: Differences, compared: Sequence[Comparison]
+    screen: Console, result: RunResult, then: RunResult, differ: Differences, compared: Sequence[Comparison]
 ) -> None:
     """A line a variant, what differs, and the verdict."""
     screen.print()
@@ -167,7 +162,7 @@ def report(
             screen.print(Text(plain(line)), soft_wrap=True)
     screen.print()
     verdict = ("the same trace", "bold green") if same else ("not the same trace", "bold red")
-    facts = f" · {summary.number(len(compared), 'variant')} · seed {result.settings.seed}"
+    facts = f" · {summary.number(len(compared), 'variant')} · seed {result.seed}"
     screen.print(Text.assemble((plain(result.scenario), "bold"), ": ", verdict, (facts, "dim")))
     screen.print(Text(plain(result.out), "dim"), soft_wrap=True)
 
@@ -182,7 +177,7 @@ def sentence(one: Comparison) -> str:
     return f"trace {one.now.trace[:12]}, then {plain(one.then.trace)[:12]}; the first events that differ:"
 
 
-def reasons(then: Record, differ: Differences, compared: Sequence[Comparison]) -> Iterator[str]:
+def reasons(then: RunResult, differ: Differences, compared: Sequence[Comparison]) -> Iterator[str]:
     """Lines on what the run is made from, where it is not as it was."""
     if then.clock == "real":
         yield "On the real clock no two runs have the same trace."

@@ -14,13 +14,13 @@ import click
 from testbed.cli import console, options, summary
 from testbed.cli import junit as reports
 from testbed.cli.catalogue import with_tag
-from testbed.cli.options import Chosen
 from testbed.cli.output import json_option
 from testbed.cli.progress import error_console, output_console
 from testbed.cli.words import noted, setting
 from testbed.machine import runs, scenarios
-from testbed.machine.record import Identity
-from testbed.machine.runs import Listener, RunResult, Settings, VariantRun
+from testbed.machine.jobs import Machine
+from testbed.machine.record import RunResult
+from testbed.machine.runs import Listener, VariantRun
 from testbed.machine.scenarios import Source
 from testbed.protocol import Clock, ScenarioInfo
 
@@ -95,34 +95,29 @@ def run_shown(
     tasks: Sequence[Task], machine_name: str, clock: Clock | None, seed: int, jobs: int | None, out: Path,
     lines: Iterable[str] = (),
 ) -> tuple[list[RunResult], float]:  # fmt: skip
-    """Run the variants of all scenarios on the machine that is asked for, shown on standard error, where `lines` come
-    first. Returns the results, and for how many seconds it ran."""
+    """Run the variants, shown on standard error, where `lines` come first; the results, and the wall seconds."""
     with console.RunConsole(error_console(), [one for _, _, variant_runs in tasks for one in variant_runs]) as shown:
         for line in lines:
             shown.log(line)
-        chosen = options.choose(machine_name, clock, shown.log)
+        machine = options.choose(machine_name, clock, shown.log)
         started = time.monotonic()
-        settings = Settings(seed, chosen.clock, options.jobs_for(chosen, jobs))
-        results = asyncio.run(run_all(tasks, settings, chosen, out, shown))
+        results = asyncio.run(run_all(tasks, seed, machine, options.jobs_for(machine, jobs), out, shown))
         return results, time.monotonic() - started
 
 
 async def run_all(
-    tasks: Sequence[Task], settings: Settings, chosen: Chosen, out: Path, listener: Listener
+    tasks: Sequence[Task], seed: int, machine: Machine, jobs: int, out: Path, listener: Listener
 ) -> list[RunResult]:
     """The variants of all scenarios, side by side."""
-    free = asyncio.Semaphore(settings.jobs)
-    equipped = [await options.equip(chosen, info["packages"]) for _, info, _ in tasks]
+    free = asyncio.Semaphore(jobs)
+    equipped = [await options.equip(machine, info["packages"]) for _, info, _ in tasks]
     async with asyncio.TaskGroup() as group:
         running = [
             group.create_task(
-                runs.run(
-                    source, info, variant_runs, settings, its.machine, Identity.of(its.machine, its.image),
-                    runs.run_directory(out, info["name"]), listener, free,
-                )
+                runs.run(source, info, chosen, seed, its, runs.run_directory(out, info["name"]), listener, free)
             )
-            for (source, info, variant_runs), its in zip(tasks, equipped, strict=True)
-        ]  # fmt: skip
+            for (source, info, chosen), its in zip(tasks, equipped, strict=True)
+        ]
     return [task.result() for task in running]
 
 

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from testbed.cli.console import OUTCOME, evidence_text, mark
 from testbed.cli.words import duration, plain, plain_lines
-from testbed.machine.runs import RunResult, VariantResult
+from testbed.machine.record import RunResult, VariantResult
 
 HEADER = ("variant", "expected", "observed", "virtual time", "wall time")
 WIDE = 100
@@ -19,8 +19,7 @@ WIDE = 100
 
 
 def result_table(results: Sequence[RunResult], width: int) -> RenderableType:
-    """Variant x expected x observed x evidence x virtual time x wall time; of several scenarios each under its name. On
-    a narrow screen the evidence of one scenario has its own lines."""
+    """The variants; of several scenarios each under its name. On a narrow screen evidence of one has its own lines."""
     wide = width >= WIDE
     if len(results) > 1:
         every = [variant for result in results for variant in result.variants]
@@ -84,7 +83,7 @@ def report(console: Console, results: Sequence[RunResult], wall_s: float) -> Non
     as_expected = all(result.as_expected for result in results)
     verdict = ("as expected", "bold green") if as_expected else ("unexpected", "bold red")
     count = number(sum(len(result.variants) for result in results), "variant")
-    facts = f" · {count} · {duration(wall_s)} · seed {results[0].settings.seed}"
+    facts = f" · {count} · {duration(wall_s)} · seed {results[0].seed}"
     if len(results) == 1:
         facts += f" · trace {results[0].trace[:12]}"
     name = plain(results[0].scenario) if len(results) == 1 else number(len(results), "scenario")

@@ -12,8 +12,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from testbed.cni.attachment import Attachment
-from testbed.cni.conflist import Conflist
+from testbed.cni.conflist import Attachment, Conflist
 from testbed.cni.versions import Result
 
 KIND = "cniCacheV1"

@@ -1,5 +1,4 @@
-"""
-Conflists: the configuration of a network, a list of plugins that are called one after the other.
+"""Conflists: the configuration of a network, a list of plugins that are called one after the other.
 
 Source: CNI specification 1.1.0, section 1; what libcni accepts beyond it (booleans as strings, the configuration of one
 plugin) is accepted, and so is any key that only a plugin knows.
@@ -10,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -33,8 +32,7 @@ SUPPORTED = f"Supported: {', '.join(versions.SUPPORTED)}."
 
 @dataclass(frozen=True)
 class Conflist:
-    """`versions` are those that the list offers and that are spoken here, the lowest first; `data` are its bytes, which
-    the cache keeps."""
+    """`versions` are those offered and spoken here, the lowest first; `data` are its bytes, which the cache keeps."""
 
     name: str
     versions: tuple[str, ...]
@@ -54,6 +52,21 @@ class Conflist:
     def capabilities(self) -> set[str]:
         """Names of what the plugins take from the runtime, see CNI's CONVENTIONS.md."""
         return {name for plugin in self.plugins for name in capabilities_of(plugin)}
+
+
+@dataclass(frozen=True)
+class Attachment:
+    """One interface of a container on one network: libcni's RuntimeConf. `pod` is what messages call the container."""
+
+    pod: str
+    container: str
+    netns: str
+    """Path of its network namespace."""
+    interface: str
+    arguments: Mapping[str, str] = field(default_factory=dict)
+    """CNI_ARGS."""
+    capabilities: Mapping[str, Any] = field(default_factory=dict)
+    """Values for plugins that declare the capability, `mac` for example."""
 
 
 def capabilities_of(plugin: Mapping[str, Any]) -> list[str]:
@@ -137,19 +150,14 @@ def parse(data: bytes, source: str) -> Conflist:
     return _read(document.value, data, Problems(document))
 
 
-def wrapped(plugin: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration of one plugin as a list of one: what libcni's ConfListFromConf makes of it."""
-    kept = {key: plugin[key] for key in ("name", "cniVersion") if key in plugin}
-    return {**kept, "plugins": [plugin]}
-
-
 def _read(value: Any, data: bytes, problems: Problems) -> Conflist:
     if not isinstance(value, dict):
         problems.add((), "a conflist is a JSON object")
         problems.stop()
     above: text.Path = ()
     if "plugins" not in value and "type" in value:
-        value, above = wrapped(value), ("plugins", 0)
+        kept = {key: value[key] for key in ("name", "cniVersion") if key in value}
+        value, above = {**kept, "plugins": [value]}, ("plugins", 0)  # as libcni's ConfListFromConf does
         data = json.dumps(value).encode()
     spoken, hint = _spoken(value, problems)
     try:
@@ -172,7 +180,7 @@ def _spoken(value: Mapping[str, Any], problems: Problems) -> tuple[tuple[str, ..
         return (), SUPPORTED
     if not all(isinstance(version, str) for version in offered):
         return (), SUPPORTED
-    spoken = versions.spoken(offered)
+    spoken = tuple(version for version in versions.SUPPORTED if version in offered)
     if not spoken:
         problems.add(("cniVersion",), f"cniVersion {quoted(', '.join(offered))} is not supported")
     return spoken, "" if spoken else SUPPORTED

@@ -37,9 +37,10 @@ class CniError(TestbedError):
         self.code = code
         self.details = details
 
-    def add_stderr(self, text: str) -> None:
-        """Without an error object of the plugin, its stderr is all there is."""
-        if text and self.code is None:
+    def add_stderr(self, log: IO[bytes], begin: int) -> None:
+        """Without an error object of the plugin, its stderr is all there is: the end of `log`, from byte `begin` on."""
+        log.seek(begin)
+        if self.code is None and (text := log.read().decode(errors="replace").strip()[-400:]):
             self.hint = f"On stderr: {text}"
 
 
@@ -69,8 +70,7 @@ def find(kind: str, path: Sequence[Path], where: str) -> Path:
 
 
 def supported(file: Path, what: str) -> list[str]:
-    """The versions of CNI that a plugin supports; asked once, and again when the file has changed. `what` begins a
-    message."""
+    """The versions of CNI that a plugin supports, asked once for each state of its file. `what` begins a message."""
     status = file.stat()
     known = (str(file), status.st_mtime_ns, status.st_size)
     if known not in _supported:
@@ -90,7 +90,7 @@ def ask_versions(file: Path, what: str) -> list[str]:
         except CniError as error:
             if "unknown CNI_COMMAND: VERSION" in error.message:  # as plugins before 0.2.0 say
                 return ["0.1.0"]
-            error.add_stderr(last_words(log, 0))
+            error.add_stderr(log, 0)
             raise
     match answer:
         case {"supportedVersions": [*found]}:
@@ -101,10 +101,7 @@ def ask_versions(file: Path, what: str) -> list[str]:
 def call(
     file: Path, variables: Mapping[str, str], stdin: Mapping[str, Any], place: Place, what: str
 ) -> dict[str, Any] | None:
-    """Call a plugin and return its answer, None after DEL and CHECK. Raises CniError if it failed.
-
-    `variables` are the CNI_ ones, `what` begins a message.
-    """
+    """Call a plugin; its answer, None after DEL and CHECK. CniError, with `what` in front, if it failed."""
     if file == RXE:
         given = json.dumps(stdin).encode()
         status, output = mounts.isolated(netns.path(place.namespace), place.binds, lambda: rxe.answer(variables, given))
@@ -116,7 +113,7 @@ def call(
         return finish(process, stdin, what)
     except CniError as error:
         with place.log.open("rb") as written:
-            error.add_stderr(last_words(written, begin))
+            error.add_stderr(written, begin)
         raise
 
 
@@ -177,12 +174,6 @@ def refusal(status: int, output: bytes, what: str) -> CniError:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return CniError(f"{what}: it ended with {end} and what is no error object: {shown(output)}")
     return CniError(f"{what}: {message}", code=code, details=details)
-
-
-def last_words(log: IO[bytes], begin: int) -> str:
-    """The text that a plugin wrote to stderr, from byte `begin` of the log on; the end of it if it is long."""
-    log.seek(begin)
-    return log.read().decode(errors="replace").strip()[-400:]
 
 
 def shown(output: bytes) -> str:

@@ -11,8 +11,7 @@ from ipaddress import ip_interface
 from pathlib import Path
 
 from testbed.cni import conflist
-from testbed.cni.attachment import Attachment
-from testbed.cni.conflist import Conflist
+from testbed.cni.conflist import Attachment, Conflist
 from testbed.cni.plugin import CniError
 from testbed.cni.runtime import Runtime
 from testbed.cni.versions import Result

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from testbed.cni import plugin, versions
-from testbed.cni.attachment import Attachment
 from testbed.cni.cache import Cache
-from testbed.cni.conflist import Conflist, capabilities_of
+from testbed.cni.conflist import Attachment, Conflist, capabilities_of
 from testbed.cni.plugin import OURS, CniError, Place
 from testbed.cni.versions import Result
 from testbed.errors import InputError
@@ -27,9 +26,8 @@ STATE, VOLATILE = "/var/lib/cni", "/run/cni"
 
 
 class Runtime:
-    """The plugins of one node: they run in its network namespace, and have a /var/lib/cni and a /run/cni of its own.
-
-    `own` are directories with plugins of the user's, which come before all others."""
+    """The plugins of one node: they run in its network namespace, with a /var/lib/cni and a /run/cni of its own. Those
+    in the directories `own`, the user's, come before all others."""
 
     def __init__(self, node: Host, own: Sequence[Path] = ()) -> None:
         state = node.context.file("cni") / node.name
@@ -157,8 +155,7 @@ def understood(answer: dict[str, Any] | None, version: str, what: str) -> Result
 
 
 def search_path(own: Sequence[Path] = ()) -> list[Path]:
-    """Directories of plugins: the user's `own`, ours, and CNI_PATH of the environment as with cnitool, else where they
-    usually are."""
+    """Directories of plugins: the user's `own`, ours, and those of CNI_PATH as with cnitool, else the usual ones."""
     given = os.environ.get("CNI_PATH", "")
     return [*own, OURS, *([Path(part) for part in given.split(":") if part] or PLUGINS)]
 

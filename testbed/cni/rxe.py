@@ -41,8 +41,7 @@ class Refusal(Exception):  # noqa: N818 (it is the answer, not an accident)
 
 
 def device_name(container: str, interface: str) -> str:
-    """Name the device of an interface of a container. Such names have 63 bytes and are unique on a kernel; containers
-    have long hashes, of which the beginning will do."""
+    """Name an interface's device: such names have 63 bytes at most, of a container's hash the beginning will do."""
     return f"{container[:20]}-{interface}"
 
 

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.cni import conflist
-from testbed.cni.attachment import Attachment
-from testbed.cni.conflist import Conflist
+from testbed.cni.conflist import Attachment, Conflist
 from testbed.cni.pods import PodNetworks
 from testbed.cni.runtime import Runtime
 from testbed.cni.versions import Result
@@ -49,11 +48,10 @@ class CniCommand:
         if self.node not in hosts:
             hint = f"{did_you_mean(self.node, hosts)}Hosts: {', '.join(hosts)}."
             raise InputError(f"the topology has no host {self.node}", hint=hint)
-        self.command = request.command
-        self.interface = request.interface
-        if not is_interface(self.interface):
+        self.request = request
+        if not is_interface(request.interface):
             wrong = "cannot be an interface's name: at most 15 bytes, no '/', ':' or space"
-            raise InputError(f"{self.interface!r} {wrong}")
+            raise InputError(f"{request.interface!r} {wrong}")
         self.arguments = arguments(request.arguments)
         self.capabilities = capabilities(request.capabilities, self.network)
 
@@ -66,11 +64,11 @@ class CniCommand:
             network = runtime.validate(self.network, POD)
             path = str(netns.path(lab.pods.create(node, POD, []).namespace))
             container = f"cnitool-{hashlib.sha512(path.encode()).digest()[:10].hex()}"  # as cnitool calls it
-            attachment = Attachment(POD, container, path, self.interface, self.arguments, self.capabilities)
-            if self.command == "del":
+            attachment = Attachment(POD, container, path, self.request.interface, self.arguments, self.capabilities)
+            if self.request.command == "del":
                 return {"result": None, "kept": kept(lab, runtime, network, attachment)}
             with attached(runtime, network, attachment) as result:
-                if self.command == "check":
+                if self.request.command == "check":
                     runtime.check(network, attachment)
             return {"result": result, "kept": []}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 SUPPORTED = ("0.3.1", "0.4.0", "1.0.0", "1.1.0")
@@ -20,16 +20,9 @@ def at_least(version: str, other: str) -> bool:
     return RESULTS.index(version) >= RESULTS.index(other)
 
 
-def spoken(offered: Collection[str]) -> tuple[str, ...]:
-    """Those of the versions a conflist offers that are spoken here, the lowest first."""
-    return tuple(version for version in SUPPORTED if version in offered)
-
-
 def convert(result: Mapping[str, Any], version: str) -> Result:
-    """The result as `version` writes it. What that version has no place for is lost, as in libcni.
-
-    `ips[].version`, the address family, is there before 1.0 and not since.
-    """
+    """The result as `version` writes it. What that version has no place for is lost, as in libcni; `ips[].version`, the
+    address family, is there before 1.0 and not since."""
     converted: Result = {"cniVersion": version}
     for key in "interfaces", "ips", "routes":
         if entries := result.get(key):

@@ -55,8 +55,7 @@ def _refuse(constant: str) -> NoReturn:
 
 
 def _entries(text: str, at: int) -> Iterator[tuple[str | int, int, int]]:
-    """The key or index of each entry of the object or list that begins at `at`, where the key is and where the value
-    is. The text is valid."""
+    """Each key or index of the object or list at `at`, the place of the key and of the value. The text is valid."""
     if text[at] not in "{[":
         return
     is_object, index = text[at] == "{", 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from pydantic_core import ErrorDetails
 
@@ -23,8 +22,7 @@ class _Problem:
 
 
 class Problems:
-    """Collects problems until `stop`. Places are lines and columns, or without a document ``topology.links[0]``, behind
-    `name`."""
+    """Collects problems until `stop`, at lines and columns; without a document at ``name: topology.links[0]``."""
 
     def __init__(self, document: Document | None, name: str = "") -> None:
         self._document = document
@@ -79,7 +77,8 @@ def wrong_value(detail: ErrorDetails, name: str) -> str:
     if kind == "value_error":
         return str(context["error"])
     if kind == "literal_error":
-        guess = did_you_mean(value, _choices(context), aside=True)
+        known = [choice.strip("'") for choice in context["expected"].replace(" or ", ", ").split(", ")]
+        guess = did_you_mean(value, known, aside=True)
         return f"{name} must be {context['expected']}, not {describe(value)}{guess}"
     if kind == "too_short":
         return f"too few entries in {name}: {context['actual_length']}, at least {context['min_length']}"
@@ -89,10 +88,6 @@ def wrong_value(detail: ErrorDetails, name: str) -> str:
         quote = "; quote it" if kind == "string_type" and not isinstance(value, dict | list) else ""
         return f"{name} must be {_EXPECTED[kind]}, not {describe(value)}{quote}"
     return f"{name}: {detail['msg']}"
-
-
-def _choices(context: dict[str, Any]) -> list[str]:
-    return [choice.strip("'") for choice in context["expected"].replace(" or ", ", ").split(", ")]
 
 
 def unknown_key(key: object, name: str, allowed: list[str]) -> str:

@@ -44,8 +44,7 @@ def place(source: str, mark: Mark) -> str:
 
 
 def read(file: FilePath, what: str, pattern: str) -> bytes:
-    """A file of at most MAX_BYTES. Never waits: pipes and devices are refused. `what` is what messages call such files,
-    which match `pattern`."""
+    """A file of MAX_BYTES at most, called a `what` and like `pattern`. Never waits: pipes and devices are refused."""
     source = str(file)
     try:
         mode = file.stat().st_mode

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 from testbed.errors import InputError, did_you_mean
 from testbed.executor import Context, topologies
@@ -19,20 +19,17 @@ from testbed.topology import Plan
 def faults(_: Faults, __: Context) -> list[FaultInfo]:
     from testbed import faults
 
-    found: list[Any] = faults.descriptions()
-    return found
+    return cast("list[FaultInfo]", faults.descriptions())
 
 
 def profiles(_: Profiles, __: Context) -> list[ProfileInfo]:
     from testbed.switch import profile
 
-    found: list[Any] = profile.descriptions()
-    return found
+    return cast("list[ProfileInfo]", profile.descriptions())
 
 
 def scenario(request: Describe, context: Context) -> ScenarioInfo:
-    """Loads a scenario and checks all that needs no kernel: the user's settings, the profiles they make, the topology,
-    which may be another than its own."""
+    """Loads a scenario and checks all that needs no kernel: settings, the profiles they make, the topology."""
     from testbed.scenario import loading
     from testbed.scenario.noninteractive import refuse_input
 

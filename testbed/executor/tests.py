@@ -14,9 +14,7 @@ from testbed.scenario.session import Session
 def run(request: Pytest, context: Context) -> int:
     os.chdir(context.files)
     imports.add(context.files)
-    limits = request.limits
-    session = Session(
-        context.files, context.out, context.emit, limit_s=limits["session_s"], test_limit_s=limits["test_s"]
-    )
+    limits = {"limit_s": request.limit_s, "test_limit_s": request.test_limit_s}
+    session = Session(context.files, context.out, context.emit, **limits)
     sys.stdout = sys.stderr = session.terminal
     return session.run(request.arguments)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from testbed.errors import InputError
 from testbed.executor import Context
@@ -66,8 +67,7 @@ def plan_rows(plan: Plan) -> PlanRows:
 
 
 def notes_of(topology: Topology) -> list[Note]:
-    found: list[Any] = [asdict(note) for note in topology.notes]
-    return found
+    return [cast("Note", asdict(note)) for note in topology.notes]
 
 
 def interface_row(node: Node, end: Interface | Svi) -> InterfaceRow:
@@ -83,8 +83,7 @@ def interface_row(node: Node, end: Interface | Svi) -> InterfaceRow:
 
 
 def next_hop(node: Node, end: Interface, family: Family) -> str:
-    """The gateway that a host's routes have behind an interface, that of its default route first; nothing if none of
-    them leaves by it."""
+    """The gateway of a host's routes behind an interface, that of its default route first; nothing without one."""
     networks = [address.network for address in end.addresses if address.version == family]
     routes = sorted(node.routes, key=lambda route: route.destination.prefixlen)
     hops = (hop for route in routes for hop in route.via if any(hop in network for network in networks))
@@ -108,8 +107,7 @@ def fault_problem(name: str, parameters: Mapping[str, Any]) -> str:
 def lab_of(
     scenario: type[Scenario], parameters: Parameters, file: Path, given: str = ""
 ) -> tuple[Scenario, Plan, Mapping[str, Profile], list[Note]]:
-    """An instance of a scenario, the plan of its lab or of the topology that is `given` in its place, the profiles of
-    switches that depend on the parameters, and the notes on the topology."""
+    """A scenario's instance, the plan of its lab or of the topology `given`, its switches' profiles, and the notes."""
     from testbed.scenario import loading
 
     with loading.blaming(file):
@@ -125,12 +123,7 @@ def lab_of(
 
 @functools.cache
 def planned_file(directory: Path, name: str) -> tuple[Plan, list[Note]]:
-    """The plan of a file beside a scenario, and the notes on it. Places in errors start with the name that the scenario
-    gives."""
-    before = Path.cwd()
-    os.chdir(directory)
-    try:
+    """The plan of a file beside a scenario, and the notes on it. Errors name it as the scenario does."""
+    with contextlib.chdir(directory):
         topology = Topology.load(name)
         return planned(topology), notes_of(topology)
-    finally:
-        os.chdir(before)

@@ -7,7 +7,6 @@ import errno
 import os
 import re
 import traceback
-from collections.abc import Iterator
 from pathlib import Path
 
 from testbed import faults
@@ -50,7 +49,8 @@ def run(request: Variant, context: Context) -> VariantOutcome:
     up = False
     lab.defer(lambda: up or save(lab, log, "the lab could not be built"))
     try:
-        with lab, before_teardown():
+        with lab, contextlib.ExitStack() as block:
+            block.callback(ignore_sigterm)  # from its end on: nothing cuts short what takes the lab down
             up = True
             try:
                 faults.break_from_the_start(lab)
@@ -92,18 +92,9 @@ def kernel_complaints(copy: Path) -> list[str]:
 
 def explain(error: BaseException, file: Path) -> str:
     """Describe the error that ended the run, with the place in the scenario's file it came from."""
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
-    place = f"{file.name}:{lines[-1]}: " if lines else ""
+    line = loading.line_of(error, file)
+    place = f"{file.name}:{line}: " if line else ""
     if isinstance(error, TestbedError):
         return str(error) if error.where.startswith(f"{file.name}:") else f"{place}{error}"
     hint = FULL_DISK_HINT if isinstance(error, OSError) and error.errno == errno.ENOSPC else ""
     return f"{place}{loading.words(error)}" + (f"\n  {hint}" if hint else "")
-
-
-@contextlib.contextmanager
-def before_teardown() -> Iterator[None]:
-    """From the end of the block on, SIGTERM does not cut short what takes the lab down."""
-    try:
-        yield
-    finally:
-        ignore_sigterm()

@@ -54,8 +54,7 @@ def ensure(progress: Progress) -> Image:
 
 
 def build(progress: Progress) -> Image:
-    """Makes the image of this version and puts it in its place in the cache. The caller holds the lock on the
-    images."""
+    """Makes the image of this version in its place in the cache. The caller holds the lock on the images."""
     require_tools()
     key, place = recipe.inputs_key(), image.place()
     cache.require_space(cache.directory("images"), SPACE, "building the image")
@@ -155,10 +154,7 @@ def mirror() -> list[str]:
 
 
 def follow(command: list[str], log: TextIO, progress: Progress) -> int:
-    """Runs mmdebstrap, its words into the file `log` and its phases to `progress`.
-
-    A file and no pipe: mmdebstrap must be able to speak while it cleans up behind a parent that is gone.
-    """
+    """Runs mmdebstrap, its words into `log`: a file, for it must be able to speak while it cleans up behind us."""
     death_signal = "TERM"  # without root it is in a user namespace of its own, and cleans up itself
     if os.geteuid() == 0:
         command, death_signal = [*OWN_NAMESPACES, *command], "KILL"

@@ -60,8 +60,7 @@ async def locked_async(path: Path) -> AsyncIterator[None]:
 
 @contextlib.contextmanager
 def making(place: Path) -> Iterator[Path]:
-    """A directory to make something in, which takes the name `place` when the block ends well. What killed makers left
-    beside it is swept first."""
+    """A directory that takes the name `place` when the block ends well. What killed makers left is swept first."""
     with processes.scratch(place.parent, MAKING) as path:
         path.chmod(0o755)
         yield path

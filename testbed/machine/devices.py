@@ -30,8 +30,7 @@ FINISHED = 1
 
 
 class Device:
-    """An anonymous file of fixed size that QEMU maps as a pmem device: gone with its last user, sparse until
-    written."""
+    """An anonymous file of fixed size that QEMU maps as a pmem device: gone with its last user, sparse."""
 
     def __init__(self, name: str, magic: bytes, size: int) -> None:
         self.handle = os.memfd_create(name)
@@ -107,8 +106,7 @@ class Outcome(Device):
             yield messages.load(line)
 
     def extract(self, directory: Path) -> None:
-        """Unpacks what the guest left. The guest ran the user's code, so it may be anything: nothing lands outside
-        `directory`, and whatever is wrong with it is a MachineError."""
+        """Unpacks what the guest left, which ran the user's code: MachineError for whatever is wrong with it."""
         if not self.finished:
             raise MachineError("the guest paused without handing back its results")
         if self._rest:
@@ -124,11 +122,8 @@ class Outcome(Device):
 
 
 def unpack(data: memoryview, directory: Path) -> None:
-    """Writes the files and directories of `data` below `directory`. ValueError for what is wrong with them: a name
-    that leads out of the directory, sizes that are not those of the data, an end before the end.
-
-    A format of our own and no tar: what the standard library does with a hostile one has no bound in time.
-    """
+    """Writes the files of `data` below `directory`, never outside it; ValueError for what is wrong with them. A format
+    of our own and no tar: what the standard library does with a hostile one has no bound in time."""
     directory.mkdir(parents=True, exist_ok=True)
     position = 0
     for _ in range(MOST_ENTRIES):

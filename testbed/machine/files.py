@@ -40,8 +40,7 @@ def read(file: Path) -> bytes:
 
 
 def below(root: Path) -> dict[str, bytes]:
-    """Everything below a directory but what is hidden, compiled, or left by a run; by its path there. A link to a file
-    is that file."""
+    """The files below a directory, by their paths there; none that is hidden, compiled or a run's. Links are read."""
     found: dict[Path, int] = {}
     total = 0
     for path in _paths(root):

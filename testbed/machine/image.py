@@ -134,8 +134,7 @@ def prune(used: Path) -> None:
 
 
 def export(image: Image, target: Path, layers: Sequence[Layer] = ()) -> str:
-    """Writes the image with its `layers` as one tar with its manifest first; returns the tar's SHA-256, also left in
-    `target`.sha256."""
+    """Writes the image with its `layers` as a tar; returns the tar's SHA-256, which is in `target`.sha256 too."""
     image.verify()
     for layer in layers:
         layer.verify()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from testbed.errors import MachineError, TestbedError
-from testbed.protocol import Failure, messages
+from testbed.protocol import Clock, Failure, messages
 from testbed.protocol.requests import Request
 
 R = TypeVar("R")
@@ -32,10 +32,8 @@ class UnansweredError(MachineError):
 @dataclass(eq=False)
 class Job(Generic[R]):
     """Requests and the files they are about, which travel to a machine together; and the messages that come back.
-
-    `limit_s` bounds the job in the machine's own seconds. `busy_s` is for how many of them it may keep the CPU busy
-    without a pause and without a report: for ever if None.
-    """
+    `limit_s` bounds the job in the machine's own seconds, `busy_s` those in which the CPU is busy without a pause and
+    without a report; None is no bound."""
 
     requests: Sequence[Request[R]]
     files: Mapping[str, bytes] = field(default_factory=dict)
@@ -75,11 +73,8 @@ class Job(Generic[R]):
         return [number for number in range(len(self.requests)) if number not in self._ends]
 
     def answer(self, number: int = 0, *, about: Path | str = "", place: Place = str) -> R:
-        """The response to a request; raises the error of one that was refused or failed.
-
-        `about` is what the request is about, for errors without a place; `place` turns a place in the job's files into
-        one of the user's.
-        """
+        """The response to a request; raises the error of one that was refused or failed. `about` is the place of errors
+        without one; `place` turns a place in the job's files into one of the user's."""
         end = {"crash": self._crash} if self._crash else self._ends.get(number)
         if end is None or "ended" in end:
             wrote = str(end["ended"]).strip() if end else ""
@@ -96,7 +91,8 @@ class Job(Generic[R]):
 class Machine(Protocol):
     """Somewhere a job can run."""
 
+    clock: Clock
+
     async def run(self, job: Job[Any], out: Path) -> float:
         """Runs a job to its end, and leaves its files in `out`. Returns the wall seconds it took. Raises MachineError
         when the machine itself fails; what came back until then is in the job."""
-        ...

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -17,7 +16,7 @@ from testbed.errors import MachineError
 from testbed.machine import processes
 from testbed.machine.jobs import Job
 from testbed.machine.patience import patiently, processes_of
-from testbed.protocol import FILES, JOB, MESSAGE_BYTES, OUTPUT, messages
+from testbed.protocol import FILES, JOB, MESSAGE_BYTES, OUTPUT, Clock, messages
 
 END_S = 20.0
 PACKAGE = Path(__file__).parents[1] / "__init__.py"
@@ -32,9 +31,10 @@ main()
 """Loads this very testbed, wherever the process is started and whatever is called like a module there."""
 
 
-@dataclass(frozen=True)
 class LocalMachine:
     """Runs a job in a process of this machine. Labs need root here; a description needs nothing."""
+
+    clock: Clock = "real"
 
     async def run(self, job: Job[Any], out: Path) -> float:
         """See `Machine.run`."""
@@ -87,10 +87,8 @@ async def _line(reader: asyncio.StreamReader) -> bytes:
 
 
 async def spawn(arguments: Sequence[str], progress: int, output: IO[bytes]) -> asyncio.subprocess.Process:
-    """The process of a job, which has `progress` as its file descriptor 3 and ends with this one.
-
-    Ctrl-C is for this process alone, which then ends the job: two signals would cut the job's teardown short.
-    """
+    """The process of a job, which has `progress` as its file descriptor 3 and ends with this one. Ctrl-C is for this
+    process alone, which then ends the job: two signals would cut the job's teardown short."""
     command = ["setpriv", "--pdeathsig", "TERM", "--", "sh", "-c", 'exec "$@" 3>"/dev/fd/$0"', str(progress)]
     return await asyncio.create_subprocess_exec(
         *command, sys.executable, "-P", "-c", ENTER, str(PACKAGE), *arguments,

@@ -47,19 +47,14 @@ def own_plugins(conflist: Path, whole: Sequence[Path], path: str) -> Plugins:
     for directory in (Path(part) for part in path.split(":") if part):
         plugins = {name for name in named if (directory / name).is_file()}
         if plugins and directory not in found:
-            found[directory] = sorted(plugins | _no_programs(directory))
+            with files.reading(directory):
+                beside = {file.name for file in directory.iterdir() if file.is_file() and file.name[0] != "."}
+            found[directory] = sorted(plugins | beside - {*files.executable(directory, beside)})
     return {directory: names for directory, names in found.items() if names}
 
 
-def _no_programs(directory: Path) -> set[str]:
-    with files.reading(directory):
-        names = [file.name for file in directory.iterdir() if file.is_file() and not file.name.startswith(".")]
-    return {*names} - {*files.executable(directory, names)}
-
-
 def _types(conflist: bytes) -> set[str]:
-    """Names of plugins anywhere in a conflist: those of IPAM and of plugins that a plugin calls are deeper in it. None
-    in what is no JSON, for which `load` has the error."""
+    """Names of plugins anywhere in a conflist, for IPAM's are deeper in it. None in what is no JSON: see `load`."""
     found = set()
 
     def collect(value: dict[str, Any]) -> None:
@@ -75,8 +70,7 @@ def _types(conflist: bytes) -> set[str]:
 
 
 async def use(request: Cni, plugins: Plugins, machine: Machine, seed: int, out: Path) -> CniAnswer:
-    """Has a machine carry out a request whose files are the user's. Raises what it refused: CniError becomes a
-    TestbedError with its code and message."""
+    """Has a machine carry out a request about the user's files. A CniError becomes a TestbedError of the same text."""
     conflist = Path(request.conflist)
     named = [conflist, *([Path(request.topology)] if request.topology else [])]
     top = Path(os.path.commonpath([file.resolve().parent for file in named]))

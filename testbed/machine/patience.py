@@ -97,8 +97,7 @@ def processes_of(session: int) -> Threads:
 
 
 async def patiently(awaitable: Awaitable[T], limit_s: float, threads: Threads) -> T:
-    """The result of `awaitable`. TimeoutError after `limit_s` seconds in which `threads` could work; StarvedError when
-    they get no CPU for STARVED_S."""
+    """The result; TimeoutError after `limit_s` seconds in which `threads` could work, StarvedError without a CPU."""
     task = asyncio.ensure_future(awaitable)
     starvation = Starvation(threads)
     spent = starved = 0.0

@@ -21,10 +21,8 @@ REMOVE = 'read -r _; for _ in $(seq 100); do rm -rf -- "$1" 2>/dev/null && exit;
 
 @contextlib.contextmanager
 def child(command: list[str], *, death_signal: str = "TERM", **options: Any) -> Iterator[subprocess.Popen[Any]]:
-    """Starts `command` so that the kernel sends it `death_signal` when this process is gone, kill -9 included.
-
-    On leaving the block a child that still runs gets the signal too, and is waited for.
-    """
+    """Starts `command` so that the kernel sends it `death_signal` when this process is gone, kill -9 included. A child
+    that still runs at the end of the block gets the signal too, and is waited for."""
     process = subprocess.Popen(["setpriv", "--pdeathsig", death_signal, "--", *command], **options)
     try:
         yield process
@@ -76,13 +74,10 @@ def sweep(parent: Path, prefix: str = PREFIX) -> None:
             handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                _remove(path)
+                shutil.rmtree(path, ignore_errors=True)
+                # Without root a build leaves files of subordinate users, whom only mmdebstrap's namespace knows.
+                if path.exists() and shutil.which("mmdebstrap"):
+                    helper = ["mmdebstrap", "--unshare-helper", "rm", "-rf", str(path)]
+                    subprocess.run(helper, capture_output=True, check=False)
             finally:
                 os.close(handle)
-
-
-def _remove(path: Path) -> None:
-    """Without root a build's directory holds files of subordinate users, whom only mmdebstrap's namespace knows."""
-    shutil.rmtree(path, ignore_errors=True)
-    if path.exists() and shutil.which("mmdebstrap"):
-        subprocess.run(["mmdebstrap", "--unshare-helper", "rm", "-rf", str(path)], capture_output=True, check=False)

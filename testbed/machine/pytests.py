@@ -7,13 +7,14 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from testbed.errors import InputError, MachineError, TestbedError
 from testbed.machine import files
 from testbed.machine.jobs import Job, Machine, below
-from testbed.protocol import PytestLimits, Tested
+from testbed.protocol import Tested
 from testbed.protocol.requests import Pytest
 
 LIMIT_S = 30 * 86400.0
@@ -108,28 +109,24 @@ class Follower:
 
 async def run(
     tests: Sequence[Path],
-    arguments: Sequence[str],
+    asked: Pytest,
     *,
     seed: int,
     training: bool,
-    limits: PytestLimits,
     machine: Machine,
     out: Path,
     show: Callable[[str], None],
 ) -> int:
-    """Runs the tests with everything in their common directory beside them. 0 all passed, 1 not, 2 no such test.
-
-    `show` gets what they write to the terminal. What had ended is kept, and what ran is named, however it ends.
-    """
+    """Runs the tests with everything in their common directory beside them. 0 all passed, 1 not, 2 no such test. `show`
+    gets what they write to the terminal. What had ended is kept, and what ran is named, however it ends."""
     top, names = place(tests)
     found = files.below(top)
-    session_s = limits["session_s"]
     follower = Follower(out, show)
     job = Job(
-        [Pytest(arguments=[*names, *arguments], limits=limits)],
+        [replace(asked, arguments=[*names, *asked.arguments])],
         found,
         files.executable(top, found),
-        limit_s=LIMIT_S if session_s is None else session_s + END_S,
+        limit_s=LIMIT_S if asked.limit_s is None else asked.limit_s + END_S,
         seed=seed,
         training=training,
         listen=follower.listen,
@@ -144,7 +141,7 @@ async def run(
         ended = f"{len(follower.tests)} tests had ended: {out / TESTS}, {out / TEXT}"
         raise MachineError(error.message, where=follower.running or str(top), hint=ended) from error
     finally:
-        follower.deliver(arguments)
+        follower.deliver(asked.arguments)
     if not 0 <= status < 256:
         raise MachineError(f"the response is damaged: {status} is no exit status")
     return 2 if status in USAGE else status

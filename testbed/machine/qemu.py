@@ -99,8 +99,7 @@ class StateError(MachineError):
 
 
 class Qemu:
-    """A running QEMU. It dies with this process; its sockets and devices are anonymous, so nothing of it is on a
-    disk."""
+    """A running QEMU. It dies with this process; its sockets and devices are anonymous, none is on a disk."""
 
     def __init__(self, process: asyncio.subprocess.Process, qmp: QMPClient, console: socket.socket) -> None:
         self.process = process
@@ -180,8 +179,7 @@ class Qemu:
                     raise MachineError(f"QEMU could not read the snapshot: {reason}")
 
     async def paused(self, look: Callable[[], Awaitable[None]], poll_s: Callable[[], float]) -> None:
-        """Returns when the guest pauses itself. Calls `look` after each `poll_s()` wall seconds; it may raise, and so
-        end the wait."""
+        """Returns when the guest pauses itself. Calls `look` after each `poll_s()` wall seconds; it may raise."""
         ended = asyncio.ensure_future(self.process.wait())
         event = asyncio.ensure_future(self.events.get())
         try:

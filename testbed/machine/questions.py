@@ -45,10 +45,7 @@ def ask(
 
 
 def plan(file: Path) -> PlanInfo:
-    """The plan of a file. SVIs with an address have a row too. `notes` are keys of the file that have no effect.
-
-    Raises what the file's reader raises, InputError for what is wrong in it.
-    """
+    """The plan of a file. SVIs with an address have a row too. InputError for what is wrong in the file."""
     return ask(requests.Plan(file=named(file)), file)
 
 
@@ -58,8 +55,7 @@ def draw(file: Path, style: GraphStyle) -> Picture:
 
 
 def plan_of_mininet(file: Path, name: str) -> ConvertedPlan:
-    """The plan of the Topo `name` (nothing if there is only one) in a file as `mn --custom` takes it, and the `text` of
-    the same as a topology file."""
+    """The plan of the Topo `name`, or of the only one, in a file as `mn --custom` takes it, and its topology file."""
     request = requests.Convert(file=file.name, topo=name)
     return ask(request, file, {file.name: files.read(file)}, below(file.parent))
 

@@ -6,19 +6,19 @@ import hashlib
 import os
 import platform
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from testbed.errors import InputError
 from testbed.machine import cache, files, qemu, snapshot
 from testbed.machine.jobs import Machine
 from testbed.machine.scenarios import GIVEN, Source
 from testbed.machine.vm import VirtualMachine
-from testbed.protocol import RESULT, SCENARIO, Clock
+from testbed.protocol import RESULT, SCENARIO, Clock, Epoch, Observed
 from testbed.version import version
 
 MachineName = Literal["vm", "local"]
@@ -44,23 +44,100 @@ class Identity:
     testbed: str
     code: str
     """Digest of the code that runs inside."""
-    image: str | None = None
+    image: str | None
     """Digest of the image; None on the local machine."""
-    qemu: str | None = None
+    qemu: str | None
     """QEMU's version, that of its package included."""
-    accelerator: str | None = None
-    kernel: str | None = None
-    python: str | None = None
+    accelerator: str | None
+    kernel: str | None
+    python: str | None
     """The last two are those of the local machine; the image has its own."""
 
     @classmethod
-    def of(cls, machine: Machine, image: str | None) -> Identity:
+    def of(cls, machine: Machine) -> Identity:
         installed, code = version(), code_digest()
-        if image is None:
-            release = platform.uname().release
-            return cls("local", installed, code, kernel=release, python=platform.python_version())
-        accelerator = machine.flavour.accelerator if isinstance(machine, VirtualMachine) else None
-        return cls("vm", installed, code, image, qemu.release(), accelerator)
+        if isinstance(machine, VirtualMachine):
+            image, accelerator = machine.image.digest, machine.flavour.accelerator
+            return cls("vm", installed, code, image, qemu.release(), accelerator, None, None)
+        release, python = platform.uname().release, platform.python_version()
+        return cls("local", installed, code, None, None, None, release, python)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Origin(Identity):
+    """`made_from` of result.json."""
+
+    file: str
+    """The name of scenario.py."""
+    files: Mapping[str, str]
+    """The digest of each of the scenario's files."""
+    given_topology: str | None = None
+    """The name of the file in the place of the scenario's own topology."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VariantResult:
+    """The end of a variant. `name` is that of its directory; with `testbed matrix` `variant` is another.
+
+    `observed` is None when it did not come to an observation; `failures` has why it is not as expected. `parameters`,
+    `topology` and `epoch` are None when its machine did not come to deciding them.
+    """
+
+    name: str
+    expected: Observed
+    observed: Observed | None
+    trace: str
+    virtual_s: float
+    wall_s: float
+    evidence: Mapping[str, Any]
+    failures: Sequence[str]
+    variant: str
+    settings: dict[str, Any]
+    parameters: Mapping[str, Any] | None
+    topology: str | None
+    """The digest of topology.json."""
+    epoch: Epoch | None
+
+    @property
+    def as_expected(self) -> bool:
+        return self.observed == self.expected and not self.failures
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunResult:
+    """result.json: what `json` returns is what `load` reads."""
+
+    scenario: str
+    verdict: Literal["as-expected", "unexpected"]
+    seed: int
+    clock: Clock
+    machine: MachineName
+    image: str | None
+    trace: str
+    """SHA-256 over the variants' names and traces."""
+    wall_s: float
+    out: Path
+    variants: Sequence[VariantResult]
+    made_from: Origin
+
+    @classmethod
+    def of(
+        cls, scenario: str, seed: int, clock: Clock, wall_s: float, out: Path, variants: Sequence[VariantResult],
+        made_from: Origin,
+    ) -> RunResult:  # fmt: skip
+        return cls(
+            scenario=scenario, seed=seed, clock=clock, wall_s=round(wall_s, 3), out=out, variants=variants,
+            machine=made_from.machine, image=made_from.image, made_from=made_from,
+            verdict="as-expected" if all(one.as_expected for one in variants) else "unexpected",
+            trace=cache.digest(*(part for one in variants for part in (one.name, one.trace))),
+        )  # fmt: skip
+
+    @property
+    def as_expected(self) -> bool:
+        return self.verdict == "as-expected"
+
+    def json(self) -> dict[str, Any]:
+        return {**asdict(self), "out": str(self.out)}
 
 
 def code_digest() -> str:
@@ -84,55 +161,7 @@ def keep_files(found: Mapping[str, bytes], source: Source, out: Path) -> None:
         shutil.copymode(source.path(name), copy)
 
 
-class Recorded(BaseModel):
-    """Part of result.json; keys that repeating a run does not need are left out."""
-
-    model_config = ConfigDict(strict=True, frozen=True)
-
-
-class VariantRecord(Recorded):
-    """Of a variant in result.json. `name` is that of its directory; with `testbed matrix` `variant` is another."""
-
-    name: str
-    variant: str
-    observed: str | None
-    trace: str
-    settings: dict[str, Any]
-    parameters: dict[str, Any] | None
-    topology: str | None
-
-
-class Origin(Recorded):
-    """`made_from` of result.json."""
-
-    machine: MachineName
-    testbed: str
-    code: str
-    image: str | None
-    qemu: str | None
-    accelerator: str | None
-    kernel: str | None
-    python: str | None
-    file: str
-    """The name of scenario.py."""
-    given_topology: str | None = None
-    """The name of the file of `--topology`."""
-    files: dict[str, str]
-    """The digest of each of the scenario's files."""
-
-
-class Record(Recorded):
-    """As much of result.json as repeating the run needs."""
-
-    scenario: str
-    seed: int
-    clock: Clock
-    trace: str
-    variants: list[VariantRecord]
-    made_from: Origin
-
-
-def load(directory: Path) -> Record:
+def load(directory: Path) -> RunResult:
     """The record of a run directory, whole: its copy of the scenario's files is what was run. Else InputError."""
     path = directory / RESULT
     if not path.is_file():
@@ -140,7 +169,7 @@ def load(directory: Path) -> Record:
     with files.reading(path):
         text = path.read_bytes()
     try:
-        record = Record.model_validate_json(text)
+        record = TypeAdapter(RunResult).validate_json(text, strict=True)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         key = ".".join(map(str, first["loc"]))
@@ -155,7 +184,7 @@ def load(directory: Path) -> Record:
     return record
 
 
-def source_of(record: Record, directory: Path) -> Source:
+def source_of(record: RunResult, directory: Path) -> Source:
     """The copy of a scenario in a run directory."""
     copy, given = directory / SCENARIO, record.made_from.given_topology
     return Source(record.scenario, copy / record.made_from.file, topology=copy / GIVEN / given if given else None)
@@ -179,8 +208,7 @@ def _guess(directory: Path) -> str:
     return "Run directories are runs/<scenario>/<time>; runs/<scenario>/latest is the last one."
 
 
-def differences(then: Origin, now: Identity) -> dict[str, tuple[Any, Any]]:
-    """The differences of the machine and the code, by key: then and now."""
-    current = asdict(now)
-    before = then.model_dump(include=set(current))
-    return {key: (before[key], value) for key, value in current.items() if before[key] != value}
+def differences(then: Origin | VariantResult, now: Origin | VariantResult) -> dict[str, tuple[Any, Any]]:
+    """The differences of two runs, or of two runs of a variant, by the keys of WORDS: then and now."""
+    found = {key: (getattr(then, key), getattr(now, key)) for key in WORDS if hasattr(then, key)}
+    return {key: (before, after) for key, (before, after) in found.items() if before != after}

@@ -8,24 +8,22 @@ import itertools
 import json
 import os
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from testbed.errors import InputError, MachineError, TestbedError, did_you_mean
-from testbed.machine import cache, record
+from testbed.machine import record
 from testbed.machine.jobs import Job, Machine
-from testbed.machine.record import Identity
+from testbed.machine.record import Identity, Origin, RunResult, VariantResult
 from testbed.machine.scenarios import Source
 from testbed.protocol import (
     EVENTS,
     RESULT,
     TOPOLOGY,
-    Clock,
     Event,
     Made,
-    Observed,
     ScenarioInfo,
     VariantInfo,
     VariantOutcome,
@@ -60,101 +58,6 @@ class Listener:
     def finished(self, variant_run: VariantRun, result: VariantResult) -> None: ...
 
 
-@dataclass(frozen=True)
-class VariantResult:
-    """`observed` is None when the variant did not come to an observation; `failures` has why it is not as expected.
-    `made` is None when its machine did not come to deciding that."""
-
-    name: str
-    expected: Observed
-    observed: Observed | None
-    as_expected: bool
-    evidence: Mapping[str, Any]
-    failures: Sequence[str]
-    trace: str
-    virtual_s: float
-    wall_s: float
-    variant: str = ""
-    """The scenario's name of it; `name` is that of its directory."""
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    made: Made | None = None
-
-    def json(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "expected": self.expected,
-            "observed": self.observed,
-            "trace": self.trace,
-            "virtual_s": round(self.virtual_s, 9),
-            "wall_s": round(self.wall_s, 3),
-            "evidence": dict(self.evidence),
-            "failures": list(self.failures),
-            "variant": self.variant,
-            "settings": dict(self.settings),
-            "parameters": self.made and self.made["parameters"],
-            "topology": self.made and record.digest(topology_text(self.made).encode()),
-            "epoch": self.made and self.made["epoch"],
-        }
-
-
-def topology_text(made: Made) -> str:
-    return json.dumps(made["topology"], indent=1) + "\n"
-
-
-@dataclass(frozen=True)
-class Settings:
-    """The user's choices for a run."""
-
-    seed: int
-    clock: Clock
-    jobs: int
-
-
-@dataclass(frozen=True)
-class RunResult:
-    scenario: str
-    settings: Settings
-    identity: Identity
-    file: str
-    """The name of scenario.py."""
-    files: Mapping[str, str]
-    """Digests of the scenario's files."""
-    out: Path
-    wall_s: float
-    variants: list[VariantResult] = field(default_factory=list)
-    given_topology: str | None = None
-    """The name of the file in the place of the scenario's own topology."""
-
-    @property
-    def as_expected(self) -> bool:
-        return all(variant.as_expected for variant in self.variants)
-
-    @property
-    def trace(self) -> str:
-        """SHA-256 over the variants' names and traces."""
-        return cache.digest(*(part for variant in self.variants for part in (variant.name, variant.trace)))
-
-    def json(self) -> dict[str, Any]:
-        return {
-            "scenario": self.scenario,
-            "verdict": "as-expected" if self.as_expected else "unexpected",
-            "seed": self.settings.seed,
-            "clock": self.settings.clock,
-            "machine": self.identity.machine,
-            "image": self.identity.image,
-            "trace": self.trace,
-            "wall_s": round(self.wall_s, 3),
-            "out": str(self.out),
-            "variants": [variant.json() for variant in self.variants],
-            "made_from": {
-                **asdict(self.identity),
-                "file": self.file,
-                "files": dict(self.files),
-                "given_topology": self.given_topology,
-            },
-        }
-
-
 def choose(info: ScenarioInfo, named: Sequence[str]) -> list[VariantRun]:
     """The variants to run, each by its name: those named, or all, in the scenario's order."""
     names = [variant["name"] for variant in info["variants"]]
@@ -186,16 +89,15 @@ async def run(
     source: Source,
     info: ScenarioInfo,
     variant_runs: Sequence[VariantRun],
-    settings: Settings,
+    seed: int,
     machine: Machine,
-    identity: Identity,
     out: Path,
     listener: Listener,
     free: asyncio.Semaphore,
 ) -> RunResult:
-    """Runs variants of a scenario, as many at a time as `free` lets; `identity` is the machine's. Leaves in `out` what
-    repeats the run: result.json, and a copy of the scenario's files."""
+    """Runs variants of a scenario, as many at a time as `free` lets. Leaves in `out` what repeats the run."""
     started: list[float] = []
+    identity = asdict(Identity.of(machine))
     files = source.files()
     executable = source.executable(files)
     record.keep_files(files, source, out)
@@ -215,7 +117,7 @@ async def run(
             )
             job = Job(
                 [request], files, executable, limit_s=info["limit_s"], busy_s=info["busy_limit_s"],
-                seed=settings.seed, training=info["training"], listen=shown.listen,
+                seed=seed, training=info["training"], listen=shown.listen,
             )  # fmt: skip
             result = await run_variant(job, source, variant_run, machine, directory, shown)
             listener.finished(variant_run, result)
@@ -223,11 +125,12 @@ async def run(
 
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(one(variant_run)) for variant_run in variant_runs]
-    result = RunResult(
-        info["name"], settings, identity, source.file.name, record.digests(files), out,
-        time.monotonic() - started[0], [task.result() for task in tasks],
-        source.topology.name if source.topology else None,
+    origin = Origin(
+        **identity, file=source.file.name, files=record.digests(files),
+        given_topology=source.topology.name if source.topology else None,
     )  # fmt: skip
+    variants, wall_s = [task.result() for task in tasks], time.monotonic() - started[0]
+    result = RunResult.of(info["name"], seed, machine.clock, wall_s, out, variants, origin)
     (out / RESULT).write_text(json.dumps(result.json(), indent=1) + "\n")
     return result
 
@@ -235,26 +138,42 @@ async def run(
 async def run_variant(
     job: Job[VariantOutcome], source: Source, variant_run: VariantRun, machine: Machine, directory: Path, shown: Shown
 ) -> VariantResult:
-    """The verdict of a machine. Where it comes to none, what ended it is a failure of the variant, unless it is the
-    user's input or this machine."""
-    variant = variant_run.variant
+    """The verdict of a machine. What ends it before is a failure, unless it is the user's input or this machine."""
     started = time.monotonic()
     try:
         wall_s = await machine.run(job, directory)
-        outcome: dict[str, Any] = {**verdict(job, source)}
+        outcome = verdict(job, source)
     except TestbedError as error:
         if error.exit_status != 1:
             raise
-        wall_s = time.monotonic() - started
-        outcome = {"observed": None, "as_expected": False, "evidence": {}, "failures": [str(error)]}
-        outcome |= {"trace": "", "virtual_s": shown.virtual_s}
+        wall_s, virtual_s = time.monotonic() - started, shown.virtual_s
+        outcome = VariantOutcome(observed=None, evidence={}, failures=[str(error)], trace="", virtual_s=virtual_s)
     finally:
         shown.keep()
         remove_empty(directory)
-    outcome |= {"name": variant_run.label, "expected": variant["expected"]}
+    return result_of(variant_run, outcome, wall_s, shown.made)
+
+
+def result_of(variant_run: VariantRun, outcome: VariantOutcome, wall_s: float, made: Made | None) -> VariantResult:
     return VariantResult(
-        **outcome, wall_s=wall_s, variant=variant["name"], settings=variant["settings"], made=shown.made
+        name=variant_run.label,
+        expected=variant_run.variant["expected"],
+        observed=outcome["observed"],
+        trace=outcome["trace"],
+        virtual_s=round(outcome["virtual_s"], 9),
+        wall_s=round(wall_s, 3),
+        evidence=outcome["evidence"],
+        failures=outcome["failures"],
+        variant=variant_run.variant["name"],
+        settings=variant_run.variant["settings"],
+        parameters=made and made["parameters"],
+        topology=made and record.digest(topology_text(made).encode()),
+        epoch=made and made["epoch"],
     )
+
+
+def topology_text(made: Made) -> str:
+    return json.dumps(made["topology"], indent=1) + "\n"
 
 
 def verdict(job: Job[VariantOutcome], source: Source) -> VariantOutcome:
@@ -266,10 +185,7 @@ def verdict(job: Job[VariantOutcome], source: Source) -> VariantOutcome:
 
 
 class Shown:
-    """Keeps the reports of a variant's run, however it ends, and passes them on to a listener.
-
-    The job runs the user's code, so a line may be anything.
-    """
+    """Keeps the reports of a variant, however it ends, and passes them on. They are the user's code's: anything."""
 
     def __init__(self, variant_run: VariantRun, directory: Path, listener: Listener) -> None:
         self._variant_run = variant_run

@@ -53,10 +53,6 @@ class Source:
         return below(self.file.parent)(inner)
 
 
-Asked = tuple[Source, Mapping[str, str]]
-"""A scenario, and what the user sets of its parameters."""
-
-
 def shipped() -> list[Source]:
     return [Source(path.parent.name, path) for path in sorted(SHIPPED.glob(f"*/{FILE}"))]
 
@@ -83,10 +79,8 @@ def resolve(name: str) -> Source:
     raise InputError(f"there is no scenario {name!r}", hint=did_you_mean(name, known) + shown)
 
 
-async def describe(asked: Sequence[Asked], named: Sequence[str] = ()) -> list[ScenarioInfo]:
-    """Describe scenarios, after a check of the user's settings, for the variants they named or for all.
-
-    The code of each runs in a process of its own."""
+async def describe(asked: Sequence[tuple[Source, Mapping[str, str]]], named: Sequence[str] = ()) -> list[ScenarioInfo]:
+    """Describe scenarios, each in a process of its own. The user's settings must fit the variants `named`, or all."""
     found: dict[str, bytes] = {}
     requests = []
     for number, (source, settings) in enumerate(asked):

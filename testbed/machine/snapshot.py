@@ -44,8 +44,7 @@ AGAIN = "Run the command again: it makes a new one."
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A machine in the cache. `job` and `files` are the bundle that makes it of the one `below`; the lowest has none.
-    `text` is what making it does."""
+    """A machine in the cache; `job` and `files` make it of the one `below`, if any. `text` is what making it does."""
 
     key: str
     text: str = ""
@@ -126,8 +125,7 @@ def code_files() -> dict[str, bytes]:
 async def running(
     image: Image, flavour: Flavour, state: int | None, ram: Ram, bundle: Bundle, outcome: Outcome, *others: int
 ) -> AsyncIterator[Qemu]:
-    """A QEMU that boots, or has read the state behind OFFSET of the open file `state` and is paused. QEMU
-    inherits `others` too."""
+    """A QEMU that boots, or is paused with the state behind OFFSET of the file `state`; it inherits `others` too."""
     command = qemu.command_line(image, flavour, ram, bundle.path, outcome.path, (bundle.size, outcome.size))
     files = (ram.handle, bundle.handle, outcome.handle, *others)
     async with qemu.start(command, files=files, incoming=state is not None) as machine:
@@ -165,8 +163,7 @@ async def ensure(image: Image, flavour: Flavour, log: Callable[[str], None], *, 
 
 
 async def take(image: Image, flavour: Flavour, target: Snapshot) -> None:
-    """Has the machine below run to its next pause and saves it under `target`. Nothing of it has a name until it is
-    whole."""
+    """Saves the machine below at its next pause under `target`. Nothing of it has a name until it is whole."""
     handle = os.open(target.path.parent, os.O_RDWR | os.O_TMPFILE, 0o644)
     try:
         await save(image, flavour, target, handle)

@@ -25,6 +25,7 @@ class VirtualMachine:
         """`log` gets what takes long: a snapshot that has to be made, a host that is busy, a guest that is silent."""
         self.image = image
         self.flavour = flavour
+        self.clock = flavour.clock
         self.log = log
         self._snapshots: dict[bool, Snapshot] = {}
         self._making = asyncio.Lock()
@@ -51,7 +52,7 @@ class VirtualMachine:
 
     async def _follow(self, machine: Qemu, job: Job[Any], outcome: Outcome) -> None:
         """Has a machine run to its pause, and the job take its messages meanwhile."""
-        watch = Watch(machine, self.flavour.clock, outcome, self.log)
+        watch = Watch(machine, self.clock, outcome, self.log)
 
         def hear() -> None:
             for message in outcome.progress():

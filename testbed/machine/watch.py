@@ -66,8 +66,7 @@ class Watch:
         self._starved_s = 0.0
 
     def pause_s(self) -> float:
-        """Wall seconds until the next look. They grow while nothing is heard: whoever looks takes the CPU of a machine,
-        for a moment."""
+        """Wall seconds until the next look: more the longer nothing is heard, for a look takes the machine's CPU."""
         return min(LONGEST_PAUSE_S, max(SHORTEST_PAUSE_S, (time.monotonic() - self._heard) / 10))
 
     async def look(self) -> None:
@@ -76,14 +75,11 @@ class Watch:
             return
         self._looked = now
         elapsed, waited = self._starvation.look()
-        self._look_at_host(elapsed, waited)
-        if now - self._heard >= QUIET_S:
-            await self._look_at_guest(elapsed, waited)
-
-    def _look_at_host(self, elapsed: float, waited: float) -> None:
         self._busy = self._busy + 1 if waited > BUSY_SHARE * elapsed else 0
         if self._busy >= BUSY_LOOKS:
             self._remark("busy", "this host is busy: a machine waits for a CPU most of the time")
+        if now - self._heard >= QUIET_S:
+            await self._look_at_guest(elapsed, waited)
 
     async def _look_at_guest(self, elapsed: float, waited: float) -> None:
         try:

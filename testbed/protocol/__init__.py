@@ -69,16 +69,8 @@ class Failure(Problem):
     status: Literal[1, 2, 3]
 
 
-class PytestLimits(TypedDict):
-    """Seconds of the machine's clock, for all tests together and for each."""
-
-    session_s: float | None
-    test_s: float | None
-
-
 class Tested(TypedDict):
-    """The result of a user's test, a line of tests.jsonl. `directory` is its tmp_path below the run's, if there
-    is one; `text` is why it failed."""
+    """A line of tests.jsonl. `directory` is the test's tmp_path below the run's, if any; `text` is why it failed."""
 
     test: str
     outcome: str
@@ -114,8 +106,7 @@ class Epoch(TypedDict):
 
 
 class Made(TypedDict):
-    """The origin of a variant's run, as it was decided inside. `parameters` are all, with their defaults; `topology` is
-    the plan, as `testbed topology check --json` has it."""
+    """The inputs of a variant: all parameters, defaults included, and the plan as `topology check --json` has it."""
 
     parameters: dict[str, Any]
     topology: PlanRows
@@ -245,12 +236,9 @@ class ScenarioInfo(TypedDict):
 
 
 class VariantOutcome(TypedDict):
-    """result.json of a variant, written inside. `trace` is the SHA-256 of its events.jsonl."""
+    """The verdict on a variant: as expected without `failures`. `trace` is the SHA-256 of its events.jsonl."""
 
-    name: str
-    expected: Observed
     observed: Observed | None
-    as_expected: bool
     evidence: dict[str, Any]
     failures: list[str]
     trace: str

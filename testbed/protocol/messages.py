@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from typing import Any
 
 from testbed.errors import InputError, MachineError, TestbedError
@@ -102,7 +103,8 @@ def ended(number: int, wrote: bytes) -> bytes:
 
 
 def ask(number: int, request: Request[Any]) -> dict[str, Any]:
-    return {"protocol": VERSION, "id": number, "request": request.as_dict()}
+    asked = {"kind": type(request).__name__, **asdict(request)}  # type: ignore[call-overload]
+    return {"protocol": VERSION, "id": number, "request": asked}
 
 
 def load(line: bytes) -> dict[str, Any]:

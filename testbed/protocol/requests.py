@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Literal, TypeVar, dataclass_transform, get_args
 
 from testbed.protocol import (
@@ -19,7 +19,6 @@ from testbed.protocol import (
     Picture,
     PlanInfo,
     ProfileInfo,
-    PytestLimits,
     ScenarioInfo,
     VariantOutcome,
 )
@@ -44,9 +43,6 @@ class Request(Generic[R_co]):
         [base] = cls.__orig_bases__  # type: ignore[attr-defined]
         return get_args(base)[0]
 
-    def as_dict(self) -> dict[str, Any]:
-        return {"kind": type(self).__name__, **asdict(self)}  # type: ignore[call-overload]
-
 
 class Variant(Request[VariantOutcome]):
     """Run a variant of a scenario in a lab. Reports are events, and what the variant is made from (`Made`)."""
@@ -64,7 +60,10 @@ class Pytest(Request[int]):
     """Run the user's tests, all of the job's files; the response is pytest's status. Reports are text and `Tested`."""
 
     arguments: list[str]
-    limits: PytestLimits
+    limit_s: float | None = None
+    """Seconds of the machine's clock for all tests together; None is no limit."""
+    test_limit_s: float | None = None
+    """The same for each test without a mark `limit`."""
 
 
 class Describe(Request[ScenarioInfo]):
@@ -135,8 +134,7 @@ class Cni(Request[CniAnswer]):
 
 
 class Layer(Request[dict[str, str]]):
-    """Install the job's Debian packages and leave what they add as the file LAYER. The response has the versions of all
-    packages there are then, by name."""
+    """Install the job's Debian packages, which leaves the file LAYER; the response is the versions of all, by name."""
 
     epoch: int
     """The time of the layer's files, in seconds."""
@@ -155,7 +153,7 @@ def adapter(kind: Any) -> Any:
 
 
 def read(found: Mapping[str, Any]) -> Request[Any]:
-    """The request in what `as_dict` made. ValueError for anything else."""
+    """The request in what `messages.ask` made of it. ValueError for anything else."""
     fields = dict(found)
     if (kind := KINDS.get(str(fields.pop("kind", None)))) is None:
         raise ValueError(f"its kind is none of {', '.join(KINDS)}")

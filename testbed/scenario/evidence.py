@@ -31,8 +31,7 @@ def save_tables(lab: Lab, log: EventLog, text: str) -> None:
 
 
 def _save_counters(lab: Lab, missing: list[str]) -> None:
-    """Writes the counters of every interface and RDMA device to counters.json. `missing` gets those of nodes that
-    cannot be read."""
+    """Writes the counters of all interfaces and RDMA devices to counters.json; `missing` gets the unreadable."""
     found: dict[str, Any] = {}
     for node in lab.nodes.values():
         ends = node.interfaces.values()

@@ -18,7 +18,7 @@ from testbed.errors import InputError, TestbedError
 from testbed.protocol import DEBIAN_PACKAGE, RESULT, SCENARIO, VARIANT, ScenarioInfo
 from testbed.scenario import imports
 from testbed.scenario.model import Parameters, Scenario
-from testbed.scenario.variant import Variant
+from testbed.scenario.run import Variant
 from testbed.switch.profile import Profile
 from testbed.topology import Plan
 from testbed.topology.kinds import KINDS
@@ -35,6 +35,7 @@ ATTRIBUTES: dict[str, tuple[Any, str]] = {
     "variants": (tuple | list, "are a tuple of Variant"),
 }
 """The types of a scenario's attributes, as pydantic checks them, and in words."""
+BUSY_S, TRAINING_BUSY_S = 60.0, 600.0
 Refuse = Callable[..., None]
 """Raises an InputError with a message, and a hint if there is one."""
 
@@ -75,20 +76,19 @@ def blaming(path: Path) -> Iterator[None]:
     except TestbedError:
         raise
     except BaseException as error:  # SystemExit, and what is derived from nothing better, among it
-        raise blame(error, path) from error
+        hint, line = "", line_of(error, path)
+        if isinstance(error, ImportError | AttributeError) and (names := imports.hidden(path.parent)):
+            others = f"Others have the names of {', '.join(names)} beside it"
+            hint = f"{others}, and are imported instead: rename what is yours."
+        raise InputError(words(error), where=f"{path.name}:{line}" if line else path.name, hint=hint) from error
 
 
-def blame(error: BaseException, path: Path) -> InputError:
-    """The exception of the user's file, with its line."""
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)]
-    line = frames[-1].lineno if frames else None
+def line_of(error: BaseException, path: Path) -> int | None:
+    """The line of the user's file that an exception came from."""
     if isinstance(error, SyntaxError) and error.filename == str(path):
-        line = error.lineno
-    hint = ""
-    if isinstance(error, ImportError | AttributeError) and (names := imports.hidden(path.parent)):
-        hint = f"Others have the names of {', '.join(names)} beside it, and are imported instead: rename what is yours."
-    place = path.name if line is None else f"{path.name}:{line}"
-    return InputError(words(error), where=place, hint=hint)
+        return error.lineno
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+    return lines[-1] if lines else None
 
 
 def words(error: BaseException) -> str:
@@ -154,15 +154,34 @@ def check_variant(variant: Variant, refuse: Refuse) -> None:
 def info(
     scenario: type[Scenario], name: str, chosen: Mapping[str, Any], named: Collection[str], path: Path
 ) -> ScenarioInfo:
-    """`Scenario.info`; parameters that JSON cannot hold are wrong input."""
+    """Describe a scenario; `chosen` are the user's settings, `named` the variants they named."""
     try:
         with blaming(path):
-            return scenario.info(name, chosen, named)
+            schema: Any = scenario.parameters.model_json_schema()
+            changes = [scenario.changes(variant, chosen, named) for variant in scenario.variants]
     except InputError as error:
         if isinstance(error.__cause__, PydanticUserError | PydanticSerializationError):
             first = str(error.__cause__).partition("\n")[0]
             raise InputError(f"the parameters cannot be written as JSON: {first}", where=path.name) from error
         raise
+    title, text = scenario.words()
+    return {
+        "name": name,
+        "title": title,
+        "text": text,
+        "tags": list(scenario.tags),
+        "parameters": schema,
+        "variants": [
+            {"name": variant.name, "expected": variant.expected, "text": variant.text, "settings": settings}
+            for variant, settings in zip(scenario.variants, changes, strict=True)
+        ],
+        "compared": scenario.compared or scenario.variants[0].name,
+        "limit_s": scenario.limit_s,
+        "busy_limit_s": scenario.busy_limit_s or (TRAINING_BUSY_S if scenario.training else BUSY_S),
+        "training": scenario.training,
+        "notes": [],
+        "packages": sorted(set(scenario.packages)),
+    }
 
 
 def check_profiles(profiles: object, plan: Plan, where: str) -> None:

@@ -11,12 +11,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from typing_extensions import TypeVar  # typing's has a default from Python 3.13 on
 
 from testbed.errors import InputError, did_you_mean
-from testbed.protocol import ScenarioInfo
-from testbed.scenario.run import Run
-from testbed.scenario.variant import Variant
+from testbed.scenario.run import Run, Variant
 from testbed.switch.profile import Profile, profile
-
-BUSY_S, TRAINING_BUSY_S = 60.0, 600.0
 
 
 class Parameters(BaseModel):
@@ -29,8 +25,8 @@ P = TypeVar("P", bound=Parameters, default=Parameters)
 
 
 class Scenario(ABC, Generic[P]):
-    """
-    Subclass it once in a scenario.py, ``Scenario[Settings]`` if it has parameters: a class derived from `Parameters`.
+    """Subclass it once in a scenario.py, ``Scenario[Settings]`` if it has parameters: a class derived from
+    `Parameters`.
 
     `testbed describe` shows the class's docstring. Its first line is the title.
     """
@@ -103,8 +99,7 @@ class Scenario(ABC, Generic[P]):
 
     @classmethod
     def changes(cls, variant: Variant, chosen: Mapping[str, Any], named: Collection[str]) -> dict[str, Any]:
-        """The variant's own settings and those the user chose. Its own make it what it is: they win, unless the user
-        named this variant."""
+        """The variant's own settings and the user's. Its own make it what it is: they win, unless the user named it."""
         own = cls.settle(variant, {}).model_dump(mode="json", include=set(variant.settings))
         return {**own, **chosen} if variant.name in named else {**chosen, **own}
 
@@ -116,26 +111,3 @@ class Scenario(ABC, Generic[P]):
             return cls.title, text
         first, _, rest = text.partition("\n\n")
         return " ".join(first.split()).removesuffix("."), rest
-
-    @classmethod
-    def info(cls, name: str, chosen: Mapping[str, Any], named: Collection[str]) -> ScenarioInfo:
-        """`chosen` are the user's settings, `named` the variants they named."""
-        schema: Any = cls.parameters.model_json_schema()
-        title, text = cls.words()
-        return {
-            "name": name,
-            "title": title,
-            "text": text,
-            "tags": list(cls.tags),
-            "parameters": schema,
-            "variants": [
-                {"name": v.name, "expected": v.expected, "text": v.text, "settings": cls.changes(v, chosen, named)}
-                for v in cls.variants
-            ],
-            "compared": cls.compared or cls.variants[0].name,
-            "limit_s": cls.limit_s,
-            "busy_limit_s": cls.busy_limit_s or (TRAINING_BUSY_S if cls.training else BUSY_S),
-            "training": cls.training,
-            "notes": [],
-            "packages": sorted(set(cls.packages)),
-        }

@@ -37,16 +37,8 @@ class _Keyboard(io.TextIOBase):
     """The `sys.stdin` of such a process. To read it is refused, and so is to wait until it can be read."""
 
     def __init__(self, refuse: Callable[..., NoReturn]) -> None:
-        self._refuse = refuse
-
-    def fileno(self) -> int:
-        self._refuse()
-
-    def read(self, _: int | None = -1, /) -> str:
-        self._refuse()
-
-    def readline(self, _: int = -1, /) -> str:  # type: ignore[override]  # typeshed: of the base, for bytes too
-        self._refuse()
+        for name in "fileno", "read", "readline":  # all others call these
+            setattr(self, name, refuse)
 
 
 def _refusal(files: Path) -> InputError:

@@ -1,9 +1,10 @@
-"""A variant run: steps, expectations, evidence, and in the end the verdict."""
+"""Variants of a scenario and the run of one: steps, expectations, evidence, and in the end the verdict."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,6 @@ from testbed.lab import HostInterface, Lab
 from testbed.protocol import Event, Observed, VariantOutcome
 from testbed.scenario.events import EventLog, plain
 from testbed.scenario.evidence import save_tables
-from testbed.scenario.variant import Variant
 from testbed.topology import IPAddress
 from testbed.workload.attributes import Attributes
 from testbed.workload.completion import Completion
@@ -22,6 +22,17 @@ from testbed.workload.verbs import Endpoint, connect_pair, connected, open_endpo
 
 WRITE_S = 600.0
 """Seconds for one WRITE. The retries that `Attributes` have by default end long before."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A run of a scenario with its expected outcome. `settings` replaces defaults of the parameters, and stays unless
+    the user names the variant."""
+
+    name: str
+    expected: Observed
+    text: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 def owner_of(mac: str | None, *interfaces: HostInterface) -> str:
@@ -160,8 +171,7 @@ class Run:
         self.lab.scheduler.sleep(seconds)
 
     def tries(self, attempt: Callable[[], str], within: float, pause: float, longest: float | None = None) -> list[str]:
-        """
-        Repeats `attempt` until it returns SUCCESS, and returns what each one returned: ``run.write`` in most cases.
+        """Repeats `attempt` until it returns SUCCESS, and returns what each one returned: ``run.write`` in most cases.
         There is no further one once `within` seconds have passed, so 0 allows one.
 
         The client sleeps `pause` seconds between two attempts; `longest` has the pause double each time, up to that.
@@ -204,9 +214,8 @@ class Run:
     def inject(
         self, fault: Fault, *, after: float = 0.0, lasting: float | None = None, may_outlast_run: bool = False
     ) -> Injection:
-        """
-        Injects a fault `after` so many seconds, and recovers it when it has lasted `lasting`, else by `recover`, or at
-        the end. The run ends here if the fault does not come, or does not go.
+        """Injects a fault `after` so many seconds, and recovers it when it has lasted `lasting`, else by `recover`, or
+        at the end. The run ends here if the fault does not come, or does not go.
 
         A fault that the end of the run cuts short makes the variant unexpected, unless it `may_outlast_run`.
         """
@@ -239,10 +248,7 @@ class Run:
         ]
         self.log.emit("verdict", "", "unexpected" if self.failures else "as expected", failures=list(self.failures))
         return {
-            "name": self.variant.name,
-            "expected": self.variant.expected,
             "observed": self.observed,
-            "as_expected": not self.failures,
             "evidence": self.evidence,
             "failures": self.failures,
             "trace": self.log.write(directory / "events.jsonl"),

@@ -13,7 +13,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any, Literal
@@ -22,9 +22,9 @@ import pytest
 
 from testbed.errors import TestbedError
 from testbed.protocol import Tested
+from testbed.protocol.messages import Emit
 from testbed.scenario.noninteractive import refuse_input
 
-Emit = Callable[[dict[str, Any]], None]
 REPORTS, WRITTEN = "reports", "files"
 """Below a run's directory: reports that the user asked pytest for, and what tests wrote by relative paths."""
 REPORT_OPTIONS = {"xmlpath": "junitxml", "log_file": "log-file"}

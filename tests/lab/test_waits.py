@@ -13,8 +13,7 @@ import pytest
 import testbed
 from testbed import Lab, Topology
 from testbed.faults import LinkDown
-from testbed.scenario.run import Run
-from testbed.scenario.variant import Variant
+from testbed.scenario.run import Run, Variant
 
 PAIR = """
 name: pair

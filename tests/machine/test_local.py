@@ -40,7 +40,7 @@ from testbed.machine.local import LocalMachine
 from testbed.protocol.requests import Pytest
 
 out, test = map(Path, sys.argv[1:])
-request = Pytest(arguments=["test_it.py"], limits={"session_s": None, "test_s": None})
+request = Pytest(arguments=["test_it.py"])
 job = Job([request], {"test_it.py": test.read_bytes()}, limit_s=60)
 asyncio.run(LocalMachine().run(job, out))
 """

@@ -8,7 +8,6 @@ from testbed.cli.console import Running
 from testbed.machine import runs, scenarios
 from testbed.machine.image import find
 from testbed.machine.qemu import Flavour
-from testbed.machine.record import Identity
 from testbed.machine.vm import VirtualMachine
 
 
@@ -63,9 +62,8 @@ def test_a_run_is_shown_in_the_order_of_its_events(tmp_path):
 
     async def run():
         return await runs.run(
-            source, info, runs.choose(info, ["garp"]), runs.Settings(1, "virtual", 1), machine,
-            Identity.of(machine, machine.image.digest), tmp_path, screen, asyncio.Semaphore(1),
-        )  # fmt: skip
+            source, info, runs.choose(info, ["garp"]), 1, machine, tmp_path, screen, asyncio.Semaphore(1)
+        )
 
     result = asyncio.run(run())
     assert result.as_expected

@@ -29,8 +29,7 @@ from testbed.faults import (
 )
 from testbed.lab import Lab
 from testbed.scenario.events import EventLog
-from testbed.scenario.run import Run
-from testbed.scenario.variant import Variant
+from testbed.scenario.run import Run, Variant
 
 B = IPv4Address("10.0.20.2")
 pytestmark = pytest.mark.topology("""

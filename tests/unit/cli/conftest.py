@@ -2,16 +2,16 @@
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from testbed.cli import options
-from testbed.cli.options import Chosen
 from testbed.machine import runs, scenarios
-from testbed.machine.record import Identity
-from testbed.machine.runs import RunResult, Settings, VariantResult, VariantRun
+from testbed.machine.record import Identity, Origin, RunResult, VariantResult
+from testbed.machine.runs import VariantRun
 from testbed.protocol import Event
 
 SCENARIO = '''
@@ -30,7 +30,7 @@ class Tiny(Scenario[Size]):
     def run(self, run, parameters): ...
 '''
 
-IDENTITY = Identity("vm", "1.0", "c0de", image="ef" * 32, qemu="10.0.2 (Debian)", accelerator="tcg")
+IDENTITY = Identity("vm", "1.0", "c0de", "ef" * 32, "10.0.2 (Debian)", "tcg", None, None)
 TOPOLOGY = "{name: tiny, topology: {nodes: {a: {kind: host}}}}"
 
 
@@ -70,15 +70,22 @@ def tiny(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def good() -> VariantResult:
-    return VariantResult("good", "healthy", "healthy", True, {"completion": "SUCCESS"}, [], "ab" * 32, 1503.25, 2.5)
+    return VariantResult(
+        name="good", expected="healthy", observed="healthy", trace="ab" * 32, virtual_s=1503.25, wall_s=2.5,
+        evidence={"completion": "SUCCESS"}, failures=[], variant="good", settings={},
+        parameters=None, topology=None, epoch=None,
+    )  # fmt: skip
 
 
 @pytest.fixture
-def bad() -> VariantResult:
+def bad(good: VariantResult) -> VariantResult:
     """Not as expected."""
     failures = ["users saw fault where healthy was expected", "the first line\nand the second"]
     evidence = {"completion": "RETRY_EXC_ERR", "switch_arp": "pod A's MAC", "frames_to_dead_mac": "16 on e2"}
-    return VariantResult("bad", "healthy", "fault", False, evidence, failures, "cd" * 32, 0.085, 1.0)
+    return replace(
+        good, name="bad", observed="fault", trace="cd" * 32, virtual_s=0.085, wall_s=1.0, evidence=evidence,
+        failures=failures, variant="bad",
+    )  # fmt: skip
 
 
 @pytest.fixture
@@ -101,7 +108,7 @@ def ends_like(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., 
             )
 
         monkeypatch.chdir(tmp_path)
-        monkeypatch.setattr(options, "choose", lambda *_: Chosen(None, "vm", "ef" * 32, "virtual"))  # type: ignore[arg-type]
+        monkeypatch.setattr(options, "choose", lambda *_: SimpleNamespace(clock="virtual"))
         monkeypatch.setattr(Identity, "of", lambda *_: IDENTITY)
         monkeypatch.setattr(runs, "run_variant", run_variant)
 
@@ -111,8 +118,7 @@ def ends_like(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., 
 @pytest.fixture
 def result_of() -> Callable[..., RunResult]:
     def make(*variants: VariantResult) -> RunResult:
-        return RunResult(
-            "tiny", Settings(7, "virtual", 2), IDENTITY, "scenario.py", {}, Path("runs/tiny/1"), 3.5, [*variants]
-        )
+        origin = Origin(**asdict(IDENTITY), file="scenario.py", files={})
+        return RunResult.of("tiny", 7, "virtual", 3.5, Path("runs/tiny/1"), variants, origin)
 
     return make

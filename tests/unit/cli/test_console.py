@@ -16,7 +16,8 @@ from testbed.cli.console import RunConsole
 from testbed.cli.main import invoke
 from testbed.cli.progress import PlainConsole, phase_lines, terminal
 from testbed.machine import scenarios
-from testbed.machine.runs import RunResult, VariantResult, VariantRun
+from testbed.machine.record import RunResult, VariantResult
+from testbed.machine.runs import VariantRun
 from testbed.protocol import Event
 
 HOSTILE = "\x1b[2J\x1b]0;owned\x07\x9b31mred\r\b\u202e"
@@ -144,7 +145,7 @@ def test_names_of_a_user_s_directories_cannot_command_the_terminal(
         ({}, "✗ bad: fault, healthy was expected   85 ms virtual, 1.00 s wall"),
         ({"observed": None}, "✗ bad: no observation, healthy was expected"),
         ({"observed": "healthy"}, "✗ bad: healthy, and an expectation did not hold"),
-        ({"observed": "healthy", "as_expected": True}, "✓ bad: healthy, as expected"),
+        ({"observed": "healthy", "failures": []}, "✓ bad: healthy, as expected"),
     ],
 )
 def test_the_line_at_a_variant_s_end_says_why(bad: VariantResult, change: dict[str, Any], said: str) -> None:

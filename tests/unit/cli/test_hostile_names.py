@@ -13,7 +13,7 @@ from rich.text import Text
 from testbed.cli.catalogue import columns
 from testbed.cli.main import invoke
 from testbed.cli.progress import error_console, output_console
-from testbed.machine.runs import VariantResult
+from testbed.machine.record import VariantResult
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\rx\u202egnp\u2066\x9b31m\x85\u200f\x08"
 """Set a title, ring, clear the screen, write over the line; a bidi override and isolate; C1's CSI and NEL."""

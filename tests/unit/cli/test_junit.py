@@ -9,7 +9,7 @@ import pytest
 
 from testbed.cli import junit
 from testbed.cli.main import invoke
-from testbed.machine.runs import RunResult, VariantResult
+from testbed.machine.record import RunResult, VariantResult
 
 
 def parsed(file: Path) -> ElementTree.Element:

@@ -10,7 +10,7 @@ import pytest
 from testbed.cli import matrix
 from testbed.cli.main import invoke
 from testbed.errors import InputError
-from testbed.machine.runs import VariantResult
+from testbed.machine.record import VariantResult
 from testbed.protocol import Event, ScenarioInfo
 
 INFO: ScenarioInfo = {

@@ -10,15 +10,8 @@ from typing import Any
 import pytest
 
 from testbed.cli.main import invoke
-from testbed.machine.record import Identity
-from testbed.machine.runs import VariantResult
-from testbed.protocol import Event, Made
-
-MADE: Made = {
-    "parameters": {"packets": 9},
-    "topology": {"name": "tiny", "interfaces": []},
-    "epoch": {"realtime_ns": 3, "monotonic_ns": 2, "kernel_ns": 1},
-}
+from testbed.machine.record import Identity, VariantResult
+from testbed.protocol import Epoch, Event
 
 
 def event(t: int, text: str) -> Event:
@@ -27,7 +20,8 @@ def event(t: int, text: str) -> Event:
 
 @pytest.fixture
 def made(good: VariantResult) -> VariantResult:
-    return replace(good, made=MADE)
+    epoch: Epoch = {"realtime_ns": 3, "monotonic_ns": 2, "kernel_ns": 1}
+    return replace(good, parameters={"packets": 9}, topology="70" * 32, epoch=epoch)
 
 
 @pytest.fixture
@@ -94,9 +88,9 @@ def test_another_trace_is_1_and_says_what_differs(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     directory = run("--variant", "good")
-    other = replace(made, trace="cd" * 32, made={**MADE, "parameters": {"packets": 8}})
+    other = replace(made, trace="cd" * 32, parameters={"packets": 8})
     ends_like(other, [event(1, "begin"), event(3, "end")])
-    identity = Identity("vm", "1.0", "c0de", image="ef" * 32, qemu="11.0 (Debian)", accelerator="tcg")
+    identity = Identity("vm", "1.0", "c0de", "ef" * 32, "11.0 (Debian)", "tcg", None, None)
     monkeypatch.setattr(Identity, "of", lambda *_: identity)
     capsys.readouterr()
     assert invoke(["rerun", str(directory)]) == 1
@@ -146,12 +140,18 @@ def changed(**values: object) -> Callable[[Path], None]:
     return damaged("result.json", lambda text: json.dumps({**json.loads(text), **values}))
 
 
+def lacking(key: str) -> Callable[[Path], None]:
+    return damaged("result.json", lambda text: json.dumps({k: v for k, v in json.loads(text).items() if k != key}))
+
+
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
         (damaged("result.json", lambda text: text[:50]), "does not say what the run was made from: Invalid JSON"),
         (damaged("result.json", lambda _: "[]"), "does not say what the run was made from: "),
         (changed(made_from=None), "does not say what the run was made from: made_from: "),
+        (lacking("trace"), "does not say what the run was made from: trace: Field required"),
+        (changed(made_from={"file": "scenario.py"}), "does not say what the run was made from: made_from.machine: "),
         (changed(seed="9"), "does not say what the run was made from: seed: "),
         (changed(scenario="../x"), "'../x' cannot be the name of a scenario or a variant"),
         (damaged("scenario/scenario.py", lambda text: f"{text}#"), "is damaged: scenario.py is not as the run had it"),

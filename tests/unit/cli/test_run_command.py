@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from testbed.cli.main import invoke
-from testbed.machine.runs import RunResult, VariantResult
+from testbed.machine.record import RunResult, VariantResult
 
 RUN_KEYS = {
     "scenario", "verdict", "seed", "clock", "machine", "image", "trace", "wall_s", "out", "variants",

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from testbed.cli.main import invoke
-from testbed.machine.runs import VariantResult
+from testbed.machine.record import VariantResult
 
 SCENARIO = """
 from testbed import Scenario, Variant

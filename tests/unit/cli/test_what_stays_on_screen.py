@@ -15,6 +15,7 @@ from testbed.cli.main import invoke
 from testbed.machine import pytests, scenarios
 from testbed.machine.local import LocalMachine
 from testbed.protocol import Event
+from testbed.protocol.requests import Pytest
 
 
 def shown(event: Event, width: int) -> list[str]:
@@ -66,12 +67,12 @@ def test_the_output_of_tests_has_no_colours_in_a_log(
 ) -> None:
     given: list[Sequence[str]] = []
 
-    async def run(tests: Sequence[Path], arguments: Sequence[str], **_: object) -> int:
-        given.append(arguments)
+    async def run(tests: Sequence[Path], asked: Pytest, **_: object) -> int:
+        given.append(asked.arguments)
         return 0
 
     monkeypatch.setattr(pytests, "run", run)
-    monkeypatch.setattr(options, "choose", lambda *_: options.Chosen(LocalMachine(), "local", None, "real"))
+    monkeypatch.setattr(options, "choose", lambda *_: LocalMachine())
     assert invoke(["pytest", str(tmp_path), "--out", str(tmp_path / "runs"), *words]) == 0
     assert given == [passed]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,8 @@ from typing import Any
 import pytest
 
 from testbed.cni import conflist, plugin, runtime, rxe, versions
-from testbed.cni.attachment import Attachment
 from testbed.cni.cache import Cache
+from testbed.cni.conflist import Attachment
 from testbed.cni.plugin import CniError
 from testbed.errors import InputError
 
@@ -132,7 +133,7 @@ def test_an_error_object_is_told_with_its_code() -> None:
     )
     assert str(error) == "pod web: x: try later (code 11): busy"
     assert (error.code, error.details, error.exit_status) == (11, "busy", 1)
-    error.add_stderr("noise")
+    error.add_stderr(io.BytesIO(b"noise"), 0)
     assert not error.hint
 
 
@@ -151,7 +152,7 @@ def test_without_one_stderr_is_what_there_is(status: int, output: bytes, said: s
     error = plugin.refusal(status, output, "x")
     assert said in error.message
     assert error.code is None
-    error.add_stderr("its last words")
+    error.add_stderr(io.BytesIO(b"its last words"), 0)
     assert error.hint == "On stderr: its last words"
 
 

@@ -15,8 +15,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from testbed.cni import conflist, runtime
-from testbed.cni.attachment import Attachment
-from testbed.cni.conflist import Conflist
+from testbed.cni.conflist import Attachment, Conflist
 from testbed.cni.tool import capabilities
 from testbed.cni.versions import SUPPORTED
 from testbed.errors import InputError

@@ -25,8 +25,8 @@ from testbed.cli.words import plain_lines
 from testbed.errors import InputError, TestbedError
 from testbed.machine import pytests, runs, scenarios
 from testbed.machine.jobs import Job
-from testbed.machine.record import Identity
-from testbed.machine.runs import RunResult, Settings, VariantResult, VariantRun
+from testbed.machine.record import Origin, RunResult
+from testbed.machine.runs import VariantRun
 from testbed.machine.scenarios import Source
 from testbed.protocol import EVENTS, Event, VariantInfo, messages, requests
 
@@ -34,8 +34,7 @@ CORPUS = Path(__file__).parents[1] / "corpus"
 SOURCE = Source("mine", Path("mine/scenario.py"))
 VARIANT: VariantInfo = {"name": "as-is", "expected": "fault", "text": "", "settings": {}}
 VARIANT_RUN = VariantRun("mine", "as-is", VARIANT)
-SETTINGS = Settings(0, "virtual", 1)
-IDENTITY = Identity("vm", "1.0", "c0de")
+ORIGIN = Origin("vm", "1.0", "c0de", "ef", "10.0", "tcg", None, None, file="scenario.py", files={})
 NUMBERS = st.integers() | st.floats() | st.sampled_from([10**400, -(10**400), 1e308])
 VALUES = st.recursive(
     st.none() | st.booleans() | NUMBERS | st.text(max_size=8),
@@ -68,8 +67,8 @@ NOTE = {"key": "mgmt", "where": "x.yml:1", "text": "has no effect", "lines": [1,
 PARAMETERS = {"properties": {"x": {"default": 1, "description": "a number", "type": "integer", "enum": [1, 2]}}}
 ANSWERS: dict[str, Any] = {
     "outcome.json": {
-        "name": "as-is", "expected": "fault", "observed": "fault", "as_expected": False,
-        "evidence": {"aged_s": 4.0, "mac": "02:…"}, "failures": ["x"], "trace": "c0ffee", "virtual_s": 14400.5,
+        "observed": "fault", "evidence": {"aged_s": 4.0, "mac": "02:…"}, "failures": ["x"], "trace": "c0ffee",
+        "virtual_s": 14400.5,
     },
     "info.json": {
         "name": "mine", "title": "Mine", "text": "What happens.", "tags": ["arp"], "parameters": PARAMETERS,
@@ -191,8 +190,8 @@ def take(name: str, data: bytes) -> None:
     answer = job.answer(about=SOURCE.file, place=SOURCE.place)
     match name:
         case "outcome.json":
-            result = VariantResult(**runs.verdict(job, SOURCE), wall_s=1.0)
-            whole = RunResult("mine", SETTINGS, IDENTITY, "scenario.py", {}, Path("out"), 1.0, [result])
+            result = runs.result_of(VARIANT_RUN, runs.verdict(job, SOURCE), 1.0, None)
+            whole = RunResult.of("mine", 0, "virtual", 1.0, Path("out"), [result], ORIGIN)
             json.dumps(whole.json())
             for width in 60, 200:
                 shown(lambda to: summary.report(to, [whole], 1.0), width)

@@ -43,7 +43,7 @@ def boots(monkeypatch: pytest.MonkeyPatch) -> Boots:
 
 
 def works() -> bool:
-    return asyncio.run(kvm.works(None))  # type: ignore[arg-type]
+    return asyncio.run(kvm.flavour(None, "real")).accelerator == "kvm"  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("well", [True, False])

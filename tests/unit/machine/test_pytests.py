@@ -12,9 +12,8 @@ import pytest
 from testbed.errors import InputError, MachineError
 from testbed.machine import pytests
 from testbed.machine.jobs import Job
-from testbed.protocol import PytestLimits
+from testbed.protocol.requests import Pytest
 
-NO_LIMITS: PytestLimits = {"session_s": None, "test_s": None}
 FAILED = {"test": "test_a.py::test_it", "outcome": "failed", "virtual_s": 2, "directory": "", "text": "E  assert 0"}
 
 
@@ -44,15 +43,15 @@ class FakeMachine:
 
 
 def go(
-    tmp_path: Path, machine: FakeMachine, arguments: Sequence[str] = (), limits: PytestLimits = NO_LIMITS
+    tmp_path: Path, machine: FakeMachine, arguments: Sequence[str] = (), limit_s: float | None = None
 ) -> tuple[int, str]:
     """The status, and what was shown."""
     tests, shown = tmp_path / "tests", []
     for directory in (tests, tmp_path / "out"):
         directory.mkdir()
     running = pytests.run(
-        [tests], arguments, seed=1, training=False, limits=limits, machine=machine, out=tmp_path / "out",
-        show=shown.append,
+        [tests], Pytest(arguments=[*arguments], limit_s=limit_s), seed=1, training=False, machine=machine,
+        out=tmp_path / "out", show=shown.append,
     )  # fmt: skip
     return asyncio.run(running), "".join(shown)
 
@@ -134,7 +133,7 @@ def test_what_ended_is_kept_and_what_ran_is_named_when_the_machine_fails(tmp_pat
 
 def test_a_session_s_limit_leaves_time_for_the_teardown(tmp_path: Path) -> None:
     machine = FakeMachine([], 0)
-    go(tmp_path, machine, limits={"session_s": 60.0, "test_s": None})
+    go(tmp_path, machine, limit_s=60.0)
     assert machine.limit_s == 60 + pytests.END_S
 
 

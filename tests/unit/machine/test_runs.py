@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,13 @@ import pytest
 from testbed.errors import InputError, MachineError, TestbedError
 from testbed.machine import runs
 from testbed.machine.jobs import Job
-from testbed.machine.record import Identity
-from testbed.machine.runs import RunResult, Settings, VariantResult, VariantRun
+from testbed.machine.record import Identity, Origin, RunResult, VariantResult
+from testbed.machine.runs import VariantRun
 from testbed.machine.scenarios import Source
-from testbed.protocol import Event, ScenarioInfo, VariantInfo
+from testbed.protocol import Clock, Event, ScenarioInfo, VariantInfo, VariantOutcome
 from testbed.protocol.requests import Variant
 
-IDENTITY = Identity("vm", "1.0", "c0de", image="ef", qemu="10.0.2 (Debian)", accelerator="tcg")
+IDENTITY = Identity("vm", "1.0", "c0de", "ef", "10.0.2 (Debian)", "tcg", None, None)
 EVENT: Event = {"t": 5, "kind": "step", "node": "", "text": "begin", "data": {}}
 
 
@@ -34,8 +34,13 @@ def info(*names: str) -> ScenarioInfo:
 
 
 def outcome(name: str, **changes: Any) -> dict[str, Any]:
-    good = {"name": name, "expected": "healthy", "observed": "healthy", "as_expected": True}
-    return {**good, "evidence": {}, "failures": [], "trace": name * 4, "virtual_s": 1.5, **changes}
+    good = {"observed": "healthy", "evidence": {}, "failures": [], "trace": name * 4, "virtual_s": 1.5}
+    return {**good, **changes}
+
+
+@pytest.fixture(autouse=True)
+def _identity(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Identity, "of", lambda _: IDENTITY)
 
 
 @dataclass
@@ -46,6 +51,7 @@ class FakeMachine:
     record: Any = field(default_factory=lambda: {"event": EVENT})
     pauses: Mapping[str, float] = field(default_factory=dict)
     jobs: list[Job[Any]] = field(default_factory=list)
+    clock: Clock = "virtual"
     at_once: int = 0
     most: int = 0
 
@@ -94,12 +100,11 @@ def run(
 ) -> RunResult:
     said = info(*names)
     out = runs.run_directory(source.file.parents[1] / "runs", "story")
-    settings = Settings(9, "virtual", jobs)
     variant_runs, heard = runs.choose(said, []), listener or runs.Listener()
 
     async def go() -> RunResult:
         free = asyncio.Semaphore(jobs)
-        return await runs.run(source, said, variant_runs, settings, machine, IDENTITY, out, heard, free)
+        return await runs.run(source, said, variant_runs, 9, machine, out, heard, free)
 
     return asyncio.run(go())
 
@@ -203,6 +208,7 @@ class Shows:
     lines: Sequence[dict[str, Any]]
     files: Mapping[str, str] = field(default_factory=dict)
     error: Exception | None = field(default_factory=lambda: MachineError("the guest hangs"))
+    clock: Clock = "virtual"
 
     async def run(self, job: Job[Any], out: Path) -> float:
         for line in self.lines:
@@ -311,7 +317,7 @@ def test_progress_that_is_no_event_is_an_unexpected_variant(source: Source, reco
     ("message", "text"),
     [
         ({"response": []}, "the response is damaged: "),
-        ({"response": {}}, "the response is damaged: name: Field required"),
+        ({"response": {}}, "the response is damaged: observed: Field required"),
         ({"response": outcome("v", observed="maybe")}, "the response is damaged: observed: "),
         ({"response": outcome("v", virtual_s=float("nan"))}, "the response is damaged: nan are no seconds"),
         ({"response": outcome("v", evidence=["a"])}, "the response is damaged: evidence: "),
@@ -344,11 +350,13 @@ def test_wrong_input_ends_the_whole_run(source: Source, status: int) -> None:
 
 
 def variant(name: str, trace: str, **changes: Any) -> VariantResult:
-    return VariantResult(**{**outcome(name, trace=trace), "wall_s": 1.0, **changes})
+    run = runs.choose(info(name), [])[0]
+    return replace(runs.result_of(run, VariantOutcome(**outcome(name, trace=trace)), 1.0, None), **changes)
 
 
 def result(*variants: VariantResult, wall_s: float = 1.0) -> RunResult:
-    return RunResult("story", Settings(1, "virtual", 2), IDENTITY, "scenario.py", {}, Path("out"), wall_s, [*variants])
+    origin = Origin(**asdict(IDENTITY), file="scenario.py", files={})
+    return RunResult.of("story", 1, "virtual", wall_s, Path("out"), variants, origin)
 
 
 def test_a_trace_tells_stories_apart_and_nothing_else() -> None:
@@ -365,6 +373,6 @@ def test_a_trace_tells_stories_apart_and_nothing_else() -> None:
 
 
 def test_a_run_is_as_expected_when_every_variant_is() -> None:
-    good, bad = variant("a", "11"), variant("b", "22", as_expected=False)
+    good, bad = variant("a", "11"), variant("b", "22", failures=["it does not hold"])
     assert result(good, good).as_expected
     assert not result(good, bad).as_expected

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from testbed.scenario.events import EventLog
-from testbed.scenario.run import Run
-from testbed.scenario.variant import Variant
+from testbed.scenario.run import Run, Variant
 
 
 class Scheduler:

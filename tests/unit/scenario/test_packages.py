@@ -21,7 +21,7 @@ class Tiny(Scenario):
 
 def test_a_scenario_says_which_packages_it_needs(write: Callable[..., Path]) -> None:
     scenario = loading.load(write(SCENARIO.format(packages=("tcpflow", "iperf3", "tcpflow"))))
-    assert scenario.info("tiny", {}, [])["packages"] == ["iperf3", "tcpflow"]
+    assert loading.info(scenario, "tiny", {}, [], Path("scenario.py"))["packages"] == ["iperf3", "tcpflow"]
 
 
 @pytest.mark.parametrize("packages", ["iperf3", ("-o", "x"), ("Iperf3",), (7,)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any, Literal
 
 from hypothesis import example, given, settings
@@ -10,8 +11,9 @@ from hypothesis import strategies as st
 from pydantic import Field
 
 from testbed.errors import InputError
+from testbed.scenario import loading
 from testbed.scenario.model import Parameters, Scenario
-from testbed.scenario.variant import Variant
+from testbed.scenario.run import Variant
 from testbed.switch.profile import ProfileName
 
 
@@ -54,7 +56,7 @@ def test_any_setting(chosen: dict[str, str]) -> None:
     (variant,) = Story.variants
     try:
         settled = Story.settle(variant, chosen)
-        Story.info("story", chosen, ["only"])
+        loading.info(Story, "story", chosen, ["only"], Path("scenario.py"))
     except InputError:
         return
     assert chosen.keys() <= Every.model_fields.keys()

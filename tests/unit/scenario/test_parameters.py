@@ -1,13 +1,16 @@
 """A scenario's parameters: defaults, the user's settings over them, the variant's own over both unless it is named."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import Field, ValidationError
 
 from testbed.errors import InputError
+from testbed.protocol import ScenarioInfo
+from testbed.scenario import loading
 from testbed.scenario.model import Parameters, Scenario
-from testbed.scenario.variant import Variant
+from testbed.scenario.run import Variant
 
 
 class Settings(Parameters):
@@ -131,8 +134,12 @@ def test_parameters_do_not_change_during_a_story() -> None:
         settled.rest = 3.0  # type: ignore[attr-defined]
 
 
+def described(scenario: type[Scenario]) -> ScenarioInfo:
+    return loading.info(scenario, "story", {}, [], Path("scenario.py"))
+
+
 def test_a_scenario_says_what_it_is() -> None:
-    said = Story.info("story", {}, [])
+    said = described(Story)
     assert (said["name"], said["title"], said["text"]) == ("story", "A story", "What happens.\n\nAnd why.")
     assert (said["tags"], said["limit_s"]) == (["arp"], 7 * 86400)
     own = {"announce": True, "rest": 1600.0}
@@ -148,7 +155,7 @@ def test_a_variant_is_found_by_its_name() -> None:
 
 def test_attributes_of_a_class_win_over_the_docstring_s_first_line_and_the_brackets() -> None:
     """Scenarios that were written before these have a title and parameters as attributes."""
-    former, said = Former.info("story", {}, []), Story.info("story", {}, [])
+    former, said = described(Former), described(Story)
     assert former["tags"] == []
     assert {**former, "tags": said["tags"]} == said
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from testbed.scenario.model import Parameters, Scenario
-from testbed.scenario.run import Run
-from testbed.scenario.variant import Variant
+from testbed.scenario.run import Run, Variant
 from testbed.switch.profile import profile
 
 

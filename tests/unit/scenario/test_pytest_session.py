@@ -13,6 +13,7 @@ import pytest
 
 from testbed.machine import pytests
 from testbed.machine.local import LocalMachine
+from testbed.protocol.requests import Pytest
 
 TESTS = """
 import io
@@ -132,8 +133,8 @@ def run(directory: Path, text: str, *arguments: str) -> Done:
     (beside / "beside.sh").write_text("#!/bin/sh\necho runs\n")
     (beside / "beside.sh").chmod(0o755)
     running = pytests.run(
-        [beside / "test_it.py"], ["-p", "no:randomly", "--color=no", *arguments], seed=1, training=False,
-        limits={"session_s": None, "test_s": None}, machine=LocalMachine(), out=out, show=lambda _: None,
+        [beside / "test_it.py"], Pytest(arguments=["-p", "no:randomly", "--color=no", *arguments]), seed=1,
+        training=False, machine=LocalMachine(), out=out, show=lambda _: None,
     )  # fmt: skip
     status = asyncio.run(running)
     lines = (out / "tests.jsonl").read_text().splitlines() if (out / "tests.jsonl").exists() else []

@@ -31,8 +31,7 @@ from testbed.faults import (
 )
 from testbed.lab import Lab
 from testbed.scenario.events import EventLog
-from testbed.scenario.run import Run
-from testbed.scenario.variant import Variant
+from testbed.scenario.run import Run, Variant
 from testbed.workload.tools import Side, perftest
 from testbed.workload.traffic import Traffic
 
