@@ -1,85 +1,50 @@
 """Faults. Each is injected, verified, recovered, and verified to be gone: ``with injected(lab, fault): …``."""
 
-from testbed.faults.arp import ArpDrop, ArpPoison, ArpStorm, DuplicateIp, DuplicateMac, ProxyArp
-from testbed.faults.catalogue import KINDS, break_from_the_start, descriptions, problem
-from testbed.faults.congestion import BackgroundFlow, EcmpCollision, Incast
-from testbed.faults.fault import Fault, FaultError, Injection, injected, make, unfinished
-from testbed.faults.host import ArpFlux, MissingRoute, NeighbourTableFull, StrictRpFilter, WrongGateway, WrongMask
-from testbed.faults.link import (
-    LinkCorrupt,
-    LinkDelay,
-    LinkDown,
-    LinkDuplicate,
-    LinkFlap,
-    LinkLoss,
-    LinkMtu,
-    LinkRate,
-    LinkReorder,
-    NicDown,
-    QueueTooSmall,
-)
-from testbed.faults.packet import ExactPacket
-from testbed.faults.switch import (
-    ArpAgeing,
-    ArpCapacity,
-    ArpCpuDelay,
-    ArpCpuLimit,
-    ArpEntryCorrupt,
-    FdbFlush,
-    FdbWrongPort,
-    MacAgeing,
-    MacCapacity,
-    SwitchCpuOutage,
-    SwitchReboot,
-)
-
-__all__ = [
-    "KINDS",
-    "ArpAgeing",
-    "ArpCapacity",
-    "ArpCpuDelay",
-    "ArpCpuLimit",
-    "ArpDrop",
-    "ArpEntryCorrupt",
-    "ArpFlux",
-    "ArpPoison",
-    "ArpStorm",
-    "BackgroundFlow",
-    "DuplicateIp",
-    "DuplicateMac",
-    "EcmpCollision",
-    "ExactPacket",
-    "Fault",
-    "FaultError",
-    "FdbFlush",
-    "FdbWrongPort",
-    "Incast",
-    "Injection",
-    "LinkCorrupt",
-    "LinkDelay",
-    "LinkDown",
-    "LinkDuplicate",
-    "LinkFlap",
-    "LinkLoss",
-    "LinkMtu",
-    "LinkRate",
-    "LinkReorder",
-    "MacAgeing",
-    "MacCapacity",
-    "MissingRoute",
-    "NeighbourTableFull",
-    "NicDown",
-    "ProxyArp",
-    "QueueTooSmall",
-    "StrictRpFilter",
-    "SwitchCpuOutage",
-    "SwitchReboot",
-    "WrongGateway",
-    "WrongMask",
-    "break_from_the_start",
-    "descriptions",
-    "injected",
-    "make",
-    "problem",
-    "unfinished",
-]
+from testbed.faults.arp import ArpDrop as ArpDrop
+from testbed.faults.arp import ArpPoison as ArpPoison
+from testbed.faults.arp import ArpStorm as ArpStorm
+from testbed.faults.arp import DuplicateIp as DuplicateIp
+from testbed.faults.arp import DuplicateMac as DuplicateMac
+from testbed.faults.arp import ProxyArp as ProxyArp
+from testbed.faults.catalogue import KINDS as KINDS
+from testbed.faults.catalogue import break_from_the_start as break_from_the_start
+from testbed.faults.catalogue import descriptions as descriptions
+from testbed.faults.catalogue import problem as problem
+from testbed.faults.congestion import BackgroundFlow as BackgroundFlow
+from testbed.faults.congestion import EcmpCollision as EcmpCollision
+from testbed.faults.congestion import Incast as Incast
+from testbed.faults.fault import Fault as Fault
+from testbed.faults.fault import FaultError as FaultError
+from testbed.faults.fault import Injection as Injection
+from testbed.faults.fault import injected as injected
+from testbed.faults.fault import make as make
+from testbed.faults.fault import unfinished as unfinished
+from testbed.faults.host import ArpFlux as ArpFlux
+from testbed.faults.host import MissingRoute as MissingRoute
+from testbed.faults.host import NeighbourTableFull as NeighbourTableFull
+from testbed.faults.host import StrictRpFilter as StrictRpFilter
+from testbed.faults.host import WrongGateway as WrongGateway
+from testbed.faults.host import WrongMask as WrongMask
+from testbed.faults.link import LinkCorrupt as LinkCorrupt
+from testbed.faults.link import LinkDelay as LinkDelay
+from testbed.faults.link import LinkDown as LinkDown
+from testbed.faults.link import LinkDuplicate as LinkDuplicate
+from testbed.faults.link import LinkFlap as LinkFlap
+from testbed.faults.link import LinkLoss as LinkLoss
+from testbed.faults.link import LinkMtu as LinkMtu
+from testbed.faults.link import LinkRate as LinkRate
+from testbed.faults.link import LinkReorder as LinkReorder
+from testbed.faults.link import NicDown as NicDown
+from testbed.faults.link import QueueTooSmall as QueueTooSmall
+from testbed.faults.packet import ExactPacket as ExactPacket
+from testbed.faults.switch import ArpAgeing as ArpAgeing
+from testbed.faults.switch import ArpCapacity as ArpCapacity
+from testbed.faults.switch import ArpCpuDelay as ArpCpuDelay
+from testbed.faults.switch import ArpCpuLimit as ArpCpuLimit
+from testbed.faults.switch import ArpEntryCorrupt as ArpEntryCorrupt
+from testbed.faults.switch import FdbFlush as FdbFlush
+from testbed.faults.switch import FdbWrongPort as FdbWrongPort
+from testbed.faults.switch import MacAgeing as MacAgeing
+from testbed.faults.switch import MacCapacity as MacCapacity
+from testbed.faults.switch import SwitchCpuOutage as SwitchCpuOutage
+from testbed.faults.switch import SwitchReboot as SwitchReboot

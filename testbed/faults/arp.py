@@ -1,11 +1,10 @@
-"""ARP, and neighbour discovery where addresses are IPv6: packets that are lost, forged, too many, answered by the wrong
-one."""
+"""ARP, and neighbour discovery where addresses are IPv6: packets lost, forged, too many, answered by the wrong one."""
 
 from __future__ import annotations
 
 import itertools
 from contextlib import ExitStack
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, ip_interface
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
@@ -15,7 +14,7 @@ from testbed.faults.congestion import counted
 from testbed.faults.fault import Fault, Mac, Verified
 from testbed.faults.rule import Rule
 from testbed.kernel.ipv6 import IFA_F_NODAD
-from testbed.kernel.rtnetlink import FAMILIES
+from testbed.kernel.rtnetlink import address_fields
 from testbed.lab import Host, HostInterface, Lab
 from testbed.switch import nd, packets
 from testbed.switch.frames import BROADCAST
@@ -132,7 +131,7 @@ class ArpStorm(_FromHost):
         span = 0.05
         requests = "arp operation request" if self.family == 4 else "icmpv6 type nd-neighbor-solicit"
         (passed,) = counted(lab, self._nic(lab), "egress", [requests], span)
-        pps = round(passed.packets / span)
+        pps = round(passed["packets"] / span)
         return {"pps": pps} if pps >= self.pps / 2 else None
 
 
@@ -160,14 +159,8 @@ class DuplicateIp(_FromHost):
 
     def _change(self, nic: HostInterface, what: str, own: IPInterface) -> None:
         """Adds or deletes it without duplicate address detection, which would find the other owner."""
-        nic.node.ip.addr(
-            what,
-            family=FAMILIES[self.ip.version],
-            index=nic.index,
-            address=str(self.ip),
-            prefixlen=own.network.prefixlen,
-            flags=IFA_F_NODAD,
-        )
+        address = ip_interface((self.ip, own.network.prefixlen))
+        nic.node.ip.addr(what, index=nic.index, **address_fields(address), flags=IFA_F_NODAD)
 
     def verify(self, lab: Lab) -> Verified | None:
         nic = self._nic(lab)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import zlib
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from typing import Annotated, ClassVar, NamedTuple, Self
 
 from pydantic import Field, PrivateAttr, model_validator
@@ -60,8 +60,7 @@ class Traffic(Fault):
         """Seconds from one message of a flow to its next."""
 
     def place(self, lab: Lab) -> tuple[Interface, str]:
-        """The interface where the packets are counted, and the hook: ingress or egress. It is the NIC of the one who
-        gets them."""
+        """The interface where the packets are counted, and the hook, ingress or egress; else the receiver's NIC."""
         return self.streams(lab)[0].target, "ingress"
 
     def _nic(self, lab: Lab, host: str) -> HostInterface:
@@ -69,11 +68,8 @@ class Traffic(Fault):
 
     def inject(self, lab: Lab, undo: ExitStack) -> None:
         undo.callback(lab.scheduler.wait, lambda: self.verify(lab) is None, DRAINED_S)
-        flows: list[Flow] = []
-        for stream in self.streams(lab):
-            flow = Flow(*stream, family=self.family, size=self.size)
-            undo.callback(flow.close)
-            flows.append(flow)
+        made = (Flow(*stream, family=self.family, size=self.size) for stream in self.streams(lab))
+        flows = [undo.enter_context(closing(flow)) for flow in made]
 
         def post() -> None:
             for flow in flows:
@@ -86,7 +82,7 @@ class Traffic(Fault):
         """Counts the packets of two message periods."""
         streams, span = self.streams(lab), max(LOOK_S, 2 * self.period())
         passed = counted(lab, *self.place(lab), [self._match(stream) for stream in streams], span)
-        sizes = [flow.size for flow in passed if flow.packets]
+        sizes = [flow["bytes"] for flow in passed if flow["packets"]]
         return {"flows": len(sizes), "mbit_per_s": round(sum(sizes) * 8 / span / 1e6, 2)} if sizes else None
 
     def _addresses(self, source: HostInterface, target: HostInterface) -> tuple[IPAddress, IPAddress]:
@@ -211,14 +207,8 @@ def labels(uplink: Interface, source: IPAddress, target: IPAddress) -> Iterator[
     return (label for label, port in zip(LABELS, taken, strict=True) if port == uplink.name)
 
 
-class Passed(NamedTuple):
-    packets: int
-    size: int
-    """Bytes."""
-
-
-def counted(lab: Lab, interface: Interface, hook: str, matches: Iterable[str], span: float) -> list[Passed]:
-    """The packets of each match that pass in `span` seconds."""
+def counted(lab: Lab, interface: Interface, hook: str, matches: Iterable[str], span: float) -> list[dict[str, int]]:
+    """`packets` and `bytes` of each match that pass in `span` seconds."""
     node, table = interface.node, f"counted-{interface.name}-{hook}"
     flows = {f"flow{number}": (hook, match) for number, match in enumerate(matches)}
     with node.entered():
@@ -230,4 +220,4 @@ def counted(lab: Lab, interface: Interface, hook: str, matches: Iterable[str], s
     finally:
         with node.entered():
             nftables.run(f"delete table netdev {table}")
-    return [Passed(found[flow]["packets"], found[flow]["bytes"]) for flow in flows]
+    return [found[flow] for flow in flows]

@@ -31,8 +31,7 @@ class FaultError(TestbedError):
 
 
 class Fault(BaseModel, ABC):
-    """A fault with its parameters as fields. The first line of a subclass's docstring is its title, `name`
-    its name in files and commands."""
+    """A fault, its parameters as fields. A docstring's first line is its title; `name` is for files and commands."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
@@ -60,8 +59,7 @@ class Fault(BaseModel, ABC):
 
 
 class Injection:
-    """A fault in a lab, from `inject` to `recover`. The lab's end recovers it at the latest, or that of a pod which it
-    names."""
+    """A fault in a lab, from `inject` to `recover`: the lab's end at the latest, or that of a pod which it names."""
 
     def __init__(self, lab: Lab, fault: Fault) -> None:
         self.lab = lab
@@ -85,8 +83,7 @@ class Injection:
         self.lab.scheduler.one_by_one(self._inject)
 
     def inject_after(self, seconds: float, lasting: float | None) -> None:
-        """The same in so many seconds, and `recover` when it has lasted `lasting`, or when the lab ends before: then it
-        was cut short."""
+        """The same in so many seconds, then `recover` after `lasting`, or cut short when the lab ends first."""
 
         def begin() -> None:
             self._missed = ""

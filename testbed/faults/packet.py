@@ -19,8 +19,7 @@ from testbed.topology import Family
 
 ROCE_PORT = 4791
 OPCODE, DEST_QP, PSN, PAYLOAD = "@th,64,8", "@th,104,24", "@th,136,24", "@th,160,8"
-"""Fields of the BTH, and the first byte behind it, by their offset and length in bits: the BTH begins 64 bits behind
-the begin of the UDP header (IBTA 9.2)."""
+"""Fields of the BTH and the byte behind it, in bits from the UDP header, whose 64 come first (IBTA 9.2)."""
 ENDLESS = 1 << 31
 CE6 = "@nh,0,16 set @nh,0,16 | 0x0030"
 """Sets both bits of ECN among the first 16 of an IPv6 header (RFC 8200 section 3, RFC 3168 section 5): `ip6 ecn set ce`

@@ -23,16 +23,20 @@ class _SwitchFault(Fault):
 
 
 class _Setting(_SwitchFault):
-    """Values of the switch's profile that are not what they should be."""
+    """Values of the switch's profile, or of its CPU, that are not what they should be."""
+
+    of_cpu: ClassVar[bool] = False
 
     def _values(self) -> dict[str, Any]:
         return self.model_dump(exclude={"switch"})
 
     def inject(self, lab: Lab, undo: ExitStack) -> None:
-        undo.callback(lab.switch(self.switch).change_profile(**self._values()))
+        switch = lab.switch(self.switch)
+        undo.callback((switch.change_cpu if self.of_cpu else switch.change_profile)(**self._values()))
 
     def verify(self, lab: Lab) -> Verified | None:
-        now = lab.switch(self.switch).profile()
+        switch = lab.switch(self.switch)
+        now = switch.cpu() if self.of_cpu else switch.profile()
         values = {name: now[name] for name in self._values()}
         return values if values == self._values() else None
 
@@ -89,23 +93,16 @@ class SwitchCpuOutage(_SwitchFault):
         undo.callback(lab.switch(self.switch).change_cpu(out=True))
 
     def verify(self, lab: Lab) -> Verified | None:
-        state = lab.switch(self.switch).cpu()
-        return {"cpu": "out"} if state["out"] else None
+        return {"cpu": "out"} if lab.switch(self.switch).cpu()["out"] else None
 
 
-class ArpCpuDelay(_SwitchFault):
+class ArpCpuDelay(_Setting):
     """The switch's CPU handles every ARP packet late."""
 
     name: ClassVar[str] = "arp-cpu-delay"
+    of_cpu: ClassVar[bool] = True
     delay: Annotated[float, Field(gt=0, le=3600)]
     """Seconds."""
-
-    def inject(self, lab: Lab, undo: ExitStack) -> None:
-        undo.callback(lab.switch(self.switch).change_cpu(delay=self.delay))
-
-    def verify(self, lab: Lab) -> Verified | None:
-        delay = lab.switch(self.switch).cpu()["delay"]
-        return {"delay": delay} if delay == self.delay else None
 
 
 class SwitchReboot(_SwitchFault):

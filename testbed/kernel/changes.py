@@ -20,11 +20,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Self
 
-from testbed.errors import TestbedError
 from testbed.kernel import netns, syscalls
 from testbed.kernel import rtnetlink as rt
 from testbed.kernel.readiness import readable
 from testbed.kernel.rtnetlink import Rtnetlink
+from testbed.kernel.syscalls import closing_fd
 
 GROUPS = (rt.LINK, rt.NEIGH, rt.IPV4_IFADDR, rt.IPV4_ROUTE, rt.IPV6_IFADDR, rt.IPV6_ROUTE)
 IN_MODIFY, IN_MOVED_TO, IN_CREATE, IN_DELETE = 0x2, 0x80, 0x100, 0x200
@@ -46,15 +46,11 @@ class Changes:
             for namespace in self._namespaces:
                 self._kernels.number_namespace(netns.path(namespace))
             self._kernels.listen(GROUPS, everywhere=True)
-            try:
+            with syscalls.explained("inotify"):
                 self._files = syscalls.call("inotify_init1", os.O_CLOEXEC | os.O_NONBLOCK)
-            except OSError as error:
-                raise TestbedError(f"inotify: {error.strerror}") from error
             opened.callback(os.close, self._files)
             self._watch(self._directory)
-            self._ends = [os.pidfd_open(program) for program in self._programs]
-            for end in self._ends:
-                opened.callback(os.close, end)
+            self._ends = [opened.enter_context(closing_fd(os.pidfd_open(program))) for program in self._programs]
             self._close = opened.pop_all()
         return self
 

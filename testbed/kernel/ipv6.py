@@ -19,6 +19,7 @@ from ipaddress import IPv6Interface
 from pyroute2 import IPRoute
 
 from testbed.kernel import nftables, sysctl
+from testbed.kernel.rtnetlink import address_fields
 from testbed.topology import link_local
 
 CONF = "net/ipv6/conf"
@@ -53,9 +54,8 @@ def enable_node() -> None:
 
 
 def enable_router_port(interface: str) -> None:
-    """Switch IPv6 on for an interface of a router that speaks to its neighbour by link-local address alone. The kernel
-    makes that address, each time the interface is set up, and discovers the neighbour. The calling thread is in the
-    interface's namespace."""
+    """Switch IPv6 on for a router's interface in this namespace that speaks by link-local address alone. The kernel
+    makes that address each time the interface is set up, and discovers the neighbour."""
     _switch_on(interface, ROUTER)
 
 
@@ -66,11 +66,4 @@ def _switch_on(interface: str, sysctls: dict[str, int]) -> None:
 
 def add_address(ip: IPRoute, index: int, address: IPv6Interface) -> None:
     """Give an interface a planned address, or leave it as it is there."""
-    ip.addr(
-        "replace",
-        family=socket.AF_INET6,
-        index=index,
-        address=str(address.ip),
-        prefixlen=address.network.prefixlen,
-        flags=IFA_F_NODAD,
-    )
+    ip.addr("replace", index=index, **address_fields(address), flags=IFA_F_NODAD)

@@ -9,9 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
-from testbed.errors import TestbedError
 from testbed.kernel import syscalls
-from testbed.kernel.syscalls import CLONE_FS, CLONE_NEWNET, CLONE_NEWNS, setns, unshare
+from testbed.kernel.syscalls import CLONE_FS, CLONE_NEWNET, CLONE_NEWNS, closing_fd, explained, setns, unshare
 
 MS_BIND, MS_REC, MS_PRIVATE, MS_SHARED = 4096, 16384, 1 << 18, 1 << 20
 MNT_DETACH = 2
@@ -20,27 +19,22 @@ T = TypeVar("T")
 
 def mount(source: str | Path, target: str | Path, flags: int = 0, kind: str = "none") -> None:
     """mount(2)."""
-    try:
+    with explained(f"mount {target}"):
         syscalls.call("mount", os.fsencode(source), os.fsencode(target), kind.encode(), flags, None)
-    except OSError as error:
-        raise TestbedError(f"mount {target}: {error.strerror}") from error
 
 
 def unmount(target: str | Path) -> None:
     """Take a mount away at once, and let go of it when nobody uses it any more."""
-    try:
+    with explained(f"unmount {target}"):
         syscalls.call("umount2", os.fsencode(target), MNT_DETACH)
-    except OSError as error:
-        raise TestbedError(f"unmount {target}: {error.strerror}") from error
 
 
 @contextlib.contextmanager
 def own_mounts() -> Iterator[None]:
     """Run the block in a mount namespace of its own, which programs that it starts keep. What it mounts in /dev and
     /sys is for them alone; other mounts propagate as they do elsewhere."""
-    before = os.open("/proc/thread-self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
-    directory = os.open(".", os.O_PATH | os.O_CLOEXEC)
-    try:
+    own = os.open("/proc/thread-self/ns/mnt", os.O_RDONLY)
+    with closing_fd(own) as before, closing_fd(os.open(".", os.O_PATH)) as directory:
         unshare(CLONE_NEWNS)
         try:
             for place in "/dev", "/sys":
@@ -49,9 +43,6 @@ def own_mounts() -> Iterator[None]:
         finally:
             setns(before, CLONE_NEWNS)
             os.fchdir(directory)  # which setns has left for the root
-    finally:
-        os.close(directory)
-        os.close(before)
 
 
 def within(process: int, action: Callable[[], T]) -> T:
@@ -59,14 +50,12 @@ def within(process: int, action: Callable[[], T]) -> T:
 
     def enter() -> T:
         unshare(CLONE_FS)  # the other threads keep their working directory
-        for handle, kind in zip(handles, (CLONE_NEWNET, CLONE_NEWNS), strict=True):
-            setns(handle, kind)
+        setns(own_net, CLONE_NEWNET)
+        setns(own_mnt, CLONE_NEWNS)
         return action()
 
-    with contextlib.ExitStack() as opened:
-        handles = [os.open(f"/proc/{process}/ns/{kind}", os.O_RDONLY | os.O_CLOEXEC) for kind in ("net", "mnt")]
-        for handle in handles:
-            opened.callback(os.close, handle)
+    net, mnt = (f"/proc/{process}/ns/{kind}" for kind in ("net", "mnt"))
+    with closing_fd(os.open(net, os.O_RDONLY)) as own_net, closing_fd(os.open(mnt, os.O_RDONLY)) as own_mnt:
         return _in_a_thread(enter)
 
 

@@ -20,10 +20,6 @@ def path(name: str) -> Path:
     return RUN / name
 
 
-def exists(name: str) -> bool:
-    return path(name).exists()
-
-
 def names() -> list[str]:
     return sorted(os.listdir(RUN)) if RUN.exists() else []
 
@@ -31,12 +27,11 @@ def names() -> list[str]:
 @contextlib.contextmanager
 def restored() -> Iterator[None]:
     """Put the calling thread back into the namespace it came from."""
-    before = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        yield
-    finally:
-        syscalls.setns(before, CLONE_NEWNET)
-        os.close(before)
+    with syscalls.closing_fd(os.open("/proc/thread-self/ns/net", os.O_RDONLY)) as before:
+        try:
+            yield
+        finally:
+            syscalls.setns(before, CLONE_NEWNET)
 
 
 def create(name: str) -> None:
@@ -49,12 +44,9 @@ def create(name: str) -> None:
         raise TestbedError(
             f"network namespace {name} is there already", hint=f"If no other lab runs: ip netns delete {name}"
         ) from None
-    try:
-        with restored():
-            syscalls.unshare(CLONE_NEWNET)
-            mount("/proc/thread-self/ns/net", target, MS_BIND)
-    except OSError as error:
-        raise TestbedError(f"network namespace {name} cannot be made: {error.strerror}") from error
+    with syscalls.explained(f"network namespace {name} cannot be made"), restored():
+        syscalls.unshare(CLONE_NEWNET)
+        mount("/proc/thread-self/ns/net", target, MS_BIND)
 
 
 def delete(name: str) -> None:
@@ -67,8 +59,6 @@ def delete(name: str) -> None:
 def entered(name: str) -> Iterator[None]:
     """Run the block in the namespace. Sockets and devices opened in it stay there."""
     with restored():
-        try:
+        with syscalls.explained(f"network namespace {name} cannot be entered"):
             syscalls.enter(path(name), CLONE_NEWNET)
-        except OSError as error:
-            raise TestbedError(f"network namespace {name} cannot be entered: {error.strerror}") from error
         yield

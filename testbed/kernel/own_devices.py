@@ -35,8 +35,7 @@ ABI_VERSION = "abi_version"
 
 
 class OwnDevices:
-    """The files of the RDMA devices of one network namespace, in directories that are there and empty. Programs that
-    run see at once what `refresh` changes."""
+    """The files of one namespace's RDMA devices, in directories that are there. Running programs see each `refresh`."""
 
     def __init__(self, places: Mapping[str, Path], sysfs: Path | None = None) -> None:
         """`places` by the names of SHOWN. In exclusive mode a device is in the sysfs of its network namespace only:

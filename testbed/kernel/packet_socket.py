@@ -19,8 +19,7 @@ _SO_ATTACH_FILTER, _SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 26, 32, 33
 
 
 class PacketSocket:
-    """A socket of the namespace that the calling thread is in. It keeps `buffer` bytes of what waits to be read, and as
-    many of what waits at an interface to be sent."""
+    """A socket of the calling thread's namespace, with `buffer` bytes for what waits to be read, and to be sent."""
 
     def __init__(self, ethertype: int, buffer: int, program: Sequence[Step] = ()) -> None:
         kind = socket.SOCK_RAW | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK

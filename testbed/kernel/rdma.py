@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from testbed.errors import DeadlineError, TestbedError, UnsupportedError
 from testbed.kernel import netlink
 from testbed.kernel.netlink import Netlink, text
+from testbed.kernel.syscalls import closing_fd
 
 NETLINK_RDMA = 20
 NL_NLDEV = 5
@@ -106,11 +107,8 @@ class Rdma(Netlink):
 
     def move(self, name: str, namespace: str | os.PathLike[str]) -> None:
         """Hand the device to another network namespace, given by its file. Exclusive mode only."""
-        handle = os.open(namespace, os.O_RDONLY)
-        try:
+        with closing_fd(os.open(namespace, os.O_RDONLY)) as handle:
             self._ask(SET, netlink.u32(DEV_INDEX, self.devices()[name]) + netlink.u32(NET_NS_FD, handle))
-        finally:
-            os.close(handle)
 
     @property
     def exclusive(self) -> bool:
@@ -118,8 +116,7 @@ class Rdma(Netlink):
         return self._ask(SYS_GET)[0][SYS_NETNS_MODE] == b"\0"
 
     def set_exclusive(self, exclusive: bool) -> None:
-        """Change the mode: possible while no network namespace but the first exists; the end of a deleted one may take
-        some milliseconds."""
+        """Change the mode: only the first network namespace may exist; the end of another may take milliseconds."""
         if self.exclusive == exclusive:
             return
         deadline = time.monotonic() + GONE_S
@@ -137,8 +134,7 @@ class Rdma(Netlink):
             return
 
     def wait_gone(self, names: Sequence[str]) -> None:
-        """Wait until devices are deleted. A name is free again only when sysfs has lost it: until then a new device
-        gets ENFILE."""
+        """Wait until devices are gone from sysfs too: until then a new device of the name gets ENFILE."""
         deadline = time.monotonic() + GONE_S
         for name in names:
             while os.path.exists(f"{SYSFS}/{name}") or name in self.devices():

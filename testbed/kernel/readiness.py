@@ -23,8 +23,7 @@ class _PollFd(ctypes.Structure):
 
 
 def readable(watched: Sequence[Any], within: float) -> bool:
-    """Return whether one of `watched`, descriptors or what has a `fileno`, is readable or at its end before `within`
-    seconds have passed."""
+    """Return whether one of `watched` (descriptors, or with a `fileno`) is readable or at its end `within` seconds."""
     numbers = [file if isinstance(file, int) else file.fileno() for file in watched]
     files = (_PollFd * len(numbers))(*(_PollFd(number, select.POLLIN, 0) for number in numbers))
     deadline = time.monotonic() + within

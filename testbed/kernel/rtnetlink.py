@@ -7,17 +7,18 @@ Source: include/uapi/linux/rtnetlink.h, neighbour.h, if_link.h, fib_rules.h.
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import socket
 import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from ipaddress import ip_address, ip_interface, ip_network
+from typing import Any
 
 from testbed.kernel import netlink
 from testbed.kernel.links import IFLA_INFO_DATA, IFLA_INFO_KIND, IFLA_LINKINFO, RTM_NEWLINK, header
 from testbed.kernel.netlink import Netlink, mac_bytes
+from testbed.kernel.syscalls import closing_fd
 from testbed.topology import Family, IPAddress, IPInterface, IPNetwork
 
 RTM_DELLINK, RTM_SETLINK = 17, 19
@@ -92,13 +93,10 @@ class Rtnetlink(Netlink):
 
     def number_namespace(self, namespace: str | os.PathLike[str]) -> None:
         """Give a namespace a number in this one, if it has none: news of one without does not come."""
-        handle = os.open(namespace, os.O_RDONLY | os.O_CLOEXEC)
-        try:
+        with closing_fd(os.open(namespace, os.O_RDONLY)) as handle:
             body = bytes(4) + netlink.attribute(_NETNSA_NSID, _ANY_NUMBER) + netlink.u32(_NETNSA_FD, handle)
             with contextlib.suppress(FileExistsError):
                 self.request(RTM_NEWNSID, body)
-        finally:
-            os.close(handle)
 
     # Bridges
 
@@ -135,8 +133,7 @@ class Rtnetlink(Netlink):
     # Neighbours
 
     def set_neighbour(self, index: int, ip: IPAddress, mac: str) -> None:
-        """Make a permanent entry: the kernel neither ages nor changes it (neigh_update refuses without the admin
-        flag)."""
+        """Make a permanent entry, which the kernel neither ages nor changes (neigh_update without the admin flag)."""
         body = _NDMSG.pack(FAMILIES[ip.version], index, NUD_PERMANENT, 0, 0)
         body += netlink.attribute(_NDA_DST, ip.packed) + netlink.attribute(_NDA_LLADDR, mac_bytes(mac))
         self.request(RTM_NEWNEIGH, body, _UPSERT)
@@ -179,11 +176,14 @@ class Rtnetlink(Netlink):
         """Delete something; False if it was not there."""
         try:
             self.request(kind, body)
-        except OSError as error:
-            if error.errno not in (errno.ENOENT, errno.ESRCH):
-                raise
+        except (FileNotFoundError, ProcessLookupError):
             return False
         return True
+
+
+def address_fields(address: IPInterface) -> dict[str, Any]:
+    """Return an interface's address as pyroute2's `addr` takes it."""
+    return {"family": FAMILIES[address.version], "address": str(address.ip), "prefixlen": address.network.prefixlen}
 
 
 def miss(body: bytes) -> tuple[int, IPAddress]:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import signal
+from collections.abc import Iterator
 from typing import Any
+
+from testbed.errors import TestbedError
 
 PR_SET_PDEATHSIG = 1
 CLONE_FS, CLONE_NEWNS, CLONE_NEWNET = 0x200, 0x20000, 0x40000000
@@ -30,6 +34,24 @@ def call(function: str, *arguments: Any) -> int:
     return result
 
 
+@contextlib.contextmanager
+def closing_fd(handle: int) -> Iterator[int]:
+    """Close a descriptor at the end of the block, as contextlib.closing does an object."""
+    try:
+        yield handle
+    finally:
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def explained(what: str) -> Iterator[None]:
+    """Turn an OSError of the block into a TestbedError that says what failed."""
+    try:
+        yield
+    except OSError as error:
+        raise TestbedError(f"{what}: {error.strerror}") from error
+
+
 def setns(handle: int, kind: int) -> None:
     """Move the calling thread into the namespace behind a descriptor."""
     if hasattr(os, "setns"):
@@ -40,11 +62,8 @@ def setns(handle: int, kind: int) -> None:
 
 def enter(path: str | os.PathLike[str], kind: int) -> None:
     """Move the calling thread into the namespace that a file stands for."""
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
+    with closing_fd(os.open(path, os.O_RDONLY)) as handle:
         setns(handle, kind)
-    finally:
-        os.close(handle)
 
 
 def unshare(flags: int) -> None:

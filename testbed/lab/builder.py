@@ -45,17 +45,6 @@ def _make_link(near: Node[Any], left: InterfacePlan, far: Node[Any], right: Inte
     """Makes a veth pair, each end born in its namespace with its planned MAC."""
     peer, end = far.expect(right), near.expect(left)
     end.peer, peer.peer = peer, end
-    near.ip.link(
-        "add",
-        kind="veth",
-        ifname=end.name,
-        address=end.mac,
-        mtu=left.mtu,
-        index=end.index,
-        peer={
-            "ifname": peer.name,
-            "address": peer.mac,
-            "mtu": right.mtu,
-            "net_ns_fd": str(netns.path(far.namespace)),
-        },
-    )
+    there = {"ifname": peer.name, "address": peer.mac, "mtu": right.mtu, "net_ns_fd": str(netns.path(far.namespace))}
+    here = {"ifname": end.name, "address": end.mac, "mtu": left.mtu, "index": end.index}
+    near.ip.link("add", kind="veth", **here, peer=there)

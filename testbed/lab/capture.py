@@ -44,13 +44,8 @@ class Frame:
         udp, port = 17, ROCE_PORT.to_bytes(2)
         if self.data[12:14] == b"\x86\xdd":
             return self.data[20] == udp and self.data[56:58] == port
-        ipv4, no_options = b"\x08\x00", 0x45
-        return (
-            self.data[12:14] == ipv4
-            and self.data[14] == no_options
-            and self.data[23] == udp
-            and self.data[36:38] == port
-        )
+        ipv4 = b"\x08\x00\x45"  # version 4, five words of header: no options
+        return self.data[12:15] == ipv4 and self.data[23] == udp and self.data[36:38] == port
 
 
 class Capture:

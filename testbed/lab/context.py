@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from testbed.lab.nics import RdmaDevices
 from testbed.lab.scheduler import Scheduler
+from testbed.nic import RdmaDevices
 
 
 class Emit(Protocol):

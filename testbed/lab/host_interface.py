@@ -14,7 +14,7 @@ from pyroute2.netlink.rtnl import ndmsg
 from testbed.errors import InputError
 from testbed.kernel import devices, ipv6
 from testbed.kernel.netlink import mac_bytes
-from testbed.kernel.rtnetlink import FAMILIES, NUD_PERMANENT
+from testbed.kernel.rtnetlink import FAMILIES, NUD_PERMANENT, address_fields
 from testbed.lab.host_routes import HostRoutes
 from testbed.lab.interface import Interface
 from testbed.lab.namespace import Namespace
@@ -31,8 +31,7 @@ LOCAL_EXPERIMENTAL = b"\x88\xb5"
 
 
 class HostInterface(Interface):
-    """An interface of a host or a pod: `addresses` by their family, `rdma` the name of its RDMA device, `nic` its
-    hardware NIC if its host has such."""
+    """An interface of a host or a pod: `addresses` by family, `rdma` its device's name, `nic` its hardware NIC."""
 
     queues_at_peer = True
 
@@ -84,24 +83,18 @@ class HostInterface(Interface):
                 ipv6.enable(self.node.ip, self.name, self.mac)
             ipv6.add_address(self.node.ip, self.index, address)
         else:
-            self.node.ip.addr(
-                "add",
-                index=self.index,
-                address=str(address.ip),
-                prefixlen=address.network.prefixlen,
-                broadcast=str(address.network.broadcast_address),
-            )
+            broadcast = str(address.network.broadcast_address)
+            self.node.ip.addr("add", index=self.index, **address_fields(address), broadcast=broadcast)
         self.addresses[address.version] = address
 
     def remove_address(self, family: Family = 4) -> IPInterface:
         """Takes its address of a family away and returns it."""
         address = self.address(family)
-        self.node.ip.addr("delete", index=self.index, address=str(address.ip), prefixlen=address.network.prefixlen)
+        self.node.ip.addr("delete", index=self.index, **address_fields(address))
         return self.addresses.pop(family)
 
     def set_mac(self, mac: str) -> None:
-        """Gives it another MAC. InputError if it has an RDMA device: a change breaks its queue pairs for good, so
-        `add_rdma` comes after this."""
+        """Gives it another MAC. InputError if it has an RDMA device, whose queue pairs would break for good."""
         if self.rdma:
             raise InputError(
                 f"{self.name} of {self.node} has an RDMA device, which does not survive another MAC",
@@ -193,7 +186,6 @@ class HostInterface(Interface):
         return ""
 
     def _has_route(self, ip: IPAddress) -> bool:
-        """Whether a route over it leads to an address."""
         for route in self._routes.shown(ip.version):
             over = [hop.get("dev") for hop in route.get("nexthops", [route])]
             if self.name in over and (route["dst"] == "default" or ip in ip_network(route["dst"])):

@@ -21,8 +21,7 @@ IFF_UP = 1
 
 
 class Interface:
-    """An interface of a node. `plan` is its part of the topology, None for one that somebody else made; `peer` is the
-    other end of its link."""
+    """An interface of a node. `plan` is None for one that somebody else made; `peer` is the other end of its link."""
 
     queues_at_peer = False
     """Whether rate, queue and loss of what it sends are at the peer's end of the link."""

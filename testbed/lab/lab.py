@@ -14,19 +14,18 @@ from testbed.lab.context import Context, Emit
 from testbed.lab.control_planes import ControlPlanes
 from testbed.lab.interface import Interface
 from testbed.lab.leaks import inventory
-from testbed.lab.nics import RdmaDevices
 from testbed.lab.node import Node, find_interface, take_down
 from testbed.lab.nodes.host import Host
 from testbed.lab.nodes.switch import Switch
 from testbed.lab.pods import Networks, Pods
 from testbed.lab.routing import Routing
 from testbed.lab.scheduler import Scheduler
+from testbed.nic import RdmaDevices
 from testbed.switch.profile import Profile, load_profiles, value_problems
 from testbed.topology import Plan, RdmaMode, Topology
 
 SHARED_AT_MOST = 16
-"""RDMA devices up to which a lab is in shared mode: there each namespace has a copy of each device, which grows with
-the square."""
+"""RDMA devices up to which a lab is in shared mode: each namespace has a copy of each device there."""
 
 
 class Lab:

@@ -13,8 +13,7 @@ from testbed.kernel.rtnetlink import Rtnetlink
 
 
 def inventory(files: Path | None = None) -> set[str]:
-    """Return a line for each namespace of this kernel, each of its interfaces and addresses, each RDMA device, each
-    process that we or a CNI plugin started, and each file below `files`."""
+    """Return a line for each namespace, interface, address, RDMA device, process of ours or of CNI, file in `files`."""
     found = {f"process {name}" for name in processes()}
     for namespace in [None, *netns.names()]:
         if namespace:
@@ -33,8 +32,7 @@ def inventory(files: Path | None = None) -> set[str]:
 
 
 def processes() -> Iterator[str]:
-    """Yield ``tcpdump (17)`` for each descendant of this process, and each CNI plugin, known by the environment that a
-    runtime gives it."""
+    """Yield ``tcpdump (17)`` for each descendant of this process and each CNI plugin, known by its environment."""
     parents, plugins = {}, set()
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

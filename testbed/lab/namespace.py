@@ -77,8 +77,7 @@ class Namespace:
     def run(
         self, *command: str, within: float = COMMAND_S, text: str = "", check: bool = True
     ) -> CompletedProcess[str]:
-        """Runs a command to its end, with `text` as its input. With `check` a status other than 0 raises. `within` in
-        seconds."""
+        """Runs a command to its end `within` seconds, with `text` as its input. With `check` a failure raises."""
         ready = self.context.scheduler.ready
         return processes.run(self.name, self.namespace, command, within, text, ready, self.env, check=check)
 

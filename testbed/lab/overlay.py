@@ -7,8 +7,7 @@ from typing import Any
 
 
 class Overlay:
-    """The latest change of a setting wins; each is taken back by itself, in any order, and the last one leaves what was
-    there before the first."""
+    """The latest change of a setting wins. Each is taken back by itself, in any order; the last restores the start."""
 
     def __init__(
         self, read: Callable[[Iterable[str]], Mapping[str, Any]], write: Callable[[Mapping[str, Any]], object]

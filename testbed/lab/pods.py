@@ -17,8 +17,7 @@ Network = str | Path | Mapping[str, Any]
 
 
 class Networks(Protocol):
-    """Attaches pods to networks: `testbed.cni.pods.PodNetworks`. It is given to a lab from above, which itself knows
-    nothing of CNI."""
+    """Attaches pods to networks: `testbed.cni.pods.PodNetworks`, given from above to a lab, which knows no CNI."""
 
     def attach(self, pod: Pod, networks: Sequence[Network]) -> None:
         """Gives the pod its interfaces. If it fails, `detach` undoes what it did before."""

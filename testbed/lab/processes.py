@@ -16,12 +16,12 @@ from typing import Any
 from testbed.errors import DeadlineError, TestbedError
 from testbed.kernel import netns, own_devices
 from testbed.kernel.readiness import readable
+from testbed.kernel.syscalls import closing_fd, explained
 
 STOP_S = 5.0
 POLL_S = 0.002
 Ready = Callable[[Sequence[Any], float], bool]
-"""Waits until one of some files is readable, for so many seconds at most: `readable`; or `Lab.ready`, which keeps the
-lab's timers."""
+"""Waits so many seconds for one of some files to be readable: `readable`, or `Lab.ready`, which keeps the timers."""
 
 
 class Process:
@@ -70,12 +70,9 @@ class Process:
         """The exit status, negative for a signal. `within` in seconds."""
         if (status := self.status) is not None:
             return status
-        handle = os.pidfd_open(self._popen.pid)
-        try:
+        with closing_fd(os.pidfd_open(self._popen.pid)) as handle:
             if not self._ready([handle], within):
                 raise DeadlineError(f"{self}: still running after {within:g} s")
-        finally:
-            os.close(handle)
         return self._popen.wait()
 
     def wait_output(self, text: str, within: float) -> None:
@@ -111,10 +108,8 @@ class Process:
 def _started(
     node: str, command: Sequence[str], env: Mapping[str, str] | None, **options: Any
 ) -> subprocess.Popen[bytes]:
-    try:
+    with explained(f"{node}: {command[0]} cannot be started"):
         return subprocess.Popen(list(command), env={**os.environ, **(env or {})}, **options)
-    except OSError as error:
-        raise TestbedError(f"{node}: {command[0]} cannot be started: {error.strerror}") from error
 
 
 def run(
@@ -128,8 +123,7 @@ def run(
     *,
     check: bool = True,
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a command to its end; with `check` raises if it fails. `text` is its standard input, `env` is beside the
-    machine's."""
+    """Runs a command to its end; with `check` raises if it fails. `text` is its input, `env` beside the machine's."""
     with ExitStack() as files:
         given, out, err = (files.enter_context(tempfile.TemporaryFile("w+")) for _ in range(3))
         given.write(text)
@@ -162,9 +156,6 @@ def end_all(namespace: str) -> None:
     for number in sorted(int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()):
         with contextlib.suppress(ProcessLookupError, FileNotFoundError):
             if os.stat(f"/proc/{number}/ns/net").st_ino == wanted and number != os.getpid():
-                handle = os.pidfd_open(number)
-                try:
+                with closing_fd(os.pidfd_open(number)) as handle:
                     os.kill(number, signal.SIGKILL)
                     readable([handle], STOP_S)
-                finally:
-                    os.close(handle)

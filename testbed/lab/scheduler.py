@@ -146,8 +146,7 @@ class Scheduler:
             return self._wait(condition, deadline, pause, changes)
 
     def wait_quietly(self, condition: Callable[[], bool], within: float, *, pause: float = LONGEST_PAUSE_S) -> bool:
-        """The same, asked at events of switches, timers and pauses only: for what costs much to ask, or changes
-        nothing that a node shows."""
+        """The same, asked only at events of switches, timers and pauses: for what costs much, or what no node shows."""
         return self._wait(condition, time.monotonic() + within, pause, None)
 
     def _wait(self, condition: Callable[[], bool], deadline: float, pause: float, changes: Changes | None) -> bool:

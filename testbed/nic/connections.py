@@ -18,6 +18,7 @@ from ipaddress import IPv6Address
 from pathlib import Path
 
 from testbed.errors import TestbedError, UnsupportedError
+from testbed.kernel.syscalls import closing_fd
 from testbed.topology.plan import IPAddress
 
 TRACEFS = Path("/sys/kernel/tracing")
@@ -73,23 +74,14 @@ def parse(line: str) -> Connection:
     # The probe reads whole words of the kernel's memory: of eight bytes at `mac` the first six are the address.
     word, high, low = (int(found[name], 16).to_bytes(8, sys.byteorder) for name in ("mac", "gid", "gid_low"))
     gid = IPv6Address(high + low)
-    qpn, remote_qpn = int(found["qpn"]), int(found["remote_qpn"])
-    return Connection(
-        found["device"],
-        qpn,
-        gid.ipv4_mapped or gid,
-        remote_qpn,
-        source_port(int(found["flow_label"]), qpn, remote_qpn),
-        word[:6].hex(":"),
-    )
+    flow_label, qpn, remote_qpn = (int(found[name]) for name in ("flow_label", "qpn", "remote_qpn"))
+    sport = source_port(flow_label, qpn, remote_qpn)
+    return Connection(found["device"], qpn, gid.ipv4_mapped or gid, remote_qpn, sport, word[:6].hex(":"))
 
 
 def _write(path: Path, text: str, flags: int = 0) -> None:
-    handle = os.open(path, os.O_WRONLY | flags)
-    try:
+    with closing_fd(os.open(path, os.O_WRONLY | flags)) as handle:
         os.write(handle, text.encode() + b"\n")
-    finally:
-        os.close(handle)
 
 
 def arm() -> bool:

@@ -11,12 +11,13 @@ import os
 import select
 import socket
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 
 from testbed.errors import InputError, TestbedError
-from testbed.kernel import nftables, sysctl
+from testbed.kernel import devices, netns, nftables, sysctl
 from testbed.nic.connections import Connection, Trace, arm
+from testbed.topology import NicModel
 
 NEVER_S = 1_000_000
 """Eleven days from the first use of a neighbour entry that is not confirmed to its verification: no lab lives as long.
@@ -147,3 +148,30 @@ class HardwareNic:
             self.pins[connection.qpn] = connection
         with self._enter():
             nftables.run("\n".join(commands))
+
+
+class RdmaDevices:
+    """The devices of a lab. With `nic: hardware` a device behaves like a hardware NIC."""
+
+    def __init__(self) -> None:
+        self._hardware: HardwareNics | None = None
+
+    def adopt(self, namespace: str, interface: str, device: str, model: NicModel) -> HardwareNic | None:
+        """Takes in a device that an interface has."""
+        if model != "hardware":
+            return None
+        if self._hardware is None:
+            self._hardware = HardwareNics()
+        return self._hardware.add(lambda: netns.entered(namespace), interface, device)
+
+    def delete(self, namespace: str, names: Sequence[str]) -> None:
+        """Returns when the devices are gone."""
+        if self._hardware:
+            for name in names:
+                self._hardware.remove(name)
+        devices.delete(namespace, names)
+
+    def close(self) -> None:
+        if self._hardware:
+            hardware, self._hardware = self._hardware, None
+            hardware.close()

@@ -117,8 +117,7 @@ class Agent:
         return answer["result"]
 
     def _receive_until(self, command: str, enough: Callable[[], bool]) -> None:
-        """Receive until it is `enough` or the agent has ended. One that hangs is killed: nothing of it can be trusted,
-        and the lab must come down."""
+        """Receive until it is `enough` or the agent has ended. One that hangs is killed: the lab must come down."""
         deadline = time.monotonic() + ANSWER_S
         while not enough() and self.running:
             if not self._readable(max(0.0, deadline - time.monotonic())):

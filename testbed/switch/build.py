@@ -21,7 +21,7 @@ import socket
 from pyroute2 import IPRoute
 
 from testbed.kernel import ipv6, nftables, sysctl
-from testbed.kernel.rtnetlink import FAMILIES
+from testbed.kernel.rtnetlink import FAMILIES, address_fields
 from testbed.switch import ecmp
 from testbed.switch.dataplane import DataPlane
 from testbed.switch.profile import Profile
@@ -87,14 +87,13 @@ def build(ip: IPRoute, node: Node, profile: Profile) -> DataPlane:
 
 
 def _make_svi(ip: IPRoute, svi: Svi, bridge: int, mtu: int) -> int:
-    """Make an SVI with its addresses; return its index."""
     ip.vlan_filter("add", index=bridge, vlan_info={"vid": svi.vlan}, vlan_flags="self")
     ip.link("add", ifname=svi.name, kind="vlan", link=bridge, vlan_id=svi.vlan, mtu=mtu)
     index = socket.if_nametoindex(svi.name)
     sysctl.write_all(f"net/ipv4/neigh/{svi.name}", SOLICIT)
     ip.link("set", index=index, state="up")
     if svi.address is not None:
-        ip.addr("add", index=index, address=str(svi.address.ip), prefixlen=svi.address.network.prefixlen)
+        ip.addr("add", index=index, **address_fields(svi.address))
     if svi.address6 is not None:
         sysctl.write_all(f"net/ipv6/neigh/{svi.name}", SOLICIT)
         ipv6.enable(ip, svi.name, svi.mac)

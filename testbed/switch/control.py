@@ -15,10 +15,9 @@ from testbed.switch.fdb import Fdb
 from testbed.switch.frames import NO_MAC, REQUEST
 from testbed.switch.learning import Learning
 from testbed.switch.limits import CpuLimit
-from testbed.switch.neighbours import Neighbours
+from testbed.switch.neighbours import Neighbours, RefreshDaemon
 from testbed.switch.packets import Packet, answer
 from testbed.switch.profile import Profile
-from testbed.switch.refresh import RefreshDaemon
 from testbed.topology.plan import Family, IPAddress, Svi
 
 
@@ -96,8 +95,7 @@ class ControlPlane:
         return self._daemon, self.fdb, self._neighbours
 
     def set_profile(self, now: int, profile: Profile) -> list[Effect]:
-        """Follow another profile from now on. Entries stay; those that are too old under it go at the next
-        `on_timer`."""
+        """Follow another profile from now on. Entries stay; those too old under it go at the next `on_timer`."""
         old, self._core.profile = self.profile, profile
         self._arp_limit.change(profile.arp_pps)
         if (profile.arp_refresh, profile.refresh_period) != (old.arp_refresh, old.refresh_period):
@@ -141,8 +139,7 @@ class ControlPlane:
 
     def _answer(self, vlan: int, packet: Packet) -> None:
         svis = self._core.svis
-        local_sender = packet.probe or svis.on_link(vlan, packet.sender_ip)
-        own = svis.replies_to(vlan, packet, self.profile.arp_ignore, local_sender)
+        own = svis.replies_to(vlan, packet, self.profile.arp_ignore)
         proxied = not own and svis.stands_in(vlan, packet)
         asker = packet.asker
         if asker == NO_MAC:  # a solicitation may leave it out when it goes to one machine (RFC 4861 section 4.3)

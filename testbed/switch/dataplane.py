@@ -21,6 +21,7 @@ from testbed.kernel import rtnetlink as rt
 from testbed.kernel.links import RTM_NEWLINK
 from testbed.kernel.packet_socket import PacketSocket
 from testbed.kernel.rtnetlink import Rtnetlink
+from testbed.kernel.syscalls import explained
 from testbed.switch import frames, nd
 from testbed.switch.frr import HOST_ROUTES_TABLE
 from testbed.switch.packets import Packet, pack
@@ -137,20 +138,17 @@ class DataPlane:
     def changes(self) -> Iterator[Change]:
         """Yield what has happened to the tables."""
         forwarding = False
-        try:
+        with explained(f"switch {self.node.name} lost news of its tables"):
             for kind, body in self._monitor.news():
                 if kind in _FORWARDING:
                     forwarding = True
                 elif change := self._change(kind, body):
                     yield change
-        except OSError as error:
-            raise TestbedError(f"switch {self.node.name} lost news of its tables: {error.strerror}") from error
         if forwarding:
             yield from self._route_changes()
 
     def packets(self) -> Iterator[tuple[int, Packet]]:
-        """Yield (VLAN, packet) of the ARP and ND packets that reached an SVI. The FDB change that one makes is reported
-        before it."""
+        """Yield (VLAN, packet) of ARP and ND packets that reached an SVI, after the FDB change that each makes."""
         for name, to, frame in self._arp.frames():
             if name in self._vlans and to in (ps.HOST, ps.BROADCAST) and (arp := frames.parse(frame)):
                 yield self._vlans[name], arp

@@ -16,7 +16,7 @@ BROADCAST = "ff:ff:ff:ff:ff:ff"
 NO_MAC = "00:00:00:00:00:00"
 NO_IP = IPv4Address(0)
 
-_ETHERNET = struct.Struct("!6s6sH")
+ETHERNET = struct.Struct("!6s6sH")
 _ARP = struct.Struct("!HHBBH6s4s6s4s")
 _ARP_ON_ETHERNET = (1, 0x0800, 6, 4)  # hardware type, protocol type, address lengths
 
@@ -48,21 +48,17 @@ class Arp:
 
 
 def pack(dst: str, src: str, arp: Arp) -> bytes:
-    return _ETHERNET.pack(mac_bytes(dst), mac_bytes(src), ETH_P_ARP) + _ARP.pack(
-        *_ARP_ON_ETHERNET,
-        arp.op,
-        mac_bytes(arp.sender_mac),
-        arp.sender_ip.packed,
-        mac_bytes(arp.target_mac),
-        arp.target_ip.packed,
-    )
+    sender = mac_bytes(arp.sender_mac), arp.sender_ip.packed
+    target = mac_bytes(arp.target_mac), arp.target_ip.packed
+    header = ETHERNET.pack(mac_bytes(dst), mac_bytes(src), ETH_P_ARP)
+    return header + _ARP.pack(*_ARP_ON_ETHERNET, arp.op, *sender, *target)
 
 
 def parse(frame: bytes) -> Arp | None:
     """Return the ARP packet of an untagged Ethernet frame; None for anything but an IPv4 ARP request or reply."""
-    if len(frame) < _ETHERNET.size + _ARP.size or _ETHERNET.unpack_from(frame)[2] != ETH_P_ARP:
+    if len(frame) < ETHERNET.size + _ARP.size or ETHERNET.unpack_from(frame)[2] != ETH_P_ARP:
         return None
-    *kind, op, sender_mac, sender_ip, target_mac, target_ip = _ARP.unpack_from(frame, _ETHERNET.size)
+    *kind, op, sender_mac, sender_ip, target_mac, target_ip = _ARP.unpack_from(frame, ETHERNET.size)
     if tuple(kind) != _ARP_ON_ETHERNET or op not in (REQUEST, REPLY):
         return None
     return Arp(op, sender_mac.hex(":"), IPv4Address(sender_ip), target_mac.hex(":"), IPv4Address(target_ip))

@@ -16,8 +16,7 @@ from testbed.topology.plan import IPNetwork, Node, Plan
 DAEMONS = ("mgmtd", "zebra", "bfdd", "bgpd")
 """In the order in which they need each other. Without mgmtd zebra asks for it and wakes a hundred times a second."""
 PROFILE = "datacenter"
-"""`frr defaults`: keepalive 3 s, hold 9 s, a connection is tried again after 10 s, nothing is held back to be sent in
-one."""
+"""`frr defaults`: keepalive 3 s, hold 9 s, connections tried again after 10 s, no updates held back for batches."""
 BFD_MULTIPLIER, BFD_INTERVAL_MS = 3, 300
 """FRR's defaults. A neighbour that is silent for their product is down."""
 DETECTION_S = BFD_MULTIPLIER * BFD_INTERVAL_MS / 1000

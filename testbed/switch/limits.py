@@ -16,12 +16,14 @@ class CpuLimit:
         self._core = core
         self._reason = reason
         self._lost: dict[Family, int] = {4: 0, 6: 0}
-        self._fill(per_second)
+        self._per_second: int | None = None
+        self.change(per_second)
 
     def change(self, per_second: int | None) -> None:
         """Set another rate; the same one goes on as it is."""
         if per_second != self._per_second:
-            self._fill(per_second)
+            self._per_second, self._at = per_second, 0
+            self._level = (per_second or 0) * SECOND  # one packet is SECOND units: a nanosecond adds per_second of them
 
     def admits(self, now: int, vlan: int, family: Family) -> bool:
         """Return whether the CPU gets a packet."""
@@ -30,11 +32,6 @@ class CpuLimit:
         if (admitted and lost > 1) or not (admitted or lost):
             self._core.emit(f"{PROTOCOLS[family]}.limited", vlan, reason=self._reason, packets=lost or 1)
         return admitted
-
-    def _fill(self, per_second: int | None) -> None:
-        self._per_second = per_second
-        self._level = (per_second or 0) * SECOND  # one packet is SECOND units, so a nanosecond adds per_second of them
-        self._at = 0
 
     def _take(self, now: int) -> bool:
         if self._per_second is None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from ipaddress import IPv6Address, IPv6Network
 
 from testbed.kernel.netlink import mac_bytes
-from testbed.switch.frames import BROADCAST, NO_MAC, REPLY, REQUEST
+from testbed.switch.frames import BROADCAST, ETHERNET, NO_MAC, REPLY, REQUEST
 
 ETH_P_IPV6 = 0x86DD
 NEXT_HEADER_AT, TYPE_AT = 20, 54
@@ -26,7 +26,6 @@ SOLICITED_NODES = IPv6Network("ff02::1:ff00:0/104")
 """The groups of those that may be asked for (RFC 4291 section 2.7.1)."""
 NO_IP = IPv6Address(0)
 
-_ETHERNET = struct.Struct("!6s6sH")
 _IPV6 = struct.Struct("!IHBB16s16s")  # version, class and flow; length; next header; hop limit; source; destination
 _ND = struct.Struct("!BBHI16s")  # type, code, checksum, flags, target
 _OPTION = struct.Struct("!BB6s")  # type, length in units of 8 bytes, MAC
@@ -81,8 +80,9 @@ def pack(dst: str, src: str, nd: Nd) -> bytes:
     options = b"" if nd.sender_mac == NO_MAC else _OPTION.pack(option, 1, mac_bytes(nd.sender_mac))
     length = _ND.size + len(options)
     checksum = _checksum(source.packed + to.packed, _ND.pack(kind, 0, 0, flags, target.packed) + options)
+    mac = b"\x33\x33" + to.packed[12:] if to.is_multicast else mac_bytes(dst)  # RFC 2464 section 7
     return (
-        _ETHERNET.pack(_group_mac(to) if to.is_multicast else mac_bytes(dst), mac_bytes(src), ETH_P_IPV6)
+        ETHERNET.pack(mac, mac_bytes(src), ETH_P_IPV6)
         + _IPV6.pack(_VERSION, length, ICMPV6, _HOP_LIMIT, source.packed, to.packed)
         + _ND.pack(kind, 0, checksum, flags, target.packed)
         + options
@@ -92,10 +92,10 @@ def pack(dst: str, src: str, nd: Nd) -> bytes:
 def parse(frame: bytes) -> tuple[IPv6Address, Nd] | None:
     """Return (destination, packet) of an untagged Ethernet frame; None for anything but a valid solicitation or
     advertisement (RFC 4861 section 7.1)."""
-    body = frame[_ETHERNET.size + _IPV6.size :]
-    if len(body) < _ND.size or _ETHERNET.unpack_from(frame)[2] != ETH_P_IPV6:
+    body = frame[ETHERNET.size + _IPV6.size :]
+    if len(body) < _ND.size or ETHERNET.unpack_from(frame)[2] != ETH_P_IPV6:
         return None
-    version, length, header, hops, source, to = _IPV6.unpack_from(frame, _ETHERNET.size)
+    version, length, header, hops, source, to = _IPV6.unpack_from(frame, ETHERNET.size)
     body = body[:length]
     if version >> 28 != 6 or header != ICMPV6 or hops != _HOP_LIMIT or len(body) < max(length, _ND.size):
         return None
@@ -126,11 +126,6 @@ def _options(data: bytes) -> Iterator[tuple[int, str]]:
             raise ValueError("an option of no length, or too long")
         yield data[0], data[2:8].hex(":")
         data = data[size:]
-
-
-def _group_mac(group: IPv6Address) -> bytes:
-    """RFC 2464 section 7."""
-    return b"\x33\x33" + group.packed[12:]
 
 
 def _checksum(addresses: bytes, body: bytes) -> int:

@@ -83,8 +83,7 @@ class Neighbours:
         return entry
 
     def _make_room(self, key: Key) -> bool:
-        """Return whether the table may hold one more address; for it, old ones may have to go: several when the bound
-        was lowered."""
+        """Return whether the table may hold one more address; old ones may have to go, several after a lower bound."""
         while (obstacle := self.table.obstacle(key, self._core.profile)) is not None:
             if obstacle == "full":
                 self._core.emit_of(key, "refused", reason="table-full")
@@ -111,8 +110,7 @@ class Neighbours:
         self._core.do(self._core.svis.request(key, dst))
 
     def resolve(self, now: int, key: Key) -> None:
-        """Handle that the data plane holds packets for an address and knows no MAC. It may say so again while it
-        waits."""
+        """Handle that the data plane holds packets for an address without a MAC. It may repeat that while it waits."""
         waiting = self.table.unresolved.get(key)
         if (entry := self.table.entries.get(key)) is not None:
             self._core.do(SetNeighbour(*key, entry.mac))
@@ -226,3 +224,37 @@ class Neighbours:
         else:
             entry.claim = None
             self._core.emit_of(key, "ignored", mac=claim.mac, old_mac=entry.mac, reason="claimant-silent")
+
+
+class RefreshDaemon:
+    """SONiC's way to keep entries fresh (arp_update): it asks for all of them every `refresh_period`. `deadline` is the
+    time of its next round; None if the profile has no such daemon."""
+
+    def __init__(self, core: Core, neighbours: Neighbours) -> None:
+        self.deadline: int | None = None
+        self._core = core
+        self._neighbours = neighbours
+
+    def start(self, now: int) -> None:
+        """Count the time to the next round from now on."""
+        daemon = self._core.profile.arp_refresh == "daemon"
+        self.deadline = now + nanoseconds(self._core.profile.refresh_period) if daemon else None
+
+    def resume(self, now: int) -> None:
+        if self.deadline is not None:
+            self.deadline = max(self.deadline, now)
+
+    def act(self, at: int) -> None:
+        table = self._neighbours.table
+        to_all = self._core.profile.refresh_cast == "broadcast"
+        for family, protocol in PROTOCOLS.items():
+            entries = [(key, entry) for key, entry in table.entries.items() if key[1].version == family]
+            for key, entry in entries:
+                self._neighbours.request(key, BROADCAST if to_all else entry.mac, entry)
+            unresolved = table.unresolved.items()
+            failed = [key for key, wait in unresolved if wait.state == "failed" and key[1].version == family]
+            for key in failed:
+                self._neighbours.request(key, BROADCAST)
+            if entries or failed:
+                self._core.emit(f"{protocol}.refresh", entries=len(entries) + len(failed), reason="daemon")
+        self.start(at)

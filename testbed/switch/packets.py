@@ -24,8 +24,7 @@ def request(mac: str, ip: IPAddress, target: IPAddress) -> Packet:
 
 
 def answer(asked: Packet, mac: str, *, proxied: bool = False) -> Packet:
-    """Answer as a router that has the address asked for, or stands in for its owner: then without the override flag
-    (RFC 4861 section 7.2.8)."""
+    """Answer as a router: for its own address, or as a proxy without the override flag (RFC 4861 section 7.2.8)."""
     if isinstance(asked, Arp):
         return Arp(REPLY, mac, asked.target_ip, asked.sender_mac, asked.sender_ip)
     to = ALL_NODES if asked.probe else asked.sender_ip

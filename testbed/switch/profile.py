@@ -168,8 +168,7 @@ def settable() -> tuple[str, ...]:
 
 
 def value_problems(name: str, values: Mapping[str, Any]) -> dict[str, str]:
-    """Return the problems of `values` in the place of those of the profile `name` (nothing: the default's), by their
-    names; under no name those of all together."""
+    """Return the problems of `values` in the place of a profile's own by name; under no name those of all together."""
     base = load_profiles()[name or DEFAULT]
     problems = {
         value: f"a switch profile has no value {value!r}{did_you_mean(value, settable(), aside=True)}"

@@ -43,11 +43,12 @@ class Svis:
             return False
         return (ip.version == 6 and ip.is_link_local) or self._in_subnet(vlan, ip)
 
-    def replies_to(self, vlan: int, packet: Packet, arp_ignore: int, local_sender: bool) -> bool:
+    def replies_to(self, vlan: int, packet: Packet, arp_ignore: int) -> bool:
         """Return whether an address asked for is one that the SVI answers for by itself (see Profile.arp_ignore)."""
         # An interface of IPv6 speaks for its own addresses only (RFC 4861 section 7.2.3).
         strictness = arp_ignore if packet.target_ip.version == 4 else max(arp_ignore, 1)
         here = None if strictness == 0 else vlan
+        local_sender = packet.probe or self.on_link(vlan, packet.sender_ip)
         return self.owns(packet.target_ip, here) and (strictness < 2 or local_sender)
 
     def stands_in(self, vlan: int, packet: Packet) -> bool:

@@ -83,8 +83,7 @@ LINK_KEYS = {
 }
 
 SPECIAL = {kind.special: name for name, kind in KINDS.items() if kind.special}
-"""Special endpoints that a lab has, and the kind of node that stands for each: the machine that runs the containers,
-and the bridge of the management network."""
+"""Special endpoints and the kind of node for each: the machine that runs the containers, the management bridge."""
 
 LINK_TYPES = {
     "bridge": "a bridge is a node here",

@@ -64,7 +64,6 @@ def _explain(detail: ErrorDetails, problems: Problems, file: type[BaseModel]) ->
 
 
 def _name(path: Path, at_key: bool) -> str:
-    """The name of the value at `path`, or of the key, in a message."""
     if at_key:
         return f"key {quoted(path[-1])}"
     return f"an entry of {quoted(path[-2])}" if isinstance(path[-1], int) else quoted(path[-1])

@@ -192,8 +192,7 @@ class Elements(Definition):
 
 
 class Place(NamedTuple):
-    """A mapping of the file: what to call it, its model, and the keys of containerlab that are refused there, and
-    noted."""
+    """A mapping of the file: its name in messages, its model, and containerlab's keys that it refuses and notes."""
 
     name: str
     model: type[BaseModel]

@@ -140,8 +140,7 @@ def _inherit(node: ResolvedNode, layer: NodeDefinition, path: Path, merged: dict
 
 
 def resolve_links(elements: Elements, nodes: dict[str, ResolvedNode], problems: Problems) -> list[ResolvedLink]:
-    """The links whose two ends are there; every other one is a problem. Adds the nodes that special endpoints stand
-    for."""
+    """The links with two known ends; every other one is a problem. Adds the nodes that special endpoints stand for."""
     links = []
     special = _special(elements, nodes)
     for index, definition in enumerate(elements.links):

@@ -1,5 +1,4 @@
-"""Names, numbers and addresses of a topology file: their types in Python, in the JSON Schema, and the words for what is
-none."""
+"""Names, numbers and addresses of a topology file: their types, their JSON Schema, and their error messages."""
 
 from __future__ import annotations
 

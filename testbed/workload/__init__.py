@@ -1,30 +1,18 @@
 """Traffic in a lab: RC queue pairs, perftest and rping, counters of bytes, distributed jobs."""
 
-from testbed.workload.attributes import Attributes
-from testbed.workload.completion import Completion
-from testbed.workload.jobs.job import Failure, Job
-from testbed.workload.jobs.mpi import mpirun
-from testbed.workload.jobs.torchrun import torchrun
-from testbed.workload.queue_pair import ConnectError
-from testbed.workload.tools import Result, Side, perftest, rping
-from testbed.workload.traffic import Traffic
-from testbed.workload.verbs import Endpoint, connect_pair, connected, open_endpoint
-
-__all__ = [
-    "Attributes",
-    "Completion",
-    "ConnectError",
-    "Endpoint",
-    "Failure",
-    "Job",
-    "Result",
-    "Side",
-    "Traffic",
-    "connect_pair",
-    "connected",
-    "mpirun",
-    "open_endpoint",
-    "perftest",
-    "rping",
-    "torchrun",
-]
+from testbed.workload.attributes import Attributes as Attributes
+from testbed.workload.completion import Completion as Completion
+from testbed.workload.jobs.job import Failure as Failure
+from testbed.workload.jobs.job import Job as Job
+from testbed.workload.jobs.mpi import mpirun as mpirun
+from testbed.workload.jobs.torchrun import torchrun as torchrun
+from testbed.workload.queue_pair import ConnectError as ConnectError
+from testbed.workload.tools import Result as Result
+from testbed.workload.tools import Side as Side
+from testbed.workload.tools import perftest as perftest
+from testbed.workload.tools import rping as rping
+from testbed.workload.traffic import Traffic as Traffic
+from testbed.workload.verbs import Endpoint as Endpoint
+from testbed.workload.verbs import connect_pair as connect_pair
+from testbed.workload.verbs import connected as connected
+from testbed.workload.verbs import open_endpoint as open_endpoint

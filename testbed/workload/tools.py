@@ -8,6 +8,7 @@ TCP goes over the data network as well. rping connects with rdma_cm, which needs
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -15,23 +16,18 @@ from ipaddress import IPv4Address, IPv4Interface
 from pathlib import Path
 from typing import Self
 
-from testbed.errors import InputError, UnsupportedError
+from testbed.errors import InputError, TestbedError, UnsupportedError
 from testbed.kernel import netns, rdma
 from testbed.kernel.readiness import readable
 from testbed.lab import HostInterface, processes
 from testbed.lab.processes import Process, Ready
+from testbed.workload.completion import STATUSES
 from testbed.workload.queue_pair import gid_index, open_device
-from testbed.workload.reports import error_in, figures_in
 
 EVENTS = {
-    "ib_send_bw": True,
-    "ib_send_lat": True,
-    "ib_read_bw": True,
-    "ib_read_lat": True,
-    "ib_atomic_bw": True,
-    "ib_atomic_lat": True,
-    "ib_write_bw": False,
-    "ib_write_lat": False,
+    f"ib_{operation}_{measure}": operation != "write"
+    for operation in ("send", "read", "atomic", "write")
+    for measure in ("bw", "lat")
 }
 """perftest's programs, and whether they can wait for events. On one CPU a busy ib_write_lat measures the scheduler."""
 PORT = 18515
@@ -39,6 +35,8 @@ MANAGEMENT = "management"
 """The namespace made for the time of a perftest in shared mode."""
 LISTEN_S = 10.0
 TCP_LISTEN = "0A"
+STATUS = re.compile(r"Failed status (\d+)")
+CM_EVENT = re.compile(r"RDMA_CM_EVENT_\w+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,11 +171,8 @@ def _exchange(server: Side, client: Side) -> Iterator[tuple[str, str, IPv4Addres
 
 
 def _gid_index(side: Side) -> int:
-    context = open_device(side.namespace, side.device)
-    try:
+    with open_device(side.namespace, side.device) as context:
         return gid_index(context, side.ip)
-    finally:
-        context.close()
 
 
 def _listens(namespace: str, port: int) -> bool:
@@ -191,3 +186,21 @@ def _accepts(server: Side) -> bool:
     """Whether an rdma_cm identifier listens on the server's device."""
     shown = processes.run(server.node, server.namespace, ["rdma", "-j", "resource", "show", "cm_id"], LISTEN_S)
     return any(entry["ifname"] == server.device and entry["state"] == "LISTEN" for entry in json.loads(shown.stdout))
+
+
+def error_in(output: str) -> str:
+    """The reason why a client failed, by the standard name if it gives one."""
+    if found := STATUS.search(output):
+        return STATUSES[int(found[1])]
+    if found := CM_EVENT.search(output):
+        return found[0]
+    return next((line.strip() for line in output.splitlines() if line.strip()), "ended without a word")
+
+
+def figures_in(report: str) -> dict[str, float]:
+    """The results in a report of perftest (--out_json)."""
+    try:
+        results = json.loads(report)["results"]
+        return {name: float(value) for name, value in results.items()}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise TestbedError(f"the report of perftest cannot be read: {error!r}\n{report}") from error

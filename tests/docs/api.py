@@ -121,7 +121,13 @@ def members(cls: type) -> Iterator[tuple[str, str]]:
 
 
 def exported(thing: Any) -> bool:
-    return any(getattr(module, name) is thing for module in modules() for name in module.__all__)
+    return any(getattr(module, name) is thing for module in modules() for name in names(module))
+
+
+def names(module: ModuleType) -> list[str]:
+    """The names that a module exports: its `__all__`, else what it imports or defines without an underscore."""
+    own = sorted(name for name, thing in vars(module).items() if name[0] != "_" and not isinstance(thing, ModuleType))
+    return list(getattr(module, "__all__", own))
 
 
 def modules() -> list[ModuleType]:
@@ -136,7 +142,7 @@ def table(head: tuple[str, str], rows: list[tuple[str, str]]) -> str:
 def section(module: ModuleType) -> Iterator[str]:
     """A module: a table of its names, and one of the members of each class."""
     yield f"\n## {module.__name__}\n\n{paragraph(module).rstrip(':')}\n"
-    things = {name: getattr(module, name) for name in module.__all__}
+    things = {name: getattr(module, name) for name in names(module)}
     kinds = list(KINDS.values())
     named = [(name, thing) for name, thing in things.items() if thing not in kinds]
     yield "\n" + table(("Name", "Meaning"), [describe(name, thing) for name, thing in named])

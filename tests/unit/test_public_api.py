@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -18,13 +19,19 @@ MODULES = ("testbed", "testbed.faults", "testbed.workload", "testbed.errors")
 PROGRAMS = sorted(file for source in shipped() for file in (TOP / "scenarios" / source.name).rglob("*.py"))
 
 
+def exported(module: ModuleType) -> list[str]:
+    """The names that a module exports: its `__all__`, else what it imports or defines without an underscore."""
+    own = [name for name, thing in vars(module).items() if name[0] != "_" and not isinstance(thing, ModuleType)]
+    return list(getattr(module, "__all__", own))
+
+
 def private_imports(text: str) -> Iterator[str]:
     """What a program imports of testbed that is not public, a line each."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if re.match(r"testbed\b", alias.name))
         elif isinstance(node, ast.ImportFrom) and re.match(r"testbed\b", module := node.module or ""):
-            public = import_module(module).__all__ if module in MODULES else ()
+            public = exported(import_module(module)) if module in MODULES else []
             yield from (f"{module}.{alias.name}" for alias in node.names if alias.name not in public)
 
 

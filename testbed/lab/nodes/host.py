@@ -87,8 +87,7 @@ class Host(Node[HostInterface]):
 
 
 class Pod(Host):
-    """A pod on a host: a namespace of its own, with the interfaces that its networks gave it, `eth0` first. Made by
-    `Pods.create` of a lab."""
+    """A pod on a host: a namespace with its networks' interfaces, `eth0` first. Made by `Pods.create` of a lab."""
 
     def __init__(self, host: Host, name: str, check: Callable[[Pod], None], delete: Callable[[Pod], None]) -> None:
         super().__init__(host.context, name, nic=host.nic)
@@ -100,6 +99,5 @@ class Pod(Host):
         self._check(self)
 
     def delete(self) -> None:
-        """Ends the pod as a container runtime does: its processes, its networks, its namespace. A second time does
-        nothing."""
+        """Ends the pod as a container runtime does: processes, networks, namespace. A second time does nothing."""
         self._delete(self)

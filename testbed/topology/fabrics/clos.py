@@ -11,16 +11,16 @@ import re
 from typing import Unpack
 
 from testbed.errors import InputError
-from testbed.topology.fabrics import addresses, limits
-from testbed.topology.fabrics.fabric import Fabric, Manner, RoutedManner
+from testbed.topology.fabrics import addresses
+from testbed.topology.fabrics.fabric import Fabric, Manner, RoutedManner, at_least_one, at_most
 from testbed.topology.fabrics.words import addressing, count, span
 
 
 def single(hosts: int = 4, **manner: Unpack[Manner]) -> Fabric:
     """One switch and its hosts in one VLAN. Bridged, their subnet is larger; nothing else differs."""
     fabric = Fabric("single", {"hosts": hosts}, manner)
-    limits.at_least_one(hosts=hosts)
-    limits.check_hosts(fabric, hosts, hosts)
+    at_least_one(hosts=hosts)
+    fabric.check_hosts(hosts, hosts)
     fabric.about = [f"One switch and {count(hosts, 'host')} in one VLAN."]
     fabric.section("leaf1")
     (leaf,) = fabric.add("switch", ["leaf1"])
@@ -32,9 +32,9 @@ def single(hosts: int = 4, **manner: Unpack[Manner]) -> Fabric:
 def two_tier(switches: int = 2, hosts: int = 4, **manner: Unpack[RoutedManner]) -> Fabric:
     """Access switches with `hosts` each, under one core."""
     fabric = Fabric("two-tier", {"switches": switches, "hosts": hosts}, manner)
-    limits.at_least_one(switches=switches, hosts=hosts)
-    limits.at_most(addresses.MAX_PARTS, "each has a number in an address", switches=switches)
-    limits.check_hosts(fabric, hosts, hosts * switches if fabric.bridged else hosts)
+    at_least_one(switches=switches, hosts=hosts)
+    at_most(addresses.MAX_PARTS, "each has a number in an address", switches=switches)
+    fabric.check_hosts(hosts, hosts * switches if fabric.bridged else hosts)
     fabric.about = [
         f"{count(switches, 'access switch')} under one core, {count(hosts, 'host')} on each; {fabric.manner}.",
         *addressing(fabric, "rail", "access switch", "core1"),
@@ -52,9 +52,9 @@ def leaf_spine(
     """
     options = {"leaves": leaves, "spines": spines, "hosts": hosts, "rails": rails}
     fabric = Fabric("leaf-spine", options, manner)
-    limits.at_least_one(**options)
-    limits.at_most(addresses.MAX_RAILS, "each needs a VLAN", rails=rails)
-    limits.at_most(addresses.MAX_PARTS * rails, "each has a number in an address", leaves=leaves)
+    at_least_one(**options)
+    at_most(addresses.MAX_RAILS, "each needs a VLAN", rails=rails)
+    at_most(addresses.MAX_PARTS * rails, "each has a number in an address", leaves=leaves)
     if leaves < rails:
         raise InputError(f"rails is {rails} and leaves is {leaves}: rail {leaves + 1} has no leaf")
     if leaves % rails:
@@ -62,8 +62,8 @@ def leaf_spine(
             f"leaves is {leaves} and rails is {rails}: the last group would have no leaf of rail {rails}",
             hint=f"Leaves stand in groups of one a rail: choose a multiple of {rails}.",
         )
-    limits.check_hosts(fabric, hosts, hosts * (leaves // rails if fabric.bridged else 1) * rails)
-    limits.check_links(fabric, "leaves", leaves, leaves * spines)
+    fabric.check_hosts(hosts, hosts * (leaves // rails if fabric.bridged else 1) * rails)
+    fabric.check_links("leaves", leaves, leaves * spines)
     fabric.about = [
         f"{count(leaves, 'leaf')}, {count(spines, 'spine')}, {count(leaves * hosts, 'host')} with "
         f"{count(rails, 'NIC')} each; {fabric.manner}.",
@@ -84,12 +84,12 @@ def rail_optimized(
     """
     options = {"pods": pods, "hosts": hosts, "rails": rails}
     fabric = Fabric("rail-optimized", {**options, "oversubscription": oversubscription}, manner)
-    limits.at_least_one(**options)
-    limits.at_most(addresses.MAX_RAILS, "each needs a VLAN", rails=rails)
-    limits.at_most(addresses.MAX_PARTS, "each has a number in an address", pods=pods)
-    limits.check_hosts(fabric, hosts, hosts * pods if fabric.bridged else hosts)
+    at_least_one(**options)
+    at_most(addresses.MAX_RAILS, "each needs a VLAN", rails=rails)
+    at_most(addresses.MAX_PARTS, "each has a number in an address", pods=pods)
+    fabric.check_hosts(hosts, hosts * pods if fabric.bridged else hosts)
     spines = _uplinks(hosts, oversubscription)
-    limits.check_links(fabric, "pods", pods, pods * rails * spines)
+    fabric.check_links("pods", pods, pods * rails * spines)
     fabric.about = [
         f"{count(pods, 'pod')} of {count(hosts, 'host')} with {count(rails, 'NIC')} each: NIC R of a host is on leaf R "
         "of its pod.",
@@ -120,7 +120,7 @@ def _spines(number: int) -> list[str]:
 
 def _build(fabric: Fabric, names_above: list[str], groups: list[list[str]], hosts_each: int) -> Fabric:
     """`groups` has the names of the leaves of each group, by rail."""
-    limits.check_tree(fabric, names_above, [leaves[0] for leaves in groups])
+    fabric.check_tree(names_above, [leaves[0] for leaves in groups])
     fabric.section(span(names_above))
     uppers = fabric.add("switch", names_above)
     notes = [f"rail {rail}" for rail in range(1, len(groups[0]) + 1)] if len(groups[0]) > 1 else ["the hosts"]

@@ -61,11 +61,8 @@ class Node:
         return f"{self.name}:{'eth' if self.kind == 'host' else 'e'}{self.ports}"
 
     def value(self) -> dict[str, Any] | None:
-        keys = {
-            "kind": None if self.kind == DEFAULTS["kind"] else self.kind,
-            "vlans": self.vlans,
-            "routes": self.routes,
-        }
+        kind = None if self.kind == DEFAULTS["kind"] else self.kind
+        keys = {"kind": kind, "vlans": self.vlans, "routes": self.routes}
         return {key: value for key, value in keys.items() if value} or None
 
 
@@ -76,6 +73,18 @@ class Section:
     heading: str
     nodes: list[Node] = field(default_factory=list)
     links: list[dict[str, Any]] = field(default_factory=list)
+
+
+def at_least_one(**options: int) -> None:
+    for name, value in options.items():
+        if value < 1:
+            raise InputError(f"{name} is {value}; at least 1 is needed")
+
+
+def at_most(most: int, why: str, **options: int) -> None:
+    for name, value in options.items():
+        if value > most:
+            raise InputError(f"{name} is {value}; {why}", hint=f"At most {most}.")
 
 
 class Fabric:
@@ -101,6 +110,32 @@ class Fabric:
     @property
     def manner(self) -> str:
         return "bridged" if self.bridged else "routed"
+
+    # Limits, checked before anything is made: one error that names the value
+
+    def check_hosts(self, hosts: int, per_subnet: int) -> None:
+        """The option `hosts` puts `per_subnet` hosts into one subnet."""
+        most, prefix = (addresses.MAX_HOSTS_BRIDGED, 16) if self.bridged else (addresses.MAX_HOSTS, 24)
+        if per_subnet > most:
+            room = f"a /{prefix} has addresses for {most} and a gateway"
+            raise InputError(f"hosts is {hosts}: {per_subnet} hosts in a subnet, and {room}")
+
+    def check_links(self, name: str, value: int, links: int) -> None:
+        """`value` of the option `name` makes so many links between switches: with static routes each has a VLAN."""
+        if not self.bridged and self.routing == "static" and links > (most := addresses.MAX_LINKS):
+            made = f"makes {links} links between switches; there are VLANs for {most}"
+            raise InputError(f"{name} is {value}, which {made}")
+
+    def check_tree(self, uppers: list[str], lowers: list[str]) -> None:
+        """Bridged switches may form a tree only; here each lower one is joined with each upper one."""
+        if self.bridged and len(uppers) > 1 and len(lowers) > 1:
+            loop = " – ".join([lowers[0], uppers[0], lowers[-1], uppers[-1], lowers[0]])
+            raise InputError(
+                f"bridged, {loop} is a layer-2 loop, and the bridges of a lab run no spanning tree",
+                hint="Make it routed, or leave one switch in the upper tier.",
+            )
+
+    # Parts
 
     def subnet(self, part: int, number: int) -> dict[Family, IPNetwork]:
         """The hosts' subnet in each family of the fabric; bridged that of rail `part`."""
@@ -141,8 +176,7 @@ class Fabric:
             leaf.add_routes(self.anywhere(), self.join(leaf, uppers, self.subnet(*place)))
 
     def join(self, lower: Node, uppers: Iterable[Node], below: Mapping[Family, object]) -> dict[Family, list[str]]:
-        """Routed cables, on which each upper switch has a route to `below`; the addresses of the upper switches. With
-        FRR neither end has an address or a route."""
+        """Routed cables; each upper switch has a route to `below`. Returns the upper addresses: none with FRR."""
         hops: dict[Family, list[str]] = {family: [] for family in FAMILIES[self.family]}
         for upper in uppers:
             if self.routing == "frr":

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Unpack
 
 from testbed.errors import InputError
-from testbed.topology.fabrics import addresses, limits
-from testbed.topology.fabrics.fabric import Fabric, Node, RoutedManner
+from testbed.topology.fabrics import addresses
+from testbed.topology.fabrics.fabric import Fabric, Node, RoutedManner, at_most
 from testbed.topology.fabrics.words import addressing, count, span
 
 VLAN = addresses.vlan(1)
@@ -18,10 +18,10 @@ def fat_tree(k: int = 4, **manner: Unpack[RoutedManner]) -> Fabric:
     if k < 2 or k % 2:
         raise InputError(f"k is {k}; it is an even number of ports: half of them go down, half up")
     half = k // 2
-    limits.at_most(addresses.MAX_PARTS, "each pod needs subnets", k=k)
-    limits.check_links(fabric, "k", k, k**3 // 2)
+    at_most(addresses.MAX_PARTS, "each pod needs subnets", k=k)
+    fabric.check_links("k", k, k**3 // 2)
     names = [f"core{number}" for number in range(1, half**2 + 1)]
-    limits.check_tree(fabric, names, ["pod1-agg1", f"pod{k}-agg1"])
+    fabric.check_tree(names, ["pod1-agg1", f"pod{k}-agg1"])
     fabric.about = [
         f"{count(k, 'pod')} of {count(half, 'edge switch')} and {count(half, 'aggregation switch')}, "
         f"{count(half**2, 'core')}, {count(k * half**2, 'host')}; {fabric.manner}.",

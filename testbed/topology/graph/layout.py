@@ -24,6 +24,7 @@ BARE_PORT = 7
 LOOSE = 1.5
 """Times the room that a port needs, where its edge is longer."""
 ARC = 34
+"""The height of the bend of a cable within a tier."""
 NEAR, FALL = 64, 6.5
 """Between tiers: at least, and by the root of how far a cable leads to the side."""
 SPREAD = 0.55
@@ -68,8 +69,6 @@ class Line:
     cable: Cable
     start: Point
     end: Point
-    lift: float = 0
-    """The height of the bend, of a cable within a tier."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +118,6 @@ def lay_out(picture: Picture) -> Layout:
 
 
 def _slot(ends: Sequence[_End]) -> float:
-    """The room for an end on its edge."""
     if len(ends) > MAX_NAMED_PORTS:
         return BARE_PORT
     return max((text_width(end.label, SMALL) for end in ends), default=0) + 8
@@ -232,9 +230,7 @@ def _label(one: Placed) -> None:
 
 def _line(cable: Cable, placed: dict[Box, Placed], start: float, finish: float) -> Line:
     lower, upper = (placed[box] for box in cable.boxes)
-    if cable.level:
-        return Line(cable, (start, lower.y), (finish, upper.y), ARC)
-    return Line(cable, (start, lower.y), (finish, upper.y + upper.height))
+    return Line(cable, (start, lower.y), (finish, upper.y + (0 if cable.level else upper.height)))
 
 
 # Around the boxes

@@ -14,8 +14,7 @@ from testbed.topology.kinds import KINDS, Kind
 from testbed.topology.plan import Interface, Node, Plan
 
 ALONE, ALONE_LINKS = 8, 32
-"""Hosts, and links of hosts, up to which each host has a box of its own; of more, those with the same cables share one.
-"""
+"""Hosts, and links of hosts, up to which each host has its own box; of more, those with the same cables share one."""
 
 LinkEnds = tuple[Interface, Interface]
 

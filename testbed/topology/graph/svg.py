@@ -1,12 +1,11 @@
-"""A layout as SVG. Each node has one label with its name in `data-node`, each cable a `title` with its links, which
-browsers show under the pointer."""
+"""A layout as SVG. A node's label has its name in `data-node`; a cable's `title`, shown on hover, has its links."""
 
 from __future__ import annotations
 
 from xml.etree import ElementTree as Xml
 
 from testbed.topology.graph.contents import Label
-from testbed.topology.graph.layout import Line, Placed, lay_out
+from testbed.topology.graph.layout import ARC, Line, Placed, lay_out
 from testbed.topology.graph.picture import LinkEnds, Picture
 from testbed.topology.kinds import KINDS
 from testbed.topology.plan import Plan
@@ -45,8 +44,8 @@ def svg(plan: Plan) -> str:
 
 def _cable(root: Xml.Element, line: Line) -> None:
     (x1, y1), (x2, y2) = line.start, line.end
-    if line.lift:
-        bend = min(y1, y2) - line.lift
+    if line.cable.level:
+        bend = min(y1, y2) - ARC
         path = f"M{x1:.1f} {y1:.1f}C{x1:.1f} {bend:.1f} {x2:.1f} {bend:.1f} {x2:.1f} {y2:.1f}"
     else:
         path = f"M{x1:.1f} {y1:.1f}L{x2:.1f} {y2:.1f}"

@@ -24,8 +24,7 @@ class Shape(NamedTuple):
 
 
 class Kind:
-    """Subclasses are registered in `testbed.topology.kinds`. This is an unmanaged layer-2 segment, which has nothing to
-    say of addresses."""
+    """An unmanaged layer-2 segment without addresses. Subclasses are registered in `testbed.topology.kinds`."""
 
     name: ClassVar[str]
     """Its name in the file."""

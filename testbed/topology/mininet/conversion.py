@@ -13,14 +13,8 @@ from testbed.documents.problems import Problems
 from testbed.topology.mininet.recording import Topo
 
 HOSTS = {"mininet.node.Host", "mininet.node.Node", "testbed.mininet.RdmaHost"}
-SWITCHES = {
-    "mininet.node.OVSBridge",
-    "mininet.node.OVSKernelSwitch",
-    "mininet.node.OVSSwitch",
-    "mininet.node.Switch",
-    "mininet.node.UserSwitch",
-    "mininet.nodelib.LinuxBridge",
-    "testbed.mininet.KernelBridge",
+SWITCHES = {"mininet.nodelib.LinuxBridge", "testbed.mininet.KernelBridge"} | {
+    f"mininet.node.{name}" for name in ("OVSBridge", "OVSKernelSwitch", "OVSSwitch", "Switch", "UserSwitch")
 }
 LINKS = {"mininet.link.Link", "mininet.link.OVSLink", "mininet.link.TCLink"}
 OPENFLOW = {"datapath", "dpid", "failMode", "listenPort", "protocols"}

@@ -15,16 +15,9 @@ from typing import Any, NoReturn
 from testbed.errors import InputError, did_you_mean
 from testbed.topology.mininet import recording
 
-MODULES = {
-    "mininet": (),
-    "mininet.clean": (),
-    "mininet.cli": (),
-    "mininet.link": (),
-    "mininet.log": (),
-    "mininet.net": (),
-    "mininet.node": (),
-    "mininet.nodelib": (),
-    "mininet.term": (),
+MODULES: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("mininet", "mininet.clean", "mininet.cli", "mininet.link", "mininet.log", "mininet.net"), ()),
+    **dict.fromkeys(("mininet.node", "mininet.nodelib", "mininet.term"), ()),
     "mininet.topo": ("Topo", "SingleSwitchTopo", "SingleSwitchReversedTopo", "MinimalTopo", "LinearTopo"),
     "mininet.topolib": ("Topo", "TreeTopo", "TorusTopo"),
     "mininet.util": ("irange", "natural"),
@@ -96,8 +89,7 @@ def read(file: Path, name: str) -> tuple[str, recording.Topo]:
 
 
 def _choose(found: dict[str, Any], wanted: str, file: Path) -> tuple[str, Any]:
-    """The topology of this name among what a file defines, or the only one: an entry of `topos`, or a subclass of Topo.
-    A class counts without being named only in a file without `topos`."""
+    """The `topos` entry or class of this name; without one the only entry, or the only class if there is no `topos`."""
     topos: dict[str, Any] = found.get("topos", {})
     classes = {
         name: thing

@@ -1,2 +1,1 @@
-"""Distributed jobs: ranks on hosts or pods, started by mpirun or torchrun, each forked from a process that has torch
-imported."""
+"""Distributed jobs: ranks on hosts or pods, started by mpirun or torchrun, each a fork of a process with torch."""

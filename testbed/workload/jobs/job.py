@@ -81,16 +81,16 @@ class Job:
         lab.emit("job", "", f"{name} starts on {where}", name=name, ranks=len(self.ranks))
 
     def launch(self, host: Host, command: Sequence[str]) -> None:
-        """Starts a part of the launcher; the whole job is closed with its host at the latest."""
-        self._processes.append(host.spawn(*command))
+        """Starts a part of the launcher in the job's directory; `command` is env(1)'s: variables, then the program. The
+        whole job is closed with its host at the latest."""
+        self._processes.append(host.spawn("env", "-C", str(self.directory), *command))
         host.defer(self.close)
 
     @classmethod
     def alone(cls, lab: Lab, host: Host, program: Path, *arguments: str, name: str) -> Job:
         """One process, forked as a rank is, with no network: what a job can be compared with."""
         job = cls(lab, name, [Rank(0, host, "", 0)])
-        settings = (f"TESTBED_RANKS={job.directory}", "RANK=0")
-        job.launch(host, ["env", "-C", str(job.directory), *settings, *forked(program), *arguments])
+        job.launch(host, [f"TESTBED_RANKS={job.directory}", "RANK=0", *forked(program), *arguments])
         return job
 
     def output(self, rank: int) -> str:

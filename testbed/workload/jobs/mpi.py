@@ -92,8 +92,7 @@ def mpirun(
     settings = {**UCX, **local, **(environment or {})}
     parameters = {"pml": "ucx", "osc": "ucx", "mpi_yield_when_idle": "1", **(mca or {})}
     command = [
-        *("env", "-C", str(job.directory), f"TMPDIR={job.scratch}", *ROOT),
-        *(f"{key}={value}" for key, value in settings.items()),
+        *(f"TMPDIR={job.scratch}", *ROOT, *(f"{key}={value}" for key, value in settings.items())),
         # With the first process of a PID namespace all end; a daemon that lost mpirun would stay.
         *("unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "mpirun"),
         *("--prtemca", "plm_ssh_agent", str(agent)),

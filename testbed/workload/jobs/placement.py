@@ -13,8 +13,7 @@ from testbed.workload.queue_pair import gid_index, open_device
 
 @dataclass(frozen=True)
 class Rank:
-    """`device` and `gid` are those of the host's address on the data network, of IPv4 where it has one, whatever index
-    the GID has."""
+    """`device` and `gid` (its index) are those of the host's address on the data network, of IPv4 where it has one."""
 
     number: int
     host: Host

@@ -35,8 +35,8 @@ def torchrun(
     job = Job(lab, name, ranks, lambda job: blame(job, ranks_per_host))
     for node, host in enumerate(hosts):
         command = [
-            *("env", "-C", str(job.directory), f"TMPDIR={job.scratch}", f"TESTBED_RANKS={job.directory}"),
-            *(f"TESTBED_LAUNCHER={agent(node)}", f"GLOO_SOCKET_IFNAME={interface}", "OMP_NUM_THREADS=1"),
+            *(f"TMPDIR={job.scratch}", f"TESTBED_RANKS={job.directory}", f"TESTBED_LAUNCHER={agent(node)}"),
+            *(f"GLOO_SOCKET_IFNAME={interface}", "OMP_NUM_THREADS=1"),
             *(*forked(AGENT), f"--nnodes={len(hosts)}", f"--node-rank={node}", f"--nproc-per-node={ranks_per_host}"),
             *(f"--master-addr={address}", f"--master-port={PORT}", f"--local-addr={host[interface].address().ip}"),
             *("--no-python", *forked(program), *arguments),

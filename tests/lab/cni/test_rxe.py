@@ -55,7 +55,7 @@ def pod(request: pytest.FixtureRequest) -> Iterator[None]:
             ip.link("add", ifname="net1", kind="veth", peer={"ifname": "peer"})
         yield
     finally:
-        if netns.exists(NAMESPACE):
+        if netns.path(NAMESPACE).exists():
             netns.delete(NAMESPACE)
         with rdma.Rdma() as system:
             system.wait_gone([DEVICE])

@@ -148,12 +148,12 @@ def _ip(namespace: str, lines: list[str]) -> None:
 
 
 def _delete(namespace: str) -> None:
-    if netns.exists(namespace):
+    if netns.path(namespace).exists():
         netns.delete(namespace)
 
 
 def _delete_device(host: Host) -> None:
-    if netns.exists(host.namespace):
+    if netns.path(host.namespace).exists():
         with host.entered(), rdma.Rdma() as here:
             here.delete(host.device)
             here.wait_gone([host.device])

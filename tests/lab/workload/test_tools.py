@@ -30,7 +30,7 @@ def test_each_program_reports_its_figures(wire: Wire, tmp_path: Path, tool: str)
     assert result.ok, result.output
     figure = "BW_average" if tool.endswith("_bw") else "t_avg"
     assert result.figures[figure] > 0
-    assert not netns.exists(MANAGEMENT)
+    assert not netns.path(MANAGEMENT).exists()
 
 
 def test_in_shared_mode_only_roce_is_on_the_wire(wire: Wire, tmp_path: Path) -> None:

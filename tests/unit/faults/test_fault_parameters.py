@@ -56,4 +56,4 @@ def test_a_fault_as_text_is_its_name_and_what_was_chosen() -> None:
 
 def test_every_kind_can_be_imported_by_scenarios() -> None:
     assert len(KINDS) > 30
-    assert {kind.__name__ for kind in KINDS.values()} <= set(faults.__all__)
+    assert {kind.__name__ for kind in KINDS.values()} <= vars(faults).keys()

@@ -3,7 +3,7 @@
 import pytest
 
 from testbed.errors import TestbedError
-from testbed.workload.reports import error_in, figures_in
+from testbed.workload.tools import error_in, figures_in
 
 REPORT = """{
 "test_info": {
