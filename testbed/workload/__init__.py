@@ -2,6 +2,7 @@
 
 from testbed.workload.attributes import Attributes as Attributes
 from testbed.workload.completion import Completion as Completion
+from testbed.workload.flow import Flow as Flow
 from testbed.workload.jobs.job import Failure as Failure
 from testbed.workload.jobs.job import Job as Job
 from testbed.workload.jobs.mpi import mpirun as mpirun
