@@ -259,3 +259,26 @@ def test_a_snapshot_that_was_removed_after_it_was_found_is_named(whole: Path) ->
         restore()
     assert said.value.where == str(whole)
     assert "Run the command again" in said.value.hint
+
+
+def state_at(bias: int, executed: int, timers: list[int]) -> bytes:
+    """The devices of a machine, as much as counts."""
+    clock = snapshot.ICOUNT + snapshot.COUNTS.pack(bias, executed)
+    replay = b"replay" + executed.to_bytes(8, "big") + b"\0" * 8
+    return b"QEVM" + clock + replay + b"".join(b"apic" + 2 * timer.to_bytes(8, "big") for timer in timers) + b"\0" * 20
+
+
+def test_a_clock_that_did_not_jump_at_the_pause_is_set_to_the_next_timer() -> None:
+    timers = [9_000_000_000, 9_003_000_000, 9_001_500_000, 10_000_000_000]
+    before, jumped = (state_at(bias, 9_000_999_000, timers) for bias in (1000, 501_000))
+    assert snapshot.settled(before) == jumped
+    assert snapshot.settled(jumped) == jumped
+
+
+def test_a_machine_on_the_real_clock_keeps_its_state() -> None:
+    assert snapshot.settled(b"QEVM" + b"\1" * 100) == b"QEVM" + b"\1" * 100
+
+
+def test_a_pause_without_a_timer_is_an_error() -> None:
+    with pytest.raises(MachineError, match="paused without a timer"):
+        snapshot.settled(state_at(0, 9_000_000_000, [8_999_999_999, 9_004_000_001]))
