@@ -7,6 +7,7 @@ import errno
 import os
 import re
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 
 from testbed import faults
@@ -49,8 +50,7 @@ def run(request: Variant, context: Context) -> VariantOutcome:
     up = False
     lab.defer(lambda: up or save(lab, log, "the lab could not be built"))
     try:
-        with lab, contextlib.ExitStack() as block:
-            block.callback(ignore_sigterm)  # from its end on: nothing cuts short what takes the lab down
+        with lab, before_teardown():
             up = True
             try:
                 faults.break_from_the_start(lab)
@@ -98,3 +98,12 @@ def explain(error: BaseException, file: Path) -> str:
         return str(error) if error.where.startswith(f"{file.name}:") else f"{place}{error}"
     hint = FULL_DISK_HINT if isinstance(error, OSError) and error.errno == errno.ENOSPC else ""
     return f"{place}{loading.words(error)}" + (f"\n  {hint}" if hint else "")
+
+
+@contextlib.contextmanager
+def before_teardown() -> Iterator[None]:
+    """From the end of the block on, SIGTERM does not cut short what takes the lab down."""
+    try:
+        yield
+    finally:
+        ignore_sigterm()

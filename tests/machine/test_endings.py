@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import COMMAND
+from conftest import COMMAND, LIMIT_S
 
 
 def processes_of(marker: str) -> list[tuple[int, str]]:
@@ -71,7 +71,7 @@ def test_a_signal_ends_a_run_and_leaves_nothing(number, status, moment, tmp_path
 
     assert wait_for(reached, 60)
     process.send_signal(number)
-    assert process.wait(timeout=30) == status
+    assert process.wait(timeout=LIMIT_S) == status
     assert wait_for(lambda: not processes_of(marker), 10), processes_of(marker)
     assert not list((tmp_path / "tmp").iterdir())
 
@@ -84,7 +84,7 @@ def test_a_signal_ends_a_build_and_leaves_nothing(number, status, tmp_path, star
     # glob.glob, not Path.glob, which before Python 3.13 fails on a directory that goes while it is read.
     assert wait_for(lambda: glob.glob("*/mmdebstrap.*/usr", root_dir=tmp_path / "tmp"), 120)
     process.send_signal(number)
-    assert process.wait(timeout=60) == status
+    assert process.wait(timeout=LIMIT_S) == status
     assert wait_for(lambda: not processes_of(marker), 10), processes_of(marker)
     assert not list((tmp_path / "tmp").iterdir())
     assert not list((tmp_path / "cache" / "testbed" / "images").iterdir())
@@ -99,9 +99,9 @@ def test_what_is_left_when_all_processes_are_killed_at_once_is_removed_by_the_ne
         os.kill(number, signal.SIGSTOP)  # so that none is quick enough
     for number, _ in processes_of(marker):
         os.kill(number, signal.SIGKILL)
-    assert process.wait(timeout=30) == -signal.SIGKILL
+    assert process.wait(timeout=LIMIT_S) == -signal.SIGKILL
     assert wait_for(lambda: not processes_of(marker), 10), processes_of(marker)
     left = list((tmp_path / "tmp").iterdir())
-    assert start("list").wait(timeout=60) == 0
+    assert start("list").wait(timeout=LIMIT_S) == 0
     assert left
     assert not list((tmp_path / "tmp").iterdir())

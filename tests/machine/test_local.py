@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from conftest import LIMIT_S
 
 from testbed import executor
 from testbed.executor.variant import before_teardown
@@ -70,7 +71,7 @@ def running(tmp_path: Path, steps: Path) -> Iterator[subprocess.Popen[bytes]]:
     process = subprocess.Popen(
         [sys.executable, "-c", JOB, tmp_path / "out", test], start_new_session=True, stderr=subprocess.DEVNULL
     )
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + LIMIT_S
     while not job_of(steps):
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -85,7 +86,7 @@ def done(steps: Path) -> list[str]:
 
 def test_ctrl_c_in_the_terminal_ends_a_job_after_its_teardown(running: subprocess.Popen[bytes], steps: Path) -> None:
     os.killpg(running.pid, signal.SIGINT)
-    running.wait(30)
+    running.wait(LIMIT_S)
     assert done(steps) == ["ready", "first", "second", "third"]
 
 
@@ -94,7 +95,7 @@ def test_only_the_first_sigterm_counts(running: subprocess.Popen[bytes], steps: 
     os.kill(job, signal.SIGTERM)
     time.sleep(0.1)
     os.kill(job, signal.SIGTERM)
-    running.wait(30)
+    running.wait(LIMIT_S)
     assert done(steps) == ["ready", "first", "second", "third"]
 
 
