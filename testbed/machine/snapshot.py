@@ -271,7 +271,7 @@ async def pause_within(machine: Qemu, seconds: float) -> None:
 def publish(handle: int, path: Path) -> None:
     """Gives the finished, nameless file its name."""
     path.unlink(missing_ok=True)
-    # Any directory handle makes os.link use linkat, which follows the symbolic link in /proc.
+    # With a handle in src_dir_fd os.link uses linkat, which follows the symbolic link in /proc.
     os.link(f"/proc/self/fd/{handle}", path, src_dir_fd=handle)
 
 

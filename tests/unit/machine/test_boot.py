@@ -33,13 +33,6 @@ def boot() -> ModuleType:
     return module
 
 
-@pytest.fixture
-def outcome() -> Iterator[Outcome]:
-    one = Outcome()
-    yield one
-    one.close()
-
-
 class Device:
     """The pmem device of a guest: the memory of our end."""
 
@@ -150,13 +143,6 @@ def test_a_device_is_read_and_written_in_whole_blocks_and_never_beyond_its_end(
 
 
 # The bundle
-
-
-@pytest.fixture
-def bundle() -> Iterator[Bundle]:
-    one = Bundle()
-    yield one
-    one.close()
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import os
 import struct
 import tarfile
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -27,20 +27,6 @@ FILES = {
     "sub/data.bin": bytes(range(256)),
     "ü" * 120: b"long",
 }
-
-
-@pytest.fixture
-def bundle() -> Iterator[Bundle]:
-    one = Bundle()
-    yield one
-    one.close()
-
-
-@pytest.fixture
-def outcome() -> Iterator[Outcome]:
-    one = Outcome()
-    yield one
-    one.close()
 
 
 def tar_of(bundle: Bundle) -> bytes:
