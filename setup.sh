@@ -33,8 +33,17 @@ venv_package() {
     fi
 }
 
+# Whether all that building the image takes is here. Python, which knows whether an image is, takes its time.
+image_tools_are_here() {
+    for tool in mmdebstrap mkfs.erofs newuidmap; do
+        command -v "$tool" >/dev/null || { [ "$tool" = newuidmap ] && [ "$(id -u)" = 0 ]; } || return 1
+    done
+    [ -e /usr/share/keyrings/debian-archive-keyring.gpg ]
+}
+
 # The Debian packages that building the image takes and that are missing; none where the image has been built or imported.
 image_packages() {
+    image_tools_are_here && return
     python=$(find_python)
     if [ -n "$python" ]; then
         "$python" -c 'from testbed.machine import build; print(*build.wanted_packages())'

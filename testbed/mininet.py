@@ -5,15 +5,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from ipaddress import ip_address
 from typing import Any
 
 from mininet.node import Host, Node, Switch
 from mininet.util import moveIntf
-from pyroute2 import IPRoute
 
 from testbed.kernel import devices, netns, own_devices
-from testbed.kernel.links import carry
+from testbed.kernel.links import Links
 from testbed.workload.queue_pair import gid_index, open_device
 
 
@@ -82,25 +82,23 @@ class KernelBridge(Switch):  # type: ignore[misc]
     """A learning bridge of the kernel: Mininet's LinuxBridge without `brctl`, or OVSBridge without its daemons."""
 
     def start(self, controllers: list[Any]) -> None:
-        with netns.entered(namespace(self)), IPRoute() as ip:
-            ip.link("add", ifname=self.name, kind="bridge", br_mcast_snooping=0, state="up")
-            (bridge,) = ip.link_lookup(ifname=self.name)
-            for port in self._ports(ip):
-                ip.link("set", index=port, master=bridge, state="up")
+        with netns.entered(namespace(self)), Links() as kernel:
+            bridge = kernel.add_bridge(self.name)
+            for port in self._ports(kernel):
+                kernel.enslave(port, bridge)
         self.connected()  # the kernel lets a port forward when it is asked for it, or a second later
 
     def connected(self) -> bool:
-        with netns.entered(namespace(self)), IPRoute() as ip:
-            return carry(self._ports(ip))
+        with netns.entered(namespace(self)), Links() as kernel:
+            return kernel.carry(self._ports(kernel))
 
     def stop(self, deleteIntfs: bool = True) -> None:  # noqa: N803
-        with netns.entered(namespace(self)), IPRoute() as ip:
-            for bridge in ip.link_lookup(ifname=self.name):
-                ip.link("del", index=bridge)
+        with netns.entered(namespace(self)), Links() as kernel, suppress(OSError):  # it is there no more
+            kernel.delete_link(kernel.index(self.name))
         super().stop(deleteIntfs)
 
-    def _ports(self, ip: IPRoute) -> list[int]:
-        return [ip.link_lookup(ifname=name)[0] for name in self.intfNames() if name != "lo"]
+    def _ports(self, kernel: Links) -> list[int]:
+        return [kernel.index(name) for name in self.intfNames() if name != "lo"]
 
 
 def namespace(node: Node) -> str:

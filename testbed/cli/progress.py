@@ -77,7 +77,7 @@ def build_display(console: Console) -> Iterator[Progress]:
         with LiveProgress(spinner, *texts, TimeElapsedColumn(), console=console, transient=True) as shown:
             task = shown.add_task("begin", total=None, fetched="")
             yield lambda phase, fetched: shown.update(
-                task, description=plain(phase), fetched=f"{size(fetched)} fetched"
+                task, description=plain(phase), fetched=f"{size(fetched)} fetched" if fetched else ""
             )
     else:
         yield phase_lines(console, started)
@@ -91,7 +91,8 @@ def phase_lines(console: Console, started: float) -> Progress:
         nonlocal last
         if phase != last:
             last = phase
-            elapsed = duration(time.monotonic() - started)
-            console.print(f"image: {plain(phase)} ({size(fetched)} fetched, {elapsed})", soft_wrap=True)
+            so_far = [f"{size(fetched)} fetched"] if fetched else []
+            so_far.append(duration(time.monotonic() - started))
+            console.print(f"image: {plain(phase)} ({', '.join(so_far)})", soft_wrap=True)
 
     return update

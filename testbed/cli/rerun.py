@@ -22,7 +22,7 @@ from testbed.cli.progress import output_console
 from testbed.cli.run import run_shown
 from testbed.cli.words import plain
 from testbed.errors import InputError
-from testbed.machine import record, runs, scenarios
+from testbed.machine import record, runs, scenarios, snapshot
 from testbed.machine.record import WORDS, RunResult, VariantResult
 from testbed.machine.runs import VariantRun
 from testbed.machine.scenarios import Source
@@ -95,7 +95,7 @@ async def plan(
             [variant_run] = runs.choose(info, [one.variant])
             variant_runs.append(VariantRun(info["name"], one.name, {**variant_run.variant, "settings": one.settings}))
     except InputError as error:
-        if then.made_from.code != record.code_digest():
+        if then.made_from.code != snapshot.code_digest():
             error.hint = f"The run was made by other code of testbed {then.made_from.testbed}. {error.hint}".strip()
         raise
     return info, variant_runs

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import struct
 import sys
 from collections.abc import Mapping
 
 from testbed.errors import TestbedError
 from testbed.kernel import links, rdma
-from testbed.kernel.netlink import Netlink, attributes, text
+from testbed.kernel.links import Links
+from testbed.kernel.netlink import attributes, text
 from testbed.kernel.syscalls import CLONE_NEWNET, enter
 
 SUPPORTED = ["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"]
@@ -48,8 +48,9 @@ def device_name(container: str, interface: str) -> str:
 def check_kind(interface: str) -> None:
     """Refuse the interfaces that cannot carry RoCE: a VLAN device, on which the kernel makes no soft-RoCE device, and
     ipvlan in its layer-3 modes, where it makes one in vain."""
-    with Netlink(socket.NETLINK_ROUTE) as kernel:
-        information = attributes(links.read(kernel, interface).get(links.IFLA_LINKINFO, b""))
+    with Links() as kernel:
+        _, _, link = kernel.read(interface)
+    information = attributes(link.get(links.IFLA_LINKINFO, b""))
     found = text(information.get(links.IFLA_INFO_KIND, b""))
     if found == "vlan":
         message = f"{interface} is a VLAN device, on which the kernel makes no soft-RoCE device"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from contextlib import ExitStack
-from ipaddress import IPv4Address, ip_interface
+from ipaddress import IPv4Address, ip_interface, ip_network
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
@@ -13,9 +13,9 @@ from testbed.errors import InputError
 from testbed.faults.congestion import counted
 from testbed.faults.fault import Fault, Mac, Verified
 from testbed.faults.rule import Rule
-from testbed.kernel.ipv6 import IFA_F_NODAD
-from testbed.kernel.rtnetlink import address_fields
+from testbed.kernel.rtnetlink import MAIN
 from testbed.lab import Host, HostInterface, Lab
+from testbed.lab.namespace import LOOPBACK
 from testbed.switch import nd, packets
 from testbed.switch.frames import BROADCAST
 from testbed.topology import Family, IPAddress, IPInterface
@@ -151,21 +151,20 @@ class DuplicateIp(_FromHost):
         if self.ip not in own.network:
             raise InputError(f"fault {self}: {self.ip} is not in {nic.node}'s subnet {own.network}")
         undo.callback(self._take_back, lab, own)
-        self._change(nic, "add", own)
+        nic.node.kernel.set_address(nic.index, self._address(own))
 
     def _take_back(self, lab: Lab, own: IPInterface) -> None:
         if self.verify(lab):  # an IPv6 address goes with a NIC that is set down
-            self._change(self._nic(lab), "delete", own)
+            nic = self._nic(lab)
+            nic.node.kernel.delete_address(nic.index, self._address(own))
 
-    def _change(self, nic: HostInterface, what: str, own: IPInterface) -> None:
-        """Adds or deletes it without duplicate address detection, which would find the other owner."""
-        address = ip_interface((self.ip, own.network.prefixlen))
-        nic.node.ip.addr(what, index=nic.index, **address_fields(address), flags=IFA_F_NODAD)
+    def _address(self, own: IPInterface) -> IPInterface:
+        return ip_interface((self.ip, own.network.prefixlen))
 
     def verify(self, lab: Lab) -> Verified | None:
         nic = self._nic(lab)
-        found = [entry.get_attr("IFA_ADDRESS") for entry in nic.node.ip.get_addr(index=nic.index)]
-        return {"second_owner": self.host} if str(self.ip) in found else None
+        found = [(index, address.ip) for index, address in nic.node.kernel.addresses()]
+        return {"second_owner": self.host} if (nic.index, self.ip) in found else None
 
 
 class ProxyArp(_FromHost):
@@ -184,8 +183,9 @@ class ProxyArp(_FromHost):
         for name in (path, "net/ipv4/ip_forward"):  # it answers for what it would forward
             undo.callback(host.sysctl, name, host.read_sysctl(name))
             host.sysctl(name, 1)
-        host.ip.route("add", dst=f"{self.ip}/32", oif=1)
-        undo.callback(host.ip.route, "delete", dst=f"{self.ip}/32", oif=1)
+        to = ip_network(self.ip)
+        host.kernel.set_route(to, MAIN, index=LOOPBACK)
+        undo.callback(host.kernel.delete_route, to, MAIN, index=LOOPBACK)
 
     def verify(self, lab: Lab) -> Verified | None:
         host = lab.host(self.host)

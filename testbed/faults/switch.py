@@ -9,7 +9,7 @@ from pydantic import Field
 
 from testbed.errors import InputError
 from testbed.faults.fault import Fault, Mac, Verified
-from testbed.kernel.rtnetlink import FAMILIES, NUD_PERMANENT
+from testbed.kernel.rtnetlink import Neighbour
 from testbed.lab import Lab, Switch
 from testbed.topology import IPAddress
 
@@ -155,29 +155,25 @@ class ArpEntryCorrupt(_SwitchFault):
         switch = lab.switch(self.switch)
         if switch.neighbour(self.ip) is None:
             raise InputError(f"fault {self}: {switch} has no entry for {self.ip}")
-        index = int(_entry(switch, self.ip)["ifindex"])
-        undo.callback(self._write, lab, switch, index)
-        self._forward_by(switch, index, self.mac)
+        entry = _entry(switch, self.ip)
+        if entry is None:
+            raise InputError(f"fault {self}: the kernel of {switch} has no entry for {self.ip}")
+        undo.callback(self._write, lab, switch, entry.index)
+        switch.kernel.set_neighbour(entry.index, self.ip, self.mac)
 
     def _write(self, lab: Lab, switch: Switch, index: int) -> None:
         """Writes the entry that the control plane shows now, if there is one."""
         if right := switch.neighbour(self.ip):
-            self._forward_by(switch, index, right)
-
-    def _forward_by(self, switch: Switch, index: int, mac: str) -> None:
-        family = FAMILIES[self.ip.version]
-        switch.ip.neigh("replace", family=family, dst=str(self.ip), lladdr=mac, ifindex=index, state=NUD_PERMANENT)
+            switch.kernel.set_neighbour(index, self.ip, right)
 
     def verify(self, lab: Lab) -> Verified | None:
         entry = _entry(lab.switch(self.switch), self.ip)
-        return {"data_plane_mac": self.mac} if entry.get("mac") == self.mac else None
+        return {"data_plane_mac": self.mac} if entry and entry.mac == self.mac else None
 
 
-def _entry(switch: Switch, ip: IPAddress) -> dict[str, Any]:
-    """The entry by which the switch's kernel forwards; empty if it has none for the address."""
-    for entry in switch.ip.get_neighbours(family=FAMILIES[ip.version], dst=str(ip)):
-        return {"ifindex": entry["ifindex"], "mac": entry.get_attr("NDA_LLADDR")}
-    return {}
+def _entry(switch: Switch, ip: IPAddress) -> Neighbour | None:
+    """The entry by which the switch's kernel forwards; None if it has none for the address."""
+    return next((entry for entry in switch.kernel.neighbours(ip.version) if entry.ip == ip), None)
 
 
 class FdbFlush(_SwitchFault):

@@ -13,17 +13,13 @@ They are used at once as well, and so is an address that a program adds there.
 
 from __future__ import annotations
 
-import socket
 from ipaddress import IPv6Interface
 
-from pyroute2 import IPRoute
-
 from testbed.kernel import nftables, sysctl
-from testbed.kernel.rtnetlink import address_fields
+from testbed.kernel.rtnetlink import Rtnetlink
 from testbed.topology import link_local
 
 CONF = "net/ipv6/conf"
-IFA_F_NODAD = 0x02
 ADDR_GEN_MODE_NONE = 1
 SYSCTLS = {"addr_gen_mode": ADDR_GEN_MODE_NONE, "accept_ra": 0, "disable_ipv6": 0}
 ROUTER = {"accept_dad": 0, "accept_ra": 0, "disable_ipv6": 0}
@@ -38,11 +34,11 @@ table ip6 quiet {
 """
 
 
-def enable(ip: IPRoute, interface: str, mac: str) -> None:
-    """Switch IPv6 on for an interface, and for `lo`. The calling thread and `ip` are in its namespace."""
+def enable(kernel: Rtnetlink, interface: str, mac: str) -> None:
+    """Switch IPv6 on for an interface, and for `lo`. The calling thread and `kernel` are in its namespace."""
     nftables.run(NO_REPORTS)
     _switch_on(interface, SYSCTLS)
-    add_address(ip, socket.if_nametoindex(interface), IPv6Interface((link_local(mac), 64)))
+    kernel.set_address(kernel.index(interface), IPv6Interface((link_local(mac), 64)))
 
 
 def enable_node() -> None:
@@ -62,8 +58,3 @@ def enable_router_port(interface: str) -> None:
 def _switch_on(interface: str, sysctls: dict[str, int]) -> None:
     sysctl.write(f"{CONF}/lo/disable_ipv6", 0)
     sysctl.write_all(f"{CONF}/{interface}", sysctls)
-
-
-def add_address(ip: IPRoute, index: int, address: IPv6Interface) -> None:
-    """Give an interface a planned address, or leave it as it is there."""
-    ip.addr("replace", index=index, **address_fields(address), flags=IFA_F_NODAD)

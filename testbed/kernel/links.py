@@ -1,41 +1,168 @@
-"""Interfaces as the kernel shows them: their attributes, and whether they carry frames."""
+"""
+Interfaces: made, set, read, and asked whether they carry frames.
+
+Source: include/uapi/linux/if_link.h, if_bridge.h, veth.h.
+"""
 
 from __future__ import annotations
 
+import os
 import socket
 import struct
 from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
 
 from testbed.kernel import netlink
-from testbed.kernel.netlink import Netlink
+from testbed.kernel.netlink import Netlink, mac_bytes
+from testbed.kernel.syscalls import closing_fd
 
-RTM_NEWLINK, RTM_GETLINK = 16, 18
-IFLA_IFNAME, IFLA_OPERSTATE, IFLA_LINKINFO, IFLA_EXT_MASK = 3, 16, 18, 29
-IFLA_INFO_KIND, IFLA_INFO_DATA, IFLA_INFO_SLAVE_DATA = 1, 2, 5
-IFLA_BRPORT_STATE = 1
-RTEXT_FILTER_SKIP_STATS = 1 << 3
-OPER_UP, FORWARDING = b"\6", b"\3"
-"""IF_OPER_UP and BR_STATE_FORWARDING"""
+RTM_NEWLINK, RTM_DELLINK, RTM_GETLINK, RTM_SETLINK = 16, 17, 18, 19
+IFLA_IFNAME, IFLA_LINKINFO = 3, 18
+IFLA_INFO_KIND, IFLA_INFO_DATA = 1, 2
+STATISTICS = (
+    *("rx_packets", "tx_packets", "rx_bytes", "tx_bytes", "rx_errors", "tx_errors", "rx_dropped", "tx_dropped"),
+    *("multicast", "collisions", "rx_length_errors", "rx_over_errors", "rx_crc_errors", "rx_frame_errors"),
+    *("rx_fifo_errors", "rx_missed_errors", "tx_aborted_errors", "tx_carrier_errors", "tx_fifo_errors"),
+    *("tx_heartbeat_errors", "tx_window_errors", "rx_compressed", "tx_compressed"),
+)
+"""The fields of rtnl_link_stats64, in its order."""
+USER_HZ = 100
+"""Ticks a second of the times that the kernel shows."""
+
+_IFF_UP = 0x1
+_IFLA_ADDRESS, _IFLA_MTU, _IFLA_LINK, _IFLA_MASTER, _IFLA_PROTINFO, _IFLA_OPERSTATE = 1, 4, 5, 10, 12, 16
+_IFLA_STATS64, _IFLA_AF_SPEC, _IFLA_NET_NS_FD, _IFLA_EXT_MASK = 23, 26, 28, 29
+_IFLA_INFO_SLAVE_DATA, _IFLA_BRPORT_STATE, _IFLA_BRPORT_UNICAST_FLOOD = 5, 1, 9
+_IFLA_BR_AGEING_TIME, _IFLA_BR_VLAN_FILTERING, _IFLA_BR_MCAST_SNOOPING = 4, 7, 23
+_IFLA_BR_VLAN_DEFAULT_PVID, _IFLA_BR_FDB_MAX_LEARNED = 39, 49
+_IFLA_BRIDGE_FLAGS, _IFLA_BRIDGE_VLAN_INFO, _BRIDGE_FLAGS_SELF, _PVID_UNTAGGED = 0, 2, 2, 0x6
+_VETH_INFO_PEER, _IFLA_VLAN_ID, _IFLA_MACVLAN_MODE, _MACVLAN_BRIDGE = 1, 1, 1, 4
+_SKIP_STATISTICS = netlink.u32(_IFLA_EXT_MASK, 1 << 3)  # RTEXT_FILTER_SKIP_STATS
+_OPER_UP, _FORWARDING = b"\6", b"\3"  # IF_OPER_UP, BR_STATE_FORWARDING
 _IFINFOMSG = struct.Struct("=BxHiII")  # family, type, index, flags, change
 
 
-def carry(indices: Iterable[int]) -> bool:
-    """Return whether each of these interfaces has its carrier, and if it is a bridge's port, forwards.
+class End(NamedTuple):
+    """An end of a veth pair as it is born."""
 
-    The kernel notices a carrier up to a second after both ends of a link are up, or when it is asked for the interface
-    (rtnl_getlink, not a dump). So all of them are asked for, in the namespace that the calling thread is in.
-    """
-    with Netlink(socket.NETLINK_ROUTE) as kernel:
-        return False not in [_carries(read(kernel, index)) for index in indices]
+    name: str
+    mac: str
+    mtu: int
 
 
-def read(kernel: Netlink, interface: int | str) -> dict[int, bytes]:
-    """Return the attributes of an interface, given by index or name, without its statistics."""
-    body = header(interface if isinstance(interface, int) else 0) + netlink.u32(IFLA_EXT_MASK, RTEXT_FILTER_SKIP_STATS)
-    if isinstance(interface, str):
-        body += netlink.string(IFLA_IFNAME, interface)
-    ((_, found),) = kernel.request(RTM_GETLINK, body)
-    return netlink.attributes(found, _IFINFOMSG.size)
+class Links(Netlink):
+    """An rtnetlink socket. Interfaces are given by their index."""
+
+    def __init__(self) -> None:
+        super().__init__(socket.NETLINK_ROUTE)
+
+    # Made and deleted
+
+    def add_veth(self, index: int, near: End, far: End, namespace: Path) -> None:
+        """Make a veth pair: an end here, of this index, and one in another network namespace, given by its file."""
+        with closing_fd(os.open(namespace, os.O_RDONLY)) as handle:
+            there = header(0) + _fields(*far) + netlink.u32(_IFLA_NET_NS_FD, handle)
+            here = header(index) + _fields(*near)
+            self._add("veth", here, netlink.attribute(_VETH_INFO_PEER, there))
+
+    def add_bridge(self, name: str, mac: str = "", *, vlan_aware: bool = False) -> int:
+        """Make a bridge that does not snoop multicast, set it up and return its index; with VLANs, no port is in one by
+        itself."""
+        data = [netlink.u8(_IFLA_BR_MCAST_SNOOPING, 0)]
+        if vlan_aware:
+            data += [netlink.u8(_IFLA_BR_VLAN_FILTERING, 1), netlink.u16(_IFLA_BR_VLAN_DEFAULT_PVID, 0)]
+        self._add("bridge", header(0, flags=_IFF_UP, change=_IFF_UP) + _fields(name, mac), *data)
+        return self.index(name)
+
+    def add_vlan(self, name: str, bridge: int, vlan: int, mtu: int) -> int:
+        """Make a VLAN device on a bridge, for a VLAN that the bridge itself is in from now on. Return its index."""
+        flags = netlink.u16(_IFLA_BRIDGE_FLAGS, _BRIDGE_FLAGS_SELF)
+        given = netlink.nested(_IFLA_AF_SPEC, flags, _vlan(0, vlan))
+        self.request(RTM_SETLINK, header(bridge, socket.AF_BRIDGE) + given)
+        on = netlink.u32(_IFLA_LINK, bridge)
+        self._add("vlan", header(0) + _fields(name, mtu=mtu) + on, netlink.u16(_IFLA_VLAN_ID, vlan))
+        return self.index(name)
+
+    def add_macvlan(self, name: str, parent: int, mac: str) -> None:
+        """Make a macvlan device in bridge mode."""
+        on = netlink.u32(_IFLA_LINK, parent)
+        self._add("macvlan", header(0) + _fields(name, mac) + on, netlink.u32(_IFLA_MACVLAN_MODE, _MACVLAN_BRIDGE))
+
+    def add_ifb(self, name: str) -> None:
+        """Make an intermediate functional block device and set it up."""
+        self._add("ifb", header(0, flags=_IFF_UP, change=_IFF_UP) + _fields(name))
+
+    def _add(self, kind: str, body: bytes, *data: bytes) -> None:
+        information = netlink.string(IFLA_INFO_KIND, kind) + netlink.nested(IFLA_INFO_DATA, *data)
+        body += netlink.nested(IFLA_LINKINFO, information)
+        self.request(RTM_NEWLINK, body, netlink.CREATE | netlink.EXCLUSIVE)
+
+    def delete_link(self, index: int) -> None:
+        self.request(RTM_DELLINK, header(index))
+
+    # Set
+
+    def set_link(self, index: int, *, up: bool | None = None, mac: str = "", mtu: int = 0) -> None:
+        """Set an interface up or down, its MAC, its MTU in bytes; what is not given stays."""
+        state = header(index) if up is None else header(index, flags=up * _IFF_UP, change=_IFF_UP)
+        self.request(RTM_NEWLINK, state + _fields(mac=mac, mtu=mtu))
+
+    def enslave(self, index: int, bridge: int) -> None:
+        """Make an interface a port of a bridge and set it up."""
+        body = header(index, flags=_IFF_UP, change=_IFF_UP) + netlink.u32(_IFLA_MASTER, bridge)
+        self.request(RTM_NEWLINK, body)
+
+    def set_vlans(self, index: int, untagged: int | None, tagged: Iterable[int]) -> None:
+        """Add VLANs to a port of a bridge."""
+        vlans = [_vlan(_PVID_UNTAGGED, untagged)] if untagged is not None else []
+        given = netlink.nested(_IFLA_AF_SPEC, *vlans, *(_vlan(0, vlan) for vlan in tagged))
+        self.request(RTM_SETLINK, header(index, socket.AF_BRIDGE) + given)
+
+    def set_fdb(self, bridge: int, age: float, bound: int | None) -> None:
+        """Set the seconds after which a bridge forgets a MAC, and how many it learns; None: no bound."""
+        ageing = netlink.u32(_IFLA_BR_AGEING_TIME, round(age * USER_HZ))
+        learned = netlink.u32(_IFLA_BR_FDB_MAX_LEARNED, bound or 0)
+        data = netlink.string(IFLA_INFO_KIND, "bridge") + netlink.nested(IFLA_INFO_DATA, ageing, learned)
+        self.request(RTM_NEWLINK, header(bridge) + netlink.nested(IFLA_LINKINFO, data))
+
+    def set_flooding(self, index: int, flood: bool) -> None:
+        """Let frames to unknown MACs out of a port of a bridge, or not."""
+        given = netlink.nested(_IFLA_PROTINFO, netlink.u8(_IFLA_BRPORT_UNICAST_FLOOD, flood))
+        self.request(RTM_SETLINK, header(index, socket.AF_BRIDGE) + given)
+
+    # Read
+
+    def read(self, interface: int | str, mask: bytes = _SKIP_STATISTICS) -> tuple[int, int, dict[int, bytes]]:
+        """Return index, flags and attributes of an interface, given by index or name."""
+        body = header(interface) if isinstance(interface, int) else header(0) + _fields(interface)
+        ((_, found),) = self.request(RTM_GETLINK, body + mask)
+        _, _, index, flags, _ = _IFINFOMSG.unpack_from(found)
+        return index, flags, netlink.attributes(found, _IFINFOMSG.size)
+
+    def index(self, name: str) -> int:
+        return self.read(name)[0]
+
+    def is_up(self, index: int) -> bool:
+        """Return whether an interface is set up, with or without a carrier."""
+        return bool(self.read(index)[1] & _IFF_UP)
+
+    def mtu(self, index: int) -> int:
+        """Return the MTU of an interface in bytes."""
+        return netlink.number(self.read(index)[2][_IFLA_MTU])
+
+    def statistics(self, index: int) -> dict[str, int]:
+        """Return the counters of an interface, by the names of STATISTICS."""
+        counted = self.read(index, b"")[2][_IFLA_STATS64]
+        return dict(zip(STATISTICS, struct.unpack_from(f"={len(STATISTICS)}Q", counted), strict=True))
+
+    def carry(self, indices: Iterable[int]) -> bool:
+        """Return whether each of these interfaces has its carrier, and if it is a bridge's port, forwards.
+
+        The kernel notices a carrier up to a second after both ends of a link are up, or when it is asked for the
+        interface (rtnl_getlink, not a dump). So all of them are asked for.
+        """
+        return False not in [_carries(self.read(index)[2]) for index in indices]
 
 
 def header(index: int, family: int = socket.AF_UNSPEC, *, flags: int = 0, change: int = 0) -> bytes:
@@ -43,7 +170,17 @@ def header(index: int, family: int = socket.AF_UNSPEC, *, flags: int = 0, change
     return _IFINFOMSG.pack(family, 0, index, flags, change)
 
 
+def _fields(name: str = "", mac: str = "", mtu: int = 0) -> bytes:
+    fields = netlink.string(IFLA_IFNAME, name) if name else b""
+    fields += netlink.attribute(_IFLA_ADDRESS, mac_bytes(mac)) if mac else b""
+    return fields + (netlink.u32(_IFLA_MTU, mtu) if mtu else b"")
+
+
+def _vlan(flags: int, vlan: int) -> bytes:
+    return netlink.attribute(_IFLA_BRIDGE_VLAN_INFO, struct.pack("=HH", flags, vlan))
+
+
 def _carries(link: dict[int, bytes]) -> bool:
     information = netlink.attributes(link.get(IFLA_LINKINFO, b""))
-    port = netlink.attributes(information.get(IFLA_INFO_SLAVE_DATA, b""))
-    return link[IFLA_OPERSTATE] == OPER_UP and port.get(IFLA_BRPORT_STATE, FORWARDING) == FORWARDING
+    port = netlink.attributes(information.get(_IFLA_INFO_SLAVE_DATA, b""))
+    return link[_IFLA_OPERSTATE] == _OPER_UP and port.get(_IFLA_BRPORT_STATE, _FORWARDING) == _FORWARDING

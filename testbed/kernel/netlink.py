@@ -1,8 +1,8 @@
 """
 Netlink: its framing (include/uapi/linux/netlink.h), and a socket that asks and listens.
 
-pyroute2 builds a lab. This is for the families it has no client for, and for what happens per port, neighbour entry or
-device: its general codec costs an emulated processor more than a millisecond a message.
+All that testbed asks of rtnetlink and of RDMA netlink goes this way. pyroute2 has no client for the latter, and its
+general codec costs an emulated processor more than a millisecond a message, which is what building a lab consists of.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from __future__ import annotations
 import os
 import socket
 import struct
+import sys
 from collections.abc import Iterable, Iterator
 from typing import Self
 
-REQUEST, ACK, DUMP, REPLACE, CREATE = 0x1, 0x4, 0x300, 0x100, 0x400
+REQUEST, ACK, DUMP, REPLACE, EXCLUSIVE, CREATE = 0x1, 0x4, 0x300, 0x100, 0x200, 0x400
 """Flags of a request."""
 ERROR, DONE = 2, 3
 """Types of the message that ends an answer."""
@@ -104,8 +105,21 @@ def nested(kind: int, *attributes: bytes) -> bytes:
     return attribute(kind | NESTED, b"".join(attributes))
 
 
+def u8(kind: int, value: int) -> bytes:
+    return attribute(kind, struct.pack("=B", value))
+
+
+def u16(kind: int, value: int) -> bytes:
+    return attribute(kind, struct.pack("=H", value))
+
+
 def u32(kind: int, value: int) -> bytes:
     return attribute(kind, struct.pack("=I", value))
+
+
+def number(value: bytes) -> int:
+    """Decode the value of an attribute that is an unsigned number of the machine's byte order."""
+    return int.from_bytes(value, sys.byteorder)
 
 
 def string(kind: int, value: str) -> bytes:

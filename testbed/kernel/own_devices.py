@@ -94,8 +94,8 @@ class _Common:
             (places["infiniband_verbs"] / ABI_VERSION).write_bytes(self._version)
 
 
-_OF: dict[str, OwnDevices] = {}
-"""By namespace."""
+_OF: dict[str, OwnDevices | None] = {}
+"""By namespace; None before its first program."""
 
 
 def begin() -> None:
@@ -119,13 +119,24 @@ def end() -> None:
 
 def add(namespace: str) -> None:
     """Have programs that are started in the namespace from now on see its devices only."""
+    _OF[namespace] = None
+
+
+def _own(namespace: str) -> OwnDevices | None:
+    """Return the files of a namespace, which are made for its first program; None for one that no node has."""
+    if _OF.get(namespace) is None and namespace in _OF:
+        _OF[namespace] = _make(namespace)
+    return _OF.get(namespace)
+
+
+def _make(namespace: str) -> OwnDevices:
     top = ROOT / namespace
     shutil.rmtree(top, ignore_errors=True)  # of a lab that was killed
     places = {name: top / name for name in SHOWN}
     for place in places.values():
         place.mkdir(parents=True)
     _Common().put(places)
-    _OF[namespace] = OwnDevices(places, top / "sys")
+    return OwnDevices(places, top / "sys")
 
 
 def remove(namespace: str) -> None:
@@ -153,8 +164,11 @@ def show_in(process: int) -> None:
 
 def directory(namespace: str) -> Path:
     """Return where the files of a namespace's devices are, under the names of SHOWN; they are brought up to date."""
+    own = _own(namespace)
+    if own is None:
+        raise KeyError(namespace)
     with netns.entered(namespace):
-        _OF[namespace].refresh()
+        own.refresh()
     return ROOT / namespace
 
 
@@ -162,7 +176,7 @@ def directory(namespace: str) -> Path:
 def entered(namespace: str, devices_of: str = "") -> Iterator[None]:
     """Run the block in a network namespace; programs that it starts see the devices of that namespace, or of
     `devices_of`. A namespace that no node has sees all."""
-    own = _OF.get(devices_of or namespace)
+    own = _own(devices_of or namespace)
     if own is None:
         with netns.entered(namespace):
             yield

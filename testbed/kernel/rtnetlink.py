@@ -1,7 +1,7 @@
 """
-rtnetlink without pyroute2, for what happens often: addresses, bridges, neighbours, routes and rules.
+rtnetlink: addresses, neighbours, routes and rules, beside `Links`.
 
-Source: include/uapi/linux/rtnetlink.h, neighbour.h, if_link.h, fib_rules.h.
+Source: include/uapi/linux/rtnetlink.h, if_addr.h, neighbour.h, fib_rules.h.
 """
 
 from __future__ import annotations
@@ -13,16 +13,14 @@ import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from ipaddress import ip_address, ip_interface, ip_network
-from typing import Any
 
 from testbed.kernel import netlink
-from testbed.kernel.links import IFLA_INFO_DATA, IFLA_INFO_KIND, IFLA_LINKINFO, RTM_NEWLINK, header
-from testbed.kernel.netlink import Netlink, mac_bytes
+from testbed.kernel.links import Links
+from testbed.kernel.netlink import mac_bytes
 from testbed.kernel.syscalls import closing_fd
 from testbed.topology import Family, IPAddress, IPInterface, IPNetwork
 
-RTM_DELLINK, RTM_SETLINK = 17, 19
-RTM_GETADDR = 22
+RTM_NEWADDR, RTM_DELADDR, RTM_GETADDR = 20, 21, 22
 RTM_NEWROUTE, RTM_DELROUTE, RTM_GETROUTE = 24, 25, 26
 RTM_NEWNEIGH, RTM_DELNEIGH, RTM_GETNEIGH = 28, 29, 30
 RTM_NEWRULE, RTM_DELRULE = 32, 33
@@ -32,6 +30,10 @@ LINK, NEIGH, IPV4_IFADDR, IPV4_ROUTE, IPV6_IFADDR, IPV6_ROUTE, NEXTHOP = 1, 3, 5
 """Multicast groups, RTNLGRP_…."""
 FAMILIES: dict[Family, int] = {4: socket.AF_INET, 6: socket.AF_INET6}
 NUD_NOARP, NUD_PERMANENT = 0x40, 0x80
+NUD_STATES = {
+    **{0x00: "NONE", 0x01: "INCOMPLETE", 0x02: "REACHABLE", 0x04: "STALE", 0x08: "DELAY", 0x10: "PROBE"},
+    **{0x20: "FAILED", NUD_NOARP: "NOARP", NUD_PERMANENT: "PERMANENT"},
+}
 STATIC, BGP = 4, 186
 """Protocols of routes (rt_protos)."""
 MAIN = 254
@@ -40,15 +42,11 @@ UNICAST, BLACKHOLE = 1, 6
 """Types of routes."""
 LINK_SCOPE, NOWHERE = 253, 255
 """Scopes: of a route without a gateway; of any that is to be deleted."""
-USER_HZ = 100
-"""Ticks a second of the times that the kernel shows."""
+POINT_TO_POINT = 31
+"""From this prefix length on an IPv4 subnet has no broadcast address (RFC 3021)."""
 
-_IFF_UP = 0x1
-_IFLA_MASTER, _IFLA_PROTINFO, _IFLA_AF_SPEC = 10, 12, 26
-_IFLA_BR_AGEING_TIME, _IFLA_BR_FDB_MAX_LEARNED, _IFLA_BRPORT_UNICAST_FLOOD = 4, 49, 9
-_IFLA_BRIDGE_VLAN_INFO, _PVID_UNTAGGED = 2, 0x6
-_IFA_ADDRESS, _IFA_LOCAL = 1, 2
-_RTA_DST, _RTA_OIF, _RTA_MULTIPATH, _RTNH_F_DEAD = 1, 4, 9, 1
+_IFA_ADDRESS, _IFA_LOCAL, _IFA_BROADCAST, _IFA_FLAGS, _IFA_F_NODAD = 1, 2, 4, 8, 0x02
+_RTA_DST, _RTA_OIF, _RTA_GATEWAY, _RTA_MULTIPATH, _RTNH_F_DEAD = 1, 4, 5, 9, 1
 _NDA_DST, _NDA_LLADDR, _NDA_CACHEINFO, _NDA_VLAN, _NTF_MASTER = 1, 2, 3, 5, 0x4
 _FRA_PRIORITY, _FRA_DSCP, _FR_ACT_TO_TBL = 6, 25, 1
 _NETNSA_NSID, _NETNSA_FD, _ANY_NUMBER = 1, 3, struct.pack("=i", -1)
@@ -58,6 +56,16 @@ _RTMSG = struct.Struct("=8BI")  # family, dst_len, src_len, tos, table, protocol
 _RULE = struct.Struct("=8BI")  # family, dst_len, src_len, tos, table, -, -, action; flags
 _NEXT_HOP = struct.Struct("=HBBi")  # length, flags, hops, interface
 _UPSERT = netlink.CREATE | netlink.REPLACE
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """A neighbour entry of the interface with this index; `state` as ``ip neigh`` shows it, no `mac` if unanswered."""
+
+    index: int
+    ip: IPAddress
+    state: str
+    mac: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,17 +80,10 @@ class FdbEntry:
     """Ticks since the bridge saw the MAC."""
 
 
-class Rtnetlink(Netlink):
+class Rtnetlink(Links):
     """An rtnetlink socket. Interfaces are given by their index."""
 
-    def __init__(self) -> None:
-        super().__init__(socket.NETLINK_ROUTE)
-
-    # Links and addresses
-
-    def set_up(self, index: int, up: bool) -> None:
-        """Set an interface up or down."""
-        self.request(RTM_NEWLINK, header(index, flags=up * _IFF_UP, change=_IFF_UP))
+    # Addresses and namespaces
 
     def addresses(self) -> Iterator[tuple[int, IPInterface]]:
         """Yield (index of the interface, address) of all addresses."""
@@ -98,31 +99,18 @@ class Rtnetlink(Netlink):
             with contextlib.suppress(FileExistsError):
                 self.request(RTM_NEWNSID, body)
 
-    # Bridges
+    def set_address(self, index: int, address: IPInterface) -> None:
+        """Give an interface an address, or leave it as it is there. An IPv6 address is used at once, without duplicate
+        address detection."""
+        body = _address(index, address) + netlink.u32(_IFA_FLAGS, _IFA_F_NODAD)
+        if address.version == 4 and address.network.prefixlen < POINT_TO_POINT:
+            body += netlink.attribute(_IFA_BROADCAST, address.network.broadcast_address.packed)
+        self.request(RTM_NEWADDR, body, _UPSERT)
 
-    def enslave(self, index: int, bridge: int) -> None:
-        """Make an interface a port of a bridge and set it up."""
-        body = header(index, flags=_IFF_UP, change=_IFF_UP) + netlink.u32(_IFLA_MASTER, bridge)
-        self.request(RTM_NEWLINK, body)
+    def delete_address(self, index: int, address: IPInterface) -> None:
+        self.request(RTM_DELADDR, _address(index, address))
 
-    def set_vlans(self, index: int, untagged: int | None, tagged: Iterable[int]) -> None:
-        """Add VLANs to a port of a bridge."""
-        vlans = [(_PVID_UNTAGGED, untagged)] if untagged is not None else []
-        vlans += [(0, vlan) for vlan in tagged]
-        given = (netlink.attribute(_IFLA_BRIDGE_VLAN_INFO, struct.pack("=HH", *vlan)) for vlan in vlans)
-        self.request(RTM_SETLINK, header(index, socket.AF_BRIDGE) + netlink.nested(_IFLA_AF_SPEC, *given))
-
-    def set_fdb(self, bridge: int, age: float, bound: int | None) -> None:
-        """Set the seconds after which a bridge forgets a MAC, and how many it learns; None: no bound."""
-        ageing = netlink.u32(_IFLA_BR_AGEING_TIME, round(age * USER_HZ))
-        learned = netlink.u32(_IFLA_BR_FDB_MAX_LEARNED, bound or 0)
-        data = netlink.string(IFLA_INFO_KIND, "bridge") + netlink.nested(IFLA_INFO_DATA, ageing, learned)
-        self.request(RTM_NEWLINK, header(bridge) + netlink.nested(IFLA_LINKINFO, data))
-
-    def set_flooding(self, index: int, flood: bool) -> None:
-        """Let frames to unknown MACs out of a port of a bridge, or not."""
-        given = netlink.attribute(_IFLA_BRPORT_UNICAST_FLOOD, bytes([flood]))
-        self.request(RTM_SETLINK, header(index, socket.AF_BRIDGE) + netlink.nested(_IFLA_PROTINFO, given))
+    # Neighbours
 
     def delete_fdb(self, index: int, vlan: int, mac: str) -> None:
         """Delete what a bridge learned of a MAC on a port."""
@@ -130,7 +118,14 @@ class Rtnetlink(Netlink):
         body += netlink.attribute(_NDA_LLADDR, mac_bytes(mac)) + netlink.attribute(_NDA_VLAN, struct.pack("=H", vlan))
         self._delete(RTM_DELNEIGH, body)
 
-    # Neighbours
+    def neighbours(self, family: Family) -> Iterator[Neighbour]:
+        """Yield the entries of all interfaces."""
+        for _, body in self.request(RTM_GETNEIGH, _NDMSG.pack(FAMILIES[family], 0, 0, 0, 0), netlink.DUMP):
+            _, index, state, _, _ = _NDMSG.unpack_from(body)
+            values = netlink.attributes(body, _NDMSG.size)
+            if _NDA_DST in values:
+                mac = values[_NDA_LLADDR].hex(":") if _NDA_LLADDR in values else None
+                yield Neighbour(index, ip_address(values[_NDA_DST]), NUD_STATES[state], mac)
 
     def set_neighbour(self, index: int, ip: IPAddress, mac: str) -> None:
         """Make a permanent entry, which the kernel neither ages nor changes (neigh_update without the admin flag)."""
@@ -143,6 +138,15 @@ class Rtnetlink(Netlink):
         self._delete(RTM_DELNEIGH, body)
 
     # Routes and rules
+
+    def add_route(self, to: IPNetwork, via: Iterable[IPAddress], *, replace: bool = False) -> None:
+        """Make a static route of the main table over gateways of equal cost. FileExistsError if there is one, unless it
+        may `replace` that."""
+        hops = [netlink.attribute(_RTA_GATEWAY, hop.packed) for hop in via]
+        given = b"".join(_NEXT_HOP.pack(_NEXT_HOP.size + len(hop), 0, 0, 0) + hop for hop in hops)
+        body = _route(to, MAIN, 0, UNICAST, None)
+        body += hops[0] if len(hops) == 1 else netlink.attribute(_RTA_MULTIPATH, given)
+        self.request(RTM_NEWROUTE, body, _UPSERT if replace else netlink.CREATE | netlink.EXCLUSIVE)
 
     def set_route(self, to: IPNetwork, table: int, kind: int = UNICAST, index: int | None = None) -> None:
         """Make a static route: over an interface to what is attached there, or of a kind that leads nowhere."""
@@ -181,11 +185,6 @@ class Rtnetlink(Netlink):
         return True
 
 
-def address_fields(address: IPInterface) -> dict[str, Any]:
-    """Return an interface's address as pyroute2's `addr` takes it."""
-    return {"family": FAMILIES[address.version], "address": str(address.ip), "prefixlen": address.network.prefixlen}
-
-
 def miss(body: bytes) -> tuple[int, IPAddress]:
     """Read RTM_GETNEIGH, by which the kernel asks for an address: (index of the interface, address)."""
     _, index, _, _, _ = _NDMSG.unpack_from(body)
@@ -201,6 +200,11 @@ def fdb_entry(body: bytes) -> FdbEntry | None:
     (vlan,) = struct.unpack("=H", values.get(_NDA_VLAN, bytes(2)))
     _, _, idle, _ = struct.unpack("=IIII", values.get(_NDA_CACHEINFO, bytes(16)))  # confirmed, used, updated, users
     return FdbEntry(index, state, vlan, values[_NDA_LLADDR].hex(":"), idle)
+
+
+def _address(index: int, address: IPInterface) -> bytes:
+    header = _IFADDRMSG.pack(FAMILIES[address.version], address.network.prefixlen, 0, 0, index)
+    return header + b"".join(netlink.attribute(kind, address.ip.packed) for kind in (_IFA_LOCAL, _IFA_ADDRESS))
 
 
 def _route(to: IPNetwork, table: int, scope: int, kind: int, index: int | None) -> bytes:

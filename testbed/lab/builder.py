@@ -7,6 +7,7 @@ from typing import Any
 
 from testbed.errors import DeadlineError
 from testbed.kernel import netns
+from testbed.kernel.links import End
 from testbed.lab.context import Context
 from testbed.lab.control_planes import ControlPlanes
 from testbed.lab.node import Node
@@ -45,6 +46,5 @@ def _make_link(near: Node[Any], left: InterfacePlan, far: Node[Any], right: Inte
     """Makes a veth pair, each end born in its namespace with its planned MAC."""
     peer, end = far.expect(right), near.expect(left)
     end.peer, peer.peer = peer, end
-    there = {"ifname": peer.name, "address": peer.mac, "mtu": right.mtu, "net_ns_fd": str(netns.path(far.namespace))}
-    here = {"ifname": end.name, "address": end.mac, "mtu": left.mtu, "index": end.index}
-    near.ip.link("add", kind="veth", **here, peer=there)
+    ends = End(end.name, end.mac, left.mtu), End(peer.name, peer.mac, right.mtu)
+    near.kernel.add_veth(end.index, *ends, netns.path(far.namespace))

@@ -41,7 +41,7 @@ class ControlPlanes:
         planes = []
         for switch in switches:
             with switch.entered():
-                plane = build(switch.ip, switch.planned, switch.first_profile)
+                plane = build(switch.kernel, switch.planned, switch.first_profile)
             planes.append((plane, switch.first_profile))
         if planes:
             self.agent = Agent.start(planes)

@@ -7,14 +7,12 @@ import json
 import socket
 from collections.abc import Callable
 from ipaddress import IPv4Interface, IPv6Interface, ip_address, ip_network
-from typing import Any, Literal, overload
-
-from pyroute2.netlink.rtnl import ndmsg
+from typing import Literal, overload
 
 from testbed.errors import InputError
 from testbed.kernel import devices, ipv6
 from testbed.kernel.netlink import mac_bytes
-from testbed.kernel.rtnetlink import FAMILIES, NUD_PERMANENT, address_fields
+from testbed.kernel.rtnetlink import Neighbour
 from testbed.lab.host_routes import HostRoutes
 from testbed.lab.interface import Interface
 from testbed.lab.namespace import Namespace
@@ -23,7 +21,6 @@ from testbed.switch import packets
 from testbed.topology import Family, IPAddress, IPInterface, NicModel
 from testbed.topology import Interface as InterfacePlan
 
-NUD_STATES = {number: name.upper() for name, number in ndmsg.states.items()}
 UNANSWERED = ("INCOMPLETE", "FAILED", "NONE")
 """States of a neighbour entry without a MAC."""
 LOCAL_EXPERIMENTAL = b"\x88\xb5"
@@ -80,17 +77,14 @@ class HostInterface(Interface):
     def add_address(self, address: IPInterface) -> None:
         if isinstance(address, IPv6Interface):
             with self.node.entered():
-                ipv6.enable(self.node.ip, self.name, self.mac)
-            ipv6.add_address(self.node.ip, self.index, address)
-        else:
-            broadcast = str(address.network.broadcast_address)
-            self.node.ip.addr("add", index=self.index, **address_fields(address), broadcast=broadcast)
+                ipv6.enable(self.node.kernel, self.name, self.mac)
+        self.node.kernel.set_address(self.index, address)
         self.addresses[address.version] = address
 
     def remove_address(self, family: Family = 4) -> IPInterface:
         """Takes its address of a family away and returns it."""
         address = self.address(family)
-        self.node.ip.addr("delete", index=self.index, **address_fields(address))
+        self.node.kernel.delete_address(self.index, address)
         return self.addresses.pop(family)
 
     def set_mac(self, mac: str) -> None:
@@ -100,7 +94,7 @@ class HostInterface(Interface):
                 f"{self.name} of {self.node} has an RDMA device, which does not survive another MAC",
                 hint="Give the host `rdma: false`, and the device with `add_rdma` when it has its MAC.",
             )
-        self.node.ip.link("set", index=self.index, address=mac)
+        self.node.kernel.set_link(self.index, mac=mac)
         self.mac = mac
         self.emit("link", f"{self.name} has MAC {mac}", mac=mac)
 
@@ -146,22 +140,21 @@ class HostInterface(Interface):
 
     def set_neighbour(self, ip: IPAddress, mac: str) -> None:
         """Sets a static neighbour entry, as ``ip neigh replace … nud permanent``."""
-        self.node.ip.neigh("replace", dst=str(ip), lladdr=mac, ifindex=self.index, state=NUD_PERMANENT)
+        self.node.kernel.set_neighbour(self.index, ip, mac)
 
     def neighbour(self, ip: IPAddress) -> str | None:
         """The MAC that the host has for `ip` here, None if it has none."""
         entry = self._neighbour(ip)
-        mac: str | None = entry.get_attr("NDA_LLADDR") if entry else None
-        return mac
+        return entry.mac if entry else None
 
     def neighbour_state(self, ip: IPAddress) -> str | None:
         """The entry's state as ``ip neigh`` shows it, such as STALE; None if there is no entry."""
         entry = self._neighbour(ip)
-        return NUD_STATES[entry["state"]] if entry else None
+        return entry.state if entry else None
 
-    def _neighbour(self, ip: IPAddress) -> Any:
-        entries = self.node.ip.get_neighbours(family=FAMILIES[ip.version], ifindex=self.index)
-        return next((entry for entry in entries if entry.get_attr("NDA_DST") == str(ip)), None)
+    def _neighbour(self, ip: IPAddress) -> Neighbour | None:
+        found = self.node.kernel.neighbours(ip.version)
+        return next((entry for entry in found if (entry.index, entry.ip) == (self.index, ip)), None)
 
     def ping_gateway(self, within: float = 1) -> bool:
         """Whether its IPv4 gateway answers one echo request; `within` in seconds. Both know each other's MAC then."""

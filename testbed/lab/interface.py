@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import socket
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from typing import Any
@@ -16,8 +15,6 @@ from testbed.lab.namespace import Namespace
 from testbed.lab.overlay import Overlay
 from testbed.topology import Interface as InterfacePlan
 from testbed.topology import Quality
-
-IFF_UP = 1
 
 
 class Interface:
@@ -64,31 +61,30 @@ class Interface:
 
     def _set_state(self, *, up: bool) -> None:
         state = "up" if up else "down"
-        self.node.ip.link("set", index=self.index, state=state)
+        self.node.kernel.set_link(self.index, up=up)
         # The kernel carries out a change of carrier at once when asked for each end (rtnl_getlink). Left alone it does
         # so up to a second later, and until then what the other end sends fails, which ends its queue pairs.
         for end in filter(None, (self, self.peer)):
-            end.node.ip.get_links(end.index)
+            end.node.kernel.read(end.index)
         self.emit("link", f"{self.name} {state}", state=state)
 
     @property
     def is_up(self) -> bool:
         """Whether it is set up, with or without a carrier."""
-        return bool(self.node.ip.get_links(self.index)[0]["flags"] & IFF_UP)
+        return self.node.kernel.is_up(self.index)
 
     @property
     def mtu(self) -> int:
         """Bytes, read from the kernel."""
-        mtu: int = self.node.ip.get_links(self.index)[0].get_attr("IFLA_MTU")
-        return mtu
+        return self.node.kernel.mtu(self.index)
 
     def set_mtu(self, mtu: int) -> None:
-        self.node.ip.link("set", index=self.index, mtu=mtu)
+        self.node.kernel.set_link(self.index, mtu=mtu)
         self.emit("link", f"{self.name} has MTU {mtu}", mtu=mtu)
 
     def counters(self) -> dict[str, int]:
         """The kernel's counters of it, by their names in rtnl_link_stats64."""
-        return dict(self.node.ip.get_links(self.index)[0].get_attr("IFLA_STATS64"))
+        return self.node.kernel.statistics(self.index)
 
     def capture(self, filter_: str = "") -> Capture:
         """Records its frames into ``<node>-<interface>.pcap`` of the run directory, from when this returns. A second
@@ -195,11 +191,9 @@ class Direction:
 
     def _divert(self) -> str:
         """An ifb device that what comes in at the port passes."""
-        port, ip = self._port, self._port.node.ip
+        port = self._port
         device = f"ifb{port.index}"
-        ip.link("add", ifname=device, kind="ifb")
-        with port.node.entered():
-            ip.link("set", index=socket.if_nametoindex(device), state="up")
+        port.node.kernel.add_ifb(device)
         port.add_clsact()
         self._tc(f"filter add dev {port.name} ingress matchall action mirred egress redirect dev {device}")
         return device

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import errno
+import functools
 import shlex
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from subprocess import CompletedProcess
-
-from pyroute2 import IPRoute
+from typing import TYPE_CHECKING
 
 from testbed.errors import InputError, TestbedError
 from testbed.kernel import netns, own_devices, sysctl
+from testbed.kernel.rtnetlink import Rtnetlink
 from testbed.lab import processes
 from testbed.lab.context import Context
 from testbed.lab.processes import Process
 
+if TYPE_CHECKING:
+    from pyroute2 import IPRoute
+
 COMMAND_S = 30.0
+LOOPBACK = 1
+"""The index of `lo` in every namespace."""
 SYSCTL_REASONS = {
     errno.ENOENT: "a node has none of this name",
     errno.EACCES: "it is the machine's, not a node's",
@@ -26,7 +32,7 @@ SYSCTL_REASONS = {
 
 
 class Namespace:
-    """`ip` is a netlink socket in it (pyroute2's IPRoute)."""
+    """`kernel` is the lab's netlink socket in it."""
 
     def __init__(self, context: Context, name: str) -> None:
         self.context = context
@@ -35,14 +41,14 @@ class Namespace:
         netns.create(self.namespace)
         with self.entered():
             try:
-                self.ip = IPRoute()
+                self.kernel = Rtnetlink()
                 own_devices.add(self.namespace)
             except BaseException:
                 netns.delete(self.namespace)
                 raise
             for scope in "all", "default":
                 sysctl.write(f"net/ipv6/conf/{scope}/disable_ipv6", 1)
-        self.ip.link("set", index=1, state="up")
+        self.kernel.set_link(LOOPBACK, up=True)
         context.scheduler.namespaces[self.namespace] = None
         self.env: dict[str, str] = {}
         """Environment variables of its programs, beside those of the machine."""
@@ -51,6 +57,14 @@ class Namespace:
 
     def __str__(self) -> str:
         return self.name
+
+    @functools.cached_property
+    def ip(self) -> IPRoute:
+        """A netlink socket in it for scenarios and tests: pyroute2's IPRoute, opened when it is first asked for."""
+        from pyroute2 import IPRoute  # takes a while
+
+        with self.entered():
+            return IPRoute()
 
     def entered(self) -> AbstractContextManager[None]:
         """The block's sockets, devices and /proc/sys/net are those of this namespace."""
@@ -118,6 +132,8 @@ class Namespace:
 
     def close(self) -> None:
         self.context.scheduler.namespaces.pop(self.namespace, None)
-        self.ip.close()
+        self.kernel.close()
+        if "ip" in self.__dict__:
+            self.ip.close()
         own_devices.remove(self.namespace)
         netns.delete(self.namespace)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import socket
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from typing import Any, Generic, TypeVar
 
 from testbed.errors import InputError, did_you_mean
-from testbed.kernel.links import carry
 from testbed.lab.context import Context
 from testbed.lab.interface import Interface
 from testbed.lab.namespace import Namespace
@@ -48,8 +46,7 @@ class Node(Namespace, Generic[AnInterface]):
 
     def adopt(self, interface: str, mac: str) -> AnInterface:
         """Takes in an interface that somebody else made in this namespace."""
-        with self.entered():
-            index = socket.if_nametoindex(interface)
+        index = self.kernel.index(interface)
         made = self.interfaces[interface] = self.make_interface(interface, index, mac, None)
         return made
 
@@ -59,8 +56,7 @@ class Node(Namespace, Generic[AnInterface]):
 
     def links_work(self) -> bool:
         """Whether every link can carry frames."""
-        with self.entered():
-            return carry(interface.index for interface in self.interfaces.values())
+        return self.kernel.carry(interface.index for interface in self.interfaces.values())
 
     def prepare(self) -> None:
         """Sets what its interfaces inherit; they come next."""
@@ -68,7 +64,7 @@ class Node(Namespace, Generic[AnInterface]):
     def configure(self) -> None:
         """Sets its interfaces up. The links are there."""
         for interface in self.interfaces.values():
-            self.ip.link("set", index=interface.index, state="up")
+            self.kernel.set_link(interface.index, up=True)
 
     def complete(self) -> None:
         """Makes what needs links that carry frames."""

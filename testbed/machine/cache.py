@@ -68,6 +68,20 @@ def making(place: Path) -> Iterator[Path]:
         path.rename(place)
 
 
+def publish(handle: int, path: Path) -> None:
+    """Gives the finished, nameless file its name."""
+    path.unlink(missing_ok=True)
+    # With a handle in src_dir_fd os.link uses linkat, which follows the symbolic link in /proc.
+    os.link(f"/proc/self/fd/{handle}", path, src_dir_fd=handle)
+
+
+def prune(parent: Path, keep: int) -> None:
+    """Removes files until `keep` are left, first those that were written or touched longest ago."""
+    files = sorted((path for path in parent.iterdir() if path.is_file()), key=lambda path: path.stat().st_mtime)
+    for path in files[:-keep]:
+        path.unlink(missing_ok=True)
+
+
 def require_space(path: Path, needed: int, what: str) -> None:
     """`needed` in bytes."""
     free = shutil.disk_usage(path).free

@@ -31,8 +31,8 @@ MEMORY = 3 << 30
 Accelerator = Literal["tcg", "kvm"]
 T = TypeVar("T")
 KERNEL_LINE = (
-    "console=ttyS0 quiet panic=-1 mitigations=off nokaslr audit=0 tsc=reliable random.trust_cpu=off "
-    "nowatchdog psi=0 net.ifnames=0 cgroup_disable=memory rcupdate.rcu_expedited=1"
+    "console=ttyS0 quiet panic=-1 mitigations=off nokaslr norandmaps audit=0 tsc=reliable random.trust_cpu=off "
+    "init_on_alloc=0 nowatchdog psi=0 net.ifnames=0 cgroup_disable=memory rcupdate.rcu_expedited=1"
 )
 CAUSE = re.compile(r"sysrq:|Kernel panic|BUG: |Oops|Out of memory")
 ANSWER_S = 30.0

@@ -11,14 +11,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import TypeAdapter, ValidationError
-
 from testbed.errors import InputError
 from testbed.machine import cache, files, qemu, snapshot
 from testbed.machine.jobs import Machine
 from testbed.machine.scenarios import GIVEN, Source
 from testbed.machine.vm import VirtualMachine
-from testbed.protocol import RESULT, SCENARIO, Clock, Epoch, Observed
+from testbed.protocol import RESULT, SCENARIO, Clock, Epoch, Observed, requests
 from testbed.version import version
 
 MachineName = Literal["vm", "local"]
@@ -55,7 +53,7 @@ class Identity:
 
     @classmethod
     def of(cls, machine: Machine) -> Identity:
-        installed, code = version(), code_digest()
+        installed, code = version(), snapshot.code_digest()
         if isinstance(machine, VirtualMachine):
             image, accelerator = machine.image.digest, machine.flavour.accelerator
             return cls("vm", installed, code, image, qemu.release(), accelerator, None, None)
@@ -140,10 +138,6 @@ class RunResult:
         return {**asdict(self), "out": str(self.out)}
 
 
-def code_digest() -> str:
-    return cache.digest(*(part for item in snapshot.code_files().items() for part in item))
-
-
 def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
@@ -166,10 +160,12 @@ def load(directory: Path) -> RunResult:
     path = directory / RESULT
     if not path.is_file():
         raise InputError("is no run directory: it has no result.json", where=str(directory), hint=_guess(directory))
+    from pydantic import ValidationError  # not for those who write one
+
     with files.reading(path):
         text = path.read_bytes()
     try:
-        record = TypeAdapter(RunResult).validate_json(text, strict=True)
+        record: RunResult = requests.adapter(RunResult).validate_json(text, strict=True)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         key = ".".join(map(str, first["loc"]))

@@ -27,6 +27,7 @@ from testbed.protocol import (
     ScenarioInfo,
     VariantInfo,
     VariantOutcome,
+    requests,
 )
 from testbed.protocol.requests import Variant
 
@@ -97,7 +98,6 @@ async def run(
 ) -> RunResult:
     """Runs variants of a scenario, as many at a time as `free` lets. Leaves in `out` what repeats the run."""
     started: list[float] = []
-    identity = asdict(Identity.of(machine))
     files = source.files()
     executable = source.executable(files)
     record.keep_files(files, source, out)
@@ -123,10 +123,16 @@ async def run(
             listener.finished(variant_run, result)
             return result
 
+    def meanwhile() -> Identity:
+        """Does what the end of a run needs and the machine can do without."""
+        requests.adapter(VariantOutcome)
+        return Identity.of(machine)
+
     async with asyncio.TaskGroup() as group:
+        identity = group.create_task(asyncio.to_thread(meanwhile))
         tasks = [group.create_task(one(variant_run)) for variant_run in variant_runs]
     origin = Origin(
-        **identity, file=source.file.name, files=record.digests(files),
+        **asdict(identity.result()), file=source.file.name, files=record.digests(files),
         given_topology=source.topology.name if source.topology else None,
     )  # fmt: skip
     variants, wall_s = [task.result() for task in tasks], time.monotonic() - started[0]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.errors import InputError, MachineError, did_you_mean
-from testbed.machine import files, questions
+from testbed.machine import descriptions, files, questions
 from testbed.machine.jobs import below
 from testbed.protocol import VARIANT, ScenarioInfo
 from testbed.protocol.requests import Describe
@@ -81,20 +81,25 @@ def resolve(name: str) -> Source:
 
 async def describe(asked: Sequence[tuple[Source, Mapping[str, str]]], named: Sequence[str] = ()) -> list[ScenarioInfo]:
     """Describe scenarios, each in a process of its own. The user's settings must fit the variants `named`, or all."""
+    infos: dict[int, ScenarioInfo] = {}
     found: dict[str, bytes] = {}
-    requests = []
+    requests = {}
     for number, (source, settings) in enumerate(asked):
-        found |= {f"{number}/{name}": data for name, data in source.files().items()}
-        request = Describe(
-            name=source.name,
-            scenario=f"{number}/{source.file.name}",
-            settings=settings,
-            named=[*named],
-            topology=source.inner_topology,
-        )
-        requests.append((request, source.file, source.place))
-    infos = await questions.answers(requests, found)
-    return [info_of(info, source) for info, (source, _) in zip(infos, asked, strict=True)]
+        scenario, topology = f"{number}/{source.file.name}", source.inner_topology
+        request = Describe(name=source.name, scenario=scenario, settings=settings, named=[*named], topology=topology)
+        own = source.files()
+        key = descriptions.key([source.name, str(source.file), str(source.topology), settings, named], own)
+        if known := descriptions.load(key):
+            infos[number] = known
+        else:
+            found |= {f"{number}/{name}": data for name, data in own.items()}
+            requests[number] = key, (request, source.file, source.place)
+    if requests:
+        made = await questions.answers([request for _, request in requests.values()], found)
+        for (number, (key, _)), info in zip(requests.items(), made, strict=True):
+            infos[number] = info_of(info, asked[number][0])
+            descriptions.keep(key, infos[number])
+    return [infos[number] for number in range(len(asked))]
 
 
 def info_of(info: ScenarioInfo, source: Source) -> ScenarioInfo:

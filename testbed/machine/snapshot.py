@@ -11,6 +11,7 @@ RAM copy-on-write, so nothing is read that it does not use, and machines side by
 from __future__ import annotations
 
 import errno
+import functools
 import itertools
 import os
 import struct
@@ -117,14 +118,19 @@ def above(below: Snapshot, text: str, call: str, directory: str, files: Mapping[
     return Snapshot(key, text, below, {"call": call, "install": directory}, files)
 
 
-def code_files() -> dict[str, bytes]:
-    """The inside of the package, by its path in the guest."""
+@functools.cache
+def code_files() -> Mapping[str, bytes]:
+    """The inside of the package, by its path in the guest, as it is when this command first asks."""
     files = (path for path in sorted(PACKAGE.rglob("*")) if path.is_file() and "__pycache__" not in path.parts)
     return {
         f"testbed/{path.relative_to(PACKAGE)}": path.read_bytes()
         for path in files
         if path.relative_to(PACKAGE).parts[0] not in OUTSIDE
     }
+
+
+def code_digest() -> str:
+    return cache.digest(*(part for item in code_files().items() for part in item))
 
 
 @asynccontextmanager
@@ -164,7 +170,7 @@ async def ensure(image: Image, flavour: Flavour, log: Callable[[str], None], *, 
                 log(snapshot.text)
                 cache.require_space(parent, SPACE, "a snapshot")
                 await take(image, flavour, snapshot)
-            prune(parent)
+            cache.prune(parent, KEEP)
     return found[-1]
 
 
@@ -175,7 +181,7 @@ async def take(image: Image, flavour: Flavour, target: Snapshot) -> None:
         await save(image, flavour, target, handle)
         header = HEADER.pack(MAGIC, target.key.encode(), os.fstat(handle).st_size)
         os.pwrite(handle, header, qemu.MEMORY)
-        publish(handle, target.path)
+        cache.publish(handle, target.path)
     except (MachineError, OSError) as error:
         if os.strerror(errno.ENOSPC) not in str(error):
             raise
@@ -266,20 +272,6 @@ async def pause_within(machine: Qemu, seconds: float) -> None:
     except TimeoutError:
         text = f"the guest did not come to its pause in {seconds:g} s. Its last output:\n{machine.last_output()}"
         raise MachineError(text) from None
-
-
-def publish(handle: int, path: Path) -> None:
-    """Gives the finished, nameless file its name."""
-    path.unlink(missing_ok=True)
-    # With a handle in src_dir_fd os.link uses linkat, which follows the symbolic link in /proc.
-    os.link(f"/proc/self/fd/{handle}", path, src_dir_fd=handle)
-
-
-def prune(parent: Path) -> None:
-    """Forgets the snapshots not used for longest."""
-    files = sorted((path for path in parent.iterdir() if path.is_file()), key=lambda path: path.stat().st_mtime)
-    for path in files[:-KEEP]:
-        path.unlink(missing_ok=True)
 
 
 def clear() -> None:

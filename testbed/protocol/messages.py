@@ -126,10 +126,10 @@ def depth(value: Any) -> int:
 
 def checked(kind: Any, found: Any, name: str) -> Any:
     """Return what a machine sent as `name`, if it has the type `kind`; else raise a MachineError."""
-    from pydantic import TypeAdapter, ValidationError  # not for those who ask for help
+    from pydantic import ValidationError  # not for those who ask for help
 
     try:
-        TypeAdapter(kind).validate_python(found, strict=True)
+        requests.adapter(kind).validate_python(found, strict=True)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         place = ".".join(map(str, first["loc"]))[:80]

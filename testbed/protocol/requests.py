@@ -146,7 +146,7 @@ KINDS: dict[str, Any] = {kind.__name__: kind for kind in Request.__subclasses__(
 
 @functools.cache
 def adapter(kind: Any) -> Any:
-    """The validator of a kind of request, which takes some milliseconds to make."""
+    """The validator of a type, such as a kind of request, which takes some milliseconds to make."""
     from pydantic import TypeAdapter  # not for those who only ask
 
     return TypeAdapter(kind)

@@ -16,12 +16,8 @@ A routed port is in no bridge. It has a link-local address only, and there the k
 
 from __future__ import annotations
 
-import socket
-
-from pyroute2 import IPRoute
-
 from testbed.kernel import ipv6, nftables, sysctl
-from testbed.kernel.rtnetlink import FAMILIES, address_fields
+from testbed.kernel.rtnetlink import Rtnetlink
 from testbed.switch import ecmp
 from testbed.switch.dataplane import DataPlane
 from testbed.switch.profile import Profile
@@ -49,21 +45,18 @@ DAY_MS = 86_400_000
 SOLICIT = {"mcast_solicit": 0, "app_solicit": 1, "retrans_time_ms": DAY_MS}
 
 
-def build(ip: IPRoute, node: Node, profile: Profile) -> DataPlane:
+def build(kernel: Rtnetlink, node: Node, profile: Profile) -> DataPlane:
     """
     Make the switch `node` of its ports, which are there with their MACs and MTUs.
 
-    The calling thread and `ip` are in the switch's namespace. The data plane knows every MAC since the first port.
+    The calling thread and `kernel` are in the switch's namespace. The data plane knows every MAC since the first port.
     """
     nftables.run(SILENT_ARP)
     sysctl.write_all("net", {**ecmp.sysctls(node.name), "ipv4/ip_forward": 1})
     for scope in "all", "default":
         sysctl.write_all(f"net/ipv4/conf/{scope}", {"rp_filter": 0, "send_redirects": 0})
     mac = (node.svis or node.interfaces)[0].mac
-    ip.link("add", ifname=BRIDGE, kind="bridge", address=mac, br_vlan_filtering=1, br_vlan_default_pvid=0,
-            br_mcast_snooping=0)  # fmt: skip
-    bridge = socket.if_nametoindex(BRIDGE)
-    ip.link("set", index=bridge, state="up")
+    bridge = kernel.add_bridge(BRIDGE, mac, vlan_aware=True)
     plane = DataPlane(node, bridge)
     if any(svi.proxy_arp for svi in node.svis):
         nftables.run(no_flooding(node))
@@ -74,30 +67,27 @@ def build(ip: IPRoute, node: Node, profile: Profile) -> DataPlane:
         (plane.add_routed if port.routed else plane.attach)(port)
     # Left alone, the bridge's MTU follows its ports': one that a fault lowers would take the SVIs along, and below 1280
     # bytes their IPv6.
-    ip.link("set", index=bridge, mtu=BRIDGE_MTU)
+    kernel.set_link(bridge, mtu=BRIDGE_MTU)
     mtu = min((port.mtu for port in node.interfaces if not port.routed), default=USUAL_MTU)
     for svi in node.svis:
         if svi.addresses:
-            plane.add_svi(svi.vlan, _make_svi(ip, svi, bridge, mtu))
+            plane.add_svi(svi.vlan, _make_svi(kernel, svi, bridge, mtu))
     for route in node.routes:
-        family = FAMILIES[route.destination.version]
-        ip.route("replace", family=family, dst=str(route.destination), multipath=ecmp.next_hops(route.via))
+        kernel.add_route(route.destination, route.via, replace=True)
     plane.configure(profile)
     return plane
 
 
-def _make_svi(ip: IPRoute, svi: Svi, bridge: int, mtu: int) -> int:
-    ip.vlan_filter("add", index=bridge, vlan_info={"vid": svi.vlan}, vlan_flags="self")
-    ip.link("add", ifname=svi.name, kind="vlan", link=bridge, vlan_id=svi.vlan, mtu=mtu)
-    index = socket.if_nametoindex(svi.name)
+def _make_svi(kernel: Rtnetlink, svi: Svi, bridge: int, mtu: int) -> int:
+    index = kernel.add_vlan(svi.name, bridge, svi.vlan, mtu)
     sysctl.write_all(f"net/ipv4/neigh/{svi.name}", SOLICIT)
-    ip.link("set", index=index, state="up")
+    kernel.set_link(index, up=True)
     if svi.address is not None:
-        ip.addr("add", index=index, **address_fields(svi.address))
+        kernel.set_address(index, svi.address)
     if svi.address6 is not None:
         sysctl.write_all(f"net/ipv6/neigh/{svi.name}", SOLICIT)
-        ipv6.enable(ip, svi.name, svi.mac)
-        ipv6.add_address(ip, index, svi.address6)
+        ipv6.enable(kernel, svi.name, svi.mac)
+        kernel.set_address(index, svi.address6)
     return index
 
 

@@ -18,7 +18,7 @@ from testbed.errors import TestbedError
 from testbed.kernel import ipv6
 from testbed.kernel import packet_socket as ps
 from testbed.kernel import rtnetlink as rt
-from testbed.kernel.links import RTM_NEWLINK
+from testbed.kernel.links import RTM_DELLINK, RTM_NEWLINK, USER_HZ
 from testbed.kernel.packet_socket import PacketSocket
 from testbed.kernel.rtnetlink import Rtnetlink
 from testbed.kernel.syscalls import explained
@@ -32,7 +32,7 @@ from testbed.topology.plan import Interface, IPAddress, IPNetwork, Node, Svi
 LOSSLESS_TABLE = 100
 """Routing table, and priority of the rules that lead to it, where next hops are blackholes for lossless packets."""
 _FORWARDING = (
-    RTM_NEWLINK, rt.RTM_DELLINK, rt.RTM_NEWROUTE, rt.RTM_DELROUTE, rt.RTM_NEWNEXTHOP, rt.RTM_DELNEXTHOP,
+    RTM_NEWLINK, RTM_DELLINK, rt.RTM_NEWROUTE, rt.RTM_DELROUTE, rt.RTM_NEWNEXTHOP, rt.RTM_DELNEXTHOP,
 )  # fmt: skip
 """All that changes where packets go, and the groups that report it."""
 _FORWARDING_GROUPS = (rt.LINK, rt.IPV4_ROUTE, rt.IPV6_ROUTE, rt.NEXTHOP)
@@ -184,7 +184,7 @@ class DataPlane:
         if kind == rt.RTM_NEWNEIGH:
             return FdbChange(entry.vlan, entry.mac, self._ports[entry.index])
         # The bridge does not say why it forgot a MAC, but for how long it had not seen it, in whole ticks.
-        aged = entry.idle + 2 >= self._mac_age * rt.USER_HZ
+        aged = entry.idle + 2 >= self._mac_age * USER_HZ
         return FdbChange(entry.vlan, entry.mac, None, "aged" if aged else "flushed")
 
     def _route_changes(self) -> Iterator[RouteChange]:
@@ -222,7 +222,7 @@ class DataPlane:
 
     def set_port(self, port: str, up: bool) -> None:
         """Set a port up or down. The bridge forgets what it learned on a port that goes down."""
-        self._netlink.set_up(self._port(port), up)
+        self._netlink.set_link(self._port(port), up=up)
 
     def block_lossless(self, ip: IPAddress, blocked: bool) -> None:
         """Make or delete the blackhole for packets to `ip` that the rules by DSCP send to its table."""

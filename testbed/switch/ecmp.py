@@ -8,9 +8,6 @@ hops (net/ipv4/fib_semantics.c, fib_select_multipath; net/ipv6/route.c). What is
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable
-
-from testbed.topology.plan import IPAddress
 
 _L4 = 1
 """fib_multipath_hash_policy: the ports count, so that the UDP source port of a queue pair decides."""
@@ -30,8 +27,3 @@ def sysctls(node: str) -> dict[str, int]:
         "ipv6/fib_multipath_hash_policy": _L4,
         "ipv4/fib_multipath_hash_seed": seed,
     }
-
-
-def next_hops(via: Iterable[IPAddress]) -> list[dict[str, str]]:
-    """Return the next hops of a route as pyroute2's `multipath` takes them; with one it is an ordinary route."""
-    return [{"gateway": str(hop)} for hop in via]

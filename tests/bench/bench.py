@@ -90,7 +90,9 @@ def measured(file: str, clock: str) -> Any:
 def bring_up() -> dict[str, Any]:
     figures: dict[str, Any] = measured("bring_up.py", "real")
     ours = next(entry["up_s"] for entry in figures["lab"] if entry["hosts"] == figures["mininet"]["hosts"])
-    figures["mininet_over_lab"] = round(figures["mininet"]["up_s"] / ours, 1)
+    theirs = figures["mininet"]["up_s"]
+    figures["mininet_over_lab"] = round(theirs / ours, 1)
+    figures["mininet_over_lab_without_rdma"] = round(theirs / figures["lab_without_rdma"]["up_s"], 1)
     return figures
 
 

@@ -15,8 +15,8 @@ BESIDE = 32
 """Hosts of the comparison with Mininet."""
 
 
-def single_switch(hosts: int) -> Topology:
-    nodes = {f"h{number}": {"kind": "host"} for number in range(1, hosts + 1)}
+def single_switch(hosts: int, *, rdma: bool = True) -> Topology:
+    nodes = {f"h{number}": {"kind": "host", "rdma": rdma} for number in range(1, hosts + 1)}
     links = [{"endpoints": [f"s1:e{n}", f"h{n}:eth1"], "vlan": 10} for n in range(1, hosts + 1)]
     switch = {"kind": "switch", "profile": "cisco-nxos", "vlans": {10: "10.0.0.1/16"}}
     return Topology.parse(
@@ -26,20 +26,28 @@ def single_switch(hosts: int) -> Topology:
 
 @pytest.fixture(scope="module")
 def figures():
-    found = {"lab": [], "mininet": {}}
+    found = {"lab": [], "lab_without_rdma": {}, "mininet": {}}
     yield found
     Path("/run/testbed/out/figures.json").write_text(json.dumps(found))
 
 
 @pytest.mark.parametrize("hosts", SIZES)
 def test_bring_up_with_rxe(hosts, tmp_path, log, figures):
-    topology = single_switch(hosts)
+    figures["lab"].append(measured(single_switch(hosts), hosts, tmp_path, log))
+
+
+def test_bring_up_without_rdma(tmp_path, log, figures):
+    """What is left when the kernel makes no devices, which is most of the time."""
+    figures["lab_without_rdma"] = measured(single_switch(BESIDE, rdma=False), BESIDE, tmp_path, log)
+
+
+def measured(topology, hosts, directory, log):
     started = time.monotonic()
-    with Lab(topology, tmp_path, log.emit, rdma_mode="exclusive"):
+    with Lab(topology, directory, log.emit, rdma_mode="exclusive"):
         up = time.monotonic()
     down = time.monotonic()
     entry = {"hosts": hosts, "up_s": up - started, "down_s": down - up, "up_per_host_s": (up - started) / hosts}
-    figures["lab"].append({name: round(value, 4) for name, value in entry.items()})
+    return {name: round(value, 4) for name, value in entry.items()}
 
 
 def test_mininet_without_rdma(figures):

@@ -2,6 +2,7 @@
 
 import glob
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -53,16 +54,22 @@ def start(tmp_path):
     return call
 
 
+@pytest.fixture
+def unread(misbehave, tmp_path):
+    """The same scenario at a place of which no description is kept."""
+    return shutil.copytree(misbehave.parent, tmp_path / "unread") / misbehave.name
+
+
 @pytest.mark.parametrize(
     ("number", "status"),
     [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)],
     ids=["INT", "TERM", "KILL"],
 )
 @pytest.mark.parametrize("moment", ["the scenario is read", "the machine runs"])
-def test_a_signal_ends_a_run_and_leaves_nothing(number, status, moment, tmp_path, start, misbehave):
+def test_a_signal_ends_a_run_and_leaves_nothing(number, status, moment, tmp_path, start, unread):
     """A variant that would run for minutes is ended at two moments."""
     marker = f"TESTBED_TEST={tmp_path}"
-    process = start("run", str(misbehave), "--variant", "spins")
+    process = start("run", str(unread), "--variant", "spins")
 
     def reached() -> bool:
         if moment == "the scenario is read":
@@ -90,10 +97,10 @@ def test_a_signal_ends_a_build_and_leaves_nothing(number, status, tmp_path, star
     assert not list((tmp_path / "cache" / "testbed" / "images").iterdir())
 
 
-def test_what_is_left_when_all_processes_are_killed_at_once_is_removed_by_the_next_command(tmp_path, start, misbehave):
+def test_what_is_left_when_all_processes_are_killed_at_once_is_removed_by_the_next_run(tmp_path, start, unread):
     """As a CI runner, or the OOM killer of a cgroup, ends a job: nobody is left to clean up."""
     marker = f"TESTBED_TEST={tmp_path}"
-    process = start("run", str(misbehave), "--variant", "sleeps")
+    process = start("run", str(unread), "--variant", "sleeps")
     assert wait_for(lambda: any((tmp_path / "tmp").iterdir()), 60)
     for number, _ in processes_of(marker):
         os.kill(number, signal.SIGSTOP)  # so that none is quick enough
@@ -102,6 +109,6 @@ def test_what_is_left_when_all_processes_are_killed_at_once_is_removed_by_the_ne
     assert process.wait(timeout=LIMIT_S) == -signal.SIGKILL
     assert wait_for(lambda: not processes_of(marker), 10), processes_of(marker)
     left = list((tmp_path / "tmp").iterdir())
-    assert start("list").wait(timeout=LIMIT_S) == 0
+    assert start("describe", str(unread)).wait(timeout=LIMIT_S) == 0
     assert left
     assert not list((tmp_path / "tmp").iterdir())

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.machine import cache, recipe
+from testbed.machine import build, cache, recipe
 
 TOP = Path(__file__).parents[2]
 PLAIN = ("sh", "cat", "dirname", "env", "flock", "python3", "pwd", "sha256sum", "tail")
@@ -68,3 +69,11 @@ def test_an_image_that_was_imported_is_enough(set_up: Callable[..., tuple[int, s
     (place / "manifest.json").write_text(json.dumps(manifest))
     status, said = set_up("image")
     assert (status, "qemu-system-x86" in said, "mmdebstrap" in said) == (3, True, False)
+
+
+def test_set_up_looks_for_all_that_building_takes() -> None:
+    """It does so itself, as asking Python takes longer than all the rest of a set-up with nothing to do."""
+    text = (TOP / "setup.sh").read_text()
+    [tools] = re.findall(r"for tool in (.*); do", text)
+    assert {*tools.split(), "apt-get"} == {*build.TOOLS, "newuidmap"}  # set-up needs apt-get anyway
+    assert f"[ -e {build.KEYRING} ]" in text

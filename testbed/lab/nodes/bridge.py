@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import socket
-
 from testbed.lab.interface import Interface
 from testbed.lab.node import Node
 from testbed.topology import Interface as InterfacePlan
@@ -19,9 +17,6 @@ class Bridge(Node[Interface]):
 
     def configure(self) -> None:
         super().configure()
-        self.ip.link("add", ifname=BRIDGE, kind="bridge", br_mcast_snooping=0)
-        with self.entered():
-            index = socket.if_nametoindex(BRIDGE)
-        self.ip.link("set", index=index, state="up")
+        bridge = self.kernel.add_bridge(BRIDGE)
         for interface in self.interfaces.values():
-            self.ip.link("set", index=interface.index, master=index)
+            self.kernel.enslave(interface.index, bridge)

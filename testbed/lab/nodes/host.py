@@ -6,7 +6,6 @@ from collections.abc import Callable
 from ipaddress import ip_address
 
 from testbed.kernel import ipv6
-from testbed.kernel.rtnetlink import FAMILIES
 from testbed.lab.context import Context
 from testbed.lab.host_interface import HostInterface
 from testbed.lab.host_routes import HostRoutes, Route
@@ -75,15 +74,14 @@ class Host(Node[HostInterface]):
         It is a macvlan child, which the plugin host-device can give to a pod.
         """
         mac = pod_mac(self.context.lab, f"{self.name}/{name}")
-        self.ip.link("add", ifname=name, kind="macvlan", link=self[parent].index, macvlan_mode="bridge", address=mac)
+        self.kernel.add_macvlan(name, self[parent].index, mac)
 
     def add_route(self, destination: IPNetwork, *via: IPAddress) -> None:
         """Several next hops are of equal cost: each flow takes one of them."""
         if len(via) > 1:
             for path, value in ecmp.sysctls(self.name).items():
                 self.sysctl(f"net/{path}", value)
-        family = FAMILIES[destination.version]
-        self.ip.route("add", family=family, dst=str(destination), multipath=ecmp.next_hops(via))
+        self.kernel.add_route(destination, via)
 
 
 class Pod(Host):

@@ -1,4 +1,4 @@
-"""The guest's process 1: waits in the snapshot, runs a job bundle, hands its files back, pauses again.
+"""The guest's process 1: waits in the snapshot, has a job bundle run, hands its files back, pauses again.
 
 It speaks with the host through two pmem devices, the bundle in and the result out, and through the exact instruction at
 which it pauses. The guest reads and writes them with O_DIRECT, so nothing of them stays in a cache across a snapshot.
@@ -23,6 +23,7 @@ import re
 import select
 import shutil
 import signal
+import socket
 import stat
 import struct
 import sys
@@ -30,7 +31,7 @@ import tarfile
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 Write = Callable[[bytes, bool], None]
 IN_MAGIC = b"TBBUNDLE"
@@ -56,17 +57,7 @@ CGROUP = "/sys/fs/cgroup"
 JOB_GROUP = CGROUP + "/job"
 MOST_PROCESSES = 16384
 RNDRESEEDCRNG = 0x5207
-WARM = (
-    "pydantic",
-    "pyroute2",
-    "pytest",
-    "pyverbs.cq",
-    "pyverbs.device",
-    "pyverbs.mr",
-    "pyverbs.pd",
-    "pyverbs.qp",
-    "yaml",
-)
+WARM = "pydantic", "pyroute2", "pytest", "yaml", *(f"pyverbs.{name}" for name in ("cq", "device", "mr", "pd", "qp"))
 
 
 class Pmem:
@@ -105,6 +96,10 @@ class Result(io.RawIOBase):
         self.pmem = pmem
         self.tar = 0
         self.pending = bytearray()
+
+    def begin(self) -> None:
+        """Has nothing in it, of a bundle that is taken up."""
+        self.tar = 0
         self.header(progress=0, state=RUNNING)
 
     def header(self, progress: int, state: int) -> None:
@@ -204,13 +199,16 @@ def devices() -> tuple[Pmem, Pmem]:
     return found[IN_MAGIC], found[OUT_MAGIC]
 
 
-def unpack(bundle: Pmem, directory: str) -> dict[str, Any]:
+def unpack(bundle: Pmem, directory: str) -> Any:
     length = struct.unpack("<Q", bundle.read(8, 8))[0]
-    with tarfile.open(fileobj=io.BytesIO(bundle.read(BLOCK, length))) as tar:
+    with tarfile.open(fileobj=io.BytesIO(bundle.read(BLOCK, length)), mode="r:") as tar:
         tar.extractall(directory, filter="fully_trusted")
+    return job_in(directory)
+
+
+def job_in(directory: str) -> Any:
     with open(os.path.join(directory, "job.json")) as file:
-        job: dict[str, Any] = json.load(file)
-        return job
+        return json.load(file)
 
 
 def seed(value: str) -> None:
@@ -225,40 +223,89 @@ def call(job: dict[str, Any], out: str, write: Write) -> None:
     getattr(importlib.import_module(module), function)(job, out, write)
 
 
-class Job:
-    """A job in a process of its own, so that neither a crash nor a hang of it takes the machine down."""
+class Worker:
+    """The process that has testbed imported and that runs the job, so that neither a crash nor a hang of the job takes
+    the machine down. It begins small and imports for itself: of memory that it shared with process 1, each page would
+    be copied when the job first writes to it."""
 
-    def __init__(self, job: dict[str, Any], out: str, result: Result) -> None:
-        self.out = out
+    def __init__(self, result: Result) -> None:
+        self.channel, there = socket.socketpair()
+        self.pid = os.fork()
+        if not self.pid:
+            self.channel.close()
+            serve(there, result)
+        there.close()
+        self.wait()
+
+    def wait(self) -> None:
+        """Returns when the worker is ready for a bundle."""
+        if not self.channel.recv(1):
+            raise RuntimeError("the process that loads testbed has ended")
+
+    def ask(self) -> None:
+        self.channel.send(b".")
+
+
+def serve(channel: socket.socket, result: Result) -> NoReturn:
+    """The worker: installs the code of snapshots, until it runs a job."""
+    try:
+        for name in WARM:
+            importlib.import_module(name)
+        channel.send(b".")
+        while channel.recv(1):
+            job = job_in(IN)
+            if "install" not in job:
+                run(job, result)
+            install(job, result)
+            channel.send(b".")
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(1)
+
+
+def install(job: dict[str, Any], result: Result) -> None:
+    try:
+        shutil.copytree(IN, job["install"])
+        sys.path.insert(0, job["install"])
+        call(job, OUT, result.message)
+    except Exception:
+        result.crash(traceback.format_exc())
+
+
+def run(job: dict[str, Any], result: Result) -> NoReturn:
+    with open(JOB_GROUP + "/cgroup.procs", "w") as file:
+        file.write("0")
+    log = os.open(OUT + "/output.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.setsid()
+    faulthandler.register(signal.SIGQUIT, open(OUT + "/stack.txt", "w"))  # noqa: SIM115 (it stays open)
+    status = 1
+    try:
+        call(job, OUT, result.message)
+        status = 0
+    except BaseException:
+        result.crash(traceback.format_exc())
+    finally:
+        os._exit(status)
+
+
+class Job:
+    """A job that the worker runs, and its limits."""
+
+    def __init__(self, job: dict[str, Any], result: Result, worker: Worker) -> None:
         self.result = result
         self.limit_s: float = job["limit_s"]
         self.busy_s: float = job.get("busy_s", float("inf"))
         os.makedirs(JOB_GROUP, exist_ok=True)
         with open(JOB_GROUP + "/pids.max", "w") as file:
             file.write(str(MOST_PROCESSES))
-        self.child = os.fork()
-        if self.child == 0:
-            self.run(job)
+        self.child = worker.pid
         self.pidfd = os.pidfd_open(self.child)
+        worker.ask()
         # Whatever the job does, a fork bomb among it, must not keep this process from its CPU.
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
-
-    def run(self, job: dict[str, Any]) -> None:
-        with open(JOB_GROUP + "/cgroup.procs", "w") as file:
-            file.write("0")
-        log = os.open(self.out + "/output.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        os.dup2(log, 1)
-        os.dup2(log, 2)
-        os.setsid()
-        faulthandler.register(signal.SIGQUIT, open(self.out + "/stack.txt", "w"))  # noqa: SIM115 (it stays open)
-        status = 1
-        try:
-            call(job, self.out, self.result.message)
-            status = 0
-        except BaseException:
-            self.result.crash(traceback.format_exc())
-        finally:
-            os._exit(status)
 
     def wait(self) -> None:
         """Returns when the job has ended, by itself or by one of its limits."""
@@ -272,7 +319,7 @@ class Job:
         if os.WIFSIGNALED(status):
             self.result.crash(f"ended by signal {os.WTERMSIG(status)}")
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(self.out + "/stack.txt")
+            os.unlink(OUT + "/stack.txt")
 
     def overdue(self) -> str:
         """The limit that the job has reached; nothing when it has ended."""
@@ -300,7 +347,7 @@ class Job:
         """Where in the user's files the job is at work, as words to append."""
         os.kill(self.child, signal.SIGQUIT)
         self.ended(STACK_S)
-        with open(self.out + "/stack.txt", errors="replace") as file:
+        with open(OUT + "/stack.txt", errors="replace") as file:
             found = re.search(rf'File "{IN}/[^/"]+/([^"]+)", line (\d+) in (\S+)', file.read())
         return f", at {found[1]}:{found[2]} ({found[3]})" if found else ""
 
@@ -318,20 +365,19 @@ def cpu_s() -> float:
         return int(file.readline().split()[1]) / 1e6
 
 
-def work(bundle: Pmem, result: Result) -> None:
-    """Does what the bundle asks for, and hands back the files."""
-    job = {}
+def work(bundle: Pmem, result: Result, worker: Worker) -> None:
+    """Has the worker do what the bundle asks for, and hands back the files."""
+    result.begin()
     for directory in IN, OUT:
         empty(directory)
     try:
         job = unpack(bundle, IN)
         if "install" in job:
-            shutil.copytree(IN, job["install"])
-            sys.path.insert(0, job["install"])
-            call(job, OUT, result.message)
+            worker.ask()
+            worker.wait()
         else:
             seed(json.dumps(job["seed"]))
-            Job(job, OUT, result).wait()
+            Job(job, result, worker).wait()
     except Exception:
         result.crash(traceback.format_exc())
     result.finish(OUT)
@@ -339,15 +385,15 @@ def work(bundle: Pmem, result: Result) -> None:
 
 def main() -> None:
     bundle, result_device = devices()
+    result = Result(result_device)
+    worker = Worker(result)
     port = os.open("/dev/port", os.O_RDWR)
-    for name in WARM:
-        importlib.import_module(name)
     with open(CGROUP + "/cgroup.subtree_control", "w") as file:
         file.write("+pids")
     while True:
         # The host sees GUEST_PANICKED, and the machine is stopped right behind this instruction.
         os.pwrite(port, b"\1", PAUSE_PORT)
-        work(bundle, Result(result_device))
+        work(bundle, result, worker)
 
 
 if __name__ == "__main__":

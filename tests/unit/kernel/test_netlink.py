@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import re
-import socket
 from ipaddress import ip_interface
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import pytest
 
 import testbed
 from testbed.kernel import links, netlink
-from testbed.kernel.netlink import Netlink
+from testbed.kernel.links import Links
 from testbed.kernel.rtnetlink import Rtnetlink
 
 PACKAGE = Path(testbed.__file__).parent
@@ -30,18 +29,18 @@ def test_attributes_come_back_whatever_their_length() -> None:
 
 
 def test_an_interface_is_read_by_name_and_by_index() -> None:
-    with Netlink(socket.NETLINK_ROUTE) as kernel:
-        by_name = links.read(kernel, "lo")
-        assert netlink.text(by_name[links.IFLA_IFNAME]) == "lo"
-        assert links.read(kernel, 1)[links.IFLA_IFNAME] == by_name[links.IFLA_IFNAME]
+    with Links() as kernel:
+        assert kernel.index("lo") == 1
+        _, _, by_index = kernel.read(1)
+        assert netlink.text(by_index[links.IFLA_IFNAME]) == "lo"
 
 
 def test_a_refusal_has_the_kernels_errno_and_the_socket_goes_on() -> None:
-    with Netlink(socket.NETLINK_ROUTE) as kernel:
+    with Links() as kernel:
         with pytest.raises(OSError, match="No such device") as refused:
-            links.read(kernel, "nobody")
+            kernel.read("nobody")
         assert refused.value.errno == errno.ENODEV
-        assert links.read(kernel, "lo")
+        assert kernel.read("lo")
 
 
 def test_a_dump_comes_to_its_end() -> None:

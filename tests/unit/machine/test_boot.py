@@ -1,5 +1,6 @@
 """The guest's first process: its end of the two memory files, held against ours."""
 
+import contextlib
 import importlib.util
 import json
 import os
@@ -53,7 +54,25 @@ class Device:
 
 @pytest.fixture
 def result(boot: ModuleType, outcome: Outcome) -> Any:
-    return boot.Result(Device(outcome))
+    found = boot.Result(Device(outcome))
+    found.begin()
+    return found
+
+
+@pytest.fixture
+def work(boot: ModuleType, bundle: Bundle, outcome: Outcome, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Does what is in the bundle, with a worker that knows what this process knew when it began."""
+    monkeypatch.setattr(boot, "WARM", ())
+
+    def run() -> None:
+        result = boot.Result(Device(outcome))
+        worker = boot.Worker(result)
+        with worker.channel:
+            boot.work(Device(bundle), result, worker)
+        with contextlib.suppress(ChildProcessError):  # a job was waited for
+            os.waitpid(worker.pid, 0)
+
+    return run
 
 
 def test_both_ends_have_the_same_constants(boot: ModuleType) -> None:
@@ -185,10 +204,10 @@ def damage(bundle: Bundle, at: int, data: bytes) -> None:
     ],
 )
 def test_a_damaged_bundle_is_a_crash_of_the_job_and_not_of_the_machine(
-    boot: ModuleType, places: Path, bundle: Bundle, outcome: Outcome, damage_it: Callable[[Bundle], None]
+    work: Callable[[], None], places: Path, bundle: Bundle, outcome: Outcome, damage_it: Callable[[Bundle], None]
 ) -> None:
     damage_it(bundle)
-    boot.work(Device(bundle), boot.Result(Device(outcome)))
+    work()
     assert outcome.finished
     [message] = outcome.progress()
     assert message["crash"].startswith("Traceback")
@@ -196,12 +215,11 @@ def test_a_damaged_bundle_is_a_crash_of_the_job_and_not_of_the_machine(
 
 
 def test_code_is_installed_for_the_next_snapshot(
-    boot: ModuleType, places: Path, bundle: Bundle, outcome: Outcome, monkeypatch: pytest.MonkeyPatch
+    work: Callable[[], None], places: Path, bundle: Bundle, outcome: Outcome
 ) -> None:
-    monkeypatch.setattr(sys, "path", [*sys.path])
     text = b"import pathlib\ndef prepare(job, out, write): pathlib.Path(out, 'prepared').write_text(__file__)"
     bundle.write({"call": "module_of_a_test:prepare", "install": str(places / "code")}, {"module_of_a_test.py": text})
-    boot.work(Device(bundle), boot.Result(Device(outcome)))
+    work()
     outcome.extract(places / "back")
     assert (places / "back" / "prepared").read_text() == str(places / "code" / "module_of_a_test.py")
 
@@ -213,15 +231,20 @@ Work = Callable[[dict[str, Any], str, Callable[[bytes, bool], None]], None]
 
 @pytest.fixture
 def do(
-    boot: ModuleType, places: Path, bundle: Bundle, outcome: Outcome, monkeypatch: pytest.MonkeyPatch
+    boot: ModuleType,
+    work: Callable[[], None],
+    places: Path,
+    bundle: Bundle,
+    outcome: Outcome,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Callable[..., list[dict[str, Any]]]:
     """Runs a function as a job, with these limits; the messages that came. Its files are in `back`."""
 
-    def run(work: Work, **limits: float) -> list[dict[str, Any]]:
-        monkeypatch.setitem(sys.modules, "job_of_a_test", SimpleNamespace(run=work))  # type: ignore[misc]
+    def run(function: Work, **limits: float) -> list[dict[str, Any]]:
+        monkeypatch.setitem(sys.modules, "job_of_a_test", SimpleNamespace(run=function))  # type: ignore[misc]
         monkeypatch.setattr(boot, "GRACE_S", 0.2)
         bundle.write({"call": "job_of_a_test:run", "seed": 1, "limit_s": 60, **limits}, {})
-        boot.work(Device(bundle), boot.Result(Device(outcome)))
+        work()
         outcome.extract(places / "back")
         return list(outcome.progress())
 
@@ -316,3 +339,13 @@ def test_a_job_that_spins_and_reports_is_not_ended(
 
     monkeypatch.setattr(boot, "cpu_s", time.monotonic)
     assert do(work, busy_s=0.6) == [{"n": number} for number in range(10)]
+
+
+def test_a_worker_that_dies_is_a_crash_of_its_job(
+    work: Callable[[], None], places: Path, bundle: Bundle, outcome: Outcome
+) -> None:
+    text = b"import os\ndef prepare(*_): os.abort()"
+    bundle.write({"call": "it_aborts:prepare", "install": str(places / "code")}, {"it_aborts.py": text})
+    work()
+    [message] = outcome.progress()
+    assert message["crash"].endswith("the process that loads testbed has ended\n")

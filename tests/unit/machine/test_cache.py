@@ -137,3 +137,25 @@ def test_too_little_space_is_said_before_it_is_used(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match=r"a snapshot needs 1000000000\.0 GB and .* has \d+\.\d GB free") as said:
         cache.require_space(tmp_path, 10**18, "a snapshot")
     assert "XDG_CACHE_HOME" in said.value.hint
+
+
+def test_a_file_has_no_name_until_it_is_published(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    for text in (b"first", b"second"):
+        handle = os.open(tmp_path, os.O_RDWR | os.O_TMPFILE, 0o644)
+        os.write(handle, text)
+        before = [path.read_bytes() for path in tmp_path.iterdir()]
+        cache.publish(handle, path)
+        os.close(handle)
+        assert before == ([] if text == b"first" else [b"first"])
+        assert path.read_bytes() == text
+
+
+def test_the_files_used_last_stay(tmp_path: Path) -> None:
+    for age in range(8):
+        path = tmp_path / f"s{age}"
+        path.write_text("")
+        os.utime(path, (1000 - age, 1000 - age))
+    (tmp_path / "a-directory").mkdir()
+    cache.prune(tmp_path, 5)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a-directory", *(f"s{age}" for age in range(5))]

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from testbed.errors import InputError, TestbedError
-from testbed.machine import files, local, questions, runs, scenarios
+from testbed.machine import files, local, questions, runs, scenarios, snapshot
 from testbed.machine.jobs import Job
 from testbed.machine.scenarios import Source
 from testbed.protocol import ScenarioInfo
@@ -427,3 +427,53 @@ def test_of_several_files_the_wrong_one_is_named(tmp_path: Path) -> None:
     with pytest.raises(TestbedError, match="OSError: no such card") as said:
         asyncio.run(scenarios.describe([(good, {}), (bad, {})]))
     assert said.value.where == f"{bad.file}:2"
+
+
+def asked_of(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The titles of the scenarios whose code runs to be described, from now on."""
+    titles: list[str] = []
+    answers = questions.answers
+
+    async def noted(asked: Any, found: Any) -> Any:
+        infos = await answers(asked, found)
+        titles.extend(info["title"] for info in infos)
+        return infos
+
+    monkeypatch.setattr(questions, "answers", noted)
+    return titles
+
+
+def test_what_was_described_before_is_not_described_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = asked_of(monkeypatch)
+    source = write(tmp_path / "mine", GOOD)
+    first = describe(source)
+    other = write(tmp_path / "other", GOOD.replace("A story", "Another"))
+    both = asyncio.run(scenarios.describe([(other, {}), (source, {})]))
+    assert (both[1], both[0]["title"]) == (first, "Another")
+    assert asked == ["A story", "Another"]
+
+
+@pytest.mark.parametrize(
+    "what", ["its code", "a file beside it", "a setting", "the variants", "testbed", "a damaged description"]
+)
+def test_what_may_say_something_else_is_described_anew(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache_root: Path
+) -> None:
+    asked = asked_of(monkeypatch)
+    text = f"from testbed import Parameters\nclass Knobs(Parameters):\n    a: int = 1\n{GOOD}    parameters = Knobs\n"
+    source = write(tmp_path / "mine", text)
+    describe(source)
+    match what:
+        case "its code":
+            source.file.write_text(text.replace("A story", "A longer story"))
+        case "a file beside it":
+            (source.file.parent / "words.txt").write_text("")
+        case "testbed":
+            monkeypatch.setattr(snapshot, "code_digest", lambda: "of another version")
+        case "a damaged description":
+            [kept] = (cache_root / "descriptions").iterdir()
+            kept.write_text(kept.read_text()[:-1])
+    settings = {"a": "2"} if what == "a setting" else {}
+    [said] = asyncio.run(scenarios.describe([(source, settings)], ["cure"] if what == "the variants" else []))
+    assert asked == ["A story", said["title"]]
+    assert (said["title"] != "A story") == (what == "its code")

@@ -1,0 +1,45 @@
+"""Descriptions of scenarios that were made before. A scenario's code sees its files, its settings and this testbed: of
+the same ones the description is the same."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import sysconfig
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import cast
+
+from testbed.machine import cache, snapshot
+from testbed.protocol import ScenarioInfo
+
+PLACE = "descriptions"
+KEEP = 500
+"""Descriptions, of a few kilobytes each."""
+
+
+def key(asked: Sequence[object], files: Mapping[str, bytes]) -> str:
+    """Names what was `asked`, which can be written as JSON, about a scenario that has these files."""
+    packages = Path(sysconfig.get_path("purelib")).stat().st_mtime_ns
+    text = json.dumps([asked, sys.version, packages], sort_keys=True)
+    return cache.digest(snapshot.code_digest(), text, *(part for item in files.items() for part in item))
+
+
+def load(key: str) -> ScenarioInfo | None:
+    with suppress(OSError, ValueError):
+        return cast(ScenarioInfo, json.loads((cache.root() / PLACE / key).read_text()))
+    return None
+
+
+def keep(key: str, info: ScenarioInfo) -> None:
+    """Keeps a description, if there is room for it, and forgets the oldest ones."""
+    with suppress(OSError):
+        directory = cache.directory(PLACE)
+        handle = os.open(directory, os.O_TMPFILE | os.O_WRONLY, 0o644)
+        with os.fdopen(handle, "w") as file:
+            json.dump(info, file)
+            file.flush()
+            cache.publish(handle, directory / key)
+        cache.prune(directory, KEEP)
