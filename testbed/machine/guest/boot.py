@@ -274,15 +274,15 @@ def install(job: dict[str, Any], result: Result) -> None:
 
 
 def run(job: dict[str, Any], result: Result) -> NoReturn:
-    with open(JOB_GROUP + "/cgroup.procs", "w") as file:
-        file.write("0")
-    log = os.open(OUT + "/output.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    os.dup2(log, 1)
-    os.dup2(log, 2)
-    os.setsid()
-    faulthandler.register(signal.SIGQUIT, open(OUT + "/stack.txt", "w"))  # noqa: SIM115 (it stays open)
     status = 1
     try:
+        with open(JOB_GROUP + "/cgroup.procs", "w") as file:
+            file.write("0")
+        log = os.open(OUT + "/output.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        os.setsid()
+        faulthandler.register(signal.SIGQUIT, open(OUT + "/stack.txt", "w"))  # noqa: SIM115 (it stays open)
         call(job, OUT, result.message)
         status = 0
     except BaseException:
