@@ -20,16 +20,20 @@ from tempfile import TemporaryFile
 from typing import Any, NoReturn
 
 from testbed.errors import TestbedError
+from testbed.executor.wire import Device, Wire
 from testbed.kernel import syscalls
 from testbed.protocol import JOB, messages, requests
 from testbed.protocol.messages import Channel, Emit, Write
 from testbed.protocol.requests import Request
 
+Devices = tuple[Device, Device] | None
+"""The bundle and the result of a micro-VM."""
 HANDLERS: dict[type[Request[Any]], str] = {
     requests.Variant: "variant:run",
     requests.Pytest: "tests:run",
     requests.Cni: "networks:run",
     requests.Layer: "layer:install",
+    requests.Live: "live.lab:run",
     requests.Describe: "describe:scenario",
     requests.Faults: "describe:faults",
     requests.Profiles: "describe:profiles",
@@ -45,6 +49,10 @@ response. A TestbedError it raises is the error that is sent; any other exceptio
 WARM = (
     "pytest",
     "testbed.cni.rxe",
+    "testbed.executor.live.acts",
+    "testbed.executor.live.lab",
+    "testbed.executor.live.looks",
+    "testbed.executor.live.programs",
     "testbed.executor.networks",
     "testbed.executor.tests",
     "testbed.executor.variant",
@@ -60,9 +68,11 @@ class Context:
     files: Path
     out: Path
     emit: Emit
+    wire: Wire | None = None
+    """That of a machine which lives."""
 
 
-def prepare(job: Mapping[str, Any], out: str, write: Write) -> None:
+def prepare(job: Mapping[str, Any], out: str, write: Write, devices: Devices = None) -> None:
     """Imports and reads what any job may use, so that it is in the snapshot."""
     for name in WARM:
         importlib.import_module(name)
@@ -80,8 +90,11 @@ def prepare(job: Mapping[str, Any], out: str, write: Write) -> None:
     runtime.prepare()
 
 
-def run(job: Mapping[str, Any], out: str, write: Write) -> None:
-    """Carries out the requests of a job bundle."""
+def run(job: Mapping[str, Any], out: str, write: Write, devices: Devices = None) -> None:
+    """Carries out the requests of a job bundle. On a machine that lives all messages go over the wire."""
+    wire = Wire(*devices, virtual=job["wire"] == "virtual") if devices and job["wire"] else None
+    if wire:
+        write = lambda line, _: wire.send(line)  # noqa: E731
     if job["training"]:
         from testbed.workload.jobs import ranks
 
@@ -94,7 +107,7 @@ def run(job: Mapping[str, Any], out: str, write: Write) -> None:
         channel = Channel(message["id"], write)
         with sent(channel):
             request = messages.take(message)
-            context = Context(Path(job["files"]), Path(out), channel.report)
+            context = Context(Path(job["files"]), Path(out), channel.report, wire)
             if request.apart:
                 child = Child(message["id"], request, context)
                 apart[child.pid] = child

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from testbed.errors import InputError
 from testbed.kernel import netns
-from testbed.kernel.rdma import Rdma
+from testbed.kernel.rdma import QueuePair, Rdma
 
 
 def add(namespace: str, interface: str, device: str) -> None:
@@ -39,3 +39,10 @@ def counters(device: str, namespace: str) -> dict[str, int]:
         if index is None:
             raise InputError(f"there is no RDMA device {device} in {namespace}")
         return here.counters(index)
+
+
+def queue_pairs(device: str, namespace: str) -> list[QueuePair]:
+    """Return the queue pairs of `device`, which is in `namespace`; none if it has gone."""
+    with netns.entered(namespace), Rdma() as here:
+        index = here.devices().get(device)
+        return [] if index is None else here.queue_pairs(index)

@@ -11,6 +11,7 @@ import os
 import struct
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from testbed.errors import DeadlineError, TestbedError, UnsupportedError
 from testbed.kernel import netlink
@@ -19,9 +20,25 @@ from testbed.kernel.syscalls import closing_fd
 
 NETLINK_RDMA = 20
 NL_NLDEV = 5
-GET, SET, NEWLINK, DELLINK, PORT_GET, SYS_GET, SYS_SET, GET_CHARDEV, STAT_GET = 1, 2, 3, 4, 5, 6, 7, 15, 17
+GET, SET, NEWLINK, DELLINK, PORT_GET, SYS_GET, SYS_SET, RES_QP_GET, GET_CHARDEV, STAT_GET = (
+    1,
+    2,
+    3,
+    4,
+    5,
+    6,
+    7,
+    10,
+    15,
+    17,
+)
 DEV_INDEX, DEV_NAME, PORT_INDEX, NDEV_NAME, LINK_TYPE, SYS_NETNS_MODE, NET_NS_FD = 1, 2, 3, 51, 65, 66, 68
 CHARDEV_TYPE, CHARDEV_NAME, CHARDEV = 69, 70, 72
+RES_QP, RES_LQPN, RES_RQPN, RES_TYPE, RES_STATE, RES_PID, RES_KERN_NAME = 19, 21, 22, 26, 27, 28, 29
+STATES = "RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"
+"""enum ib_qp_state of include/rdma/ib_verbs.h."""
+TYPES = {1: "GSI", 2: "RC", 3: "UC", 4: "UD"}
+"""enum ib_qp_type."""
 STAT_HWCOUNTERS, STAT_NAME, STAT_VALUE = 80, 82, 83
 PORT = 1
 """The only port of a soft-RoCE device."""
@@ -29,6 +46,28 @@ GONE_S = 10.0
 """Seconds that a deletion may take to be complete; it takes milliseconds."""
 SYSFS = "/proc/1/root/sys/class/infiniband"
 """As the first process sees it: that of the initial network namespace, whichever one the caller mounted for itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePair:
+    """`remote` is the peer's number of one that is connected; `pid` that of its program, 0 for the kernel's own."""
+
+    number: int
+    kind: str
+    state: str
+    remote: int | None
+    pid: int
+
+
+def _queue_pair(entry: dict[int, bytes]) -> QueuePair:
+    kind, state = entry[RES_TYPE][0], entry[RES_STATE][0]
+    return QueuePair(
+        netlink.number(entry[RES_LQPN]),
+        TYPES.get(kind, str(kind)),
+        STATES[state],
+        netlink.number(entry[RES_RQPN]) if RES_RQPN in entry else None,
+        netlink.number(entry[RES_PID]) if RES_PID in entry else 0,
+    )
 
 
 class Rdma(Netlink):
@@ -84,6 +123,12 @@ class Rdma(Netlink):
         (answer,) = self._ask(STAT_GET, _port(index))
         entries = [netlink.attributes(entry) for _, entry in netlink.elements(answer[STAT_HWCOUNTERS])]
         return {text(entry[STAT_NAME]): struct.unpack("=Q", entry[STAT_VALUE])[0] for entry in entries}
+
+    def queue_pairs(self, index: int) -> list[QueuePair]:
+        """Return the queue pairs of a device that this namespace sees, as `rdma resource show qp` does."""
+        (answer,) = self._ask(RES_QP_GET, _port(index)) or ({},)
+        found = (netlink.attributes(entry) for _, entry in netlink.elements(answer.get(RES_QP, b"")))
+        return [_queue_pair(entry) for entry in found]
 
     def character_device(self, index: int) -> tuple[str, int] | None:
         """Return name and number of the device's file in /dev/infiniband; None without ib_uverbs."""

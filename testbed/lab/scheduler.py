@@ -127,6 +127,11 @@ class Scheduler:
                 return
             self.ready(self.sources, left)
 
+    def idle(self, within: float) -> None:
+        """Lets time pass until a source reports something or a timer was due, `within` seconds at most."""
+        self.ready(self.sources, within, or_timer=True)
+        self._take()
+
     def wait(self, condition: Callable[[], bool], within: float, *, pause: float = LONGEST_PAUSE_S) -> bool:
         """
         Asks `condition` whenever something has happened, for `within` seconds at most; its last answer.

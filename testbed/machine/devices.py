@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from testbed.errors import DISK_FULL, InputError, MachineError
-from testbed.protocol import BUNDLE_BYTES, JOB, RESULT_BYTES, messages
+from testbed.protocol import BUNDLE_BYTES, JOB, RESULT_BYTES, WIRE_BYTES, messages
 
 IN_MAGIC = b"TBBUNDLE"
 OUT_MAGIC = b"TBRESULT"
@@ -70,8 +70,10 @@ class Bundle(Device):
                 info.mode = 0o755 if name in executable else 0o644
                 tar.addfile(info, io.BytesIO(data))
         data = buffer.getvalue()
-        if BLOCK + len(data) > self.size:
-            raise InputError(f"the files are too large: {len(data) >> 20} MiB of at most {self.size >> 20}")
+        if BLOCK + len(data) > self.size - WIRE_BYTES:
+            raise InputError(
+                f"the files are too large: {len(data) >> 20} MiB of at most {(self.size - WIRE_BYTES) >> 20}"
+            )
         self.map[8:16] = struct.pack("<Q", len(data))
         self.map[BLOCK : BLOCK + len(data)] = data
 

@@ -45,6 +45,8 @@ class Job(Generic[R]):
     seed: int = 0
     training: bool = False
     """Whether torch is to be imported when it begins."""
+    wire: Clock | None = None
+    """The clock of a machine that lives: its messages then go over the wire."""
     listen: Listener = lambda _: None
     _ends: dict[int, dict[str, Any]] = field(default_factory=dict)
     _crash: str = ""
@@ -53,7 +55,14 @@ class Job(Generic[R]):
         """The contents of job.json; `files` is where the files are on the machine."""
         asked = [messages.ask(number, request) for number, request in enumerate(self.requests)]
         limits = {"limit_s": self.limit_s, **({} if self.busy_s is None else {"busy_s": self.busy_s})}
-        return {"requests": asked, "files": files, "seed": self.seed, "training": self.training, **limits}
+        return {
+            "requests": asked,
+            "files": files,
+            "seed": self.seed,
+            "training": self.training,
+            "wire": self.wire,
+            **limits,
+        }
 
     def take(self, message: Mapping[str, Any]) -> None:
         """Takes a message of the machine. MachineError for what is none."""

@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,16 +18,6 @@ from testbed.machine.patience import patiently, processes_of
 from testbed.protocol import FILES, JOB, MESSAGE_BYTES, OUTPUT, Clock, messages
 
 END_S = 20.0
-PACKAGE = Path(__file__).parents[1] / "__init__.py"
-ENTER = """
-import importlib.util, sys
-spec = importlib.util.spec_from_file_location("testbed", sys.argv.pop(1))
-sys.modules["testbed"] = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(sys.modules["testbed"])
-from testbed.executor import main
-main()
-"""
-"""Loads this very testbed, wherever the process is started and whatever is called like a module there."""
 
 
 class LocalMachine:
@@ -91,7 +80,7 @@ async def spawn(arguments: Sequence[str], progress: int, output: IO[bytes]) -> a
     process alone, which then ends the job: two signals would cut the job's teardown short."""
     command = ["setpriv", "--pdeathsig", "TERM", "--", "sh", "-c", 'exec "$@" 3>"/dev/fd/$0"', str(progress)]
     return await asyncio.create_subprocess_exec(
-        *command, sys.executable, "-P", "-c", ENTER, str(PACKAGE), *arguments,
+        *command, *processes.ours("testbed.executor", *arguments),
         pass_fds=(progress,), stdin=subprocess.DEVNULL, stdout=output, stderr=output,
         start_new_session=True,
     )  # fmt: skip

@@ -9,14 +9,30 @@ import secrets
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+PACKAGE = Path(__file__).parents[1] / "__init__.py"
 PREFIX = "testbed."
 REMOVE = 'read -r _; for _ in $(seq 100); do rm -rf -- "$1" 2>/dev/null && exit; sleep 0.1; done'
 """Again and again, for processes that are being killed may still write there."""
+
+
+def ours(module: str, *arguments: str) -> list[str]:
+    """The command that calls `main` of a module of this very testbed, wherever the process is started and whatever is
+    called like a module there."""
+    code = f"""
+import importlib.util, sys
+spec = importlib.util.spec_from_file_location("testbed", {str(PACKAGE)!r})
+sys.modules["testbed"] = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(sys.modules["testbed"])
+from {module} import main
+main()
+"""
+    return [sys.executable, "-P", "-c", code, *arguments]
 
 
 @contextlib.contextmanager

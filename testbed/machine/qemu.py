@@ -101,9 +101,13 @@ class StateError(MachineError):
 class Qemu:
     """A running QEMU. It dies with this process; its sockets and devices are anonymous, none is on a disk."""
 
-    def __init__(self, process: asyncio.subprocess.Process, qmp: QMPClient, console: socket.socket) -> None:
+    def __init__(
+        self, process: asyncio.subprocess.Process, qmp: QMPClient, console: socket.socket, bell: socket.socket
+    ) -> None:
+        """`bell` is the second serial port, by which the two sides of a wire wake each other."""
         self.process = process
         self.qmp = qmp
+        self.bell = bell
         self._console = console
         self.events = EventListener(("GUEST_PANICKED", "SHUTDOWN", "MIGRATION"))
         qmp.register_listener(self.events)
@@ -240,23 +244,26 @@ async def start(command: list[str], *, files: tuple[int, ...], incoming: bool) -
     """Runs QEMU with the open `files` inherited. It waits for `load` and is then paused if `incoming`."""
     qmp_here, qmp_there = socket.socketpair()
     console_here, console_there = socket.socketpair()
-    console_here.setblocking(False)
+    bell_here, bell_there = socket.socketpair()
+    for serial in console_here, bell_here:
+        serial.setblocking(False)
     command = [
         *("setpriv", "--pdeathsig", "KILL", "--"),
         *command,
         *("-chardev", f"socket,id=qmp,fd={qmp_there.fileno()}", "-mon", "chardev=qmp,mode=control"),
         *("-chardev", f"socket,id=console,fd={console_there.fileno()}", "-serial", "chardev:console"),
+        *("-chardev", f"socket,id=bell,fd={bell_there.fileno()}", "-serial", "chardev:bell"),
         *(["-incoming", "defer", "-S"] if incoming else []),
     ]
     process = await asyncio.create_subprocess_exec(
         *command,
-        pass_fds=(qmp_there.fileno(), console_there.fileno(), *files),
+        pass_fds=(qmp_there.fileno(), console_there.fileno(), bell_there.fileno(), *files),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
     )
-    qmp_there.close()
-    console_there.close()
+    for there in qmp_there, console_there, bell_there:
+        there.close()
     client = QMPClient("testbed")
     try:
         try:
@@ -268,7 +275,7 @@ async def start(command: list[str], *, files: tuple[int, ...], incoming: bool) -
             wrote = (await process.stderr.read()).decode(errors="replace").strip()
             reason = wrote or str(error) or f"it gave no answer within {ANSWER_S:g} s"
             raise MachineError(f"QEMU did not start: {reason}") from error
-        yield Qemu(process, client, console_here)
+        yield Qemu(process, client, console_here, bell_here)
     finally:
         if process.returncode is None:
             process.kill()
@@ -276,6 +283,7 @@ async def start(command: list[str], *, files: tuple[int, ...], incoming: bool) -
         with contextlib.suppress(Exception):
             await client.disconnect()
         console_here.close()
+        bell_here.close()
 
 
 def identity() -> str:

@@ -38,7 +38,7 @@ COUNTS = struct.Struct(">qq")
 """In that section: the nanoseconds of virtual time beside the executed instructions, and these."""
 TICK_NS = 4_000_000
 """The guest's tick (HZ=250): while a process runs, a timer expires within it."""
-MAGIC = b"TBSNAP3\0"
+MAGIC = b"TBSNAP4\0"
 OFFSET = qemu.MEMORY + 4096
 """The offset of the devices; the header is a page before that."""
 TORCH_FILES = ("workload/jobs/ranks.py", "workload/jobs/shim.c")

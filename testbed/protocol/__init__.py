@@ -37,6 +37,8 @@ FILES_BYTES = 60 << 20
 """All files of the user's in a bundle. Debian packages for a layer may fill the rest."""
 RESULT_BYTES = 1 << 30
 """Size of the device with what a job leaves: messages and files."""
+WIRE_BYTES = 8 << 20
+"""At the end of each of the two devices: what goes to and fro while a machine lives (executor/wire.py)."""
 MESSAGE_BYTES = 16 << 20
 """A message from a machine; a report beyond it is dropped, a response is an error."""
 MESSAGE_DEPTH = 50

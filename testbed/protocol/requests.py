@@ -141,7 +141,27 @@ class Layer(Request[dict[str, str]]):
     uuid: str
 
 
-KINDS: dict[str, Any] = {kind.__name__: kind for kind in Request.__subclasses__()}
+class Live(Request[None]):
+    """Build a lab that lives, of a topology file among the job's files or of a variant of a scenario, and serve the
+    requests of `protocol.live` until one ends it. A report says when the lab is up."""
+
+    topology: str = ""
+    """Path of the file. Of a scenario it is in the place of its own, as in `Variant`."""
+    scenario: str = ""
+    variant: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    name: str
+
+
+KINDS: dict[str, Any] = {}
+
+
+def register(*kinds: type[Request[Any]]) -> None:
+    """Has `read` know these kinds."""
+    KINDS.update({kind.__name__: kind for kind in kinds})
+
+
+register(*Request.__subclasses__())
 
 
 @functools.cache

@@ -8,6 +8,8 @@ planner.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Mapping
 from typing import Annotated, Any, NamedTuple
 
 from pydantic import (
@@ -16,18 +18,20 @@ from pydantic import (
     BeforeValidator,
     Field,
     GetJsonSchemaHandler,
+    ValidationError,
     WithJsonSchema,
     model_validator,
 )
 from pydantic_core import CoreSchema
 
 from testbed.documents.text import describe, quoted
+from testbed.errors import InputError, did_you_mean
 from testbed.topology import containerlab, values
 from testbed.topology.definition import Definition, RouteDefinition
 from testbed.topology.kinds import KINDS, KindName
 from testbed.topology.kinds.host import LinuxKeys
 from testbed.topology.kinds.switch import SwitchKeys
-from testbed.topology.plan import RdmaMode, Routing
+from testbed.topology.plan import Quality, RdmaMode, Routing
 from testbed.topology.values import Address4, Address6, Delay, Label, Packets, Vlan, empty
 
 
@@ -105,6 +109,30 @@ class _Quality(Definition):
 
 
 QUALITY_KEYS = tuple(_Quality.model_fields)
+
+
+def quality_of(texts: Mapping[str, str]) -> dict[str, Any]:
+    """Fields of `Quality` from the words of a user's, by the keys of a link; ``none`` is the default. InputError for a
+    key or a value that is none."""
+    if unknown := [key for key in texts if key not in QUALITY_KEYS]:
+        hint = f"{did_you_mean(unknown[0], QUALITY_KEYS)}It has: {', '.join(QUALITY_KEYS)}."
+        raise InputError(f"a link has no {unknown[0]!r}", hint=hint)
+    values: dict[str, Any] = {key: None if text == "none" else number(text) for key, text in texts.items()}
+    try:
+        found = _Quality.model_validate(values)
+    except ValidationError as error:
+        problems = "; ".join(detail["msg"].removeprefix("Value error, ") for detail in error.errors())
+        raise InputError(f"link: {problems}") from None
+    defaults = Quality()
+    return {key: getattr(defaults, key) if (value := getattr(found, key)) is None else value for key in texts}
+
+
+def number(text: str) -> int | float | str:
+    """A text as YAML has it where it is a number."""
+    for kind in int, float:
+        with contextlib.suppress(ValueError):
+            return kind(text)
+    return text
 
 
 class EndpointDefinition(_Quality):

@@ -218,9 +218,9 @@ def seed(value: str) -> None:
         fcntl.ioctl(urandom, RNDRESEEDCRNG)
 
 
-def call(job: dict[str, Any], out: str, write: Write) -> None:
+def call(job: dict[str, Any], out: str, result: Result, bundle: Pmem) -> None:
     module, _, function = job["call"].partition(":")
-    getattr(importlib.import_module(module), function)(job, out, write)
+    getattr(importlib.import_module(module), function)(job, out, result.message, (bundle, result.pmem))
 
 
 class Worker:
@@ -228,12 +228,12 @@ class Worker:
     the machine down. It begins small and imports for itself: of memory that it shared with process 1, each page would
     be copied when the job first writes to it."""
 
-    def __init__(self, result: Result) -> None:
+    def __init__(self, bundle: Pmem, result: Result) -> None:
         self.channel, there = socket.socketpair()
         self.pid = os.fork()
         if not self.pid:
             self.channel.close()
-            serve(there, result)
+            serve(there, bundle, result)
         there.close()
         self.wait()
 
@@ -246,7 +246,7 @@ class Worker:
         self.channel.send(b".")
 
 
-def serve(channel: socket.socket, result: Result) -> NoReturn:
+def serve(channel: socket.socket, bundle: Pmem, result: Result) -> NoReturn:
     """The worker: installs the code of snapshots, until it runs a job."""
     try:
         for name in WARM:
@@ -255,8 +255,8 @@ def serve(channel: socket.socket, result: Result) -> NoReturn:
         while channel.recv(1):
             job = job_in(IN)
             if "install" not in job:
-                run(job, result)
-            install(job, result)
+                run(job, bundle, result)
+            install(job, bundle, result)
             channel.send(b".")
     except BaseException:
         traceback.print_exc()
@@ -264,16 +264,16 @@ def serve(channel: socket.socket, result: Result) -> NoReturn:
         os._exit(1)
 
 
-def install(job: dict[str, Any], result: Result) -> None:
+def install(job: dict[str, Any], bundle: Pmem, result: Result) -> None:
     try:
         shutil.copytree(IN, job["install"])
         sys.path.insert(0, job["install"])
-        call(job, OUT, result.message)
+        call(job, OUT, result, bundle)
     except Exception:
         result.crash(traceback.format_exc())
 
 
-def run(job: dict[str, Any], result: Result) -> NoReturn:
+def run(job: dict[str, Any], bundle: Pmem, result: Result) -> NoReturn:
     status = 1
     try:
         with open(JOB_GROUP + "/cgroup.procs", "w") as file:
@@ -283,7 +283,7 @@ def run(job: dict[str, Any], result: Result) -> NoReturn:
         os.dup2(log, 2)
         os.setsid()
         faulthandler.register(signal.SIGQUIT, open(OUT + "/stack.txt", "w"))  # noqa: SIM115 (it stays open)
-        call(job, OUT, result.message)
+        call(job, OUT, result, bundle)
         status = 0
     except BaseException:
         result.crash(traceback.format_exc())
@@ -386,7 +386,7 @@ def work(bundle: Pmem, result: Result, worker: Worker) -> None:
 def main() -> None:
     bundle, result_device = devices()
     result = Result(result_device)
-    worker = Worker(result)
+    worker = Worker(bundle, result)
     port = os.open("/dev/port", os.O_RDWR)
     with open(CGROUP + "/cgroup.subtree_control", "w") as file:
         file.write("+pids")

@@ -33,7 +33,7 @@ CLONE_NEWNS, MS_PRIVATE = 0x20000, 1 << 18
 libc = ctypes.CDLL(None, use_errno=True)  # os.setns came with Python 3.12
 
 
-def prepare(job: object, out: str, emit: object) -> None:
+def prepare(job: object, out: str, emit: object, devices: object = None) -> None:
     """Prepares a snapshot that has the process."""
     start()
 

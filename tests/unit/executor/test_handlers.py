@@ -12,15 +12,25 @@ import pytest
 
 from testbed import executor
 from testbed.executor import HANDLERS, Context
-from testbed.protocol import messages, requests
+from testbed.executor.live import server
+from testbed.protocol import live, messages, requests
 from testbed.protocol.requests import KINDS, Request
 
 
 def test_the_table_has_every_kind_of_request() -> None:
-    assert set(HANDLERS) == set(KINDS.values())
+    assert not set(HANDLERS) & set(server.HANDLERS)
+    assert {*HANDLERS, *server.HANDLERS, live.Down} == set(KINDS.values())
 
 
-@pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", server.HANDLERS, ids=lambda kind: kind.__name__)
+def test_a_handler_of_a_lab_that_lives_takes_its_request(kind: type[Request[Any]]) -> None:
+    module, _, name = server.HANDLERS[kind].partition(":")
+    handler = getattr(importlib.import_module(f"testbed.executor.live.{module}"), name)
+    request, call = inspect.signature(handler, eval_str=True).parameters.values()
+    assert (request.annotation, call.annotation) == (kind, server.Call)
+
+
+@pytest.mark.parametrize("kind", HANDLERS, ids=lambda kind: kind.__name__)
 def test_a_handler_takes_its_request_and_returns_its_response(kind: type[Request[Any]]) -> None:
     module, _, name = HANDLERS[kind].partition(":")
     handler = getattr(importlib.import_module(f"testbed.executor.{module}"), name)
@@ -32,7 +42,7 @@ def test_a_handler_takes_its_request_and_returns_its_response(kind: type[Request
 def run(tmp_path: Path, *asked: dict[str, Any]) -> dict[int, dict[str, Any]]:
     """The last message of each request."""
     written: list[bytes] = []
-    job = {"requests": asked, "files": str(tmp_path), "training": False}
+    job = {"requests": asked, "files": str(tmp_path), "training": False, "wire": None}
     executor.run(job, str(tmp_path), lambda line, last: written.append(line))
     return {message["id"]: message for message in map(json.loads, written)}
 

@@ -66,7 +66,7 @@ def work(boot: ModuleType, bundle: Bundle, outcome: Outcome, monkeypatch: pytest
 
     def run() -> None:
         result = boot.Result(Device(outcome))
-        worker = boot.Worker(result)
+        worker = boot.Worker(Device(bundle), result)
         with worker.channel:
             boot.work(Device(bundle), result, worker)
         with contextlib.suppress(ChildProcessError):  # a job was waited for
@@ -217,7 +217,7 @@ def test_a_damaged_bundle_is_a_crash_of_the_job_and_not_of_the_machine(
 def test_code_is_installed_for_the_next_snapshot(
     work: Callable[[], None], places: Path, bundle: Bundle, outcome: Outcome
 ) -> None:
-    text = b"import pathlib\ndef prepare(job, out, write): pathlib.Path(out, 'prepared').write_text(__file__)"
+    text = b"import pathlib\ndef prepare(job, out, write, devices): pathlib.Path(out, 'prepared').write_text(__file__)"
     bundle.write({"call": "module_of_a_test:prepare", "install": str(places / "code")}, {"module_of_a_test.py": text})
     work()
     outcome.extract(places / "back")
@@ -226,7 +226,7 @@ def test_code_is_installed_for_the_next_snapshot(
 
 # How a job ends
 
-Work = Callable[[dict[str, Any], str, Callable[[bytes, bool], None]], None]
+Work = Callable[[dict[str, Any], str, Callable[[bytes, bool], None], object], None]
 
 
 @pytest.fixture
@@ -254,7 +254,7 @@ def do(
 def test_a_job_that_ends_leaves_its_messages_its_files_and_what_it_wrote(
     do: Callable[..., list[dict[str, Any]]], places: Path
 ) -> None:
-    def work(job: dict[str, Any], out: str, write: Callable[[bytes, bool], None]) -> None:
+    def work(job: dict[str, Any], out: str, write: Callable[[bytes, bool], None], _: object) -> None:
         os.write(1, b"printed\n")
         os.write(2, b"complained\n")
         Path(out, "file").write_text("of the job")
@@ -283,7 +283,7 @@ def test_a_job_that_is_killed_says_by_which_signal(do: Callable[..., list[dict[s
 def test_a_job_at_its_limit_says_where_it_is_and_ends_itself(
     do: Callable[..., list[dict[str, Any]]], places: Path
 ) -> None:
-    def work(job: dict[str, Any], out: str, write: Callable[[bytes, bool], None]) -> None:
+    def work(job: dict[str, Any], out: str, write: Callable[[bytes, bool], None], _: object) -> None:
         def end(*_: object) -> None:
             Path(out, "taken-down").touch()
             os._exit(0)
@@ -332,7 +332,7 @@ def test_a_job_that_only_spins_is_ended(
 def test_a_job_that_spins_and_reports_is_not_ended(
     boot: ModuleType, do: Callable[..., list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def work(job: dict[str, Any], out: str, write: Callable[[bytes, bool], None]) -> None:
+    def work(job: dict[str, Any], out: str, write: Callable[[bytes, bool], None], _: object) -> None:
         for number in range(10):
             write(json.dumps({"n": number}).encode(), False)
             time.sleep(0.1)

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from testbed.errors import InputError, MachineError
 from testbed.machine import devices
 from testbed.machine.devices import BLOCK, DIRECTORY, END, ENTRY, FILE, PROGRESS_END, Bundle, Outcome
+from testbed.protocol import WIRE_BYTES
 
 JOB = {"kind": "variant", "name": "ip-reuse", "seed": 1}
 FILES = {
@@ -94,7 +95,7 @@ def test_a_job_bundle_names_no_owner_and_no_time(bundle: Bundle) -> None:
 
 
 def test_a_job_bundle_that_is_too_large_is_the_user_s_to_mend(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(devices, "BUNDLE_BYTES", 2 << 20)
+    monkeypatch.setattr(devices, "BUNDLE_BYTES", WIRE_BYTES + (2 << 20))
     bundle = Bundle()
     with pytest.raises(InputError, match="the files are too large: 2 MiB of at most 2"):
         bundle.write(JOB, {"large": bytes(2 << 20)})

@@ -57,7 +57,7 @@ def with_qemu(qmp: SilentQmp, use: Callable[[Qemu], Awaitable[None]]) -> None:
     async def story() -> None:
         here, there = socket.socketpair()
         with here, there:
-            await use(Qemu(SimpleNamespace(pid=os.getpid()), qmp, here))  # type: ignore[arg-type]
+            await use(Qemu(SimpleNamespace(pid=os.getpid()), qmp, here, there))  # type: ignore[arg-type]
 
     asyncio.run(story())
 

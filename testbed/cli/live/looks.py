@@ -1,0 +1,109 @@
+"""`testbed inspect`, `tables` and `events`: looking into a lab that lives."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from testbed.cli.live.words import connect, format_option, lab_option, print_json
+
+if TYPE_CHECKING:
+    from testbed.machine.live.client import Connection
+
+
+@click.command(help="""Show the nodes of a lab with their interfaces, and the faults that are in it.""")
+@lab_option
+@format_option
+def inspect(name: str, form: str) -> int:
+    from testbed.cli.live.tables import show_nodes
+    from testbed.protocol.live import Inspect
+
+    with connect(name) as connection:
+        state = connection.answer(Inspect())
+        lab = connection.lab
+    if form == "json":
+        print_json({**lab.__dict__, **state})
+    else:
+        show_nodes(state)
+    return 0
+
+
+@click.command(help="""Show the ARP, ND and FDB tables of a switch, as its control plane has them.""")
+@click.option("--follow", is_flag=True, help="Show them again when they change, until Ctrl-C.")
+@lab_option
+@format_option
+@click.argument("switch")
+def tables(follow: bool, name: str, form: str, switch: str) -> int:
+    from rich.console import Group
+    from rich.live import Live
+    from rich.text import Text
+
+    from testbed.cli.live.tables import changes, entries
+    from testbed.cli.progress import output_console, terminal
+    from testbed.cli.words import clock
+    from testbed.protocol.live import Tables
+
+    console = output_console()
+    with connect(name) as connection:
+        if not follow:
+            rows = connection.answer(Tables(switch=switch))
+            if form == "json":
+                print_json(rows)
+            else:
+                console.print(entries(rows) if rows else "The tables are empty.")
+            return 0
+        before: list[Any] = []
+        live = Live(console=console, auto_refresh=False) if terminal(console) and form == "table" else None
+
+        def take(report: dict[str, Any]) -> None:
+            nonlocal before
+            rows, at = report["rows"], clock(int(report["now_s"] * 1e9))
+            if form == "json":
+                print_json({"now_s": report["now_s"], "rows": rows})
+            elif live:
+                live.update(Group(Text(f"{switch} at {at}", "dim"), entries(rows)), refresh=True)
+            else:
+                for line in changes(before, rows):
+                    console.print(f"{at} {line}")
+            before = rows
+
+        with live or contextlib.nullcontext():
+            follow_until_stopped(connection, Tables(switch=switch, follow=True), take)
+    return 0
+
+
+def follow_until_stopped(connection: Connection, request: Any, take: Any) -> None:
+    """Has reports taken until Ctrl-C."""
+    number = connection.ask(request, take)
+    with contextlib.suppress(KeyboardInterrupt):
+        connection.end(number)
+
+
+@click.command(help="""Show the events of a lab: ARP, ND and FDB entries, faults, links, completions, pods.""")
+@click.option("--follow", is_flag=True, help="Go on with those that come, until Ctrl-C.")
+@click.option("--last", "-n", type=click.IntRange(0), metavar="N", help="Only the last N.")
+@lab_option
+@format_option
+def events(follow: bool, last: int | None, name: str, form: str) -> int:
+    from testbed.cli.live.tables import event_line
+    from testbed.cli.progress import output_console
+    from testbed.protocol.live import Events
+
+    console = output_console()
+
+    def take(report: dict[str, Any]) -> None:
+        for event in report["events"]:
+            if form == "json":
+                print_json(event)
+            else:
+                console.print(event_line(event), soft_wrap=True)
+
+    with connect(name) as connection:
+        request = Events(last=last, follow=follow)
+        if follow:
+            follow_until_stopped(connection, request, take)
+        else:
+            connection.answer(request, take)
+    return 0

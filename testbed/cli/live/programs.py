@@ -1,0 +1,223 @@
+"""`testbed exec`, `shell` and `capture`: programs on nodes of a lab that lives."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import os
+import select
+import shutil
+import signal
+import sys
+import termios
+import tty
+from collections.abc import Iterator
+from typing import IO, TYPE_CHECKING
+
+import click
+
+from testbed.cli.live.words import connect, lab_option
+from testbed.errors import InputError
+
+if TYPE_CHECKING:
+    from testbed.machine.live.client import Connection
+    from testbed.protocol.live import Terminal
+
+INPUT = 1 << 16
+DASHES = "--"
+
+
+class AfterDashes(click.Command):
+    """A command that keeps the words behind `--` apart from its arguments."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        at = args.index(DASHES) if DASHES in args else len(args)
+        ctx.meta[DASHES] = args[at + 1 :]
+        return super().parse_args(ctx, args[:at])
+
+
+@click.command(
+    "exec",
+    cls=AfterDashes,
+    help="""Run a command on nodes of a lab: `testbed exec h1 h2 -- ip neigh`.
+
+    With several nodes each line of output begins with the node's name. Exit status: that of the command, the highest of
+    several; 128 and a signal's number for one that a signal ended.""",
+)
+@click.option("--interactive", "-i", is_flag=True, help="Pass standard input on.")
+@click.option("--tty", "-t", "terminal", is_flag=True, help="Give the command a terminal.")
+@click.option("--detach", "-d", is_flag=True, help="Let it run by itself; its output is a file of the lab's.")
+@lab_option
+@click.argument("nodes", metavar="NODE... -- COMMAND", nargs=-1)
+@click.pass_context
+def exec_(
+    context: click.Context, interactive: bool, terminal: bool, detach: bool, name: str, nodes: tuple[str, ...]
+) -> int:
+    from testbed.machine.live.client import Streams
+    from testbed.protocol.live import Exec
+
+    command: list[str] = context.meta[DASHES]
+    if not nodes or not command:
+        raise click.UsageError("name a node and a command: testbed exec NODE -- COMMAND")
+    if terminal:
+        if len(nodes) > 1:
+            raise InputError("a terminal is for one node")
+        return attach(name, nodes[0], command)
+    with connect(name) as connection:
+        writers = {node: Lines(node if len(nodes) > 1 else "") for node in nodes}
+        numbers = {}
+        for node in nodes:
+            streams = Streams(connection, writers[node].write)
+            request = Exec(node=node, command=command, input=interactive, detach=detach)
+            numbers[node] = streams.number = connection.ask(request, streams.take)
+        with interrupting(connection, list(numbers.values())):
+            if interactive:
+                feed(connection, list(numbers.values()))
+            statuses = [int(connection.end(number)) for number in numbers.values()]
+        for writer in writers.values():
+            writer.finish()
+        return max(statuses)
+
+
+class Lines:
+    """Writes what a program writes, each line behind a name if it has one."""
+
+    def __init__(self, name: str) -> None:
+        self._prefix = f"{name} | ".encode() if name else b""
+        self._rest = {"out": b"", "err": b""}
+
+    def write(self, stream: str, data: bytes) -> None:
+        if self._prefix:
+            *lines, self._rest[stream] = (self._rest[stream] + data).split(b"\n")
+            data = b"".join(self._prefix + line + b"\n" for line in lines)
+        put(stream, data)
+
+    def finish(self) -> None:
+        for stream, rest in self._rest.items():
+            if rest:
+                put(stream, self._prefix + rest + b"\n")
+
+
+def put(stream: str, data: bytes) -> None:
+    target: IO[bytes] = (sys.stdout if stream == "out" else sys.stderr).buffer
+    target.write(data)
+    target.flush()
+
+
+@contextlib.contextmanager
+def interrupting(connection: Connection, numbers: list[int]) -> Iterator[None]:
+    """Ctrl-C ends the programs, and this command with them."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        for number in numbers:
+            connection.say({"id": number, "stop": True})
+        raise
+
+
+def feed(connection: Connection, numbers: list[int]) -> None:
+    """Passes standard input on until its end, or that of the programs. On the virtual clock it comes as a whole, as the
+    time at which a part comes would be the host's."""
+    source = sys.stdin.fileno()
+    whole = connection.lab.clock == "virtual"
+    pending = b""
+    while not all(map(connection.done, numbers)):
+        ready, _, _ = select.select([source, connection], [], [])
+        if connection in ready:
+            connection.take()
+        if source in ready:
+            data = os.read(source, INPUT)
+            pending += data
+            if data and whole:
+                continue
+            for number in numbers:
+                for piece in [pending] if data else [pending, b""] if pending else [b""]:
+                    connection.say({"id": number, "input": base64.b64encode(piece).decode()})
+            pending = b""
+            if not data:
+                return
+
+
+@click.command(
+    help="""Open a shell on a node of a lab, in a terminal of its own: job control, Ctrl-C, colours and resizing work.
+
+    On the virtual clock time stands still while the shell waits for you."""
+)
+@lab_option
+@click.argument("node")
+def shell(name: str, node: str) -> int:
+    return attach(name, node, [])
+
+
+def attach(name: str, node: str, command: list[str]) -> int:
+    """A program whose terminal is this one."""
+    from testbed.machine.live.client import Streams
+    from testbed.protocol.live import Exec
+
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise InputError("this is no terminal", hint="`testbed exec -i NODE -- COMMAND` takes input from a pipe.")
+    with connect(name) as connection:
+        streams = Streams(connection, put)
+        request = Exec(node=node, command=command, terminal=this_terminal())
+        number = streams.number = connection.ask(request, streams.take)
+        with raw(), resized() as sizes:
+            while not connection.done(number):
+                ready, _, _ = select.select([sys.stdin, connection, sizes], [], [])
+                if sizes in ready:
+                    os.read(sizes, 100)
+                    size = shutil.get_terminal_size()
+                    connection.say({"id": number, "size": [size.lines, size.columns]})
+                if sys.stdin in ready:
+                    data = os.read(sys.stdin.fileno(), INPUT)
+                    connection.say({"id": number, "input": base64.b64encode(data).decode()})
+                if connection in ready:
+                    connection.take()
+        return int(connection.ended(number))
+
+
+def this_terminal() -> Terminal:
+    size = shutil.get_terminal_size()
+    return {"kind": os.environ.get("TERM", ""), "rows": size.lines, "columns": size.columns}
+
+
+@contextlib.contextmanager
+def raw() -> Iterator[None]:
+    """The terminal passes every key on for the block."""
+    before = termios.tcgetattr(sys.stdin)
+    try:
+        tty.setraw(sys.stdin)
+        yield
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
+
+
+@contextlib.contextmanager
+def resized() -> Iterator[int]:
+    """A descriptor that is readable when the terminal has another size."""
+    readable, writable = os.pipe()
+    before = signal.signal(signal.SIGWINCH, lambda *_: os.write(writable, b"!"))
+    try:
+        yield readable
+    finally:
+        signal.signal(signal.SIGWINCH, before)
+        os.close(readable)
+        os.close(writable)
+
+
+@click.command(
+    help="""Capture an interface of a lab, live: `testbed capture leaf:e1 -w - | wireshark -k -i -`.
+
+    FILTER is pcap-filter(7). On a terminal, without -w, each frame is a line, as of tcpdump. Ctrl-C ends it."""
+)
+@click.option("--write", "-w", "file", metavar="FILE", default="", help="Write a pcap file; `-` is standard output.")
+@click.option("--count", "-c", type=click.IntRange(1), metavar="N", help="End after N frames.")
+@lab_option
+@click.argument("interface", metavar="NODE:IF")
+@click.argument("filter_", metavar="[FILTER]", nargs=-1)
+def capture(file: str, count: int | None, name: str, interface: str, filter_: tuple[str, ...]) -> int:
+    from testbed.cli.live import capturing
+
+    with connect(name) as connection:
+        if file or not sys.stdout.isatty():
+            return capturing.write(connection, interface, " ".join(filter_), file or "-", count)
+        return capturing.show(connection, interface, " ".join(filter_), count)

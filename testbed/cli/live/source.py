@@ -1,0 +1,71 @@
+"""What `testbed up` makes a lab of: a topology file, or a scenario."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from testbed.errors import InputError
+from testbed.machine import files, runs, scenarios
+from testbed.machine.jobs import below
+from testbed.protocol import messages
+from testbed.protocol.requests import Live
+
+SUFFIXES = ".yml", ".yaml"
+
+
+@dataclass(frozen=True)
+class Found:
+    """`shown` is what the user calls it; `place` turns places in the job's files into the user's."""
+
+    name: str
+    shown: str
+    files: Mapping[str, bytes]
+    asked: Mapping[str, Any]
+    place: Callable[[str], str]
+    executable: list[str] = field(default_factory=list)
+    packages: list[str] = field(default_factory=list)
+
+    def request(self, name: str) -> dict[str, Any]:
+        """The job's request."""
+        asked: dict[str, Any] = messages.ask(0, Live(name=name, **self.asked))["request"]
+        return asked
+
+
+def find(what: str, variant: str, settings: tuple[str, ...]) -> Found:
+    path = Path(what)
+    if path.suffix in SUFFIXES or (path.is_file() and path.suffix != ".py"):
+        if variant or settings:
+            raise InputError("--variant and --set are for scenarios, and this is a topology file", where=what)
+        return of_file(path)
+    return of_scenario(what, variant, settings)
+
+
+def of_file(path: Path) -> Found:
+    data = files.read(path)
+    name = topology_name(data, path)
+    return Found(name, str(path), {path.name: data}, {"topology": path.name}, below(path.parent))
+
+
+def topology_name(data: bytes, path: Path) -> str:
+    """The name in a file, as far as that can be read without checking it; else that of the file."""
+    for line in data.decode(errors="replace").splitlines():
+        key, colon, value = line.partition(":")
+        if key == "name" and colon:
+            return value.partition(" #")[0].strip().strip("'\"")
+    return path.name.partition(".")[0]
+
+
+def of_scenario(what: str, variant: str, settings: tuple[str, ...]) -> Found:
+    from testbed.cli.live.words import settings as pairs
+
+    source = scenarios.resolve(what)
+    [info] = asyncio.run(scenarios.describe([(source, pairs(settings))], [variant] if variant else []))
+    chosen = runs.choose(info, [variant] if variant else [])[0].variant
+    found = source.files()
+    asked = {"scenario": source.file.name, "variant": chosen["name"], "settings": chosen["settings"]}
+    shown = f"{info['name']} {chosen['name']}"
+    return Found(info["name"], shown, found, asked, source.place, source.executable(found), list(info["packages"]))

@@ -1,0 +1,95 @@
+"""Tables of labs that live: labs, nodes, entries of switches."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from testbed.cli.progress import output_console
+from testbed.cli.words import clock, duration, plain
+from testbed.machine.live.labs import Lab
+from testbed.protocol.live import LabState, TableRow
+
+STYLES = {"up": "green", "dead": "red", "stopped": "yellow"}
+
+
+def table(*columns: str) -> Table:
+    made = Table(box=None, padding=(0, 1, 0, 0), header_style="dim")
+    for column in columns:
+        made.add_column(column, overflow="fold", no_wrap=column in ("mac", "interface"))
+    return made
+
+
+def show_labs(labs: Sequence[Lab]) -> None:
+    shown = table("lab", "topology", "clock", "up for", "state")
+    for lab in labs:
+        age = duration(int(max(0, time.time() - lab.since)))
+        state = Text(lab.state + (f": {plain(lab.why)}" if lab.why else ""), STYLES.get(lab.state, ""))
+        shown.add_row(plain(lab.name), plain(lab.topology), lab.clock, age, state)
+    output_console().print(shown)
+
+
+def show_nodes(state: LabState) -> None:
+    shown = table("node", "kind", "interface", "address", "mac", "rdma", "link", "")
+    for node in state["nodes"]:
+        first = [plain(node["name"]), f"{node['kind']} on {node['host']}" if "host" in node else node["kind"]]
+        cells = [interface_cells(row) for row in node["interfaces"]] or [[]]
+        for number, row in enumerate(cells):
+            shown.add_row(*(["", ""] if number else first), *row)
+    console = output_console()
+    console.print(shown)
+    for fault in state["faults"]:
+        given = " ".join(f"{key}={value}" for key, value in fault["parameters"].items())
+        console.print(Text(f"fault {fault['number']}: {fault['fault']} {given}".rstrip(), "yellow"))
+
+
+def interface_cells(row: Any) -> list[str]:
+    name = row["interface"].partition(":")[2]
+    quality = " ".join(f"{key}={value}" for key, value in row["quality"].items())
+    state = " ".join(filter(None, ("" if row["up"] else "down", quality)))
+    return [name, "\n".join(row["addresses"]), row["mac"], row["rdma"] or "", row["peer"], state]
+
+
+def entries(rows: Sequence[TableRow]) -> Table:
+    """The tables of a switch."""
+    shown = table("table", "vlan", "address", "mac", "port", "state", "age")
+    for row in rows:
+        age = "" if row["age_s"] is None else duration(row["age_s"])
+        shown.add_row(row["table"], str(row["vlan"]), row["ip"], row["mac"], row["port"], row["state"], age)
+    return shown
+
+
+def changes(before: Sequence[TableRow], after: Sequence[TableRow]) -> list[str]:
+    """The entries that came, went or changed, a line each."""
+
+    def keyed(rows: Sequence[TableRow]) -> dict[Any, TableRow]:
+        return {(row["table"], row["vlan"], row["ip"] or row["mac"]): row for row in rows}
+
+    old, new = keyed(before), keyed(after)
+    lines = []
+    for key in [*old, *(key for key in new if key not in old)]:
+        was, now = old.get(key), new.get(key)
+        if was is None and now:
+            lines.append(f"+ {row_text(now)}")
+        elif was and now is None:
+            lines.append(f"- {row_text(was)}")
+        elif was and now and row_text(was) != row_text(now):
+            lines.append(f"~ {row_text(now)} (was {was['mac']} {was['port']} {was['state']})")
+    return lines
+
+
+def row_text(row: TableRow) -> str:
+    words = [row["table"], f"vlan {row['vlan']}", row["ip"], row["mac"], row["port"], row["state"]]
+    return " ".join(filter(None, words))
+
+
+def event_line(event: Any) -> Text:
+    line = Text(clock(event["t"]) + " ", "dim")
+    line.append(f"{plain(event['kind']):<16} ", "cyan")
+    line.append(f"{plain(event['node'])} " if event["node"] else "", "bold")
+    line.append(plain(event["text"]))
+    return line

@@ -1,0 +1,176 @@
+"""`testbed up` and `down`: labs that live."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import signal
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from testbed.cli.live.words import duration, format_option, lab_option, print_json, then
+from testbed.errors import InputError, TestbedError
+from testbed.machine.live import labs
+
+if TYPE_CHECKING:
+    from testbed.machine.live.client import Connection
+
+DOWN_S = 120.0
+"""Wall seconds for a lab's end, after which --force is named."""
+
+
+@click.command(
+    help="""Bring up a lab that lives until `testbed down`.
+
+    WHAT is a topology file, or a scenario of `testbed list`, whose lab comes up as a variant has it and is not run.
+
+    On the real clock a lab goes on by itself. On the virtual one time stands still between commands, and the same
+    commands give the same events: `testbed advance 25m` lets it pass."""
+)
+@click.argument("what", metavar="FILE|SCENARIO")
+@click.option("--name", metavar="NAME", default="", help="The lab's name. Default: that in its file.")
+@click.option("--clock", type=click.Choice(["real", "virtual"]), default="real", show_default=True)
+@click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Seed of all randomness in the lab.")
+@click.option("--variant", metavar="NAME", default="", help="Of a scenario. Default: its first.")
+@click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help="A parameter of a scenario.")
+@click.option("--with", "packages", metavar="PACKAGE,…", default="", help="Debian packages beside those of the image.")
+@click.option("--idle", "idle_s", metavar="TIME", callback=duration, help="End when nobody used it for so long: 8h.")
+@click.option("--rm", "attached", is_flag=True, help="Stay, and end the lab with this command (Ctrl-C).")
+@click.option(
+    "--out", type=click.Path(file_okay=False, path_type=Path), default=Path("runs"), show_default=True,
+    help="Where run directories are made.",
+)  # fmt: skip
+@format_option
+def up(
+    what: str,
+    name: str,
+    clock: str,
+    seed: int,
+    variant: str,
+    settings: tuple[str, ...],
+    packages: str,
+    idle_s: float | None,
+    attached: bool,
+    out: Path,
+    form: str,
+) -> int:
+    from testbed.cli import options
+    from testbed.cli.live import source
+    from testbed.cli.live.tables import show_nodes
+    from testbed.cli.output import log
+    from testbed.machine.live.order import Order
+    from testbed.machine.live.start import start
+    from testbed.machine.runs import run_directory
+    from testbed.protocol import live
+    from testbed.version import version
+
+    found = source.find(what, variant, settings)
+    name = checked(name or found.name)
+    if labs.read(name):
+        with labs.claimed(name):  # says so
+            pass
+    machine: Any = options.choose("vm", clock, log)  # type: ignore[arg-type]
+    wanted = sorted({*filter(None, packages.split(",")), *found.packages})
+    if wanted:
+        asyncio.run(options.equip(machine, wanted))
+    lab = labs.Lab(
+        name=name, topology=found.shown, clock=clock, since=labs.stamp(), pid=0, version=version(),
+        out=str(run_directory(out, name).resolve()), state="starting", seed=seed,
+    )  # fmt: skip
+    order = Order(
+        lab=lab, request=found.request(name), files=found.files, executable=found.executable, seed=seed,
+        accelerator=machine.flavour.accelerator, packages=wanted, idle_s=idle_s, attached=attached,
+    )  # fmt: skip
+    with start(order) as connection:
+        wait_up(connection, found.place)
+        state = connection.answer(live.Inspect())
+        if form == "json":
+            print_json({**lab.__dict__, "state": "up", **state})
+        else:
+            show_nodes(state)
+            node = next((row["name"] for row in state["nodes"] if row["kind"] == "host"), state["nodes"][0]["name"])
+            then(f"testbed shell {node}", f"testbed down {name}")
+        if attached:
+            with contextlib.suppress(KeyboardInterrupt):
+                connection.take()
+            end(connection)
+    return 0
+
+
+def wait_up(connection: Connection, place: Any) -> None:
+    """Returns when the lab is up. Ctrl-C ends it."""
+    from testbed.cli.output import log
+
+    number = connection.begin({"control": "start"}, lambda message: log(message["log"]))
+    try:
+        connection.end(number)
+    except KeyboardInterrupt:
+        end(connection)
+        raise
+    except TestbedError as error:
+        error.where = place(error.where)
+        error.also = tuple((place(where), message) for where, message in error.also)
+        raise
+
+
+def checked(name: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}", name):
+        raise InputError(f"{name!r} is no name for a lab", hint="Letters, digits, `-`, `_` and `.`, at most 63.")
+    return name
+
+
+def end(connection: Connection) -> Any:
+    """Has the lab end; what its keeper says then."""
+    number = connection.begin({"protocol": 1, "request": {"kind": "Down"}}, lambda _: None)
+    return connection.end(number)
+
+
+@click.command(help="""End labs: what they left is in their run directories. Also removes what is left of dead ones.""")
+@click.argument("names", metavar="[NAME...]", nargs=-1)
+@click.option("--all", "all_", is_flag=True, help="All labs of this user.")
+@click.option("--force", is_flag=True, help="Kill the machine of a lab that does not end.")
+@lab_option
+@format_option
+def down(names: tuple[str, ...], all_: bool, force: bool, name: str, form: str) -> int:
+    from testbed.machine.live.client import Connection
+
+    chosen = labs.every() if all_ else [labs.named(one) for one in names or (name,)]
+    results = []
+    for lab in chosen:
+        out = lab.out
+        if force and lab.alive() and lab.pid:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(lab.pid, signal.SIGKILL)
+            labs.remove(lab)
+        elif not lab.alive():
+            labs.remove(lab)
+        else:
+            with Connection(lab) as connection:
+                end(connection)
+        results.append({"name": lab.name, "out": out})
+        if form == "table":
+            click.echo(f"{lab.name} is down · {os.path.relpath(out) if out else ''}".rstrip(" ·"))
+    if form == "json":
+        print_json(results)
+    return 0
+
+
+@click.command(help="""List the labs of this user that live, and those that died.""")
+@format_option
+def ps(form: str) -> int:
+    from testbed.cli.live.tables import show_labs
+
+    found = labs.every()
+    if form == "json":
+        print_json([{**lab.__dict__, "age_s": round(time.time() - lab.since, 3)} for lab in found])
+    elif found:
+        show_labs(found)
+    else:
+        click.echo("No lab is up.")
+        then("testbed up FILE")
+    return 0

@@ -1,0 +1,73 @@
+"""What the commands of labs that live have in common: their options, names on the command line, what to type next."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from testbed.errors import InputError
+from testbed.machine.live import labs
+from testbed.machine.live.client import Connection
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+UNITS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def lab_option(command: Command) -> Command:
+    return click.option(
+        "--lab", "-l", "name", metavar="NAME", default="", envvar="TESTBED_LAB",
+        help="The lab, if there are several. Also from TESTBED_LAB.",
+    )(command)  # fmt: skip
+
+
+def format_option(command: Command) -> Command:
+    return click.option(
+        "--format", "-f", "form", type=click.Choice(["table", "json"]), default="table", show_default=True,
+        help="As a table, or as JSON.",
+    )(command)  # fmt: skip
+
+
+def connect(name: str) -> Connection:
+    return Connection(labs.living(name))
+
+
+def seconds(text: str) -> float:
+    """`25m`, `8h`, `1.5s`, `1h30m`; a mere number is seconds."""
+    if re.fullmatch(r"\d+(\.\d+)?", text):
+        return float(text)
+    parts = re.findall(r"(\d+(?:\.\d+)?)(ms|min|[smhd])", text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        raise InputError(f"{text!r} is no time", hint="Such as 500ms, 90s, 25m, 8h, 1h30m, 2d.")
+    return sum(float(number) * UNITS[unit] for number, unit in parts)
+
+
+def duration(_: click.Context, __: click.Parameter, value: str | None) -> float | None:
+    """A callback of click for an option that is a time."""
+    return None if value is None else seconds(value)
+
+
+def settings(texts: tuple[str, ...]) -> dict[str, str]:
+    """``key=value`` on the command line."""
+    found = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise InputError(f"{text!r} is not of the form key=value")
+        found[key] = value
+    return found
+
+
+def print_json(found: Any) -> None:
+    click.echo(json.dumps(found, ensure_ascii=False))
+
+
+def then(*lines: str) -> None:
+    """What to type next, on standard error and for people only."""
+    if sys.stderr.isatty() and sys.stdout.isatty():
+        for line in lines:
+            click.echo(click.style(f"  {line}", dim=True), err=True)

@@ -1,0 +1,176 @@
+"""Changing a lab that lives: faults, links, profiles, pods, RDMA WRITEs, time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from ipaddress import ip_address
+from typing import Any
+
+from testbed import faults
+from testbed.documents.json import loads
+from testbed.errors import DeadlineError, InputError, did_you_mean
+from testbed.executor.live.looks import fault_row, fault_rows, interface_row, node_row
+from testbed.executor.live.programs import interface_of
+from testbed.executor.live.server import Call
+from testbed.faults.catalogue import KINDS
+from testbed.faults.fault import make
+from testbed.lab import HostInterface, Pod
+from testbed.lab.nodes.host import Host
+from testbed.protocol import live
+from testbed.protocol.live import FaultRow, LinkRow, NodeRow, Written
+from testbed.topology.models import number, quality_of
+from testbed.workload.attributes import Attributes
+from testbed.workload.queue_pair import ConnectError
+from testbed.workload.verbs import connected
+
+WRITE_S = 120.0
+PATTERN = b"\xa5"
+UNENDED = "NONE"
+"""In place of the status of a WRITE that has not completed."""
+BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+
+
+def inject(request: live.FaultInject, call: Call) -> FaultRow | None:
+    parameters = {key: number(value) for key, value in request.parameters.items()}
+    fault = make(KINDS, request.name, parameters)
+    injection = faults.Injection(call.lab, fault)
+    try:
+        injection.inject_after(request.after, request.lasting)
+    except BaseException:
+        call.lab.injections.remove(injection)
+        raise
+    return fault_row(call, len(call.lab.injections)) if injection.active else None
+
+
+def recover(request: live.FaultRecover, call: Call) -> FaultRow:
+    rows = fault_rows(call)
+    found = [row for row in rows if request.fault in (str(row["number"]), row["fault"])]
+    there = ", ".join(f"{row['number']} ({row['fault']})" for row in rows) or "none"
+    if not found:
+        raise InputError(f"no fault {request.fault} is in the lab", hint=f"There are: {there}.")
+    if len(found) > 1:
+        raise InputError(
+            f"{request.fault} is in the lab {len(found)} times: name its number", hint=f"There are: {there}."
+        )
+    call.lab.injections[found[0]["number"] - 1].recover()
+    return found[0]
+
+
+def set_link(request: live.LinkSet, call: Call) -> LinkRow:
+    interface = interface_of(call.lab, request.end)
+    values = quality_of(request.quality)
+    if values:
+        interface.sends.change(**values)
+        interface.emit("link", f"{interface.name} sends with {words(request.quality)}", **request.quality)
+    if request.up is True:
+        release = call.server.held.pop(str(interface), None)
+        (release or interface.up)()
+    elif request.up is False and str(interface) not in call.server.held:
+        call.server.held[str(interface)] = interface.hold_down()
+    return interface_row(interface)
+
+
+def words(values: Any) -> str:
+    return " ".join(f"{key}={value}" for key, value in values.items())
+
+
+def set_profile(request: live.ProfileSet, call: Call) -> dict[str, Any]:
+    switch = call.lab.switch(request.switch)
+    values = {key: number(text) if text not in BOOLEANS else BOOLEANS[text] for key, text in request.values.items()}
+    switch.change_profile(**values)
+    switch.context.emit("profile", switch.name, f"profile: {words(request.values)}", **values)
+    return switch.profile()
+
+
+def add_pod(request: live.PodAdd, call: Call) -> NodeRow:
+    networks: list[Any] = [loads(text, f"network {place}") for place, text in enumerate(request.networks, 1)]
+    return node_row(call.lab.pods.create(call.lab.host(request.host), request.pod, networks), 0)
+
+
+def delete_pod(request: live.PodDelete, call: Call) -> None:
+    pod = call.lab[request.pod]
+    if not isinstance(pod, Pod):
+        pods = [node.name for node in call.lab.nodes.values() if isinstance(node, Pod)]
+        hint = f"{did_you_mean(request.pod, pods)}Pods: {', '.join(pods) or 'none'}."
+        raise InputError(f"{request.pod} is no pod", hint=hint)
+    pod.delete()
+
+
+def announce(request: live.Announce, call: Call) -> None:
+    interface = nic(call, request.end)
+    if request.ip is None:
+        interface.announce(min(interface.addresses, default=4))
+    else:
+        try:
+            ip = ip_address(request.ip)
+        except ValueError:
+            raise InputError(f"{request.ip!r} is no address") from None
+        interface.announce(ip=ip)
+
+
+def nic(call: Call, name: str) -> HostInterface:
+    """An interface of a host or pod, or the only one with an address of a node of that name."""
+    if ":" in name:
+        found = interface_of(call.lab, name)
+        if not isinstance(found, HostInterface):
+            raise InputError(f"{name} is no interface of a host")
+        return found
+    node = call.lab[name]
+    if not isinstance(node, Host):
+        raise InputError(f"{name} is no host")
+    ends = [end for end in node.interfaces.values() if end.rdma] or [*node.interfaces.values()]
+    if not ends:
+        raise InputError(f"{name} has no interface")
+    return ends[0]
+
+
+def write(request: live.RdmaWrite, call: Call) -> Written:
+    near, far = nic(call, request.source), nic(call, request.target)
+    for end in near, far:
+        if not end.rdma:
+            raise InputError(f"{end} has no RDMA device", hint="A host has one unless its file says `rdma: false`.")
+    given = {"timeout": request.timeout, "retry_cnt": request.retries}
+    attributes = replace(Attributes(), **{key: value for key, value in given.items() if value is not None})
+    began = call.log.now
+    try:
+        with connected(near, far, attributes, family=request.family, memory=request.size) as (here, there):
+            began = call.log.now
+            here.store(PATTERN * request.size)
+            done = here.write(request.size, within=WRITE_S)
+            text = f"{done.opcode} to {far.node} ends with {done.status} after {done.elapsed_s * 1e3:.3f} ms"
+            data = {"opcode": done.opcode, "status": done.status, "elapsed_s": done.elapsed_s, "to": str(far)}
+            near.node.context.emit("completion", near.node.name, text, **data)
+            if done.ok and there.load(0, request.size) != here.load(0, request.size):
+                text += ", and the bytes did not arrive"
+            return {"status": done.status, "elapsed_s": done.elapsed_s, "text": text}
+    except ConnectError as error:
+        near.node.context.emit(
+            "connect", near.node.name, f"no connection to {far.node}: {error.error}", error=error.error
+        )
+        return {"status": error.error, "elapsed_s": (call.log.now - began) / 1e9, "text": error.message}
+    except DeadlineError as error:
+        return {"status": UNENDED, "elapsed_s": (call.log.now - began) / 1e9, "text": error.message}
+
+
+class Waiting:
+    """Time that has to pass."""
+
+    drives = True
+
+    def __init__(self, call: Call, seconds: float) -> None:
+        self._call = call
+        self._cancel = call.lab.scheduler.after(seconds, self._end)
+
+    def _end(self) -> None:
+        self._call.end(self._call.log.now / 1e9)
+
+    def hear(self, message: dict[str, Any]) -> None:
+        if message.get("stop"):
+            self._cancel()
+            self._end()
+
+
+def advance(request: live.Advance, call: Call) -> Waiting:
+    if not call.server.wire.virtual:
+        raise InputError("this lab has the real clock, which moves by itself", hint="testbed up --clock virtual …")
+    return Waiting(call, request.seconds)

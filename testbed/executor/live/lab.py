@@ -1,0 +1,69 @@
+"""A lab that lives: built, then served until it is taken down."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from testbed import faults
+from testbed.cni.pods import PodNetworks
+from testbed.errors import InputError
+from testbed.executor import Context, topologies
+from testbed.executor.live.server import Server
+from testbed.lab import Lab
+from testbed.protocol import Event, Made
+from testbed.protocol.requests import Live
+from testbed.scenario import loading
+from testbed.scenario.events import EventLog
+from testbed.scenario.evidence import save
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from testbed.switch.profile import Profile
+    from testbed.topology import Plan
+
+
+def run(request: Live, context: Context) -> None:
+    """Builds the lab and serves it. A report says that it is up; the last request of its life is answered when it is
+    down, and its files are in the job's directory."""
+    if context.wire is None:
+        raise InputError("a lab that lives needs a micro-VM")
+    directory = context.files
+    listeners: list[Callable[[Event], None]] = [lambda event: context.emit({"event": event})]
+
+    def hear(event: Event) -> None:
+        for listen in listeners:
+            listen(event)
+
+    log = EventLog(hear)
+    plan, profiles, source = planned(request, directory)
+    made: Made = {"parameters": {}, "topology": topologies.plan_rows(plan), "epoch": log.epoch()}
+    context.emit({"made": made})
+    lab = Lab(plan, context.out, log.emit, profiles=profiles, networks=PodNetworks(directory))
+    with lab:
+        faults.break_from_the_start(lab)
+        server = Server(lab, log, context.wire, source)
+        listeners.append(server.hear)
+        lab.scheduler.catch_up()
+        context.emit({"up": True})
+        down = server.serve()
+        save(lab, log, "the end")
+    trace = log.write(context.out / "events.jsonl")
+    context.emit({"trace": trace, "virtual_s": log.now / 1e9})
+    if down:
+        down.respond(None)
+
+
+def planned(request: Live, directory: Path) -> tuple[Plan, Mapping[str, Profile], str]:
+    """The plan of the lab, its switches' profiles, and the text of its topology file."""
+    if not request.scenario:
+        plan, _ = topologies.planned_file(directory, request.topology)
+        return plan, {}, (directory / request.topology).read_text()
+    file = directory / request.scenario
+    scenario = loading.load(file)
+    with loading.blaming(file):
+        parameters = scenario.settle(scenario.variant(request.variant), request.settings)
+    instance, plan, profiles, _ = topologies.lab_of(scenario, parameters, file, request.topology)
+    name = request.topology or str(instance.topology_for(parameters))
+    return plan, profiles, (file.parent / name).read_text()

@@ -1,0 +1,231 @@
+"""Looking into a lab that lives: nodes, tables, events, what a screen shows."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from testbed.executor.live import saving
+from testbed.executor.live.server import Call
+from testbed.kernel import devices
+from testbed.lab import HostInterface, Lab, Pod
+from testbed.lab.interface import Interface
+from testbed.lab.node import Node
+from testbed.lab.nodes.switch import Switch
+from testbed.protocol import Event, live
+from testbed.protocol.live import Counted, FaultRow, LabState, LinkRow, NodeRow, Overview, QueuePair, TableRow
+from testbed.topology import Quality
+
+TABLES = "arp", "nd", "fdb"
+LINES = 500
+"""Events sent in a report, at most."""
+
+
+def inspect(_: live.Inspect, call: Call) -> LabState:
+    lab = call.lab
+    running = programs()
+    nodes = [node_row(node, running.get(node.namespace, 0)) for node in lab.nodes.values()]
+    return {"name": lab.plan.name, "now_s": call.log.now / 1e9, "nodes": nodes, "faults": fault_rows(call)}
+
+
+def node_row(node: Node[Any], programs: int) -> NodeRow:
+    kind = "pod" if isinstance(node, Pod) else node.plan.kind if node.plan else ""
+    rows = [interface_row(interface) for interface in node.interfaces.values()]
+    row: NodeRow = {"name": node.name, "kind": kind, "interfaces": rows, "programs": programs}
+    if isinstance(node, Switch):
+        row["profile"] = node.planned.profile or "default"
+    if isinstance(node, Pod):
+        row["host"] = node.host.name
+    return row
+
+
+def interface_row(interface: Interface) -> LinkRow:
+    host = interface if isinstance(interface, HostInterface) else None
+    normal = asdict(Quality())
+    quality = asdict(interface.sends.quality) if interface.plan else normal
+    return {
+        "interface": str(interface),
+        "peer": str(interface.peer) if interface.peer else "",
+        "up": interface.is_up,
+        "mac": interface.mac,
+        "mtu": interface.mtu,
+        "addresses": [str(address) for address in host.addresses.values()] if host else [],
+        "rdma": host.rdma if host else None,
+        "quality": {name: value for name, value in quality.items() if value != normal[name]},
+    }
+
+
+def programs() -> dict[str, int]:
+    """The number of programs in each network namespace that has a name."""
+    names = {os.stat(entry.path).st_ino: entry.name for entry in os.scandir("/run/netns")}
+    found: dict[str, int] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                name = names.get(os.stat(entry / "ns" / "net").st_ino)
+            except OSError:  # it has ended
+                continue
+            if name and entry.name != str(os.getpid()):
+                found[name] = found.get(name, 0) + 1
+    return found
+
+
+def fault_rows(call: Call) -> list[FaultRow]:
+    return [fault_row(call, number) for number, one in enumerate(call.lab.injections, 1) if one.active]
+
+
+def fault_row(call: Call, number: int) -> FaultRow:
+    injection = call.lab.injections[number - 1]
+    came = call.log.find("fault.injected", fault=injection.fault.name)
+    parameters = injection.fault.model_dump(mode="json", exclude_defaults=True)
+    since = came[-1]["t"] / 1e9 if came else call.log.now / 1e9
+    return {"number": number, "fault": injection.fault.name, "parameters": parameters, "since_s": since}
+
+
+# Tables
+
+
+def table_rows(switch: Switch) -> list[TableRow]:
+    found = switch.tables()
+    return [
+        {
+            "table": table,  # type: ignore[typeddict-item]
+            "vlan": row["vlan"],
+            "ip": row.get("ip") or "",
+            "mac": row.get("mac") or "",
+            "port": row.get("port") or "",
+            "state": row.get("state", "learned"),
+            "age_s": row.get("age"),
+        }
+        for table in TABLES
+        for row in found[table]
+    ]
+
+
+class Following:
+    """The tables of a switch, sent again when they changed."""
+
+    drives = False
+
+    def __init__(self, call: Call, switch: Switch) -> None:
+        self._call, self._switch = call, switch
+        self._shown: list[Any] = []
+        self._changed = True
+        call.server.listeners.append(self._hear)
+        call.server.followers.append(self._follow)
+        self._follow()
+
+    def _hear(self, event: Event) -> None:
+        self._changed |= event["node"] == self._switch.name
+
+    def _follow(self) -> None:
+        if self._changed:
+            self._changed = False
+            rows = table_rows(self._switch)
+            if (now := [{**row, "age_s": None} for row in rows]) != self._shown:
+                self._shown = now
+                self._call.report(rows=rows, now_s=self._call.log.now / 1e9)
+
+    def hear(self, message: dict[str, Any]) -> None:
+        if message.get("stop"):
+            self._call.server.listeners.remove(self._hear)
+            self._call.server.followers.remove(self._follow)
+            self._call.end([])
+
+
+def tables(request: live.Tables, call: Call) -> list[TableRow] | Following:
+    switch = call.lab.switch(request.switch)
+    return Following(call, switch) if request.follow else table_rows(switch)
+
+
+# Events
+
+
+class Listening:
+    """The events of a lab, sent as they come."""
+
+    drives = False
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+        call.server.listeners.append(self._hear)
+
+    def _hear(self, event: Event) -> None:
+        self._call.report(events=[event])
+
+    def hear(self, message: dict[str, Any]) -> None:
+        if message.get("stop"):
+            self._call.server.listeners.remove(self._hear)
+            self._call.end(None)
+
+
+def events(request: live.Events, call: Call) -> Listening | None:
+    call.lab.scheduler.catch_up()
+    found = sorted(call.log.events, key=lambda event: event["t"])
+    found = found if request.last is None else found[len(found) - min(request.last, len(found)) :]
+    for start in range(0, len(found), LINES):
+        call.report(events=found[start : start + LINES])
+    return Listening(call) if request.follow else None
+
+
+# A screen
+
+
+def top(request: live.Top, call: Call) -> Overview:
+    lab = call.lab
+    lab.scheduler.catch_up()
+    sizes = {}
+    for switch in lab.switches():
+        found = switch.tables()
+        sizes[switch.name] = {table: len(found[table]) for table in TABLES}
+    ends = [end for node in lab.nodes.values() for end in node.interfaces.values()]
+    latest = sorted(call.log.events, key=lambda event: event["t"])[-request.events :] if request.events else []
+    return {
+        "now_s": call.log.now / 1e9,
+        "ports": [counted(end) for end in ends],
+        "tables": sizes,
+        "queue_pairs": queue_pairs(lab),
+        "faults": fault_rows(call),
+        "events": latest,
+    }
+
+
+def counted(end: Interface) -> Counted:
+    counters = end.counters()
+    drops = end.sends.counters()["dropped"] if end.plan else 0
+    return {
+        "end": str(end),
+        "rx_bytes": counters["rx_bytes"],
+        "tx_bytes": counters["tx_bytes"],
+        "rx_packets": counters["rx_packets"],
+        "tx_packets": counters["tx_packets"],
+        "dropped": counters["rx_dropped"] + counters["tx_dropped"] + drops,
+        "up": end.is_up,
+    }
+
+
+def queue_pairs(lab: Lab) -> list[QueuePair]:
+    """Those of programs: the kernel's own, one a device, are left out."""
+    rows: list[QueuePair] = []
+    for node in lab.nodes.values():
+        for end in node.interfaces.values():
+            if isinstance(end, HostInterface) and end.rdma:
+                rows += [
+                    {"node": node.name, "device": end.rdma, "number": one.number, "state": one.state,
+                     "kind": one.kind, "remote": one.remote, "program": program(one.pid)}
+                    for one in devices.queue_pairs(end.rdma, node.namespace) if one.pid
+                ]  # fmt: skip
+    return rows
+
+
+def program(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
+def save(_: live.Save, call: Call) -> str:
+    return saving.text(call.lab, call.server.source, sorted(call.server.held))

@@ -1,0 +1,255 @@
+"""Serves the requests that come to a lab that lives, one beside the other."""
+
+from __future__ import annotations
+
+import importlib
+import select
+import traceback
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from testbed.errors import TestbedError
+from testbed.executor.wire import IDLE, Wire
+from testbed.lab import Lab, processes
+from testbed.lab.namespace import Namespace
+from testbed.protocol import Event, live, messages
+from testbed.protocol.live import SETTLE_S, LiveRequest
+from testbed.protocol.messages import Channel
+from testbed.scenario.events import EventLog
+
+HANDLERS: dict[type[LiveRequest[Any]], str] = {
+    live.Exec: "programs:run",
+    live.Capture: "programs:capture",
+    live.Inspect: "looks:inspect",
+    live.Tables: "looks:tables",
+    live.Events: "looks:events",
+    live.Top: "looks:top",
+    live.Save: "looks:save",
+    live.FaultInject: "acts:inject",
+    live.FaultRecover: "acts:recover",
+    live.LinkSet: "acts:set_link",
+    live.ProfileSet: "acts:set_profile",
+    live.PodAdd: "acts:add_pod",
+    live.PodDelete: "acts:delete_pod",
+    live.Announce: "acts:announce",
+    live.RdmaWrite: "acts:write",
+    live.Advance: "acts:advance",
+}
+"""Of each kind of request a module here and the function in it. It takes the request and a Call, and returns the
+response, or a Task that will give it."""
+
+FIRST_LOOK_S, LONGEST_LOOK_S = 0.01, 1.0
+"""Virtual seconds between two looks for input while a command runs; they double while nothing comes."""
+LONGEST_IDLE_S = 3600.0
+
+
+class Task(Protocol):
+    """A request that goes on. `drives` is whether virtual time has to go on for it."""
+
+    drives: bool
+
+    def hear(self, message: dict[str, Any]) -> None:
+        """Takes a message of the outside about it: input, size, ack, stop."""
+
+
+class Call:
+    """A request that is being served."""
+
+    def __init__(self, server: Server, number: int) -> None:
+        self.server = server
+        self.lab = server.lab
+        self.log = server.log
+        self.number = number
+        self.channel = Channel(number, server.write)
+        self._watched: dict[int, Callable[[], None]] = {}
+
+    def report(self, **record: Any) -> None:
+        self.channel.report(record)
+
+    def watch(self, handle: int, act: Callable[[], None]) -> None:
+        """Has `act` called whenever the file is readable or at its end."""
+        self._watched[handle] = act
+        self.server.watch(handle, act)
+
+    def unwatch(self, handle: int) -> None:
+        if self._watched.pop(handle, None):
+            self.server.unwatch(handle)
+
+    def end(self, response: Any) -> None:
+        """The end of a Task."""
+        self._leave()
+        self.channel.respond(response)
+
+    def fail(self, error: TestbedError) -> None:
+        """The end of one that failed."""
+        self._leave()
+        self.channel.fail(error)
+
+    def crash(self) -> None:
+        self._leave()
+        self.channel.crash(traceback.format_exc())
+
+    def _leave(self) -> None:
+        for handle in [*self._watched]:
+            self.unwatch(handle)
+        self.server.tasks.pop(self.number, None)
+
+
+class Server:
+    """The requests to a lab. A source of its scheduler: also while something is waited for, others are served."""
+
+    def __init__(self, lab: Lab, log: EventLog, wire: Wire, source: str) -> None:
+        """`source` is the text of the lab's topology file."""
+        self.lab = lab
+        self.log = log
+        self.wire = wire
+        self.source = source
+        self.tasks: dict[int, tuple[Call, Task]] = {}
+        self.listeners: list[Callable[[Event], None]] = []
+        """Called with each event of the lab."""
+        self.followers: list[Callable[[], None]] = []
+        """Called when something has happened in the lab."""
+        self.held: dict[str, Callable[[], None]] = {}
+        """Of interfaces that were set down, what sets them up."""
+        self._acts: deque[tuple[Call, LiveRequest[Any]]] = deque()
+        self._acting = False
+        self._ended = False
+        self._down: Channel | None = None
+        self._ready = select.epoll()
+        self._watched: dict[int, Callable[[], None]] = {}
+        self._nodes: dict[Namespace, None] = {}
+        if not wire.virtual:
+            self.watch(wire.fileno(), self._listen)
+
+    def write(self, line: bytes, _: bool) -> None:
+        self.wire.send(line)
+
+    def hear(self, event: Event) -> None:
+        for listen in [*self.listeners]:
+            listen(event)
+
+    # A source of the scheduler
+
+    def fileno(self) -> int:
+        return self._ready.fileno()
+
+    def catch_up(self) -> None: ...
+
+    def take(self) -> None:
+        for handle, _ in self._ready.poll(0):
+            if act := self._watched.get(handle):
+                act()
+        for follow in [*self.followers]:
+            follow()
+
+    def watch(self, handle: int, act: Callable[[], None]) -> None:
+        self._watched[handle] = act
+        self._ready.register(handle, select.EPOLLIN)
+
+    def unwatch(self, handle: int) -> None:
+        del self._watched[handle]
+        self._ready.unregister(handle)
+
+    def ends_with(self, node: Namespace) -> None:
+        """Has the programs that were started on the node end with it."""
+        if node not in self._nodes:
+            self._nodes[node] = None
+            node.defer(lambda: processes.end_all(node.namespace))
+
+    def serve(self) -> Channel | None:
+        """Returns when the lab is to end, with the way back for who asked for it, or has to go on with its run."""
+        self.lab.scheduler.sources.append(self)
+        try:
+            while not self._ended:
+                if self.wire.virtual:
+                    self._step()
+                else:
+                    self.lab.scheduler.idle(LONGEST_IDLE_S)
+                self._act()
+        finally:
+            self.lab.scheduler.sources.remove(self)
+            self._end_tasks()
+        return self._down
+
+    def _step(self) -> None:
+        """Lets virtual time pass while a request needs it, then lets the machine pause."""
+        self._receive()
+        self._act()
+        pause = FIRST_LOOK_S
+        while not self._ended and any(task.drives for _, task in self.tasks.values()):
+            self.lab.scheduler.idle(pause)
+            pause = FIRST_LOOK_S if self._receive() else min(2 * pause, LONGEST_LOOK_S)
+            self._act()
+        if not self._ended:
+            self.lab.scheduler.sleep(SETTLE_S)
+            self.lab.scheduler.catch_up()
+            self.take()
+            self.wire.pause(IDLE)
+
+    def _listen(self) -> None:
+        self._receive()
+
+    def _receive(self) -> bool:
+        """Takes what came over the wire; whether it was anything."""
+        found = self.wire.receive()
+        for message in found:
+            number = message["id"]
+            if number in self.tasks:
+                self._told(number, message)
+            elif "request" in message:
+                self._begin(number, message)
+        return bool(found)
+
+    def _told(self, number: int, message: dict[str, Any]) -> None:
+        call, task = self.tasks[number]
+        try:
+            task.hear(message)
+        except TestbedError as error:
+            call.fail(error)
+
+    def _begin(self, number: int, message: dict[str, Any]) -> None:
+        call = Call(self, number)
+        try:
+            request = messages.take(message)
+        except TestbedError as error:
+            call.channel.fail(error)
+            return
+        if isinstance(request, live.Down):
+            self._ended, self._down = True, call.channel
+        elif isinstance(request, LiveRequest):
+            if request.waits:
+                self._acts.append((call, request))
+            else:
+                self._handle(call, request)
+
+    def _act(self) -> None:
+        """Carries out one after the other what waits for something in the lab."""
+        if self._acting:
+            return
+        self._acting = True
+        try:
+            while self._acts and not self._ended:
+                call, request = self._acts.popleft()
+                self._handle(call, request)
+        finally:
+            self._acting = False
+
+    def _handle(self, call: Call, request: LiveRequest[Any]) -> None:
+        module, _, function = HANDLERS[type(request)].partition(":")
+        try:
+            handler = getattr(importlib.import_module(f"testbed.executor.live.{module}"), function)
+            response = handler(request, call)
+            if hasattr(response, "drives"):
+                self.tasks[call.number] = (call, response)
+            else:
+                call.channel.respond(response)
+        except TestbedError as error:
+            call.fail(error)
+        except Exception:
+            call.crash()
+
+    def _end_tasks(self) -> None:
+        for number in [*self.tasks]:
+            self._told(number, {"id": number, "stop": True})
+        self._ready.close()

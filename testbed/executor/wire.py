@@ -1,0 +1,129 @@
+"""The wire of a machine that lives: bytes to and fro while its job runs, in the last part of its two pmem devices.
+
+Each side writes one header, in its own device: how many bytes it has written so far, and how many it has read of the
+other's. The bytes are behind it, in a ring. On the real clock each rings the other's doorbell, the second serial port,
+when it has written. On the virtual clock nothing may reach the guest at a moment that the host chooses: the guest looks
+for itself, and pauses when it has nothing to do or no room to write, which is when the host reads and writes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import time
+import tty
+from typing import Any, Protocol
+
+from testbed.kernel import syscalls
+from testbed.kernel.readiness import readable
+from testbed.protocol import BUNDLE_BYTES, RESULT_BYTES, WIRE_BYTES
+
+BLOCK = 4096
+RING = WIRE_BYTES - BLOCK
+INBOX, OUTBOX = BUNDLE_BYTES - WIRE_BYTES, RESULT_BYTES - WIRE_BYTES
+HEADER = struct.Struct("<QQQ")
+"""Bytes written, bytes read, and why the guest pauses (its own header alone)."""
+IDLE, FULL, MOMENT = range(3)
+PAUSE_PORT = 0x505
+PAUSE_NS = 10_000_000
+"""From a pause on the guest sleeps for so long. QEMU may let the clock jump to the next timer at a pause, or not, by
+which of its threads is first; a tick of 4 ms is the furthest. At the end of the sleep the time is the same."""
+TIMERSPEC = struct.Struct("@4l")
+TFD_TIMER_ABSTIME = 1
+BELL = "/dev/ttyS1"
+LOOK_S = 0.05
+"""Between two looks for room on the real clock."""
+
+
+class Device(Protocol):
+    """A pmem device."""
+
+    def read(self, offset: int, length: int) -> bytes: ...
+
+    def write(self, offset: int, data: bytes) -> None:
+        """`offset` and the length are multiples of a block."""
+
+
+class Wire:
+    """The guest's end. `fileno` is readable when something has come; on the virtual clock it never is."""
+
+    def __init__(self, bundle: Device, result: Device, *, virtual: bool) -> None:
+        self.virtual = virtual
+        self._in, self._out = bundle, result
+        self._read = self._written = 0
+        self._tail = b""
+        """The bytes of the outbox's last block that is not full."""
+        self._partial = b""
+        if virtual:
+            self._port = os.open("/dev/port", os.O_RDWR)
+            self._timer = syscalls.call("timerfd_create", time.CLOCK_MONOTONIC, 0)
+        self._bell = os.open(os.devnull if virtual else BELL, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK)
+        if not virtual:
+            tty.setraw(self._bell)
+
+    def fileno(self) -> int:
+        return self._bell
+
+    def receive(self) -> list[dict[str, Any]]:
+        """The messages that have come."""
+        if not self.virtual:
+            try:
+                while os.read(self._bell, 4096):
+                    pass
+            except BlockingIOError:
+                pass
+        written, _, _ = HEADER.unpack(self._in.read(INBOX, HEADER.size))
+        if written == self._read:
+            return []
+        data = bytearray()
+        while self._read < written:
+            at = self._read % RING
+            length = min(written - self._read, RING - at)
+            data += self._in.read(INBOX + BLOCK + at, length)
+            self._read += length
+        self._header(IDLE)
+        self._ring()
+        *lines, self._partial = (self._partial + bytes(data)).split(b"\n")
+        return [json.loads(line) for line in lines]
+
+    def send(self, message: bytes) -> None:
+        """Sends a message, whose end of line is added. Waits for room."""
+        left = memoryview(message + b"\n")
+        while left:
+            _, taken, _ = HEADER.unpack(self._in.read(INBOX, HEADER.size))
+            at = self._written % RING
+            room = min(RING - (self._written - taken) - BLOCK, RING - at)
+            if room <= 0:
+                self._wait_for_room()
+                continue
+            piece, left = bytes(left[:room]), left[room:]
+            data = self._tail + piece
+            self._out.write(OUTBOX + BLOCK + at - len(self._tail), data.ljust(-(-len(data) // BLOCK) * BLOCK, b"\0"))
+            self._tail = data[len(data) // BLOCK * BLOCK :]
+            self._written += len(piece)
+            self._header(IDLE)
+        self._ring()
+
+    def pause(self, reason: int) -> None:
+        """Stops this machine at this instruction, on the virtual clock, until the host has it go on."""
+        until = time.monotonic_ns() + PAUSE_NS
+        self._header(reason)
+        expiry = TIMERSPEC.pack(0, 0, *divmod(until, 10**9))
+        syscalls.call("timerfd_settime", self._timer, TFD_TIMER_ABSTIME, expiry, None)
+        os.pwrite(self._port, b"\1", PAUSE_PORT)
+        os.read(self._timer, 8)
+
+    def _wait_for_room(self) -> None:
+        if self.virtual:
+            self.pause(FULL)
+        else:
+            self._ring()
+            readable([], LOOK_S)
+
+    def _header(self, reason: int) -> None:
+        self._out.write(OUTBOX, HEADER.pack(self._written, self._read, reason).ljust(BLOCK, b"\0"))
+
+    def _ring(self) -> None:
+        if not self.virtual:
+            os.write(self._bell, b"!")

@@ -1,0 +1,147 @@
+"""A command's connection to the keeper of a lab. Without asyncio, whose import a user would wait for."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import select
+import socket
+from collections.abc import Callable
+from typing import Any, Self, TypeVar
+
+from testbed.errors import MachineError, TestbedError
+from testbed.machine.live import labs
+from testbed.machine.live.labs import Lab
+from testbed.protocol import messages
+from testbed.protocol.live import WINDOW
+from testbed.protocol.requests import Request
+
+R = TypeVar("R")
+Report = Callable[[dict[str, Any]], None]
+
+
+class EndedError(TestbedError):
+    """The lab ended while a command was connected."""
+
+
+class Connection:
+    """To a lab; a context manager. One request at a time, or several whose ends come in any order."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.lab = lab
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._numbers = 0
+        self._rest = bytearray()
+        self._ends: dict[int, dict[str, Any]] = {}
+        self._listeners: dict[int, Report] = {}
+        handle = os.open(lab.directory, os.O_PATH | os.O_DIRECTORY)
+        try:
+            self._socket.connect(f"/proc/self/fd/{handle}/{labs.SOCKET}")
+        except OSError:
+            raise self._gone() from None
+        finally:
+            os.close(handle)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def _gone(self) -> TestbedError:
+        now = labs.read(self.lab.name)
+        if now and now.state == "dead":
+            hint = f"`testbed down {now.name}` removes what is left."
+            return EndedError(f"lab {now.name} is dead: {now.why}", hint=hint)
+        return EndedError(f"lab {self.lab.name} has ended")
+
+    def begin(self, message: dict[str, Any], listen: Report) -> int:
+        """Sends a request or a word to the keeper; its number."""
+        self._numbers += 1
+        self._listeners[self._numbers] = listen
+        self.say({**message, "id": self._numbers})
+        return self._numbers
+
+    def ask(self, request: Request[R], listen: Report = lambda _: None) -> int:
+        """Sends a request; its number."""
+        return self.begin({key: value for key, value in messages.ask(0, request).items() if key != "id"}, listen)
+
+    def answer(self, request: Request[R], listen: Report = lambda _: None) -> R:
+        """The response to a request. Raises its error."""
+        number = self.ask(request, listen)
+        response: R = messages.checked(request.response(), self.end(number), "response")
+        return response
+
+    def say(self, message: dict[str, Any]) -> None:
+        try:
+            self._socket.sendall(json.dumps(message).encode() + b"\n")
+        except OSError:
+            raise self._gone() from None
+
+    def end(self, number: int) -> Any:
+        """The response of a request, as it came. Raises its error."""
+        while number not in self._ends:
+            self.take()
+        return self.ended(number)
+
+    def ended(self, number: int) -> Any:
+        found = self._ends.pop(number)
+        if "error" in found:
+            raise messages.error_of(found["error"], str)
+        if "crash" in found:
+            raise MachineError(f"testbed failed inside the lab:\n{found['crash'].strip()}")
+        return found["response"]
+
+    def done(self, number: int) -> bool:
+        return number in self._ends
+
+    def take(self, within: float | None = None) -> None:
+        """Takes what comes, within so many seconds if any."""
+        if not select.select([self._socket], [], [], within)[0]:
+            return
+        try:
+            data = self._socket.recv(1 << 18)
+        except ConnectionError:
+            data = b""
+        if not data:
+            raise self._gone()
+        self._rest += data
+        if b"\n" in data:
+            *lines, rest = bytes(self._rest).split(b"\n")
+            self._rest = bytearray(rest)
+            for line in lines:
+                self._hear(messages.load(line))
+
+    def _hear(self, message: dict[str, Any]) -> None:
+        number = message["id"]
+        if "report" in message:
+            self._listeners[number](message["report"])
+        elif "log" in message:
+            self._listeners[number](message)
+        else:
+            self._ends[number] = message
+
+
+class Streams:
+    """The bytes of a program, as reports bring them: given to `write`, and acknowledged when they were taken."""
+
+    def __init__(self, connection: Connection, write: Callable[[str, bytes], None]) -> None:
+        self._connection = connection
+        self._write = write
+        self._taken: dict[str, int] = {}
+        self.number = 0
+
+    def take(self, report: dict[str, Any]) -> None:
+        for name in ("out", "err"):
+            if name in report:
+                data = base64.b64decode(report[name])
+                self._write(name, data)
+                taken = self._taken.get(name, 0) + len(data)
+                if taken >= WINDOW // 4 and not self._connection.done(self.number):
+                    self._connection.say({"id": self.number, "ack": [name, taken]})
+                    taken = 0
+                self._taken[name] = taken

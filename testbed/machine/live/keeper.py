@@ -1,0 +1,375 @@
+"""The keeper of a lab that lives: a process that runs its machine, and serves the commands of its user over a socket.
+
+It ends with its machine, and the machine with it. What it takes from commands are the messages of protocol/messages.py,
+under numbers of each command's own; it passes them on to the machine under others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+import os
+import signal
+import socket
+import struct
+import sys
+import time
+import traceback
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from testbed.errors import MachineError, TestbedError
+from testbed.machine import image, layers, snapshot
+from testbed.machine.devices import Bundle, Outcome
+from testbed.machine.jobs import Job
+from testbed.machine.live import labs
+from testbed.machine.live.kept import Kept
+from testbed.machine.live.order import Order
+from testbed.machine.live.wire import FULL, Wire
+from testbed.machine.qemu import Flavour, Qemu
+from testbed.machine.watch import Watch
+from testbed.protocol import ENTRY, FILES, MESSAGE_BYTES, messages
+from testbed.protocol.requests import read
+
+BUSY_S = 0.5
+"""Wall seconds for which a request waits until the machine rests. Then it comes at a moment that the host chose."""
+LIMIT_S = 1e9
+"""The machine's own seconds: a lab has no limit."""
+PEER = struct.Struct("3i")
+"""Process, user and group: struct ucred."""
+JOB_ID = 0
+
+
+@dataclass(eq=False)
+class Client:
+    """A command that is connected. `open` has its requests that have no end yet: the machine's numbers by its own."""
+
+    writer: asyncio.StreamWriter
+    open: dict[int, int] = field(default_factory=dict)
+
+    def tell(self, message: Mapping[str, Any]) -> None:
+        if not self.writer.is_closing():
+            self.writer.write(json.dumps(message, separators=(",", ":")).encode() + b"\n")
+
+
+class Keeper:
+    def __init__(self, order: Order) -> None:
+        self.order = order
+        self.lab = order.lab
+        self.kept = Kept(Path(self.lab.out))
+        self._numbers = itertools.count(JOB_ID + 1)
+        self._clients: set[Client] = set()
+        self._asked: dict[int, tuple[Client, int]] = {}
+        """Of each request that is open, by the machine's number: who asked, and its number there."""
+        self._queue: list[tuple[float, bytes]] = []
+        """Requests for a machine that does not rest, with the time at which they came."""
+        self._starters: list[tuple[Client, int]] = []
+        """Who waits for the lab to be up."""
+        self._enders: list[tuple[Client, int]] = []
+        """Who waits for the lab to be down."""
+        self._owner: Client | None = None
+        """The command with which the lab ends."""
+        self._wake = asyncio.Event()
+        self._resting = False
+        self._up = False
+        self._last = time.monotonic()
+        self._wire: Wire | None = None
+        self._machine: Qemu | None = None
+        self._error: dict[str, Any] | None = None
+
+    @property
+    def _virtual(self) -> bool:
+        return self.lab.clock == "virtual"
+
+    # The life of the lab
+
+    async def run(self, ready: int) -> None:
+        """Serves until the lab is down or dead. `ready` is closed when commands can connect."""
+        path = self.lab.directory / labs.SOCKET
+        listener = socket.socket(socket.AF_UNIX)
+        with at(self.lab.directory) as place:
+            listener.bind(f"{place}/{labs.SOCKET}")
+        server = await asyncio.start_unix_server(self._serve, sock=listener, limit=2 * MESSAGE_BYTES)
+        os.close(ready)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._end)
+        try:
+            await self._live()
+            labs.remove(self.lab)
+            self._tell_enders({"response": {"out": self.lab.out}})
+        except BaseException as error:
+            failure = error if isinstance(error, TestbedError) else MachineError(traceback.format_exc())
+            self._die(failure)
+            path.unlink(missing_ok=True)
+        finally:
+            server.close()
+            for client in [*self._clients]:
+                with contextlib.suppress(ConnectionError, TimeoutError):
+                    await asyncio.wait_for(client.writer.drain(), 1)
+                client.writer.close()
+
+    def _die(self, error: TestbedError) -> None:
+        """Tells everybody who waits, and leaves the reason for those who ask later; a lab that never came up leaves
+        nothing."""
+        failure = messages.failure(error)
+        for client, number in [*self._asked.values(), *self._starters, *self._enders]:
+            client.tell({"id": number, "error": failure})
+        if self._up:
+            self.kept.end(asdict(self.lab), None)
+            self.lab = self.lab.now("dead", error.message)
+        else:
+            labs.remove(self.lab)
+
+    async def _live(self) -> None:
+        flavour = Flavour(self.lab.clock, self.order.accelerator)  # type: ignore[arg-type]
+        found = image.find()
+        if found is None:
+            raise MachineError("the image has gone")
+        if self.order.packages:
+            found = await layers.ensure(found, self.order.packages, self._log)
+        source = await snapshot.ensure(found, flavour, self._log)
+        job: Job[Any] = Job(
+            [read(self.order.request)], self.order.files, self.order.executable,
+            limit_s=LIMIT_S, seed=self.order.seed, wire=flavour.clock, listen=self._report,
+        )  # fmt: skip
+        with Bundle() as bundle, Outcome() as outcome:
+            files = {f"{FILES}/{name}": data for name, data in job.files.items()}
+            envelope = {**job.envelope(f"/run/testbed/in/{FILES}"), "call": ENTRY}
+            bundle.write(envelope, files, {f"{FILES}/{name}" for name in job.executable})
+            self._wire = Wire(bundle, outcome)
+            async with snapshot.restored(found, flavour, source, bundle, outcome) as machine:
+                self._machine = machine
+                await self._drive(machine, outcome, job)
+            outcome.extract(Path(self.lab.out))
+        job.answer()
+        self.kept.end(asdict(self.lab), found.digest)
+
+    async def _drive(self, machine: Qemu, outcome: Outcome, job: Job[Any]) -> None:
+        """Has the machine run to the end of its job. On the virtual clock it rests whenever it has nothing to do."""
+        loop = asyncio.get_running_loop()
+        assert self._wire
+        if not self._virtual:
+            loop.add_reader(machine.bell.fileno(), self._rung, machine, job)
+        ticks = loop.create_task(self._tick())
+        try:
+            while True:
+                watch = Watch(machine, self.lab.clock, outcome, self._log)  # type: ignore[arg-type]
+
+                async def look(watch: Watch = watch) -> None:
+                    if self._hear(job):
+                        watch.heard()
+                    if self._virtual:
+                        self._release(time.monotonic() - BUSY_S)
+                    await watch.look()
+
+                await machine.command("cont")
+                await machine.paused(look, watch.pause_s)
+                self._hear(job)
+                for message in outcome.progress():
+                    job.take(message)
+                if outcome.finished:
+                    return
+                if self._wire.reason == FULL:
+                    for client in [*self._clients]:
+                        with contextlib.suppress(ConnectionError):
+                            await client.writer.drain()
+                self._wire.acknowledge()
+                await self._rest(machine)
+        finally:
+            ticks.cancel()
+            loop.remove_reader(machine.bell.fileno())
+
+    async def _rest(self, machine: Qemu) -> None:
+        """Returns when there is something for the paused machine to do."""
+        assert self._wire
+        if self._wire.reason == FULL:
+            return
+        self._resting = True
+        ended = asyncio.ensure_future(machine.process.wait())
+        try:
+            while True:
+                self._wake.clear()
+                self._release(time.monotonic())
+                if self._wire.waiting:
+                    return
+                woken = asyncio.ensure_future(self._wake.wait())
+                await asyncio.wait((woken, ended), return_when=asyncio.FIRST_COMPLETED)
+                woken.cancel()
+                if ended.done():
+                    raise MachineError(f"QEMU ended with status {ended.result()}")
+        finally:
+            ended.cancel()
+            self._resting = False
+
+    def _release(self, before: float) -> None:
+        """Hands on the requests that came before this time. A machine that rests gets one: the next comes when it rests
+        again."""
+        assert self._wire
+        while self._queue and self._queue[0][0] <= before:
+            _, line = self._queue.pop(0)
+            self._wire.send(line)
+            if self._resting:
+                return
+
+    async def _tick(self) -> None:
+        """Ends a lab that nobody has used for its time."""
+        while True:
+            await asyncio.sleep(1)
+            if self._clients:
+                self._last = time.monotonic()
+            if self.order.idle_s is not None and time.monotonic() - self._last > self.order.idle_s:
+                self._log(f"nobody used the lab for {self.order.idle_s:g} s")
+                self._end()
+                return
+
+    def _end(self) -> None:
+        """Has the machine take the lab down."""
+        self._send({"protocol": messages.VERSION, "id": next(self._numbers), "request": {"kind": "Down"}})
+
+    def _log(self, text: str) -> None:
+        print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
+        for client, number in self._starters:
+            client.tell({"id": number, "log": text})
+
+    # The machine's messages
+
+    def _rung(self, machine: Qemu, job: Job[Any]) -> None:
+        assert self._wire
+        with contextlib.suppress(BlockingIOError, ConnectionError):
+            machine.bell.recv(1 << 16)
+        self._hear(job)
+        if self._wire.push():
+            self._ring()
+
+    def _ring(self) -> None:
+        if not self._virtual and self._machine:
+            with contextlib.suppress(BlockingIOError, ConnectionError):
+                self._machine.bell.send(b"!")
+
+    def _hear(self, job: Job[Any]) -> bool:
+        assert self._wire
+        heard = False
+        for message in self._wire.receive():
+            heard = True
+            if message.get("id") == JOB_ID or "id" not in message:
+                job.take(message)
+            else:
+                self._pass_on(message)
+        if heard and not self._virtual:
+            self._wire.acknowledge()
+            self._ring()
+        return heard
+
+    def _pass_on(self, message: dict[str, Any]) -> None:
+        client, number = self._asked.get(message["id"], (None, 0))
+        if client is None:
+            return
+        client.tell({**message, "id": number})
+        if "report" not in message:
+            del self._asked[message["id"]]
+            client.open.pop(number, None)
+
+    def _report(self, record: dict[str, Any]) -> None:
+        """What the lab itself reports."""
+        self.kept.take(record)
+        if record.get("up"):
+            self._up = True
+            self.lab = self.lab.now("up")
+            for client, number in self._starters:
+                client.tell({"id": number, "response": None})
+            self._starters.clear()
+
+    # Commands
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        credentials = writer.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size)
+        if PEER.unpack(credentials)[1] not in (os.geteuid(), 0):
+            writer.close()
+            return
+        client = Client(writer)
+        self._clients.add(client)
+        try:
+            while line := await reader.readline():
+                self._take(client, json.loads(line))
+        except (ValueError, KeyError, TypeError, ConnectionError):
+            writer.close()
+        finally:
+            self._leave(client)
+
+    def _take(self, client: Client, message: dict[str, Any]) -> None:
+        number = int(message["id"])
+        match message:
+            case {"control": "start"}:
+                self._starters.append((client, number))
+                self._owner = client if self.order.attached else None
+                if self._up:
+                    self._report({"up": True})
+            case {"request": {"kind": "Down"}}:
+                self._enders.append((client, number))
+                self.lab = self.lab.now("ending")
+                self._end()
+            case {"request": dict(request)}:
+                if not self._up:
+                    error = TestbedError(f"lab {self.lab.name} is still being made", hint="Try again when it is up.")
+                    client.tell({"id": number, "error": messages.failure(error)})
+                    return
+                inner = next(self._numbers)
+                self._asked[inner] = client, number
+                client.open[number] = inner
+                self.kept.note(request, resting=self._resting or not self._virtual)
+                self._send({**message, "id": inner})
+            case _ if number in client.open:
+                self._say({**message, "id": client.open[number]})
+
+    def _send(self, message: Mapping[str, Any]) -> None:
+        """A request: on the virtual clock it comes when the machine rests, if that is soon."""
+        if self._virtual:
+            self._queue.append((time.monotonic(), json.dumps(message).encode()))
+            self._wake.set()
+        else:
+            self._say(message)
+
+    def _say(self, message: Mapping[str, Any]) -> None:
+        """Something about a request that is open."""
+        if self._wire:
+            self._wire.send(json.dumps(message).encode())
+            self._wake.set()
+            self._ring()
+
+    def _leave(self, client: Client) -> None:
+        """The command has ended, or was killed: what it asked for ends too."""
+        self._clients.discard(client)
+        self._starters = [one for one in self._starters if one[0] is not client]
+        for inner in client.open.values():
+            self._asked.pop(inner, None)
+            self._say({"id": inner, "stop": True})
+        if client is self._owner:
+            self._end()
+
+    def _tell_enders(self, message: Mapping[str, Any]) -> None:
+        for client, number in self._enders:
+            client.tell({**message, "id": number})
+
+
+@contextlib.contextmanager
+def at(directory: Path) -> Iterator[str]:
+    """A short name of a directory: a socket's path has 107 bytes."""
+    handle = os.open(directory, os.O_PATH | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{handle}"
+    finally:
+        os.close(handle)
+
+
+def main() -> None:
+    """Arguments: the descriptors of the order, and of the pipe that is closed when commands can connect."""
+    order, ready = map(int, sys.argv[1:3])
+    for number in signal.SIGINT, signal.SIGHUP:
+        signal.signal(number, signal.SIG_IGN)
+    with os.fdopen(order) as file:
+        keeper = Keeper(Order.of(file.read()))
+    keeper.lab.write()
+    asyncio.run(keeper.run(ready))

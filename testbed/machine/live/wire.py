@@ -1,0 +1,89 @@
+"""The outside's end of the wire of a machine that lives: executor/wire.py is the other one, and says how it works."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+from testbed.errors import MachineError
+from testbed.machine.devices import BLOCK, Bundle, Outcome
+from testbed.protocol import MESSAGE_BYTES, WIRE_BYTES, messages
+
+RING = WIRE_BYTES - BLOCK
+HEADER = struct.Struct("<QQQ")
+IDLE, FULL, MOMENT = range(3)
+
+
+class Wire:
+    def __init__(self, bundle: Bundle, outcome: Outcome) -> None:
+        self._bundle, self._outcome = bundle, outcome
+        self._out = bundle.size - WIRE_BYTES
+        self._in = outcome.size - WIRE_BYTES
+        self._written = self._read = self._told = 0
+        self._waiting = bytearray()
+        """What had no room yet."""
+        self._partial = b""
+
+    @property
+    def reason(self) -> int:
+        """Why the guest has paused: IDLE, FULL or MOMENT."""
+        return int(self._theirs()[2])
+
+    def _theirs(self) -> tuple[int, int, int]:
+        return HEADER.unpack_from(self._outcome.map, self._in)
+
+    def send(self, line: bytes) -> None:
+        """Sends a message. What has no room goes when the guest has read: see `push`."""
+        self._waiting += line + b"\n"
+        self.push()
+
+    def push(self) -> bool:
+        """Writes what is waiting, as far as there is room; whether it wrote anything."""
+        before = self._written
+        taken = self._theirs()[1]
+        if not self._written - RING <= taken <= self._written:
+            raise MachineError(f"the guest's wire is damaged: it has read {taken} bytes of {self._written}")
+        while self._waiting and (room := RING - (self._written - taken)):
+            at = self._written % RING
+            piece = self._waiting[: min(room, RING - at)]
+            start = self._out + BLOCK + at
+            self._bundle.map[start : start + len(piece)] = bytes(piece)
+            self._written += len(piece)
+            del self._waiting[: len(piece)]
+        self._header()
+        return self._written > before
+
+    def receive(self) -> Iterator[dict[str, Any]]:
+        """The messages that have come since."""
+        written = self._theirs()[0]
+        if not self._read <= written <= self._read + RING:
+            raise MachineError(f"the guest's wire is damaged: it wrote {written} bytes after {self._read}")
+        data = bytearray()
+        while self._read < written:
+            at = self._read % RING
+            length = min(written - self._read, RING - at)
+            start = self._in + BLOCK + at
+            data += self._outcome.map[start : start + length]
+            self._read += length
+        *lines, self._partial = (self._partial + bytes(data)).split(b"\n")
+        if len(self._partial) > MESSAGE_BYTES:
+            raise MachineError("the guest's wire is damaged: a message has no end")
+        for line in lines:
+            yield messages.load(line)
+
+    def acknowledge(self) -> None:
+        """Tells the guest what was received, for there is room for more then. On the virtual clock only while the guest
+        is paused: how much room it finds must not depend on the host."""
+        self._told = self._read
+        self._header()
+
+    @property
+    def waiting(self) -> bool:
+        """Whether there is something that the guest has not read."""
+        return bool(self._waiting) or self._theirs()[1] < self._written
+
+    def _header(self) -> None:
+        """Each number at once: the guest may read it at this moment, and struct.pack_into writes zeros first."""
+        for at, number in (self._out, self._written), (self._out + 8, self._told):
+            self._bundle.map[at : at + 8] = number.to_bytes(8, "little")

@@ -1,0 +1,280 @@
+"""What a lab that lives can be asked. The requests come over the wire of its machine, beside each other; reports of a
+request that goes on come until it ends, or until the outside stops it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NotRequired, TypeVar
+
+from testbed.protocol import Event
+from testbed.protocol.requests import Request, register
+
+if TYPE_CHECKING:
+    from typing import TypedDict
+else:
+    from typing_extensions import TypedDict  # typing's can be validated from Python 3.12 on
+
+R_co = TypeVar("R_co", covariant=True)
+
+WINDOW = 256 << 10
+"""Bytes of a stream (`Exec`, `Capture`) that the outside has not taken yet, at most: who writes more waits."""
+SETTLE_S = 0.01
+"""Virtual seconds that pass after the last request, for what it sent to arrive, before time stands still."""
+
+
+class Terminal(TypedDict):
+    """The terminal of the user's, of which a program gets one of the same kind."""
+
+    kind: str
+    """As TERM has it."""
+    rows: int
+    columns: int
+
+
+class LinkRow(TypedDict):
+    """An end of a link, or another interface of a node."""
+
+    interface: str
+    peer: str
+    up: bool
+    mac: str
+    mtu: int
+    addresses: list[str]
+    rdma: str | None
+    rdma_state: NotRequired[str]
+    quality: dict[str, Any]
+    """What the link does to what this end sends, where that is not the default: `Quality`."""
+
+
+class NodeRow(TypedDict):
+    """A node. `profile` is a switch's; `host` is the one that a pod runs on."""
+
+    name: str
+    kind: str
+    interfaces: list[LinkRow]
+    programs: int
+    profile: NotRequired[str]
+    host: NotRequired[str]
+
+
+class FaultRow(TypedDict):
+    """A fault that is in the lab now. `number` names it for its recovery."""
+
+    number: int
+    fault: str
+    parameters: dict[str, Any]
+    since_s: float
+
+
+class LabState(TypedDict):
+    """`now_s` is the time of the lab since it was made, in seconds."""
+
+    name: str
+    now_s: float
+    nodes: list[NodeRow]
+    faults: list[FaultRow]
+
+
+class TableRow(TypedDict):
+    """An entry of a switch's table: ARP, ND or FDB. Texts are empty where there is nothing."""
+
+    table: Literal["arp", "nd", "fdb"]
+    vlan: int
+    ip: str
+    mac: str
+    port: str
+    state: str
+    age_s: float | None
+    """Since it was confirmed; None of an FDB entry."""
+
+
+class Written(TypedDict):
+    """How an RDMA WRITE ended: the status of its completion, or the error of the connection."""
+
+    status: str
+    elapsed_s: float
+    text: str
+
+
+class LiveRequest(Request[R_co], Generic[R_co]):
+    """Base of these requests."""
+
+    touches: ClassVar[bool] = True
+    """Whether it can change what happens in the lab; others only look."""
+    waits: ClassVar[bool] = False
+    """Whether it may wait for something in the lab; those come one after the other."""
+
+
+class Exec(LiveRequest[int]):
+    """Run a command on a node; the response is its exit status, 128 + N of a signal. Reports are `out` and `err`, both
+    base64. With a `terminal` it gets a terminal of its own, and without `input` no input at all."""
+
+    node: str
+    command: list[str]
+    terminal: Terminal | None = None
+    input: bool = False
+    """Whether input will come, and its end."""
+    detach: bool = False
+    """Whether it goes on by itself: the response comes when it has started, its output is a file of the lab's."""
+
+
+class Inspect(LiveRequest[LabState]):
+    """What is in the lab now."""
+
+    touches = False
+
+
+class Tables(LiveRequest[list[TableRow]]):
+    """The tables of a switch. With `follow` reports are the whole tables as `rows` whenever they changed."""
+
+    touches = False
+    switch: str
+    follow: bool = False
+
+
+class Events(LiveRequest[None]):
+    """Reports are the lab's events, from the first or the last `last` ones on."""
+
+    touches = False
+    last: int | None = None
+    follow: bool = False
+
+
+class Capture(LiveRequest[int]):
+    """Record an interface until the outside stops it. Reports are `out`, a pcap file in base64; the response is the
+    number of frames that the kernel could not keep."""
+
+    touches = False
+    end: str
+    filter: str = ""
+    count: int | None = None
+    """Frames after which it ends by itself."""
+
+
+class FaultInject(LiveRequest[FaultRow | None]):
+    """Inject a fault now, or `after` seconds; take it back after it has lasted for `lasting`."""
+
+    waits = True
+    name: str
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    after: float = 0.0
+    lasting: float | None = None
+
+
+class FaultRecover(LiveRequest[FaultRow]):
+    """Take a fault back, by its number or its name."""
+
+    waits = True
+    fault: str
+
+
+class LinkSet(LiveRequest[LinkRow]):
+    """Change an end of a link: up or down, or the quality of what it sends."""
+
+    waits = True
+    end: str
+    up: bool | None = None
+    quality: Mapping[str, str] = field(default_factory=dict)
+    """By the keys of a link in a topology file, as texts: ``{"rate": "100mbit"}``."""
+
+
+class ProfileSet(LiveRequest[dict[str, Any]]):
+    """Change values of a switch's profile, given as texts; the response is all of them."""
+
+    switch: str
+    values: Mapping[str, str]
+
+
+class PodAdd(LiveRequest[NodeRow]):
+    """Make a pod on a host, attached to networks: each the text of a conflist."""
+
+    waits = True
+    host: str
+    pod: str
+    networks: list[str]
+
+
+class PodDelete(LiveRequest[None]):
+    waits = True
+    pod: str
+
+
+class Announce(LiveRequest[None]):
+    """Have an interface of a host or pod announce its address: a gratuitous ARP, an unsolicited NA."""
+
+    end: str
+    ip: str | None = None
+
+
+class RdmaWrite(LiveRequest[Written]):
+    """One RDMA WRITE over a new connection. `source` and `target` are hosts or pods, or their interfaces."""
+
+    waits = True
+    source: str
+    target: str
+    size: int = 4096
+    family: Literal[4, 6] = 4
+    timeout: int | None = None
+    retries: int | None = None
+    """Attributes of the queue pair; those of testbed's verbs endpoints by default."""
+
+
+class Advance(LiveRequest[float]):
+    """Let virtual time pass; the response is the time of the lab in seconds."""
+
+    seconds: float
+
+
+class Save(LiveRequest[str]):
+    """The topology file of the lab as it is now."""
+
+    touches = False
+
+
+class Down(LiveRequest[None]):
+    """Take the lab down, and end the machine's job."""
+
+
+class Counted(TypedDict):
+    """Of an end of a link since the lab was made: bytes and packets of the kernel, and what its qdisc dropped."""
+
+    end: str
+    rx_bytes: int
+    tx_bytes: int
+    rx_packets: int
+    tx_packets: int
+    dropped: int
+    up: bool
+
+
+class QueuePair(TypedDict):
+    """A queue pair, as `rdma resource show qp` has it."""
+
+    node: str
+    device: str
+    number: int
+    state: str
+    kind: str
+    remote: int | None
+    program: str
+
+
+class Overview(TypedDict):
+    now_s: float
+    ports: list[Counted]
+    tables: dict[str, dict[str, int]]
+    """Entries of each switch by table."""
+    queue_pairs: list[QueuePair]
+    faults: list[FaultRow]
+    events: list[Event]
+
+
+class Top(LiveRequest[Overview]):
+    """What a screen shows of the lab: counters, sizes of tables, queue pairs, the latest events."""
+
+    touches = False
+    events: int = 20
+
+
+register(*LiveRequest.__subclasses__())
