@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from testbed.cli.catalogue import columns, paragraphs, parameters, section
+from testbed.cli.live import acts
 from testbed.cli.output import json_option
 from testbed.cli.progress import output_console
 from testbed.cli.words import setting
@@ -107,7 +108,7 @@ def _shown(value: ProfileValue) -> str:
 fault = group(
     "fault", "fault", requests.Faults(),
     (
-        "List the faults that a lab can have, and describe one.",
+        "The faults that a lab can have; inject them into one that lives, and take them back.",
         "List the faults.",
         "Show what a fault does, and its parameters.",
         "Print one JSON object; `parameters` is a JSON Schema.",
@@ -117,7 +118,7 @@ fault = group(
 profile = group(
     "profile", "switch profile", requests.Profiles(),
     (
-        "List the profiles of switches, and describe one.",
+        "The profiles of switches; change that of a switch in a lab.",
         "List the profiles that a topology's `profile` may name.",
         """Show the values of a profile, each with its unit and its source: D documented, M from memory, S a choice of
         this model, nothing for a default. `profile_values` in a topology file replaces single ones.""",
@@ -125,3 +126,6 @@ profile = group(
     ),
     ["ARP age", "MAC age", ""], profile_row, show_profile,
 )  # fmt: skip
+for command in acts.inject, acts.recover, acts.fault_ps:
+    fault.add_command(command)
+profile.add_command(acts.profile_set)

@@ -36,6 +36,14 @@ class JsonDocument:
         return Mark.of(self._text, mark)
 
 
+def value_of(text: str) -> Any:
+    """A word of a command line as JSON has it where it is a number, a list, `true` …; else the text."""
+    try:
+        return json.loads(text, parse_constant=_refuse)
+    except ValueError:
+        return text
+
+
 def loads(text: str, source: str) -> Any:
     try:
         return json.loads(text, parse_constant=_refuse)

@@ -8,7 +8,6 @@ planner.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping
 from typing import Annotated, Any, NamedTuple
 
@@ -24,6 +23,7 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema
 
+from testbed.documents.json import value_of
 from testbed.documents.text import describe, quoted
 from testbed.errors import InputError, did_you_mean
 from testbed.topology import containerlab, values
@@ -117,7 +117,7 @@ def quality_of(texts: Mapping[str, str]) -> dict[str, Any]:
     if unknown := [key for key in texts if key not in QUALITY_KEYS]:
         hint = f"{did_you_mean(unknown[0], QUALITY_KEYS)}It has: {', '.join(QUALITY_KEYS)}."
         raise InputError(f"a link has no {unknown[0]!r}", hint=hint)
-    values: dict[str, Any] = {key: None if text == "none" else number(text) for key, text in texts.items()}
+    values: dict[str, Any] = {key: None if text == "none" else value_of(text) for key, text in texts.items()}
     try:
         found = _Quality.model_validate(values)
     except ValidationError as error:
@@ -125,14 +125,6 @@ def quality_of(texts: Mapping[str, str]) -> dict[str, Any]:
         raise InputError(f"link: {problems}") from None
     defaults = Quality()
     return {key: getattr(defaults, key) if (value := getattr(found, key)) is None else value for key in texts}
-
-
-def number(text: str) -> int | float | str:
-    """A text as YAML has it where it is a number."""
-    for kind in int, float:
-        with contextlib.suppress(ValueError):
-            return kind(text)
-    return text
 
 
 class EndpointDefinition(_Quality):

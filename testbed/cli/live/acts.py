@@ -1,10 +1,13 @@
-"""Commands that change a lab that lives."""
+"""Commands that change a lab that lives: faults, links, profiles, pods, RDMA WRITEs, time."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
-from testbed.cli.live.words import connect, format_option, lab_option, print_json, seconds
+from testbed.cli.live.words import connect, duration, format_option, lab_option, print_json, seconds, settings
+from testbed.errors import InputError
 
 
 @click.command(help="""Let TIME pass in a lab on the virtual clock: 500ms, 90s, 25m, 4h. Ctrl-C stops it.""")
@@ -26,4 +29,249 @@ def advance(name: str, form: str, time: str) -> int:
         print_json({"now_s": now_s})
     else:
         click.echo(f"It is {clock(int(now_s * 1e9))} in {connection.lab.name}.")
+    return 0
+
+
+# Faults: added to `testbed fault`, which lists and describes them
+
+
+@click.command(
+    help="""Inject FAULT into a lab: `testbed fault inject link-loss end=leaf:e1 loss=5`.
+
+    It is verified to be there. `testbed fault describe FAULT` shows its parameters."""
+)
+@click.option("--after", metavar="TIME", default="0", callback=duration, help="Inject it in so much time.")
+@click.option("--for", "lasting", metavar="TIME", callback=duration, help="Take it back after so much time.")
+@lab_option
+@format_option
+@click.argument("fault")
+@click.argument("parameters", metavar="[KEY=VALUE...]", nargs=-1)
+def inject(after: float, lasting: float | None, name: str, form: str, fault: str, parameters: tuple[str, ...]) -> int:
+    from testbed.protocol.live import FaultInject
+
+    with connect(name) as connection:
+        request = FaultInject(name=fault, parameters=settings(parameters), after=after, lasting=lasting)
+        row = connection.answer(request)
+    if form == "json":
+        print_json(row)
+    elif row:
+        click.echo(f"fault {row['number']}: {fault} is injected; testbed fault recover {row['number']} takes it back")
+    else:
+        click.echo(f"{fault} comes in {after:g} s")
+    return 0
+
+
+@click.command(help="""Take a fault of a lab back, by its number in `testbed fault ps` or its name.""")
+@lab_option
+@format_option
+@click.argument("fault")
+def recover(name: str, form: str, fault: str) -> int:
+    from testbed.protocol.live import FaultRecover
+
+    with connect(name) as connection:
+        row = connection.answer(FaultRecover(fault=fault))
+    if form == "json":
+        print_json(row)
+    else:
+        click.echo(f"fault {row['number']}: {row['fault']} is taken back")
+    return 0
+
+
+@click.command("ps", help="""List the faults that are in a lab.""")
+@lab_option
+@format_option
+def fault_ps(name: str, form: str) -> int:
+    from testbed.cli.live.tables import faults
+    from testbed.cli.progress import output_console
+    from testbed.protocol.live import Inspect
+
+    with connect(name) as connection:
+        state = connection.answer(Inspect())
+    if form == "json":
+        print_json(state["faults"])
+    else:
+        output_console().print(faults(state) if state["faults"] else "No fault is in the lab.")
+    return 0
+
+
+@click.group(help="""Change links of a lab.""")
+def link() -> None:
+    pass
+
+
+@link.command(
+    "set",
+    help="""Set an end of a link up or down, or change what the link does to what this end sends.
+
+    \b
+    testbed link set leaf:e1 down
+    testbed link set leaf:e1 rate=100mbit delay=5us loss=0.1
+    testbed link set leaf:e1 rate=none""",
+)
+@lab_option
+@format_option
+@click.argument("end", metavar="NODE:IF")
+@click.argument("changes", metavar="up|down|KEY=VALUE...", nargs=-1, required=True)
+def link_set(name: str, form: str, end: str, changes: tuple[str, ...]) -> int:
+    from testbed.cli.live.tables import table
+    from testbed.cli.progress import output_console
+    from testbed.protocol.live import LinkSet
+
+    states = {"up": True, "down": False}
+    chosen = [states[change] for change in changes if change in states]
+    if len(chosen) > 1:
+        raise InputError("an end of a link is up or down, not both")
+    quality = settings(tuple(change for change in changes if change not in states))
+    with connect(name) as connection:
+        row = connection.answer(LinkSet(end=end, up=chosen[0] if chosen else None, quality=quality))
+    if form == "json":
+        print_json(row)
+    else:
+        shown = table("interface", "state", "sends with")
+        given = " ".join(f"{key}={value}" for key, value in row["quality"].items())
+        shown.add_row(row["interface"], "up" if row["up"] else "down", given)
+        output_console().print(shown)
+    return 0
+
+
+@click.command(
+    "set",
+    help="""Change values of a switch's profile in a lab: `testbed profile set leaf arp_age=60`.
+
+    `testbed profile describe default` shows the names; times are in seconds.""",
+)
+@lab_option
+@format_option
+@click.argument("switch")
+@click.argument("values", metavar="KEY=VALUE...", nargs=-1, required=True)
+def profile_set(name: str, form: str, switch: str, values: tuple[str, ...]) -> int:
+    from testbed.protocol.live import ProfileSet
+
+    changed = settings(values)
+    with connect(name) as connection:
+        found = connection.answer(ProfileSet(switch=switch, values=changed))
+    if form == "json":
+        print_json(found)
+    else:
+        click.echo(f"{switch}: " + ", ".join(f"{key} {found[key]}" for key in changed))
+    return 0
+
+
+# Pods
+
+
+@click.group(help="""Make and delete pods in a lab.""")
+def pod() -> None:
+    pass
+
+
+@pod.command(
+    "add",
+    help="""Make a pod on a host, attached to the networks of conflists, in their order: eth0, net1, …
+
+    `testbed pod add h1 p1 net.conflist`""",
+)
+@lab_option
+@format_option
+@click.argument("host")
+@click.argument("name_", metavar="POD")
+@click.argument("conflists", metavar="[CONFLIST...]", nargs=-1, type=click.Path(path_type=Path))
+def pod_add(name: str, form: str, host: str, name_: str, conflists: tuple[Path, ...]) -> int:
+    from testbed.cli.live.tables import show_nodes
+    from testbed.machine import files
+    from testbed.protocol.live import PodAdd
+
+    networks = [files.read(conflist).decode(errors="replace") for conflist in conflists]
+    with connect(name) as connection:
+        row = connection.answer(PodAdd(host=host, pod=name_, networks=networks))
+    if form == "json":
+        print_json(row)
+    else:
+        show_nodes([row])
+    return 0
+
+
+@pod.command("del", help="""Delete a pod as a container runtime does: its programs, its networks, its namespace.""")
+@lab_option
+@click.argument("pod_", metavar="POD")
+def pod_delete(name: str, pod_: str) -> int:
+    from testbed.protocol.live import PodDelete
+
+    with connect(name) as connection:
+        connection.answer(PodDelete(pod=pod_))
+    click.echo(f"{pod_} is deleted")
+    return 0
+
+
+# Traffic
+
+
+@click.command(
+    help="""Have an interface of a host or pod announce its address: a gratuitous ARP, or for IPv6 an unsolicited NA.
+
+    `testbed announce h1:eth1`, or `testbed announce h1 --ip 10.0.0.9` for an address that is not its own."""
+)
+@click.option("--ip", help="Announce this address.")
+@lab_option
+@click.argument("interface", metavar="NODE[:IF]")
+def announce(ip: str | None, name: str, interface: str) -> int:
+    from testbed.protocol.live import Announce
+
+    with connect(name) as connection:
+        connection.answer(Announce(end=interface, ip=ip))
+    click.echo(f"{interface} has announced {ip or 'its address'}")
+    return 0
+
+
+@click.group(help="""RDMA in a lab.""")
+def rdma() -> None:
+    pass
+
+
+@rdma.command(
+    help="""One RDMA WRITE from A to B over a new connection, and its completion: the ping of RoCE.
+
+    A and B are hosts or pods, or interfaces of them (h1:eth1). Exit status: 0 if it succeeded, else 1."""
+)
+@click.option("--size", type=click.IntRange(1, 1 << 30), default=4096, show_default=True, help="Bytes.")
+@click.option("--ipv6", "-6", "six", is_flag=True, help="Over IPv6 addresses.")
+@click.option("--timeout", type=click.IntRange(0, 31), help="Of the queue pair: 4.096 µs * 2^N. Default: 14.")
+@click.option("--retries", type=click.IntRange(0, 7), help="Retransmissions before the end. Default: 3.")
+@lab_option
+@format_option
+@click.argument("source", metavar="A")
+@click.argument("target", metavar="B")
+def write(
+    size: int, six: bool, timeout: int | None, retries: int | None, name: str, form: str, source: str, target: str
+) -> int:
+    from testbed.cli.words import duration as shown
+    from testbed.protocol.live import RdmaWrite
+
+    with connect(name) as connection:
+        request = RdmaWrite(
+            source=source, target=target, size=size, family=6 if six else 4, timeout=timeout, retries=retries
+        )
+        found = connection.answer(request)
+    good = found["status"] == "SUCCESS"
+    if form == "json":
+        print_json(found)
+    else:
+        status = click.style(found["status"], fg="green" if good else "red")
+        click.echo(f"{source} -> {target}: {size} bytes {status} in {shown(found['elapsed_s'])}")
+        if not good:
+            click.echo(f"  {found['text']}")
+    return 0 if good else 1
+
+
+@click.command(
+    help="""Write the topology file of a lab as it is now, with what was changed by hand, for `testbed up`."""
+)
+@click.option("-o", "output", type=click.Path(path_type=Path), help="Write to this file, which must not exist.")
+@lab_option
+def save(output: Path | None, name: str) -> int:
+    from testbed.cli.output import give
+    from testbed.protocol.live import Save
+
+    with connect(name) as connection:
+        give(connection.answer(Save()), output, over=False)
     return 0

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 @lab_option
 @format_option
 def inspect(name: str, form: str) -> int:
-    from testbed.cli.live.tables import show_nodes
+    from testbed.cli.live.tables import faults, show_nodes
+    from testbed.cli.progress import output_console
     from testbed.protocol.live import Inspect
 
     with connect(name) as connection:
@@ -26,7 +27,9 @@ def inspect(name: str, form: str) -> int:
     if form == "json":
         print_json({**lab.__dict__, **state})
     else:
-        show_nodes(state)
+        show_nodes(state["nodes"])
+        if state["faults"]:
+            output_console().print("", faults(state))
     return 0
 
 

@@ -12,7 +12,7 @@ from rich.text import Text
 from testbed.cli.progress import output_console
 from testbed.cli.words import clock, duration, plain
 from testbed.machine.live.labs import Lab
-from testbed.protocol.live import LabState, TableRow
+from testbed.protocol.live import LabState, NodeRow, TableRow
 
 STYLES = {"up": "green", "dead": "red", "stopped": "yellow"}
 
@@ -33,18 +33,22 @@ def show_labs(labs: Sequence[Lab]) -> None:
     output_console().print(shown)
 
 
-def show_nodes(state: LabState) -> None:
+def faults(state: LabState) -> Table:
+    shown = table("number", "fault", "parameters", "since")
+    for row in state["faults"]:
+        given = " ".join(f"{key}={value}" for key, value in row["parameters"].items())
+        shown.add_row(str(row["number"]), row["fault"], given, clock(int(row["since_s"] * 1e9)))
+    return shown
+
+
+def show_nodes(nodes: Sequence[NodeRow]) -> None:
     shown = table("node", "kind", "interface", "address", "mac", "rdma", "link", "")
-    for node in state["nodes"]:
+    for node in nodes:
         first = [plain(node["name"]), f"{node['kind']} on {node['host']}" if "host" in node else node["kind"]]
         cells = [interface_cells(row) for row in node["interfaces"]] or [[]]
         for number, row in enumerate(cells):
             shown.add_row(*(["", ""] if number else first), *row)
-    console = output_console()
-    console.print(shown)
-    for fault in state["faults"]:
-        given = " ".join(f"{key}={value}" for key, value in fault["parameters"].items())
-        console.print(Text(f"fault {fault['number']}: {fault['fault']} {given}".rstrip(), "yellow"))
+    output_console().print(shown)
 
 
 def interface_cells(row: Any) -> list[str]:

@@ -92,7 +92,7 @@ def up(
         if form == "json":
             print_json({**lab.__dict__, "state": "up", **state})
         else:
-            show_nodes(state)
+            show_nodes(state["nodes"])
             node = next((row["name"] for row in state["nodes"] if row["kind"] == "host"), state["nodes"][0]["name"])
             then(f"testbed shell {node}", f"testbed down {name}")
         if attached:

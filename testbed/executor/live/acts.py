@@ -7,7 +7,7 @@ from ipaddress import ip_address
 from typing import Any
 
 from testbed import faults
-from testbed.documents.json import loads
+from testbed.documents.json import loads, value_of
 from testbed.errors import DeadlineError, InputError, did_you_mean
 from testbed.executor.live.looks import fault_row, fault_rows, interface_row, node_row
 from testbed.executor.live.programs import interface_of
@@ -18,7 +18,7 @@ from testbed.lab import HostInterface, Pod
 from testbed.lab.nodes.host import Host
 from testbed.protocol import live
 from testbed.protocol.live import FaultRow, LinkRow, NodeRow, Written
-from testbed.topology.models import number, quality_of
+from testbed.topology.models import quality_of
 from testbed.workload.attributes import Attributes
 from testbed.workload.queue_pair import ConnectError
 from testbed.workload.verbs import connected
@@ -27,11 +27,10 @@ WRITE_S = 120.0
 PATTERN = b"\xa5"
 UNENDED = "NONE"
 """In place of the status of a WRITE that has not completed."""
-BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 
 
 def inject(request: live.FaultInject, call: Call) -> FaultRow | None:
-    parameters = {key: number(value) for key, value in request.parameters.items()}
+    parameters = {key: value_of(value) for key, value in request.parameters.items()}
     fault = make(KINDS, request.name, parameters)
     injection = faults.Injection(call.lab, fault)
     try:
@@ -61,6 +60,7 @@ def set_link(request: live.LinkSet, call: Call) -> LinkRow:
     values = quality_of(request.quality)
     if values:
         interface.sends.change(**values)
+        call.server.qualities.setdefault(str(interface), {}).update(request.quality)
         interface.emit("link", f"{interface.name} sends with {words(request.quality)}", **request.quality)
     if request.up is True:
         release = call.server.held.pop(str(interface), None)
@@ -76,7 +76,7 @@ def words(values: Any) -> str:
 
 def set_profile(request: live.ProfileSet, call: Call) -> dict[str, Any]:
     switch = call.lab.switch(request.switch)
-    values = {key: number(text) if text not in BOOLEANS else BOOLEANS[text] for key, text in request.values.items()}
+    values = {key: value_of(text) for key, text in request.values.items()}
     switch.change_profile(**values)
     switch.context.emit("profile", switch.name, f"profile: {words(request.values)}", **values)
     return switch.profile()

@@ -228,4 +228,4 @@ def program(pid: int) -> str:
 
 
 def save(_: live.Save, call: Call) -> str:
-    return saving.text(call.lab, call.server.source, sorted(call.server.held))
+    return saving.text(call.lab, call.server.source, call.server.qualities, sorted(call.server.held))

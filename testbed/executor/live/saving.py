@@ -2,70 +2,65 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import yaml
 
+from testbed.documents.json import value_of
 from testbed.lab import Lab, Pod
-from testbed.lab.interface import Interface
-from testbed.topology import Quality
 from testbed.topology.models import QUALITY_KEYS
 
-FACTORS = {"rate": ((1e9, "gbit"), (1e6, "mbit"), (1e3, "kbit")), "delay": ((1, "s"), (1e-3, "ms"), (1e-6, "us"))}
-FACTORS["jitter"] = FACTORS["delay"]
+DEFAULT = "none"
+Words = Mapping[str, Mapping[str, str]]
+"""By the end of a link, what was set there by hand: keys of a link and their values, as in a file."""
 
 
-def text(lab: Lab, source: str, down: list[str]) -> str:
+def text(lab: Lab, source: str, qualities: Words, down: Sequence[str]) -> str:
     """`source` is the text of the file that the lab was made of, `down` are interfaces that were set down by hand.
     Comments at the top say what a file cannot say."""
     document = yaml.safe_load(source)
     topology = document["topology"]
     for switch in lab.switches():
-        now = {name: value for name, value in switch.profile().items() if value != getattr(switch.first_profile, name)}
+        first = switch.first_profile.model_dump(mode="json")
+        now = {name: value for name, value in switch.profile().items() if value != first[name]}
         if now:
             node = topology["nodes"][switch.name] = topology["nodes"][switch.name] or {}
             node["profile_values"] = {**node.get("profile_values", {}), **now}
-    topology["links"] = [changed(lab, link) for link in topology.get("links") or []]
+    topology["links"] = [changed(link, qualities) for link in topology.get("links") or []]
     faults = [
         {"fault": one.fault.name, **one.fault.model_dump(mode="json", exclude_defaults=True)}
-        for one in lab.injections if one.active
-    ]  # fmt: skip
+        for one in lab.injections
+        if one.active
+    ]
     faults += [{"fault": "link-down", "end": end} for end in down]
     if faults or "faults" in document:
         document["faults"] = faults
-    left_out = [
-        f"# pod {node} on {node.host}: a file has no pods" for node in lab.nodes.values() if isinstance(node, Pod)
-    ]
-    return "".join(f"{line}\n" for line in left_out) + yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
+    pods = [node for node in lab.nodes.values() if isinstance(node, Pod)]
+    left_out = "".join(f"# pod {pod} on {pod.host}: a file has no pods\n" for pod in pods)
+    return left_out + yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
 
 
-def changed(lab: Lab, link: dict[str, Any]) -> dict[str, Any]:
-    """A link of the file, with its quality as it is now where that was changed."""
-    ends = link.get("endpoints", [])
-    names = [end if isinstance(end, str) else f"{end['node']}:{end['interface']}" for end in ends]
-    found = [lab.interface(name) for name in names]
-    if all(end.plan is None or end.sends.quality == end.plan.sends for end in found):
+def changed(link: Mapping[str, Any], qualities: Words) -> Mapping[str, Any]:
+    """A link of the file with what was set by hand, which is a matter of its ends."""
+    ends = [endpoint(end) for end in link.get("endpoints", [])]
+    names = [f"{end['node']}:{end['interface']}" for end in ends]
+    if not any(name in qualities for name in names):
         return link
-    both = {key: value for key, value in link.items() if key not in QUALITY_KEYS}
-    return {**both, "endpoints": [endpoint(end, given) for end, given in zip(found, ends, strict=True)]}
+    both = {key: value for key, value in link.items() if key in QUALITY_KEYS}
+    made = [
+        {**end, **set_by_hand({**both, **end}, qualities.get(name, {}))} for name, end in zip(names, ends, strict=True)
+    ]
+    return {**{key: value for key, value in link.items() if key not in both}, "endpoints": made}
 
 
-def endpoint(end: Interface, given: Any) -> dict[str, Any]:
-    node, _, interface = str(end).partition(":")
-    kept = {"node": node, "interface": interface} if isinstance(given, str) else dict(given)
-    quality, normal = end.sends.quality, Quality()
-    now = {
-        field.name: written(field.name, getattr(quality, field.name))
-        for field in fields(Quality)
-        if field.name in QUALITY_KEYS and getattr(quality, field.name) != getattr(normal, field.name)
-    }
-    return {**{key: value for key, value in kept.items() if key not in QUALITY_KEYS}, **now}
+def endpoint(given: str | Mapping[str, Any]) -> Mapping[str, Any]:
+    if not isinstance(given, str):
+        return given
+    node, _, interface = given.partition(":")
+    return {"node": node, "interface": interface}
 
 
-def written(key: str, value: float) -> Any:
-    """A value as a file has it."""
-    if key not in FACTORS:
-        return value
-    factor, unit = next((one for one in FACTORS[key] if value >= one[0]), FACTORS[key][-1])
-    return f"{value / factor:g}{unit}"
+def set_by_hand(before: Mapping[str, Any], words: Mapping[str, str]) -> dict[str, Any]:
+    now = {**{key: value for key, value in before.items() if key in QUALITY_KEYS}, **words}
+    return {key: value_of(value) if isinstance(value, str) else value for key, value in now.items() if value != DEFAULT}

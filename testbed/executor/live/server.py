@@ -39,7 +39,7 @@ HANDLERS: dict[type[LiveRequest[Any]], str] = {
 """Of each kind of request a module here and the function in it. It takes the request and a Call, and returns the
 response, or a Task that will give it."""
 
-FIRST_LOOK_S, LONGEST_LOOK_S = 0.01, 1.0
+FIRST_LOOK_S, LONGEST_LOOK_S = 0.01, 60.0
 """Virtual seconds between two looks for input while a command runs; they double while nothing comes."""
 LONGEST_IDLE_S = 3600.0
 
@@ -110,6 +110,8 @@ class Server:
         """Called with each event of the lab."""
         self.followers: list[Callable[[], None]] = []
         """Called when something has happened in the lab."""
+        self.qualities: dict[str, dict[str, str]] = {}
+        """Of ends of links, what was set by hand."""
         self.held: dict[str, Callable[[], None]] = {}
         """Of interfaces that were set down, what sets them up."""
         self._acts: deque[tuple[Call, LiveRequest[Any]]] = deque()
