@@ -27,7 +27,8 @@ SCHEMA = requests.Schema()
 def fields_of(kind: type[Request[Any]]) -> st.SearchStrategy[Request[Any]]:
     hints = get_type_hints(kind)
     special = {
-        "settings": st.dictionaries(st.text(), JSON if kind is requests.Variant else st.text()),
+        "settings": st.dictionaries(st.text(), st.text() if kind is requests.Describe else JSON),
+        **dict.fromkeys(("parameters", "quality", "values"), st.dictionaries(st.text(), st.text())),
         "options": st.dictionaries(st.text(), st.integers() | st.text() | st.booleans()),
     }
     names = [field.name for field in dataclasses.fields(kind)]
