@@ -72,7 +72,7 @@ async def equip(machine: Machine, packages: Sequence[str]) -> Machine:
         checkup.require_packages(packages)
         return machine
     image = await layers.ensure(machine.image, packages, machine.log)
-    return VirtualMachine(image, machine.flavour, machine.log)
+    return VirtualMachine(image, machine.flavour, machine.log, keep_steps=machine.keep_steps)
 
 
 def jobs_for(machine: Machine, asked: int | None) -> int:

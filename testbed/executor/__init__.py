@@ -69,7 +69,7 @@ class Context:
     out: Path
     emit: Emit
     wire: Wire | None = None
-    """That of a machine which lives."""
+    """That of a machine which lives, or is on the virtual clock."""
 
 
 def prepare(job: Mapping[str, Any], out: str, write: Write, devices: Devices = None) -> None:
@@ -92,8 +92,10 @@ def prepare(job: Mapping[str, Any], out: str, write: Write, devices: Devices = N
 
 def run(job: Mapping[str, Any], out: str, write: Write, devices: Devices = None) -> None:
     """Carries out the requests of a job bundle. On a machine that lives all messages go over the wire."""
-    wire = Wire(*devices, virtual=job["wire"] == "virtual") if devices and job["wire"] else None
-    if wire:
+    wire = None
+    if devices and (job["lives"] or job["clock"] == "virtual"):
+        wire = Wire(*devices, virtual=job["clock"] == "virtual")
+    if wire and job["lives"]:
         write = lambda line, _: wire.send(line)  # noqa: E731
     if job["training"]:
         from testbed.workload.jobs import ranks

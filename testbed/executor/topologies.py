@@ -121,6 +121,11 @@ def lab_of(
     return instance, plan, profiles, notes
 
 
+def source_of(scenario: Scenario, parameters: Parameters, file: Path, given: str = "") -> str:
+    """The text of the topology file of `lab_of`."""
+    return (file.parent / (given or str(scenario.topology_for(parameters)))).read_text()
+
+
 @functools.cache
 def planned_file(directory: Path, name: str) -> tuple[Plan, list[Note]]:
     """The plan of a file beside a scenario, and the notes on it. Errors name it as the scenario does."""

@@ -13,8 +13,9 @@ from testbed import faults
 from testbed.cni.pods import PodNetworks
 from testbed.errors import TestbedError
 from testbed.executor import Context, Ended, ignore_sigterm, topologies
+from testbed.executor.moments import Cut, Moments
 from testbed.lab import Lab
-from testbed.protocol import Made, VariantOutcome
+from testbed.protocol import Event, Made, VariantOutcome
 from testbed.protocol.requests import Variant
 from testbed.scenario import loading
 from testbed.scenario.events import EventLog
@@ -38,14 +39,21 @@ def run(request: Variant, context: Context) -> VariantOutcome:
         parameters = scenario.settle(variant, request.settings)
         values = parameters.model_dump(mode="json")
     emit, out = context.emit, context.out
-    log = EventLog(lambda event: emit({"event": event}), lambda until_ns: emit({"settled": until_ns}))
+    instance, plan, profiles, _ = topologies.lab_of(scenario, parameters, file, request.topology)
+    moments = Moments(context.wire, emit, topologies.source_of(instance, parameters, file, request.topology))
+
+    def listen(event: Event) -> None:
+        emit({"event": event})
+        moments.hear(event)
+
+    log = EventLog(listen, lambda until_ns: emit({"settled": until_ns}))
     reserve = out / "reserve"
     with reserve.open("wb") as room:
         os.posix_fallocate(room.fileno(), 0, RESERVE)
-    instance, plan, profiles, _ = topologies.lab_of(scenario, parameters, file, request.topology)
     made: Made = {"parameters": values, "topology": topologies.plan_rows(plan), "epoch": log.epoch()}
     emit({"made": made})
     lab = Lab(plan, out, log.emit, profiles=profiles, networks=PodNetworks(file.parent))
+    moments.begin(lab, log)
     run = Run(lab, log, variant)
     up = False
     lab.defer(lambda: up or save(lab, log, "the lab could not be built"))
@@ -55,7 +63,7 @@ def run(request: Variant, context: Context) -> VariantOutcome:
             try:
                 faults.break_from_the_start(lab)
                 instance.run(run, parameters)
-            except Ended:
+            except (Ended, Cut):
                 raise
             except BaseException:
                 reserve.unlink()
@@ -64,6 +72,8 @@ def run(request: Variant, context: Context) -> VariantOutcome:
             run.failures += save(lab, log, "the end")
     except Ended:
         raise
+    except Cut:
+        run.failures.insert(0, "it was ended where it was stopped")
     except BaseException as error:  # whatever the user's code raises, SystemExit among it
         reserve.unlink(missing_ok=True)
         (out / "traceback.txt").write_text(traceback.format_exc())

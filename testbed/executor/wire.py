@@ -11,11 +11,9 @@ from __future__ import annotations
 import json
 import os
 import struct
-import time
 import tty
 from typing import Any, Protocol
 
-from testbed.kernel import syscalls
 from testbed.kernel.readiness import readable
 from testbed.protocol import BUNDLE_BYTES, RESULT_BYTES, WIRE_BYTES
 
@@ -26,11 +24,6 @@ HEADER = struct.Struct("<QQQ")
 """Bytes written, bytes read, and why the guest pauses (its own header alone)."""
 IDLE, FULL, MOMENT = range(3)
 PAUSE_PORT = 0x505
-PAUSE_NS = 10_000_000
-"""From a pause on the guest sleeps for so long. QEMU may let the clock jump to the next timer at a pause, or not, by
-which of its threads is first; a tick of 4 ms is the furthest. At the end of the sleep the time is the same."""
-TIMERSPEC = struct.Struct("@4l")
-TFD_TIMER_ABSTIME = 1
 BELL = "/dev/ttyS1"
 LOOK_S = 0.05
 """Between two looks for room on the real clock."""
@@ -57,7 +50,6 @@ class Wire:
         self._partial = b""
         if virtual:
             self._port = os.open("/dev/port", os.O_RDWR)
-            self._timer = syscalls.call("timerfd_create", time.CLOCK_MONOTONIC, 0)
         self._bell = os.open(os.devnull if virtual else BELL, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK)
         if not virtual:
             tty.setraw(self._bell)
@@ -107,12 +99,8 @@ class Wire:
 
     def pause(self, reason: int) -> None:
         """Stops this machine at this instruction, on the virtual clock, until the host has it go on."""
-        until = time.monotonic_ns() + PAUSE_NS
         self._header(reason)
-        expiry = TIMERSPEC.pack(0, 0, *divmod(until, 10**9))
-        syscalls.call("timerfd_settime", self._timer, TFD_TIMER_ABSTIME, expiry, None)
         os.pwrite(self._port, b"\1", PAUSE_PORT)
-        os.read(self._timer, 8)
 
     def _wait_for_room(self) -> None:
         if self.virtual:

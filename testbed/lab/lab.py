@@ -124,7 +124,7 @@ class Lab:
         except BaseException:
             self.close()
             raise
-        self.emit("lab", "", f"{self.plan.name} is up")
+        self.emit("lab", "", f"{self.plan.name} is up", up=True)
         return self
 
     def __exit__(self, *_: object) -> None:

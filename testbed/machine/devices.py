@@ -39,6 +39,11 @@ class Device:
         self.map = mmap.mmap(self.handle, size)
         self.map[: len(magic)] = magic
 
+    def clear(self) -> None:
+        """Has nothing but zeros in it; nobody else may have it mapped."""
+        os.truncate(self.handle, 0)
+        os.truncate(self.handle, self.size)
+
     @property
     def path(self) -> str:
         return f"/dev/fd/{self.handle}"
@@ -106,6 +111,11 @@ class Outcome(Device):
         *lines, self._rest = data.split(b"\n")
         for line in lines:
             yield messages.load(line)
+
+    def rewind(self) -> None:
+        """The guest has gone back to an earlier moment: what it says from there on comes again."""
+        self._seen = min(self._seen, self._header()[1])
+        self._rest = b""
 
     def extract(self, directory: Path) -> None:
         """Unpacks what the guest left, which ran the user's code: MachineError for whatever is wrong with it."""

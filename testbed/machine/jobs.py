@@ -45,14 +45,14 @@ class Job(Generic[R]):
     seed: int = 0
     training: bool = False
     """Whether torch is to be imported when it begins."""
-    wire: Clock | None = None
-    """The clock of a machine that lives: its messages then go over the wire."""
+    lives: bool = False
+    """Whether its messages go over the wire of the machine, for it has no end of its own."""
     listen: Listener = lambda _: None
     _ends: dict[int, dict[str, Any]] = field(default_factory=dict)
     _crash: str = ""
 
-    def envelope(self, files: str) -> dict[str, Any]:
-        """The contents of job.json; `files` is where the files are on the machine."""
+    def envelope(self, files: str, clock: Clock) -> dict[str, Any]:
+        """The contents of job.json; `files` is where the files are on the machine, which has this clock."""
         asked = [messages.ask(number, request) for number, request in enumerate(self.requests)]
         limits = {"limit_s": self.limit_s, **({} if self.busy_s is None else {"busy_s": self.busy_s})}
         return {
@@ -60,7 +60,8 @@ class Job(Generic[R]):
             "files": files,
             "seed": self.seed,
             "training": self.training,
-            "wire": self.wire,
+            "lives": self.lives,
+            "clock": clock,
             **limits,
         }
 

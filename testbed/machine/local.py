@@ -29,7 +29,7 @@ class LocalMachine:
         """See `Machine.run`."""
         started = time.monotonic()
         with processes.scratch() as bundle:
-            (bundle / JOB).write_text(json.dumps(job.envelope(str(bundle / FILES))))
+            (bundle / JOB).write_text(json.dumps(job.envelope(str(bundle / FILES), self.clock)))
             for name, data in job.files.items():
                 path = bundle / FILES / name
                 path.parent.mkdir(parents=True, exist_ok=True)

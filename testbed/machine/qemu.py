@@ -34,6 +34,7 @@ KERNEL_LINE = (
     "console=ttyS0 quiet panic=-1 mitigations=off nokaslr norandmaps audit=0 tsc=reliable random.trust_cpu=off "
     "init_on_alloc=0 nowatchdog psi=0 net.ifnames=0 cgroup_disable=memory rcupdate.rcu_expedited=1"
 )
+CURRENT_COUNT = re.compile(r"current_count = (\w+)")
 CAUSE = re.compile(r"sysrq:|Kernel panic|BUG: |Oops|Out of memory")
 ANSWER_S = 30.0
 """Seconds with a CPU in which QMP must answer: QEMU works or it does not."""
@@ -143,6 +144,13 @@ class Qemu:
         now = await self.command("qom-get", path="/machine", property="rtc-time")
         year, month, *rest = (now[f"tm_{name}"] for name in ("year", "mon", "mday", "hour", "min", "sec"))
         return calendar.timegm((year + 1900, month + 1, *rest, 0, 0, 0))
+
+    async def at_timer(self) -> bool:
+        """Whether the clock of a paused machine is at the next timer, that of the local APIC: at a pause QEMU's main
+        thread lets it jump there, if the vCPU has come to rest by then."""
+        shown = await self.command("human-monitor-command", **{"command-line": "info lapic"})
+        found = CURRENT_COUNT.search(shown)
+        return not found or int(found[1], 0) == 0
 
     async def nudge(self) -> None:
         """Stops the guest and lets it go on at the same instruction and time, unless it has paused itself."""

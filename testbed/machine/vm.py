@@ -8,29 +8,34 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from testbed.machine import snapshot
-from testbed.machine.devices import Bundle, Outcome
+from testbed.errors import MachineError
+from testbed.machine import moments, snapshot
+from testbed.machine.devices import Bundle
 from testbed.machine.image import Image
 from testbed.machine.jobs import Job
-from testbed.machine.qemu import Flavour, Qemu
+from testbed.machine.moments import Moment, Opened
+from testbed.machine.qemu import Flavour
 from testbed.machine.snapshot import Snapshot
 from testbed.machine.watch import Watch
-from testbed.protocol import ENTRY, FILES
+from testbed.protocol import ENTRY, FILES, Clock
 
 
 class VirtualMachine:
     """Micro-VMs of one image and flavour, one for each job, all with the code as it is at the first."""
 
-    def __init__(self, image: Image, flavour: Flavour, log: Callable[[str], None]) -> None:
-        """`log` gets what takes long: a snapshot that has to be made, a host that is busy, a guest that is silent."""
+    def __init__(self, image: Image, flavour: Flavour, log: Callable[[str], None], *, keep_steps: bool = False) -> None:
+        """`log` gets what takes long: a snapshot that has to be made, a host that is busy, a guest that is silent. With
+        `keep_steps` the moments of each job are kept among its files."""
         self.image = image
         self.flavour = flavour
         self.clock = flavour.clock
         self.log = log
+        self.keep_steps = keep_steps
         self._snapshots: dict[bool, Snapshot] = {}
         self._making = asyncio.Lock()
 
-    async def _source(self, training: bool) -> Snapshot:
+    async def source(self, training: bool) -> Snapshot:
+        """The snapshot that jobs begin from."""
         async with self._making:
             if training not in self._snapshots:
                 made = await snapshot.ensure(self.image, self.flavour, self.log, training=training)
@@ -39,32 +44,60 @@ class VirtualMachine:
 
     async def run(self, job: Job[Any], out: Path) -> float:
         """See `Machine.run`."""
-        source = await self._source(job.training)
+        source = await self.source(job.training)
         started = time.monotonic()
-        files = {f"{FILES}/{name}": data for name, data in job.files.items()}
-        envelope = {**job.envelope(f"/run/testbed/in/{FILES}"), "call": ENTRY}
-        with Bundle() as bundle, Outcome() as outcome:
-            bundle.write(envelope, files, {f"{FILES}/{name}" for name in job.executable})
-            async with snapshot.restored(self.image, self.flavour, source, bundle, outcome) as machine:
-                await self._follow(machine, job, outcome)
-            outcome.extract(out)
+        async with Opened(self.image, self.flavour, source) as opened:
+            write_bundle(opened.bundle, job, self.clock)
+            await opened.begin()
+            await self._follow(opened, job, out)
+            opened.outcome.extract(out)
         return time.monotonic() - started
 
-    async def _follow(self, machine: Qemu, job: Job[Any], outcome: Outcome) -> None:
-        """Has a machine run to its pause, and the job take its messages meanwhile."""
-        watch = Watch(machine, self.clock, outcome, self.log)
+    async def _follow(self, opened: Opened, job: Job[Any], out: Path) -> None:
+        """Has a machine run to its end, and the job take its messages meanwhile."""
+        number = 0
+        while True:
+            reached = await follow(opened, self.clock, job, self.log)
+            if opened.outcome.finished:
+                return
+            if reached is None or reached.number == number:
+                raise MachineError("the guest paused without handing back its results")
+            number = reached.number
+            await opened.settle(reached)
+            if self.keep_steps:
+                saved = await opened.album.keep(opened.machine, reached)
+                saved.write(out / moments.DIRECTORY)
 
-        def hear() -> None:
-            for message in outcome.progress():
-                job.take(message)
-                watch.heard()
 
-        async def look() -> None:
-            hear()
-            await watch.look()
+def write_bundle(bundle: Bundle, job: Job[Any], clock: Clock) -> None:
+    files = {f"{FILES}/{name}": data for name, data in job.files.items()}
+    envelope = {**job.envelope(f"/run/testbed/in/{FILES}", clock), "call": ENTRY}
+    bundle.write(envelope, files, {f"{FILES}/{name}" for name in job.executable})
 
-        await machine.command("cont")
-        try:
-            await machine.paused(look, watch.pause_s)
-        finally:
-            hear()
+
+async def follow(opened: Opened, clock: Clock, job: Job[Any], log: Callable[[str], None]) -> Moment | None:
+    """Has a machine run to its next pause. The moment of the run that it reached, if it is one."""
+    machine, outcome = opened.machine, opened.outcome
+    watch = Watch(machine, clock, outcome, log)
+    reached = None
+
+    def hear() -> None:
+        nonlocal reached
+        for message in outcome.progress():
+            match message:
+                case {"report": {"moment": report}}:
+                    reached = Moment.of(report)
+                case _:
+                    job.take(message)
+            watch.heard()
+
+    async def look() -> None:
+        hear()
+        await watch.look()
+
+    await machine.command("cont")
+    try:
+        await machine.paused(look, watch.pause_s)
+    finally:
+        hear()
+    return reached

@@ -232,6 +232,25 @@ class Save(LiveRequest[str]):
     touches = False
 
 
+class Hold(LiveRequest[None]):
+    """At a moment of a run: serve requests until `Continue`."""
+
+    touches = False
+
+
+class StopAt(LiveRequest[None]):
+    """At a moment of a run: let the machine pause at this time too, in virtual nanoseconds of the run."""
+
+    touches = False
+    t: int
+
+
+class Continue(LiveRequest[None]):
+    """Let a run that was stopped go on."""
+
+    touches = False
+
+
 class Down(LiveRequest[None]):
     """Take the lab down, and end the machine's job."""
 

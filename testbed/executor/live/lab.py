@@ -65,5 +65,4 @@ def planned(request: Live, directory: Path) -> tuple[Plan, Mapping[str, Profile]
     with loading.blaming(file):
         parameters = scenario.settle(scenario.variant(request.variant), request.settings)
     instance, plan, profiles, _ = topologies.lab_of(scenario, parameters, file, request.topology)
-    name = request.topology or str(instance.topology_for(parameters))
-    return plan, profiles, (file.parent / name).read_text()
+    return plan, profiles, topologies.source_of(instance, parameters, file, request.topology)

@@ -219,6 +219,9 @@ class Server:
             return
         if isinstance(request, live.Down):
             self._ended, self._down = True, call.channel
+        elif isinstance(request, live.Continue):
+            self._ended = True
+            call.channel.respond(None)
         elif isinstance(request, LiveRequest):
             if request.waits:
                 self._acts.append((call, request))

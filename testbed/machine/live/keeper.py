@@ -133,11 +133,11 @@ class Keeper:
         source = await snapshot.ensure(found, flavour, self._log)
         job: Job[Any] = Job(
             [read(self.order.request)], self.order.files, self.order.executable,
-            limit_s=LIMIT_S, seed=self.order.seed, wire=flavour.clock, listen=self._report,
+            limit_s=LIMIT_S, seed=self.order.seed, lives=True, listen=self._report,
         )  # fmt: skip
         with Bundle() as bundle, Outcome() as outcome:
             files = {f"{FILES}/{name}": data for name, data in job.files.items()}
-            envelope = {**job.envelope(f"/run/testbed/in/{FILES}"), "call": ENTRY}
+            envelope = {**job.envelope(f"/run/testbed/in/{FILES}", flavour.clock), "call": ENTRY}
             bundle.write(envelope, files, {f"{FILES}/{name}" for name in job.executable})
             self._wire = Wire(bundle, outcome)
             async with snapshot.restored(found, flavour, source, bundle, outcome) as machine:

@@ -42,7 +42,7 @@ def test_a_handler_takes_its_request_and_returns_its_response(kind: type[Request
 def run(tmp_path: Path, *asked: dict[str, Any]) -> dict[int, dict[str, Any]]:
     """The last message of each request."""
     written: list[bytes] = []
-    job = {"requests": asked, "files": str(tmp_path), "training": False, "wire": None}
+    job = {"requests": asked, "files": str(tmp_path), "training": False}
     executor.run(job, str(tmp_path), lambda line, last: written.append(line))
     return {message["id"]: message for message in map(json.loads, written)}
 

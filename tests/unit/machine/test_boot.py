@@ -177,7 +177,7 @@ def places(boot: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_bundle_is_read_as_it_was_written(boot: ModuleType, bundle: Bundle, tmp_path: Path) -> None:
-    job = Job([requests.Schema()], limit_s=60).envelope("/run/testbed/in/files")
+    job = Job([requests.Schema()], limit_s=60).envelope("/run/testbed/in/files", "virtual")
     bundle.write(job, {"files/job.json": b"mine", "files/deep/plugin": bytes(10_000)}, ["files/deep/plugin"])
     assert boot.unpack(Device(bundle), str(tmp_path)) == job
     assert (tmp_path / protocol.JOB).is_file()

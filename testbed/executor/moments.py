@@ -1,0 +1,82 @@
+"""The moments of a run at which its machine pauses: lab up, each step, each fault, each expectation that fails.
+
+On the virtual clock every run pauses at all of them, whether or not somebody wants to keep or stop it there, because a
+run in which nobody does has to be the same. What the outside then asks for comes over the wire: to be served there
+(`Hold`), or to pause again at a time (`StopAt`).
+"""
+
+from __future__ import annotations
+
+from testbed.executor.live.server import Server
+from testbed.executor.wire import MOMENT, Wire
+from testbed.lab import Lab
+from testbed.protocol import Event, live, messages
+from testbed.protocol.messages import Channel, Emit
+from testbed.scenario.events import EventLog
+
+
+class Cut(SystemExit):
+    """The user ended a run that was stopped."""
+
+
+class Moments:
+    """Of one run."""
+
+    def __init__(self, wire: Wire | None, emit: Emit, source: str) -> None:
+        """Without a wire, or on the real clock, there are none. `source` is the text of the lab's topology file."""
+        self._wire = wire if wire and wire.virtual else None
+        self._emit = emit
+        self._source = source
+        self._number = 0
+        self._lab: Lab | None = None
+        self._log: EventLog | None = None
+        self._server: Server | None = None
+
+    def begin(self, lab: Lab, log: EventLog) -> None:
+        self._lab, self._log = lab, log
+
+    def hear(self, event: Event) -> None:
+        """An event of the run, which has been reported."""
+        if self._server:
+            self._server.hear(event)
+        if is_moment(event):
+            self._reach(event["t"], event["kind"], event["text"])
+
+    def _reach(self, t: int, kind: str, text: str) -> None:
+        if self._wire is None or self._lab is None:
+            return
+        self._number += 1
+        self._emit({"moment": {"number": self._number, "t": t, "kind": kind, "text": text}})
+        self._wire.pause(MOMENT)
+        for message in self._wire.receive():
+            self._obey(message)
+
+    def _obey(self, message: dict[str, object]) -> None:
+        assert self._wire
+        assert self._lab
+        assert self._log
+        request = messages.take(message)
+        Channel(int(str(message["id"])), self._write).respond(None)
+        if isinstance(request, live.StopAt):
+            left = request.t - self._log.now
+            self._lab.scheduler.after(left / 1e9, lambda: self._reach(request.t, "time", ""))
+        elif isinstance(request, live.Hold):
+            server = self._server = Server(self._lab, self._log, self._wire, self._source)
+            if (down := server.serve()) is not None:
+                down.respond(None)
+                raise Cut(1)
+
+    def _write(self, line: bytes, _: bool) -> None:
+        assert self._wire
+        self._wire.send(line)
+
+
+def is_moment(event: Event) -> bool:
+    match event:
+        case {"kind": "step" | "fault.injected"}:
+            return True
+        case {"kind": "lab", "data": {"up": True}}:
+            return True
+        case {"kind": "expect", "data": {"met": False}}:
+            return True
+    return False

@@ -1,0 +1,226 @@
+"""Moments of a run: the machine as it stood at a step, a fault, an expectation that failed; kept, and gone back to.
+
+A guest on the virtual clock pauses itself at each of them, always, so that a run in which nothing is kept is the same.
+What is kept is what the machine has changed since its snapshot: pages of RAM, the devices, the two memory files. The
+moments of a run stand on each other: each has the pages that are others than in the one before.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from collections.abc import Iterator, Mapping
+from contextlib import AsyncExitStack, ExitStack
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from testbed.errors import InputError, MachineError
+from testbed.machine import qemu, snapshot
+from testbed.machine.devices import Bundle, Device, Outcome
+from testbed.machine.image import Image
+from testbed.machine.qemu import Flavour, Qemu
+from testbed.machine.ram import PAGE, Ram
+from testbed.machine.snapshot import Snapshot
+
+MAGIC = b"TBSTEP1\0"
+LENGTH = struct.Struct("<Q")
+SUFFIX = ".step"
+DIRECTORY = "steps"
+DEVICES = "bundle", "result"
+"""The two memory files, as they are called in a file of a moment."""
+
+
+@dataclass(frozen=True)
+class Moment:
+    """`number` counts from 1, `t` is in virtual nanoseconds since the run began. `kind` is that of the event."""
+
+    number: int
+    t: int
+    kind: str
+    text: str
+
+    @classmethod
+    def of(cls, report: Mapping[str, Any]) -> Moment:
+        match report:
+            case {"number": int(number), "t": int(t), "kind": str(kind), "text": str(text)}:
+                return cls(number, t, kind, text)
+        raise MachineError(f"a moment is damaged: {str(report)[:80]}")
+
+
+@dataclass
+class Saved:
+    """A machine at a moment. `pages` are those of RAM, by their number, that are not as in the moment before, or in the
+    snapshot if there is none."""
+
+    moment: Moment
+    snapshot: str
+    """The key of the snapshot that it stands on."""
+    devices: bytes
+    files: dict[str, list[tuple[int, bytes]]]
+    """What was written of each of the two memory files: places and bytes."""
+    pages: dict[int, bytes] = field(default_factory=dict)
+    before: Saved | None = None
+
+    def memory(self) -> dict[int, bytes]:
+        """Every page that is not as in the snapshot."""
+        return {**(self.before.memory() if self.before else {}), **self.pages}
+
+    def write(self, directory: Path) -> Path:
+        """Writes the moment alone, without those before."""
+        path = directory / f"{self.moment.number:03}{SUFFIX}"
+        directory.mkdir(exist_ok=True)
+        runs = list(in_a_row(self.pages))
+        parts = [(name, place, len(data)) for name, found in self.files.items() for place, data in found]
+        head = {
+            "moment": asdict(self.moment), "snapshot": self.snapshot, "devices": len(self.devices), "parts": parts,
+            "runs": runs, "before": self.before.moment.number if self.before else None,
+        }  # fmt: skip
+        text = json.dumps(head).encode()
+        with path.open("wb") as file:
+            file.write(MAGIC + LENGTH.pack(len(text)) + text + self.devices)
+            for found in self.files.values():
+                file.writelines(data for _, data in found)
+            for first, count in runs:
+                file.writelines(self.pages[page] for page in range(first, first + count))
+        return path
+
+    @classmethod
+    def read(cls, path: Path) -> Saved:
+        """What `write` wrote, with all that it stands on. InputError for a file that is damaged."""
+        try:
+            with path.open("rb") as file:
+                file.seek(len(MAGIC))
+                (length,) = LENGTH.unpack(file.read(LENGTH.size))
+                head = json.loads(file.read(length))
+                devices = file.read(head["devices"])
+                files: dict[str, list[tuple[int, bytes]]] = {name: [] for name in DEVICES}
+                for name, place, size in head["parts"]:
+                    files[name].append((place, file.read(size)))
+                pages = {page: file.read(PAGE) for first, count in head["runs"] for page in range(first, first + count)}
+                whole = not file.read(1) and all(len(page) == PAGE for page in pages.values())
+            before = head["before"]
+            below = cls.read(path.with_name(f"{before:03}{SUFFIX}")) if before else None
+            saved = cls(Moment(**head["moment"]), head["snapshot"], devices, files, pages, below)
+        except FileNotFoundError:
+            raise
+        except (OSError, ValueError, KeyError, TypeError, struct.error) as error:
+            raise InputError(f"the step cannot be read: {error}", where=str(path)) from None
+        if not whole:
+            raise InputError("the step cannot be read: it is cut off", where=str(path))
+        return saved
+
+
+def in_a_row(pages: Mapping[int, bytes]) -> Iterator[tuple[int, int]]:
+    """Pages by runs: the first one, and how many."""
+    first = last = -2
+    for page in sorted(pages):
+        if page != last + 1:
+            if first >= 0:
+                yield first, last - first + 1
+            first = page
+        last = page
+    if first >= 0:
+        yield first, last - first + 1
+
+
+class Album:
+    """The moments of one machine that are kept, in their order."""
+
+    def __init__(
+        self, source: Snapshot, handle: int, devices: int, parts: Mapping[str, Device], last: Saved | None
+    ) -> None:
+        """`handle` is the open snapshot, `devices` a file of memory that QEMU has open, too; `last` is the moment that
+        the machine comes from."""
+        self._source, self._handle, self._devices, self._parts = source, handle, devices, parts
+        self._now: dict[int, bytes] = dict(last.memory()) if last else {}
+        self._last = last
+
+    async def keep(self, machine: Qemu, moment: Moment) -> Saved:
+        """The paused machine as it is."""
+        os.ftruncate(self._devices, 0)
+        await machine.save(self._devices)
+        state = snapshot.settled(os.pread(self._devices, os.fstat(self._devices).st_size, 0))
+        files = {name: list(extents(device)) for name, device in self._parts.items()}
+        saved = Saved(moment, self._source.key, state, files, before=self._last)
+        ram = Ram(machine.process.pid, self._handle)
+        for first, data in ram.pages(ram.changed()):
+            for number in range(len(data) // PAGE):
+                page = data[number * PAGE : (number + 1) * PAGE]
+                if self._now.get(first + number) != page:
+                    self._now[first + number] = saved.pages[first + number] = page
+        self._last = saved
+        return saved
+
+
+def extents(device: Device) -> Iterator[tuple[int, bytes]]:
+    """What was written of a memory file: places and bytes."""
+    end = 0
+    while end < device.size:
+        try:
+            start = os.lseek(device.handle, end, os.SEEK_DATA)
+        except OSError:  # no data from here on
+            return
+        end = min(os.lseek(device.handle, start, os.SEEK_HOLE), device.size)
+        yield start, bytes(device.map[start:end])
+
+
+class Opened:
+    """A machine that is paused, with all that belongs to it: a context manager, at whose end it is gone."""
+
+    machine: Qemu
+
+    def __init__(self, image: Image, flavour: Flavour, source: Snapshot) -> None:
+        self._image, self._flavour, self._source = image, flavour, source
+        self._stack = ExitStack()
+        self._running = AsyncExitStack()
+        self.bundle = self._stack.enter_context(Bundle())
+        self.outcome = self._stack.enter_context(Outcome())
+        self._parts: dict[str, Device] = dict(zip(DEVICES, (self.bundle, self.outcome), strict=True))
+
+    async def __aenter__(self) -> Self:
+        self._handle = self._stack.enter_context(self._source.opened())
+        self._devices = self._stack.enter_context(snapshot.memory(0))
+        return self
+
+    async def __aexit__(self, *error: Any) -> None:
+        await self._running.aclose()
+        self._stack.__exit__(*error)
+
+    async def begin(self) -> None:
+        """As the snapshot has it; the bundle is written."""
+        self.album = Album(self._source, self._handle, self._devices, self._parts, None)
+        command, files = self._command()
+        start = qemu.start(command, files=files, incoming=True)
+        self.machine = await self._running.enter_async_context(start)
+        os.lseek(self._handle, snapshot.OFFSET, os.SEEK_SET)
+        await self.machine.load(self._handle)
+
+    async def resume(self, saved: Saved) -> None:
+        """As it was at a moment, in the place of the one that may be running."""
+        await self._running.aclose()
+        self.album = Album(self._source, self._handle, self._devices, self._parts, saved)
+        for name, device in self._parts.items():
+            device.clear()
+            for place, data in saved.files[name]:
+                device.map[place : place + len(data)] = data
+        self.outcome.rewind()
+        command, files = self._command()
+        with snapshot.memory(0) as state:
+            os.pwrite(state, saved.devices, 0)
+            self.machine = await self._running.enter_async_context(qemu.start(command, files=files, incoming=True))
+            Ram(self.machine.process.pid, self._handle).write(iter(saved.memory().items()))
+            await self.machine.load(state)
+
+    def _command(self) -> tuple[list[str], tuple[int, ...]]:
+        ram, sizes = qemu.Ram(self._handle, shared=False), (self.bundle.size, self.outcome.size)
+        paths = self.bundle.path, self.outcome.path
+        command = qemu.command_line(self._image, self._flavour, ram, *paths, sizes)
+        return command, (self._handle, self.bundle.handle, self.outcome.handle, self._devices)
+
+    async def settle(self, moment: Moment) -> None:
+        """Brings the clock of a machine that has just paused to the next timer, if it has not come there by itself:
+        which of QEMU's threads was first at the pause must not show in a run."""
+        if self._flavour.clock == "virtual" and not await self.machine.at_timer():
+            await self.resume(await self.album.keep(self.machine, moment))
