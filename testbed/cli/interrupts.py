@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Iterator
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -38,3 +39,30 @@ class Interrupts:
         """From now on signals change nothing: the interpreter takes itself apart."""
         for number in ENDING:
             signal.signal(number, signal.SIG_IGN)
+
+
+@contextlib.contextmanager
+def stoppable() -> Iterator[int]:
+    """A block that goes on until such a signal, which is no interruption of it: the descriptor is readable then. The
+    next signal interrupts."""
+    came, write = os.pipe()
+    wakeup = signal.set_wakeup_fd(-1)
+    before = {number: signal.getsignal(number) for number in ENDING}
+
+    def restore() -> None:
+        signal.set_wakeup_fd(wakeup)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    def stop(*_: object) -> None:
+        restore()
+        os.write(write, b"!")
+
+    for number in ENDING:
+        signal.signal(number, stop)
+    try:
+        yield came
+    finally:
+        restore()
+        os.close(came)
+        os.close(write)

@@ -18,7 +18,7 @@ else:
 R_co = TypeVar("R_co", covariant=True)
 
 WINDOW = 256 << 10
-"""Bytes of a stream (`Exec`, `Capture`) that the outside has not taken yet, at most: who writes more waits."""
+"""Bytes of a stream (`Exec`, `Capture`) that the other side has not taken yet, at most: who writes more waits."""
 SETTLE_S = 0.01
 """Virtual seconds that pass after the last request, for what it sent to arrive, before time stands still."""
 
@@ -108,11 +108,14 @@ class LiveRequest(Request[R_co], Generic[R_co]):
 
 class Exec(LiveRequest[int]):
     """Run a command on a node; the response is its exit status, 128 + N of a signal. Reports are `out` and `err`, both
-    base64. With a `terminal` it gets a terminal of its own, and without `input` no input at all."""
+    base64, and of input that comes later `took`: how many bytes of it were taken. With a `terminal` it gets a terminal
+    of its own, and without `given` and `input` no input at all."""
 
     node: str
     command: list[str]
     terminal: Terminal | None = None
+    given: str | None = None
+    """All its input, in base64: on the virtual clock what comes later comes at a moment of the host's."""
     input: bool = False
     """Whether input will come, and its end."""
     detach: bool = False

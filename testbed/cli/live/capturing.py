@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from collections.abc import Callable
 from typing import IO, TYPE_CHECKING
 
 import click
 
+from testbed.cli.interrupts import stoppable
+from testbed.cli.live.words import nobody_reads, put
 from testbed.errors import InputError
 from testbed.machine.live.client import Streams
 from testbed.protocol.live import Capture, Exec
@@ -28,13 +31,11 @@ def write(connection: Connection, end: str, filter_: str, file: str, count: int 
             except OSError as error:
                 raise InputError(f"cannot be written: {error.strerror}", where=file) from None
 
-        def put(_: str, data: bytes) -> None:
+        def write_on(_: str, data: bytes) -> None:
             target.write(data)
             target.flush()
 
-        streams = Streams(connection, put)
-        number = streams.number = connection.ask(Capture(end=end, filter=filter_, count=count), streams.take)
-        lost = end_of(connection, number)
+        lost = ended(connection, Capture(end=end, filter=filter_, count=count), write_on)
     if lost:
         click.echo(f"{lost} frames were lost: narrow the capture with a filter", err=True)
     return 1 if lost else 0
@@ -46,21 +47,16 @@ def show(connection: Connection, end: str, filter_: str, count: int | None) -> i
     limit = ["-c", str(count)] if count else []
     command = [*SHOW, *limit, "-i", interface, *filter_.split()]
 
-    def put(stream: str, data: bytes) -> None:
-        target: IO[bytes] = (sys.stdout if stream == "out" else sys.stderr).buffer
-        target.write(data)
-        target.flush()
+    return ended(connection, Exec(node=node, command=command), put)
 
+
+def ended(connection: Connection, request: Capture | Exec, put: Callable[[str, bytes], None]) -> int:
+    """The response to a request that Ctrl-C stops; 0 when the reader of its output has gone."""
     streams = Streams(connection, put)
-    number = streams.number = connection.ask(Exec(node=node, command=command), streams.take)
-    return end_of(connection, number)
-
-
-def end_of(connection: Connection, number: int) -> int:
-    """The response of a request that Ctrl-C, or a reader that went away, stops."""
-    with contextlib.suppress(KeyboardInterrupt, BrokenPipeError):
-        return int(connection.end(number))
-    connection.say({"id": number, "stop": True})
-    with contextlib.suppress(BrokenPipeError):
-        return int(connection.end(number)) and 0
-    return 0
+    with stoppable() as stop:
+        try:
+            number = streams.number = connection.ask(request, streams.take)
+            return int(connection.end(number, stop))
+        except BrokenPipeError:
+            nobody_reads()
+            return 0

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from testbed.cli.interrupts import stoppable
 from testbed.cli.live.words import connect, format_option, lab_option, print_json
 
 if TYPE_CHECKING:
@@ -79,9 +80,8 @@ def tables(follow: bool, name: str, form: str, switch: str) -> int:
 
 def follow_until_stopped(connection: Connection, request: Any, take: Any) -> None:
     """Has reports taken until Ctrl-C."""
-    number = connection.ask(request, take)
-    with contextlib.suppress(KeyboardInterrupt):
-        connection.end(number)
+    with stoppable() as stop:
+        connection.end(connection.ask(request, take), stop)
 
 
 @click.command(help="""Show the events of a lab: ARP, ND and FDB entries, faults, links, completions, pods.""")

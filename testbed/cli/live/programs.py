@@ -12,19 +12,25 @@ import sys
 import termios
 import tty
 from collections.abc import Iterator
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 import click
 
-from testbed.cli.live.words import connect, lab_option
+from testbed.cli.live.words import connect, lab_option, nobody_reads, put
 from testbed.errors import InputError
+from testbed.machine.live.client import Connection, Streams
+from testbed.protocol.live import WINDOW
 
 if TYPE_CHECKING:
-    from testbed.machine.live.client import Connection
     from testbed.protocol.live import Terminal
 
 INPUT = 1 << 16
+MOST_INPUT = 16 << 20
+"""Bytes on the virtual clock, where input goes with the request."""
+LINE = 1 << 16
+"""Bytes after which a line without an end is broken."""
 DASHES = "--"
+HUNG_UP = 128 + signal.SIGHUP
 
 
 class AfterDashes(click.Command):
@@ -53,7 +59,6 @@ class AfterDashes(click.Command):
 def exec_(
     context: click.Context, interactive: bool, terminal: bool, detach: bool, name: str, nodes: tuple[str, ...]
 ) -> int:
-    from testbed.machine.live.client import Streams
     from testbed.protocol.live import Exec
 
     command: list[str] = context.meta[DASHES]
@@ -64,18 +69,25 @@ def exec_(
             raise InputError("a terminal is for one node")
         return attach(name, nodes[0], command)
     with connect(name) as connection:
+        virtual = connection.lab.clock == "virtual"
+        given = whole_input() if interactive and virtual else None
         writers = {node: Lines(node if len(nodes) > 1 else "") for node in nodes}
-        numbers = {}
+        programs = []
         for node in nodes:
             streams = Streams(connection, writers[node].write)
-            request = Exec(node=node, command=command, input=interactive, detach=detach)
-            numbers[node] = streams.number = connection.ask(request, streams.take)
-        with interrupting(connection, list(numbers.values())):
-            if interactive:
-                feed(connection, list(numbers.values()))
-            statuses = [int(connection.end(number)) for number in numbers.values()]
-        for writer in writers.values():
-            writer.finish()
+            later = interactive and not virtual
+            request = Exec(node=node, command=command, given=given, input=later, detach=detach)
+            streams.number = connection.ask(request, streams.take)
+            programs.append(streams)
+        try:
+            if interactive and not virtual:
+                feed(connection, programs)
+            statuses = [int(connection.end(streams.number)) for streams in programs]
+            for writer in writers.values():
+                writer.finish()
+        except BrokenPipeError:
+            nobody_reads()
+            return 128 + signal.SIGPIPE
         return max(statuses)
 
 
@@ -88,7 +100,10 @@ class Lines:
 
     def write(self, stream: str, data: bytes) -> None:
         if self._prefix:
-            *lines, self._rest[stream] = (self._rest[stream] + data).split(b"\n")
+            *lines, rest = (self._rest[stream] + data).split(b"\n")
+            if len(rest) > LINE:
+                lines, rest = [*lines, rest], b""
+            self._rest[stream] = rest
             data = b"".join(self._prefix + line + b"\n" for line in lines)
         put(stream, data)
 
@@ -98,44 +113,27 @@ class Lines:
                 put(stream, self._prefix + rest + b"\n")
 
 
-def put(stream: str, data: bytes) -> None:
-    target: IO[bytes] = (sys.stdout if stream == "out" else sys.stderr).buffer
-    target.write(data)
-    target.flush()
-
-
-@contextlib.contextmanager
-def interrupting(connection: Connection, numbers: list[int]) -> Iterator[None]:
-    """Ctrl-C ends the programs, and this command with them."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        for number in numbers:
-            connection.say({"id": number, "stop": True})
-        raise
-
-
-def feed(connection: Connection, numbers: list[int]) -> None:
-    """Passes standard input on until its end, or that of the programs. On the virtual clock it comes as a whole, as the
-    time at which a part comes would be the host's."""
+def feed(connection: Connection, every: list[Streams]) -> None:
+    """Passes standard input on until its end, or that of the programs, as fast as all of them take it."""
     source = sys.stdin.fileno()
-    whole = connection.lab.clock == "virtual"
-    pending = b""
-    while not all(map(connection.done, numbers)):
-        ready, _, _ = select.select([source, connection], [], [])
+    while not all(connection.done(streams.number) for streams in every):
+        room = all(streams.ahead < WINDOW for streams in every if not connection.done(streams.number))
+        ready, _, _ = select.select([connection, *([source] if room else [])], [], [])
         if connection in ready:
             connection.take()
         if source in ready:
             data = os.read(source, INPUT)
-            pending += data
-            if data and whole:
-                continue
-            for number in numbers:
-                for piece in [pending] if data else [pending, b""] if pending else [b""]:
-                    connection.say({"id": number, "input": base64.b64encode(piece).decode()})
-            pending = b""
+            for streams in every:
+                streams.give(data)
             if not data:
                 return
+
+
+def whole_input() -> str:
+    data = sys.stdin.buffer.read(MOST_INPUT + 1)
+    if len(data) > MOST_INPUT:
+        raise InputError(f"on the virtual clock a program's input is at most {MOST_INPUT >> 20} MiB")
+    return base64.b64encode(data).decode()
 
 
 @click.command(
@@ -151,7 +149,6 @@ def shell(name: str, node: str) -> int:
 
 def attach(name: str, node: str, command: list[str]) -> int:
     """A program whose terminal is this one."""
-    from testbed.machine.live.client import Streams
     from testbed.protocol.live import Exec
 
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
@@ -169,7 +166,9 @@ def attach(name: str, node: str, command: list[str]) -> int:
                     connection.say({"id": number, "size": [size.lines, size.columns]})
                 if sys.stdin in ready:
                     data = os.read(sys.stdin.fileno(), INPUT)
-                    connection.say({"id": number, "input": base64.b64encode(data).decode()})
+                    if not data:
+                        return HUNG_UP
+                    streams.give(data)
                 if connection in ready:
                     connection.take()
         return int(connection.ended(number))
@@ -188,7 +187,8 @@ def raw() -> Iterator[None]:
         tty.setraw(sys.stdin)
         yield
     finally:
-        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
+        with contextlib.suppress(termios.error):  # it has gone
+            termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
 
 
 @contextlib.contextmanager

@@ -6,19 +6,21 @@ import asyncio
 import contextlib
 import os
 import re
+import select
 import signal
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from testbed.cli.interrupts import stoppable
 from testbed.cli.live.words import duration, format_option, lab_option, print_json, then
+from testbed.cli.words import plain
 from testbed.errors import InputError, TestbedError
 from testbed.machine.live import labs
-
-if TYPE_CHECKING:
-    from testbed.machine.live.client import Connection
+from testbed.machine.live.client import Connection, EndedError
+from testbed.protocol.live import Down
 
 DOWN_S = 120.0
 """Wall seconds for a lab's end, after which --force is named."""
@@ -71,9 +73,7 @@ def up(
 
     found = source.find(what, variant, settings)
     name = checked(name or found.name)
-    if labs.read(name):
-        with labs.claimed(name):  # says so
-            pass
+    labs.require_free(name)
     machine: Any = options.choose("vm", clock, log)  # type: ignore[arg-type]
     wanted = sorted({*filter(None, packages.split(",")), *found.packages})
     if wanted:
@@ -96,10 +96,19 @@ def up(
             node = next((row["name"] for row in state["nodes"] if row["kind"] == "host"), state["nodes"][0]["name"])
             then(f"testbed shell {node}", f"testbed down {name}")
         if attached:
-            with contextlib.suppress(KeyboardInterrupt):
-                connection.take()
-            end(connection)
+            stay(connection)
     return 0
+
+
+def stay(connection: Connection) -> None:
+    """Returns when the lab has ended: by Ctrl-C, by `down`, or as nobody used it."""
+    with stoppable() as stop, contextlib.suppress(EndedError):
+        watched: list[Any] = [connection, stop]
+        ready, _, _ = select.select(watched, [], [])
+        if stop in ready:
+            end(connection)
+        else:
+            connection.take()
 
 
 def wait_up(connection: Connection, place: Any) -> None:
@@ -126,8 +135,14 @@ def checked(name: str) -> str:
 
 def end(connection: Connection) -> Any:
     """Has the lab end; what its keeper says then."""
-    number = connection.begin({"protocol": 1, "request": {"kind": "Down"}}, lambda _: None)
-    return connection.end(number)
+    number = connection.ask(Down())
+    deadline = time.monotonic() + DOWN_S
+    while not connection.done(number):
+        if time.monotonic() > deadline:
+            name = connection.lab.name
+            raise TestbedError(f"lab {name} does not end", hint=f"`testbed down --force {name}` kills its machine.")
+        connection.take(within=1)
+    return connection.ended(number)
 
 
 @click.command(help="""End labs: what they left is in their run directories. Also removes what is left of dead ones.""")
@@ -137,27 +152,40 @@ def end(connection: Connection) -> Any:
 @lab_option
 @format_option
 def down(names: tuple[str, ...], all_: bool, force: bool, name: str, form: str) -> int:
-    from testbed.machine.live.client import Connection
-
-    chosen = labs.every() if all_ else [labs.named(one) for one in names or (name,)]
+    chosen = labs.every() if all_ else [labs.named(one) for one in dict.fromkeys(names or (name,))]
     results = []
+    failed: list[TestbedError] = []
     for lab in chosen:
-        out = lab.out
-        if force and lab.alive() and lab.pid:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(lab.pid, signal.SIGKILL)
-            labs.remove(lab)
-        elif not lab.alive():
-            labs.remove(lab)
-        else:
-            with Connection(lab) as connection:
-                end(connection)
-        results.append({"name": lab.name, "out": out})
+        try:
+            take_down(lab, force)
+        except TestbedError as error:
+            failed.append(error)
+            continue
+        results.append({"name": lab.name, "out": lab.out})
         if form == "table":
-            click.echo(f"{lab.name} is down · {os.path.relpath(out) if out else ''}".rstrip(" ·"))
+            click.echo(f"{plain(lab.name)} is down · {os.path.relpath(lab.out) if lab.out else ''}".rstrip(" ·"))
     if form == "json":
         print_json(results)
+    if failed:
+        first, *others = failed
+        first.also += tuple((error.where, error.message) for error in others)
+        raise first
     return 0
+
+
+def take_down(lab: labs.Lab, force: bool) -> None:
+    if lab.alive():
+        try:
+            with Connection(lab) as connection:
+                if not force:
+                    end(connection)
+                    return
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(connection.keeper(), signal.SIGKILL)
+                labs.wait_dead(lab)
+        except EndedError:
+            return
+    labs.remove(lab)
 
 
 @click.command(help="""List the labs of this user that live, and those that died.""")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from collections.abc import Callable
@@ -71,3 +72,15 @@ def then(*lines: str) -> None:
     if sys.stderr.isatty() and sys.stdout.isatty():
         for line in lines:
             click.echo(click.style(f"  {line}", dim=True), err=True)
+
+
+def put(stream: str, data: bytes) -> None:
+    """Writes what a program wrote to its `out` or `err`."""
+    target = (sys.stdout if stream == "out" else sys.stderr).buffer
+    target.write(data)
+    target.flush()
+
+
+def nobody_reads() -> None:
+    """The reader of standard output has gone, as `head` does: what is left of it is not written when we end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

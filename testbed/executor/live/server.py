@@ -44,6 +44,10 @@ FIRST_LOOK_S, LONGEST_LOOK_S = 0.01, 60.0
 LONGEST_IDLE_S = 3600.0
 
 
+class Interrupted(BaseException):
+    """The lab is to end, and a request still waits for something in it."""
+
+
 class Task(Protocol):
     """A request that goes on. `drives` is whether virtual time has to go on for it."""
 
@@ -67,10 +71,20 @@ class Call:
     def report(self, **record: Any) -> None:
         self.channel.report(record)
 
-    def watch(self, handle: int, act: Callable[[], None]) -> None:
-        """Has `act` called whenever the file is readable or at its end."""
-        self._watched[handle] = act
-        self.server.watch(handle, act)
+    def watch(self, handle: int, act: Callable[[], None], events: int = select.EPOLLIN) -> None:
+        """Has `act` called whenever the file is readable, or what `events` say, or at its end."""
+        if handle not in self._watched:
+            self._watched[handle] = act
+            self.server.watch(handle, lambda: self.guard(act), events)
+
+    def guard(self, act: Callable[[], None]) -> None:
+        """Has whatever goes wrong in a part of this request be its end, and not that of the lab."""
+        try:
+            act()
+        except TestbedError as error:
+            self.fail(error)
+        except Exception:
+            self.crash()
 
     def unwatch(self, handle: int) -> None:
         if self._watched.pop(handle, None):
@@ -115,7 +129,7 @@ class Server:
         self.held: dict[str, Callable[[], None]] = {}
         """Of interfaces that were set down, what sets them up."""
         self._acts: deque[tuple[Call, LiveRequest[Any]]] = deque()
-        self._acting = False
+        self._acting = self._interrupted = False
         self._ended = False
         self._down: Channel | None = None
         self._ready = select.epoll()
@@ -144,10 +158,13 @@ class Server:
                 act()
         for follow in [*self.followers]:
             follow()
+        if self._ended and self._acting and not self._interrupted:
+            self._interrupted = True
+            raise Interrupted
 
-    def watch(self, handle: int, act: Callable[[], None]) -> None:
+    def watch(self, handle: int, act: Callable[[], None], events: int = select.EPOLLIN) -> None:
         self._watched[handle] = act
-        self._ready.register(handle, select.EPOLLIN)
+        self._ready.register(handle, events)
 
     def unwatch(self, handle: int) -> None:
         del self._watched[handle]
@@ -205,10 +222,7 @@ class Server:
 
     def _told(self, number: int, message: dict[str, Any]) -> None:
         call, task = self.tasks[number]
-        try:
-            task.hear(message)
-        except TestbedError as error:
-            call.fail(error)
+        call.guard(lambda: task.hear(message))
 
     def _begin(self, number: int, message: dict[str, Any]) -> None:
         call = Call(self, number)
@@ -249,6 +263,8 @@ class Server:
                 self.tasks[call.number] = (call, response)
             else:
                 call.channel.respond(response)
+        except Interrupted:
+            call.fail(TestbedError("the lab was taken down meanwhile"))
         except TestbedError as error:
             call.fail(error)
         except Exception:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import select
 import socket
 from collections.abc import Callable
@@ -12,7 +11,7 @@ from typing import Any, Self, TypeVar
 
 from testbed.errors import MachineError, TestbedError
 from testbed.machine.live import labs
-from testbed.machine.live.labs import Lab
+from testbed.machine.live.labs import PEER, Lab
 from testbed.protocol import messages
 from testbed.protocol.live import WINDOW
 from testbed.protocol.requests import Request
@@ -30,18 +29,14 @@ class Connection:
 
     def __init__(self, lab: Lab) -> None:
         self.lab = lab
-        self._socket = socket.socket(socket.AF_UNIX)
         self._numbers = 0
         self._rest = bytearray()
         self._ends: dict[int, dict[str, Any]] = {}
         self._listeners: dict[int, Report] = {}
-        handle = os.open(lab.directory, os.O_PATH | os.O_DIRECTORY)
         try:
-            self._socket.connect(f"/proc/self/fd/{handle}/{labs.SOCKET}")
+            self._socket = labs.connected(lab)
         except OSError:
             raise self._gone() from None
-        finally:
-            os.close(handle)
 
     def __enter__(self) -> Self:
         return self
@@ -56,8 +51,15 @@ class Connection:
         now = labs.read(self.lab.name)
         if now and now.state == "dead":
             hint = f"`testbed down {now.name}` removes what is left."
-            return EndedError(f"lab {now.name} is dead: {now.why}", hint=hint)
+            return MachineError(f"lab {now.name} is dead: {now.why}", hint=hint)
+        if now and now.state == "up":
+            return TestbedError(f"lab {now.name} cut this command off", hint="It took nothing of what came.")
         return EndedError(f"lab {self.lab.name} has ended")
+
+    def keeper(self) -> int:
+        """The process that keeps the lab."""
+        credentials = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size)
+        return int(PEER.unpack(credentials)[0])
 
     def begin(self, message: dict[str, Any], listen: Report) -> int:
         """Sends a request or a word to the keeper; its number."""
@@ -82,10 +84,16 @@ class Connection:
         except OSError:
             raise self._gone() from None
 
-    def end(self, number: int) -> Any:
-        """The response of a request, as it came. Raises its error."""
+    def end(self, number: int, stop: int | None = None) -> Any:
+        """The response of a request, as it came. Raises its error. When `stop` is readable the request is stopped."""
+        stops: list[Any] = [] if stop is None else [stop]
         while number not in self._ends:
-            self.take()
+            ready, _, _ = select.select([self, *stops], [], [])
+            if stop in ready:
+                self.say({"id": number, "stop": True})
+                stops.clear()
+            if self in ready:
+                self.take()
         return self.ended(number)
 
     def ended(self, number: int) -> Any:
@@ -127,15 +135,18 @@ class Connection:
 
 
 class Streams:
-    """The bytes of a program, as reports bring them: given to `write`, and acknowledged when they were taken."""
+    """The bytes of a program: what reports bring is given to `write`, and acknowledged when it was taken; `give` sends
+    it input, and `ahead` is how much of that it has not taken."""
 
     def __init__(self, connection: Connection, write: Callable[[str, bytes], None]) -> None:
         self._connection = connection
         self._write = write
         self._taken: dict[str, int] = {}
         self.number = 0
+        self.ahead = 0
 
     def take(self, report: dict[str, Any]) -> None:
+        self.ahead -= report.get("took", 0)
         for name in ("out", "err"):
             if name in report:
                 data = base64.b64decode(report[name])
@@ -145,3 +156,9 @@ class Streams:
                     self._connection.say({"id": self.number, "ack": [name, taken]})
                     taken = 0
                 self._taken[name] = taken
+
+    def give(self, data: bytes) -> None:
+        """No bytes are the end of its input."""
+        if not self._connection.done(self.number):
+            self.ahead += len(data)
+            self._connection.say({"id": self.number, "input": base64.b64encode(data).decode()})

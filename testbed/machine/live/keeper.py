@@ -12,21 +12,20 @@ import itertools
 import json
 import os
 import signal
-import socket
-import struct
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from testbed.errors import MachineError, TestbedError
+from testbed.errors import DISK_FULL, MachineError, TestbedError, UnsupportedError
 from testbed.machine import image, layers, snapshot
 from testbed.machine.devices import Bundle, Outcome
 from testbed.machine.jobs import Job
 from testbed.machine.live import labs
+from testbed.machine.live.clients import Client
 from testbed.machine.live.kept import Kept
 from testbed.machine.live.order import Order
 from testbed.machine.live.wire import FULL, Wire
@@ -39,27 +38,13 @@ BUSY_S = 0.5
 """Wall seconds for which a request waits until the machine rests. Then it comes at a moment that the host chose."""
 LIMIT_S = 1e9
 """The machine's own seconds: a lab has no limit."""
-PEER = struct.Struct("3i")
-"""Process, user and group: struct ucred."""
 JOB_ID = 0
-
-
-@dataclass(eq=False)
-class Client:
-    """A command that is connected. `open` has its requests that have no end yet: the machine's numbers by its own."""
-
-    writer: asyncio.StreamWriter
-    open: dict[int, int] = field(default_factory=dict)
-
-    def tell(self, message: Mapping[str, Any]) -> None:
-        if not self.writer.is_closing():
-            self.writer.write(json.dumps(message, separators=(",", ":")).encode() + b"\n")
 
 
 class Keeper:
     def __init__(self, order: Order) -> None:
         self.order = order
-        self.lab = order.lab
+        self.lab = replace(order.lab, pid=os.getpid())
         self.kept = Kept(Path(self.lab.out))
         self._numbers = itertools.count(JOB_ID + 1)
         self._clients: set[Client] = set()
@@ -75,11 +60,11 @@ class Keeper:
         """The command with which the lab ends."""
         self._wake = asyncio.Event()
         self._resting = False
-        self._up = False
+        self._up = self._ending = self._over = False
+        self._life: asyncio.Task[None] | None = None
         self._last = time.monotonic()
         self._wire: Wire | None = None
         self._machine: Qemu | None = None
-        self._error: dict[str, Any] | None = None
 
     @property
     def _virtual(self) -> bool:
@@ -89,39 +74,55 @@ class Keeper:
 
     async def run(self, ready: int) -> None:
         """Serves until the lab is down or dead. `ready` is closed when commands can connect."""
-        path = self.lab.directory / labs.SOCKET
-        listener = socket.socket(socket.AF_UNIX)
-        with at(self.lab.directory) as place:
-            listener.bind(f"{place}/{labs.SOCKET}")
-        server = await asyncio.start_unix_server(self._serve, sock=listener, limit=2 * MESSAGE_BYTES)
-        os.close(ready)
+        self._state("starting")
+        server = await asyncio.start_unix_server(self._serve, sock=labs.listener(self.lab), limit=2 * MESSAGE_BYTES)
+        self._life = asyncio.ensure_future(self._live())
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._end)
+        os.close(ready)
         try:
-            await self._live()
+            await self._life
             labs.remove(self.lab)
-            self._tell_enders({"response": {"out": self.lab.out}})
-        except BaseException as error:
-            failure = error if isinstance(error, TestbedError) else MachineError(traceback.format_exc())
-            self._die(failure)
-            path.unlink(missing_ok=True)
+            tell(self._enders, {"response": {"out": self.lab.out}})
+        except asyncio.CancelledError:
+            self._discard()
+            early = TestbedError(f"lab {self.lab.name} was ended before it was up")
+            tell(self._starters, {"error": messages.failure(early)})
+            tell(self._enders, {"response": {"out": ""}})
+        except Exception as error:
+            (self.lab.directory / labs.SOCKET).unlink(missing_ok=True)
+            self._die(error)
         finally:
             server.close()
             for client in [*self._clients]:
-                with contextlib.suppress(ConnectionError, TimeoutError):
-                    await asyncio.wait_for(client.writer.drain(), 1)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(client.taken(), 1)
                 client.writer.close()
 
-    def _die(self, error: TestbedError) -> None:
-        """Tells everybody who waits, and leaves the reason for those who ask later; a lab that never came up leaves
-        nothing."""
-        failure = messages.failure(error)
-        for client, number in [*self._asked.values(), *self._starters, *self._enders]:
-            client.tell({"id": number, "error": failure})
-        if self._up:
-            self.kept.end(asdict(self.lab), None)
-            self.lab = self.lab.now("dead", error.message)
-        else:
+    def _die(self, cause: Exception) -> None:
+        """Leaves the reason for those who ask later, and tells everybody who waits."""
+        error = cause if isinstance(cause, TestbedError) else MachineError("".join(traceback.format_exception(cause)))
+        if isinstance(cause, OSError) and cause.errno in DISK_FULL:
+            error = UnsupportedError("the disk is full", where=str(cause.filename or ""), hint="Free some space.")
+        if self._over:
             labs.remove(self.lab)
+        elif self._up:
+            with contextlib.suppress(OSError):
+                self.kept.end(asdict(self.lab), None)
+            self._state("dead", error.message)
+        else:
+            self._discard()
+        tell([*self._asked.values(), *self._starters, *self._enders], {"error": messages.failure(error)})
+
+    def _discard(self) -> None:
+        """A lab that never came up leaves nothing."""
+        labs.remove(self.lab)
+        self.kept.discard()
+
+    def _state(self, state: labs.State, why: str = "") -> None:
+        try:
+            self.lab = self.lab.now(state, why)
+        except OSError as error:
+            self._log(f"the state {state} cannot be written: {error}")
 
     async def _live(self) -> None:
         flavour = Flavour(self.lab.clock, self.order.accelerator)  # type: ignore[arg-type]
@@ -143,6 +144,7 @@ class Keeper:
             async with snapshot.restored(found, flavour, source, bundle, outcome) as machine:
                 self._machine = machine
                 await self._drive(machine, outcome, job)
+            self._over = True
             outcome.extract(Path(self.lab.out))
         job.answer()
         self.kept.end(asdict(self.lab), found.digest)
@@ -173,14 +175,23 @@ class Keeper:
                 if outcome.finished:
                     return
                 if self._wire.reason == FULL:
-                    for client in [*self._clients]:
-                        with contextlib.suppress(ConnectionError):
-                            await client.writer.drain()
+                    await self._taken()
                 self._wire.acknowledge()
                 await self._rest(machine)
         finally:
             ticks.cancel()
             loop.remove_reader(machine.bell.fileno())
+
+    async def _taken(self) -> None:
+        """Returns when commands have taken what a paused machine had no room for, or a request comes of which the one
+        that does not take it must not stop the lab."""
+        self._wake.clear()
+        if not self._queue:
+            taken = asyncio.gather(*(client.taken() for client in self._clients))
+            woken = asyncio.ensure_future(self._wake.wait())
+            await asyncio.wait((taken, woken), return_when=asyncio.FIRST_COMPLETED)
+            taken.cancel()
+            woken.cancel()
 
     async def _rest(self, machine: Qemu) -> None:
         """Returns when there is something for the paused machine to do."""
@@ -193,6 +204,7 @@ class Keeper:
             while True:
                 self._wake.clear()
                 self._release(time.monotonic())
+                self._wire.push()
                 if self._wire.waiting:
                     return
                 woken = asyncio.ensure_future(self._wake.wait())
@@ -226,7 +238,15 @@ class Keeper:
                 return
 
     def _end(self) -> None:
-        """Has the machine take the lab down."""
+        """Has the machine take the lab down. One that is not up yet is given up."""
+        if self._ending:
+            return
+        self._ending = True
+        if not self._up:
+            assert self._life
+            self._life.cancel()
+            return
+        self._state("ending")
         self._send({"protocol": messages.VERSION, "id": next(self._numbers), "request": {"kind": "Down"}})
 
     def _log(self, text: str) -> None:
@@ -274,22 +294,23 @@ class Keeper:
 
     def _report(self, record: dict[str, Any]) -> None:
         """What the lab itself reports."""
-        self.kept.take(record)
+        try:
+            self.kept.take(record)
+        except OSError as error:
+            self._log(f"what the lab reports cannot be kept: {error}")
         if record.get("up"):
             self._up = True
-            self.lab = self.lab.now("up")
-            for client, number in self._starters:
-                client.tell({"id": number, "response": None})
+            self._state("up")
+            tell(self._starters, {"response": None})
             self._starters.clear()
 
     # Commands
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        credentials = writer.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size)
-        if PEER.unpack(credentials)[1] not in (os.geteuid(), 0):
+        client = Client(writer)
+        if not client.allowed():
             writer.close()
             return
-        client = Client(writer)
         self._clients.add(client)
         try:
             while line := await reader.readline():
@@ -309,20 +330,32 @@ class Keeper:
                     self._report({"up": True})
             case {"request": {"kind": "Down"}}:
                 self._enders.append((client, number))
-                self.lab = self.lab.now("ending")
                 self._end()
             case {"request": dict(request)}:
-                if not self._up:
-                    error = TestbedError(f"lab {self.lab.name} is still being made", hint="Try again when it is up.")
+                if not self._up or self._ending:
+                    what = "is being taken down" if self._ending else "is still being made"
+                    error = TestbedError(f"lab {self.lab.name} {what}")
                     client.tell({"id": number, "error": messages.failure(error)})
                     return
                 inner = next(self._numbers)
                 self._asked[inner] = client, number
                 client.open[number] = inner
-                self.kept.note(request, resting=self._resting or not self._virtual)
+                self._note({"request": request, "id": inner})
                 self._send({**message, "id": inner})
+            case {"ack": _} if self._virtual:
+                """It would reach the machine at a moment of the host's. It waits for commands when the wire is full."""
             case _ if number in client.open:
-                self._say({**message, "id": client.open[number]})
+                said = {**message, "id": client.open[number]}
+                if "ack" not in said:
+                    self._note(said)
+                self._say(said)
+
+    def _note(self, message: Mapping[str, Any]) -> None:
+        """Keeps what a command said. On the virtual clock the same words give the same events, but for those that do
+        not find the machine at rest."""
+        meanwhile = self._virtual and not self._resting
+        with contextlib.suppress(OSError):
+            self.kept.note({**message, **({"meanwhile": True} if meanwhile else {})})
 
     def _send(self, message: Mapping[str, Any]) -> None:
         """A request: on the virtual clock it comes when the machine rests, if that is soon."""
@@ -342,26 +375,17 @@ class Keeper:
     def _leave(self, client: Client) -> None:
         """The command has ended, or was killed: what it asked for ends too."""
         self._clients.discard(client)
-        self._starters = [one for one in self._starters if one[0] is not client]
         for inner in client.open.values():
             self._asked.pop(inner, None)
+            self._note({"id": inner, "stop": True})
             self._say({"id": inner, "stop": True})
-        if client is self._owner:
+        if client is self._owner or any(starter is client for starter, _ in self._starters):
             self._end()
 
-    def _tell_enders(self, message: Mapping[str, Any]) -> None:
-        for client, number in self._enders:
-            client.tell({**message, "id": number})
 
-
-@contextlib.contextmanager
-def at(directory: Path) -> Iterator[str]:
-    """A short name of a directory: a socket's path has 107 bytes."""
-    handle = os.open(directory, os.O_PATH | os.O_DIRECTORY)
-    try:
-        yield f"/proc/self/fd/{handle}"
-    finally:
-        os.close(handle)
+def tell(waiting: Iterable[tuple[Client, int]], message: Mapping[str, Any]) -> None:
+    for client, number in waiting:
+        client.tell({**message, "id": number})
 
 
 def main() -> None:
@@ -371,5 +395,4 @@ def main() -> None:
         signal.signal(number, signal.SIG_IGN)
     with os.fdopen(order) as file:
         keeper = Keeper(Order.of(file.read()))
-    keeper.lab.write()
     asyncio.run(keeper.run(ready))

@@ -4,6 +4,7 @@ it, and in the end its result."""
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,6 @@ class Kept:
         self._directory = directory
         self._made: dict[str, Any] = {}
         self._end: dict[str, Any] = {}
-        self._touched = False
         directory.mkdir(parents=True, exist_ok=True)
 
     def _append(self, name: str, record: Mapping[str, Any]) -> None:
@@ -38,10 +38,13 @@ class Kept:
             case {"trace": str(), "virtual_s": float() | int()}:
                 self._end = record
 
-    def note(self, request: Mapping[str, Any], *, resting: bool) -> None:
-        """A request of the user's. On the virtual clock the same requests give the same events, but for those that did
-        not find the machine resting."""
-        self._append(SESSION, {"request": request, **({} if resting else {"meanwhile": True})})
+    def note(self, message: Mapping[str, Any]) -> None:
+        """What a command said to the lab."""
+        self._append(SESSION, message)
+
+    def discard(self) -> None:
+        """Removes what there is, of a lab that never came up."""
+        shutil.rmtree(self._directory, ignore_errors=True)
 
     def end(self, lab: Mapping[str, Any], image: str | None) -> None:
         """Writes result.json; without an `image` of a lab that died."""

@@ -11,23 +11,28 @@ import fcntl
 import json
 import os
 import shutil
+import socket
+import struct
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import MISSING, asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from testbed.errors import InputError, TestbedError, did_you_mean
+from testbed.errors import DISK_FULL, InputError, TestbedError, UnsupportedError, did_you_mean
 
 State = Literal["starting", "up", "stopped", "ending", "dead"]
 RECORD, SOCKET, LOG = "lab.json", "socket", "keeper.log"
-NAME_BYTES = 63
+PEER = struct.Struct("3i")
+"""Process, user and group at the other end of a socket: struct ucred."""
 KILLED = "its keeper was killed"
+DAMAGED = "its record is damaged"
+ELSEWHERE = "Set XDG_STATE_HOME to a directory of yours."
 
 
 @dataclass(frozen=True)
 class Lab:
-    """What lab.json says. `since` is in seconds since 1970; `stopped_at` is where a run was stopped, in words."""
+    """What lab.json says. `since` is in seconds since 1970, `pid` is the keeper."""
 
     name: str
     topology: str
@@ -63,26 +68,71 @@ def root() -> Path:
     """Nobody but the user may look in."""
     base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     path = Path(base) / "testbed" / "labs"
-    if not path.is_dir():
+    with writable(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileExistsError):
             path.mkdir(0o700)
+        if path.stat().st_uid != os.geteuid():
+            raise UnsupportedError("this directory is another user's", where=str(path), hint=ELSEWHERE)
     return path
+
+
+@contextlib.contextmanager
+def writable(path: Path) -> Iterator[None]:
+    """UnsupportedError when the block cannot write there."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in DISK_FULL:
+            raise
+        where = str(error.filename or path)
+        raise UnsupportedError(f"labs have no place there: {error.strerror}", where=where, hint=ELSEWHERE) from None
+
+
+@contextlib.contextmanager
+def locked(how: int) -> Iterator[Path]:
+    """The directory of labs, in which none comes or goes during the block."""
+    path = root()
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(handle, how)
+        yield path
+    finally:
+        os.close(handle)
 
 
 def read(name: str) -> Lab | None:
     """A lab by its name, dead if nobody keeps it; None if there is none."""
-    directory = root() / name
+    with locked(fcntl.LOCK_SH) as directory:
+        return _read(directory / name)
+
+
+def _read(directory: Path) -> Lab | None:
+    if not directory.is_dir():
+        return None
+    lives = kept(directory)
     try:
         record: dict[str, Any] = json.loads((directory / RECORD).read_text())
-        lab = Lab(**record)
+        lab = _of(record, directory.name)
     except (OSError, ValueError, TypeError):
-        if not directory.is_dir() or kept(directory):
-            return None
-        return Lab(name, "", "", directory.stat().st_mtime, 0, "", "", "dead", "its record is damaged")
-    if lab.alive() and not kept(directory):
+        state: State = "up" if lives else "dead"
+        return Lab(directory.name, "", "", round(directory.stat().st_mtime, 3), 0, "", "", state, DAMAGED)
+    if lab.alive() and not lives:
         return replace(lab, state="dead", why=KILLED)
     return lab
+
+
+def _of(record: dict[str, Any], name: str) -> Lab:
+    """The lab of a record, which another version may have written: what it has more does not count, and what it lacks
+    is empty. TypeError for what is no record."""
+    empty: dict[str, Any] = {"str": "", "int": 0, "float": 0.0, "State": "up"}
+    found = {}
+    for one in fields(Lab):
+        default = empty[str(one.type)] if one.default is MISSING else one.default
+        found[one.name] = value = dict.get(record, one.name, default)
+        if not isinstance(value, (int, float) if one.type == "float" else type(default)):
+            raise TypeError(one.name)
+    return Lab(**{**found, "name": name})
 
 
 def kept(directory: Path) -> bool:
@@ -92,7 +142,7 @@ def kept(directory: Path) -> bool:
     except FileNotFoundError:
         return False
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
     else:
@@ -103,8 +153,9 @@ def kept(directory: Path) -> bool:
 
 def every() -> list[Lab]:
     """All labs, the oldest first."""
-    names = sorted(entry.name for entry in root().iterdir() if entry.is_dir())
-    return sorted(filter(None, map(read, names)), key=lambda lab: lab.since)
+    with locked(fcntl.LOCK_SH) as directory:
+        found = [lab for path in sorted(directory.iterdir()) if (lab := _read(path))]
+    return sorted(found, key=lambda lab: lab.since)
 
 
 def named(name: str) -> Lab:
@@ -133,29 +184,82 @@ def living(name: str) -> Lab:
     return lab
 
 
+def require_free(name: str) -> None:
+    """InputError if there is a lab of that name."""
+    if lab := read(name):
+        state = "is there" if lab.alive() else "is dead"
+        hint = f"`testbed down {name}` {'ends' if lab.alive() else 'removes'} it, or choose another name with --name."
+        raise InputError(f"a lab {name} {state}", hint=hint)
+
+
 @contextlib.contextmanager
-def claimed(name: str) -> Iterator[int]:
-    """The directory of a new lab, locked: the descriptor that holds it. InputError if there is a lab of that name."""
-    directory = root() / name
-    while True:
-        try:
+def claimed(lab: Lab) -> Iterator[int]:
+    """The directory of a new lab with its record, locked: the descriptor that holds it. InputError if there is a lab of
+    that name; nothing is left if the block fails."""
+    directory = lab.directory
+    with locked(fcntl.LOCK_EX), writable(directory):
+        made = False
+        with contextlib.suppress(FileExistsError):
             directory.mkdir(0o700)
-        except FileExistsError:
-            lab = read(name)
-            state = "is dead" if lab and not lab.alive() else "is there"
-            hint = f"`testbed down {name}` ends it, or choose another name with --name."
-            raise InputError(f"a lab {name} {state}", hint=hint) from None
-        handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        break
+            made = True
+        if made:
+            handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+            fcntl.flock(handle, fcntl.LOCK_EX)
+    if not made:
+        require_free(lab.name)
+        raise InputError(f"a lab {lab.name} has just gone", hint="Try again.")
     try:
+        with writable(directory):
+            lab.write()
         yield handle
+    except BaseException:
+        remove(lab)
+        raise
+    finally:
+        os.close(handle)
+
+
+def wait_dead(lab: Lab) -> None:
+    """Returns when its keeper, which was killed, is gone."""
+    handle = os.open(lab.directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
     finally:
         os.close(handle)
 
 
 def remove(lab: Lab) -> None:
-    shutil.rmtree(lab.directory, ignore_errors=True)
+    with locked(fcntl.LOCK_EX):
+        shutil.rmtree(lab.directory, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _near(lab: Lab) -> Iterator[str]:
+    """A short name of a lab's socket: the path of one has 107 bytes."""
+    handle = os.open(lab.directory, os.O_PATH | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{handle}/{SOCKET}"
+    finally:
+        os.close(handle)
+
+
+def listener(lab: Lab) -> socket.socket:
+    made = socket.socket(socket.AF_UNIX)
+    with _near(lab) as path:
+        made.bind(path)
+    return made
+
+
+def connected(lab: Lab) -> socket.socket:
+    """A connection to a lab's keeper. OSError if it has gone."""
+    made = socket.socket(socket.AF_UNIX)
+    try:
+        with _near(lab) as path:
+            made.connect(path)
+    except OSError:
+        made.close()
+        raise
+    return made
 
 
 def stamp() -> float:

@@ -31,7 +31,8 @@ class Wire:
         return int(self._theirs()[2])
 
     def _theirs(self) -> tuple[int, int, int]:
-        return HEADER.unpack_from(self._outcome.map, self._in)
+        """Copied before it is unpacked, byte by byte: the guest may write it at this moment, each number at once."""
+        return HEADER.unpack(self._outcome.map[self._in : self._in + HEADER.size])
 
     def send(self, line: bytes) -> None:
         """Sends a message. What has no room goes when the guest has read: see `push`."""

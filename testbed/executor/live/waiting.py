@@ -1,0 +1,49 @@
+"""Whether the programs of a terminal wait for the user."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+READ, WRITE, SELECT, POLL, EPOLL_WAIT, PSELECT6, PPOLL, EPOLL_PWAIT = 0, 1, 23, 7, 232, 270, 271, 281
+LIMITS = {SELECT: 5, PSELECT6: 5, POLL: 3, PPOLL: 3, EPOLL_WAIT: 4, EPOLL_PWAIT: 4}
+"""System calls that wait for several files, and which of their arguments is the longest time."""
+FOR_OTHERS = (61, 247, 130, 34)
+"""wait4, waitid, rt_sigsuspend, pause: another process is what counts."""
+FOR_EVER = dict.fromkeys((POLL, EPOLL_WAIT, EPOLL_PWAIT), (0xFFFFFFFF, (1 << 64) - 1))
+"""The longest time that is none, where it is no null pointer: -1."""
+
+
+def waits_for_input(terminal: int) -> bool:
+    """Whether all programs in the foreground of a terminal sleep, and one of them until something is typed."""
+    with contextlib.suppress(OSError):
+        group = os.tcgetpgrp(terminal)
+        waits = [how for entry in os.listdir("/proc") if entry.isdigit() and (how := waiting(entry, group)) is not None]
+        return bool(waits) and all(waits) and "input" in waits
+    return False
+
+
+def waiting(process: str, group: int) -> str | None:
+    """What a process of a group waits for: ``input``, ``others``, or nothing as it is at work. None for one of another
+    group, or that has ended."""
+    try:
+        stat = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+        if int(stat[2]) != group or stat[0] == "Z":
+            return None
+        called = Path(f"/proc/{process}/syscall").read_text().split()
+        return "" if called[0] == "running" else waits_in(process, *(int(word, 0) for word in called))
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def waits_in(process: str, number: int, *arguments: int) -> str:
+    """The same by the system call in which it is."""
+    if number in LIMITS:
+        return "input" if arguments[LIMITS[number] - 1] in FOR_EVER.get(number, (0,)) else ""
+    if number in (READ, WRITE):
+        file = os.readlink(f"/proc/{process}/fd/{arguments[0]}")
+        if file.startswith("pipe:"):
+            return "others"
+        return "input" if number == READ and file.startswith(("/dev/pts/", "/dev/tty")) else ""
+    return "others" if number in FOR_OTHERS else ""
