@@ -33,6 +33,8 @@ COMMANDS = {
     "capture": ("testbed.cli.live.programs:capture", "Capture an interface of a lab, live."),
     "tables": ("testbed.cli.live.looks:tables", "Show the ARP, ND and FDB tables of a switch of a lab."),
     "events": ("testbed.cli.live.looks:events", "Show the events of a lab."),
+    "continue": ("testbed.cli.live.stopping:continue_", "Let a run that was stopped go on."),
+    "back": ("testbed.cli.live.stopping:back", "Go back to a step of a run that was kept."),
     "advance": ("testbed.cli.live.acts:advance", "Let virtual time pass in a lab."),
     "announce": ("testbed.cli.live.acts:announce", "Have an interface of a lab announce its address."),
     "link": ("testbed.cli.live.acts:link", "Change links of a lab."),

@@ -63,6 +63,14 @@ def split_setting(_: click.Context, __: click.Parameter, values: tuple[str, ...]
     is_flag=True,
     help="Keep the machine as it is at each step, for `testbed back`: some 10 to 30 MB each. Virtual clock only.",
 )
+@click.option(
+    "--stop-at",
+    "stop",
+    metavar="WHERE",
+    default="",
+    help="Stop one variant at a step (a part of its text, or its number), at `fault`, `first-failure` or `T=12.5s`, as "
+    "a lab to look into; `testbed continue` goes on. Virtual clock only.",
+)
 @options.jobs_option
 @json_option("Print one JSON object; for several scenarios an array of them.")
 @click.option(
@@ -79,6 +87,7 @@ def run(
     machine_name: str,
     out: Path,
     keep_steps: bool,
+    stop: str,
     jobs: int | None,
     as_json: bool,
     junit: Path | None,
@@ -87,8 +96,16 @@ def run(
     if junit:
         reports.require_place(junit)
     lines = [*(noted(note) for _, info, _ in tasks for note in info["notes"]), *kept(tasks, settings)]
-    if keep_steps and (machine_name == "local" or clock == "real"):
-        raise click.UsageError("--keep-steps is for the virtual clock")
+    if (keep_steps or stop) and (machine_name == "local" or clock == "real"):
+        raise click.UsageError("--keep-steps and --stop-at are for the virtual clock")
+    if stop:
+        from testbed.cli.live import stopping
+
+        source, info, chosen = tasks[0]
+        if len(tasks) > 1 or len(chosen) > 1:
+            labels = ", ".join(one.label for one in chosen)
+            raise click.UsageError(f"--stop-at is for one variant: add --variant with one of {labels}")
+        return stopping.run(source, info, chosen[0], seed, out, stop, as_json=as_json)
     results, wall_s = run_shown(tasks, machine_name, clock, seed, jobs, out, lines, keep_steps=keep_steps)
     if junit:
         reports.write(results, junit)

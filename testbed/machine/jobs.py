@@ -48,6 +48,8 @@ class Job(Generic[R]):
     lives: bool = False
     """Whether its messages go over the wire of the machine, for it has no end of its own."""
     listen: Listener = lambda _: None
+    touched: list[str] = field(default_factory=list)
+    """What was done by hand to a run that was stopped, and went on so."""
     _ends: dict[int, dict[str, Any]] = field(default_factory=dict)
     _crash: str = ""
 

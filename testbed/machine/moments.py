@@ -112,6 +112,14 @@ class Saved:
         return saved
 
 
+def moment_of(path: Path) -> Moment:
+    """That of a file, without reading the whole of it."""
+    with path.open("rb") as file:
+        file.seek(len(MAGIC))
+        (length,) = LENGTH.unpack(file.read(LENGTH.size))
+        return Moment(**json.loads(file.read(length))["moment"])
+
+
 def in_a_row(pages: Mapping[int, bytes]) -> Iterator[tuple[int, int]]:
     """Pages by runs: the first one, and how many."""
     first = last = -2
@@ -177,6 +185,7 @@ class Opened:
         self._running = AsyncExitStack()
         self.bundle = self._stack.enter_context(Bundle())
         self.outcome = self._stack.enter_context(Outcome())
+        self._settled: Saved | None = None
         self._parts: dict[str, Device] = dict(zip(DEVICES, (self.bundle, self.outcome), strict=True))
 
     async def __aenter__(self) -> Self:
@@ -219,8 +228,14 @@ class Opened:
         command = qemu.command_line(self._image, self._flavour, ram, *paths, sizes)
         return command, (self._handle, self.bundle.handle, self.outcome.handle, self._devices)
 
-    async def settle(self, moment: Moment) -> None:
+    async def settle(self, moment: Moment | None) -> None:
         """Brings the clock of a machine that has just paused to the next timer, if it has not come there by itself:
         which of QEMU's threads was first at the pause must not show in a run."""
+        self._settled = None
         if self._flavour.clock == "virtual" and not await self.machine.at_timer():
-            await self.resume(await self.album.keep(self.machine, moment))
+            self._settled = await self.album.keep(self.machine, moment or Moment(0, 0, "", ""))
+            await self.resume(self._settled)
+
+    async def keep(self, moment: Moment) -> Saved:
+        """The machine as it is at its pause, which has been settled."""
+        return self._settled or await self.album.keep(self.machine, moment)

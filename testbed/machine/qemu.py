@@ -250,6 +250,8 @@ def command_line(
 @contextlib.asynccontextmanager
 async def start(command: list[str], *, files: tuple[int, ...], incoming: bool) -> AsyncIterator[Qemu]:
     """Runs QEMU with the open `files` inherited. It waits for `load` and is then paused if `incoming`."""
+    # This process and QEMU's main thread must not preempt the vCPU when they wake at its pause: see Qemu.at_timer.
+    os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     qmp_here, qmp_there = socket.socketpair()
     console_here, console_there = socket.socketpair()
     bell_here, bell_there = socket.socketpair()

@@ -95,6 +95,8 @@ class VariantResult:
     topology: str | None
     """The digest of topology.json."""
     epoch: Epoch | None
+    touched: Sequence[str] = ()
+    """What was done by hand where the run was stopped: it does not repeat by itself."""
 
     @property
     def as_expected(self) -> bool:

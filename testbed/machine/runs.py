@@ -157,10 +157,12 @@ async def run_variant(
     finally:
         shown.keep()
         remove_empty(directory)
-    return result_of(variant_run, outcome, wall_s, shown.made)
+    return result_of(variant_run, outcome, wall_s, shown.made, job.touched)
 
 
-def result_of(variant_run: VariantRun, outcome: VariantOutcome, wall_s: float, made: Made | None) -> VariantResult:
+def result_of(
+    variant_run: VariantRun, outcome: VariantOutcome, wall_s: float, made: Made | None, touched: Sequence[str] = ()
+) -> VariantResult:
     return VariantResult(
         name=variant_run.label,
         expected=variant_run.variant["expected"],
@@ -175,6 +177,7 @@ def result_of(variant_run: VariantRun, outcome: VariantOutcome, wall_s: float, m
         parameters=made and made["parameters"],
         topology=made and record.digest(topology_text(made).encode()),
         epoch=made and made["epoch"],
+        touched=list(touched),
     )
 
 

@@ -65,7 +65,7 @@ class VirtualMachine:
             number = reached.number
             await opened.settle(reached)
             if self.keep_steps:
-                saved = await opened.album.keep(opened.machine, reached)
+                saved = await opened.keep(reached)
                 saved.write(out / moments.DIRECTORY)
 
 

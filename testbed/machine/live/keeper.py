@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import json
 import os
 import signal
@@ -20,25 +19,25 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from testbed.errors import DISK_FULL, MachineError, TestbedError, UnsupportedError
+from testbed.errors import DISK_FULL, InputError, MachineError, TestbedError, UnsupportedError
 from testbed.machine import image, layers, snapshot
-from testbed.machine.devices import Bundle, Outcome
 from testbed.machine.jobs import Job
 from testbed.machine.live import labs
 from testbed.machine.live.clients import Client
+from testbed.machine.live.drive import Drive
 from testbed.machine.live.kept import Kept
 from testbed.machine.live.order import Order
-from testbed.machine.live.wire import FULL, Wire
-from testbed.machine.qemu import Flavour, Qemu
-from testbed.machine.watch import Watch
-from testbed.protocol import ENTRY, FILES, MESSAGE_BYTES, messages
-from testbed.protocol.requests import read
+from testbed.machine.live.stoppable import StoppableRun
+from testbed.machine.live.stops import Stop
+from testbed.machine.moments import Moment, Opened
+from testbed.machine.qemu import Flavour
+from testbed.machine.vm import write_bundle
+from testbed.protocol import MESSAGE_BYTES, messages
+from testbed.protocol.live import Down
+from testbed.protocol.requests import KINDS, read
 
-BUSY_S = 0.5
-"""Wall seconds for which a request waits until the machine rests. Then it comes at a moment that the host chose."""
 LIMIT_S = 1e9
 """The machine's own seconds: a lab has no limit."""
-JOB_ID = 0
 
 
 class Keeper:
@@ -46,25 +45,22 @@ class Keeper:
         self.order = order
         self.lab = replace(order.lab, pid=os.getpid())
         self.kept = Kept(Path(self.lab.out))
-        self._numbers = itertools.count(JOB_ID + 1)
         self._clients: set[Client] = set()
         self._asked: dict[int, tuple[Client, int]] = {}
         """Of each request that is open, by the machine's number: who asked, and its number there."""
-        self._queue: list[tuple[float, bytes]] = []
-        """Requests for a machine that does not rest, with the time at which they came."""
         self._starters: list[tuple[Client, int]] = []
         """Who waits for the lab to be up."""
         self._enders: list[tuple[Client, int]] = []
         """Who waits for the lab to be down."""
         self._owner: Client | None = None
         """The command with which the lab ends."""
-        self._wake = asyncio.Event()
-        self._resting = False
+        self.drive: Drive | None = None
+        self._came = asyncio.Event()
+        """A request has come."""
+        self._result: dict[str, Any] = {}
         self._up = self._ending = self._over = False
         self._life: asyncio.Task[None] | None = None
         self._last = time.monotonic()
-        self._wire: Wire | None = None
-        self._machine: Qemu | None = None
 
     @property
     def _virtual(self) -> bool:
@@ -82,6 +78,7 @@ class Keeper:
         try:
             await self._life
             labs.remove(self.lab)
+            tell(self._starters, {"response": self._result})
             tell(self._enders, {"response": {"out": self.lab.out}})
         except asyncio.CancelledError:
             self._discard()
@@ -107,7 +104,8 @@ class Keeper:
             labs.remove(self.lab)
         elif self._up:
             with contextlib.suppress(OSError):
-                self.kept.end(asdict(self.lab), None)
+                if not self.order.run:
+                    self.kept.end(asdict(self.lab), None)
             self._state("dead", error.message)
         else:
             self._discard()
@@ -122,7 +120,7 @@ class Keeper:
         try:
             self.lab = self.lab.now(state, why)
         except OSError as error:
-            self._log(f"the state {state} cannot be written: {error}")
+            self.log(f"the state {state} cannot be written: {error}")
 
     async def _live(self) -> None:
         flavour = Flavour(self.lab.clock, self.order.accelerator)  # type: ignore[arg-type]
@@ -130,160 +128,47 @@ class Keeper:
         if found is None:
             raise MachineError("the image has gone")
         if self.order.packages:
-            found = await layers.ensure(found, self.order.packages, self._log)
-        source = await snapshot.ensure(found, flavour, self._log)
+            found = await layers.ensure(found, self.order.packages, self.log)
+        ticks = asyncio.ensure_future(self._tick())
+        try:
+            if self.order.run:
+                self._result = await StoppableRun(self, found, flavour, self.order).run()
+                self._over = True
+            else:
+                await self._lab(found, flavour)
+        finally:
+            ticks.cancel()
+
+    async def _lab(self, found: image.Image, flavour: Flavour) -> None:
+        source = await snapshot.ensure(found, flavour, self.log)
         job: Job[Any] = Job(
             [read(self.order.request)], self.order.files, self.order.executable,
             limit_s=LIMIT_S, seed=self.order.seed, lives=True, listen=self._report,
         )  # fmt: skip
-        with Bundle() as bundle, Outcome() as outcome:
-            files = {f"{FILES}/{name}": data for name, data in job.files.items()}
-            envelope = {**job.envelope(f"/run/testbed/in/{FILES}", flavour.clock), "call": ENTRY}
-            bundle.write(envelope, files, {f"{FILES}/{name}" for name in job.executable})
-            self._wire = Wire(bundle, outcome)
-            async with snapshot.restored(found, flavour, source, bundle, outcome) as machine:
-                self._machine = machine
-                await self._drive(machine, outcome, job)
+        async with Opened(found, flavour, source) as opened:
+            write_bundle(opened.bundle, job, flavour.clock)
+            await opened.begin()
+            self.drive = Drive(opened, job, flavour.clock, self)
+            await self.drive.run()
             self._over = True
-            outcome.extract(Path(self.lab.out))
+            opened.outcome.extract(Path(self.lab.out))
         job.answer()
         self.kept.end(asdict(self.lab), found.digest)
 
-    async def _drive(self, machine: Qemu, outcome: Outcome, job: Job[Any]) -> None:
-        """Has the machine run to the end of its job. On the virtual clock it rests whenever it has nothing to do."""
-        loop = asyncio.get_running_loop()
-        assert self._wire
-        if not self._virtual:
-            loop.add_reader(machine.bell.fileno(), self._rung, machine, job)
-        ticks = loop.create_task(self._tick())
-        try:
-            while True:
-                watch = Watch(machine, self.lab.clock, outcome, self._log)  # type: ignore[arg-type]
+    # What the machine does
 
-                async def look(watch: Watch = watch) -> None:
-                    if self._hear(job):
-                        watch.heard()
-                    if self._virtual:
-                        self._release(time.monotonic() - BUSY_S)
-                    await watch.look()
-
-                await machine.command("cont")
-                await machine.paused(look, watch.pause_s)
-                self._hear(job)
-                for message in outcome.progress():
-                    job.take(message)
-                if outcome.finished:
-                    return
-                if self._wire.reason == FULL:
-                    await self._taken()
-                self._wire.acknowledge()
-                await self._rest(machine)
-        finally:
-            ticks.cancel()
-            loop.remove_reader(machine.bell.fileno())
-
-    async def _taken(self) -> None:
+    async def taken(self) -> None:
         """Returns when commands have taken what a paused machine had no room for, or a request comes of which the one
         that does not take it must not stop the lab."""
-        self._wake.clear()
-        if not self._queue:
+        self._came.clear()
+        if not (self.drive and self.drive.asked):
             taken = asyncio.gather(*(client.taken() for client in self._clients))
-            woken = asyncio.ensure_future(self._wake.wait())
+            woken = asyncio.ensure_future(self._came.wait())
             await asyncio.wait((taken, woken), return_when=asyncio.FIRST_COMPLETED)
             taken.cancel()
             woken.cancel()
 
-    async def _rest(self, machine: Qemu) -> None:
-        """Returns when there is something for the paused machine to do."""
-        assert self._wire
-        if self._wire.reason == FULL:
-            return
-        self._resting = True
-        ended = asyncio.ensure_future(machine.process.wait())
-        try:
-            while True:
-                self._wake.clear()
-                self._release(time.monotonic())
-                self._wire.push()
-                if self._wire.waiting:
-                    return
-                woken = asyncio.ensure_future(self._wake.wait())
-                await asyncio.wait((woken, ended), return_when=asyncio.FIRST_COMPLETED)
-                woken.cancel()
-                if ended.done():
-                    raise MachineError(f"QEMU ended with status {ended.result()}")
-        finally:
-            ended.cancel()
-            self._resting = False
-
-    def _release(self, before: float) -> None:
-        """Hands on the requests that came before this time. A machine that rests gets one: the next comes when it rests
-        again."""
-        assert self._wire
-        while self._queue and self._queue[0][0] <= before:
-            _, line = self._queue.pop(0)
-            self._wire.send(line)
-            if self._resting:
-                return
-
-    async def _tick(self) -> None:
-        """Ends a lab that nobody has used for its time."""
-        while True:
-            await asyncio.sleep(1)
-            if self._clients:
-                self._last = time.monotonic()
-            if self.order.idle_s is not None and time.monotonic() - self._last > self.order.idle_s:
-                self._log(f"nobody used the lab for {self.order.idle_s:g} s")
-                self._end()
-                return
-
-    def _end(self) -> None:
-        """Has the machine take the lab down. One that is not up yet is given up."""
-        if self._ending:
-            return
-        self._ending = True
-        if not self._up:
-            assert self._life
-            self._life.cancel()
-            return
-        self._state("ending")
-        self._send({"protocol": messages.VERSION, "id": next(self._numbers), "request": {"kind": "Down"}})
-
-    def _log(self, text: str) -> None:
-        print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
-        for client, number in self._starters:
-            client.tell({"id": number, "log": text})
-
-    # The machine's messages
-
-    def _rung(self, machine: Qemu, job: Job[Any]) -> None:
-        assert self._wire
-        with contextlib.suppress(BlockingIOError, ConnectionError):
-            machine.bell.recv(1 << 16)
-        self._hear(job)
-        if self._wire.push():
-            self._ring()
-
-    def _ring(self) -> None:
-        if not self._virtual and self._machine:
-            with contextlib.suppress(BlockingIOError, ConnectionError):
-                self._machine.bell.send(b"!")
-
-    def _hear(self, job: Job[Any]) -> bool:
-        assert self._wire
-        heard = False
-        for message in self._wire.receive():
-            heard = True
-            if message.get("id") == JOB_ID or "id" not in message:
-                job.take(message)
-            else:
-                self._pass_on(message)
-        if heard and not self._virtual:
-            self._wire.acknowledge()
-            self._ring()
-        return heard
-
-    def _pass_on(self, message: dict[str, Any]) -> None:
+    def answered(self, message: dict[str, Any]) -> None:
         client, number = self._asked.get(message["id"], (None, 0))
         if client is None:
             return
@@ -292,12 +177,52 @@ class Keeper:
             del self._asked[message["id"]]
             client.open.pop(number, None)
 
+    def stopped(self, moment: Moment) -> None:
+        self._up = True
+        self._state("stopped", f"at {moment.t / 1e9:.3f} s: {moment.text or moment.kind}")
+        tell(self._starters, {"response": {"stopped": asdict(moment)}})
+        self._starters.clear()
+
+    def shown(self, record: dict[str, Any]) -> None:
+        """Something of a run that goes on, for whoever waits for it."""
+        tell(self._starters, {"report": record})
+
+    async def _tick(self) -> None:
+        """Ends a lab that nobody has used for its time."""
+        while True:
+            await asyncio.sleep(1)
+            if self._clients:
+                self._last = time.monotonic()
+            if self.order.idle_s is not None and time.monotonic() - self._last > self.order.idle_s:
+                self.log(f"nobody used the lab for {self.order.idle_s:g} s")
+                self._end()
+                return
+
+    def _end(self) -> None:
+        """Has the machine take the lab down. One that is not up yet is given up."""
+        if self._ending:
+            return
+        self._ending = True
+        if not self._up or (self.drive and self.order.run and not self.drive.held):
+            assert self._life
+            self._life.cancel()
+            return
+        self._state("ending")
+        assert self.drive
+        self.drive.send(messages.ask(self.drive.number(), Down()))
+        self._came.set()
+
+    def log(self, text: str) -> None:
+        print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
+        for client, number in self._starters:
+            client.tell({"id": number, "log": text})
+
     def _report(self, record: dict[str, Any]) -> None:
         """What the lab itself reports."""
         try:
             self.kept.take(record)
         except OSError as error:
-            self._log(f"what the lab reports cannot be kept: {error}")
+            self.log(f"what the lab reports cannot be kept: {error}")
         if record.get("up"):
             self._up = True
             self._state("up")
@@ -328,6 +253,8 @@ class Keeper:
                 self._owner = client if self.order.attached else None
                 if self._up:
                     self._report({"up": True})
+            case {"control": "continue", "discard": bool(discard), "to": str(to)}:
+                self._continue(client, number, to, discard=discard)
             case {"request": {"kind": "Down"}}:
                 self._enders.append((client, number))
                 self._end()
@@ -337,40 +264,39 @@ class Keeper:
                     error = TestbedError(f"lab {self.lab.name} {what}")
                     client.tell({"id": number, "error": messages.failure(error)})
                     return
-                inner = next(self._numbers)
+                assert self.drive
+                inner = self.drive.number()
+                if self.drive.held and getattr(KINDS.get(str(request.get("kind"))), "touches", True):
+                    self.drive.touch(str(request.get("kind")))
                 self._asked[inner] = client, number
                 client.open[number] = inner
                 self._note({"request": request, "id": inner})
-                self._send({**message, "id": inner})
+                self.drive.send({**message, "id": inner})
+                self._came.set()
             case {"ack": _} if self._virtual:
                 """It would reach the machine at a moment of the host's. It waits for commands when the wire is full."""
             case _ if number in client.open:
                 said = {**message, "id": client.open[number]}
                 if "ack" not in said:
                     self._note(said)
-                self._say(said)
+                assert self.drive
+                self.drive.say(said)
+
+    def _continue(self, client: Client, number: int, to: str, *, discard: bool) -> None:
+        if self.drive is None or self.drive.held is None:
+            error = InputError(f"{self.lab.name} is not stopped", hint="`testbed continue` is for a run that is.")
+            client.tell({"id": number, "error": messages.failure(error)})
+            return
+        self._starters.append((client, number))
+        self._state("up")
+        self.drive.go_on(Stop.of(to) if to else None, discard=discard)
 
     def _note(self, message: Mapping[str, Any]) -> None:
         """Keeps what a command said. On the virtual clock the same words give the same events, but for those that do
         not find the machine at rest."""
-        meanwhile = self._virtual and not self._resting
+        meanwhile = self._virtual and not (self.drive and self.drive.resting)
         with contextlib.suppress(OSError):
             self.kept.note({**message, **({"meanwhile": True} if meanwhile else {})})
-
-    def _send(self, message: Mapping[str, Any]) -> None:
-        """A request: on the virtual clock it comes when the machine rests, if that is soon."""
-        if self._virtual:
-            self._queue.append((time.monotonic(), json.dumps(message).encode()))
-            self._wake.set()
-        else:
-            self._say(message)
-
-    def _say(self, message: Mapping[str, Any]) -> None:
-        """Something about a request that is open."""
-        if self._wire:
-            self._wire.send(json.dumps(message).encode())
-            self._wake.set()
-            self._ring()
 
     def _leave(self, client: Client) -> None:
         """The command has ended, or was killed: what it asked for ends too."""
@@ -378,7 +304,8 @@ class Keeper:
         for inner in client.open.values():
             self._asked.pop(inner, None)
             self._note({"id": inner, "stop": True})
-            self._say({"id": inner, "stop": True})
+            if self.drive:
+                self.drive.say({"id": inner, "stop": True})
         if client is self._owner or any(starter is client for starter, _ in self._starters):
             self._end()
 

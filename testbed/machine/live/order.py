@@ -25,6 +25,8 @@ class Order:
     idle_s: float | None
     attached: bool
     """Whether the lab ends with the connection of the command that starts it."""
+    run: dict[str, Any] | None = None
+    """Of a run that can be stopped, in the place of a lab: the fields of `stoppable.RunOrder`."""
 
     def text(self) -> str:
         found = {**self.__dict__, "lab": self.lab.__dict__}

@@ -20,7 +20,8 @@ class Wire:
         self._bundle, self._outcome = bundle, outcome
         self._out = bundle.size - WIRE_BYTES
         self._in = outcome.size - WIRE_BYTES
-        self._written = self._read = self._told = 0
+        self._written, self._read, _ = HEADER.unpack_from(bundle.map, self._out)
+        self._told = self._read
         self._waiting = bytearray()
         """What had no room yet."""
         self._partial = b""
@@ -53,7 +54,7 @@ class Wire:
             self._written += len(piece)
             del self._waiting[: len(piece)]
         self._header()
-        return self._written > before
+        return bool(self._written > before)
 
     def receive(self) -> Iterator[dict[str, Any]]:
         """The messages that have come since."""

@@ -16,10 +16,12 @@ from testbed.executor.live import server
 from testbed.protocol import live, messages, requests
 from testbed.protocol.requests import KINDS, Request
 
+OF_THE_SERVER = live.Down, live.Continue, live.Hold, live.StopAt
+
 
 def test_the_table_has_every_kind_of_request() -> None:
     assert not set(HANDLERS) & set(server.HANDLERS)
-    assert {*HANDLERS, *server.HANDLERS, live.Down} == set(KINDS.values())
+    assert {*HANDLERS, *server.HANDLERS, *OF_THE_SERVER} == set(KINDS.values())
 
 
 @pytest.mark.parametrize("kind", server.HANDLERS, ids=lambda kind: kind.__name__)

@@ -5,17 +5,16 @@ import io
 import json
 import struct
 import tarfile
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
 from testbed.errors import MachineError
-from testbed.machine import snapshot
+from testbed.machine import snapshot, vm
 from testbed.machine.devices import BLOCK, END, ENTRY, PROGRESS_END, Bundle, Outcome
 from testbed.machine.jobs import Job
 from testbed.machine.qemu import Flavour
@@ -46,13 +45,23 @@ class Machine:
 @pytest.fixture
 def machine_with(monkeypatch: pytest.MonkeyPatch) -> Callable[[Guest], VirtualMachine]:
     def make(guest: Guest) -> VirtualMachine:
-        @asynccontextmanager
-        async def restored(_: Any, __: Any, ___: Any, bundle: Bundle, outcome: Outcome) -> AsyncIterator[Machine]:
-            yield Machine(guest, bundle, outcome)
+        class Opened:
+            def __init__(self, *_: Any) -> None:
+                self.bundle, self.outcome = Bundle(), Outcome()
+
+            async def __aenter__(self) -> Self:
+                return self
+
+            async def __aexit__(self, *_: object) -> None:
+                self.bundle.close()
+                self.outcome.close()
+
+            async def begin(self) -> None:
+                self.machine = Machine(guest, self.bundle, self.outcome)
 
         async def ensure(*_: Any, training: bool) -> None: ...
 
-        monkeypatch.setattr(snapshot, "restored", restored)
+        monkeypatch.setattr(vm, "Opened", Opened)
         monkeypatch.setattr(snapshot, "ensure", ensure)
         return VirtualMachine(None, Flavour("virtual"), lambda _: None)  # type: ignore[arg-type]
 

@@ -1,0 +1,210 @@
+"""Runs that stop: `testbed run --stop-at`, `continue` and `back`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from testbed.cli import console, options, summary
+from testbed.cli.live.up import end
+from testbed.cli.live.words import connect, format_option, lab_option, print_json, then
+from testbed.cli.progress import error_console, output_console
+from testbed.cli.words import clock
+from testbed.errors import InputError
+from testbed.machine import moments, record, runs
+from testbed.machine.live import labs
+from testbed.machine.live.client import Connection
+from testbed.machine.live.order import Order
+from testbed.machine.live.start import start
+from testbed.machine.live.stoppable import RunOrder
+from testbed.machine.live.stops import Stop, names
+from testbed.machine.moments import Moment
+from testbed.machine.runs import VariantRun
+from testbed.machine.scenarios import Source
+from testbed.protocol import ScenarioInfo
+from testbed.version import version
+
+
+def run(
+    source: Source, info: ScenarioInfo, chosen: VariantRun, seed: int, out: Path, stop: str, *, as_json: bool
+) -> int:
+    """Runs a variant until it stops, or to its end. Exit status: 0 if it stopped."""
+    Stop.of(stop)
+    order = RunOrder(
+        name=info["name"], file=str(source.file.resolve()), label=chosen.label, variant=chosen.variant, stop=stop,
+        topology=str(source.topology.resolve()) if source.topology else None,
+    )  # fmt: skip
+    with begun(info["name"], order, info["packages"], seed, out) as connection:
+        return follow(connection, {"control": "start"}, chosen, as_json=as_json, stop=stop)
+
+
+def begun(name: str, order: RunOrder, packages: list[str], seed: int, out: Path) -> Connection:
+    """A keeper of the run, called by a name that is free."""
+    labs.require_free(name)
+    machine: Any = options.choose("vm", "virtual", lambda text: click.echo(f"… {text}", err=True))
+    if packages:
+        asyncio.run(options.equip(machine, packages))
+    lab = labs.Lab(
+        name=name, topology=f"{order.name} {order.label}", clock="virtual", since=labs.stamp(), pid=0, seed=seed,
+        version=version(), out=str(runs.run_directory(out, order.name).resolve()), state="starting",
+    )  # fmt: skip
+    order_ = Order(
+        lab=lab, request={}, files={}, executable=[], seed=seed, accelerator="tcg", packages=list(packages),
+        idle_s=None, attached=False, run=asdict(order),
+    )  # fmt: skip
+    return start(order_)
+
+
+def follow(connection: Connection, asked: dict[str, Any], chosen: VariantRun, *, as_json: bool, stop: str = "") -> int:
+    """Shows a run until it stops or has ended."""
+    with console.RunConsole(error_console(), [chosen]) as shown:
+        shown.started(chosen)
+
+        def take(report: dict[str, Any]) -> None:
+            if "event" in report:
+                shown.event(chosen, report["event"])
+            elif "settled" in report:
+                shown.settled(chosen, report["settled"])
+            elif "log" in report:
+                shown.log(report["log"])
+
+        number = connection.begin(asked, take)
+        try:
+            answer = connection.end(number)
+        except KeyboardInterrupt:
+            end(connection)
+            raise
+    if "stopped" in answer:
+        return say_stopped(connection, Moment.of(answer["stopped"]), as_json=as_json)
+    result = record.load(Path(answer["result"]["out"]))
+    if as_json:
+        click.echo(json.dumps(result.json()))
+    else:
+        if stop:
+            click.echo(f"The run has ended and never came to {stop!r}.", err=True)
+        summary.report(output_console(), [result], result.wall_s)
+        for touched in [variant.touched for variant in result.variants if variant.touched]:
+            click.echo(f"Touched by hand where it was stopped: {', '.join(touched)}.")
+    return 0 if result.as_expected else 1
+
+
+def say_stopped(connection: Connection, moment: Moment, *, as_json: bool) -> int:
+    name = connection.lab.name
+    if as_json:
+        print_json({"stopped": asdict(moment), "lab": name, "out": connection.lab.out})
+    else:
+        where = {"time": "", "step": f" before step {moment.number}: {moment.text}"}.get(
+            moment.kind, f": {moment.text}"
+        )
+        click.echo(f"{name} is stopped at {clock(moment.t)}{where}")
+        then("testbed shell NODE · testbed tables SWITCH · testbed inspect", "testbed continue")
+    return 0
+
+
+@click.command(
+    "continue",
+    help="""Let a run that was stopped go on, to its verdict or to the next stop.
+
+    When it was only looked into (inspect, tables, events, capture, top, save) it goes on from the very moment at which
+    it was stopped, as if nobody had looked. When something was done there the result says so.""",
+)
+@click.option("--to", metavar="WHERE", default="", help="Stop again there, as in `testbed run --stop-at`.")
+@click.option("--discard", is_flag=True, help="Go on as if nothing had been done at the stop.")
+@lab_option
+@format_option
+def continue_(to: str, discard: bool, name: str, form: str) -> int:
+    if to:
+        Stop.of(to)
+    with connect(name) as connection:
+        lab = connection.lab
+        scenario, _, label = lab.topology.rpartition(" ")
+        variant: Any = {"name": label, "expected": "", "text": "", "settings": {}}
+        chosen = VariantRun(scenario, label, variant)
+        asked = {"control": "continue", "discard": discard, "to": to}
+        return follow(connection, asked, chosen, as_json=form == "json", stop=to)
+
+
+@click.command(
+    help="""Go back to a step of a run that was made with --keep-steps: a lab that stands at that very moment.
+
+    RUN is a run directory, or RUN/VARIANT of several. STEP is a step's number or a part of its text; without it the
+    steps are listed. As often as wanted: each time it is the same moment, and what is done there makes another
+    future."""
+)
+@click.option("--name", "name", metavar="NAME", default="", help="The lab's name. Default: the scenario's.")
+@options.out_option
+@format_option
+@click.argument("directory", metavar="RUN", type=click.Path(path_type=Path))
+@click.argument("step", default="")
+def back(name: str, out: Path, form: str, directory: Path, step: str) -> int:
+    result, label, directory = kept_run(directory)
+    kept = {int(path.stem): path for path in (directory / label / moments.DIRECTORY).glob(f"*{moments.SUFFIX}")}
+    variant = next(one for one in result.variants if one.name == label)
+    if not kept:
+        command = f"testbed run {result.scenario} --variant {variant.variant} --seed {result.seed} --keep-steps"
+        raise InputError("this run has no steps that were kept", where=str(directory / label), hint=f"Run: {command}")
+    if not step:
+        return list_steps([moments.moment_of(kept[number]) for number in sorted(kept)], kept, form)
+    there = [moments.moment_of(path) for _, path in sorted(kept.items())]
+    found = [moment for moment in there if names(step, moment)]
+    if not found:
+        listed = "; ".join(f"{moment.number} {moment.text}" for moment in there)
+        raise InputError(f"the run has no step {step!r}", where=str(directory / label), hint=f"It has: {listed}.")
+    source = record.source_of(result, directory)
+    info: Any = {"name": variant.variant, "expected": variant.expected, "text": "", "settings": variant.settings}
+    order = RunOrder(
+        name=result.scenario, file=str(source.file.resolve()), label=label, variant=info, stop="",
+        topology=str(source.topology.resolve()) if source.topology else None,
+        step=str(kept[found[0].number].resolve()),
+    )  # fmt: skip
+    packages = described(source)["packages"]
+    with begun(name or result.scenario, order, packages, result.seed, out) as connection:
+        number = connection.begin({"control": "start"}, lambda _: None)
+        answer = connection.end(number)
+        return say_stopped(connection, Moment.of(answer["stopped"]), as_json=form == "json")
+
+
+def described(source: Source) -> ScenarioInfo:
+    from testbed.machine import scenarios
+
+    [info] = asyncio.run(scenarios.describe([(source, {})]))
+    return info
+
+
+def kept_run(directory: Path) -> tuple[record.RunResult, str, Path]:
+    """A run's record, the variant that is meant, and its directory."""
+    if directory.is_symlink():
+        directory = directory.parent / directory.readlink()
+    label = ""
+    if not (directory / "result.json").is_file() and (directory.parent / "result.json").is_file():
+        directory, label = directory.parent, directory.name
+    result = record.load(directory)
+    names_ = [variant.name for variant in result.variants]
+    with_steps = [one for one in names_ if (directory / one / moments.DIRECTORY).is_dir()]
+    if label:
+        return result, label, directory
+    if len(with_steps) > 1:
+        raise InputError(
+            "steps of several variants were kept", where=str(directory), hint=f"Name one: {directory}/{with_steps[0]}"
+        )
+    return result, (with_steps or names_)[0], directory
+
+
+def list_steps(found: list[Moment], kept: dict[int, Path], form: str) -> int:
+    from testbed.cli.live.tables import table
+    from testbed.cli.words import size
+
+    if form == "json":
+        print_json([asdict(moment) for moment in found])
+        return 0
+    shown = table("number", "time", "kind", "text", "size")
+    for moment in found:
+        bytes_ = size(kept[moment.number].stat().st_size)
+        shown.add_row(str(moment.number), clock(moment.t), moment.kind, moment.text, bytes_)
+    output_console().print(shown)
+    return 0

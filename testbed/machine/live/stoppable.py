@@ -1,0 +1,110 @@
+"""A run of a variant that a keeper stops, serves there, and has go on to its verdict."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from testbed.errors import InputError
+from testbed.machine import runs, scenarios
+from testbed.machine.image import Image
+from testbed.machine.jobs import Job
+from testbed.machine.live.drive import Drive, Hearer
+from testbed.machine.live.order import Order
+from testbed.machine.live.stops import Stop
+from testbed.machine.moments import Opened, Saved
+from testbed.machine.qemu import Flavour
+from testbed.machine.record import VariantResult
+from testbed.machine.runs import Listener, VariantRun
+from testbed.machine.scenarios import Source
+from testbed.machine.vm import VirtualMachine, write_bundle
+from testbed.protocol import Event, VariantInfo
+
+
+@dataclass(frozen=True)
+class RunOrder:
+    """`file` is scenario.py, `label` the name of the variant's directory, `step` the file of a moment to begin at."""
+
+    name: str
+    file: str
+    topology: str | None
+    label: str
+    variant: VariantInfo
+    stop: str
+    step: str | None = None
+
+
+class Holder(Hearer, Protocol):
+    """The keeper."""
+
+    drive: Drive | None
+
+    def shown(self, record: dict[str, Any]) -> None: ...
+
+
+class Shown(Listener):
+    """Passes on what happens in the run."""
+
+    def __init__(self, holder: Holder) -> None:
+        self._holder = holder
+
+    def event(self, _: VariantRun, event: Event) -> None:
+        self._holder.shown({"event": event})
+
+    def settled(self, _: VariantRun, until_ns: int) -> None:
+        self._holder.shown({"settled": until_ns})
+
+    def finished(self, _: VariantRun, result: VariantResult) -> None: ...
+
+
+class StoppableMachine(VirtualMachine):
+    """Its job is that of the run, driven by the keeper's requests."""
+
+    def __init__(self, holder: Holder, image: Image, flavour: Flavour, order: RunOrder) -> None:
+        super().__init__(image, flavour, holder.log)
+        self._holder, self._order = holder, order
+
+    async def run(self, job: Job[Any], out: Path) -> float:
+        source = await self.source(job.training)
+        started = time.monotonic()
+        saved = Saved.read(Path(self._order.step)) if self._order.step else None
+        if saved and saved.snapshot != source.key:
+            raise InputError(
+                "the step was kept by another version of testbed, of its image or of QEMU", where=str(self._order.step),
+                hint="Run the variant again with --keep-steps: the same seed gives the same run.",
+            )  # fmt: skip
+        async with Opened(self.image, self.flavour, source) as opened:
+            if saved is None:
+                write_bundle(opened.bundle, job, self.clock)
+                await opened.begin()
+            else:
+                await opened.resume(saved)
+            stop = Stop.of(self._order.stop) if self._order.stop else None
+            drive = self._holder.drive = Drive(opened, job, self.clock, self._holder, stop)
+            if saved:
+                drive.resume_from(saved)
+            await drive.run()
+            opened.outcome.extract(out)
+        return time.monotonic() - started
+
+
+class StoppableRun:
+    def __init__(self, holder: Holder, image: Image, flavour: Flavour, order: Order) -> None:
+        assert order.run
+        self._holder, self._seed, self._out = holder, order.seed, Path(order.lab.out)
+        self._order = RunOrder(**order.run)
+        self._machine = StoppableMachine(holder, image, flavour, self._order)
+
+    async def run(self) -> dict[str, Any]:
+        """The result, as result.json has it, which is written."""
+        order = self._order
+        source = Source(order.name, Path(order.file), Path(order.topology) if order.topology else None)
+        [info] = await scenarios.describe([(source, {})], [order.variant["name"]])
+        variant_run = VariantRun(info["name"], order.label, order.variant)
+        result = await runs.run(
+            source, info, [variant_run], self._seed, self._machine, self._out, Shown(self._holder), asyncio.Semaphore(1)
+        )
+        return {"result": result.json()}
