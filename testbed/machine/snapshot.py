@@ -147,16 +147,6 @@ async def running(
         yield machine
 
 
-@asynccontextmanager
-async def restored(
-    image: Image, flavour: Flavour, snapshot: Snapshot, bundle: Bundle, outcome: Outcome
-) -> AsyncIterator[Qemu]:
-    """A machine restored from a snapshot of the cache and still paused."""
-    with snapshot.opened() as handle:
-        async with running(image, flavour, handle, Ram(handle, shared=False), bundle, outcome) as machine:
-            yield machine
-
-
 async def ensure(image: Image, flavour: Flavour, log: Callable[[str], None], *, training: bool = False) -> Snapshot:
     """The highest snapshot; made, with those below it, where they are missing."""
     found = stack(image, flavour, training=training)
