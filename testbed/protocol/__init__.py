@@ -48,7 +48,7 @@ OUTPUT = "output.log"
 """The output of a job's process, among its files."""
 RESULT, SCENARIO = "result.json", "scenario"
 """Beside the directories of its variants a run's directory has its result, and a copy of the scenario's files."""
-EVENTS, TOPOLOGY = "events.jsonl", "topology.json"
+EVENTS, TOPOLOGY, TABLES, PACKETS = "events.jsonl", "topology.json", "tables.jsonl", "packets.pcapng"
 """In the directory of a variant."""
 VARIANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 """Names of variants: they are directories too."""
