@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -182,15 +181,9 @@ def reasons(then: RunResult, differ: Differences, compared: Sequence[Comparison]
     if then.clock == "real":
         yield "On the real clock no two runs have the same trace."
     for key, (old, new) in differ.items():
-        yield f"not the same: {WORDS[key]}: {short(old)} then, {short(new)} now"
+        yield f"not the same: {WORDS[key]}: {record.short(old)} then, {record.short(new)} now"
     for one in compared:
         for key, (old, new) in one.differ.items():
-            yield f"not the same: {WORDS[key]} of {one.then.name}: {short(old)} then, {short(new)} now"
+            yield f"not the same: {WORDS[key]} of {one.then.name}: {record.short(old)} then, {record.short(new)} now"
     if then.clock == "virtual" and not differ and all(one.then.trace and not one.differ for one in compared):
         yield DEFECT
-
-
-def short(value: object) -> str:
-    """A digest by its first figures."""
-    text = "none" if value is None else str(value)
-    return text[:12] if re.fullmatch("[0-9a-f]{64}", text) else text

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import itertools
 import json
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -30,7 +29,7 @@ from testbed.protocol import (
     requests,
 )
 from testbed.protocol.requests import Variant
-from testbed.records import packets
+from testbed.records import contents, packets
 from testbed.records.events import LATEST_NS, checked
 
 LONGEST_S = LATEST_NS / 1e9
@@ -128,16 +127,19 @@ async def run(
         requests.adapter(VariantOutcome)
         return Identity.of(machine)
 
-    async with asyncio.TaskGroup() as group:
-        identity = group.create_task(asyncio.to_thread(meanwhile))
-        tasks = [group.create_task(one(variant_run)) for variant_run in variant_runs]
-    origin = Origin(
-        **asdict(identity.result()), file=source.file.name, files=record.digests(files),
-        given_topology=source.topology.name if source.topology else None,
-    )  # fmt: skip
-    variants, wall_s = [task.result() for task in tasks], time.monotonic() - started[0]
-    result = RunResult.of(info["name"], seed, machine.clock, wall_s, out, variants, origin)
-    (out / RESULT).write_text(json.dumps(result.json(), indent=1) + "\n")
+    try:
+        async with asyncio.TaskGroup() as group:
+            identity = group.create_task(asyncio.to_thread(meanwhile))
+            tasks = [group.create_task(one(variant_run)) for variant_run in variant_runs]
+        origin = Origin(
+            **asdict(identity.result()), file=source.file.name, files=record.digests(files),
+            given_topology=source.topology.name if source.topology else None,
+        )  # fmt: skip
+        variants, wall_s = [task.result() for task in tasks], time.monotonic() - started[0]
+        result = RunResult.of(info["name"], seed, machine.clock, wall_s, out, variants, origin)
+        (out / RESULT).write_text(json.dumps(result.json(), indent=1) + "\n")
+    finally:
+        contents.explain(out, f"What a run of the scenario {info['name']} left")
     return result
 
 
@@ -158,7 +160,7 @@ async def run_variant(
         shown.keep()
         if shown.made:
             await asyncio.to_thread(packets.write, directory, shown.made, shown.events)
-        remove_empty(directory)
+        contents.remove_empty(directory)
     return result_of(variant_run, outcome, wall_s, shown.made)
 
 
@@ -229,14 +231,3 @@ class Shown:
         if self.events and not path.exists():
             ordered = sorted(self.events, key=lambda event: event["t"])
             path.write_text("".join(json.dumps(event) + "\n" for event in ordered))
-
-
-def remove_empty(directory: Path) -> None:
-    """Removes the files without contents and then the empty directories below `directory`."""
-    for parent, directories, names in os.walk(directory, topdown=False):
-        for path in (Path(parent) / name for name in names):
-            if not path.is_symlink() and path.is_file() and not path.stat().st_size:
-                path.unlink()
-        for name in directories:
-            with contextlib.suppress(OSError):  # not empty, or a link
-                (Path(parent) / name).rmdir()

@@ -70,7 +70,8 @@ class Failure(Problem):
 
 
 class Tested(TypedDict):
-    """A line of tests.jsonl. `directory` is the test's tmp_path below the run's, if any; `text` is why it failed."""
+    """The end of a test, or of a file that pytest could not collect. `directory` is the test's tmp_path below that of
+    the run, if any; `text` is why it failed or was skipped."""
 
     test: str
     outcome: str

@@ -1,7 +1,6 @@
 """A user's pytest files on any machine: what they write is shown, how they end is a status."""
 
 import asyncio
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -127,7 +126,8 @@ def test_what_ended_is_kept_and_what_ran_is_named_when_the_machine_fails(tmp_pat
         go(tmp_path, FakeMachine(records, None, error="the guest hangs"))
     assert (said.value.message, said.value.where) == ("the guest hangs", "test_a.py::test_long")
     assert said.value.hint.startswith("1 tests had ended: ")
-    assert json.loads((tmp_path / "out" / "tests.jsonl").read_text()) == FAILED
+    (line,) = pytests.ended(tmp_path / "out")
+    assert line == {**FAILED, "wall_s": line["wall_s"]}
     assert "FAILED test_a.py::test_it\nE  assert 0" in (tmp_path / "out" / "pytest.txt").read_text()
 
 
