@@ -23,7 +23,7 @@ from lab_traffic import (
 from pcapng_reader import Written, comments
 
 from testbed.protocol import Event, Made
-from testbed.records.comments import REMEMBERED
+from testbed.records.comments import CANDIDATES, KEPT_COMMENTS, REMEMBERED, Wanted
 
 # Events of switches
 
@@ -70,18 +70,17 @@ def test_it_is_not_if_the_fdb_changed_shortly_before(written: Written) -> None:
 
 
 def test_a_refresh_is_the_switch_s_own_question_behind_it(written: Written) -> None:
-    refresh = event(MS, "arp.refresh", "leaf", "it asks", vlan=20, ip=POD, mac=SERVER, probe=1)
+    refresh = event(2 * MS, "arp.refresh", "leaf", "it asks", vlan=20, ip=POD, mac=SERVER, probe=1)
     ours = arp(SWITCH, "10.0.20.1", POD, dst=SERVER)
-    found = written([refresh], leaf_e2=[(2 * MS, ours), (3 * MS, arp(CLIENT, "10.0.20.7", POD))])
-    assert comments(found) == [["arp.refresh at leaf, 1.000 ms earlier: it asks"], []]
+    found = written([refresh], leaf_e2=[(MS, ours), (3 * MS, ours), (4 * MS, arp(CLIENT, "10.0.20.7", POD))])
+    assert comments(found) == [[], ["arp.refresh at leaf, 1.000 ms earlier: it asks"], []]
 
 
-def test_a_miss_names_the_packet_that_met_no_entry(written: Written) -> None:
-    miss = event(2 * MS, "arp.miss", "leaf", "no entry", vlan=20, ip=POD)
-    found = written(
-        [miss], leaf_e1=[(MS, roce(CLIENT, SWITCH, TO_POD))], leaf_e2=[(4 * MS, roce(SWITCH, SERVER, TO_POD))]
-    )
-    assert comments(found) == [["arp.miss at leaf, 1.000 ms later: no entry"], []]
+def test_a_miss_names_the_first_packet_that_met_no_entry(written: Written) -> None:
+    miss = event(3 * MS, "arp.miss", "leaf", "no entry", vlan=20, ip=POD)
+    frames = [(MS, roce(CLIENT, SWITCH, TO_POD, psn=1)), (2 * MS, roce(CLIENT, SWITCH, TO_POD, psn=2))]
+    found = written([miss], leaf_e1=frames, leaf_e2=[(4 * MS, roce(SWITCH, SERVER, TO_POD))])
+    assert comments(found) == [["arp.miss at leaf, 2.000 ms later: no entry"], [], []]
 
 
 # Events of requests, pods and the run
@@ -209,9 +208,19 @@ def test_events_of_any_kind_are_no_reason_to_fail(written: Written, made: Made, 
     assert len(found.packets) == 2
 
 
-def test_what_a_frame_costs_has_a_bound_whatever_events_there_are(written: Written) -> None:
-    """Each of these could be of each frame."""
-    events = [completion(10**15, "RETRY_EXC_ERR", elapsed_s=9e8) for _ in range(20_000)]
-    frames = [(psn, roce(CLIENT, SWITCH, TO_POD, psn=psn)) for psn in range(2_000)]
-    found = written(events, leaf_e2=frames)
-    assert len(found.packets[-1][4]) == 20
+@pytest.mark.parametrize(
+    ("apart", "looks"), [(0, CANDIDATES), (1000 * MS, 1)], ids=["each may be of the frame", "one may be of the frame"]
+)
+def test_what_a_frame_costs_has_a_bound_whatever_events_there_are(
+    written: Written, monkeypatch: pytest.MonkeyPatch, apart: int, looks: int
+) -> None:
+    taken = []
+    monkeypatch.setattr(Wanted, "take", lambda *arguments: taken.append(arguments))
+    written([learned(MS + number * apart) for number in range(1000)], leaf_e2=[(MS, REQUEST)])
+    assert len(taken) == looks
+
+
+def test_a_packet_has_some_comments_and_no_more(written: Written) -> None:
+    events = [event(MS, "link", "leaf", str(number), interface="e1") for number in range(100)]
+    (texts,) = comments(written(events, leaf_e2=[(MS, REQUEST)]))
+    assert len(texts) == KEPT_COMMENTS

@@ -9,6 +9,7 @@ from pcapng_reader import Written, read
 
 from testbed.protocol import Made
 from testbed.records import packets
+from testbed.records.pcap import LONGEST
 
 
 def test_all_captures_are_in_one_file_by_the_time_of_the_events(written: Written) -> None:
@@ -44,7 +45,7 @@ def test_a_capture_is_kept_up_to_where_it_is_damaged(written: Written, tmp_path:
     second = 24 + 16 + len(REQUEST)
     wrong = {
         "cut": data[:-1],
-        "length": data[: second + 8] + struct.pack("<I", 1 << 30) + data[second + 12 :],
+        "length": data[: second + 8] + struct.pack("<I", LONGEST + 1) + bytes(LONGEST + 5),
         "none": b"no capture",
     }
     file.write_bytes(wrong[damage])
