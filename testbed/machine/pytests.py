@@ -161,9 +161,11 @@ async def run(
         hint = f"{len(follower.tests)} tests had ended: {out / TESTS}, {out / TEXT}"
         raise MachineError(error.message, where=follower.running or str(top), hint=hint) from error
     finally:
-        contents.remove_empty(out)
-        contents.explain(out, "What a session of pytest left")
-        follower.deliver(asked.arguments)
+        try:
+            follower.deliver(asked.arguments)
+        finally:
+            contents.remove_empty(out)
+            contents.explain(out, "What a session of pytest left")
     if not 0 <= status < 256:
         raise MachineError(f"the response is damaged: {status} is no exit status")
     return 2 if status in USAGE else status

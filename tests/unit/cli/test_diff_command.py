@@ -130,6 +130,19 @@ def test_variants_are_compared_by_name_and_those_of_one_run_are_named(keep: Keep
     assert [(Path(one["run1"]).name, one["same"]) for one in found["variants"]] == [("b", True), ("c", False)]
 
 
+def test_a_variant_that_only_one_run_has_makes_them_differ(keep: Keep, diff, tmp_path: Path) -> None:
+    for place in "1/a", "1/b", "2/a":
+        keep(place, steps("x"))
+    keep("2/c", steps("x"))
+    assert diff(tmp_path / "1", tmp_path / "2")[0] == 1
+    assert diff(tmp_path / "1", tmp_path / "1")[0] == 0
+
+
+def test_events_that_only_one_run_has_are_in_the_order_of_time(keep: Keep, diff) -> None:
+    _, found = diff(keep("1/a", steps("x", "y", "z")), keep("2/a", steps("x", "p", "q", late=1)))
+    assert lines(found["variants"][0]) == [(1, 1), (2, None), (None, 2), (3, None), (None, 3)]
+
+
 def test_a_variant_is_compared_with_its_like_in_a_run_and_with_any_other_variant(
     keep: Keep, diff, tmp_path: Path
 ) -> None:

@@ -131,6 +131,28 @@ def test_what_ended_is_kept_and_what_ran_is_named_when_the_machine_fails(tmp_pat
     assert "FAILED test_a.py::test_it\nE  assert 0" in (tmp_path / "out" / "pytest.txt").read_text()
 
 
+def test_the_directory_explains_itself(tmp_path: Path) -> None:
+    go(tmp_path, FakeMachine([{"result": FAILED}], 0))
+    assert "tests.jsonl" in (tmp_path / "out" / "README.txt").read_text()
+
+
+def test_a_report_that_is_empty_is_delivered_and_not_kept(tmp_path: Path) -> None:
+    """pytest's log of a session without a message is."""
+
+    @dataclass
+    class Logs(FakeMachine):
+        async def run(self, job: Job[Any], out: Path) -> float:
+            (out / "reports" / "log-file").mkdir(parents=True)
+            (out / "reports" / "log-file" / "log.txt").touch()
+            return await super().run(job, out)
+
+    wanted = tmp_path / "log.txt"
+    report = {"report": {"file": "reports/log-file/log.txt", "given": str(wanted)}}
+    go(tmp_path, Logs([report], 0), [f"--log-file={wanted}"])
+    assert wanted.exists()
+    assert not (tmp_path / "out" / "reports").exists()
+
+
 def test_a_session_s_limit_leaves_time_for_the_teardown(tmp_path: Path) -> None:
     machine = FakeMachine([], 0)
     go(tmp_path, machine, limit_s=60.0)

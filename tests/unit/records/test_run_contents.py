@@ -48,11 +48,13 @@ def test_a_run_that_was_interrupted_is_explained_without_what_needs_its_result(t
 
 def test_a_session_of_pytest_has_its_labs_below_tmp(tmp_path: Path) -> None:
     lay(tmp_path, "pytest.txt", "tests.jsonl", "reports/junitxml/r.xml", "tmp/test_lab0/counters.json")
-    (tmp_path / "tmp" / "test_labcurrent").symlink_to("test_lab0")
+    lay(tmp_path, "files/values.csv")
+    (tmp_path / "tmp" / "test_labcurrent").symlink_to("../files")
     assert explained(tmp_path)[1:] == [
         "pytest.txt",
         "tests.jsonl",
         "reports/",
+        "files/",
         "In tmp/, in the directory of each test:",
         "counters.json",
     ]

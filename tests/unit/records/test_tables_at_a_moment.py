@@ -75,6 +75,13 @@ def test_each_switch_has_its_own(kept) -> None:
     assert kept(events, saved)[-1] == {("spine", *ENTRY[1:]): f"{SERVER} on e2"}
 
 
+def test_each_switch_is_saved_at_its_own_time(kept) -> None:
+    row = {"vlan": 20, "ip": "10.0.20.100", "state": "resolved", "mac": OTHER, "port": "e9", "age": 1.0}
+    saved = [{"t": 5, "switch": "leaf", "arp": []}, {"t": 15, "switch": "spine", "arp": [row]}]
+    found = kept([learned(10), {**learned(10), "node": "spine"}, event(20, "step")], saved)[-1]
+    assert found == {ENTRY: f"{SERVER} on e2", ("spine", *ENTRY[1:]): f"{OTHER} on e9"}
+
+
 def test_two_moments_at_once_are_what_they_are_one_by_one(kept, tmp_path: Path) -> None:
     events = [learned(1), change(2, "arp.aged"), learned(3), change(4, "arp.updated", mac=OTHER, port="e3")]
     one_by_one = kept(events)
