@@ -1,4 +1,5 @@
-"""Runs as a JUnit XML file, which CI servers show: a test suite for each scenario, a test case for each variant.
+"""JUnit XML files, which CI servers show: a test suite for each scenario with a test case for each variant, or one
+suite for a session of pytest with a case for each test.
 
 The format is that of https://github.com/testmoapp/junitxml, which has properties of test cases as pytest writes them.
 """
@@ -6,17 +7,44 @@ The format is that of https://github.com/testmoapp/junitxml, which has propertie
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from xml.etree import ElementTree
 
 from testbed.cli import output
-from testbed.errors import InputError
-from testbed.machine.record import RunResult, VariantResult
+from testbed.errors import InputError, TestbedError
+from testbed.machine.pytests import Ended
+from testbed.machine.record import Identity, RunResult, VariantResult
+from testbed.protocol import Clock
 
 NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML 1.0 cannot hold, not even escaped."""
+OUTCOMES: Mapping[str, Literal["failure", "error", "skipped"]] = {
+    "failed": "failure", "error": "error", "skipped": "skipped", "xfailed": "skipped",
+}  # fmt: skip
+"""The elements for the outcomes of tests; none says that it passed."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A test case. `outcome` is the element that says how it ended, with `text`, whose first line is the message."""
+
+    classname: str
+    name: str
+    wall_s: float
+    properties: Mapping[str, Any]
+    outcome: Literal["failure", "error", "skipped"] | None = None
+    message: str = ""
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class Suite:
+    name: str
+    properties: Mapping[str, Any]
+    cases: Sequence[Case]
 
 
 def require_place(file: Path) -> None:
@@ -28,42 +56,95 @@ def require_place(file: Path) -> None:
 
 
 def write(results: Sequence[RunResult], file: Path) -> None:
-    root = ElementTree.Element("testsuites", _counts([one for result in results for one in result.variants]))
+    suites = []
     for result in results:
-        _add_suite(root, result)
+        identity = _identity(result.seed, result.clock, result.made_from)
+        cases = [_of_variant(result.scenario, variant) for variant in result.variants]
+        suites.append(Suite(result.scenario, {**identity, "trace": result.trace, "out": result.out}, cases))
+    _write(suites, file)
+
+
+def write_session(
+    tests: Sequence[Ended],
+    broken: TestbedError | None,
+    *,
+    seed: int,
+    clock: Clock,
+    made_from: Identity,
+    out: Path,
+    file: Path,
+) -> None:
+    """Write the tests of a session that ended; `broken` is what ended it before its time, an error of its own."""
+    cases = [_of_test(test) for test in tests]
+    if broken:
+        place, name = _parts(broken.where)
+        cases.append(Case(place, name, 0.0, {}, "error", broken.message.partition("\n")[0], str(broken)))
+    _write([Suite("pytest", {**_identity(seed, clock, made_from), "out": out}, cases)], file)
+
+
+def _identity(seed: int, clock: Clock, identity: Identity) -> dict[str, Any]:
+    return {
+        "seed": seed, "clock": clock, "machine": identity.machine, "image": identity.image, "qemu": identity.qemu,
+        "testbed": identity.testbed, "code": identity.code,
+    }  # fmt: skip
+
+
+def _of_variant(scenario: str, variant: VariantResult) -> Case:
+    """A variant that came to no observation is an error."""
+    evidence = {f"evidence.{name}": value for name, value in variant.evidence.items()}
+    properties = {
+        "trace": variant.trace, "virtual_s": variant.virtual_s, "expected": variant.expected,
+        "observed": variant.observed, **evidence,
+    }  # fmt: skip
+    if variant.as_expected:
+        return Case(scenario, variant.name, variant.wall_s, properties)
+    message = (variant.failures[0] if variant.failures else "it is not as expected").partition("\n")[0]
+    outcome: Literal["error", "failure"] = "error" if variant.observed is None else "failure"
+    return Case(scenario, variant.name, variant.wall_s, properties, outcome, message, "\n".join(variant.failures))
+
+
+def _of_test(test: Ended) -> Case:
+    """The message is pytest's first line on the error itself, which begins with an E."""
+    text = test["text"]
+    lines = [line.removeprefix("E").strip() for line in text.splitlines() if line.startswith("E ")]
+    message = (lines or text.splitlines() or [test["outcome"]])[0]
+    properties = {"virtual_s": test["virtual_s"], "directory": test["directory"] or None}
+    outcome = OUTCOMES.get(test["outcome"])
+    return Case(*_parts(test["test"]), test["wall_s"], properties, outcome, message, text)
+
+
+def _parts(test: str) -> tuple[str, str]:
+    """A test's class and name, as pytest writes them: ``tests/test_a.py::TestB::test_c`` is ``tests.test_a.TestB`` and
+    ``test_c``."""
+    plain, bracket, parameters = test.partition("[")
+    path, *inner = plain.split("::")
+    place = path.removesuffix(".py").replace("/", ".")
+    if not inner:
+        return "", test
+    return ".".join([place, *inner[:-1]]), inner[-1] + bracket + parameters
+
+
+def _write(suites: Sequence[Suite], file: Path) -> None:
+    root = ElementTree.Element("testsuites", _counts(case for suite in suites for case in suite.cases))
+    for suite in suites:
+        found = _add(root, "testsuite", name=suite.name, **_counts(suite.cases))
+        _add_properties(found, suite.properties)
+        for case in suite.cases:
+            one = _add(found, "testcase", classname=case.classname, name=case.name, time=f"{case.wall_s:.3f}")
+            _add_properties(one, case.properties)
+            if case.outcome:
+                _add(one, case.outcome, message=case.message).text = _legal(case.text)
     ElementTree.indent(root)
     text = ElementTree.tostring(root, encoding="us-ascii", xml_declaration=True).decode()
     output.give(text + "\n", file, over=True)
 
 
-def _add_suite(root: ElementTree.Element, result: RunResult) -> None:
-    suite = _add(root, "testsuite", name=result.scenario, **_counts(result.variants))
-    identity = result.made_from
-    _add_properties(suite, {
-        "seed": result.seed, "clock": result.clock, "machine": identity.machine,
-        "image": identity.image, "qemu": identity.qemu, "testbed": identity.testbed, "code": identity.code,
-        "trace": result.trace, "out": result.out,
-    })  # fmt: skip
-    for variant in result.variants:
-        case = _add(suite, "testcase", classname=result.scenario, name=variant.name, time=f"{variant.wall_s:.3f}")
-        _add_properties(case, {
-            "trace": variant.trace, "virtual_s": variant.virtual_s, "expected": variant.expected,
-            "observed": variant.observed, **{f"evidence.{name}": value for name, value in variant.evidence.items()},
-        })  # fmt: skip
-        if not variant.as_expected:
-            first = variant.failures[0] if variant.failures else "it is not as expected"
-            kind = "error" if variant.observed is None else "failure"
-            _add(case, kind, message=first.partition("\n")[0]).text = _legal("\n".join(variant.failures))
-
-
-def _counts(variants: Sequence[VariantResult]) -> dict[str, str]:
-    """A variant that came to no observation is an error."""
-    wrong = [variant for variant in variants if not variant.as_expected]
-    errors = sum(variant.observed is None for variant in wrong)
-    seconds = sum(variant.wall_s for variant in variants)
+def _counts(cases: Iterable[Case]) -> dict[str, str]:
+    found = list(cases)
+    outcomes = [case.outcome for case in found]
     return {
-        "tests": str(len(variants)), "failures": str(len(wrong) - errors), "errors": str(errors),
-        "time": f"{seconds:.3f}",
+        "tests": str(len(found)), "failures": str(outcomes.count("failure")), "errors": str(outcomes.count("error")),
+        "skipped": str(outcomes.count("skipped")), "time": f"{sum(case.wall_s for case in found):.3f}",
     }  # fmt: skip
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 COMMANDS = {
     "run": ("testbed.cli.run", "Run scenarios and report whether they went as expected."),
     "rerun": ("testbed.cli.rerun", "Repeat a run from its directory, and compare the traces."),
+    "diff": ("testbed.cli.diff", "Show the first event in which two runs differ, and the switch tables there."),
     "matrix": ("testbed.cli.matrix", "Run a variant for each value of a parameter, and compare what users see."),
     "list": ("testbed.cli.catalogue:list_", "List the scenarios."),
     "describe": ("testbed.cli.catalogue", "Show what a scenario is, its variants and its parameters."),

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -23,8 +22,9 @@ from testbed.cli.words import duration, plain
 from testbed.errors import InputError
 from testbed.machine import runs, scenarios
 from testbed.machine.record import VariantResult
-from testbed.machine.runs import LATEST_NS, LONGEST_S, VariantRun
+from testbed.machine.runs import LONGEST_S, VariantRun
 from testbed.protocol import EVENTS, Clock, Event, Observed, ScenarioInfo
+from testbed.records.events import happened_ns, read
 
 
 @click.command(
@@ -68,7 +68,7 @@ def matrix(
     source = scenarios.resolve(name)
     info, variant_runs = asyncio.run(plan(source, variant, overs, settings))
     [result], wall_s = run_shown([(source, info, variant_runs)], machine_name, clock, seed, jobs, out)
-    outages = [outage(events(result.out / one.name / EVENTS), one.observed) for one in result.variants]
+    outages = [outage(read(result.out / one.name / EVENTS), one.observed) for one in result.variants]
     if as_json:
         rows = [
             {"values": values_of(one.name), "observed": one.observed, "outage_s": found.seconds, **asdict(one)}
@@ -128,16 +128,6 @@ def values_of(label: str) -> dict[str, str]:
     return dict(part.split("=", 1) for part in label.split(","))
 
 
-def events(file: Path) -> Iterator[Event]:
-    """The events of a variant. The user's code ran beside them: what is no event is left out."""
-    with contextlib.suppress(OSError):
-        for line in file.read_text(errors="replace").splitlines():
-            with contextlib.suppress(ValueError, RecursionError):
-                match json.loads(line):
-                    case {"t": int(t), "kind": str(), "data": dict()} as event if abs(t) < LATEST_NS:
-                        yield event
-
-
 @dataclass(frozen=True)
 class Outage:
     """`seconds` is None where it did not end, and where users see a fault and none of their requests failed."""
@@ -165,8 +155,7 @@ def outage(events: Iterable[Event], observed: Observed | None) -> Outage:
 
 def ended_s(event: Event) -> float:
     """The time at which a request ended; one that was looked at late was reported later."""
-    happened = event["data"].get("happened_ns")
-    return (happened if isinstance(happened, int) and abs(happened) < LATEST_NS else event["t"]) / 1e9
+    return happened_ns(event) / 1e9
 
 
 def request_worked(event: Event) -> bool | None:

@@ -30,6 +30,10 @@ jobs_option = click.option(
     "--jobs", type=click.IntRange(1), metavar="N", help="Variants side by side. Default: by the number of CPUs."
 )
 
+junit_option = click.option(
+    "--junit", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write a JUnit XML report, too."
+)
+
 
 def machine_options(command: Command) -> Command:
     """--seed, --clock, --machine and --out."""

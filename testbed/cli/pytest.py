@@ -10,9 +10,12 @@ from pathlib import Path
 
 import click
 
+from testbed.cli import junit as reports
 from testbed.cli import options
 from testbed.cli.output import log
+from testbed.errors import TestbedError
 from testbed.machine import layers, pytests, runs
+from testbed.machine.record import Identity
 from testbed.protocol import Clock
 from testbed.protocol.requests import Pytest
 
@@ -27,7 +30,10 @@ SECONDS = click.FloatRange(0, min_open=True)
     Everything beside the tests goes along, with its execute bits, and is the working directory. In the run directory
     are afterwards pytest's text (pytest.txt), a line for each test (tests.jsonl), its `tmp_path` with the events,
     tables, counters and captures of its lab (tmp/), what tests wrote by relative paths (files/), and reports that you
-    asked pytest for (reports/), which also come to where --junitxml or --log-file name them.
+    asked pytest for (reports/), which also come to where --junitxml or --log-file name them. README.txt lists them.
+
+    --junit writes the tests that ended, however the session does; pytest's own --junitxml, behind the double dash, is
+    written by pytest at its end, and not if the machine is ended before.
 
     Limits are in virtual seconds, so they do not depend on how fast this machine is. A test beyond its own fails, its
     lab is taken down, and the next one runs; @pytest.mark.limit(SECONDS) replaces --test-limit for a test. The limit of
@@ -39,6 +45,7 @@ SECONDS = click.FloatRange(0, min_open=True)
 @click.option("--training", is_flag=True, help="Have torch imported, for tests that start training jobs.")
 @click.option("--limit", type=SECONDS, metavar="SECONDS", help="Virtual seconds for all tests. Default: 30 days.")
 @click.option("--test-limit", type=SECONDS, metavar="SECONDS", help="Virtual seconds for each test. Default: none.")
+@options.junit_option
 @click.option("--with", "packages", metavar="PACKAGE,…", multiple=True, help="Debian packages that the tests need.")
 @options.machine_options
 def pytest(
@@ -46,6 +53,7 @@ def pytest(
     training: bool,
     limit: float | None,
     test_limit: float | None,
+    junit: Path | None,
     packages: tuple[str, ...],
     seed: int,
     clock: Clock | None,
@@ -53,6 +61,8 @@ def pytest(
     out: Path,
 ) -> int:
     tests, arguments = pytests.split(paths)
+    if junit:
+        reports.require_place(junit)
     if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
         arguments = ["--color=no", *arguments]
     wanted = layers.names(packages)
@@ -63,6 +73,17 @@ def pytest(
     show = functools.partial(print, end="", flush=True)
     asked = Pytest(arguments=arguments, limit_s=limit, test_limit_s=test_limit)
     running = pytests.run(tests, asked, seed=seed, training=training, machine=machine, out=directory, show=show)
-    status = asyncio.run(running)
+    broken: TestbedError | None = None
+    try:
+        status = asyncio.run(running)
+    except TestbedError as error:
+        broken = error
+        raise
+    finally:
+        if junit:
+            reports.write_session(
+                pytests.ended(directory), broken, seed=seed, clock=machine.clock, made_from=Identity.of(machine),
+                out=directory, file=junit,
+            )  # fmt: skip
     log(f"text, tests and files: {directory}")
     return status

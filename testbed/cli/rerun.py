@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-import re
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,7 +70,7 @@ def rerun(directory: Path, named: tuple[str, ...], out: Path, jobs: int | None, 
         }
         click.echo(json.dumps(found))
     else:
-        report(output_console(), result, then, differ, compared)
+        report(output_console(), directory, result, then, differ, compared)
     return 0 if all(one.same for one in compared) else 1
 
 
@@ -146,7 +146,12 @@ def as_json_differences(differ: Differences) -> dict[str, dict[str, Any]]:
 
 
 def report(
-    screen: Console, result: RunResult, then: RunResult, differ: Differences, compared: Sequence[Comparison]
+    screen: Console,
+    directory: Path,
+    result: RunResult,
+    then: RunResult,
+    differ: Differences,
+    compared: Sequence[Comparison],
 ) -> None:
     """A line a variant, what differs, and the verdict."""
     screen.print()
@@ -160,6 +165,9 @@ def report(
         screen.print()
         for line in reasons(then, differ, compared):
             screen.print(Text(plain(line)), soft_wrap=True)
+        if any(one.first for one in compared):
+            command = shlex.join(["testbed", "diff", str(directory), str(result.out)])
+            screen.print(Text(f"What happened around them: {plain(command)}"), soft_wrap=True)
     screen.print()
     verdict = ("the same trace", "bold green") if same else ("not the same trace", "bold red")
     facts = f" · {summary.number(len(compared), 'variant')} · seed {result.seed}"
@@ -182,15 +190,9 @@ def reasons(then: RunResult, differ: Differences, compared: Sequence[Comparison]
     if then.clock == "real":
         yield "On the real clock no two runs have the same trace."
     for key, (old, new) in differ.items():
-        yield f"not the same: {WORDS[key]}: {short(old)} then, {short(new)} now"
+        yield f"not the same: {WORDS[key]}: {record.short(old)} then, {record.short(new)} now"
     for one in compared:
         for key, (old, new) in one.differ.items():
-            yield f"not the same: {WORDS[key]} of {one.then.name}: {short(old)} then, {short(new)} now"
+            yield f"not the same: {WORDS[key]} of {one.then.name}: {record.short(old)} then, {record.short(new)} now"
     if then.clock == "virtual" and not differ and all(one.then.trace and not one.differ for one in compared):
         yield DEFECT
-
-
-def short(value: object) -> str:
-    """A digest by its first figures."""
-    text = "none" if value is None else str(value)
-    return text[:12] if re.fullmatch("[0-9a-f]{64}", text) else text

@@ -73,9 +73,7 @@ def split_setting(_: click.Context, __: click.Parameter, values: tuple[str, ...]
 )
 @options.jobs_option
 @json_option("Print one JSON object; for several scenarios an array of them.")
-@click.option(
-    "--junit", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write a JUnit XML report, too."
-)
+@options.junit_option
 def run(
     names: tuple[str, ...],
     tag: str | None,

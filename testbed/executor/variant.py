@@ -96,7 +96,7 @@ def kernel_complaints(copy: Path) -> list[str]:
         pass
     finally:
         os.close(log)
-    copy.write_text("\n".join(lines) + "\n")
+    copy.write_text("".join(f"{line}\n" for line in lines))
     return [f"the kernel complained: {line}" for line in lines if any(words in line for words in COMPLAINTS)]
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from testbed.machine import files
 from testbed.machine.jobs import Job, Machine, below
 from testbed.protocol import Tested
 from testbed.protocol.requests import Pytest
+from testbed.records import contents
 
 LIMIT_S = 30 * 86400.0
 """Virtual seconds for a whole session of tests without a limit of its own."""
@@ -28,6 +30,8 @@ REPORT = re.compile(r"reports/[a-z-]+/[^/\0]+")
 CONTROL = re.compile(r"(?P<colour>\x1b\[[0-9;]*m)|[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 """Characters of a test's output that a terminal obeys, but for the ends of lines and tabs: colours, and all others; and
 those that cannot be written."""
+FAILURES = ("failed", "error")
+"""Outcomes of tests: in the test itself, or around it."""
 USAGE = (2, 3, 4, 5)
 """Statuses of pytest that mean a wrong call: interrupted, internal error, usage, no tests collected."""
 
@@ -53,6 +57,12 @@ def place(tests: Sequence[Path]) -> tuple[Path, list[str]]:
     return top, [f"{path.relative_to(top)}{sep}{rest}" for path, (_, sep, rest) in zip(files, split_names, strict=True)]
 
 
+class Ended(Tested):
+    """A line of tests.jsonl: what a machine reported, and the wall seconds that the test took."""
+
+    wall_s: float
+
+
 class Follower:
     """Keeps the reports of a session: all of them are in the directory `out` at once, however the session ends."""
 
@@ -60,7 +70,8 @@ class Follower:
         self._out = out
         self._show = show
         self.running = ""
-        self.tests: list[Tested] = []
+        self._since = time.monotonic()
+        self.tests: list[Ended] = []
         self.reports: dict[str, str] = {}
         """Files below `out` that pytest was to write, and where the user wants them."""
 
@@ -69,14 +80,17 @@ class Follower:
             case {"write": str(text)}:
                 self.write(text)
             case {"running": str(test)}:
-                self.running = test
+                self.running, self._since = test, time.monotonic()
             case {"result": {
                 "test": str(), "outcome": str(), "virtual_s": int() | float(), "directory": str(), "text": str()
             } as result}:  # fmt: skip
                 self.running = ""
-                self.tests.append(Tested(**result))  # type: ignore[typeddict-item]
+                now = time.monotonic()
+                ended = Ended(**result, wall_s=round(now - self._since, 3))  # type: ignore[typeddict-item]
+                self._since = now
+                self.tests.append(ended)
                 with (self._out / TESTS).open("a") as file:
-                    file.write(json.dumps(result) + "\n")
+                    file.write(json.dumps(ended) + "\n")
             case {"report": {"file": str(file), "given": str(given)}} if REPORT.fullmatch(file):
                 self.reports[file] = given
             case _:
@@ -91,7 +105,7 @@ class Follower:
     def cut_short(self) -> None:
         """Writes what pytest would have written at its end: why tests failed."""
         for test in self.tests:
-            if test["text"]:
+            if test["text"] and test["outcome"] in FAILURES:
                 self.write(f"\n{test['outcome'].upper()} {test['test']}\n{test['text']}\n")
 
     def deliver(self, arguments: Sequence[str]) -> None:
@@ -105,6 +119,12 @@ class Follower:
                 except OSError as error:
                     message = f"cannot be written: {error.strerror}"
                     raise InputError(message, where=given, hint=f"It is in {source}.") from None
+
+
+def ended(directory: Path) -> list[Ended]:
+    """The tests of a session that ended, from its run directory."""
+    file = directory / TESTS
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.is_file() else []
 
 
 async def run(
@@ -138,10 +158,14 @@ async def run(
         if error.exit_status != 1:
             raise
         follower.cut_short()
-        ended = f"{len(follower.tests)} tests had ended: {out / TESTS}, {out / TEXT}"
-        raise MachineError(error.message, where=follower.running or str(top), hint=ended) from error
+        hint = f"{len(follower.tests)} tests had ended: {out / TESTS}, {out / TEXT}"
+        raise MachineError(error.message, where=follower.running or str(top), hint=hint) from error
     finally:
-        follower.deliver(asked.arguments)
+        try:
+            follower.deliver(asked.arguments)
+        finally:
+            contents.remove_empty(out)
+            contents.explain(out, "What a session of pytest left")
     if not 0 <= status < 256:
         raise MachineError(f"the response is damaged: {status} is no exit status")
     return 2 if status in USAGE else status

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import re
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -210,3 +211,9 @@ def differences(then: Origin | VariantResult, now: Origin | VariantResult) -> di
     """The differences of two runs, or of two runs of a variant, by the keys of WORDS: then and now."""
     found = {key: (getattr(then, key), getattr(now, key)) for key in WORDS if hasattr(then, key)}
     return {key: (before, after) for key, (before, after) in found.items() if before != after}
+
+
+def short(value: object) -> str:
+    """A digest by its first figures, anything else as it is."""
+    text = "none" if value is None else str(value)
+    return text[:12] if re.fullmatch("[0-9a-f]{64}", text) else text

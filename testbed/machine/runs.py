@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import itertools
 import json
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -30,9 +29,9 @@ from testbed.protocol import (
     requests,
 )
 from testbed.protocol.requests import Variant
+from testbed.records import contents, packets
+from testbed.records.events import LATEST_NS, checked
 
-LATEST_NS = 1 << 63
-"""Times of events are less: the kernel's nanoseconds are no more."""
 LONGEST_S = LATEST_NS / 1e9
 
 
@@ -128,16 +127,19 @@ async def run(
         requests.adapter(VariantOutcome)
         return Identity.of(machine)
 
-    async with asyncio.TaskGroup() as group:
-        identity = group.create_task(asyncio.to_thread(meanwhile))
-        tasks = [group.create_task(one(variant_run)) for variant_run in variant_runs]
-    origin = Origin(
-        **asdict(identity.result()), file=source.file.name, files=record.digests(files),
-        given_topology=source.topology.name if source.topology else None,
-    )  # fmt: skip
-    variants, wall_s = [task.result() for task in tasks], time.monotonic() - started[0]
-    result = RunResult.of(info["name"], seed, machine.clock, wall_s, out, variants, origin)
-    (out / RESULT).write_text(json.dumps(result.json(), indent=1) + "\n")
+    try:
+        async with asyncio.TaskGroup() as group:
+            identity = group.create_task(asyncio.to_thread(meanwhile))
+            tasks = [group.create_task(one(variant_run)) for variant_run in variant_runs]
+        origin = Origin(
+            **asdict(identity.result()), file=source.file.name, files=record.digests(files),
+            given_topology=source.topology.name if source.topology else None,
+        )  # fmt: skip
+        variants, wall_s = [task.result() for task in tasks], time.monotonic() - started[0]
+        result = RunResult.of(info["name"], seed, machine.clock, wall_s, out, variants, origin)
+        (out / RESULT).write_text(json.dumps(result.json(), indent=1) + "\n")
+    finally:
+        contents.explain(out, f"What a run of the scenario {info['name']} left")
     return result
 
 
@@ -156,7 +158,9 @@ async def run_variant(
         outcome = VariantOutcome(observed=None, evidence={}, failures=[str(error)], trace="", virtual_s=virtual_s)
     finally:
         shown.keep()
-        remove_empty(directory)
+        if shown.made:
+            await asyncio.to_thread(packets.write, directory, shown.made, shown.events)
+        contents.remove_empty(directory)
     return result_of(variant_run, outcome, wall_s, shown.made, job.touched)
 
 
@@ -200,27 +204,25 @@ class Shown:
         self._variant_run = variant_run
         self._directory = directory
         self._listener = listener
-        self._events: list[Event] = []
+        self.events: list[Event] = []
         self.made: Made | None = None
 
     @property
     def virtual_s(self) -> float:
         """Seconds since the variant began, as far as events show."""
-        return max((event["t"] for event in self._events), default=0) / 1e9
+        return max((event["t"] for event in self.events), default=0) / 1e9
 
     def listen(self, line: dict[str, Any]) -> None:
         match line:
-            case {
-                "event": {"t": int(t), "kind": str(), "node": str(), "text": str(), "data": dict()} as event
-            } if abs(t) < LATEST_NS:  # fmt: skip
-                self._events.append(event)
+            case {"event": found} if event := checked(found):
+                self.events.append(event)
                 self._listener.event(self._variant_run, event)
             case {"settled": int(until_ns)} if abs(until_ns) < LATEST_NS:
                 self._listener.settled(self._variant_run, until_ns)
             case {"made": {
                 "parameters": dict(), "topology": dict(),
-                "epoch": {"realtime_ns": int(), "monotonic_ns": int(), "kernel_ns": int() | None},
-            } as made} if self.made is None:  # fmt: skip
+                "epoch": {"realtime_ns": int(zero), "monotonic_ns": int(), "kernel_ns": int() | None},
+            } as made} if self.made is None and abs(zero) < LATEST_NS:  # fmt: skip
                 self.made = made
                 (self._directory / TOPOLOGY).write_text(topology_text(made))
             case _:
@@ -229,17 +231,6 @@ class Shown:
     def keep(self) -> None:
         """Writes events.jsonl, in the order of time, if the machine left none."""
         path = self._directory / EVENTS
-        if self._events and not path.exists():
-            ordered = sorted(self._events, key=lambda event: event["t"])
+        if self.events and not path.exists():
+            ordered = sorted(self.events, key=lambda event: event["t"])
             path.write_text("".join(json.dumps(event) + "\n" for event in ordered))
-
-
-def remove_empty(directory: Path) -> None:
-    """Removes the files without contents and then the empty directories below `directory`."""
-    for parent, directories, names in os.walk(directory, topdown=False):
-        for path in (Path(parent) / name for name in names):
-            if not path.is_symlink() and path.is_file() and not path.stat().st_size:
-                path.unlink()
-        for name in directories:
-            with contextlib.suppress(OSError):  # not empty, or a link
-                (Path(parent) / name).rmdir()

@@ -50,7 +50,7 @@ OUTPUT = "output.log"
 """The output of a job's process, among its files."""
 RESULT, SCENARIO = "result.json", "scenario"
 """Beside the directories of its variants a run's directory has its result, and a copy of the scenario's files."""
-EVENTS, TOPOLOGY = "events.jsonl", "topology.json"
+EVENTS, TOPOLOGY, TABLES, PACKETS = "events.jsonl", "topology.json", "tables.jsonl", "packets.pcapng"
 """In the directory of a variant."""
 VARIANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 """Names of variants: they are directories too."""
@@ -72,7 +72,8 @@ class Failure(Problem):
 
 
 class Tested(TypedDict):
-    """A line of tests.jsonl. `directory` is the test's tmp_path below the run's, if any; `text` is why it failed."""
+    """The end of a test, or of a file that pytest could not collect. `directory` is the test's tmp_path below that of
+    the run, if any; `text` is why it failed or was skipped."""
 
     test: str
     outcome: str

@@ -9,6 +9,7 @@ from typing import Any
 
 from testbed.kernel.devices import counters
 from testbed.lab import HostInterface, Lab
+from testbed.protocol import TABLES
 from testbed.scenario.events import EventLog
 
 
@@ -25,7 +26,7 @@ def save(lab: Lab, log: EventLog, text: str) -> list[str]:
 
 def save_tables(lab: Lab, log: EventLog, text: str) -> None:
     """Appends each switch's tables to tables.jsonl."""
-    with lab.file("tables.jsonl").open("a") as file:
+    with lab.file(TABLES).open("a") as file:
         for switch in lab.switches():
             file.write(json.dumps({"t": log.now, "after": text, "switch": switch.name, **switch.tables()}) + "\n")
 

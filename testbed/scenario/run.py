@@ -162,7 +162,8 @@ class Run:
         """Emits how a work request ended."""
         text = f"{completion.opcode} ends with {completion.status} after {completion.elapsed_s * 1e3:.1f} ms"
         data = {"opcode": completion.opcode, "status": completion.status, "elapsed_s": completion.elapsed_s}
-        self.log.emit("completion", near.node.name, text, at_ns=completion.t_ns, **data)
+        ends = {"near": completion.near, "far": completion.far}
+        self.log.emit("completion", near.node.name, text, at_ns=completion.t_ns, **data, **ends)
         return completion
 
     def sleep(self, seconds: float, why: str) -> None:

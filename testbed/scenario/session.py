@@ -136,12 +136,16 @@ class Session:
 
     # What is reported of each test
 
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self._emit({"result": {**_unheard(report.nodeid), "outcome": "error", "text": report.longreprtext}})
+
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
         if item.session.shouldfail:  # the session's limit came between two tests
             raise item.session.Failed(item.session.shouldfail)
         self._emit({"running": item.nodeid})
-        self._result = {"test": item.nodeid, "outcome": "passed", "virtual_s": 0.0, "directory": "", "text": ""}
+        self._result = _unheard(item.nodeid)
         begin = time.monotonic()
         self._running, self._exceeded, self._phase = item, "", "test"
         self._test_limit = self._limit_of(item)
@@ -195,6 +199,7 @@ class Session:
             self._result["outcome"] = "xfailed" if report.skipped else "xpassed"
         elif report.skipped:
             self._result["outcome"] = "skipped"
+            self._result["text"] = report.longrepr[2] if isinstance(report.longrepr, tuple) else ""
 
     # Limits
 
@@ -260,3 +265,8 @@ class Session:
             return "its fixtures"
         path = Path(frame.f_code.co_filename).relative_to(self._files)
         return f"{path}:{frame.f_lineno} in {frame.f_code.co_name}"
+
+
+def _unheard(test: str) -> Tested:
+    """The result of a test of which nothing is known that speaks against it."""
+    return {"test": test, "outcome": "passed", "virtual_s": 0.0, "directory": "", "text": ""}

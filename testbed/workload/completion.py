@@ -19,7 +19,8 @@ class Completion:
     """The completion of a work request. `status` and `opcode` are the standard names (IBV_WC_…) without their prefix.
 
     `byte_len` is what was received or read. `posted_ns` and `t_ns`, when it was read from the queue, are
-    CLOCK_MONOTONIC.
+    CLOCK_MONOTONIC. `near` and `far` are the ends of the connection: its address and the number of its queue pair;
+    `far` is None where there was no connection.
     """
 
     wr_id: int
@@ -28,6 +29,8 @@ class Completion:
     byte_len: int
     posted_ns: int
     t_ns: int
+    near: tuple[str, int]
+    far: tuple[str, int] | None
 
     @property
     def ok(self) -> bool:

@@ -61,6 +61,11 @@ class Address:
     address: int
     size: int
 
+    @property
+    def end(self) -> tuple[str, int]:
+        """The IP address and the number of the queue pair."""
+        return str(self.ip), self.qpn
+
 
 def gid_of(ip: IPv4Address | IPv6Address) -> str:
     """The GID of an address, of IPv4 that of the mapped IPv6 address, as pyverbs writes it: eight groups in full."""

@@ -128,7 +128,8 @@ class Endpoint(QueuePair):
         for wc in found:
             opcode, posted_ns = self._posted.pop(wc.wr_id)
             status = STATUSES[wc.status]
-            self._completed[wc.wr_id] = Completion(wc.wr_id, opcode, status, wc.byte_len, posted_ns, t_ns)
+            ends = self.address.end, self._remote.end if self._remote else None
+            self._completed[wc.wr_id] = Completion(wc.wr_id, opcode, status, wc.byte_len, posted_ns, t_ns, *ends)
 
     def send(self, length: int, *, offset: int = 0, within: float) -> Completion:
         return self.wait(self.post_send(length, offset=offset), within)

@@ -97,6 +97,7 @@ JSON_COMMANDS = {
     "list": ["--tag", "nope"],
     "describe": ["nope"],
     "rerun": ["nope"],
+    "diff": ["nope", "nope"],
     "profile list": ["nope"],
     "profile describe": ["nope"],
     "topology check": ["nope.yml"],

@@ -1,15 +1,20 @@
-"""`testbed run --junit`: what CI servers read."""
+"""`testbed run --junit` and `testbed pytest --junit`: what CI servers read."""
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import pytest
 
-from testbed.cli import junit
+from testbed.cli import junit, options
 from testbed.cli.main import invoke
-from testbed.machine.record import RunResult, VariantResult
+from testbed.errors import MachineError, TestbedError
+from testbed.machine import pytests
+from testbed.machine.pytests import Ended
+from testbed.machine.record import Identity, RunResult, VariantResult
 
 
 def parsed(file: Path) -> ElementTree.Element:
@@ -75,3 +80,83 @@ def test_a_place_where_nothing_can_be_written_is_2_before_a_machine_is_asked_for
     (tmp_path / "file").write_text("")
     assert invoke(["run", str(tiny), "--junit", str(tmp_path / "file" / "run.xml")]) == 2
     assert "cannot be made: " in capsys.readouterr().err
+
+
+# Sessions of pytest
+
+
+def ended(test: str, outcome: str, text: str = "", directory: str = "") -> Ended:
+    return {
+        "test": test, "outcome": outcome, "virtual_s": 1.5, "directory": directory, "text": text, "wall_s": 0.25
+    }  # fmt: skip
+
+
+@pytest.fixture
+def session(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., tuple[int, ElementTree.Element]]:
+    """Has a session of pytest end with these tests, or break; the status and the report."""
+
+    def end(tests: list[Ended], error: TestbedError | None = None, status: int = 0) -> tuple[int, ElementTree.Element]:
+        async def run(*_: object, out: Path, **__: object) -> int:
+            (out / "tests.jsonl").write_text("".join(json.dumps(test) + "\n" for test in tests))
+            if error:
+                raise error
+            return status
+
+        monkeypatch.setattr(pytests, "run", run)
+        monkeypatch.setattr(options, "choose", lambda *_: SimpleNamespace(clock="virtual"))
+        monkeypatch.setattr(Identity, "of", lambda *_: IDENTITY)
+        runs, report = tmp_path / "runs", tmp_path / "new" / "report.xml"
+        found = invoke(["pytest", str(tmp_path), "--seed", "7", "--out", str(runs), "--junit", str(report)])
+        return found, parsed(report)
+
+    return end
+
+
+IDENTITY = Identity("vm", "1.0", "c0de", "ef" * 32, "10.0.2 (Debian)", "tcg", None, None)
+
+
+def test_a_case_of_a_session_is_a_test(session: Callable[..., tuple[int, ElementTree.Element]]) -> None:
+    status, root = session(
+        [
+            ended("deep/test_a.py::TestB::test_c[x::y]", "passed", directory="tmp/test_c0"),
+            ended("test_a.py::test_d", "failed", "    assert 1 == 2\nE   assert 1 == 2\nE    +  where"),
+            ended("test_a.py::test_e", "error", "E  RuntimeError: set-up"),
+            ended("test_a.py::test_f", "skipped", "Skipped: no card"),
+            ended("test_a.py::test_g", "xfailed"),
+            ended("test_a.py::test_h", "xpassed"),
+        ],
+        status=1,
+    )
+    assert status == 1
+    counts = {"tests": "6", "failures": "1", "errors": "1", "skipped": "2"}
+    assert {key: root.attrib[key] for key in counts} == counts
+    [suite] = root.findall("testsuite")
+    assert (suite.attrib["name"], properties(suite)["seed"], properties(suite)["image"]) == ("pytest", "7", "ef" * 32)
+    cases = suite.findall("testcase")
+    assert [(case.attrib["classname"], case.attrib["name"]) for case in cases[:2]] == [
+        ("deep.test_a.TestB", "test_c[x::y]"),
+        ("test_a", "test_d"),
+    ]
+    assert properties(cases[0]) == {"virtual_s": "1.5", "directory": "tmp/test_c0"}
+    assert cases[0].attrib["time"] == "0.250"
+    endings = [(one.tag, one.attrib["message"]) for case in cases for one in case if one.tag != "properties"]
+    assert endings == [
+        ("failure", "assert 1 == 2"),
+        ("error", "RuntimeError: set-up"),
+        ("skipped", "Skipped: no card"),
+        ("skipped", "xfailed"),
+    ]
+
+
+def test_a_machine_that_breaks_is_an_error_of_the_test_that_ran(
+    session: Callable[..., tuple[int, ElementTree.Element]],
+) -> None:
+    broken = MachineError("the guest hangs", where="test_a.py::test_long", hint="1 tests had ended")
+    status, root = session([ended("test_a.py::test_it", "passed")], broken)
+    assert status == 1
+    first, second = root.findall("testsuite/testcase")
+    assert len(first) == 1
+    assert (second.attrib["classname"], second.attrib["name"]) == ("test_a", "test_long")
+    error = second.find("error")
+    assert error is not None
+    assert (error.attrib["message"], error.text) == ("the guest hangs", str(broken))

@@ -12,6 +12,7 @@ from testbed.cli.main import invoke
 from testbed.errors import InputError
 from testbed.machine.record import VariantResult
 from testbed.protocol import Event, ScenarioInfo
+from testbed.records.events import read
 
 INFO: ScenarioInfo = {
     "name": "tiny", "title": "", "text": "", "tags": [], "variants": [], "compared": "bad", "limit_s": 1.0,
@@ -79,7 +80,7 @@ def test_a_fault_that_no_request_shows_is_not_called_no_outage() -> None:
 @pytest.mark.parametrize("line", ["{", "[" * 100_000, "7", '{"t": 1}', '{"t": "1", "kind": "job", "data": {}}'])
 def test_a_line_that_is_no_event_is_left_out(line: str, tmp_path: Path) -> None:
     (tmp_path / "events.jsonl").write_text(f"{line}\n{json.dumps(job(1, ok=True))}\n")
-    assert [*matrix.events(tmp_path / "events.jsonl")] == [job(1, ok=True)]
+    assert [*read(tmp_path / "events.jsonl")] == [job(1, ok=True)]
 
 
 @pytest.mark.parametrize(

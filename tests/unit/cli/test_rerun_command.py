@@ -1,6 +1,8 @@
 """`testbed rerun`: a run directory is enough to repeat a run, and what differs is named."""
 
 import json
+import re
+import shlex
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -100,6 +102,9 @@ def test_another_trace_is_1_and_says_what_differs(
     assert "not the same: QEMU: 10.0.2 (Debian) then, 11.0 (Debian) now\n" in said
     assert "not the same: the parameters of good: {'packets': 9} then, {'packets': 8} now\n" in said
     assert "tiny: not the same trace · 1 variant · seed 9\n" in said
+    [command] = re.findall(r"What happened around them: testbed (diff .*)\n", said)
+    assert invoke(shlex.split(command)) == 1
+    assert "good: the same events; their times differ from line 2 on" in capsys.readouterr().out
     assert invoke(["rerun", str(directory), "--json"]) == 1
     found = json.loads(capsys.readouterr().out)
     assert (found["same"], found["rerun_of"]) == (False, str(directory))

@@ -10,16 +10,18 @@ import copy
 import io
 import json
 import re
+import struct
 import unicodedata
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.cli import catalogue, console, matrix, summary, topology
+from testbed.cli import catalogue, console, junit, matrix, summary, topology
 from testbed.cli.progress import PlainConsole
 from testbed.cli.words import plain_lines
 from testbed.errors import InputError, TestbedError
@@ -28,7 +30,8 @@ from testbed.machine.jobs import Job
 from testbed.machine.record import Origin, RunResult
 from testbed.machine.runs import VariantRun
 from testbed.machine.scenarios import Source
-from testbed.protocol import EVENTS, Event, VariantInfo, messages, requests
+from testbed.protocol import EVENTS, Event, Made, VariantInfo, messages, requests
+from testbed.records import contents, events, packets, tables
 
 CORPUS = Path(__file__).parents[1] / "corpus"
 SOURCE = Source("mine", Path("mine/scenario.py"))
@@ -36,6 +39,14 @@ VARIANT: VariantInfo = {"name": "as-is", "expected": "fault", "text": "", "setti
 VARIANT_RUN = VariantRun("mine", "as-is", VARIANT)
 ORIGIN = Origin("vm", "1.0", "c0de", "ef", "10.0", "tcg", None, None, file="scenario.py", files={})
 NUMBERS = st.integers() | st.floats() | st.sampled_from([10**400, -(10**400), 1e308])
+CAPTURE = struct.pack("<IHHIIII", 0xA1B23C4D, 2, 4, 0, 0, 262144, 1)
+CAPTURE += struct.pack("<IIII", 0, 7, 42, 42) + b"\xff" * 6 + b"\x02\x00\x02\x00\x00\x01" + b"\x08\x06" + bytes(28)
+"""An ARP packet, at the seventh nanosecond."""
+MADE: Made = {
+    "parameters": {},
+    "topology": {"name": "pair", "interfaces": []},
+    "epoch": {"realtime_ns": 0, "monotonic_ns": 0, "kernel_ns": None},
+}
 VALUES = st.recursive(
     st.none() | st.booleans() | NUMBERS | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
@@ -143,8 +154,13 @@ def follow(line: bytes, out: Path) -> None:
         of_job("outcome.json", progress.listen).take(messages.load(line))
     finally:
         progress.keep()
-        for event in matrix.events(out / EVENTS):
+        for event in events.read(out / EVENTS):
             matrix.outage([event, event], None)
+        (out / "a-eth1.pcap").write_bytes(CAPTURE)
+        packets.write(out, progress.made or MADE, progress.events)
+        contents.explain(out, "What it left")
+        if progress.events:
+            tables.after(out, events.Log.read(out), [0])
         for file in out.iterdir():
             file.unlink()
 
@@ -155,6 +171,10 @@ def follow_tests(line: bytes, out: Path) -> None:
     of_job("outcome.json", follower.listen).take(messages.load(line))
     follower.cut_short()
     follower.deliver(["x"])
+    junit.write_session(
+        pytests.ended(out), None, seed=1, clock="virtual", made_from=ORIGIN, out=out, file=out / "junit.xml"
+    )
+    ElementTree.parse(out / "junit.xml")  # noqa: S314  # our own file
 
 
 def of_job(name: str, listen: Callable[[dict[str, Any]], None] = lambda _: None) -> Job[Any]:

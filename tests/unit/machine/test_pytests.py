@@ -1,7 +1,6 @@
 """A user's pytest files on any machine: what they write is shown, how they end is a status."""
 
 import asyncio
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -127,8 +126,31 @@ def test_what_ended_is_kept_and_what_ran_is_named_when_the_machine_fails(tmp_pat
         go(tmp_path, FakeMachine(records, None, error="the guest hangs"))
     assert (said.value.message, said.value.where) == ("the guest hangs", "test_a.py::test_long")
     assert said.value.hint.startswith("1 tests had ended: ")
-    assert json.loads((tmp_path / "out" / "tests.jsonl").read_text()) == FAILED
+    (line,) = pytests.ended(tmp_path / "out")
+    assert line == {**FAILED, "wall_s": line["wall_s"]}
     assert "FAILED test_a.py::test_it\nE  assert 0" in (tmp_path / "out" / "pytest.txt").read_text()
+
+
+def test_the_directory_explains_itself(tmp_path: Path) -> None:
+    go(tmp_path, FakeMachine([{"result": FAILED}], 0))
+    assert "tests.jsonl" in (tmp_path / "out" / "README.txt").read_text()
+
+
+def test_a_report_that_is_empty_is_delivered_and_not_kept(tmp_path: Path) -> None:
+    """pytest's log of a session without a message is."""
+
+    @dataclass
+    class Logs(FakeMachine):
+        async def run(self, job: Job[Any], out: Path) -> float:
+            (out / "reports" / "log-file").mkdir(parents=True)
+            (out / "reports" / "log-file" / "log.txt").touch()
+            return await super().run(job, out)
+
+    wanted = tmp_path / "log.txt"
+    report = {"report": {"file": "reports/log-file/log.txt", "given": str(wanted)}}
+    go(tmp_path, Logs([report], 0), [f"--log-file={wanted}"])
+    assert wanted.exists()
+    assert not (tmp_path / "out" / "reports").exists()
 
 
 def test_a_session_s_limit_leaves_time_for_the_teardown(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import json
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -206,16 +207,16 @@ class Shows:
     """A machine that shows lines of progress, writes files, and then fails."""
 
     lines: Sequence[dict[str, Any]]
-    files: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str | bytes] = field(default_factory=dict)
     error: Exception | None = field(default_factory=lambda: MachineError("the guest hangs"))
     clock: Clock = "virtual"
 
     async def run(self, job: Job[Any], out: Path) -> float:
         for line in self.lines:
             job.take({"id": 0, **line} if "response" in line else {"id": 0, "report": line})
-        for name, text in self.files.items():
+        for name, data in self.files.items():
             (out / name).parent.mkdir(exist_ok=True)
-            (out / name).write_text(text)
+            (out / name).write_bytes(data.encode() if isinstance(data, str) else data)
         if self.error:
             raise self.error
         return 0.25
@@ -269,10 +270,30 @@ def test_a_run_directory_says_what_its_run_was_made_from(source: Source) -> None
     assert (result.out / "scenario" / "scenario.py").read_text() == "the story"
 
 
-@pytest.mark.parametrize("made", [{}, {**MADE, "topology": []}, {**MADE, "epoch": {}}])
+@pytest.mark.parametrize(
+    "made",
+    [{}, {**MADE, "topology": []}, {**MADE, "epoch": {}}, {**MADE, "epoch": {**MADE["epoch"], "realtime_ns": 1 << 63}}],
+)
 def test_what_a_run_is_made_from_may_be_damaged(source: Source, made: dict[str, Any]) -> None:
     result = run(source, Shows([{"made": made}]), ["v"])  # type: ignore[arg-type]
     assert result.variants[0].failures[0].startswith("a line of progress is no event: ")
+
+
+def test_the_captures_of_a_variant_are_merged_however_it_ends(source: Source) -> None:
+    header = struct.pack("<IHHIIII", 0xA1B23C4D, 2, 4, 0, 0, 262144, 1)
+    machine = Shows([{"made": MADE}, {"event": EVENT}], {"a-eth1.pcap": header, "empty.log": ""})
+    result = run(source, machine, ["v"])  # type: ignore[arg-type]
+    assert not result.as_expected
+    assert b"a-eth1.pcap" in (result.out / "v" / "packets.pcapng").read_bytes()
+
+
+def test_a_run_directory_explains_itself(source: Source) -> None:
+    result = run(source, Shows([{"made": MADE}], {"kernel.log": "x"}), ["v"])  # type: ignore[arg-type]
+    lines = (result.out / "README.txt").read_text().splitlines()
+    assert lines[0].startswith("What a run of the scenario story left.")
+    assert [line.split()[0] for line in lines if line[:1].islower()] == [
+        "result.json", "scenario/", "topology.json", "kernel.log",
+    ]  # fmt: skip
 
 
 def test_a_script_that_the_scenario_runs_stays_executable(source: Source) -> None:
@@ -344,6 +365,8 @@ def test_wrong_input_ends_the_whole_run(source: Source, status: int) -> None:
     assert isinstance(error, TestbedError)
     assert error.exit_status == status
     assert error.where == str(source.file.parent / "topology.clab.yml:3:1")
+    [readme] = source.file.parents[1].glob("runs/story/*-*/README.txt")
+    assert "result.json" not in readme.read_text()
 
 
 # Its fingerprint

@@ -106,7 +106,7 @@ def test_program_beside_it():
     assert subprocess.run(["./beside.sh"], capture_output=True, check=True).stdout == b"runs\\n"
 
 
-@pytest.mark.skip
+@pytest.mark.skip(reason="no card")
 def test_skipped(): ...
 
 
@@ -168,6 +168,10 @@ def test_every_test_has_a_line_with_its_outcome(done: Done) -> None:
     }
 
 
+def test_a_line_says_why_a_test_was_skipped(done: Done) -> None:
+    assert done.tests["test_skipped"]["text"] == "Skipped: no card"
+
+
 def test_what_tests_wrote_is_kept(done: Done) -> None:
     directory = done.tests["test_passes"]["directory"]
     assert (done.out / directory / "kept.txt").read_text() == "kept"
@@ -223,3 +227,11 @@ def test_wrong_usage_is_2_with_one_message(tmp_path: Path, text: str, argument: 
     assert done.status == 2
     assert f"ERROR: {said}" in done.text
     assert not done.tests
+
+
+def test_a_file_that_cannot_be_collected_is_an_error_of_its_own(tmp_path: Path) -> None:
+    done = run(tmp_path, "import nothing_of_that_name\n\ndef test_it(): ...")
+    assert done.status == 2
+    (line,) = (json.loads(line) for line in (done.out / "tests.jsonl").read_text().splitlines())
+    assert (line["test"], line["outcome"]) == ("test_it.py", "error")
+    assert "No module named 'nothing_of_that_name'" in line["text"]

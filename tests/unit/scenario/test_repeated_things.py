@@ -25,7 +25,13 @@ class Endpoint:
 
     def write(self, size: int, *, within: float) -> Any:
         return SimpleNamespace(
-            opcode="RDMA_WRITE", status=self.status, ok=self.status == "SUCCESS", t_ns=0, elapsed_s=0
+            opcode="RDMA_WRITE",
+            status=self.status,
+            ok=self.status == "SUCCESS",
+            t_ns=0,
+            elapsed_s=0,
+            near=None,
+            far=None,
         )
 
     def load(self, offset: int, size: int) -> bytes:

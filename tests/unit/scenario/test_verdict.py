@@ -244,9 +244,11 @@ def test_a_sleep_is_part_of_the_run(run: Run, lab: FakeLab) -> None:
 
 def test_a_completion_is_reported_when_it_happened(run: Run) -> None:
     zero = run.log._zero
-    completion = SimpleNamespace(opcode="RDMA_WRITE", status="RETRY_EXC_ERR", elapsed_s=0.2684, t_ns=zero + 77)
+    ends = {"near": ("10.0.10.2", 17), "far": ("10.0.20.100", 18)}
+    completion = SimpleNamespace(opcode="RDMA_WRITE", status="RETRY_EXC_ERR", elapsed_s=0.2684, t_ns=zero + 77, **ends)
     near: Any = SimpleNamespace(node=SimpleNamespace(name="client"))
     assert run.completed(near, completion) is completion  # type: ignore[arg-type]
     (event,) = run.log.find("completion", status="RETRY_EXC_ERR")
     assert (event["t"], event["node"]) == (77, "client")
     assert event["text"] == "RDMA_WRITE ends with RETRY_EXC_ERR after 268.4 ms"
+    assert (event["data"]["near"], event["data"]["far"]) == (["10.0.10.2", 17], ["10.0.20.100", 18])

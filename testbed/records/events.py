@@ -1,0 +1,75 @@
+"""The events of a variant, from its events.jsonl."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from testbed.errors import InputError
+from testbed.protocol import EVENTS, Event
+
+LATEST_NS = 1 << 63
+"""Times of events are less: the kernel's nanoseconds are no more."""
+
+
+def read(file: Path) -> Iterator[Event]:
+    """The events of a file, none if it cannot be read. What is no event is left out."""
+    with contextlib.suppress(OSError):
+        for line in file.read_bytes().split(b"\n"):
+            if event := parsed(line):
+                yield event
+
+
+def parsed(line: bytes) -> Event | None:
+    """The event of a line, None if it is none."""
+    with contextlib.suppress(ValueError, RecursionError):
+        return checked(json.loads(line))
+    return None
+
+
+def checked(found: object) -> Event | None:
+    """What was reported as an event, None if it is none: the user's code runs beside those who report them."""
+    match found:
+        case {"t": int(t), "kind": str(), "node": str(), "text": str(), "data": dict()} if abs(t) < LATEST_NS:
+            return cast(Event, found)
+    return None
+
+
+def happened_ns(event: Event) -> int:
+    """The time of what an event reports, which may be before that of the report."""
+    found = event["data"].get("happened_ns")
+    return found if isinstance(found, int) and abs(found) < LATEST_NS else event["t"]
+
+
+@dataclass(frozen=True)
+class Log:
+    """The events of a variant, a line each. One is parsed when it is looked at."""
+
+    file: Path
+    lines: Sequence[bytes]
+
+    @classmethod
+    def read(cls, directory: Path) -> Log:
+        """InputError if there are none."""
+        file = directory / EVENTS
+        try:
+            data = file.read_bytes()
+        except OSError as error:
+            raise InputError(f"cannot be read: {error.strerror}", where=str(file)) from None
+        return cls(file, data.removesuffix(b"\n").split(b"\n") if data else [])
+
+    def event(self, number: int) -> Event:
+        """InputError if the line `number`, counted from 0, is none."""
+        if found := parsed(self.lines[number]):
+            return found
+        raise InputError("is not an event", where=f"{self.file}:{number + 1}")
+
+    def row(self, number: int | None) -> dict[str, Any] | None:
+        """An event with its line in the file, None where there is none."""
+        if number is None or number >= len(self.lines):
+            return None
+        return {"line": number + 1, **self.event(number)}

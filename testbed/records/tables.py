@@ -1,0 +1,142 @@
+"""The ARP, ND and MAC tables of the switches at a moment of a run: those that were saved last, and the events since."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from testbed.errors import InputError
+from testbed.protocol import TABLES, Event
+from testbed.records.events import Log
+
+NAMES = ("arp", "nd", "fdb")
+OF_TABLES = re.compile(rb'"kind": ?"(?:arp|nd|fdb)[.]')
+"""In the line of an event of one."""
+ENTRY = re.compile(
+    rb'"kind": ?"(\w+)[.]\w+", ?"node": ?"([^"]*)".*"data": ?{"vlan": ?([0-9]+), ?"(?:ip|mac)": ?"([^"]*)"'
+)
+"""In the same, where it names an entry first."""
+ASKING, UNANSWERED = "asking", "no answer"
+SET = ("learned", "updated", "moved")
+WHAT = {
+    **dict.fromkeys(SET, ""), **dict.fromkeys(("aged", "evicted", "cleared", "flushed"), None),
+    "miss": ASKING, "failed": UNANSWERED,
+}  # fmt: skip
+"""What the events of tables make of an entry: those of `SET` write it, the others leave this or nothing."""
+Key = tuple[str, str, int, str]
+"""Switch, table, VLAN, and the IP address, or the MAC in the `fdb`."""
+Tables = dict[Key, str]
+"""The entries in words, such as `02:00:00:00:00:01 on e1`."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """What the event `number` makes of an entry; None if it is gone."""
+
+    number: int
+    t: int
+    key: Key
+    text: str | None
+
+
+def after(directory: Path, log: Log, numbers: Sequence[int]) -> list[Tables]:
+    """The tables in a variant's directory after each of these events of its log, the earliest first; of -1, before all
+    events. InputError for files that are damaged."""
+    rows = list(_saved(directory / TABLES))
+    times = [log.event(number)["t"] if number >= 0 else -1 for number in numbers]
+    saved = [{str(row["switch"]): row for row in rows if row["t"] <= time} for time in times]
+    since = min((row["t"] for row in saved[0].values()), default=None)
+    changes = _changes(log, numbers[0], numbers[-1], since)
+    return [_tables(base, changes, number) for base, number in zip(saved, numbers, strict=True)]
+
+
+def _tables(saved: Mapping[str, Mapping[str, Any]], changes: Sequence[Change], number: int) -> Tables:
+    """The tables as they were saved last, with what has changed since, up to the event `number`."""
+    entries = {key: text for row in saved.values() for key, text in _entries(row)}
+    times = {switch: row["t"] for switch, row in saved.items()}
+    for change in changes:
+        if change.number > number:
+            break
+        if change.t <= times.get(change.key[0], -1):
+            continue
+        if change.text is None:
+            entries.pop(change.key, None)
+        else:
+            entries[change.key] = change.text
+    return entries
+
+
+def _saved(file: Path) -> Iterator[dict[str, Any]]:
+    """The rows of tables.jsonl, oldest first."""
+    for number, line in enumerate(file.read_bytes().split(b"\n") if file.is_file() else (), 1):
+        if not line:
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            row = None
+        match row:
+            case {"t": int(), "switch": str()}:
+                yield row
+            case _:
+                raise InputError("is not a line of switch tables", where=f"{file}:{number}")
+
+
+def _entries(row: Mapping[str, Any]) -> Iterator[tuple[Key, str]]:
+    for table in NAMES:
+        found = row.get(table)
+        for entry in found if isinstance(found, list) else ():
+            match entry:
+                case {"vlan": int(vlan), "ip": str(ip), "mac": mac, "port": port, "state": state}:
+                    text = _text(mac, port) if mac else UNANSWERED if state in ("held", "failed") else str(state)
+                    yield (row["switch"], table, vlan, ip), text
+                case {"vlan": int(vlan), "mac": str(mac), "port": port}:
+                    yield (row["switch"], table, vlan, mac), _text("", port)
+
+
+def _changes(log: Log, first: int, last: int, since: int | None) -> list[Change]:
+    """The changes up to the event `last`, those of `since` and before left out, oldest first. Up to the event `first`
+    the last one of each entry is enough: most lines need not be parsed."""
+    found = []
+    changed: set[tuple[bytes, ...]] = set()
+    for number in range(last, -1, -1):
+        line = log.lines[number]
+        if not OF_TABLES.search(line):
+            continue
+        entry = ENTRY.search(line)
+        if entry and entry.groups() in changed:
+            continue
+        event = log.event(number)
+        if since is not None and event["t"] <= since:
+            break
+        if change := _change(number, event):
+            found.append(change)
+            if entry and number <= first:
+                changed.add(entry.groups())
+    return found[::-1]
+
+
+def _change(number: int, event: Event) -> Change | None:
+    table, _, what = event["kind"].partition(".")
+    data = event["data"]
+    vlan, name = data.get("vlan"), data.get("mac" if table == "fdb" else "ip")
+    if what not in WHAT or not (isinstance(vlan, int) and isinstance(name, str)):
+        return None
+    text = WHAT[what]
+    if what in SET:
+        text = _text("" if table == "fdb" else data.get("mac"), data.get("port"))
+    return Change(number, event["t"], (event["node"], table, vlan, name), text)
+
+
+def _text(mac: object, port: object) -> str:
+    return " ".join(filter(None, (str(mac or ""), f"on {port}" if port else "")))
+
+
+def differing(one: Tables, other: Tables) -> list[tuple[Key, str, str]]:
+    """The entries that are not the same, empty where one has none."""
+    keys = sorted(one.keys() | other.keys())
+    return [(key, one.get(key, ""), other.get(key, "")) for key in keys if one.get(key) != other.get(key)]
