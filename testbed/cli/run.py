@@ -11,18 +11,21 @@ from pathlib import Path
 
 import click
 
+from testbed import report
 from testbed.cli import console, options, summary
 from testbed.cli import junit as reports
 from testbed.cli.catalogue import with_tag
 from testbed.cli.output import json_option
 from testbed.cli.progress import error_console, output_console
 from testbed.cli.words import noted, setting
-from testbed.machine import runs, scenarios
+from testbed.machine import questions, runs, scenarios
 from testbed.machine.jobs import Machine
 from testbed.machine.record import RunResult
 from testbed.machine.runs import Listener, VariantRun
 from testbed.machine.scenarios import Source
 from testbed.protocol import Clock, ScenarioInfo
+from testbed.report.index import write_index
+from testbed.report.model import read_run
 
 Task = tuple[Source, ScenarioInfo, list[VariantRun]]
 
@@ -108,16 +111,21 @@ def run_shown(
 async def run_all(
     tasks: Sequence[Task], seed: int, machine: Machine, jobs: int, out: Path, listener: Listener
 ) -> list[RunResult]:
-    """The variants of all scenarios, side by side."""
+    """The variants of all scenarios, side by side, with a report of each and, of several, an index."""
     free = asyncio.Semaphore(jobs)
     equipped = [await options.equip(machine, info["packages"]) for _, info, _ in tasks]
+
+    async def one(task: Task, its: Machine) -> RunResult:
+        source, info, chosen = task
+        directory = runs.run_directory(out, info["name"])
+        result = await runs.run(source, info, chosen, seed, its, directory, listener, free)
+        await asyncio.to_thread(report.write, [read_run(directory)], questions.draw_plan, directory / report.REPORT)
+        return result
+
     async with asyncio.TaskGroup() as group:
-        running = [
-            group.create_task(
-                runs.run(source, info, chosen, seed, its, runs.run_directory(out, info["name"]), listener, free)
-            )
-            for (source, info, chosen), its in zip(tasks, equipped, strict=True)
-        ]
+        running = [group.create_task(one(task, its)) for task, its in zip(tasks, equipped, strict=True)]
+    if len(tasks) > 1:
+        write_index(out, report.REPORT)
     return [task.result() for task in running]
 
 

@@ -95,6 +95,8 @@ class VariantResult:
     topology: str | None
     """The digest of topology.json."""
     epoch: Epoch | None
+    text: str = ""
+    """What happens in it, as `testbed describe` prints it."""
 
     @property
     def as_expected(self) -> bool:
@@ -117,15 +119,18 @@ class RunResult:
     out: Path
     variants: Sequence[VariantResult]
     made_from: Origin
+    title: str = ""
+    text: str = ""
+    """The scenario's description, as `testbed describe` prints it."""
 
     @classmethod
     def of(
         cls, scenario: str, seed: int, clock: Clock, wall_s: float, out: Path, variants: Sequence[VariantResult],
-        made_from: Origin,
+        made_from: Origin, title: str = "", text: str = "",
     ) -> RunResult:  # fmt: skip
         return cls(
             scenario=scenario, seed=seed, clock=clock, wall_s=round(wall_s, 3), out=out, variants=variants,
-            machine=made_from.machine, image=made_from.image, made_from=made_from,
+            title=title, text=text, machine=made_from.machine, image=made_from.image, made_from=made_from,
             verdict="as-expected" if all(one.as_expected for one in variants) else "unexpected",
             trace=cache.digest(*(part for one in variants for part in (one.name, one.trace))),
         )  # fmt: skip

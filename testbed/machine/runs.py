@@ -136,7 +136,7 @@ async def run(
         given_topology=source.topology.name if source.topology else None,
     )  # fmt: skip
     variants, wall_s = [task.result() for task in tasks], time.monotonic() - started[0]
-    result = RunResult.of(info["name"], seed, machine.clock, wall_s, out, variants, origin)
+    result = RunResult.of(info["name"], seed, machine.clock, wall_s, out, variants, origin, info["title"], info["text"])
     (out / RESULT).write_text(json.dumps(result.json(), indent=1) + "\n")
     return result
 
@@ -175,6 +175,7 @@ def result_of(variant_run: VariantRun, outcome: VariantOutcome, wall_s: float, m
         parameters=made and made["parameters"],
         topology=made and record.digest(topology_text(made).encode()),
         epoch=made and made["epoch"],
+        text=variant_run.variant["text"],
     )
 
 

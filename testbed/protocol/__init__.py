@@ -139,6 +139,8 @@ class InterfaceRow(TypedDict):
     trunk: list[int]
     routed: bool
     rdma: str | None
+    profile: NotRequired[str]
+    """Of a switch."""
 
 
 class PlanRows(TypedDict):

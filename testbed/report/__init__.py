@@ -1,0 +1,32 @@
+"""Reports of runs: one HTML file each, made from what a run's directory has.
+
+A report is read without testbed, without a network and years later. Nothing here runs a lab or the user's code.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from testbed.report.contents import Draw, contents
+from testbed.report.model import Run
+from testbed.report.page import page
+
+REPORT = "report.html"
+
+
+def write(runs: Sequence[Run], draw: Draw, output: Path) -> None:
+    """Write the report of a run, or of several side by side, to a file; it is whole or not there. `draw` makes the
+    drawing of a plan. Links lead to the files of the runs from where `output` is."""
+    base = output.parent.resolve()
+    names = ", ".join(run.name for run in runs)
+    verdicts = {True: "as expected", False: "unexpected", None: "no verdict"}
+    plain = " ".join(f"{run.name}: {verdicts[run.as_expected]}." for run in runs)
+    text = page(f"{names} – testbed", f"{plain} The rest of this report needs JavaScript.", contents(runs, draw, base))
+    scratch = output.with_name(f".{output.name}-{os.getpid()}")
+    try:
+        scratch.write_text(text)
+        scratch.replace(output)
+    finally:
+        scratch.unlink(missing_ok=True)
