@@ -51,6 +51,8 @@ class Packet:
     ecn: int = 0
     text: str = ""
     layers: list[tuple[str, Fields]] = field(default_factory=list)
+    detail: str = ""
+    """Of RoCE what comes behind the operation, the queue pair and the PSN."""
     opcode: str = ""
     qpn: int = 0
     psn: int = 0
@@ -233,15 +235,14 @@ def _bth(packet: Packet, data: bytes, at: int) -> None:
         ("solicited event", "yes" if flags >> 7 else "no"), ("migration request", "yes" if flags >> 6 & 1 else "no"),
         ("FECN, BECN", f"{word >> 31}, {word >> 30 & 1}"), ("partition key", f"0x{_number(data, at + 2, 2):04x}"),
     ]))  # fmt: skip
-    packet.text = f"{shown}, QP {packet.qpn}, PSN {packet.psn}"
-    at += 12
+    packet.text, at = shown, at + 12
     if packet.opcode in WITH_RETH:
         length = _number(data, at + 12, 4)
         packet.layers.append(("RETH", [
             ("virtual address", f"0x{_number(data, at, 8):016x}"), ("remote key", f"0x{_number(data, at + 8, 4):08x}"),
             ("DMA length", f"{length} bytes"),
         ]))  # fmt: skip
-        packet.text += f", {length} bytes to be {'read' if 'READ' in packet.opcode else 'written'}"
+        packet.detail = f"{length} bytes to be {'read' if 'READ' in packet.opcode else 'written'}"
         at += 16
     elif packet.opcode in WITH_AETH and packet.kind == "roce":
         _aeth(packet, _number(data, at, 1), _number(data, at + 1, 3))
@@ -264,4 +265,4 @@ def _aeth(packet: Packet, syndrome: int, msn: int) -> None:
     else:
         meaning = "reserved"
     packet.layers.append(("AETH", [("syndrome", f"0x{syndrome:02x}, {meaning}"), ("MSN", str(msn))]))
-    packet.text += f", {meaning}"
+    packet.detail = meaning

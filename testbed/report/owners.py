@@ -19,6 +19,9 @@ class Owned:
     since: int
     until: int | None = None
 
+    def at(self, t: int) -> bool:
+        return self.since <= t and (self.until is None or t < self.until)
+
 
 @dataclass(slots=True)
 class _Interface:
@@ -47,22 +50,21 @@ class Owners:
 
     def owners(self, ip: str, t: int) -> list[Owned]:
         """Those that have an address at a time: none, one, or several where it is there twice."""
-        return [one for one in self.of_address.get(ip, []) if one.since <= t and (one.until is None or t < one.until)]
+        return [one for one in self.of_address.get(ip, []) if one.at(t)]
+
+    def of_mac(self, mac: str) -> list[Owned]:
+        """The addresses that interfaces with a MAC have or had."""
+        return [one for owned in self.of_address.values() for one in owned if one.mac == mac]
 
     def name(self, mac: str) -> str:
         """The nodes that have, or had, a MAC: `pod-a`, `server, intruder`; empty for a MAC that nobody has."""
         return ", ".join(dict.fromkeys(node for node, _ in self._names.get(mac, [])))
 
-    def port(self, mac: str, switch: str) -> str:
-        """The port of a switch at which the one owner of a MAC is, directly; empty where this is not known."""
-        places = {(self.hosts.get(node, node), interface) for node, interface in self._names.get(mac, [])}
-        if len(places) != 1:
-            return ""
-        [(node, interface)] = places
-        ends = {self.peers.get((node, interface), "")}
-        if node in self.hosts.values() and not any(ends):  # a pod's interface: at the port of its host, if it has one
-            ends = {peer for (name, _), peer in self.peers.items() if name == node}
-        ports = {end.partition(":")[2] for end in ends if end.partition(":")[0] == switch}
+    def port(self, node: str, interface: str, switch: str) -> str:
+        """The port of a switch to which an interface leads directly, a pod's that of its host; empty if none does."""
+        host = self.hosts.get(node)
+        peers = {peer for (name, end), peer in self.peers.items() if (name, end) == (node, interface) or name == host}
+        ports = {peer.partition(":")[2] for peer in peers if peer.partition(":")[0] == switch}
         return ports.pop() if len(ports) == 1 else ""
 
     def _follow(self, event: Event) -> None:

@@ -87,6 +87,8 @@ class _Reader:
         self._zero = zero_ns
         self._owners = owners
         self._sequence: set[tuple[str, str, int, int]] = set()
+        self._first = Packet("", "")
+        """The first packet of the last row."""
         self._kind: tuple[object, ...] = ()
         self._psn = 0
 
@@ -102,12 +104,11 @@ class _Reader:
         self._psn = packet.psn
         if row and kind == self._kind and follows:
             row.count, row.last, row.last_number = row.count + 1, t, frame.number
-            row.text = f"{row.text.partition(' … ')[0]} … {packet.opcode or 'again'}" + (
-                f", PSN {packet.psn}" if packet.opcode else ""
-            )
+            row.text = text(self._first, packet)
         else:
             number = frame.number
-            self.rows.append(Row(t, t, number, number, 1, packet.text, level, why, packet.layers))
+            self.rows.append(Row(t, t, number, number, 1, text(packet, packet), level, why, packet.layers))
+            self._first = packet
         self._kind = kind
 
     def _sent_again(self, packet: Packet) -> bool:
@@ -155,6 +156,18 @@ class _Reader:
         if named in self._owners.gateways:
             return ""  # proxy ARP, or an address of the switch on another of its interfaces
         return f"says {packet.source} is at {named or 'an unknown'}'s MAC; it is {owners[0].node}'s"
+
+
+def text(first: Packet, last: Packet) -> str:
+    """A row's packets in words: `RC RDMA WRITE First … Last, QP 17, PSN 5 … 8, 4096 bytes to be written`."""
+    if first.kind not in ("roce", "cnp"):
+        return first.text
+    operation, sequence = first.text, f"PSN {first.psn}"
+    if last is not first:
+        other = last.opcode.rpartition(" ")[2] if last.opcode != first.opcode else ""
+        operation += f" … {other}" if other else ""
+        sequence += f" … {last.psn}" if last.psn != first.psn else ""
+    return ", ".join(filter(None, (operation, f"QP {first.qpn}", sequence, first.detail)))
 
 
 def category(packet: Packet, again: bool) -> str:

@@ -66,6 +66,10 @@ class Timeline:
         self.end = end
         self._lanes: dict[tuple[str, str], Lane] = {}
         self._open: dict[object, tuple[Lane, Bar]] = {}
+        self._macs: dict[str, tuple[str, str]] = {}
+        """The switch and the MAC of each lane of MAC tables."""
+        self._slots: dict[tuple[str, Any], int] = {}
+        """Of each queue pair that is open the number of its lane among those of its interface."""
         for number, event in enumerate(events):
             self._follow(number, event)
         for _, bar in self._open.values():
@@ -142,23 +146,27 @@ class Timeline:
         key = "fdb", switch, data.get("vlan"), mac
         vlan = f", VLAN {data['vlan']}" if "vlan" in data else ""
         lane = self._lane("MAC table", f"{switch}: {self._named(mac)}{vlan}")
+        self._macs[lane.name] = switch, mac
         if what in ("learned", "moved"):
-            right = self._owners.port(mac, switch)
-            self._begin(key, lane, self._bar(number, port, "bad" if right and right != port else "plain"))
+            self._begin(key, lane, self._bar(number, port))
         elif what in ENTRY_ENDS:
             self._finish(key, event["t"])
         lane.points.append(Point(event["t"], "note" if what == "moved" else "plain", number))
 
     def _qp(self, number: int, event: Event, _: str) -> None:
+        """The states of a queue pair, in the first lane of its interface that no other one has now."""
         data = event["data"]
-        key = "qp", event["node"], data.get("device"), data.get("qpn")
-        state = str(data.get("state"))
+        end, qpn, state = f"{event['node']}:{data.get('interface')}", data.get("qpn"), str(data.get("state"))
+        key = end, qpn
         if state == "closed":
             self._finish(key, event["t"])
+            self._slots.pop(key, None)
             return
-        lane = self._lane("Queue pairs", f"{event['node']}: QP {data.get('qpn')}")
-        peer = f" to {data['peer']}" if state in ("RTR", "RTS") and "peer" in data else ""
-        self._begin(key, lane, self._bar(number, f"{state}{peer}", QP_LEVEL.get(state, "plain")))
+        taken = {slot for (other, _), slot in self._slots.items() if other == end}
+        slot = self._slots.setdefault(key, next(slot for slot in itertools.count(1) if slot not in taken))
+        lane = self._lane("Queue pairs", end if slot == 1 else f"{end}, beside it {slot}")
+        peer = f", to {data['peer']}" if state == "RTS" and data.get("peer") else ""
+        self._begin(key, lane, self._bar(number, f"QP {qpn} {state}{peer}", QP_LEVEL.get(state, "plain")))
 
     def _completion(self, number: int, event: Event, _: str) -> None:
         data = event["data"]
@@ -252,18 +260,35 @@ class Timeline:
                     )
         for lane in self._lanes.values():
             if lane.group == "ARP and ND":
-                ip = lane.name.partition(": ")[2]
-                lane.bars = [part for bar in lane.bars for part in split(bar, self._owners.of_address.get(ip, []))]
+                owned = self._owners.of_address.get(lane.name.partition(": ")[2], [])
+                lane.bars = [part for bar in lane.bars for part in split(bar, owned, not_the_owners)]
+            elif lane.group == "MAC table":
+                lane.bars = [part for bar in lane.bars for part in self._judged_port(lane, bar)]
+
+    def _judged_port(self, lane: Lane, bar: Bar) -> list[Bar]:
+        """A bar of a MAC table. It is wrong while the one interface that has an address by this MAC is at another port
+        of the same switch."""
+        switch, mac = self._macs[lane.name]
+
+        def wrong(bar: Bar, now: Sequence[Owned]) -> bool:
+            ports = {self._owners.port(one.node, one.interface, switch) for one in now}
+            return len(ports) == 1 and "" not in ports and bar.text not in ports
+
+        return split(bar, self._owners.of_mac(mac), wrong)
 
 
-def split(bar: Bar, owned: Sequence[Owned]) -> list[Bar]:
-    """A neighbour entry's bar in parts: bad while others own the address, and not the MAC in its text."""
+def not_the_owners(bar: Bar, now: Sequence[Owned]) -> bool:
+    """Whether the MAC at the end of a bar's text is of none of those that own the address now."""
+    return bool(now) and not any(bar.text.endswith(one.mac) for one in now)
+
+
+def split(bar: Bar, owned: Sequence[Owned], wrong: Callable[[Bar, Sequence[Owned]], bool]) -> list[Bar]:
+    """A table entry's bar in parts: bad while it is wrong for those that own the address then."""
     times = {one.since for one in owned} | {one.until for one in owned if one.until is not None}
     edges = [bar.start, *sorted(t for t in times if bar.start < t < bar.end), bar.end]
     parts: list[Bar] = []
     for start, end in itertools.pairwise(edges):
-        now = [one for one in owned if one.since <= start and (one.until is None or start < one.until)]
-        level = "bad" if now and not any(bar.text.endswith(one.mac) for one in now) else "plain"
+        level = "bad" if wrong(bar, [one for one in owned if one.at(start)]) else bar.level
         if parts and parts[-1].level == level:
             parts[-1].end = end
         else:

@@ -129,6 +129,8 @@ class Endpoint(QueuePair):
             opcode, posted_ns = self._posted.pop(wc.wr_id)
             status = STATUSES[wc.status]
             self._completed[wc.wr_id] = Completion(wc.wr_id, opcode, status, wc.byte_len, posted_ns, t_ns)
+        if any(wc.status for wc in found):
+            self._report(self.state)
 
     def send(self, length: int, *, offset: int = 0, within: float) -> Completion:
         return self.wait(self.post_send(length, offset=offset), within)
@@ -155,6 +157,10 @@ def open_endpoint(interface: HostInterface, family: Family = 4, *, memory: int =
     """An endpoint on a host's interface, closed with the host at the latest; `nic: hardware` pins its MAC. `family`
     chooses the GID: that of the IPv4 or of the IPv6 address. `memory` in bytes."""
     host = interface.node
+
+    def changed(state: str, text: str, /, **data: Any) -> None:
+        interface.emit("qp", text, state=state, **data)
+
     endpoint = Endpoint(
         interface.device,
         host.namespace,
@@ -163,6 +169,7 @@ def open_endpoint(interface: HostInterface, family: Family = 4, *, memory: int =
         nic=interface.nic,
         ready=host.context.scheduler.ready,
         unreached=interface.unreached,
+        changed=changed,
     )
     host.defer(endpoint.close)
     return endpoint

@@ -32,9 +32,10 @@ function moment(ns, digits = 3) {
 function lasting(ns) {
   if (ns < 1e6) return `${+(ns / 1e3).toPrecision(3)} µs`;
   if (ns < SECOND) return `${+(ns / 1e6).toPrecision(3)} ms`;
-  if (ns < MINUTE) return `${+(ns / SECOND).toPrecision(3)} s`;
-  if (ns < HOUR) return `${Math.floor(ns / MINUTE)} min ${two((ns % MINUTE) / SECOND)} s`;
-  return `${Math.floor(ns / HOUR)} h ${two((ns % HOUR) / MINUTE)} min`;
+  if (ns < MINUTE - SECOND / 200) return `${+(ns / SECOND).toPrecision(3)} s`;
+  const seconds = Math.round(ns / SECOND), minutes = Math.round(ns / MINUTE);
+  if (seconds < 3600) return `${Math.floor(seconds / 60)} min ${two(seconds % 60)} s`;
+  return `${Math.floor(minutes / 60)} h ${two(minutes % 60)} min`;
 }
 
 function size(bytes) {
@@ -51,6 +52,9 @@ function colour(name) {
   return getComputedStyle(probe).outlineColor;
 }
 
+/* The theme is the system's until the button is used. */
+const system = matchMedia("(prefers-color-scheme: dark)");
+const isDark = () => (document.documentElement.style.colorScheme || (system.matches ? "dark" : "light")) === "dark";
 const isPhone = () => window.innerWidth <= 760;
 
 function verdict(asExpected) {
@@ -65,6 +69,11 @@ function outcome(found) {
 
 function pairs(className, found) {
   return h("dl", { class: className }, found.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
+}
+
+/* Text of a docstring: lines are joined, and what is in backticks is code. */
+function prose(text) {
+  return text.replace(/\s+/g, " ").split("`").map((part, number) => (number % 2 ? h("code", {}, part) : part));
 }
 
 /* The page is drawn anew, with the same state, when the theme or the width changes. */

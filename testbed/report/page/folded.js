@@ -50,7 +50,9 @@ class Folded {
       if (part.folded || part.at + part.length < start || part.at > end) continue;
       const from = Math.max(part.from, this.time(Math.max(start, part.at)));
       const to = Math.min(part.to, this.time(Math.min(end, part.at + part.length)));
+      const before = found.length;
       for (let t = Math.ceil(from / step) * step; t <= to; t += step) found.push(this.place(t));
+      if (found.length === before) found.push(this.place(from));
     }
     const digits = Math.max(0, Math.min(9, -Math.floor(Math.log10(step / SECOND) + 1e-9)));
     const kept = [];

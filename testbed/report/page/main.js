@@ -19,9 +19,6 @@ function show(report) {
   document.documentElement.dataset.ready = String(Math.round(performance.now()));
 }
 
-/* The theme is the system's until the button is used. */
-const system = matchMedia("(prefers-color-scheme: dark)");
-const isDark = () => (document.documentElement.style.colorScheme || (system.matches ? "dark" : "light")) === "dark";
 
 function draw(report) {
   forgetCharts();
@@ -47,11 +44,10 @@ function head(report) {
     return h("header", {}, h("div", { class: "top" }, h("h1", {}, `Comparison of ${report.runs.length} runs`), theme),
       report.runs.map(one => h("div", {}, h("b", {}, one.name), " ", verdict(one.as_expected), pairs("facts small", one.facts))));
   }
-  const [first, ...rest] = run.text.split("\n\n");
   return h("header", {},
     h("div", { class: "top" }, h("div", {}, h("div", { class: "quiet mono" }, run.name), h("h1", {}, run.title || run.name)), h("div", { class: "tools" }, verdict(run.as_expected), theme)),
     run.facts.length > 0 && h("dl", { class: "facts small" }, run.facts.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", { class: "mono" }, value)))),
-    run.text && h("details", { class: "about" }, h("summary", {}, "What the scenario shows"), [first, ...rest].map(text => h("p", {}, text.replace(/\s+/g, " ")))));
+    run.text && h("details", { class: "about" }, h("summary", {}, "What the scenario shows"), run.text.split("\n\n").map(text => h("p", {}, prose(text)))));
 }
 
 function variants(report) {
@@ -68,10 +64,10 @@ function variants(report) {
     const is = state.compared ? state.compared.has(number) : number === state.chosen;
     return h("tr", { class: is ? "chosen" : "", onclick: () => choose(report, number) },
       h("td", {}, h("button", { type: "button", class: "name", "aria-current": String(is), onclick: event => { event.stopPropagation(); choose(report, number); } }, part.label),
-        part.text && h("div", { class: "small quiet" }, part.text)),
+        part.text && h("div", { class: "small quiet about-part" }, part.text)),
       h("td", {}, outcome(part.expected)), h("td", {}, outcome(part.observed), " ", part.as_expected === false ? h("span", { class: "bad" }, "✗") : part.as_expected ? h("span", { class: "good" }, "✓") : ""),
       h("td", { class: "number" }, lasting(part.virtual_s * 1e9)),
-      h("td", { class: "wide small" }, part.evidence.slice(0, 3).map(([name, value]) => h("div", {}, h("span", { class: "quiet" }, name), " ", value))),
+      h("td", { class: "wide small" }, part.evidence.slice(0, 4).map(([name, value], i) => [i ? " · " : "", h("span", { class: "quiet" }, name), " ", value])),
       several && h("td", { class: "number", onclick: event => event.stopPropagation() }, h("input", { type: "checkbox", "aria-label": `compare ${part.label}`, checked: Boolean(state.compared && state.compared.has(number)), onchange: event => toggle(number, event.target.checked) })));
   };
   return h("section", {}, h("h2", {}, "Variants"), h("div", { class: "scroll" }, h("table", { class: "variants" },

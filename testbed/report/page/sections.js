@@ -8,9 +8,11 @@ function drawing(text, marks) {
   style.textContent = `
     :host { color: var(--text) } svg { max-width: 100%; height: auto; display: inline-block }
     svg > rect { fill: none } text { fill: var(--text) } .quiet, .port { fill: var(--quiet) }
-    g > rect { fill: var(--raised); stroke: var(--quiet) } g.link.marked path { stroke: var(--bad); stroke-width: 3.5 }
-    rect.marked { stroke: var(--bad); stroke-width: 2.5 } circle.mark { fill: var(--bad) } text.mark { fill: var(--bg); font-weight: 700 }`;
+    g > rect[class] { fill: var(--raised); stroke: var(--quiet) } g.link.marked path { stroke: var(--bad); stroke-width: 3.5 }
+    g > rect.marked { stroke: var(--bad); stroke-width: 2.5 } text.mark { fill: var(--bg); font-weight: 700 }
+    .dark text[style], .dark g.link path { filter: brightness(1.6) saturate(0.8) }`;
   svg.append(style);
+  svg.classList.toggle("dark", isDark());
   root.append(svg);
   const places = new Map();
   marks.forEach((mark, number) => {
@@ -165,9 +167,9 @@ function counters(part) {
 
 function gear(part, run) {
   const quoted = (run.text.match(/On real gear: [\s\S]*?(?=\n\n|$)/) || [])[0];
-  return h("div", {}, quoted && h("blockquote", { class: "quote" }, quoted.replace(/\s+/g, " "), h("div", { class: "small quiet" }, `From the description of ${run.name}.`)),
+  return h("div", {}, quoted && h("blockquote", { class: "quote" }, prose(quoted), h("div", { class: "small quiet" }, `From the description of ${run.name}.`)),
     h("div", { class: "gear" }, part.gear.map(one => h("div", { class: "panel" }, h("h3", {}, one.title),
-      h("table", { class: "small" }, h("tbody", {}, one.commands.map(command => h("tr", {}, h("td", {}, command.on), h("td", {}, h("code", {}, command.run), h("div", { class: "quiet" }, command.look)))))),
+      h("table", { class: "small" }, h("tbody", {}, one.commands.map(command => h("tr", {}, h("td", {}, command.where), h("td", {}, h("code", {}, command.run), h("div", { class: "quiet" }, command.look)))))),
       h("p", { class: "small quiet" }, "Source: ", one.source)))),
     !quoted && !part.gear.length && h("p", { class: "quiet" }, "Nothing in this run has a counterpart in the list yet."),
     h("p", { class: "small quiet" }, "What differs between this lab and hardware is in docs/fidelity.md of testbed."));

@@ -27,7 +27,8 @@ class Timeline {
     this.box = h("div", { class: "timeline" }, this.names, this.canvas);
     this.detail = h("div", { class: "detail small quiet", "aria-live": "polite" },
       "Point at a bar for what it is; click it, and the list of events goes there. Drag moves, Ctrl and the wheel zoom.");
-    this.element = h("div", {}, this.tools(), this.box, this.detail);
+    this.legend = h("div", { class: "legend small quiet" });
+    this.element = h("div", {}, this.tools(), this.box, this.legend, this.detail);
   }
 
   tools() {
@@ -234,7 +235,8 @@ class Timeline {
   packets(start, end, width) {
     if (!this.capture) return [];
     const bins = Math.max(20, Math.floor(width / 7)), wide = (end - start) / bins;
-    const fill = { "RDMA requests": colour("accent"), "sent again": colour("note"), responses: colour("good"), "NAKs and CNPs": colour("bad"), "ARP and ND": "#9a6bd8", other: colour("quiet") };
+    const fill = { "RDMA requests": colour("accent"), "sent again": colour("note"), responses: colour("good"), "NAKs and CNPs": colour("bad"), "ARP and ND": colour("arp"), other: colour("quiet") };
+    this.legend.replaceChildren("Packets: ", ...Object.keys(this.capture.times).map(name => h("span", {}, h("i", { style: `background: ${fill[name]}` }), name)));
     return Object.entries(this.capture.times).map(([name, steps]) => {
       const counts = new Uint32Array(bins);
       let t = 0;
