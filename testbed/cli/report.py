@@ -63,26 +63,31 @@ def report(directory: Path, output: Path | None, shown: bool) -> None:
 def compare(directories: tuple[Path, ...], output: Path | None, shown: bool) -> None:
     if len(directories) < 2:
         raise click.UsageError("name two runs or variants at least; `testbed report` is for one run")
-    runs = [chosen(directory) for directory in directories]
-    first = directories[0] if (directories[0] / RESULT).is_file() else directories[0].parent
-    make(runs, output or first / COMPARISON, shown)
+    runs: dict[Path, Run] = {}
+    for directory in directories:
+        place, run = chosen(directory)
+        before = runs.get(place)
+        parts = (*before.parts, *(part for part in run.parts if part not in before.parts)) if before else run.parts
+        runs[place] = replace(run, parts=parts)
+    make(list(runs.values()), output or next(iter(runs)) / COMPARISON, shown, side_by_side=True)
 
 
-def chosen(directory: Path) -> Run:
-    """A run, with the one variant whose directory it is, or with all."""
-    if (directory / RESULT).is_file() or not (directory.parent / RESULT).is_file():
-        return read_run(directory)
-    run = read_run(directory.parent)
+def chosen(directory: Path) -> tuple[Path, Run]:
+    """The directory of a run, and the run with the one variant whose directory it is, or with all."""
+    parent = directory.absolute().parent
+    if (directory / RESULT).is_file() or not (parent / RESULT).is_file():
+        return directory.resolve(), read_run(directory)
+    run = read_run(parent)
     parts = tuple(part for part in run.parts if part.name == directory.name)
     if not parts:
         hint = f"It has: {', '.join(part.name for part in run.parts)}."
         raise InputError(f"the run has no variant {directory.name!r}", where=str(directory.parent), hint=hint)
-    return replace(run, parts=parts)
+    return parent.resolve(), replace(run, parts=parts)
 
 
-def make(runs: Sequence[Run], output: Path, shown: bool) -> None:
+def make(runs: Sequence[Run], output: Path, shown: bool, *, side_by_side: bool = False) -> None:
     try:
-        write(runs, questions.draw_plan, output)
+        write(runs, questions.draw_plan, output, side_by_side=side_by_side)
     except OSError as error:
         if error.errno in DISK_FULL:
             raise

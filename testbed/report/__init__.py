@@ -16,14 +16,15 @@ from testbed.report.page import page
 REPORT = "report.html"
 
 
-def write(runs: Sequence[Run], draw: Draw, output: Path) -> None:
-    """Write the report of a run, or of several side by side, to a file; it is whole or not there. `draw` makes the
-    drawing of a plan. Links lead to the files of the runs from where `output` is."""
+def write(runs: Sequence[Run], draw: Draw, output: Path, *, side_by_side: bool = False) -> None:
+    """Write the report of runs to a file; it is whole or not there. `draw` makes the drawing of a plan. Links lead to
+    the files of the runs from where `output` is. `side_by_side`, it opens with all variants beside each other."""
     base = output.parent.resolve()
     names = ", ".join(run.name for run in runs)
     verdicts = {True: "as expected", False: "unexpected", None: "no verdict"}
     plain = " ".join(f"{run.name}: {verdicts[run.as_expected]}." for run in runs)
-    text = page(f"{names} – testbed", f"{plain} The rest of this report needs JavaScript.", contents(runs, draw, base))
+    data = {**contents(runs, draw, base), "side_by_side": side_by_side}
+    text = page(f"{names} – testbed", f"{plain} The rest of this report needs JavaScript.", data)
     scratch = output.with_name(f".{output.name}-{os.getpid()}")
     try:
         scratch.write_text(text)

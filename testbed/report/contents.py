@@ -40,17 +40,31 @@ class Drawings:
 def contents(runs: Sequence[Run], draw: Draw, base: Path) -> dict[str, Any]:
     """Everything of a report; links lead from the directory `base`. Parts of several runs have their run's name."""
     drawings = Drawings(draw)
-    several = len(runs) > 1
     parts = [
-        {"label": f"{run.name} {part.name}" if several else part.name, **_part(part, drawings, base)}
-        for run in runs
+        {"label": _label(run, part, runs), "run": number, **_part(part, drawings, base)}
+        for number, run in enumerate(runs)
         for part in run.parts
     ]
     heads = [
-        {"name": run.name, "title": run.title, "text": run.text, "facts": run.facts, "as_expected": run.as_expected}
+        {
+            "name": run.name,
+            "place": run.place,
+            "title": run.title,
+            "text": run.text,
+            "facts": run.facts,
+            "as_expected": run.as_expected,
+        }
         for run in runs
     ]
     return {"runs": heads, "parts": parts, "drawings": drawings.all}
+
+
+def _label(run: Run, part: Part, runs: Sequence[Run]) -> str:
+    """The name of a part, as short as it can be."""
+    if len(runs) == 1:
+        return part.name
+    alike = sum(other.name == run.name for other in runs) > 1
+    return " ".join((run.name, run.place, part.name) if alike else (run.name, part.name))
 
 
 def _part(part: Part, drawings: Drawings, base: Path) -> dict[str, Any]:

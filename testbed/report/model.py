@@ -44,6 +44,8 @@ class Run:
     """The parts of a report, and what its head says. `facts` are pairs of a name and a value."""
 
     name: str
+    place: str
+    """The name of its directory, which tells it from other runs of the same."""
     title: str
     text: str
     facts: tuple[tuple[str, str], ...]
@@ -78,7 +80,7 @@ def read_run(directory: Path) -> Run:
     }  # fmt: skip
     facts = tuple((name, str(value)) for name, value in known.items() if value not in (None, ""))
     title, text = str(found.get("title") or ""), str(found.get("text") or "")
-    return Run(name=scenario, title=title, text=text, facts=facts, parts=parts)
+    return Run(name=scenario, place=directory.resolve().name, title=title, text=text, facts=facts, parts=parts)
 
 
 def _part(directory: Path, found: dict[str, Any]) -> Part:

@@ -12,10 +12,9 @@ from testbed.report.timeline import Bar, Lane
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """`node` and `end` are empty where it is not of one; times are virtual nanoseconds."""
+    """`places` are nodes, each with the end of a link, such as `leaf:e2`, or nothing; times are virtual nanoseconds."""
 
-    node: str
-    end: str
+    places: list[tuple[str, str]]
     text: str
     start: int
     end_t: int
@@ -27,9 +26,8 @@ def marks(lanes: Iterable[Lane], events: Sequence[Event], nodes: set[str], hosts
     for lane in lanes:
         bad = [bar for bar in lane.bars if bar.level == "bad"]
         if bad and lane.group in ("Faults", "ARP and ND", "MAC table", "Links"):
-            for node, end in _places(lane, bad[0], events, nodes, hosts):
-                start, end_t = bad[0].start, max(bar.end for bar in bad)
-                found.append(Mark(node, end, _text(lane, bad[0]), start, end_t))
+            places = _places(lane, bad[0], events, nodes, hosts)
+            found.append(Mark(places, _text(lane, bad[0]), bad[0].start, max(bar.end for bar in bad)))
     return found
 
 

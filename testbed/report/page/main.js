@@ -9,7 +9,7 @@ function show(report) {
   state.chosen = index >= 0 ? index : Math.max(0, report.parts.findIndex(part => part.as_expected === false));
   const named = (hash.get("compare") || "").split(",").map(label => report.parts.findIndex(part => part.label === label)).filter(i => i >= 0);
   if (named.length) state.compared = new Set(named);
-  else if (report.runs.length > 1) state.compared = new Set(report.parts.keys());
+  else if (report.side_by_side) state.compared = new Set(report.parts.keys());
   system.addEventListener("change", () => draw(report));
   let phone = isPhone();
   window.addEventListener("resize", () => {
@@ -42,17 +42,20 @@ function head(report) {
   const theme = h("button", { type: "button", class: "theme", title: "light or dark", onclick: () => { document.documentElement.style.colorScheme = dark ? "light" : "dark"; draw(report); } }, dark ? "☀ light" : "☾ dark");
   if (report.runs.length > 1) {
     return h("header", {}, h("div", { class: "top" }, h("h1", {}, `Comparison of ${report.runs.length} runs`), theme),
-      report.runs.map(one => h("div", {}, h("b", {}, one.name), " ", verdict(one.as_expected), pairs("facts small", one.facts))));
+      report.runs.map(one => h("div", { style: "margin: 10px 0" }, h("b", {}, one.name), " ", h("span", { class: "mono quiet" }, one.place), " ", verdict(one.as_expected), facts(one))));
   }
   return h("header", {},
     h("div", { class: "top" }, h("div", {}, h("div", { class: "quiet mono" }, run.name), h("h1", {}, run.title || run.name)), h("div", { class: "tools" }, verdict(run.as_expected), theme)),
-    run.facts.length > 0 && h("dl", { class: "facts small" }, run.facts.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", { class: "mono" }, value)))),
+    facts(run),
     run.text && h("details", { class: "about" }, h("summary", {}, "What the scenario shows"), run.text.split("\n\n").map(text => h("p", {}, prose(text)))));
+}
+
+function facts(run) {
+  return h("dl", { class: "facts small" }, run.facts.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", { class: "mono" }, value))));
 }
 
 function variants(report) {
   if (report.parts.length < 2) return "";
-  const several = report.parts.length > 1;
   const toggle = (number, on) => {
     state.compared = state.compared || new Set();
     if (on) state.compared.add(number);
@@ -68,7 +71,7 @@ function variants(report) {
       h("td", {}, outcome(part.expected)), h("td", {}, outcome(part.observed), " ", part.as_expected === false ? h("span", { class: "bad" }, "✗") : part.as_expected ? h("span", { class: "good" }, "✓") : ""),
       h("td", { class: "number" }, lasting(part.virtual_s * 1e9)),
       h("td", { class: "wide small" }, part.evidence.slice(0, 4).map(([name, value], i) => [i ? " · " : "", h("span", { class: "quiet" }, name), " ", value])),
-      several && h("td", { class: "number", onclick: event => event.stopPropagation() }, h("input", { type: "checkbox", "aria-label": `compare ${part.label}`, checked: Boolean(state.compared && state.compared.has(number)), onchange: event => toggle(number, event.target.checked) })));
+      h("td", { class: "number", onclick: event => event.stopPropagation() }, h("input", { type: "checkbox", "aria-label": `compare ${part.label}`, checked: Boolean(state.compared && state.compared.has(number)), onchange: event => toggle(number, event.target.checked) })));
   };
   return h("section", {}, h("h2", {}, "Variants"), h("div", { class: "scroll" }, h("table", { class: "variants" },
     h("thead", {}, h("tr", {}, h("th", {}, "variant"), h("th", {}, "expected"), h("th", {}, "observed"), h("th", { class: "number" }, "virtual time"), h("th", { class: "wide" }, "evidence"), h("th", { class: "number" }, "compare"))),
@@ -78,7 +81,7 @@ function variants(report) {
 function single(report) {
   const part = report.parts[state.chosen];
   if (!part) return { elements: [], draw: () => {} };
-  const run = report.runs.length > 1 ? report.runs.find(one => part.label.startsWith(`${one.name} `)) || report.runs[0] : report.runs[0];
+  const run = report.runs[part.run];
   const events = new EventList(part), timeline = new Timeline(part, event => events.choose(event)), counted = counters(part);
   const sections = [
     ["time", "Time line", timeline.element], ["packets", "Packets", packetTable(part)], ["counters", "Counters", counted.element || counted],

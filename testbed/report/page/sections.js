@@ -10,21 +10,23 @@ function drawing(text, marks) {
     svg > rect { fill: none } text { fill: var(--text) } .quiet, .port { fill: var(--quiet) }
     g > rect[class] { fill: var(--raised); stroke: var(--quiet) } g.link.marked path { stroke: var(--bad); stroke-width: 3.5 }
     g > rect.marked { stroke: var(--bad); stroke-width: 2.5 } text.mark { fill: var(--bg); font-weight: 700 }
-    .dark text[style], .dark g.link path { filter: brightness(1.6) saturate(0.8) }`;
+    .dark text[style], .dark g.link:not(.marked) path { filter: brightness(1.6) saturate(0.8) }`;
   svg.append(style);
   svg.classList.toggle("dark", isDark());
   root.append(svg);
   const places = new Map();
   marks.forEach((mark, number) => {
-    const key = mark.end || mark.node;
-    if (!places.has(key)) places.set(key, { mark, numbers: [] });
-    places.get(key).numbers.push(number + 1);
+    for (const [node, end] of mark.places) {
+      const key = end || node;
+      if (!places.has(key)) places.set(key, { node, end, numbers: [] });
+      places.get(key).numbers.push(number + 1);
+    }
   });
-  for (const { mark, numbers } of places.values()) badge(svg, mark, numbers);
+  for (const place of places.values()) badge(svg, place);
   return host;
 }
 
-function badge(svg, mark, numbers) {
+function badge(svg, { node, end, numbers }) {
   const make = (name, properties) => {
     const element = document.createElementNS(svg.namespaceURI, name);
     for (const [key, value] of Object.entries(properties)) element.setAttribute(key, value);
@@ -32,15 +34,15 @@ function badge(svg, mark, numbers) {
   };
   const find = (selector, key, value) => [...svg.querySelectorAll(selector)].find(one => one.getAttribute(key).split(" ").includes(value));
   let x, y;
-  const link = mark.end && find("g.link", "data-ends", mark.end);
+  const link = end && find("g.link", "data-ends", end);
   if (link) {
     link.classList.add("marked");
     const ends = link.getAttribute("data-ends").split(" "), numbersOf = link.querySelector("path").getAttribute("d").match(/-?[\d.]+/g).map(Number);
     const [x0, y0, x1, y1] = [numbersOf[0], numbersOf[1], numbersOf.at(-2), numbersOf.at(-1)];
-    const near = ends.indexOf(mark.end) % 2 ? 0.72 : 0.28;
+    const near = ends.indexOf(end) % 2 ? 0.72 : 0.28;
     [x, y] = [x0 + (x1 - x0) * near, y0 + (y1 - y0) * near];
   } else {
-    const label = find("text[data-node]", "data-node", mark.node), box = label && label.closest("g") && label.closest("g").querySelector("rect");
+    const label = find("text[data-node]", "data-node", node), box = label && label.closest("g") && label.closest("g").querySelector("rect");
     if (!box) return;
     box.classList.add("marked");
     [x, y] = [Number(box.getAttribute("x")) + Number(box.getAttribute("width")), Number(box.getAttribute("y"))];
@@ -68,24 +70,21 @@ function moments(part, reach) {
       }
     }
     if (["ARP and ND", "MAC table"].includes(lane.group)) {
-      for (const bar of bad.slice(0, 3)) {
-        const until = bar[1] < part.end ? `, for ${lasting(bar[1] - bar[0])}` : "";
-        add(bar[0], `wrong from here on${until}: ${lane.name} ${lane.group === "MAC table" ? "on" : "is at"} ${bar[2]}`, "bad");
+      for (const [from, to, text] of bad.slice(0, 1)) {
+        const until = to < part.end ? `, for ${lasting(to - from)}` : "", more = bad.length > 1 ? `, and ${bad.length - 1} times more` : "";
+        add(from, `wrong from here on${until}${more}: ${lane.name} ${lane.group === "MAC table" ? "on" : "is at"} ${text}`, "bad");
       }
     }
     if (lane.group === "Completions") {
-      let last = "";
-      for (const bar of lane.bars) {
-        if (bar[2] !== last) add(bar[1], `${lane.name}: ${bar[2]} after ${lasting(bar[1] - bar[0])}`, bar[3]);
-        last = bar[2];
-      }
+      const changes = lane.bars.filter((bar, number) => !number || bar[2] !== lane.bars[number - 1][2]);
+      for (const [from, to, text, level] of changes.slice(0, 6)) add(to, `${lane.name}: ${text} after ${lasting(to - from)}`, level);
     }
   }
   const { kinds, kind, t, text } = part.events;
   const observed = kinds.indexOf("observed");
   kind.forEach((one, number) => { if (one === observed) add(t[number], text[number], part.observed === "fault" ? "bad" : "good"); });
   found.sort((a, b) => a.t - b.t || b.step - a.step);
-  const shown = found.slice(0, 60);
+  const shown = found.slice(0, 40);
   return h("ol", { class: "moments" }, shown.map(one => h("li", { class: one.step ? "step" : "inside" },
     h("button", { type: "button", class: "at", onclick: () => reach(one.t) }, moment(one.t)), h("span", { class: one.level }, one.text))),
     found.length > shown.length && h("li", {}, h("span", {}), h("span", { class: "quiet" }, `${found.length - shown.length} more in the list of events`)));
@@ -108,7 +107,7 @@ function summary(part, drawings, reach) {
 
 function packetTable(part) {
   const rows = part.captures.flatMap(capture => capture.rows.map(row => ({ ...row, capture }))).sort((a, b) => a.t - b.t || a.number - b.number);
-  if (!rows.length) return h("p", { class: "quiet" }, "Nothing was captured. A scenario captures with `capture()` of an interface.");
+  if (!rows.length) return h("p", { class: "quiet" }, prose("Nothing was captured. A scenario captures with `capture()` of an interface."));
   const body = h("tbody", {});
   const only = h("input", { type: "checkbox", onchange: () => fill() });
   const select = h("select", { onchange: () => fill() }, h("option", {}, "all captures"), part.captures.map(one => h("option", {}, one.file)));
