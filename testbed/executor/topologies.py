@@ -74,7 +74,8 @@ def plan_rows(plan: Plan) -> PlanRows:
 
 
 def plan_of(rows: PlanRows) -> Plan:
-    """As much of a plan as its rows have, which is all that pictures show. ValueError for rows that are none."""
+    """As much of a plan as its rows have: what pictures show, but for VLANs in which a switch only bridges. InputError
+    for rows that are no plan."""
     nodes: dict[str, Node] = {}
     for row in rows["interfaces"]:
         name = row["node"]
@@ -95,6 +96,9 @@ def plan_of(rows: PlanRows) -> Plan:
             svi = Svi(row["vlan"] or 0, row["interface"], **given)
             nodes[name] = replace(node, svis=(*node.svis, svi))
     ends = {(port.node, port.name): port for node in nodes.values() for port in node.interfaces}
+    for port in ends.values():
+        if port.peer not in ends:
+            raise InputError(f"{port.node}:{port.name} leads to {':'.join(port.peer)}, which is not there")
     order = {end: number for number, end in enumerate(ends)}
     links = tuple((port, ends[port.peer]) for end, port in ends.items() if order[port.peer] > order[end])
     return Plan(rows["name"], nodes, links)

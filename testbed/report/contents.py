@@ -8,9 +8,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from testbed.protocol import TOPOLOGY, Event, PlanRows
+from testbed.protocol import Event, PlanRows
 from testbed.report import folds, gear, packets, places
-from testbed.report.model import Part, Run, read_events, read_json
+from testbed.report.model import Part, Run, read_events, read_json, read_plan
 from testbed.report.owners import Owners
 from testbed.report.timeline import Lane, Timeline
 
@@ -70,7 +70,7 @@ def _label(run: Run, part: Part, runs: Sequence[Run]) -> str:
 def _part(part: Part, drawings: Drawings, base: Path) -> dict[str, Any]:
     events = read_events(part.directory)
     end = max([round(part.virtual_s * 1e9), *(event["t"] for event in events[-1:])])
-    plan: PlanRows | None = read_json(part.directory / TOPOLOGY)
+    plan = read_plan(part.directory)
     rows = plan["interfaces"] if plan else []
     owners = Owners(rows, events)
     lanes = Timeline(events, owners, end).lanes

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.errors import InputError
-from testbed.protocol import EVENTS, RESULT, Event
+from testbed.protocol import EVENTS, RESULT, TOPOLOGY, Event, PlanRows, requests
 
 RUNS_HINT = "Run directories are runs/<scenario>/<time>; runs/<scenario>/latest is the last one."
 
@@ -113,6 +113,18 @@ def read_events(directory: Path) -> list[Event]:
                 case {"t": int(), "kind": str(), "node": str(), "text": str(), "data": dict()}:
                     events.append(found)
     return sorted(events, key=lambda event: event["t"])
+
+
+def read_plan(directory: Path) -> PlanRows | None:
+    """The planned topology of a directory; None if its machine did not come to planning it."""
+    path = directory / TOPOLOGY
+    if not path.is_file():
+        return None
+    try:
+        found: PlanRows = requests.adapter(PlanRows).validate_json(path.read_bytes())
+    except ValueError as error:
+        raise InputError(f"is damaged: {str(error).splitlines()[0]}", where=str(path)) from None
+    return found
 
 
 def read_json(path: Path) -> Any:
