@@ -13,8 +13,8 @@ import click
 from testbed.cli.words import plain
 from testbed.errors import DISK_FULL, InputError
 from testbed.machine import questions
-from testbed.protocol import RESULT
-from testbed.report import REPORT, write
+from testbed.protocol import REPORT, RESULT
+from testbed.report import write
 from testbed.report.index import has_runs, write_index
 from testbed.report.model import Run, read_run
 
@@ -46,7 +46,7 @@ def report(directory: Path, output: Path | None, shown: bool) -> None:
     if not (directory / RESULT).is_file() and has_runs(directory):
         if output is not None:
             raise click.UsageError("-o is for the report of a run: links of an index lead from where the runs are")
-        give(write_index(directory, REPORT), shown)
+        give(write_index(directory), shown)
         return
     run = read_run(directory)
     make([run], output or directory / REPORT, shown)

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import click
 
-from testbed import report
 from testbed.cli import console, options, summary
 from testbed.cli import junit as reports
 from testbed.cli.catalogue import with_tag
@@ -23,9 +22,7 @@ from testbed.machine.jobs import Machine
 from testbed.machine.record import RunResult
 from testbed.machine.runs import Listener, VariantRun
 from testbed.machine.scenarios import Source
-from testbed.protocol import Clock, ScenarioInfo
-from testbed.report.index import write_index
-from testbed.report.model import read_run
+from testbed.protocol import REPORT, Clock, ScenarioInfo
 
 Task = tuple[Source, ScenarioInfo, list[VariantRun]]
 
@@ -119,14 +116,24 @@ async def run_all(
         source, info, chosen = task
         directory = runs.run_directory(out, info["name"])
         result = await runs.run(source, info, chosen, seed, its, directory, listener, free)
-        await asyncio.to_thread(report.write, [read_run(directory)], questions.draw_plan, directory / report.REPORT)
+        await asyncio.to_thread(report, directory)
         return result
 
     async with asyncio.TaskGroup() as group:
         running = [group.create_task(one(task, its)) for task, its in zip(tasks, equipped, strict=True)]
     if len(tasks) > 1:
-        write_index(out, report.REPORT)
+        from testbed.report.index import write_index
+
+        write_index(out)
     return [task.result() for task in running]
+
+
+def report(directory: Path) -> None:
+    """Write the report of a run into its directory."""
+    from testbed.report import write  # the machines were started before
+    from testbed.report.model import read_run
+
+    write([read_run(directory)], questions.draw_plan, directory / REPORT)
 
 
 async def plan(

@@ -12,8 +12,7 @@ from rich.text import Text
 from testbed.cli.console import OUTCOME, evidence_text, mark
 from testbed.cli.words import duration, plain, plain_lines
 from testbed.machine.record import RunResult, VariantResult
-from testbed.report import REPORT
-from testbed.report.index import INDEX
+from testbed.protocol import INDEX, REPORT
 
 HEADER = ("variant", "expected", "observed", "virtual time", "wall time")
 WIDE = 100

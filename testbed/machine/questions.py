@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from testbed.errors import InputError, MachineError
-from testbed.machine import files, processes
+from testbed.machine import descriptions, files, processes
 from testbed.machine.jobs import Job, Place, UnansweredError, below
 from testbed.machine.local import LocalMachine
 from testbed.protocol import ConvertedPlan, GraphStyle, Picture, PlanInfo, PlanRows, requests
@@ -55,8 +55,12 @@ def draw(file: Path, style: GraphStyle) -> Picture:
 
 
 def draw_plan(plan: PlanRows) -> str:
-    """A drawing of a planned topology, as SVG."""
-    return ask(requests.DrawPlan(plan=plan))
+    """A drawing of a planned topology, as SVG. It is kept."""
+    key = descriptions.key(["draw", plan], {})
+    if not isinstance(drawn := descriptions.load(key), str):
+        drawn = ask(requests.DrawPlan(plan=plan))
+        descriptions.keep(key, drawn)
+    return drawn
 
 
 def plan_of_mininet(file: Path, name: str) -> ConvertedPlan:

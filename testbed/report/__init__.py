@@ -13,8 +13,6 @@ from testbed.report.contents import Draw, contents
 from testbed.report.model import Run
 from testbed.report.page import page
 
-REPORT = "report.html"
-
 
 def write(runs: Sequence[Run], draw: Draw, output: Path, *, side_by_side: bool = False) -> None:
     """Write the report of runs to a file; it is whole or not there. `draw` makes the drawing of a plan. Links lead to

@@ -6,11 +6,10 @@ import html
 from collections.abc import Iterator
 from pathlib import Path
 
-from testbed.protocol import RESULT
+from testbed.protocol import INDEX, REPORT, RESULT
 from testbed.report.model import Part, Run, read_run
 from testbed.report.page import file, policy
 
-INDEX = "index.html"
 LATEST = "latest"
 
 
@@ -19,12 +18,12 @@ def has_runs(directory: Path) -> bool:
     return any(directory.glob(f"*/{LATEST}/{RESULT}"))
 
 
-def write_index(directory: Path, report: str) -> Path:
-    """Write the index of a directory of runs into it; `report` is the name of the file with a run's report."""
+def write_index(directory: Path) -> Path:
+    """Write the index of a directory of runs into it."""
     places = sorted(path.parent.resolve() for path in directory.glob(f"*/{LATEST}/{RESULT}"))
     runs = [(place, read_run(place)) for place in places]
     output = directory / INDEX
-    output.write_text(_page([(f"{place.parent.name}/{place.name}/{report}", place.name, run) for place, run in runs]))
+    output.write_text(_page([(f"{place.parent.name}/{place.name}/{REPORT}", place.name, run) for place, run in runs]))
     return output
 
 
