@@ -30,6 +30,7 @@ function moment(ns, digits = 3) {
 
 /* How long: `85 µs`, `271 ms`, `1.24 s`, `25 min 03 s`, `4 h 00 min`. */
 function lasting(ns) {
+  if (!ns) return "0 s";
   if (ns < 1e6) return `${+(ns / 1e3).toPrecision(3)} µs`;
   if (ns < SECOND) return `${+(ns / 1e6).toPrecision(3)} ms`;
   if (ns < MINUTE - SECOND / 200) return `${+(ns / SECOND).toPrecision(3)} s`;

@@ -84,14 +84,14 @@ function single(report) {
   const run = report.runs[part.run];
   const events = new EventList(part), timeline = new Timeline(part, event => events.choose(event)), counted = counters(part);
   const sections = [
-    ["time", "Time line", timeline.element], ["packets", "Packets", packetTable(part)], ["counters", "Counters", counted.element || counted],
+    ["time", "Time line", part.lanes.length ? timeline.element : h("p", { class: "quiet" }, "The run ended before anything happened in it.")], ["packets", "Packets", packetTable(part)], ["counters", "Counters", counted.element || counted],
     ["gear", "On real gear", gear(part, run)], ["events", "Events", events.element], ["files", "Files", files(part)],
   ];
   const bar = h("div", { class: "bar" }, h("b", {}, part.label), part.expected !== null && verdict(part.as_expected), h("span", { class: "grow" }),
     h("nav", { "aria-label": "sections" }, sections.map(([id, title]) => h("a", { href: `#${id}`, onclick: event => { event.preventDefault(); document.getElementById(id).scrollIntoView({ behavior: "smooth" }); } }, title))));
   return {
     elements: [bar, summary(part, report.drawings, t => timeline.reach(t)), ...sections.map(([id, title, element]) => h("section", { id }, h("h2", {}, title), element))],
-    draw: () => { timeline.draw(); if (counted.draw) counted.draw(); },
+    draw: () => { if (part.lanes.length) timeline.draw(); if (counted.draw) counted.draw(); },
   };
 }
 
@@ -115,7 +115,7 @@ function comparison(report) {
   return {
     elements: [h("div", { class: "bar" }, h("b", {}, `${parts.length} side by side`)), h("h2", {}, "Outcome and evidence"), table, ...firstDifference(parts),
       h("div", { class: "compare" }, parts.map((part, number) => h("section", {}, h("h2", {}, part.label, " ", part.expected !== null && verdict(part.as_expected)), part.text && h("p", { class: "quiet" }, part.text), lines[number].element)))],
-    draw: () => lines.forEach(line => line.draw()),
+    draw: () => lines.filter(line => line.part.lanes.length).forEach(line => line.draw()),
   };
 }
 

@@ -100,7 +100,7 @@ function summary(part, drawings, reach) {
   return h("div", { class: "summary" },
     h("div", {}, title, part.text && h("p", { class: "quiet" }, part.text), said && h("div", { class: "outcome" }, said),
       part.failures.map(text => h("div", { class: "failures" }, text)), pairs("evidence", part.evidence),
-      h("h3", { style: "margin-top: 22px" }, "What happened"), moments(part, reach)),
+      part.lanes.length > 0 && [h("h3", { style: "margin-top: 22px" }, "What happened"), moments(part, reach)]),
     h("div", { class: "panel" }, h("h3", {}, part.marks.length ? "Topology, and where it is broken" : "Topology"),
       part.drawing === null ? h("p", { class: "quiet" }, "The run ended before its topology was planned.") : drawing(drawings[part.drawing], part.marks), marks));
 }
@@ -140,7 +140,7 @@ function packetRow(row, part) {
   };
   const button = h("button", { type: "button", "aria-expanded": "false", style: "border: 0; background: none; padding: 0; text-align: left; color: inherit", onclick: event => { event.stopPropagation(); toggle(); } }, row.text);
   const element = h("tr", { class: `row level-${row.level}`, onclick: toggle }, h("td", { class: "mono number", style: "text-align: left" }, moment(row.t, 6)),
-    h("td", { class: "wide mono" }, `${row.capture.file} ${frames}`), h("td", { class: "wide number" }, row.count), h("td", {}, button), h("td", {}, row.why));
+    h("td", { class: "wide mono" }, `${row.capture.file} ${frames}`), h("td", { class: "wide number" }, row.count), h("td", {}, button), h("td", {}, row.why || null));
   return [element];
 }
 
