@@ -35,6 +35,7 @@ STYLES = {
     "lab": "dim",
     "verdict": "dim",
     "fdb": "dim",
+    "qp": "dim",
     "arp.confirmed": "dim",
     "arp.refresh": "dim",
 }

@@ -22,6 +22,8 @@ COMMANDS = {
     "rerun": ("testbed.cli.rerun", "Repeat a run from its directory, and compare the traces."),
     "diff": ("testbed.cli.diff", "Show the first event in which two runs differ, and the switch tables there."),
     "matrix": ("testbed.cli.matrix", "Run a variant for each value of a parameter, and compare what users see."),
+    "report": ("testbed.cli.report", "Make the report of a run from its directory."),
+    "compare": ("testbed.cli.report", "Put runs, or variants of runs, side by side in one report."),
     "list": ("testbed.cli.catalogue:list_", "List the scenarios."),
     "describe": ("testbed.cli.catalogue", "Show what a scenario is, its variants and its parameters."),
     "pytest": ("testbed.cli.pytest", "Run your own pytest files inside a machine."),

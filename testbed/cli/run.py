@@ -17,13 +17,13 @@ from testbed.cli.catalogue import with_tag
 from testbed.cli.output import json_option
 from testbed.cli.progress import error_console, output_console
 from testbed.cli.words import noted, setting
-from testbed.machine import runs, scenarios
+from testbed.machine import questions, runs, scenarios
 from testbed.machine.jobs import Machine
 from testbed.machine.record import RunResult
 from testbed.machine.runs import Listener, VariantRun
 from testbed.machine.scenarios import Source
 from testbed.machine.vm import VirtualMachine
-from testbed.protocol import Clock, ScenarioInfo
+from testbed.protocol import REPORT, Clock, ScenarioInfo
 
 Task = tuple[Source, ScenarioInfo, list[VariantRun]]
 
@@ -134,17 +134,33 @@ def run_shown(
 async def run_all(
     tasks: Sequence[Task], seed: int, machine: Machine, jobs: int, out: Path, listener: Listener
 ) -> list[RunResult]:
-    """The variants of all scenarios, side by side."""
+    """The variants of all scenarios, side by side, with a report of each and, of several, an index."""
     free = asyncio.Semaphore(jobs)
     equipped = [await options.equip(machine, info["packages"]) for _, info, _ in tasks]
+
+    async def one(task: Task, its: Machine) -> RunResult:
+        source, info, chosen = task
+        directory = runs.run_directory(out, info["name"])
+        result = await runs.run(source, info, chosen, seed, its, directory, listener, free)
+        await asyncio.to_thread(report, directory)
+        runs.explain(directory, info["name"])
+        return result
+
     async with asyncio.TaskGroup() as group:
-        running = [
-            group.create_task(
-                runs.run(source, info, chosen, seed, its, runs.run_directory(out, info["name"]), listener, free)
-            )
-            for (source, info, chosen), its in zip(tasks, equipped, strict=True)
-        ]
+        running = [group.create_task(one(task, its)) for task, its in zip(tasks, equipped, strict=True)]
+    if len(tasks) > 1:
+        from testbed.report.index import write_index
+
+        write_index(out)
     return [task.result() for task in running]
+
+
+def report(directory: Path) -> None:
+    """Write the report of a run into its directory."""
+    from testbed.report import write  # the machines were started before
+    from testbed.report.model import read_run
+
+    write([read_run(directory)], questions.draw_plan, directory / REPORT)
 
 
 async def plan(

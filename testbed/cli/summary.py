@@ -12,6 +12,7 @@ from rich.text import Text
 from testbed.cli.console import OUTCOME, evidence_text, mark
 from testbed.cli.words import duration, plain, plain_lines
 from testbed.machine.record import RunResult, VariantResult
+from testbed.protocol import INDEX, REPORT
 
 HEADER = ("variant", "expected", "observed", "virtual time", "wall time")
 WIDE = 100
@@ -90,7 +91,9 @@ def report(console: Console, results: Sequence[RunResult], wall_s: float) -> Non
     console.print(Text.assemble((name, "bold"), ": ", verdict, (facts, "dim")))
     for result in results:
         if len(results) == 1 or not result.as_expected:
-            console.print(Text(plain(result.out), "dim"), soft_wrap=True)
+            console.print(Text(plain(result.out / REPORT), "dim"), soft_wrap=True)
+    if len(results) > 1:
+        console.print(Text(plain(results[0].out.parents[1] / INDEX), "dim"), soft_wrap=True)
 
 
 def show_failures(console: Console, heading: str, variant: VariantResult) -> None:

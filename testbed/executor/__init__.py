@@ -40,6 +40,7 @@ HANDLERS: dict[type[Request[Any]], str] = {
     requests.Plan: "topologies:plan",
     requests.Convert: "topologies:convert",
     requests.Draw: "topologies:draw",
+    requests.DrawPlan: "topologies:draw_plan",
     requests.Fabric: "topologies:fabric",
     requests.Schema: "topologies:schema",
 }

@@ -6,7 +6,8 @@ import contextlib
 import functools
 import os
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from ipaddress import IPv4Interface, IPv6Interface
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -40,6 +41,12 @@ def draw(request: requests.Draw, _: Context) -> Picture:
     return {"text": graph.STYLES[request.style](planned(topology)), "notes": notes_of(topology)}
 
 
+def draw_plan(request: requests.DrawPlan, _: Context) -> str:
+    from testbed.topology import graph
+
+    return graph.STYLES["svg"](plan_of(request.plan))
+
+
 def fabric(request: requests.Fabric, _: Context) -> str:
     from testbed.topology import fabrics
 
@@ -66,6 +73,37 @@ def plan_rows(plan: Plan) -> PlanRows:
     return {"name": plan.name, "interfaces": rows}
 
 
+def plan_of(rows: PlanRows) -> Plan:
+    """As much of a plan as its rows have: what pictures show, but for VLANs in which a switch only bridges. InputError
+    for rows that are no plan."""
+    nodes: dict[str, Node] = {}
+    for row in rows["interfaces"]:
+        name = row["node"]
+        node = nodes.setdefault(name, Node(name, row["kind"], (), profile=row.get("profile", "")))
+        given: dict[str, Any] = {
+            "mac": row["mac"],
+            "address": IPv4Interface(row["address"]) if row["address"] else None,
+            "address6": IPv6Interface(row["address6"]) if row["address6"] else None,
+        }
+        if row["peer"]:
+            peer, _, end = row["peer"].partition(":")
+            port = Interface(
+                name, row["interface"], mtu=0, peer=(peer, end), rdma=row["rdma"], vlan=row["vlan"],
+                trunk=tuple(row["trunk"]), routed=row["routed"], **given,
+            )  # fmt: skip
+            nodes[name] = replace(node, interfaces=(*node.interfaces, port))
+        else:
+            svi = Svi(row["vlan"] or 0, row["interface"], **given)
+            nodes[name] = replace(node, svis=(*node.svis, svi))
+    ends = {(port.node, port.name): port for node in nodes.values() for port in node.interfaces}
+    for port in ends.values():
+        if port.peer not in ends:
+            raise InputError(f"{port.node}:{port.name} leads to {':'.join(port.peer)}, which is not there")
+    order = {end: number for number, end in enumerate(ends)}
+    links = tuple((port, ends[port.peer]) for end, port in ends.items() if order[port.peer] > order[end])
+    return Plan(rows["name"], nodes, links)
+
+
 def notes_of(topology: Topology) -> list[Note]:
     return [cast("Note", asdict(note)) for note in topology.notes]
 
@@ -78,7 +116,7 @@ def interface_row(node: Node, end: Interface | Svi) -> InterfaceRow:
         "peer": ":".join(port.peer) if port else "",
         "gateway": next_hop(node, port, 4) if port else "", "gateway6": next_hop(node, port, 6) if port else "",
         "trunk": list(port.trunk) if port else [], "routed": bool(port and port.routed),
-        "rdma": port.rdma if port else None,
+        "rdma": port.rdma if port else None, "profile": node.profile,
     }  # fmt: skip
 
 

@@ -75,6 +75,11 @@ class HostInterface(Interface):
         return gateway
 
     def add_address(self, address: IPInterface) -> None:
+        self.configure_address(address)
+        self.emit("address", f"{self.name} has {address}", ip=str(address.ip), has=True)
+
+    def configure_address(self, address: IPInterface) -> None:
+        """The same of an address that the plan gives it: no event."""
         if isinstance(address, IPv6Interface):
             with self.node.entered():
                 ipv6.enable(self.node.kernel, self.name, self.mac)
@@ -85,6 +90,7 @@ class HostInterface(Interface):
         """Takes its address of a family away and returns it."""
         address = self.address(family)
         self.node.kernel.delete_address(self.index, address)
+        self.emit("address", f"{self.name} has no longer {address}", ip=str(address.ip), has=False)
         return self.addresses.pop(family)
 
     def set_mac(self, mac: str) -> None:
@@ -108,7 +114,7 @@ class HostInterface(Interface):
             release()
             if self.is_up:
                 if 6 in self.addresses:
-                    self.add_address(self.addresses[6])
+                    self.configure_address(self.addresses[6])
                 self._routes.come_back()
 
         return bring_back

@@ -1,5 +1,5 @@
-"""Descriptions of scenarios that were made before. A scenario's code sees its files, its settings and this testbed: of
-the same ones the description is the same."""
+"""Descriptions of scenarios and drawings of plans that were made before. A scenario's code sees its files, its settings
+and this testbed: of the same ones the description is the same. So is the drawing of the same plan."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ import sysconfig
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import cast
+from typing import Any
 
 from testbed.machine import cache, snapshot
-from testbed.protocol import ScenarioInfo
 
 PLACE = "descriptions"
 KEEP = 500
-"""Descriptions, of a few kilobytes each."""
+"""Descriptions and drawings, of a few kilobytes each."""
 
 
 def key(asked: Sequence[object], files: Mapping[str, bytes]) -> str:
@@ -27,14 +26,15 @@ def key(asked: Sequence[object], files: Mapping[str, bytes]) -> str:
     return cache.digest(snapshot.code_digest(), text, *(part for item in files.items() for part in item))
 
 
-def load(key: str) -> ScenarioInfo | None:
+def load(key: str) -> Any:
+    """What was kept; None if nothing was."""
     with suppress(OSError, ValueError):
-        return cast(ScenarioInfo, json.loads((cache.root() / PLACE / key).read_text()))
+        return json.loads((cache.root() / PLACE / key).read_text())
     return None
 
 
-def keep(key: str, info: ScenarioInfo) -> None:
-    """Keeps a description, if there is room for it, and forgets the oldest ones."""
+def keep(key: str, info: object) -> None:
+    """Keeps one, which can be written as JSON, if there is room for it, and forgets the oldest ones."""
     with suppress(OSError):
         directory = cache.directory(PLACE)
         handle = os.open(directory, os.O_TMPFILE | os.O_WRONLY, 0o644)

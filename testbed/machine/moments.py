@@ -20,7 +20,7 @@ from testbed.errors import InputError, MachineError
 from testbed.machine import qemu, snapshot
 from testbed.machine.devices import Bundle, Device, Outcome
 from testbed.machine.image import Image
-from testbed.machine.qemu import Flavour, Qemu
+from testbed.machine.qemu import Flavour, Qemu, StateError
 from testbed.machine.ram import PAGE, Ram
 from testbed.machine.snapshot import Snapshot
 
@@ -220,7 +220,10 @@ class Opened:
             os.pwrite(state, saved.devices, 0)
             self.machine = await self._running.enter_async_context(qemu.start(command, files=files, incoming=True))
             Ram(self.machine.process.pid, self._handle).write(iter(saved.memory().items()))
-            await self.machine.load(state)
+            try:
+                await self.machine.load(state)
+            except StateError as error:
+                raise MachineError(f"QEMU cannot go back to the moment: {error.message}") from error
 
     def _command(self) -> tuple[list[str], tuple[int, ...]]:
         ram, sizes = qemu.Ram(self._handle, shared=False), (self.bundle.size, self.outcome.size)

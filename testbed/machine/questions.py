@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from testbed.errors import InputError, MachineError
-from testbed.machine import files, processes
+from testbed.machine import descriptions, files, processes
 from testbed.machine.jobs import Job, Place, UnansweredError, below
 from testbed.machine.local import LocalMachine
-from testbed.protocol import ConvertedPlan, GraphStyle, Picture, PlanInfo, requests
+from testbed.protocol import ConvertedPlan, GraphStyle, Picture, PlanInfo, PlanRows, requests
 from testbed.protocol.requests import Request
 
 LIMIT_S = 60.0
@@ -52,6 +52,15 @@ def plan(file: Path) -> PlanInfo:
 def draw(file: Path, style: GraphStyle) -> Picture:
     """A drawing of a file, as text, and the file's notes. Raises what `plan` does."""
     return ask(requests.Draw(file=named(file), style=style), file)
+
+
+def draw_plan(plan: PlanRows) -> str:
+    """A drawing of a planned topology, as SVG. It is kept."""
+    key = descriptions.key(["draw", plan], {})
+    if not isinstance(drawn := descriptions.load(key), str):
+        drawn = ask(requests.DrawPlan(plan=plan))
+        descriptions.keep(key, drawn)
+    return drawn
 
 
 def plan_of_mininet(file: Path, name: str) -> ConvertedPlan:

@@ -98,6 +98,8 @@ class VariantResult:
     epoch: Epoch | None
     touched: Sequence[str] = ()
     """What was done by hand where the run was stopped: it does not repeat by itself."""
+    text: str = ""
+    """What happens in it, as `testbed describe` prints it."""
 
     @property
     def as_expected(self) -> bool:
@@ -120,15 +122,18 @@ class RunResult:
     out: Path
     variants: Sequence[VariantResult]
     made_from: Origin
+    title: str = ""
+    text: str = ""
+    """The scenario's description, as `testbed describe` prints it."""
 
     @classmethod
     def of(
         cls, scenario: str, seed: int, clock: Clock, wall_s: float, out: Path, variants: Sequence[VariantResult],
-        made_from: Origin,
+        made_from: Origin, title: str = "", text: str = "",
     ) -> RunResult:  # fmt: skip
         return cls(
             scenario=scenario, seed=seed, clock=clock, wall_s=round(wall_s, 3), out=out, variants=variants,
-            machine=made_from.machine, image=made_from.image, made_from=made_from,
+            title=title, text=text, machine=made_from.machine, image=made_from.image, made_from=made_from,
             verdict="as-expected" if all(one.as_expected for one in variants) else "unexpected",
             trace=cache.digest(*(part for one in variants for part in (one.name, one.trace))),
         )  # fmt: skip

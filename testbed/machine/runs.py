@@ -136,11 +136,17 @@ async def run(
             given_topology=source.topology.name if source.topology else None,
         )  # fmt: skip
         variants, wall_s = [task.result() for task in tasks], time.monotonic() - started[0]
-        result = RunResult.of(info["name"], seed, machine.clock, wall_s, out, variants, origin)
+        texts = info["title"], info["text"]
+        result = RunResult.of(info["name"], seed, machine.clock, wall_s, out, variants, origin, *texts)
         (out / RESULT).write_text(json.dumps(result.json(), indent=1) + "\n")
     finally:
-        contents.explain(out, f"What a run of the scenario {info['name']} left")
+        explain(out, info["name"])
     return result
+
+
+def explain(out: Path, scenario: str) -> None:
+    """Write README.txt into a run directory, for the files that are there now."""
+    contents.explain(out, f"What a run of the scenario {scenario} left")
 
 
 async def run_variant(
@@ -182,6 +188,7 @@ def result_of(
         topology=made and record.digest(topology_text(made).encode()),
         epoch=made and made["epoch"],
         touched=list(touched),
+        text=variant_run.variant["text"],
     )
 
 

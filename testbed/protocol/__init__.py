@@ -50,6 +50,8 @@ OUTPUT = "output.log"
 """The output of a job's process, among its files."""
 RESULT, SCENARIO = "result.json", "scenario"
 """Beside the directories of its variants a run's directory has its result, and a copy of the scenario's files."""
+REPORT, INDEX = "report.html", "index.html"
+"""The report of a run in its directory, and the index of a directory of runs."""
 EVENTS, TOPOLOGY, TABLES, PACKETS = "events.jsonl", "topology.json", "tables.jsonl", "packets.pcapng"
 """In the directory of a variant."""
 VARIANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -142,6 +144,8 @@ class InterfaceRow(TypedDict):
     trunk: list[int]
     routed: bool
     rdma: str | None
+    profile: NotRequired[str]
+    """Of a switch."""
 
 
 class PlanRows(TypedDict):

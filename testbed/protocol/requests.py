@@ -18,6 +18,7 @@ from testbed.protocol import (
     GraphStyle,
     Picture,
     PlanInfo,
+    PlanRows,
     ProfileInfo,
     ScenarioInfo,
     VariantOutcome,
@@ -96,6 +97,12 @@ class Draw(Request[Picture]):
 
     file: str
     style: GraphStyle
+
+
+class DrawPlan(Request[str]):
+    """Draw a planned topology, as SVG."""
+
+    plan: PlanRows
 
 
 class Fabric(Request[str]):

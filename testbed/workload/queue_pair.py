@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from testbed.errors import DeadlineError, InputError, TestbedError
 from testbed.kernel import netns
@@ -38,6 +38,7 @@ TO_RTS = "STATE TIMEOUT RETRY_CNT RNR_RETRY SQ_PSN MAX_QP_RD_ATOMIC"
 """Names of flags without what all begin with."""
 STATES = ("RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR")
 """The names of enum ibv_qp_state without IBV_QPS_, by their numbers. Source: infiniband/verbs.h."""
+CLOSED = "closed"
 
 
 class ConnectError(TestbedError):
@@ -48,6 +49,16 @@ class ConnectError(TestbedError):
     def __init__(self, message: str, error: str) -> None:
         super().__init__(message)
         self.error = error
+
+
+class Changed(Protocol):
+    """Hears of a queue pair's state: one of STATES, or CLOSED."""
+
+    def __call__(self, state: str, text: str, /, **data: Any) -> None: ...
+
+
+def unheard(state: str, text: str, /, **data: Any) -> None:
+    """Nobody hears of the states."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,14 +127,18 @@ class QueuePair:
         nic: HardwareNic | None = None,
         ready: Ready = readable,
         unreached: Callable[[IPv4Address | IPv6Address], str] = lambda _: "",
+        changed: Changed = unheard,
     ) -> None:
         """`nic` is the host's hardware NIC if it has one: RTR then ends when the MAC is pinned, in `connection`.
-        `ready` waits for completions: in a lab `Lab.ready`. `unreached` says why a peer is not reached."""
+        `ready` waits for completions: in a lab `Lab.ready`. `unreached` says why a peer is not reached. `changed`
+        hears of its states."""
         self.device = device
         self.connection: Connection | None = None
         self._nic = nic
         self._ready = ready
         self._unreached = unreached
+        self._changed = changed
+        self._known_state = ""
         self._ip = ip
         self._size = memory
         self._remote: Address | None = None
@@ -159,6 +174,16 @@ class QueuePair:
             self._qp.modify(attr, ibverbs.flags("IBV_QP_", TO_INIT))
         psn = secrets.randbits(24)
         self.address = Address(self._ip, self._qp.qp_num, psn, self._mr.rkey, self._mr.buf, self._size)
+        self._report("INIT")
+
+    def _report(self, state: str) -> None:
+        """Report a state that is not the last one reported."""
+        if state == self._known_state:
+            return
+        self._known_state = state
+        peer = f"{self._remote.ip} QP {self._remote.qpn}" if self._remote else ""
+        text = f"QP {self.address.qpn} is {state}" + (f", connected to {peer}" if state == "RTS" else "")
+        self._changed(state, text, device=self.device, qpn=self.address.qpn, peer=peer)
 
     def _kept(self, resource: Any) -> Any:
         self._resources.append(resource)
@@ -172,6 +197,8 @@ class QueuePair:
 
     def close(self) -> None:
         """Ends the queue pair, the last thing made first. Its device may have gone before."""
+        if self._known_state:
+            self._report(CLOSED)
         while self._resources:
             with reported(f"close {self}"):
                 self._resources.pop().close()
@@ -206,6 +233,7 @@ class QueuePair:
             cause = self._unreached(remote.ip)
             raise ConnectError(f"{error.message}: {cause}" if cause else error.message, error.error) from error
         self._remote = remote
+        self._report("RTR")
         if self._nic:
             self.connection = self._nic.pin(self.address.qpn)
 
@@ -218,6 +246,7 @@ class QueuePair:
         attr.sq_psn = self.address.psn
         attr.max_rd_atomic = attributes.max_rd_atomic
         self._modify(attr, TO_RTS, "RTS")
+        self._report("RTS")
 
     def _modify(self, attr: QPAttr, attributes: str, step: str) -> None:
         try:

@@ -130,6 +130,8 @@ class Endpoint(QueuePair):
             status = STATUSES[wc.status]
             ends = self.address.end, self._remote.end if self._remote else None
             self._completed[wc.wr_id] = Completion(wc.wr_id, opcode, status, wc.byte_len, posted_ns, t_ns, *ends)
+        if any(wc.status for wc in found):
+            self._report(self.state)
 
     def send(self, length: int, *, offset: int = 0, within: float) -> Completion:
         return self.wait(self.post_send(length, offset=offset), within)
@@ -156,6 +158,10 @@ def open_endpoint(interface: HostInterface, family: Family = 4, *, memory: int =
     """An endpoint on a host's interface, closed with the host at the latest; `nic: hardware` pins its MAC. `family`
     chooses the GID: that of the IPv4 or of the IPv6 address. `memory` in bytes."""
     host = interface.node
+
+    def changed(state: str, text: str, /, **data: Any) -> None:
+        interface.emit("qp", text, state=state, **data)
+
     endpoint = Endpoint(
         interface.device,
         host.namespace,
@@ -164,6 +170,7 @@ def open_endpoint(interface: HostInterface, family: Family = 4, *, memory: int =
         nic=interface.nic,
         ready=host.context.scheduler.ready,
         unreached=interface.unreached,
+        changed=changed,
     )
     host.defer(endpoint.close)
     return endpoint

@@ -47,7 +47,7 @@ class Host(Node[HostInterface]):
         super().configure()
         for interface in self.interfaces.values():
             for address in interface.plan.addresses if interface.plan else ():
-                interface.add_address(address)
+                interface.configure_address(address)
         for route in self.plan.routes if self.plan else ():
             self.add_route(route.destination, *route.via)
 

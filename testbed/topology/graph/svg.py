@@ -1,4 +1,5 @@
-"""A layout as SVG. A node's label has its name in `data-node`; a cable's `title`, shown on hover, has its links."""
+"""A layout as SVG. A node's label has its name in `data-node`; a cable has the ends of its links in `data-ends`, and
+its `title`, shown on hover, has them in words."""
 
 from __future__ import annotations
 
@@ -50,7 +51,8 @@ def _cable(root: Xml.Element, line: Line) -> None:
     else:
         path = f"M{x1:.1f} {y1:.1f}L{x2:.1f} {y2:.1f}"
     cable = line.cable
-    group = Xml.SubElement(root, "g", {"class": "link"})
+    ends = " ".join(f"{end.node}:{end.name}" for link in cable.links for end in link)
+    group = Xml.SubElement(root, "g", {"class": "link", "data-ends": ends})
     Xml.SubElement(group, "title").text = "\n".join(map(_link, cable.links))
     drawn = Xml.SubElement(group, "path", {"d": path, "stroke": _colour(cable.rail)})
     if len(cable.links) > 1:

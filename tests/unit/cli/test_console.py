@@ -102,7 +102,7 @@ def test_a_report_has_verdict_failures_evidence_and_place(
     assert "bad is not as expected:\n  users saw fault where healthy was expected\n  the first line\n  and the" in text
     assert "good is not as expected" not in text
     assert "tiny: unexpected · 2 variants · 3.50 s · seed 7 · trace " in words
-    assert text.splitlines()[-1] == "runs/tiny/1"
+    assert text.splitlines()[-1] == "runs/tiny/1/report.html"
 
 
 def test_evidence_has_a_column_where_there_is_room_and_lines_of_its_own_where_not(
@@ -129,7 +129,7 @@ def test_a_variant_that_observed_nothing_is_shown_so(result_of: Callable[..., Ru
 
 def test_long_paths_are_not_broken(result_of: Callable[..., RunResult], good: VariantResult) -> None:
     place = Path("/a" * 100)
-    assert reported(replace(result_of(good), out=place), 80).splitlines()[-1] == str(place)
+    assert reported(replace(result_of(good), out=place), 80).splitlines()[-1] == f"{place}/report.html"
 
 
 def test_names_of_a_user_s_directories_cannot_command_the_terminal(
@@ -207,8 +207,8 @@ def test_several_scenarios_have_one_table(
     assert sum("observed" in line for line in lines) == 1
     assert [line.split()[0] for line in lines if line.startswith(("tiny", "other"))][:2] == ["tiny", "other"]
     assert "other bad is not as expected:" in lines
-    assert lines[-2] == "2 scenarios: unexpected · 3 variants · 1 min 01 s · seed 7"
-    assert lines[-1] == "runs/other/1"
+    assert lines[-3] == "2 scenarios: unexpected · 3 variants · 1 min 01 s · seed 7"
+    assert lines[-2:] == ["runs/other/1/report.html", "runs/index.html"]
     assert "runs/tiny/1" not in log.text()
     assert max(map(len, lines)) <= width
 

@@ -13,9 +13,9 @@ from testbed.machine.record import RunResult, VariantResult
 
 RUN_KEYS = {
     "scenario", "verdict", "seed", "clock", "machine", "image", "trace", "wall_s", "out", "variants",
-    "made_from",
+    "made_from", "title", "text",
 }  # fmt: skip
-VARIANT_KEYS = {"name", "expected", "observed", "trace", "virtual_s", "wall_s", "evidence"}
+VARIANT_KEYS = {"name", "text", "expected", "observed", "trace", "virtual_s", "wall_s", "evidence"}
 
 
 def test_a_run_as_expected_is_0_and_prints_one_object(

@@ -11,7 +11,7 @@ import pytest
 
 from testbed.errors import MachineError, UnsupportedError
 from testbed.machine import qemu, snapshot
-from testbed.machine.devices import Bundle, Outcome
+from testbed.machine.moments import Opened
 from testbed.machine.qemu import Flavour, StateError
 from testbed.machine.snapshot import HEADER, MAGIC, OFFSET, Snapshot, above, code_files
 
@@ -198,13 +198,8 @@ def qemu_that_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def restore() -> None:
     async def story() -> None:
-        bundle, outcome = Bundle(), Outcome()
-        try:
-            async with snapshot.restored(None, Flavour("real"), Snapshot(KEY), bundle, outcome):
-                pass
-        finally:
-            bundle.close()
-            outcome.close()
+        async with Opened(None, Flavour("real"), Snapshot(KEY)) as opened:  # type: ignore[arg-type]
+            await opened.begin()
 
     asyncio.run(story())
 

@@ -1,0 +1,31 @@
+"""Reports of runs: one HTML file each, made from what a run's directory has.
+
+A report is read without testbed, without a network and years later. Nothing here runs a lab or the user's code.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from testbed.report.contents import Draw, contents
+from testbed.report.model import Run
+from testbed.report.page import page
+
+
+def write(runs: Sequence[Run], draw: Draw, output: Path, *, side_by_side: bool = False) -> None:
+    """Write the report of runs to a file; it is whole or not there. `draw` makes the drawing of a plan. Links lead to
+    the files of the runs from where `output` is. `side_by_side`, it opens with all variants beside each other."""
+    base = output.parent.resolve()
+    names = ", ".join(run.name for run in runs)
+    verdicts = {True: "as expected", False: "unexpected", None: "no verdict"}
+    plain = " ".join(f"{run.name}: {verdicts[run.as_expected]}." for run in runs)
+    data = {**contents(runs, draw, base), "side_by_side": side_by_side}
+    text = page(f"{names} – testbed", f"{plain} The rest of this report needs JavaScript.", data)
+    scratch = output.with_name(f".{output.name}-{os.getpid()}")
+    try:
+        scratch.write_text(text)
+        scratch.replace(output)
+    finally:
+        scratch.unlink(missing_ok=True)

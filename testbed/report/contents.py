@@ -1,0 +1,143 @@
+"""The contents of a report as JSON: what the page draws. Times are virtual nanoseconds."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from testbed.protocol import Event, PlanRows
+from testbed.report import folds, gear, packets, places
+from testbed.report.model import Part, Run, read_events, read_json, read_plan
+from testbed.report.owners import Owners
+from testbed.report.timeline import Lane, Timeline
+
+Draw = Callable[[PlanRows], str]
+"""Makes a drawing of a plan, as SVG."""
+MOST_FILES = 200
+MATTERS = ("error", "err", "drop", "retry", "nak", "out_of_seq", "exceeded", "miss", "lost", "dup", "rnr")
+"""Parts of the names of counters that are to be 0 in a sound network."""
+
+
+class Drawings:
+    """Each plan is drawn once."""
+
+    def __init__(self, draw: Draw) -> None:
+        self._draw = draw
+        self._numbers: dict[str, int] = {}
+        self.all: list[str] = []
+
+    def number(self, plan: PlanRows) -> int:
+        key = repr(plan)
+        if key not in self._numbers:
+            self._numbers[key] = len(self.all)
+            self.all.append(self._draw(plan))
+        return self._numbers[key]
+
+
+def contents(runs: Sequence[Run], draw: Draw, base: Path) -> dict[str, Any]:
+    """Everything of a report; links lead from the directory `base`. Parts of several runs have their run's name."""
+    drawings = Drawings(draw)
+    parts = [
+        {"label": _label(run, part, runs), "run": number, **_part(part, drawings, base)}
+        for number, run in enumerate(runs)
+        for part in run.parts
+    ]
+    heads = [
+        {
+            "name": run.name,
+            "place": run.place,
+            "title": run.title,
+            "text": run.text,
+            "facts": run.facts,
+            "as_expected": run.as_expected,
+        }
+        for run in runs
+    ]
+    return {"runs": heads, "parts": parts, "drawings": drawings.all}
+
+
+def _label(run: Run, part: Part, runs: Sequence[Run]) -> str:
+    """The name of a part, as short as it can be."""
+    if len(runs) == 1:
+        return part.name
+    alike = sum(other.name == run.name for other in runs) > 1
+    return " ".join((run.name, run.place, part.name) if alike else (run.name, part.name))
+
+
+def _part(part: Part, drawings: Drawings, base: Path) -> dict[str, Any]:
+    events = read_events(part.directory)
+    end = max([round(part.virtual_s * 1e9), *(event["t"] for event in events[-1:])])
+    plan = read_plan(part.directory)
+    rows = plan["interfaces"] if plan else []
+    owners = Owners(rows, events)
+    lanes = Timeline(events, owners, end).lanes
+    captured = [] if part.realtime_ns is None else list(packets.captures(part.directory, part.realtime_ns, owners))
+    times = (*(t for lane in lanes for t in _times(lane)), *(row.t for one in captured for row in one.rows))
+    return {
+        "name": part.name, "text": part.text, "expected": part.expected, "observed": part.observed,
+        "as_expected": part.as_expected, "failures": part.failures, "evidence": _evidence(part.evidence),
+        "settings": _evidence(part.settings), "trace": part.trace, "virtual_s": part.virtual_s, "wall_s": part.wall_s,
+        "end": end, "drawing": drawings.number(plan) if plan else None,
+        "marks": [asdict(mark) for mark in places.marks(lanes, events, {row["node"] for row in rows}, owners.hosts)],
+        "lanes": [_lane(lane) for lane in lanes], "folds": folds.folds(times, end), "events": _events(events),
+        "captures": [one.json() for one in captured], "gear": gear.on_real_gear(lanes, events),
+        "counters": list(_counters(read_json(part.directory / "counters.json"))),
+        "files": list(_files(part.directory, base)), "directory": os.path.relpath(part.directory, base),
+    }  # fmt: skip
+
+
+def _evidence(found: Mapping[str, Any]) -> list[tuple[str, str]]:
+    return [(name.replace("_", " "), str(value)) for name, value in found.items()]
+
+
+def _times(lane: Lane) -> Iterator[int]:
+    for bar in lane.bars:
+        if lane.group != "Steps" or lane.name != "waits":
+            yield from (bar.start, bar.end)
+    for point in lane.points:
+        yield point.t
+
+
+def _lane(lane: Lane) -> dict[str, Any]:
+    """Bars and points as lists, which are many."""
+    return {
+        "group": lane.group, "name": lane.name, "weight": lane.weight,
+        "bars": [(bar.start, bar.end, bar.text, bar.level, bar.event) for bar in lane.bars],
+        "points": [(point.t, point.level, point.event) for point in lane.points],
+    }  # fmt: skip
+
+
+def _events(events: Sequence[Event]) -> dict[str, Any]:
+    """In columns. Kinds and nodes, which are few, are numbers."""
+    kinds = {kind: number for number, kind in enumerate(dict.fromkeys(event["kind"] for event in events))}
+    nodes = {node: number for number, node in enumerate(dict.fromkeys(event["node"] for event in events))}
+    return {
+        "kinds": list(kinds), "nodes": list(nodes), "t": [event["t"] for event in events],
+        "kind": [kinds[event["kind"]] for event in events], "node": [nodes[event["node"]] for event in events],
+        "text": [event["text"] for event in events],
+    }  # fmt: skip
+
+
+def _counters(found: Any) -> Iterator[tuple[str, str, str, int, bool]]:
+    """Node, interface or device, counter, value, and whether it should be 0: of those that are not 0."""
+    for node, kinds in found.items() if isinstance(found, dict) else ():
+        for places_ in kinds.values() if isinstance(kinds, dict) else ():
+            for place, counters in places_.items() if isinstance(places_, dict) else ():
+                for name, value in counters.items() if isinstance(counters, dict) else ():
+                    if isinstance(value, int) and value:
+                        yield node, place, name, value, any(word in name for word in MATTERS)
+
+
+def _files(directory: Path, base: Path) -> Iterator[tuple[str, str, int]]:
+    """Name, link and size of the files of a directory."""
+    number = 0
+    for root, directories, names in os.walk(directory):
+        directories.sort()
+        for name in sorted(names):
+            path = Path(root, name)
+            if path.is_file() and not path.is_symlink() and number < MOST_FILES:
+                number += 1
+                yield str(path.relative_to(directory)), os.path.relpath(path, base), path.stat().st_size

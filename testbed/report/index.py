@@ -1,0 +1,77 @@
+"""The index of a directory of runs: the last run of each scenario, with its verdict and a link to its report."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterator
+from pathlib import Path
+
+from testbed.protocol import INDEX, REPORT, RESULT
+from testbed.report.model import Part, Run, read_run
+from testbed.report.page import file, policy
+
+LATEST = "latest"
+
+
+def has_runs(directory: Path) -> bool:
+    """Whether it is a directory of runs, such as ``runs/``."""
+    return any(directory.glob(f"*/{LATEST}/{RESULT}"))
+
+
+def write_index(directory: Path) -> Path:
+    """Write the index of a directory of runs into it."""
+    places = sorted(path.parent.resolve() for path in directory.glob(f"*/{LATEST}/{RESULT}"))
+    runs = [(place, read_run(place)) for place in places]
+    output = directory / INDEX
+    output.write_text(_page([(f"{place.parent.name}/{place.name}/{REPORT}", place.name, run) for place, run in runs]))
+    return output
+
+
+def _page(runs: list[tuple[str, str, Run]]) -> str:
+    good = sum(run.as_expected is True for _, _, run in runs)
+    variants = sum(len(run.parts) for _, _, run in runs)
+    rows = "\n".join(_row(link, when, run) for link, when, run in runs)
+    level = "good" if good == len(runs) else "bad"
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<meta http-equiv="Content-Security-Policy" content="{policy()}">
+<title>Runs – testbed</title>
+<style>{file("page.css")}</style>
+</head>
+<body>
+<div id="report">
+<div class="top"><h1>Runs</h1><span class="verdict {level}">{good} of {len(runs)} as expected</span></div>
+<p class="quiet">The last run of each scenario: {len(runs)} scenarios, {variants} variants.</p>
+<table class="index">
+<thead><tr><th>scenario</th><th>verdict</th><th>variants</th><th class="wide number">run</th></tr></thead>
+<tbody>
+{rows}
+</tbody>
+</table>
+</div>
+</body>
+</html>
+"""
+
+
+def _row(link: str, when: str, run: Run) -> str:
+    link = html.escape(link, quote=True)
+    word, level = ("✓ as expected", "good") if run.as_expected else ("✗ unexpected", "bad")
+    chips = " ".join(_chips(link, run.parts))
+    return (
+        f'<tr><td><a href="{link}"><b>{html.escape(run.name)}</b></a><div class="small quiet">{html.escape(run.title)}'
+        f'</div></td><td><span class="verdict small {level}">{word}</span></td><td class="small">{chips}</td>'
+        f'<td class="wide number small mono quiet">{html.escape(when)}</td></tr>'
+    )
+
+
+def _chips(link: str, parts: tuple[Part, ...]) -> Iterator[str]:
+    for part in parts:
+        mark, level = ("✓", "good") if part.as_expected else ("✗", "bad")
+        name = html.escape(part.name, quote=True)
+        observed = html.escape(f"expected {part.expected}, observed {part.observed or 'nothing'}", quote=True)
+        yield f'<a class="chip {level}" href="{link}#v={name}" title="{observed}">{mark} {name}</a>'

@@ -1,0 +1,135 @@
+"""A run for its report: the directory of a variant, or of a lab, with the facts that its files do not have."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from testbed.errors import InputError
+from testbed.protocol import EVENTS, RESULT, TOPOLOGY, Event, PlanRows, requests
+
+RUNS_HINT = "Run directories are runs/<scenario>/<time>; runs/<scenario>/latest is the last one."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """A directory with events.jsonl, topology.json, captures and counters: a variant's, or a lab's. Without outcomes it
+    has no verdict. `realtime_ns` is CLOCK_REALTIME at t = 0; None, and captures have no place in the time line."""
+
+    name: str
+    directory: Path
+    text: str = ""
+    expected: str | None = None
+    observed: str | None = None
+    failures: tuple[str, ...] = ()
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    trace: str = ""
+    virtual_s: float = 0.0
+    wall_s: float | None = None
+    realtime_ns: int | None = None
+
+    @property
+    def as_expected(self) -> bool | None:
+        if self.expected is None:
+            return None
+        return self.observed == self.expected and not self.failures
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """The parts of a report, and what its head says. `facts` are pairs of a name and a value."""
+
+    name: str
+    place: str
+    """The name of its directory, which tells it from other runs of the same."""
+    title: str
+    text: str
+    facts: tuple[tuple[str, str], ...]
+    parts: tuple[Part, ...]
+
+    @property
+    def as_expected(self) -> bool | None:
+        """Whether all parts are; None if no part has a verdict."""
+        known = [one.as_expected for one in self.parts if one.as_expected is not None]
+        return all(known) if known else None
+
+
+def read_run(directory: Path) -> Run:
+    """A run directory, of any version of testbed that wrote a result.json. InputError if it is none."""
+    path = directory / RESULT
+    if not path.is_file():
+        near = directory.parent / RESULT
+        hint = f"Did you mean {directory.parent}?" if near.is_file() else RUNS_HINT
+        raise InputError("is no run directory: it has no result.json", where=str(directory), hint=hint)
+    try:
+        found = json.loads(path.read_bytes())
+        parts = tuple(_part(directory, variant) for variant in found["variants"])
+        scenario = str(found["scenario"])
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise InputError(f"is damaged: {type(error).__name__}: {error}", where=str(path)) from None
+    made = found.get("made_from")
+    made = made if isinstance(made, dict) else {}
+    known = {
+        "seed": found.get("seed"), "clock": found.get("clock"), "machine": found.get("machine"),
+        "testbed": made.get("testbed"), "QEMU": made.get("qemu"), "image": str(found.get("image") or "")[:12],
+        "trace": str(found.get("trace") or "")[:12],
+    }  # fmt: skip
+    facts = tuple((name, str(value)) for name, value in known.items() if value not in (None, ""))
+    title, text = str(found.get("title") or ""), str(found.get("text") or "")
+    return Run(name=scenario, place=directory.resolve().name, title=title, text=text, facts=facts, parts=parts)
+
+
+def _part(directory: Path, found: dict[str, Any]) -> Part:
+    name = str(found["name"])
+    if not name or name in (".", "..") or "/" in name:
+        raise ValueError(f"{name!r} cannot be the name of a variant")
+    epoch = found.get("epoch") or {}
+    return Part(
+        name=name, directory=directory / name, text=str(found.get("text") or ""), expected=str(found["expected"]),
+        observed=found["observed"] and str(found["observed"]), failures=tuple(map(str, found["failures"])),
+        evidence=dict(found["evidence"]), settings=dict(found.get("settings") or {}), trace=str(found["trace"]),
+        virtual_s=float(found["virtual_s"]), wall_s=float(found["wall_s"]), realtime_ns=epoch.get("realtime_ns"),
+    )  # fmt: skip
+
+
+def read_events(directory: Path) -> list[Event]:
+    """The events of a directory, in the order of time; none if it has no such file. A line that is no event, as the
+    last one of a machine that was killed may be, is left out."""
+    path = directory / EVENTS
+    if not path.is_file():
+        return []
+    events: list[Event] = []
+    with path.open(errors="replace") as file:
+        for line in file:
+            try:
+                found = json.loads(line)
+            except ValueError:
+                continue
+            match found:
+                case {"t": int(), "kind": str(), "node": str(), "text": str(), "data": dict()}:
+                    events.append(found)
+    return sorted(events, key=lambda event: event["t"])
+
+
+def read_plan(directory: Path) -> PlanRows | None:
+    """The planned topology of a directory; None if its machine did not come to planning it."""
+    path = directory / TOPOLOGY
+    if not path.is_file():
+        return None
+    try:
+        found: PlanRows = requests.adapter(PlanRows).validate_json(path.read_bytes())
+    except ValueError as error:
+        raise InputError(f"is damaged: {str(error).splitlines()[0]}", where=str(path)) from None
+    return found
+
+
+def read_json(path: Path) -> Any:
+    """The contents of a JSON file that may not be there, or be cut off: None then."""
+    try:
+        return json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,131 @@
+"""The owners of addresses and MACs over the time of a run, from its plan and its events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from testbed.protocol import Event, InterfaceRow
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """From when until when an interface has an address, in nanoseconds; `until` is None to the end of the run."""
+
+    node: str
+    interface: str
+    mac: str
+    since: int
+    until: int | None = None
+
+    def at(self, t: int) -> bool:
+        return self.since <= t and (self.until is None or t < self.until)
+
+
+@dataclass(slots=True)
+class _Interface:
+    node: str
+    name: str
+    mac: str
+    addresses: list[str] = field(default_factory=list)
+
+
+class Owners:
+    """`of_address` has the owners of an address in the order of time, `hosts` the hosts of pods."""
+
+    def __init__(self, rows: Iterable[InterfaceRow], events: Iterable[Event]) -> None:
+        self.of_address: dict[str, list[Owned]] = {}
+        self.hosts: dict[str, str] = {}
+        self.gateways = {row["node"] for row in rows if row["kind"] not in ("host", "linux")}
+        """The nodes that forward packets for others."""
+        self.peers = {(row["node"], row["interface"]): row["peer"] for row in rows}
+        self._names: dict[str, list[tuple[str, str]]] = {}
+        self._now: dict[tuple[str, str], _Interface] = {}
+        for row in rows:
+            addresses = [row[key].partition("/")[0] for key in ("address", "address6") if row[key]]
+            self._take(0, row["node"], row["interface"], row["mac"], addresses)
+        for event in events:
+            self._follow(event)
+
+    def owners(self, ip: str, t: int) -> list[Owned]:
+        """Those that have an address at a time: none, one, or several where it is there twice."""
+        return [one for one in self.of_address.get(ip, []) if one.at(t)]
+
+    def of_mac(self, mac: str) -> list[Owned]:
+        """The addresses that interfaces with a MAC have or had."""
+        return [one for owned in self.of_address.values() for one in owned if one.mac == mac]
+
+    def name(self, mac: str) -> str:
+        """The nodes that have, or had, a MAC: `pod-a`, `server, intruder`; empty for a MAC that nobody has."""
+        return ", ".join(dict.fromkeys(node for node, _ in self._names.get(mac, [])))
+
+    def port(self, node: str, interface: str, switch: str) -> str:
+        """The port of a switch to which an interface leads directly, a pod's that of its host; empty if none does."""
+        host = self.hosts.get(node)
+        peers = {peer for (name, end), peer in self.peers.items() if (name, end) == (node, interface) or name == host}
+        ports = {peer.partition(":")[2] for peer in peers if peer.partition(":")[0] == switch}
+        return ports.pop() if len(ports) == 1 else ""
+
+    def _follow(self, event: Event) -> None:
+        data, node, t = event["data"], event["node"], event["t"]
+        match event["kind"]:
+            case "pod" if isinstance(host := data.get("host"), str):
+                self.hosts[node] = host
+            case "cni":
+                self._cni(t, node, data)
+            case "link" if isinstance(mac := data.get("mac"), str):
+                interface = self._now.get((node, str(data.get("interface"))))
+                addresses = list(interface.addresses) if interface else []
+                self._leave(t, node, str(data.get("interface")))
+                self._take(t, node, str(data.get("interface")), mac, addresses)
+            case "address" if isinstance(ip := data.get("ip"), str):
+                self._address(t, node, str(data.get("interface")), ip, has=bool(data.get("has")))
+
+    def _cni(self, t: int, pod: str, data: Mapping[str, Any]) -> None:
+        interface = str(data.get("interface"))
+        if data.get("command") == "DEL":
+            self._leave(t, pod, interface)
+            return
+        result = data.get("result")
+        if data.get("command") != "ADD" or not isinstance(result, dict):
+            return
+        macs = {found.get("name"): found.get("mac") for found in _dicts(result.get("interfaces"))}
+        addresses = [str(found.get("address")).partition("/")[0] for found in _dicts(result.get("ips"))]
+        if isinstance(mac := macs.get(interface), str):
+            self.hosts.setdefault(pod, str(data.get("host")))
+            self._take(t, pod, interface, mac, addresses)
+
+    def _address(self, t: int, node: str, interface: str, ip: str, *, has: bool) -> None:
+        found = self._now.get((node, interface))
+        if found and has and ip not in found.addresses:
+            found.addresses.append(ip)
+            self.of_address.setdefault(ip, []).append(Owned(node, interface, found.mac, t))
+        elif found and not has and ip in found.addresses:
+            found.addresses.remove(ip)
+            self._end(t, ip, found)
+
+    def _take(self, t: int, node: str, interface: str, mac: str, addresses: list[str]) -> None:
+        self._now[node, interface] = _Interface(node, interface, mac, addresses)
+        self._names.setdefault(mac, [])
+        if (node, interface) not in self._names[mac]:
+            self._names[mac].append((node, interface))
+        for ip in addresses:
+            self.of_address.setdefault(ip, []).append(Owned(node, interface, mac, t))
+
+    def _leave(self, t: int, node: str, interface: str) -> None:
+        if found := self._now.pop((node, interface), None):
+            for ip in found.addresses:
+                self._end(t, ip, found)
+
+    def _end(self, t: int, ip: str, of: _Interface) -> None:
+        self.of_address[ip] = [
+            Owned(one.node, one.interface, one.mac, one.since, t)
+            if one.until is None and (one.node, one.interface) == (of.node, of.name)
+            else one
+            for one in self.of_address[ip]
+        ]
+
+
+def _dicts(value: Any) -> list[dict[str, Any]]:
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []

@@ -1,0 +1,198 @@
+"""Reports in headless Chromium: drawn, by keyboard, on a phone, in the dark, large, and with hostile texts.
+
+Screenshots are kept in runs/screenshots, to be looked at.
+"""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browser import Browser, browser, chromium
+from report_samples import EVENTS, IP, MS, A, event, make_run
+
+from testbed.cli.main import invoke
+
+SCREENSHOTS = Path(__file__).parents[3] / "runs" / "screenshots"
+EVIL = "</script><img src=x onerror=\"document.title='broken'\"><script>document.title='broken'</script>"
+FAST_MS = 2000
+"""For a page with 100 000 events, from its address to its last line."""
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    program = chromium()
+    if program is None:
+        assert not os.environ.get("CI"), "CI has no Chromium: .ci/run installs it"
+        pytest.skip("there is no Chromium: sudo apt-get install chromium")
+    with browser(program, tmp_path_factory.mktemp("profile")) as found:
+        yield found
+
+
+@pytest.fixture
+def shown(page: Browser, run_directory: Path) -> Browser:
+    page.look(width=1280, height=900)
+    page.open(report_of(run_directory))
+    return page
+
+
+def report_of(directory: Path) -> Path:
+    assert invoke(["report", str(directory)]) == 0
+    return directory / "report.html"
+
+
+def text_of(page: Browser, selector: str) -> str:
+    found: str = page.run(f"[...document.querySelectorAll({selector!r})].map(one => one.innerText).join('\\n')")
+    return found
+
+
+def test_a_report_shows_what_happened_and_where(shown: Browser) -> None:
+    assert text_of(shown, "h1") == "A switch keeps a MAC"
+    assert text_of(shown, ".outcome") == "the WRITE dies"
+    assert f"leaf: {IP} is at pod-a {A}" in text_of(shown, ".marks")
+    moments = text_of(shown, ".moments li").splitlines()
+    assert moments[:2] == ["0.001 s", "pod A serves"]
+    assert "client: RDMA_WRITE RETRY_EXC_ERR after 250 ms" in moments
+    marked = shown.run("document.querySelector('.drawing').shadowRoot.querySelectorAll('rect.marked').length")
+    assert marked == 1
+    assert shown.errors == []
+
+
+def test_the_time_line_has_a_lane_for_each_thing_and_is_drawn(shown: Browser) -> None:
+    names = text_of(shown, ".names").splitlines()
+    assert {"steps", IP, f"leaf: {IP}", "client", "pod-a", "pod-b"} <= set(names)
+    painted = shown.run(
+        "(() => { const canvas = document.querySelector('.timeline canvas');"
+        "const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);"
+        "const seen = new Set(), at = i => data[i] << 16 | data[i+1] << 8 | data[i+2];"
+        "for (let i = 0; i < data.length; i += 4) seen.add(at(i));"
+        "return [0xc4262e, 0x8ea7c9].map(one => [...seen].some(other => [16, 8, 0].every(bit =>"
+        "Math.abs((one >> bit & 255) - (other >> bit & 255)) < 40))) })()"
+    )
+    assert painted == [True, True], "what is wrong is red, what is not is blue"
+
+
+def test_a_page_asks_for_nothing_but_itself(shown: Browser, run_directory: Path) -> None:
+    assert shown.asked == [(run_directory / "report.html").as_uri()]
+
+
+def test_a_packet_opens_with_its_fields_and_leads_to_the_capture(shown: Browser, run_directory: Path) -> None:
+    shown.run("document.querySelector('.packets tr.level-bad button').click()")
+    fields = text_of(shown, ".layers")
+    assert "0x06, RC RDMA WRITE First" in fields
+    assert "remote key\n0x0000035f" in fields
+    assert "frame.number >= 2 && frame.number <= 3" in text_of(shown, ".packets code")
+    link = shown.run("document.querySelector('.packets td a').href")
+    assert link == (run_directory / "as-is/leaf-e2.pcap").as_uri()
+
+
+def window(page: Browser) -> list[float]:
+    found: list[float] = page.run("charts.values().next().value.getOption().dataZoom.map(z => [z.start, z.end])[0]")
+    return found
+
+
+def test_the_time_line_is_moved_and_zoomed_by_keyboard(shown: Browser) -> None:
+    shown.run("document.querySelector('.canvas').focus()")
+    assert window(shown) == [0, 100]
+    shown.press("+")
+    shown.press("+")
+    start, end = window(shown)
+    assert end - start == pytest.approx(25)
+    shown.press("ArrowRight")
+    assert window(shown)[0] == pytest.approx(start + 5)
+    shown.press("0")
+    assert window(shown) == [0, 100]
+
+
+def test_all_that_can_be_clicked_is_reached_by_tab(shown: Browser) -> None:
+    seen = set()
+    shown.run("document.body.focus()")
+    for _ in range(80):
+        shown.press("Tab")
+        seen.add(shown.run("document.activeElement.className + ' ' + document.activeElement.textContent.slice(0, 12)"))
+    assert any("canvas" in one for one in seen)
+    assert any(one.startswith("at ") for one in seen)
+    assert any("RC RDMA" in one for one in seen)
+    assert any("events" in one for one in seen)
+
+
+def test_events_are_searched(shown: Browser) -> None:
+    shown.run(
+        "(() => { const field = document.querySelector('#events input'); field.value = 'pod-b';"
+        "field.dispatchEvent(new Event('input')) })()"
+    )
+    assert text_of(shown, "#events .tools").endswith(f"2 of {len(EVENTS)} events")
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("phone", [False, True])
+def test_it_fits_a_desk_and_a_phone_light_and_dark(page: Browser, run_directory: Path, dark: bool, phone: bool) -> None:
+    page.look(width=390 if phone else 1280, height=844 if phone else 900, dark=dark, phone=phone)
+    page.open(report_of(run_directory))
+    assert page.run("document.documentElement.scrollWidth <= innerWidth"), "nothing reaches beyond the screen"
+    red, green, blue = page.run("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)")
+    assert (red + green + blue < 150) is dark
+    place = f"{'phone' if phone else 'desk'}-{'dark' if dark else 'light'}.png"
+    page.screenshot(SCREENSHOTS / place)
+
+
+def test_texts_of_a_run_stay_texts(page: Browser, tmp_path: Path) -> None:
+    def change(result: dict[str, Any]) -> None:
+        result.update(scenario=EVIL, title=EVIL, text=EVIL, seed=EVIL)
+        result["variants"][0].update(text=EVIL, evidence={EVIL: EVIL}, failures=[EVIL], observed=EVIL)
+
+    events = [{**one, "node": one["node"] and EVIL, "text": EVIL} for one in EVENTS]
+    page.open(report_of(make_run(tmp_path / "run", events, change)))
+    assert page.run("document.title") == f"{EVIL} – testbed"
+    assert page.run("document.querySelectorAll('img').length") == 0
+    assert page.run("document.scripts.length") == 4, "data, library, the page's own, and the library as it runs"
+    assert text_of(page, "h1") == EVIL
+
+
+def test_a_script_that_got_into_the_page_would_not_run(shown: Browser) -> None:
+    shown.run(
+        "document.body.insertAdjacentHTML('beforeend', '<img src=x onerror=\"document.title = 1\">');"
+        "const script = document.createElement('script'); script.textContent = 'document.title = 1';"
+        "document.body.append(script)"
+    )
+    assert shown.run("document.title") == "tiny – testbed"
+    assert any("Content Security Policy" in error for error in shown.errors)
+    shown.errors.clear()
+
+
+def test_variants_are_compared(page: Browser, run_directory: Path, tmp_path: Path) -> None:
+    def healthy(result: dict[str, Any]) -> None:
+        result["variants"][0].update(expected="healthy", observed="healthy", evidence={"completion": "SUCCESS"})
+
+    other, output = make_run(tmp_path / "other", EVENTS[:5], healthy), tmp_path / "compare.html"
+    assert invoke(["compare", str(run_directory), str(other), "-o", str(output)]) == 0
+    page.look(width=1280, height=900)
+    page.open(output)
+    assert page.run("document.querySelectorAll('.timeline').length") == 2
+    assert text_of(page, "td.differs").splitlines()[:2] == ["fault", "healthy"]
+    assert "nothing more" in text_of(page, "table")
+    page.screenshot(SCREENSHOTS / "compare.png")
+
+
+def test_a_hundred_thousand_events_are_shown_at_once(page: Browser, tmp_path: Path) -> None:
+    def one(number: int) -> dict[str, Any]:
+        t, switch = number * MS // 2, f"leaf{number % 4}"
+        mac, ip = f"02:00:00:00:{number % 40:02x}:01", f"10.0.{number % 40}.2"
+        if number % 3:
+            return event(t, "fdb.moved", switch, f"FDB {mac} moves", vlan=10, mac=mac, port=f"e{number % 8}")
+        return event(t, "arp.updated", switch, f"ARP {ip} is at {mac}", vlan=10, ip=ip, mac=mac, port="e1")
+
+    def change(result: dict[str, Any]) -> None:
+        result["variants"][0]["virtual_s"] = 50.0
+
+    report = report_of(make_run(tmp_path / "many", [one(number) for number in range(100_000)], change))
+    took = []
+    for _ in range(3):
+        page.open(report)
+        took.append(page.run("Number(document.documentElement.dataset.ready)"))
+        if took[-1] < FAST_MS:
+            break
+    assert min(took) < FAST_MS, f"milliseconds in each of three times: {took}"
+    assert text_of(page, "#events .tools").endswith("100000 of 100000 events")
+    page.screenshot(SCREENSHOTS / "hundred-thousand-events.png")
