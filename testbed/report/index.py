@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 from testbed.protocol import INDEX, REPORT, RESULT
 from testbed.report.model import Part, Run, read_run
@@ -74,4 +75,4 @@ def _chips(link: str, parts: tuple[Part, ...]) -> Iterator[str]:
         mark, level = ("✓", "good") if part.as_expected else ("✗", "bad")
         name = html.escape(part.name, quote=True)
         observed = html.escape(f"expected {part.expected}, observed {part.observed or 'nothing'}", quote=True)
-        yield f'<a class="chip {level}" href="{link}#v={name}" title="{observed}">{mark} {name}</a>'
+        yield f'<a class="chip {level}" href="{link}#v={quote(part.name)}" title="{observed}">{mark} {name}</a>'

@@ -14,13 +14,17 @@ function h(tag, properties, ...children) {
   return element;
 }
 
-const SECOND = 1e9, MINUTE = 60 * SECOND, HOUR = 3600 * SECOND;
+const SECOND = 1e9,
+  MINUTE = 60 * SECOND,
+  HOUR = 3600 * SECOND;
 const two = number => String(Math.floor(number)).padStart(2, "0");
 
 /* A moment: `1.230871 s`, `5:06.462`, `4:00:25.603`; `digits` behind the point. */
 function moment(ns, digits = 3) {
-  const sign = ns < 0 ? "−" : "", all = Math.abs(ns);
-  const unit = 10 ** (9 - digits), rounded = Math.round(all / unit) * unit;
+  const sign = ns < 0 ? "−" : "",
+    all = Math.abs(ns);
+  const unit = 10 ** (9 - digits),
+    rounded = Math.round(all / unit) * unit;
   const rest = (rounded % MINUTE) / SECOND;
   if (rounded < MINUTE) return `${sign}${rest.toFixed(digits)} s`;
   const tail = rest.toFixed(digits).padStart(digits ? digits + 3 : 2, "0");
@@ -34,13 +38,18 @@ function lasting(ns) {
   if (ns < 1e6) return `${+(ns / 1e3).toPrecision(3)} µs`;
   if (ns < SECOND) return `${+(ns / 1e6).toPrecision(3)} ms`;
   if (ns < MINUTE - SECOND / 200) return `${+(ns / SECOND).toPrecision(3)} s`;
-  const seconds = Math.round(ns / SECOND), minutes = Math.round(ns / MINUTE);
+  const seconds = Math.round(ns / SECOND),
+    minutes = Math.round(ns / MINUTE);
   if (seconds < 3600) return `${Math.floor(seconds / 60)} min ${two(seconds % 60)} s`;
   return `${Math.floor(minutes / 60)} h ${two(minutes % 60)} min`;
 }
 
 function size(bytes) {
-  for (const [unit, factor] of [["GB", 1e9], ["MB", 1e6], ["kB", 1e3]]) {
+  for (const [unit, factor] of [
+    ["GB", 1e9],
+    ["MB", 1e6],
+    ["kB", 1e3],
+  ]) {
     if (bytes >= factor) return `${(bytes / factor).toFixed(bytes < 10 * factor ? 1 : 0)} ${unit}`;
   }
   return `${bytes} B`;
@@ -69,12 +78,22 @@ function outcome(found) {
 }
 
 function pairs(className, found) {
-  return h("dl", { class: className }, found.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
+  return h(
+    "dl",
+    { class: className },
+    found.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]),
+  );
 }
+
+/* The address of a file, by its path from here. */
+const address = path => path.split("/").map(encodeURIComponent).join("/");
 
 /* Text of a docstring: lines are joined, and what is in backticks is code. */
 function prose(text) {
-  return text.replace(/\s+/g, " ").split("`").map((part, number) => (number % 2 ? h("code", {}, part) : part));
+  return text
+    .replace(/\s+/g, " ")
+    .split("`")
+    .map((part, number) => (number % 2 ? h("code", {}, part) : part));
 }
 
 /* The page is drawn anew, with the same state, when the theme or the width changes. */

@@ -3,9 +3,10 @@ class Folded {
   constructor(end, folds) {
     const idle = folds.reduce((sum, [from, to]) => sum + to - from, 0);
     const active = Math.max(1, end - idle);
-    this.fold = folds.length ? (active * Math.min(0.025, 0.4 / folds.length)) : 0;
+    this.fold = folds.length ? active * Math.min(0.025, 0.4 / folds.length) : 0;
     this.parts = [];
-    let place = 0, time = 0;
+    let place = 0,
+      time = 0;
     const add = (until, length, folded) => {
       if (until <= time) return;
       this.parts.push({ from: time, to: until, at: place, length, folded });
@@ -20,7 +21,8 @@ class Folded {
     this.length = place;
   }
   _part(value, key, span) {
-    let low = 0, high = this.parts.length - 1;
+    let low = 0,
+      high = this.parts.length - 1;
     while (low < high) {
       const middle = (low + high + 1) >> 1;
       if (this.parts[middle][key] <= value) low = middle;
@@ -30,11 +32,11 @@ class Folded {
   }
   place(t) {
     const part = this._part(t, "from");
-    return part.at + (t - part.from) / (part.to - part.from) * part.length;
+    return part.at + ((t - part.from) / (part.to - part.from)) * part.length;
   }
   time(place) {
     const part = this._part(place, "at");
-    return part.from + (place - part.at) / part.length * (part.to - part.from);
+    return part.from + ((place - part.at) / part.length) * (part.to - part.from);
   }
   folds(start, end) {
     return this.parts.filter(part => part.folded && part.at < end && part.at + part.length > start);
@@ -42,9 +44,16 @@ class Folded {
   /* Places with round times, `wanted` of them at most, none in a fold, and where time goes on after a fold. */
   ticks(start, end, wanted) {
     const least = (end - start) / wanted;
-    const step = [1, 2, 5, 10, 20, 50, 100, 200, 500].flatMap(n => [n, n * 1e3, n * 1e6])
-      .concat([1, 2, 5, 10, 15, 30].map(n => n * SECOND), [1, 2, 5, 10, 15, 30].map(n => n * MINUTE), [1, 2, 4, 6, 12, 24].map(n => n * HOUR))
-      .sort((a, b) => a - b).find(n => n >= least) || 24 * HOUR;
+    const step =
+      [1, 2, 5, 10, 20, 50, 100, 200, 500]
+        .flatMap(n => [n, n * 1e3, n * 1e6])
+        .concat(
+          [1, 2, 5, 10, 15, 30].map(n => n * SECOND),
+          [1, 2, 5, 10, 15, 30].map(n => n * MINUTE),
+          [1, 2, 4, 6, 12, 24].map(n => n * HOUR),
+        )
+        .sort((a, b) => a - b)
+        .find(n => n >= least) || 24 * HOUR;
     const found = [];
     for (const part of this.parts) {
       if (part.folded || part.at + part.length < start || part.at > end) continue;

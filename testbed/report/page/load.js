@@ -1,7 +1,8 @@
 /* The library and the data are gzip in base64, for size. */
 (async () => {
   const unpack = async id => {
-    const text = atob(document.getElementById(id).textContent), bytes = new Uint8Array(text.length);
+    const text = atob(document.getElementById(id).textContent),
+      bytes = new Uint8Array(text.length);
     for (let i = 0; i < text.length; i++) bytes[i] = text.charCodeAt(i);
     return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
   };

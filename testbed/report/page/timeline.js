@@ -1,7 +1,9 @@
 /* The time line of a part: lanes with bars and points, and the packets of a capture below them, on one folded axis. */
 
-const LEVELS = ["plain", "good", "note", "bad"];
-const SHOWN_LANES = 6, TOUCH = 6, PACKETS_HEIGHT = 96, AXIS = 30, SLIDER = 44;
+const SHOWN_LANES = 6,
+  PACKETS_HEIGHT = 96,
+  AXIS = 30,
+  SLIDER = 44;
 
 class Timeline {
   constructor(part, chosen) {
@@ -12,7 +14,10 @@ class Timeline {
     const captured = part.captures.flatMap(one => one.rows.map(row => row.t));
     this.end = Math.max(part.end, 1, ...captured.filter(t => t < part.end * 1.5));
     this.axis = new Folded(this.end, part.folds);
-    this.capture = part.captures.reduce((best, one) => (best && best.rows.filter(isBad).length >= one.rows.filter(isBad).length ? best : one), null);
+    this.capture = part.captures.reduce(
+      (best, one) => (best && best.rows.filter(isBad).length >= one.rows.filter(isBad).length ? best : one),
+      null,
+    );
     for (const lane of part.lanes) {
       lane.bars.sort((a, b) => a[0] - b[0]);
       lane.barFrom = Float64Array.from(lane.bars, bar => this.axis.place(bar[0]));
@@ -21,26 +26,56 @@ class Timeline {
     }
     this.names = h("div", { class: "names" });
     this.canvas = h("div", {
-      class: "canvas", tabIndex: 0, role: "img", onkeydown: event => this.key(event),
-      "aria-label": "Time line. Left and right move it, plus and minus zoom, 0 shows all. The same events are in the list below.",
+      class: "canvas",
+      tabIndex: 0,
+      role: "img",
+      onkeydown: event => this.key(event),
+      "aria-label":
+        "Time line. Left and right move it, plus and minus zoom, 0 shows all. The same events are in the list below.",
     });
     this.box = h("div", { class: "timeline" }, this.names, this.canvas);
-    this.detail = h("div", { class: "detail small quiet", "aria-live": "polite" },
-      "Point at a bar for what it is; click it, and the list of events goes there. Drag moves, Ctrl and the wheel zoom.");
+    this.detail = h(
+      "div",
+      { class: "detail small quiet", "aria-live": "polite" },
+      "Point at a bar for what it is; click it, and the list of events goes there. Drag moves, Ctrl and the wheel zoom.",
+    );
     this.legend = h("div", { class: "legend small quiet" });
     this.element = h("div", {}, this.tools(), this.box, this.legend, this.detail);
   }
 
   tools() {
     const act = (text, title, run) => h("button", { type: "button", title, onclick: run }, text);
-    const select = this.part.captures.length > 1 && h("label", { class: "small quiet" }, "packets of ",
-      h("select", { onchange: event => { this.capture = this.part.captures[event.target.selectedIndex]; this.update(); } },
-        this.part.captures.map(one => h("option", { selected: one === this.capture }, one.file))));
-    return h("div", { class: "tools" },
-      act("−", "zoom out (key −)", () => this.zoom(2)), act("+", "zoom in (key +)", () => this.zoom(0.5)),
+    const select =
+      this.part.captures.length > 1 &&
+      h(
+        "label",
+        { class: "small quiet" },
+        "packets of ",
+        h(
+          "select",
+          {
+            onchange: event => {
+              this.capture = this.part.captures[event.target.selectedIndex];
+              this.update();
+            },
+          },
+          this.part.captures.map(one => h("option", { selected: one === this.capture }, one.file)),
+        ),
+      );
+    return h(
+      "div",
+      { class: "tools" },
+      act("−", "zoom out (key −)", () => this.zoom(2)),
+      act("+", "zoom in (key +)", () => this.zoom(0.5)),
       act("All", "show all (key 0)", () => this.show(0, this.axis.length)),
-      this.part.folds.length > 0 && h("span", { class: "small quiet" },
-        `${this.part.folds.length} idle ${this.part.folds.length === 1 ? "part is" : "parts are"} folded`), select);
+      this.part.folds.length > 0 &&
+        h(
+          "span",
+          { class: "small quiet" },
+          `${this.part.folds.length} idle ${this.part.folds.length === 1 ? "part is" : "parts are"} folded`,
+        ),
+      select,
+    );
   }
 
   rows() {
@@ -49,7 +84,9 @@ class Timeline {
       const lanes = this.part.lanes.filter(lane => lane.group === group);
       let shown = lanes;
       if (lanes.length > SHOWN_LANES && !this.open.has(group)) {
-        const heavy = [...lanes].sort((a, b) => b.weight[0] - a.weight[0] || b.weight[1] - a.weight[1]).slice(0, SHOWN_LANES);
+        const heavy = [...lanes]
+          .sort((a, b) => b.weight[0] - a.weight[0] || b.weight[1] - a.weight[1])
+          .slice(0, SHOWN_LANES);
         shown = lanes.filter(lane => heavy.includes(lane));
       }
       if (this.closed.has(group)) shown = [];
@@ -70,8 +107,13 @@ class Timeline {
     this.canvas.style.height = `${lanesHeight + AXIS + packets + SLIDER}px`;
     this.names.replaceChildren(...this.rowsNow.map((row, number) => this.name(row, number)));
     if (this.capture && !this.phone) {
-      this.names.append(h("div", { style: `top: ${lanesHeight + AXIS}px; height: ${PACKETS_HEIGHT}px` },
-        h("span", {}, h("b", { class: "small quiet" }, "PACKETS "), this.capture.file)));
+      this.names.append(
+        h(
+          "div",
+          { style: `top: ${lanesHeight + AXIS}px; height: ${PACKETS_HEIGHT}px` },
+          h("span", {}, h("b", { class: "small quiet" }, "PACKETS "), this.capture.file),
+        ),
+      );
     }
     if (this.chart) {
       charts.delete(this.chart);
@@ -79,25 +121,70 @@ class Timeline {
     }
     this.chart = chart(this.canvas);
     const grid = { left: this.gutter, right: 14, containLabel: false };
-    const x = { type: "value", min: 0, max: this.axis.length, axisLine: { lineStyle: { color: colour("line") } }, splitLine: { show: false } };
+    const x = {
+      type: "value",
+      min: 0,
+      max: this.axis.length,
+      axisLine: { lineStyle: { color: colour("line") } },
+      splitLine: { show: false },
+    };
     const zoom = { xAxisIndex: this.capture ? [0, 1] : [0], filterMode: "none", throttle: 30 };
     this.chart.setOption({
-      animation: false, textStyle: { fontFamily: getComputedStyle(document.body).fontFamily },
+      animation: false,
+      textStyle: { fontFamily: getComputedStyle(document.body).fontFamily },
       tooltip: {
-        trigger: "item", confine: true, borderWidth: 1, borderColor: colour("line"), backgroundColor: colour("raised"),
-        textStyle: { color: colour("text"), fontSize: 12.5 }, formatter: item => this.tip(item),
+        trigger: "item",
+        confine: true,
+        borderWidth: 1,
+        borderColor: colour("line"),
+        backgroundColor: colour("raised"),
+        textStyle: { color: colour("text"), fontSize: 12.5 },
+        formatter: item => this.tip(item),
       },
-      grid: [{ ...grid, top: 0, height: lanesHeight }, { ...grid, top: lanesHeight + AXIS + 8, height: Math.max(0, packets - 14) }],
-      xAxis: [{ ...x, gridIndex: 0 }, { ...x, gridIndex: 1, axisLabel: { show: false }, axisTick: { show: false } }],
+      grid: [
+        { ...grid, top: 0, height: lanesHeight },
+        { ...grid, top: lanesHeight + AXIS + 8, height: Math.max(0, packets - 14) },
+      ],
+      xAxis: [
+        { ...x, gridIndex: 0 },
+        { ...x, gridIndex: 1, axisLabel: { show: false }, axisTick: { show: false } },
+      ],
       yAxis: [
         { type: "value", gridIndex: 0, min: 0, max: this.rowsNow.length, inverse: true, show: false },
-        { type: "value", gridIndex: 1, show: packets > 0, minInterval: 1, splitNumber: 2, position: "right", axisLabel: { color: colour("quiet"), fontSize: 10, inside: true },
-          splitLine: { lineStyle: { color: colour("line") } } },
+        {
+          type: "value",
+          gridIndex: 1,
+          show: packets > 0,
+          minInterval: 1,
+          splitNumber: 2,
+          position: "right",
+          axisLabel: { color: colour("quiet"), fontSize: 10, inside: true },
+          splitLine: { lineStyle: { color: colour("line") } },
+        },
       ],
       dataZoom: [
-        { ...zoom, type: "inside", zoomOnMouseWheel: "ctrl", moveOnMouseMove: true, moveOnMouseWheel: false, preventDefaultMouseMove: false },
-        { ...zoom, type: "slider", left: this.gutter, right: 14, height: 22, bottom: 10, showDataShadow: false, labelFormatter: place => moment(this.axis.time(place), 3),
-          borderColor: colour("line"), fillerColor: colour("slider"), textStyle: { color: colour("quiet"), fontSize: 11 }, brushSelect: false },
+        {
+          ...zoom,
+          type: "inside",
+          zoomOnMouseWheel: "ctrl",
+          moveOnMouseMove: true,
+          moveOnMouseWheel: false,
+          preventDefaultMouseMove: false,
+        },
+        {
+          ...zoom,
+          type: "slider",
+          left: this.gutter,
+          right: 14,
+          height: 22,
+          bottom: 10,
+          showDataShadow: false,
+          labelFormatter: place => moment(this.axis.time(place), 3),
+          borderColor: colour("line"),
+          fillerColor: colour("slider"),
+          textStyle: { color: colour("quiet"), fontSize: 11 },
+          brushSelect: false,
+        },
       ],
       series: [],
     });
@@ -112,11 +199,29 @@ class Timeline {
     if (row.lane) return h("div", { style, title: row.lane.name }, h("span", {}, row.lane.name));
     const some = row.hidden && !this.closed.has(row.group);
     const state = this.closed.has(row.group) ? "▸" : "▾";
-    return h("div", { style },
-      h("button", { type: "button", "aria-expanded": String(!this.closed.has(row.group)), onclick: () => this.toggle(this.closed, row.group) },
-        `${state} ${row.group}`),
-      (some || this.open.has(row.group)) && h("button", { type: "button", style: "margin-left: 10px; color: var(--accent)", onclick: () => this.toggle(this.open, row.group) },
-        some ? `${row.hidden} more` : "fewer"));
+    return h(
+      "div",
+      { style },
+      h(
+        "button",
+        {
+          type: "button",
+          "aria-expanded": String(!this.closed.has(row.group)),
+          onclick: () => this.toggle(this.closed, row.group),
+        },
+        `${state} ${row.group}`,
+      ),
+      (some || this.open.has(row.group)) &&
+        h(
+          "button",
+          {
+            type: "button",
+            style: "margin-left: 10px; color: var(--accent)",
+            onclick: () => this.toggle(this.open, row.group),
+          },
+          some ? `${row.hidden} more` : "fewer",
+        ),
+    );
   }
 
   toggle(set, group) {
@@ -135,21 +240,29 @@ class Timeline {
 
   /* Shows a time with what is around it. */
   reach(t) {
-    const place = this.axis.place(t), span = Math.min(this.window[1] - this.window[0], this.axis.length / 6);
-    this.show(place - span / 3, place + span * 2 / 3);
+    const place = this.axis.place(t),
+      span = Math.min(this.window[1] - this.window[0], this.axis.length / 6);
+    this.show(place - span / 3, place + (span * 2) / 3);
     this.box.scrollIntoView({ block: "nearest" });
   }
 
   zoom(factor) {
-    const [start, end] = this.window, middle = (start + end) / 2, half = (end - start) / 2 * factor;
+    const [start, end] = this.window,
+      middle = (start + end) / 2,
+      half = ((end - start) / 2) * factor;
     this.show(middle - half, middle + half);
   }
 
   key(event) {
-    const [start, end] = this.window, step = (end - start) / 5;
+    const [start, end] = this.window,
+      step = (end - start) / 5;
     const acts = {
-      ArrowLeft: () => this.show(start - step, end - step), ArrowRight: () => this.show(start + step, end + step),
-      "+": () => this.zoom(0.5), "=": () => this.zoom(0.5), "-": () => this.zoom(2), 0: () => this.show(0, this.axis.length),
+      ArrowLeft: () => this.show(start - step, end - step),
+      ArrowRight: () => this.show(start + step, end + step),
+      "+": () => this.zoom(0.5),
+      "=": () => this.zoom(0.5),
+      "-": () => this.zoom(2),
+      0: () => this.show(0, this.axis.length),
     };
     if (!acts[event.key] || event.ctrlKey || event.metaKey) return;
     event.preventDefault();
@@ -158,105 +271,91 @@ class Timeline {
 
   later() {
     const zoom = this.chart.getOption().dataZoom[0];
-    this.window = [zoom.start / 100 * this.axis.length, zoom.end / 100 * this.axis.length];
-    if (!this.pending) this.pending = requestAnimationFrame(() => { this.pending = 0; this.update(); });
+    this.window = [(zoom.start / 100) * this.axis.length, (zoom.end / 100) * this.axis.length];
+    if (!this.pending)
+      this.pending = requestAnimationFrame(() => {
+        this.pending = 0;
+        this.update();
+      });
   }
 
   /* What is in the window, with bars and points that would share pixels made one. */
   update() {
-    const [start, end] = this.window, width = Math.max(50, this.canvas.clientWidth - this.gutter - 14);
+    const [start, end] = this.window,
+      width = Math.max(50, this.canvas.clientWidth - this.gutter - 14);
     const pixel = (end - start) / width;
     const ticks = this.axis.ticks(start, end, Math.max(2, Math.floor(width / 110)));
-    const bars = [], points = [];
+    const bars = [],
+      points = [];
     this.rowsNow.forEach((row, number) => {
       if (row.lane) visible(row.lane, number, start, end, pixel, bars, points);
     });
-    const label = { color: colour("quiet"), fontSize: 11, formatter: ticks.label, customValues: ticks.places, hideOverlap: true };
-    const look = this.look();
-    this.chart.setOption({
-      xAxis: [{ axisLabel: label, axisTick: { customValues: ticks.places } }, {}],
-      series: [
-        this.custom("rows", this.rowsNow.map((row, number) => [0, this.axis.length, number, 0, row.lane ? 0 : 1]), look.row, 1, true),
-        this.custom("folds", this.axis.folds(start, end).map(part => [part.at, part.at + part.length, 0, 0, part.to - part.from]), look.fold, 2, true),
-        this.custom("bars", bars, look.bar, 3), this.custom("points", points, look.point, 4), ...this.packets(start, end, width),
-      ],
-    }, { replaceMerge: ["series"] });
+    const label = {
+      color: colour("quiet"),
+      fontSize: 11,
+      formatter: ticks.label,
+      customValues: ticks.places,
+      hideOverlap: true,
+    };
+    const drawn = look(this);
+    this.chart.setOption(
+      {
+        xAxis: [{ axisLabel: label, axisTick: { customValues: ticks.places } }, {}],
+        series: [
+          this.custom(
+            "rows",
+            this.rowsNow.map((row, number) => [0, this.axis.length, number, 0, row.lane ? 0 : 1]),
+            drawn.row,
+            1,
+            true,
+          ),
+          this.custom(
+            "folds",
+            this.axis.folds(start, end).map(part => [part.at, part.at + part.length, 0, 0, part.to - part.from]),
+            drawn.fold,
+            2,
+            true,
+          ),
+          this.custom("bars", bars, drawn.bar, 3),
+          this.custom("points", points, drawn.point, 4),
+          ...packetSeries(this, start, end, width),
+        ],
+      },
+      { replaceMerge: ["series"] },
+    );
   }
 
   custom(id, data, renderItem, z, silent = false) {
-    return { id, type: "custom", data, renderItem, z, silent, clip: true, encode: { x: [0, 1], y: 2 }, xAxisIndex: 0, yAxisIndex: 0 };
-  }
-
-  /* How an item is drawn; colours are read once. */
-  look() {
-    const fill = { plain: colour("bar"), good: colour("good"), note: colour("note"), bad: colour("bad") };
-    const [text, line, quiet, bg, panel] = ["bar-text", "line", "quiet", "bg", "panel"].map(colour);
-    const top = this.phone ? 15 : 4, low = this.phone ? 3 : 4, height = this.height;
-    const area = (params, api) => {
-      const [x0, y] = api.coord([api.value(0), api.value(2)]), [x1] = api.coord([api.value(1), api.value(2)]);
-      const { x, width } = params.coordSys, left = Math.max(x0, x - 2), right = Math.min(x1, x + width + 2);
-      return { left, right, y };
-    };
     return {
-      row: (params, api) => {
-        const { y } = area(params, api), { x, width } = params.coordSys;
-        return { type: "rect", shape: { x: 0, y, width: x + width, height }, style: { fill: api.value(4) ? panel : bg, stroke: line, lineWidth: api.value(4) ? 1 : 0.35 } };
-      },
-      fold: (params, api) => {
-        const { left, right } = area(params, api), { y, height: all } = params.coordSys;
-        return { type: "group", children: [
-          { type: "rect", shape: { x: left, y, width: Math.max(1, right - left), height: all }, style: { fill: colour("fold") } },
-          ...(right - left > 26 ? [{ type: "text", style: { text: `⋯ ${lasting(api.value(4))}`, x: (left + right) / 2, y: y + 3, textAlign: "center", fill: quiet, fontSize: 10, width: right - left, overflow: "truncate" } }] : []),
-        ] };
-      },
-      bar: (params, api) => {
-        const { left, right, y } = area(params, api), level = LEVELS[api.value(3)], lane = this.rowsNow[api.value(2)].lane;
-        if (right < left) return null;
-        const width = Math.max(2, right - left), bar = lane.bars[api.value(4)];
-        const merged = api.value(6) > 1;
-        return {
-          type: "rect", shape: { x: left, y: y + top, width, height: height - top - low, r: Math.min(3, width / 2) },
-          style: { fill: fill[level], opacity: level === "plain" ? 0.85 : 0.92 }, emphasis: { style: { opacity: 1, stroke: fill[level], lineWidth: 2 } },
-          textContent: width > 34 && !merged ? { style: { text: bar[2], fill: level === "plain" ? text : bg, fontSize: 11.5, width: width - 10, overflow: "truncate" } } : undefined,
-          textConfig: { position: "insideLeft", distance: 6 },
-        };
-      },
-      point: (params, api) => {
-        const [x, y] = api.coord([api.value(0), api.value(2)]), level = LEVELS[api.value(3)], many = api.value(6) > 1;
-        const middle = y + top + (height - top - low) / 2;
-        return {
-          type: "circle", shape: { cx: x, cy: middle, r: many ? 5 : 3.8 },
-          style: { fill: level === "plain" ? quiet : fill[level], stroke: bg, lineWidth: 1.3 }, emphasis: { style: { lineWidth: 2.5 } },
-        };
-      },
+      id,
+      type: "custom",
+      data,
+      renderItem,
+      z,
+      silent,
+      clip: true,
+      encode: { x: [0, 1], y: 2 },
+      xAxisIndex: 0,
+      yAxisIndex: 0,
     };
-  }
-
-  packets(start, end, width) {
-    if (!this.capture) return [];
-    const bins = Math.max(20, Math.floor(width / 7)), wide = (end - start) / bins;
-    const fill = { "RDMA requests": colour("accent"), "sent again": colour("note"), responses: colour("good"), "NAKs and CNPs": colour("bad"), "ARP and ND": colour("arp"), other: colour("quiet") };
-    this.legend.replaceChildren("Packets: ", ...Object.keys(this.capture.times).map(name => h("span", {}, h("i", { style: `background: ${fill[name]}` }), name)));
-    return Object.entries(this.capture.times).map(([name, steps]) => {
-      const counts = new Uint32Array(bins);
-      let t = 0;
-      for (const step of steps) {
-        t += step;
-        const bin = Math.floor((this.axis.place(Math.min(Math.max(t * 1000, 0), this.end)) - start) / wide);
-        if (bin >= 0 && bin < bins) counts[bin]++;
-      }
-      return { id: `packets ${name}`, name, type: "bar", stack: "packets", xAxisIndex: 1, yAxisIndex: 1, barWidth: Math.max(1, width / bins - 1.5), color: fill[name],
-        data: Array.from(counts, (count, bin) => [start + (bin + 0.5) * wide, count]).filter(one => one[1]) };
-    });
   }
 
   tip(item) {
-    if (item.seriesType === "bar") return h("div", { class: "tip" }, `${item.data[1]} × ${item.seriesName}, about ${moment(this.axis.time(item.data[0]))}`);
-    const [, , number, , index, event, count] = item.data, lane = this.rowsNow[number].lane;
+    if (item.seriesType === "bar")
+      return h(
+        "div",
+        { class: "tip" },
+        `${item.data[1]} × ${item.seriesName}, about ${moment(this.axis.time(item.data[0]))}`,
+      );
+    const [, , number, , index, event, count] = item.data,
+      lane = this.rowsNow[number].lane;
     const lines = [];
     if (item.seriesId === "bars") {
       const bar = lane.bars[index];
-      lines.push(h("b", {}, bar[2]), h("div", { class: "quiet" }, `${moment(bar[0], 6)} – ${moment(bar[1], 6)}, ${lasting(bar[1] - bar[0])}`));
+      lines.push(
+        h("b", {}, bar[2]),
+        h("div", { class: "quiet" }, `${moment(bar[0], 6)} – ${moment(bar[1], 6)}, ${lasting(bar[1] - bar[0])}`),
+      );
     }
     if (event >= 0) lines.push(h("div", {}, `${moment(this.part.events.t[event], 6)} ${this.part.events.text[event]}`));
     if (count > 1) lines.push(h("div", { class: "quiet" }, `and ${count - 1} more here: zoom in`));
@@ -266,41 +365,13 @@ class Timeline {
   pick(event) {
     if (!(event >= 0)) return;
     const { t, text, kinds, kind } = this.part.events;
-    this.detail.replaceChildren(h("span", { class: "mono" }, moment(t[event], 9)), " ", h("b", {}, kinds[kind[event]]), " ", text[event]);
+    this.detail.replaceChildren(
+      h("span", { class: "mono" }, moment(t[event], 9)),
+      " ",
+      h("b", {}, kinds[kind[event]]),
+      " ",
+      text[event],
+    );
     this.chosen(event);
-  }
-}
-
-const isBad = row => row.level === "bad";
-
-/* Items are [place, place, row, level, index, event, how many]. */
-function visible(lane, row, start, end, pixel, bars, points) {
-  let last = null;
-  for (let i = 0; i < lane.bars.length; i++) {
-    const from = lane.barFrom[i], to = lane.barTo[i];
-    if (to < start) continue;
-    if (from > end) break;
-    const level = LEVELS.indexOf(lane.bars[i][3]);
-    if (last && to - from < 3 * pixel && from - last[1] < 2 * pixel && last[1] - last[0] < 12 * pixel) {
-      last[1] = Math.max(last[1], to);
-      last[3] = Math.max(last[3], level);
-      last[6]++;
-    } else {
-      last = [from, to, row, level, i, lane.bars[i][4], 1];
-      bars.push(last);
-    }
-  }
-  last = null;
-  for (let i = 0; i < lane.points.length; i++) {
-    const at = lane.pointAt[i];
-    if (at < start || at > end) continue;
-    const level = LEVELS.indexOf(lane.points[i][1]);
-    if (last && at - last[0] < TOUCH * pixel) {
-      last[6]++;
-      if (level > last[3]) [last[3], last[4], last[5]] = [level, i, lane.points[i][2]];
-    } else {
-      last = [at, at, row, level, i, lane.points[i][2], 1];
-      points.push(last);
-    }
   }
 }
