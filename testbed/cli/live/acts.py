@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from testbed.cli import completing
 from testbed.cli.live.words import connect, duration, format_option, lab_option, print_json, seconds, settings
 from testbed.errors import InputError
 
@@ -44,8 +45,8 @@ def advance(name: str, form: str, time: str) -> int:
 @click.option("--for", "lasting", metavar="TIME", callback=duration, help="Take it back after so much time.")
 @lab_option
 @format_option
-@click.argument("fault")
-@click.argument("parameters", metavar="[KEY=VALUE...]", nargs=-1)
+@click.argument("fault", shell_complete=completing.faults)
+@click.argument("parameters", metavar="[KEY=VALUE...]", nargs=-1, shell_complete=completing.fault_parameters)
 def inject(after: float, lasting: float | None, name: str, form: str, fault: str, parameters: tuple[str, ...]) -> int:
     from testbed.protocol.live import FaultInject
 
@@ -110,8 +111,8 @@ def link() -> None:
 )
 @lab_option
 @format_option
-@click.argument("end", metavar="NODE:IF")
-@click.argument("changes", metavar="up|down|KEY=VALUE...", nargs=-1, required=True)
+@click.argument("end", metavar="NODE:IF", shell_complete=completing.ends)
+@click.argument("changes", metavar="up|down|KEY=VALUE...", nargs=-1, required=True, shell_complete=completing.qualities)
 def link_set(name: str, form: str, end: str, changes: tuple[str, ...]) -> int:
     from testbed.cli.live.tables import table
     from testbed.cli.progress import output_console
@@ -142,8 +143,8 @@ def link_set(name: str, form: str, end: str, changes: tuple[str, ...]) -> int:
 )
 @lab_option
 @format_option
-@click.argument("switch")
-@click.argument("values", metavar="KEY=VALUE...", nargs=-1, required=True)
+@click.argument("switch", shell_complete=completing.nodes("switch"))
+@click.argument("values", metavar="KEY=VALUE...", nargs=-1, required=True, shell_complete=completing.profile_values)
 def profile_set(name: str, form: str, switch: str, values: tuple[str, ...]) -> int:
     from testbed.protocol.live import ProfileSet
 
@@ -173,7 +174,7 @@ def pod() -> None:
 )
 @lab_option
 @format_option
-@click.argument("host")
+@click.argument("host", shell_complete=completing.nodes("host"))
 @click.argument("name_", metavar="POD")
 @click.argument("conflists", metavar="[CONFLIST...]", nargs=-1, type=click.Path(path_type=Path))
 def pod_add(name: str, form: str, host: str, name_: str, conflists: tuple[Path, ...]) -> int:
@@ -193,7 +194,7 @@ def pod_add(name: str, form: str, host: str, name_: str, conflists: tuple[Path, 
 
 @pod.command("del", help="""Delete a pod as a container runtime does: its programs, its networks, its namespace.""")
 @lab_option
-@click.argument("pod_", metavar="POD")
+@click.argument("pod_", metavar="POD", shell_complete=completing.nodes("pod"))
 def pod_delete(name: str, pod_: str) -> int:
     from testbed.protocol.live import PodDelete
 
@@ -213,7 +214,7 @@ def pod_delete(name: str, pod_: str) -> int:
 )
 @click.option("--ip", help="Announce this address.")
 @lab_option
-@click.argument("interface", metavar="NODE[:IF]")
+@click.argument("interface", metavar="NODE[:IF]", shell_complete=completing.nics)
 def announce(ip: str | None, name: str, interface: str) -> int:
     from testbed.protocol.live import Announce
 
@@ -239,8 +240,8 @@ def rdma() -> None:
 @click.option("--retries", type=click.IntRange(0, 7), help="Retransmissions before the end. Default: 3.")
 @lab_option
 @format_option
-@click.argument("source", metavar="A")
-@click.argument("target", metavar="B")
+@click.argument("source", metavar="A", shell_complete=completing.nics)
+@click.argument("target", metavar="B", shell_complete=completing.nics)
 def write(
     size: int, six: bool, timeout: int | None, retries: int | None, name: str, form: str, source: str, target: str
 ) -> int:

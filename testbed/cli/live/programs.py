@@ -11,11 +11,13 @@ import signal
 import sys
 import termios
 import tty
-from collections.abc import Iterator
-from typing import IO, TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 
+from testbed.cli import completing
+from testbed.cli.completing import DASHES
 from testbed.cli.live.words import connect, lab_option
 from testbed.errors import InputError
 
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
     from testbed.protocol.live import Terminal
 
 INPUT = 1 << 16
-DASHES = "--"
 
 
 class AfterDashes(click.Command):
@@ -32,7 +33,8 @@ class AfterDashes(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         at = args.index(DASHES) if DASHES in args else len(args)
-        ctx.meta[DASHES] = args[at + 1 :]
+        if at < len(args):
+            ctx.meta[DASHES] = args[at + 1 :]
         return super().parse_args(ctx, args[:at])
 
 
@@ -48,7 +50,7 @@ class AfterDashes(click.Command):
 @click.option("--tty", "-t", "terminal", is_flag=True, help="Give the command a terminal.")
 @click.option("--detach", "-d", is_flag=True, help="Let it run by itself; its output is a file of the lab's.")
 @lab_option
-@click.argument("nodes", metavar="NODE... -- COMMAND", nargs=-1)
+@click.argument("nodes", metavar="NODE... -- COMMAND", nargs=-1, shell_complete=completing.nodes())
 @click.pass_context
 def exec_(
     context: click.Context, interactive: bool, terminal: bool, detach: bool, name: str, nodes: tuple[str, ...]
@@ -56,7 +58,7 @@ def exec_(
     from testbed.machine.live.client import Streams
     from testbed.protocol.live import Exec
 
-    command: list[str] = context.meta[DASHES]
+    command: list[str] = context.meta.get(DASHES, [])
     if not nodes or not command:
         raise click.UsageError("name a node and a command: testbed exec NODE -- COMMAND")
     if terminal:
@@ -144,7 +146,7 @@ def feed(connection: Connection, numbers: list[int]) -> None:
     On the virtual clock time stands still while the shell waits for you."""
 )
 @lab_option
-@click.argument("node")
+@click.argument("node", shell_complete=completing.nodes())
 def shell(name: str, node: str) -> int:
     return attach(name, node, [])
 
@@ -181,11 +183,11 @@ def this_terminal() -> Terminal:
 
 
 @contextlib.contextmanager
-def raw() -> Iterator[None]:
-    """The terminal passes every key on for the block."""
+def raw(mode: Callable[[Any], object] = tty.setraw) -> Iterator[None]:
+    """The terminal passes every key on for the block; with `tty.setcbreak` all but Ctrl-C and such."""
     before = termios.tcgetattr(sys.stdin)
     try:
-        tty.setraw(sys.stdin)
+        mode(sys.stdin)
         yield
     finally:
         termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
@@ -212,7 +214,7 @@ def resized() -> Iterator[int]:
 @click.option("--write", "-w", "file", metavar="FILE", default="", help="Write a pcap file; `-` is standard output.")
 @click.option("--count", "-c", type=click.IntRange(1), metavar="N", help="End after N frames.")
 @lab_option
-@click.argument("interface", metavar="NODE:IF")
+@click.argument("interface", metavar="NODE:IF", shell_complete=completing.ends)
 @click.argument("filter_", metavar="[FILTER]", nargs=-1)
 def capture(file: str, count: int | None, name: str, interface: str, filter_: tuple[str, ...]) -> int:
     from testbed.cli.live import capturing

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from testbed.cli import completing
 from testbed.cli.live.words import duration, format_option, lab_option, print_json, then
 from testbed.errors import InputError, TestbedError
 from testbed.machine.live import labs
@@ -32,12 +33,21 @@ DOWN_S = 120.0
     On the real clock a lab goes on by itself. On the virtual one time stands still between commands, and the same
     commands give the same events: `testbed advance 25m` lets it pass."""
 )
-@click.argument("what", metavar="FILE|SCENARIO")
+@click.argument("what", metavar="FILE|SCENARIO", shell_complete=completing.scenarios)
 @click.option("--name", metavar="NAME", default="", help="The lab's name. Default: that in its file.")
 @click.option("--clock", type=click.Choice(["real", "virtual"]), default="real", show_default=True)
 @click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Seed of all randomness in the lab.")
-@click.option("--variant", metavar="NAME", default="", help="Of a scenario. Default: its first.")
-@click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help="A parameter of a scenario.")
+@click.option(
+    "--variant",
+    metavar="NAME",
+    default="",
+    shell_complete=completing.variants("what"),
+    help="Of a scenario. Default: its first.",
+)
+@click.option(
+    "--set", "settings", metavar="KEY=VALUE", multiple=True, shell_complete=completing.parameters("what"),
+    help="A parameter of a scenario.",
+)  # fmt: skip
 @click.option("--with", "packages", metavar="PACKAGE,…", default="", help="Debian packages beside those of the image.")
 @click.option("--idle", "idle_s", metavar="TIME", callback=duration, help="End when nobody used it for so long: 8h.")
 @click.option("--rm", "attached", is_flag=True, help="Stay, and end the lab with this command (Ctrl-C).")
@@ -131,33 +141,37 @@ def end(connection: Connection) -> Any:
 
 
 @click.command(help="""End labs: what they left is in their run directories. Also removes what is left of dead ones.""")
-@click.argument("names", metavar="[NAME...]", nargs=-1)
+@click.argument("names", metavar="[NAME...]", nargs=-1, shell_complete=completing.labs)
 @click.option("--all", "all_", is_flag=True, help="All labs of this user.")
 @click.option("--force", is_flag=True, help="Kill the machine of a lab that does not end.")
 @lab_option
 @format_option
 def down(names: tuple[str, ...], all_: bool, force: bool, name: str, form: str) -> int:
-    from testbed.machine.live.client import Connection
-
     chosen = labs.every() if all_ else [labs.named(one) for one in names or (name,)]
     results = []
     for lab in chosen:
         out = lab.out
-        if force and lab.alive() and lab.pid:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(lab.pid, signal.SIGKILL)
-            labs.remove(lab)
-        elif not lab.alive():
-            labs.remove(lab)
-        else:
-            with Connection(lab) as connection:
-                end(connection)
+        end_lab(lab, force=force)
         results.append({"name": lab.name, "out": out})
         if form == "table":
             click.echo(f"{lab.name} is down · {os.path.relpath(out) if out else ''}".rstrip(" ·"))
     if form == "json":
         print_json(results)
     return 0
+
+
+def end_lab(lab: labs.Lab, *, force: bool = False) -> None:
+    from testbed.machine.live.client import Connection
+
+    if force and lab.alive() and lab.pid:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(lab.pid, signal.SIGKILL)
+        labs.remove(lab)
+    elif not lab.alive():
+        labs.remove(lab)
+    else:
+        with Connection(lab) as connection:
+            end(connection)
 
 
 @click.command(help="""List the labs of this user that live, and those that died.""")
