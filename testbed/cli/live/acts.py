@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from testbed.cli import completing
-from testbed.cli.live.words import connect, duration, format_option, lab_option, print_json, seconds, settings
+from testbed.cli.live.words import connect, duration, format_option, lab_option, print_json, seconds, settings, then
 from testbed.errors import InputError
 
 
@@ -30,6 +30,7 @@ def advance(name: str, form: str, time: str) -> int:
         print_json({"now_s": now_s})
     else:
         click.echo(f"It is {clock(int(now_s * 1e9))} in {connection.lab.name}.")
+        then("testbed events --last 20")
     return 0
 
 
@@ -132,6 +133,8 @@ def link_set(name: str, form: str, end: str, changes: tuple[str, ...]) -> int:
         given = " ".join(f"{key}={value}" for key, value in row["quality"].items())
         shown.add_row(row["interface"], "up" if row["up"] else "down", given)
         output_console().print(shown)
+        if not row["up"]:
+            then(f"testbed link set {end} up")
     return 0
 
 
@@ -155,6 +158,7 @@ def profile_set(name: str, form: str, switch: str, values: tuple[str, ...]) -> i
         print_json(found)
     else:
         click.echo(f"{switch}: " + ", ".join(f"{key} {found[key]}" for key in changed))
+        then(f"testbed tables {switch} --follow")
     return 0
 
 
@@ -189,18 +193,23 @@ def pod_add(name: str, form: str, host: str, name_: str, conflists: tuple[Path, 
         print_json(row)
     else:
         show_nodes([row])
+        then(f"testbed rdma write {name_} {host}", f"testbed pod del {name_}")
     return 0
 
 
 @pod.command("del", help="""Delete a pod as a container runtime does: its programs, its networks, its namespace.""")
 @lab_option
+@format_option
 @click.argument("pod_", metavar="POD", shell_complete=completing.nodes("pod"))
-def pod_delete(name: str, pod_: str) -> int:
+def pod_delete(name: str, form: str, pod_: str) -> int:
     from testbed.protocol.live import PodDelete
 
     with connect(name) as connection:
         connection.answer(PodDelete(pod=pod_))
-    click.echo(f"{pod_} is deleted")
+    if form == "json":
+        print_json({"pod": pod_})
+    else:
+        click.echo(f"{pod_} is deleted")
     return 0
 
 
@@ -214,13 +223,18 @@ def pod_delete(name: str, pod_: str) -> int:
 )
 @click.option("--ip", help="Announce this address.")
 @lab_option
+@format_option
 @click.argument("interface", metavar="NODE[:IF]", shell_complete=completing.nics)
-def announce(ip: str | None, name: str, interface: str) -> int:
+def announce(ip: str | None, name: str, form: str, interface: str) -> int:
     from testbed.protocol.live import Announce
 
     with connect(name) as connection:
         connection.answer(Announce(end=interface, ip=ip))
-    click.echo(f"{interface} has announced {ip or 'its address'}")
+    if form == "json":
+        print_json({"interface": interface, "ip": ip})
+    else:
+        click.echo(f"{interface} has announced {ip or 'its address'}")
+        then("testbed events --last 5")
     return 0
 
 
@@ -275,4 +289,6 @@ def save(output: Path | None, name: str) -> int:
 
     with connect(name) as connection:
         give(connection.answer(Save()), output, over=False)
+    if output:
+        then(f"testbed up {output}")
     return 0

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from testbed.cli import completing
-from testbed.cli.live.up import down, end_lab, up
+from testbed.cli.live.up import down, take_down, up
 from testbed.cli.live.words import format_option
 from testbed.errors import InputError
 
@@ -117,7 +117,7 @@ def deploy(context: click.Context, /, topo: str, name: str, reconfigure: bool, f
     file = topology(topo)
     name = name or source.of_file(file).name
     if reconfigure and (lab := labs.read(name)):
-        end_lab(lab)
+        take_down(lab, force=False)
         remove_run(lab)
     return context.invoke(up, what=str(file), name=name, form=form)
 

@@ -18,7 +18,7 @@ import click
 
 from testbed.cli import completing
 from testbed.cli.completing import DASHES
-from testbed.cli.live.words import connect, lab_option
+from testbed.cli.live.words import connect, lab_option, then
 from testbed.errors import InputError
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class AfterDashes(click.Command):
 )
 @click.option("--interactive", "-i", is_flag=True, help="Pass standard input on.")
 @click.option("--tty", "-t", "terminal", is_flag=True, help="Give the command a terminal.")
-@click.option("--detach", "-d", is_flag=True, help="Let it run by itself; its output is a file of the lab's.")
+@click.option("--detach", "-d", is_flag=True, help="Let it run by itself; `testbed logs` shows its output.")
 @lab_option
 @click.argument("nodes", metavar="NODE... -- COMMAND", nargs=-1, shell_complete=completing.nodes())
 @click.pass_context
@@ -78,6 +78,8 @@ def exec_(
             statuses = [int(connection.end(number)) for number in numbers.values()]
         for writer in writers.values():
             writer.finish()
+        if detach:
+            then("testbed logs --follow")
         return max(statuses)
 
 
@@ -153,28 +155,32 @@ def shell(name: str, node: str) -> int:
 
 def attach(name: str, node: str, command: list[str]) -> int:
     """A program whose terminal is this one."""
-    from testbed.machine.live.client import Streams
-    from testbed.protocol.live import Exec
-
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise InputError("this is no terminal", hint="`testbed exec -i NODE -- COMMAND` takes input from a pipe.")
     with connect(name) as connection:
-        streams = Streams(connection, put)
-        request = Exec(node=node, command=command, terminal=this_terminal())
-        number = streams.number = connection.ask(request, streams.take)
-        with raw(), resized() as sizes:
-            while not connection.done(number):
-                ready, _, _ = select.select([sys.stdin, connection, sizes], [], [])
-                if sizes in ready:
-                    os.read(sizes, 100)
-                    size = shutil.get_terminal_size()
-                    connection.say({"id": number, "size": [size.lines, size.columns]})
-                if sys.stdin in ready:
-                    data = os.read(sys.stdin.fileno(), INPUT)
-                    connection.say({"id": number, "input": base64.b64encode(data).decode()})
-                if connection in ready:
-                    connection.take()
-        return int(connection.ended(number))
+        return attached(connection, node, command)
+
+
+def attached(connection: Connection, node: str, command: list[str]) -> int:
+    from testbed.machine.live.client import Streams
+    from testbed.protocol.live import Exec
+
+    streams = Streams(connection, put)
+    request = Exec(node=node, command=command, terminal=this_terminal())
+    number = streams.number = connection.ask(request, streams.take)
+    with raw(), resized() as sizes:
+        while not connection.done(number):
+            ready, _, _ = select.select([sys.stdin, connection, sizes], [], [])
+            if sizes in ready:
+                os.read(sizes, 100)
+                size = shutil.get_terminal_size()
+                connection.say({"id": number, "size": [size.lines, size.columns]})
+            if sys.stdin in ready:
+                data = os.read(sys.stdin.fileno(), INPUT)
+                connection.say({"id": number, "input": base64.b64encode(data).decode()})
+            if connection in ready:
+                connection.take()
+    return int(connection.ended(number))
 
 
 def this_terminal() -> Terminal:

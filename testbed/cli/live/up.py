@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from testbed.errors import InputError, TestbedError
 from testbed.machine.live import labs
 
 if TYPE_CHECKING:
+    from testbed.cli.live.source import Found
     from testbed.machine.live.client import Connection
 
 DOWN_S = 120.0
@@ -69,23 +71,47 @@ def up(
     out: Path,
     form: str,
 ) -> int:
-    from testbed.cli import options
     from testbed.cli.live import source
     from testbed.cli.live.tables import show_nodes
+    from testbed.protocol import live
+
+    found = source.find(what, variant, settings)
+    extra = list(filter(None, packages.split(",")))
+    with brought_up(found, name, clock, seed, extra, idle_s, out, attached=attached) as connection:
+        state = connection.answer(live.Inspect())
+        lab = connection.lab
+        if form == "json":
+            print_json({**lab.__dict__, "state": "up", **state})
+        else:
+            show_nodes(state["nodes"])
+            node = next((row["name"] for row in state["nodes"] if row["kind"] == "host"), state["nodes"][0]["name"])
+            then(f"testbed shell {node}", f"testbed down {lab.name}")
+        if attached:
+            with contextlib.suppress(KeyboardInterrupt):
+                connection.take()
+            end(connection)
+    return 0
+
+
+@contextlib.contextmanager
+def brought_up(
+    found: Found, name: str, clock: str, seed: int, packages: list[str], idle_s: float | None, out: Path, *,
+    attached: bool,
+) -> Iterator[Connection]:  # fmt: skip
+    """A connection to a new lab, which is up. Its name is that of its file unless one is given."""
+    from testbed.cli import options
     from testbed.cli.output import log
     from testbed.machine.live.order import Order
     from testbed.machine.live.start import start
     from testbed.machine.runs import run_directory
-    from testbed.protocol import live
     from testbed.version import version
 
-    found = source.find(what, variant, settings)
     name = checked(name or found.name)
     if labs.read(name):
         with labs.claimed(name):  # says so
             pass
     machine: Any = options.choose("vm", clock, log)  # type: ignore[arg-type]
-    wanted = sorted({*filter(None, packages.split(",")), *found.packages})
+    wanted = sorted({*packages, *found.packages})
     if wanted:
         asyncio.run(options.equip(machine, wanted))
     lab = labs.Lab(
@@ -98,18 +124,7 @@ def up(
     )  # fmt: skip
     with start(order) as connection:
         wait_up(connection, found.place)
-        state = connection.answer(live.Inspect())
-        if form == "json":
-            print_json({**lab.__dict__, "state": "up", **state})
-        else:
-            show_nodes(state["nodes"])
-            node = next((row["name"] for row in state["nodes"] if row["kind"] == "host"), state["nodes"][0]["name"])
-            then(f"testbed shell {node}", f"testbed down {name}")
-        if attached:
-            with contextlib.suppress(KeyboardInterrupt):
-                connection.take()
-            end(connection)
-    return 0
+        yield connection
 
 
 def wait_up(connection: Connection, place: Any) -> None:
@@ -151,7 +166,7 @@ def down(names: tuple[str, ...], all_: bool, force: bool, name: str, form: str) 
     results = []
     for lab in chosen:
         out = lab.out
-        end_lab(lab, force=force)
+        take_down(lab, force)
         results.append({"name": lab.name, "out": out})
         if form == "table":
             click.echo(f"{lab.name} is down · {os.path.relpath(out) if out else ''}".rstrip(" ·"))
@@ -160,7 +175,7 @@ def down(names: tuple[str, ...], all_: bool, force: bool, name: str, form: str) 
     return 0
 
 
-def end_lab(lab: labs.Lab, *, force: bool = False) -> None:
+def take_down(lab: labs.Lab, force: bool) -> None:
     from testbed.machine.live.client import Connection
 
     if force and lab.alive() and lab.pid:
@@ -184,6 +199,7 @@ def ps(form: str) -> int:
         print_json([{**lab.__dict__, "age_s": round(time.time() - lab.since, 3)} for lab in found])
     elif found:
         show_labs(found)
+        then(*(f"testbed down {lab.name}" for lab in found if not lab.alive()))
     else:
         click.echo("No lab is up.")
         then("testbed up FILE")
