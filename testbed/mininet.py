@@ -9,12 +9,15 @@ from contextlib import suppress
 from ipaddress import ip_address
 from typing import Any
 
+from mininet.log import lg
 from mininet.node import Host, Node, Switch
 from mininet.util import moveIntf
 
 from testbed.kernel import devices, netns, own_devices
 from testbed.kernel.links import Links
 from testbed.workload.queue_pair import gid_index, open_device
+
+lg.propagate = False  # pyverbs gives the root logger a handler, and each line of Mininet's would come twice
 
 
 class RdmaHost(Host):  # type: ignore[misc]  # Mininet has no types

@@ -13,7 +13,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from testbed.cli.console import OUTCOME
+from testbed.cli.completing import scenarios as scenarios_
 from testbed.cli.output import json_option
 from testbed.cli.progress import output_console
 from testbed.cli.words import plain, setting
@@ -54,7 +54,7 @@ def with_tag(infos: Sequence[ScenarioInfo], tag: str) -> list[ScenarioInfo]:
 
 
 @click.command(help="Show what a scenario is: what happens, its variants and its parameters.")
-@click.argument("name", metavar="SCENARIO")
+@click.argument("name", metavar="SCENARIO", shell_complete=scenarios_)
 @json_option()
 def describe(name: str, as_json: bool) -> None:
     source = scenarios.resolve(name)
@@ -76,6 +76,8 @@ def describe(name: str, as_json: bool) -> None:
 
 
 def variants(info: ScenarioInfo) -> Table:
+    from testbed.cli.console import OUTCOME  # imports much that faults and profiles do not need
+
     table = columns("name", "expected", "")
     for variant in info["variants"]:
         table.add_row(variant["name"], Text(variant["expected"], OUTCOME[variant["expected"]]), plain(variant["text"]))

@@ -11,13 +11,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from testbed.cli import completing
 from testbed.cli.catalogue import columns, paragraphs, parameters, section
+from testbed.cli.completing import Complete
 from testbed.cli.live import acts
 from testbed.cli.output import json_option
 from testbed.cli.progress import output_console
 from testbed.cli.words import setting
 from testbed.errors import InputError, did_you_mean
-from testbed.machine.questions import ask
+from testbed.machine.questions import kept
 from testbed.protocol import FaultInfo, ProfileInfo, ProfileValue, requests
 
 SOURCES = {
@@ -30,7 +32,7 @@ SOURCES = {
 
 def group(
     name: str, kind: str, request: requests.Request[Any], texts: tuple[str, str, str, str], heads: Sequence[str],
-    row: Callable[[Any], Sequence[str]], show: Callable[[Console, Any], None],
+    row: Callable[[Any], Sequence[str]], show: Callable[[Console, Any], None], complete: Complete,
 ) -> click.Group:  # fmt: skip
     """The commands `list` and `describe` for what `request` returns; `texts` are helps, `describe --json` last."""
     about, list_help, describe_help, json_help = texts
@@ -39,7 +41,7 @@ def group(
     @commands.command("list", help=list_help)
     @json_option("Print a JSON array of what `describe --json` prints.")
     def _(as_json: bool) -> None:
-        found = ask(request)
+        found = kept(request)
         if as_json:
             click.echo(json.dumps(found))
             return
@@ -49,10 +51,10 @@ def group(
         output_console().print(table)
 
     @commands.command(help=describe_help)
-    @click.argument("wanted", metavar=name.upper())
+    @click.argument("wanted", metavar=name.upper(), shell_complete=complete)
     @json_option(json_help)
     def describe(wanted: str, as_json: bool) -> None:
-        found = {entry["name"]: entry for entry in ask(request)}
+        found = {entry["name"]: entry for entry in kept(request)}
         if wanted not in found:
             hint = f"{did_you_mean(wanted, found)}See `testbed {name} list`."
             raise InputError(f"there is no {kind} {wanted!r}", hint=hint)
@@ -113,7 +115,7 @@ fault = group(
         "Show what a fault does, and its parameters.",
         "Print one JSON object; `parameters` is a JSON Schema.",
     ),
-    ["what is broken"], lambda entry: [entry["title"]], show_fault,
+    ["what is broken"], lambda entry: [entry["title"]], show_fault, completing.faults,
 )  # fmt: skip
 profile = group(
     "profile", "switch profile", requests.Profiles(),
@@ -124,7 +126,7 @@ profile = group(
         this model, nothing for a default. `profile_values` in a topology file replaces single ones.""",
         "Print one JSON object, with unit and source of each value.",
     ),
-    ["ARP age", "MAC age", ""], profile_row, show_profile,
+    ["ARP age", "MAC age", ""], profile_row, show_profile, completing.profiles,
 )  # fmt: skip
 for command in acts.inject, acts.recover, acts.fault_ps:
     fault.add_command(command)

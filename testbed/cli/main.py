@@ -10,6 +10,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import click
+from click.shell_completion import CompletionItem
 
 from testbed.cli.interrupts import Interrupts
 from testbed.errors import DISK_FULL, TestbedError, did_you_mean
@@ -43,14 +44,23 @@ COMMANDS = {
     "link": ("testbed.cli.live.acts:link", "Change links of a lab."),
     "pod": ("testbed.cli.live.acts:pod", "Make and delete pods in a lab."),
     "rdma": ("testbed.cli.live.acts:rdma", "An RDMA WRITE in a lab: the ping of RoCE."),
+    "logs": ("testbed.cli.live.logs", "Show what programs on nodes of a lab write."),
+    "top": ("testbed.cli.live.top", "Watch a lab: rates and drops, tables, queue pairs, faults, events."),
     "save": ("testbed.cli.live.acts:save", "Write a lab's topology file, with what was changed by hand."),
     "topology": ("testbed.cli.topology", "Make or check a topology file, or print the format's JSON Schema."),
-    "graph": ("testbed.cli.topology:graph", "Draw a topology file."),
+    "graph": ("testbed.cli.topology:graph", "Draw a topology file, or the lab that is up."),
     "fault": ("testbed.cli.known", "The faults that a lab can have; inject them into one that lives."),
     "profile": ("testbed.cli.known", "The profiles of switches; change that of a switch in a lab."),
     "cni": ("testbed.cli.cni", "Try a CNI conflist out, as cnitool does."),
+    "deploy": ("testbed.cli.live.containerlab:deploy", "The same as `up`, with containerlab's flags."),
+    "destroy": ("testbed.cli.live.containerlab:destroy", "The same as `down`, with containerlab's flags."),
+    "mn": ("testbed.cli.live.mininet:mn", "Run a Mininet script in a machine, up to its `mininet>` prompt."),
     "image": ("testbed.cli.image", "Build, show, move or remove the image that machines boot from."),
     "doctor": ("testbed.cli.doctor", "Check what works on this machine, and how to fix what does not."),
+    "completion": (
+        "testbed.cli.completion",
+        "Print what has a shell complete labs, nodes, scenarios and so on.",
+    ),
 }
 """Name -> module[:attribute], where the attribute is called like the command unless it is given, and the line for the
 help."""
@@ -70,6 +80,11 @@ class LazyGroup(click.Group):
         module, _, attribute = COMMANDS[cmd_name][0].partition(":")
         command: click.Command = getattr(importlib.import_module(module), attribute or cmd_name)
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
+        """Complete the names of commands without loading them."""
+        found = [CompletionItem(name, help=line) for name, (_, line) in COMMANDS.items() if name.startswith(incomplete)]
+        return found or super(click.Group, self).shell_complete(ctx, incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -95,6 +110,8 @@ def cli() -> None:
 def main() -> None:
     for stream in filter(None, (sys.stdout, sys.stderr)):  # a stream that was closed by the caller is None
         stream.reconfigure(errors="replace")
+    if "_TESTBED_COMPLETE" in os.environ:
+        importlib.import_module("testbed.cli.completion")  # its shells
     interrupts = Interrupts()
     try:
         status = invoke(sys.argv[1:])

@@ -13,7 +13,7 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from testbed.cli import console, options, summary
+from testbed.cli import completing, console, options, summary
 from testbed.cli.catalogue import columns
 from testbed.cli.output import json_option
 from testbed.cli.progress import output_console
@@ -37,19 +37,24 @@ from testbed.records.events import happened_ns, read
     Exit status: 0 users saw something in every run, whatever it was; 1 not, 2 wrong usage or input, 3 this machine
     cannot run it."""
 )
-@click.argument("name", metavar="SCENARIO")
+@click.argument("name", metavar="SCENARIO", shell_complete=completing.scenarios)
 @click.option(
     "--over",
     "overs",
     metavar="KEY[=VALUE,…]",
     multiple=True,
     required=True,
+    shell_complete=completing.parameters("name"),
     help="A parameter and its values. Without values all that it can have.",
 )
-@click.option("--variant", metavar="NAME", help="Default: the one the scenario names for this, or its first.")
 @click.option(
-    "--set", "settings", metavar="KEY=VALUE", multiple=True, callback=split_setting, help="Set another parameter."
-)
+    "--variant", metavar="NAME", shell_complete=completing.variants("name"),
+    help="Default: the one the scenario names for this, or its first.",
+)  # fmt: skip
+@click.option(
+    "--set", "settings", metavar="KEY=VALUE", multiple=True, callback=split_setting, help="Set another parameter.",
+    shell_complete=completing.parameters("name"),
+)  # fmt: skip
 @options.machine_options
 @options.jobs_option
 @json_option("Print one JSON object; outage_s is null if it did not end, or no request shows it.")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from testbed.cli import console, options, summary
+from testbed.cli import completing, console, options, summary
 from testbed.cli import junit as reports
 from testbed.cli.catalogue import with_tag
 from testbed.cli.output import json_option
@@ -46,11 +46,15 @@ def split_setting(_: click.Context, __: click.Parameter, values: tuple[str, ...]
     Progress goes to standard error, the table of variants to standard output. Exit status: 0 every variant as expected,
     1 not, 2 wrong usage or input, 3 this machine cannot run it."""
 )
-@click.argument("names", metavar="SCENARIO...", nargs=-1)
+@click.argument("names", metavar="SCENARIO...", nargs=-1, shell_complete=completing.scenarios)
 @click.option("--tag", metavar="TAG", help="Every shipped scenario with this tag.")
-@click.option("--variant", "named", metavar="NAME", multiple=True, help="Only this variant; may be repeated.")
+@click.option(
+    "--variant", "named", metavar="NAME", multiple=True, shell_complete=completing.variants("names"),
+    help="Only this variant; may be repeated.",
+)  # fmt: skip
 @click.option(
     "--set", "settings", metavar="KEY=VALUE", multiple=True, callback=split_setting,
+    shell_complete=completing.parameters("names"),
     help="Replace a parameter's default; may be repeated. What a variant sets itself stays, unless --variant names it.",
 )  # fmt: skip
 @click.option(

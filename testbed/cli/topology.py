@@ -11,12 +11,13 @@ import click
 from rich.table import Table
 
 from testbed.cli.catalogue import columns
+from testbed.cli.live.words import connect, lab_option
 from testbed.cli.output import give, json_option, show_notes
 from testbed.cli.progress import output_console
 from testbed.cli.words import plain
 from testbed.errors import InputError
 from testbed.machine import questions
-from testbed.protocol import ConvertedPlan, GraphStyle, InterfaceRow, PlanInfo, requests
+from testbed.protocol import ConvertedPlan, GraphStyle, InterfaceRow, Picture, PlanInfo, requests
 
 NEW = """Write a topology file of a KIND, for you to edit. What you leave out has a default; the file's head shows it.
 
@@ -137,13 +138,32 @@ def schema() -> None:
     click.echo(json.dumps(questions.ask(requests.Schema()), indent=1))
 
 
-@click.command(help="Draw the topology FILE: its switches in tiers, its hosts below them, each rail in a colour.")
-@click.argument("file", type=click.Path(path_type=Path))
+@click.command(
+    help="""Draw the topology FILE: its switches in tiers, its hosts below them, each rail in a colour.
+
+    Without FILE it is the lab that is up, with what was changed by hand; pods are not drawn."""
+)
+@click.argument("file", type=click.Path(path_type=Path), required=False)
 @click.option("--format", "style", type=click.Choice(get_args(GraphStyle)), default="svg", show_default=True)
 @click.option("-o", "output", type=click.Path(path_type=Path), help="Write to this file.")
-def graph(file: Path, style: GraphStyle, output: Path | None) -> None:
-    picture = questions.draw(file, style)
-    if output is not None and os.path.exists(output) and output.samefile(file):
-        raise InputError("is the topology itself", where=str(output), hint="Name another file for the picture.")
+@lab_option
+def graph(file: Path | None, style: GraphStyle, output: Path | None, name: str) -> None:
+    if file is None:
+        picture = drawn_lab(name, style)
+    else:
+        picture = questions.draw(file, style)
+        if output is not None and os.path.exists(output) and output.samefile(file):
+            raise InputError("is the topology itself", where=str(output), hint="Name another file for the picture.")
     show_notes(picture["notes"])
     give(picture["text"], output, over=True)
+
+
+def drawn_lab(name: str, style: GraphStyle) -> Picture:
+    """A drawing of a lab that is up."""
+    from testbed.machine import processes
+    from testbed.protocol.live import Save
+
+    with connect(name) as connection, processes.scratch() as directory:
+        file = directory / f"{connection.lab.name}.clab.yml"
+        file.write_text(connection.answer(Save()))
+        return questions.draw(file, style)

@@ -52,6 +52,7 @@ WARM = (
     "testbed.cni.rxe",
     "testbed.executor.live.acts",
     "testbed.executor.live.lab",
+    "testbed.executor.live.logs",
     "testbed.executor.live.looks",
     "testbed.executor.live.programs",
     "testbed.executor.networks",

@@ -126,9 +126,9 @@ class Rdma(Netlink):
 
     def queue_pairs(self, index: int) -> list[QueuePair]:
         """Return the queue pairs of a device that this namespace sees, as `rdma resource show qp` does."""
-        (answer,) = self._ask(RES_QP_GET, _port(index)) or ({},)
-        found = (netlink.attributes(entry) for _, entry in netlink.elements(answer.get(RES_QP, b"")))
-        return [_queue_pair(entry) for entry in found]
+        answers = self._ask(RES_QP_GET, netlink.u32(DEV_INDEX, index), netlink.DUMP)
+        found = (entry for answer in answers for _, entry in netlink.elements(answer.get(RES_QP, b"")))
+        return [_queue_pair(netlink.attributes(entry)) for entry in found]
 
     def character_device(self, index: int) -> tuple[str, int] | None:
         """Return name and number of the device's file in /dev/infiniband; None without ib_uverbs."""

@@ -1,5 +1,6 @@
-"""Descriptions of scenarios and drawings of plans that were made before. A scenario's code sees its files, its settings
-and this testbed: of the same ones the description is the same. So is the drawing of the same plan."""
+"""Descriptions of scenarios, faults and profiles, and drawings of plans, that were made before. A scenario's code sees
+its files, its settings and this testbed: of the same ones the description is the same. So is the drawing of the same
+plan."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ KEEP = 500
 
 
 def key(asked: Sequence[object], files: Mapping[str, bytes]) -> str:
-    """Names what was `asked`, which can be written as JSON, about a scenario that has these files."""
+    """Names what was `asked`, which can be written as JSON, about something that has these files."""
     packages = Path(sysconfig.get_path("purelib")).stat().st_mtime_ns
     text = json.dumps([asked, sys.version, packages], sort_keys=True)
     return cache.digest(snapshot.code_digest(), text, *(part for item in files.items() for part in item))

@@ -11,7 +11,7 @@ from testbed.errors import InputError, MachineError
 from testbed.machine import descriptions, files, processes
 from testbed.machine.jobs import Job, Place, UnansweredError, below
 from testbed.machine.local import LocalMachine
-from testbed.protocol import ConvertedPlan, GraphStyle, Picture, PlanInfo, PlanRows, requests
+from testbed.protocol import ConvertedPlan, GraphStyle, Picture, PlanInfo, PlanRows, messages, requests
 from testbed.protocol.requests import Request
 
 LIMIT_S = 60.0
@@ -42,6 +42,16 @@ def ask(
     """The same of one request."""
     [answer] = asyncio.run(answers([(request, file, place)], found))
     return answer
+
+
+def kept(request: Request[R]) -> R:
+    """The response to a request that is about this testbed alone, which is asked for once."""
+    key = descriptions.key([messages.ask(0, request)], {})
+    found: R | None = descriptions.load(key)
+    if found is None:
+        found = ask(request)
+        descriptions.keep(key, found)
+    return found
 
 
 def plan(file: Path) -> PlanInfo:

@@ -18,7 +18,7 @@ else:
 R_co = TypeVar("R_co", covariant=True)
 
 WINDOW = 256 << 10
-"""Bytes of a stream (`Exec`, `Capture`) that the other side has not taken yet, at most: who writes more waits."""
+"""Bytes of a stream (`Exec`, `Capture`, `Logs`) that the other side has not taken yet: who writes more waits."""
 SETTLE_S = 0.01
 """Virtual seconds that pass after the last request, for what it sent to arrive, before time stands still."""
 
@@ -141,6 +141,15 @@ class Events(LiveRequest[None]):
 
     touches = False
     last: int | None = None
+    follow: bool = False
+
+
+class Logs(LiveRequest[None]):
+    """What programs that run by themselves have written on a node, or on all. Reports are `out`, pieces in base64, with
+    their `node` and `program`."""
+
+    touches = False
+    node: str = ""
     follow: bool = False
 
 
@@ -293,10 +302,12 @@ class Overview(TypedDict):
 
 
 class Top(LiveRequest[Overview]):
-    """What a screen shows of the lab: counters, sizes of tables, queue pairs, the latest events."""
+    """What a screen shows of the lab: counters, sizes of tables, queue pairs, the latest events. With `follow` reports
+    are that as `overview`, at first and, on the virtual clock, whenever it has changed and the lab comes to rest."""
 
     touches = False
     events: int = 20
+    follow: bool = False
 
 
 register(*LiveRequest.__subclasses__())

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from testbed.cli.live.words import connect, duration, format_option, lab_option, print_json, seconds, settings
+from testbed.cli import completing
+from testbed.cli.live.words import connect, duration, format_option, lab_option, print_json, seconds, settings, then
 from testbed.errors import InputError
 
 
@@ -29,6 +30,7 @@ def advance(name: str, form: str, time: str) -> int:
         print_json({"now_s": now_s})
     else:
         click.echo(f"It is {clock(int(now_s * 1e9))} in {connection.lab.name}.")
+        then("testbed events --last 20")
     return 0
 
 
@@ -44,8 +46,8 @@ def advance(name: str, form: str, time: str) -> int:
 @click.option("--for", "lasting", metavar="TIME", callback=duration, help="Take it back after so much time.")
 @lab_option
 @format_option
-@click.argument("fault")
-@click.argument("parameters", metavar="[KEY=VALUE...]", nargs=-1)
+@click.argument("fault", shell_complete=completing.faults)
+@click.argument("parameters", metavar="[KEY=VALUE...]", nargs=-1, shell_complete=completing.fault_parameters)
 def inject(after: float, lasting: float | None, name: str, form: str, fault: str, parameters: tuple[str, ...]) -> int:
     from testbed.protocol.live import FaultInject
 
@@ -110,8 +112,8 @@ def link() -> None:
 )
 @lab_option
 @format_option
-@click.argument("end", metavar="NODE:IF")
-@click.argument("changes", metavar="up|down|KEY=VALUE...", nargs=-1, required=True)
+@click.argument("end", metavar="NODE:IF", shell_complete=completing.ends)
+@click.argument("changes", metavar="up|down|KEY=VALUE...", nargs=-1, required=True, shell_complete=completing.qualities)
 def link_set(name: str, form: str, end: str, changes: tuple[str, ...]) -> int:
     from testbed.cli.live.tables import table
     from testbed.cli.progress import output_console
@@ -131,6 +133,8 @@ def link_set(name: str, form: str, end: str, changes: tuple[str, ...]) -> int:
         given = " ".join(f"{key}={value}" for key, value in row["quality"].items())
         shown.add_row(row["interface"], "up" if row["up"] else "down", given)
         output_console().print(shown)
+        if not row["up"]:
+            then(f"testbed link set {end} up")
     return 0
 
 
@@ -142,8 +146,8 @@ def link_set(name: str, form: str, end: str, changes: tuple[str, ...]) -> int:
 )
 @lab_option
 @format_option
-@click.argument("switch")
-@click.argument("values", metavar="KEY=VALUE...", nargs=-1, required=True)
+@click.argument("switch", shell_complete=completing.nodes("switch"))
+@click.argument("values", metavar="KEY=VALUE...", nargs=-1, required=True, shell_complete=completing.profile_values)
 def profile_set(name: str, form: str, switch: str, values: tuple[str, ...]) -> int:
     from testbed.protocol.live import ProfileSet
 
@@ -154,6 +158,7 @@ def profile_set(name: str, form: str, switch: str, values: tuple[str, ...]) -> i
         print_json(found)
     else:
         click.echo(f"{switch}: " + ", ".join(f"{key} {found[key]}" for key in changed))
+        then(f"testbed tables {switch} --follow")
     return 0
 
 
@@ -173,7 +178,7 @@ def pod() -> None:
 )
 @lab_option
 @format_option
-@click.argument("host")
+@click.argument("host", shell_complete=completing.nodes("host"))
 @click.argument("name_", metavar="POD")
 @click.argument("conflists", metavar="[CONFLIST...]", nargs=-1, type=click.Path(path_type=Path))
 def pod_add(name: str, form: str, host: str, name_: str, conflists: tuple[Path, ...]) -> int:
@@ -188,18 +193,23 @@ def pod_add(name: str, form: str, host: str, name_: str, conflists: tuple[Path, 
         print_json(row)
     else:
         show_nodes([row])
+        then(f"testbed rdma write {name_} {host}", f"testbed pod del {name_}")
     return 0
 
 
 @pod.command("del", help="""Delete a pod as a container runtime does: its programs, its networks, its namespace.""")
 @lab_option
-@click.argument("pod_", metavar="POD")
-def pod_delete(name: str, pod_: str) -> int:
+@format_option
+@click.argument("pod_", metavar="POD", shell_complete=completing.nodes("pod"))
+def pod_delete(name: str, form: str, pod_: str) -> int:
     from testbed.protocol.live import PodDelete
 
     with connect(name) as connection:
         connection.answer(PodDelete(pod=pod_))
-    click.echo(f"{pod_} is deleted")
+    if form == "json":
+        print_json({"pod": pod_})
+    else:
+        click.echo(f"{pod_} is deleted")
     return 0
 
 
@@ -213,13 +223,18 @@ def pod_delete(name: str, pod_: str) -> int:
 )
 @click.option("--ip", help="Announce this address.")
 @lab_option
-@click.argument("interface", metavar="NODE[:IF]")
-def announce(ip: str | None, name: str, interface: str) -> int:
+@format_option
+@click.argument("interface", metavar="NODE[:IF]", shell_complete=completing.nics)
+def announce(ip: str | None, name: str, form: str, interface: str) -> int:
     from testbed.protocol.live import Announce
 
     with connect(name) as connection:
         connection.answer(Announce(end=interface, ip=ip))
-    click.echo(f"{interface} has announced {ip or 'its address'}")
+    if form == "json":
+        print_json({"interface": interface, "ip": ip})
+    else:
+        click.echo(f"{interface} has announced {ip or 'its address'}")
+        then("testbed events --last 5")
     return 0
 
 
@@ -239,8 +254,8 @@ def rdma() -> None:
 @click.option("--retries", type=click.IntRange(0, 7), help="Retransmissions before the end. Default: 3.")
 @lab_option
 @format_option
-@click.argument("source", metavar="A")
-@click.argument("target", metavar="B")
+@click.argument("source", metavar="A", shell_complete=completing.nics)
+@click.argument("target", metavar="B", shell_complete=completing.nics)
 def write(
     size: int, six: bool, timeout: int | None, retries: int | None, name: str, form: str, source: str, target: str
 ) -> int:
@@ -274,4 +289,6 @@ def save(output: Path | None, name: str) -> int:
 
     with connect(name) as connection:
         give(connection.answer(Save()), output, over=False)
+    if output:
+        then(f"testbed up {output}")
     return 0

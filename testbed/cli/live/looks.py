@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from testbed.cli import completing
 from testbed.cli.interrupts import stoppable
 from testbed.cli.live.words import connect, format_option, lab_option, print_json
 
@@ -38,7 +39,7 @@ def inspect(name: str, form: str) -> int:
 @click.option("--follow", is_flag=True, help="Show them again when they change, until Ctrl-C.")
 @lab_option
 @format_option
-@click.argument("switch")
+@click.argument("switch", shell_complete=completing.nodes("switch"))
 def tables(follow: bool, name: str, form: str, switch: str) -> int:
     from rich.console import Group
     from rich.live import Live

@@ -11,12 +11,14 @@ import signal
 import sys
 import termios
 import tty
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from testbed.cli.live.words import connect, lab_option, nobody_reads, put
+from testbed.cli import completing
+from testbed.cli.completing import DASHES
+from testbed.cli.live.words import connect, lab_option, nobody_reads, put, then
 from testbed.errors import InputError
 from testbed.machine.live.client import Connection, Streams
 from testbed.protocol.live import WINDOW
@@ -29,7 +31,6 @@ MOST_INPUT = 16 << 20
 """Bytes on the virtual clock, where input goes with the request."""
 LINE = 1 << 16
 """Bytes after which a line without an end is broken."""
-DASHES = "--"
 HUNG_UP = 128 + signal.SIGHUP
 
 
@@ -38,7 +39,8 @@ class AfterDashes(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         at = args.index(DASHES) if DASHES in args else len(args)
-        ctx.meta[DASHES] = args[at + 1 :]
+        if at < len(args):
+            ctx.meta[DASHES] = args[at + 1 :]
         return super().parse_args(ctx, args[:at])
 
 
@@ -52,16 +54,16 @@ class AfterDashes(click.Command):
 )
 @click.option("--interactive", "-i", is_flag=True, help="Pass standard input on.")
 @click.option("--tty", "-t", "terminal", is_flag=True, help="Give the command a terminal.")
-@click.option("--detach", "-d", is_flag=True, help="Let it run by itself; its output is a file of the lab's.")
+@click.option("--detach", "-d", is_flag=True, help="Let it run by itself; `testbed logs` shows its output.")
 @lab_option
-@click.argument("nodes", metavar="NODE... -- COMMAND", nargs=-1)
+@click.argument("nodes", metavar="NODE... -- COMMAND", nargs=-1, shell_complete=completing.nodes())
 @click.pass_context
 def exec_(
     context: click.Context, interactive: bool, terminal: bool, detach: bool, name: str, nodes: tuple[str, ...]
 ) -> int:
     from testbed.protocol.live import Exec
 
-    command: list[str] = context.meta[DASHES]
+    command: list[str] = context.meta.get(DASHES, [])
     if not nodes or not command:
         raise click.UsageError("name a node and a command: testbed exec NODE -- COMMAND")
     if terminal:
@@ -88,6 +90,8 @@ def exec_(
         except BrokenPipeError:
             nobody_reads()
             return 128 + signal.SIGPIPE
+        if detach:
+            then("testbed logs --follow")
         return max(statuses)
 
 
@@ -142,36 +146,40 @@ def whole_input() -> str:
     On the virtual clock time stands still while the shell waits for you."""
 )
 @lab_option
-@click.argument("node")
+@click.argument("node", shell_complete=completing.nodes())
 def shell(name: str, node: str) -> int:
     return attach(name, node, [])
 
 
 def attach(name: str, node: str, command: list[str]) -> int:
     """A program whose terminal is this one."""
-    from testbed.protocol.live import Exec
-
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise InputError("this is no terminal", hint="`testbed exec -i NODE -- COMMAND` takes input from a pipe.")
     with connect(name) as connection:
-        streams = Streams(connection, put)
-        request = Exec(node=node, command=command, terminal=this_terminal())
-        number = streams.number = connection.ask(request, streams.take)
-        with raw(), resized() as sizes:
-            while not connection.done(number):
-                ready, _, _ = select.select([sys.stdin, connection, sizes], [], [])
-                if sizes in ready:
-                    os.read(sizes, 100)
-                    size = shutil.get_terminal_size()
-                    connection.say({"id": number, "size": [size.lines, size.columns]})
-                if sys.stdin in ready:
-                    data = os.read(sys.stdin.fileno(), INPUT)
-                    if not data:
-                        return HUNG_UP
-                    streams.give(data)
-                if connection in ready:
-                    connection.take()
-        return int(connection.ended(number))
+        return attached(connection, node, command)
+
+
+def attached(connection: Connection, node: str, command: list[str]) -> int:
+    from testbed.protocol.live import Exec
+
+    streams = Streams(connection, put)
+    request = Exec(node=node, command=command, terminal=this_terminal())
+    number = streams.number = connection.ask(request, streams.take)
+    with raw(), resized() as sizes:
+        while not connection.done(number):
+            ready, _, _ = select.select([sys.stdin, connection, sizes], [], [])
+            if sizes in ready:
+                os.read(sizes, 100)
+                size = shutil.get_terminal_size()
+                connection.say({"id": number, "size": [size.lines, size.columns]})
+            if sys.stdin in ready:
+                data = os.read(sys.stdin.fileno(), INPUT)
+                if not data:
+                    return HUNG_UP
+                streams.give(data)
+            if connection in ready:
+                connection.take()
+    return int(connection.ended(number))
 
 
 def this_terminal() -> Terminal:
@@ -180,11 +188,11 @@ def this_terminal() -> Terminal:
 
 
 @contextlib.contextmanager
-def raw() -> Iterator[None]:
-    """The terminal passes every key on for the block."""
+def raw(mode: Callable[[Any], object] = tty.setraw) -> Iterator[None]:
+    """The terminal passes every key on for the block; with `tty.setcbreak` all but Ctrl-C and such."""
     before = termios.tcgetattr(sys.stdin)
     try:
-        tty.setraw(sys.stdin)
+        mode(sys.stdin)
         yield
     finally:
         with contextlib.suppress(termios.error):  # it has gone
@@ -212,7 +220,7 @@ def resized() -> Iterator[int]:
 @click.option("--write", "-w", "file", metavar="FILE", default="", help="Write a pcap file; `-` is standard output.")
 @click.option("--count", "-c", type=click.IntRange(1), metavar="N", help="End after N frames.")
 @lab_option
-@click.argument("interface", metavar="NODE:IF")
+@click.argument("interface", metavar="NODE:IF", shell_complete=completing.ends)
 @click.argument("filter_", metavar="[FILTER]", nargs=-1)
 def capture(file: str, count: int | None, name: str, interface: str, filter_: tuple[str, ...]) -> int:
     from testbed.cli.live import capturing

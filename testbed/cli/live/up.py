@@ -9,11 +9,13 @@ import re
 import select
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from testbed.cli import completing
 from testbed.cli.interrupts import stoppable
 from testbed.cli.live.words import duration, format_option, lab_option, print_json, then
 from testbed.cli.words import plain
@@ -21,6 +23,9 @@ from testbed.errors import InputError, TestbedError
 from testbed.machine.live import labs
 from testbed.machine.live.client import Connection, EndedError
 from testbed.protocol.live import Down
+
+if TYPE_CHECKING:
+    from testbed.cli.live.source import Found
 
 DOWN_S = 120.0
 """Wall seconds for a lab's end, after which --force is named."""
@@ -34,12 +39,21 @@ DOWN_S = 120.0
     On the real clock a lab goes on by itself. On the virtual one time stands still between commands, and the same
     commands give the same events: `testbed advance 25m` lets it pass."""
 )
-@click.argument("what", metavar="FILE|SCENARIO")
+@click.argument("what", metavar="FILE|SCENARIO", shell_complete=completing.scenarios)
 @click.option("--name", metavar="NAME", default="", help="The lab's name. Default: that in its file.")
 @click.option("--clock", type=click.Choice(["real", "virtual"]), default="real", show_default=True)
 @click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Seed of all randomness in the lab.")
-@click.option("--variant", metavar="NAME", default="", help="Of a scenario. Default: its first.")
-@click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help="A parameter of a scenario.")
+@click.option(
+    "--variant",
+    metavar="NAME",
+    default="",
+    shell_complete=completing.variants("what"),
+    help="Of a scenario. Default: its first.",
+)
+@click.option(
+    "--set", "settings", metavar="KEY=VALUE", multiple=True, shell_complete=completing.parameters("what"),
+    help="A parameter of a scenario.",
+)  # fmt: skip
 @click.option("--with", "packages", metavar="PACKAGE,…", default="", help="Debian packages beside those of the image.")
 @click.option("--idle", "idle_s", metavar="TIME", callback=duration, help="End when nobody used it for so long: 8h.")
 @click.option("--rm", "attached", is_flag=True, help="Stay, and end the lab with this command (Ctrl-C).")
@@ -61,21 +75,43 @@ def up(
     out: Path,
     form: str,
 ) -> int:
-    from testbed.cli import options
     from testbed.cli.live import source
     from testbed.cli.live.tables import show_nodes
+    from testbed.protocol import live
+
+    found = source.find(what, variant, settings)
+    extra = list(filter(None, packages.split(",")))
+    with brought_up(found, name, clock, seed, extra, idle_s, out, attached=attached) as connection:
+        state = connection.answer(live.Inspect())
+        lab = connection.lab
+        if form == "json":
+            print_json({**lab.__dict__, "state": "up", **state})
+        else:
+            show_nodes(state["nodes"])
+            node = next((row["name"] for row in state["nodes"] if row["kind"] == "host"), state["nodes"][0]["name"])
+            then(f"testbed shell {node}", f"testbed down {lab.name}")
+        if attached:
+            stay(connection)
+    return 0
+
+
+@contextlib.contextmanager
+def brought_up(
+    found: Found, name: str, clock: str, seed: int, packages: list[str], idle_s: float | None, out: Path, *,
+    attached: bool,
+) -> Iterator[Connection]:  # fmt: skip
+    """A connection to a new lab, which is up. Its name is that of its file unless one is given."""
+    from testbed.cli import options
     from testbed.cli.output import log
     from testbed.machine.live.order import Order
     from testbed.machine.live.start import start
     from testbed.machine.runs import run_directory
-    from testbed.protocol import live
     from testbed.version import version
 
-    found = source.find(what, variant, settings)
     name = checked(name or found.name)
     labs.require_free(name)
     machine: Any = options.choose("vm", clock, log)  # type: ignore[arg-type]
-    wanted = sorted({*filter(None, packages.split(",")), *found.packages})
+    wanted = sorted({*packages, *found.packages})
     if wanted:
         asyncio.run(options.equip(machine, wanted))
     lab = labs.Lab(
@@ -88,16 +124,7 @@ def up(
     )  # fmt: skip
     with start(order) as connection:
         wait_up(connection, found.place)
-        state = connection.answer(live.Inspect())
-        if form == "json":
-            print_json({**lab.__dict__, "state": "up", **state})
-        else:
-            show_nodes(state["nodes"])
-            node = next((row["name"] for row in state["nodes"] if row["kind"] == "host"), state["nodes"][0]["name"])
-            then(f"testbed shell {node}", f"testbed down {name}")
-        if attached:
-            stay(connection)
-    return 0
+        yield connection
 
 
 def stay(connection: Connection) -> None:
@@ -146,7 +173,7 @@ def end(connection: Connection) -> Any:
 
 
 @click.command(help="""End labs: what they left is in their run directories. Also removes what is left of dead ones.""")
-@click.argument("names", metavar="[NAME...]", nargs=-1)
+@click.argument("names", metavar="[NAME...]", nargs=-1, shell_complete=completing.labs)
 @click.option("--all", "all_", is_flag=True, help="All labs of this user.")
 @click.option("--force", is_flag=True, help="Kill the machine of a lab that does not end.")
 @lab_option
@@ -198,6 +225,7 @@ def ps(form: str) -> int:
         print_json([{**lab.__dict__, "age_s": round(time.time() - lab.since, 3)} for lab in found])
     elif found:
         show_labs(found)
+        then(*(f"testbed down {lab.name}" for lab in found if not lab.alive()))
     else:
         click.echo("No lab is up.")
         then("testbed up FILE")

@@ -173,7 +173,34 @@ def events(request: live.Events, call: Call) -> Listening | None:
 # A screen
 
 
-def top(request: live.Top, call: Call) -> Overview:
+class Resting:
+    """What a screen shows, sent again when it has changed and the lab comes to rest."""
+
+    drives = False
+
+    def __init__(self, call: Call, events: int) -> None:
+        self._call, self._events = call, events
+        self._shown: Overview | None = None
+        call.server.resters.append(self._rest)
+        self._rest()
+
+    def _rest(self) -> None:
+        now = overview(self._call, self._events)
+        if self._shown is None or now != {**self._shown, "now_s": now["now_s"]}:
+            self._call.report(overview=now)
+        self._shown = now
+
+    def hear(self, message: dict[str, Any]) -> None:
+        if message.get("stop"):
+            self._call.server.resters.remove(self._rest)
+            self._call.end(self._shown)
+
+
+def top(request: live.Top, call: Call) -> Overview | Resting:
+    return Resting(call, request.events) if request.follow else overview(call, request.events)
+
+
+def overview(call: Call, events: int) -> Overview:
     lab = call.lab
     lab.scheduler.catch_up()
     sizes = {}
@@ -181,7 +208,7 @@ def top(request: live.Top, call: Call) -> Overview:
         found = switch.tables()
         sizes[switch.name] = {table: len(found[table]) for table in TABLES}
     ends = [end for node in lab.nodes.values() for end in node.interfaces.values()]
-    latest = sorted(call.log.events, key=lambda event: event["t"])[-request.events :] if request.events else []
+    latest = sorted(call.log.events, key=lambda event: event["t"])[-events:] if events else []
     return {
         "now_s": call.log.now / 1e9,
         "ports": [counted(end) for end in ends],

@@ -21,6 +21,7 @@ from testbed.scenario.events import EventLog
 HANDLERS: dict[type[LiveRequest[Any]], str] = {
     live.Exec: "programs:run",
     live.Capture: "programs:capture",
+    live.Logs: "logs:logs",
     live.Inspect: "looks:inspect",
     live.Tables: "looks:tables",
     live.Events: "looks:events",
@@ -124,6 +125,8 @@ class Server:
         """Called with each event of the lab."""
         self.followers: list[Callable[[], None]] = []
         """Called when something has happened in the lab."""
+        self.resters: list[Callable[[], None]] = []
+        """Called when the lab comes to rest, on the virtual clock."""
         self.qualities: dict[str, dict[str, str]] = {}
         """Of ends of links, what was set by hand."""
         self.held: dict[str, Callable[[], None]] = {}
@@ -204,6 +207,8 @@ class Server:
             self.lab.scheduler.sleep(SETTLE_S)
             self.lab.scheduler.catch_up()
             self.take()
+            for rest in [*self.resters]:
+                rest()
             self.wire.pause(IDLE)
 
     def _listen(self) -> None:

@@ -1,0 +1,162 @@
+"""`testbed deploy` and `destroy`: `up` and `down` with the flags of containerlab, where they mean the same here.
+
+Source of the flags: https://containerlab.dev/cmd/deploy/ and https://containerlab.dev/cmd/destroy/.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from testbed.cli import completing
+from testbed.cli.live.up import down, take_down, up
+from testbed.cli.live.words import format_option
+from testbed.errors import InputError
+
+if TYPE_CHECKING:
+    from testbed.machine.live.labs import Lab
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+SUFFIXES = ".clab.yml", ".clab.yaml"
+NO_CONTAINERS = "nodes are no containers here, but namespaces in a machine"
+WHOLE = "a lab is made and ended as a whole"
+OWN_KERNEL = "a lab is in a machine of its own, without a management network"
+WITHOUT: Mapping[str, str] = {
+    "--vars": "topology files are no templates here",
+    "--runtime, -r": NO_CONTAINERS,
+    "--max-workers": NO_CONTAINERS,
+    "--timeout": NO_CONTAINERS,
+    "--node-filter": WHOLE,
+    "--export-template": "`testbed inspect -f json` has what a lab is",
+    "--skip-post-deploy": "`exec` in the file is part of a lab",
+    "--skip-labdir-acl": "run directories are the user's own",
+    "--owner": "a lab is its user's own",
+    "--network": OWN_KERNEL,
+    "--ipv4-subnet, -4": OWN_KERNEL,
+    "--ipv6-subnet, -6": OWN_KERNEL,
+    "--keep-mgmt-net": OWN_KERNEL,
+    "--log-level": "the lab's log is keeper.log in its directory",
+    "--debug, -d": "the lab's log is keeper.log in its directory",
+}
+"""Flags of containerlab's that cannot mean the same, with the reason."""
+SWITCHES = "--skip-post-deploy", "--skip-labdir-acl", "--keep-mgmt-net", "--debug, -d"
+"""Those without a value."""
+
+
+def refused(*names: str) -> Callable[[Command], Command]:
+    """Has the command refuse these flags."""
+
+    def add(command: Command) -> Command:
+        for name in names:
+            spelled = name.split(", ")
+            flag = name in SWITCHES
+            command = click.option(*spelled, flag_key(name), is_flag=flag, hidden=True, default=None)(command)
+        return command
+
+    return add
+
+
+def flag_key(name: str) -> str:
+    return name.partition(",")[0].removeprefix("--").replace("-", "_")
+
+
+def refuse(given: Mapping[str, object], instead: str) -> None:
+    """InputError for flags that were given, all of them at once."""
+    wrong = {name.partition(",")[0]: why for name, why in WITHOUT.items() if given.get(flag_key(name)) is not None}
+    if wrong:
+        reasons = "; ".join(f"{name}: {why}" for name, why in wrong.items())
+        raise InputError(f"{', '.join(wrong)} cannot mean here what containerlab means: {reasons}", hint=instead)
+
+
+topo_option = click.option(
+    "--topo", "-t", metavar="FILE", default="", type=click.Path(), help="The file, or a directory that has one."
+)
+name_option = click.option(
+    "--name", "-n", metavar="NAME", default="", shell_complete=completing.labs, help="The lab's."
+)
+
+
+def topology(given: str) -> Path:
+    """The topology file that is meant: this one, or the only one of a directory, by default the working directory."""
+    if "://" in given or given == "-":
+        raise InputError("is no file", where=given, hint="Fetch it first: testbed deploy -t FILE.")
+    path = Path(given or ".")
+    if not path.is_dir():
+        return path
+    found = sorted(entry for entry in path.iterdir() if entry.name.endswith(SUFFIXES) and entry.is_file())
+    if len(found) != 1:
+        there = f"{len(found)} topology files" if found else "no topology file"
+        hint = f"There are {', '.join(map(str, found))}." if found else f"Its name ends in {SUFFIXES[0]}."
+        raise InputError(f"this directory has {there}: name one with --topo", where=str(path), hint=hint)
+    return found[0]
+
+
+@click.command(
+    help="""Bring a lab up: `testbed up FILE` with the flags of containerlab.
+
+    Without --topo it is the only *.clab.yml here. What only `testbed up` has: --clock, --seed, --idle, --rm."""
+)
+@topo_option
+@name_option
+@click.option("--reconfigure", "-c", is_flag=True, help="First end a lab of that name and remove its run directory.")
+@format_option
+@refused(
+    "--vars", "--runtime, -r", "--max-workers", "--timeout", "--node-filter", "--export-template", "--skip-post-deploy",
+    "--skip-labdir-acl", "--owner", "--network", "--ipv4-subnet, -4", "--ipv6-subnet, -6", "--log-level", "--debug, -d",
+)  # fmt: skip
+@click.pass_context
+def deploy(context: click.Context, /, topo: str, name: str, reconfigure: bool, form: str, **others: object) -> Any:
+    from testbed.cli.live import source
+    from testbed.machine.live import labs
+
+    refuse(others, "See `testbed up --help`.")
+    file = topology(topo)
+    name = name or source.of_file(file).name
+    if reconfigure and (lab := labs.read(name)):
+        take_down(lab, force=False)
+        remove_run(lab)
+    return context.invoke(up, what=str(file), name=name, form=form)
+
+
+@click.command(
+    help="""End a lab: `testbed down` with the flags of containerlab.
+
+    It is the lab of the file --topo, by default of the only *.clab.yml here, or that of --name."""
+)
+@topo_option
+@name_option
+@click.option("--all", "-a", "all_", is_flag=True, help="All labs of this user.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask; which is never done.")
+@click.option("--cleanup", "-c", is_flag=True, help="Remove the run directory, too.")
+@click.option("--graceful", is_flag=True, help="Let programs end by themselves; which is always done.")
+@format_option
+@refused("--vars", "--runtime, -r", "--max-workers", "--timeout", "--node-filter", "--keep-mgmt-net", "--log-level",
+         "--debug, -d")  # fmt: skip
+@click.pass_context
+def destroy(
+    context: click.Context, /, topo: str, name: str, all_: bool, cleanup: bool, form: str, **others: object
+) -> Any:
+    from testbed.cli.live import source
+    from testbed.machine.live import labs
+
+    refuse(others, "See `testbed down --help`.")
+    chosen = labs.every() if all_ else [labs.named(name or source.of_file(topology(topo)).name)]
+    status = context.invoke(down, names=tuple(lab.name for lab in chosen), form=form) if chosen else 0
+    for lab in chosen if cleanup else []:
+        remove_run(lab)
+    return status
+
+
+def remove_run(lab: Lab) -> None:
+    """Removes the run directory of a lab that has ended."""
+    if not lab.out:
+        return
+    place = Path(lab.out)
+    shutil.rmtree(place, ignore_errors=True)
+    latest = place.parent / "latest"
+    if latest.is_symlink() and not latest.exists():
+        latest.unlink()

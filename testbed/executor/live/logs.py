@@ -1,0 +1,108 @@
+"""What programs on the nodes of a lab that lives have written: the files of `Namespace.spawn`, those of FRR's daemons
+among them."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import os
+from pathlib import Path
+from typing import Any
+
+from testbed.executor.live.server import Call
+from testbed.executor.live.streams import PIECE
+from testbed.kernel import syscalls
+from testbed.kernel.changes import IN_CREATE, IN_MODIFY
+from testbed.protocol.live import WINDOW, Logs
+
+SUFFIX = ".log"
+
+
+class Reading:
+    """The files, a piece of each in turn; on the real clock at most WINDOW bytes ahead of the outside, as of a
+    `Stream`. Who does not follow gets what there was at first."""
+
+    drives = False
+
+    def __init__(self, call: Call, node: str, *, follow: bool) -> None:
+        self._call, self._node, self._follow = call, node, follow
+        self._taken: dict[Path, int] = {}
+        self._ends = {path: path.stat().st_size for path in self._files()}
+        self._ahead = 0
+        self._watching = False
+        with syscalls.explained("inotify"):
+            self._inotify = syscalls.call("inotify_init1", os.O_CLOEXEC | os.O_NONBLOCK)
+            place = os.fsencode(call.lab.directory)
+            syscalls.call("inotify_add_watch", self._inotify, place, IN_MODIFY | IN_CREATE)
+
+    def _files(self) -> dict[Path, tuple[str, str]]:
+        found = files(self._call)
+        return {path: source for path, source in found.items() if self._node in ("", source[0])}
+
+    def send(self) -> bool:
+        """Sends what there is; whether that was all, and has ended it."""
+        while sum(self._send_piece(path, *source) for path, source in self._files().items() if not self._held):
+            pass
+        self._watch(self._follow and not self._held)
+        if self._follow or self._held:
+            return False
+        os.close(self._inotify)
+        return True
+
+    @property
+    def _held(self) -> bool:
+        return self._ahead >= WINDOW and not self._call.server.wire.virtual
+
+    def _send_piece(self, path: Path, node: str, program: str) -> int:
+        at = self._taken.get(path, 0)
+        size = PIECE if self._follow else min(PIECE, self._ends.get(path, 0) - at)
+        with path.open("rb") as file:
+            file.seek(at)
+            data = file.read(size)
+        if data:
+            self._call.report(node=node, program=program, out=base64.b64encode(data).decode())
+            self._taken[path] = at + len(data)
+            self._ahead += len(data)
+        return len(data)
+
+    def _watch(self, wanted: bool) -> None:
+        if wanted and not self._watching:
+            self._call.watch(self._inotify, self._changed)
+        elif self._watching and not wanted:
+            self._call.unwatch(self._inotify)
+        self._watching = wanted
+
+    def _changed(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while os.read(self._inotify, 1 << 16):
+                pass
+        self.send()
+
+    def hear(self, message: dict[str, Any]) -> None:
+        match message:
+            case {"ack": ["out", int(length)]}:
+                held, self._ahead = self._held, self._ahead - length
+                if held and not self._held and self.send():
+                    self._call.end(None)
+            case {"stop": True}:
+                self._watch(False)
+                os.close(self._inotify)
+                self._call.end(None)
+
+
+def files(call: Call) -> dict[Path, tuple[str, str]]:
+    """Of each file its node, which may be a pod that is gone, and its program."""
+    found = {}
+    for path in sorted(call.lab.directory.glob(f"?*-?*{SUFFIX}")):
+        name = path.name.removesuffix(SUFFIX)
+        nodes = [node for node in call.lab.nodes if name.startswith(f"{node}-")]
+        node = max(nodes, key=len, default=name.partition("-")[0])
+        found[path] = node, name.removeprefix(f"{node}-")
+    return found
+
+
+def logs(request: Logs, call: Call) -> Reading | None:
+    if request.node and not any(node == request.node for node, _ in files(call).values()):
+        _ = call.lab[request.node]  # says which there are
+    reading = Reading(call, request.node, follow=request.follow)
+    return None if reading.send() else reading
