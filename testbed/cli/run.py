@@ -15,15 +15,16 @@ from testbed.cli import completing, console, options, summary
 from testbed.cli import junit as reports
 from testbed.cli.catalogue import with_tag
 from testbed.cli.output import json_option
+from testbed.cli.pages import write_report
 from testbed.cli.progress import error_console, output_console
 from testbed.cli.words import noted, setting
-from testbed.machine import questions, runs, scenarios
+from testbed.machine import runs, scenarios
 from testbed.machine.jobs import Machine
 from testbed.machine.record import RunResult
 from testbed.machine.runs import Listener, VariantRun
 from testbed.machine.scenarios import Source
 from testbed.machine.vm import VirtualMachine
-from testbed.protocol import REPORT, Clock, ScenarioInfo
+from testbed.protocol import Clock, ScenarioInfo
 
 Task = tuple[Source, ScenarioInfo, list[VariantRun]]
 
@@ -146,7 +147,7 @@ async def run_all(
         source, info, chosen = task
         directory = runs.run_directory(out, info["name"])
         result = await runs.run(source, info, chosen, seed, its, directory, listener, free)
-        await asyncio.to_thread(report, directory)
+        await asyncio.to_thread(write_report, directory)
         runs.explain(directory, info["name"])
         return result
 
@@ -157,14 +158,6 @@ async def run_all(
 
         write_index(out)
     return [task.result() for task in running]
-
-
-def report(directory: Path) -> None:
-    """Write the report of a run into its directory."""
-    from testbed.report import write  # the machines were started before
-    from testbed.report.model import read_run
-
-    write([read_run(directory)], questions.draw_plan, directory / REPORT)
 
 
 async def plan(

@@ -26,6 +26,7 @@ OF_ALL: Sequence[Line] = (
     ("traceback.txt", "the Python traceback of what was cut short"),
     ("stack.txt", "where every thread was when a limit was reached"),
     (OUTPUT, "what the process wrote that ran inside"),
+    ("session.jsonl", "what was asked of the lab by hand, in order"),
 )
 OF_LAB: Sequence[Line] = (
     (EVENTS, "the events, in the order of virtual time: t is nanoseconds since the beginning"),
@@ -38,6 +39,7 @@ OF_LAB: Sequence[Line] = (
     ("kernel.log", "the kernel's log"),
     *OF_ALL,
     ("cni/", "what CNI plugins keep of each host, such as the addresses in use"),
+    ("steps/", "the machine as it was at each step, for `testbed back`"),
     ("job/", "the files of training jobs, and a log for each rank"),
     ("*.log", "the output of programs on nodes"),
 )
@@ -64,6 +66,14 @@ def explain(directory: Path, about: str) -> None:
         )
     text = "\n\n".join("\n".join(lines) for lines in paragraphs if lines)
     (directory / README).write_text(text + "\n", errors="replace")
+
+
+def explain_lab(directory: Path, name: str) -> None:
+    """The same for the directory of a lab that lived."""
+    own = [(RESULT, "what the lab was made from, as JSON"), *OF_RUN[1:2], *OF_LAB]
+    names = [one for one in _names(directory) if one != README]
+    lines = [f"What the lab {name} left. docs/live.md of testbed has more on such labs.", "", *_lines(names, own)]
+    (directory / README).write_text("\n".join(lines) + "\n", errors="replace")
 
 
 def _lines(names: Iterable[str], known: Sequence[Line]) -> Iterator[str]:

@@ -67,6 +67,8 @@ def read_run(directory: Path) -> Run:
         raise InputError("is no run directory: it has no result.json", where=str(directory), hint=hint)
     try:
         found = json.loads(path.read_bytes())
+        if "variants" not in found:
+            return _lab(directory, found)
         parts = tuple(_part(directory, variant) for variant in found["variants"])
         scenario = str(found["scenario"])
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
@@ -81,6 +83,24 @@ def read_run(directory: Path) -> Run:
     facts = tuple((name, str(value)) for name, value in known.items() if value not in (None, ""))
     title, text = str(found.get("title") or ""), str(found.get("text") or "")
     return Run(name=scenario, place=directory.resolve().name, title=title, text=text, facts=facts, parts=parts)
+
+
+def _lab(directory: Path, found: dict[str, Any]) -> Run:
+    """The directory of a lab that lived, which has the files of a variant and no verdict."""
+    made, epoch = dict(found["made_from"]), found.get("epoch") or {}
+    known = {
+        "topology": found["topology"], "seed": found["seed"], "clock": found["clock"], "testbed": made.get("testbed"),
+        "QEMU": made.get("qemu"), "image": str(made.get("image") or "")[:12], "trace": str(found["trace"])[:12],
+    }  # fmt: skip
+    facts = tuple((name, str(value)) for name, value in known.items() if value not in (None, ""))
+    part = Part(
+        name=str(found["name"]), directory=directory, trace=str(found["trace"]),
+        virtual_s=float(found["virtual_s"] or 0), realtime_ns=epoch.get("realtime_ns"),
+    )  # fmt: skip
+    return Run(
+        name=str(found["name"]), place=directory.resolve().name, title="A lab that lived", text="", facts=facts,
+        parts=(part,),
+    )  # fmt: skip
 
 
 def _part(directory: Path, found: dict[str, Any]) -> Part:

@@ -13,6 +13,7 @@ import click
 from testbed.cli import console, options, summary
 from testbed.cli.live.up import end
 from testbed.cli.live.words import connect, format_option, lab_option, print_json, then
+from testbed.cli.pages import write_report
 from testbed.cli.progress import error_console, output_console
 from testbed.cli.words import clock
 from testbed.errors import InputError
@@ -81,7 +82,10 @@ def follow(connection: Connection, asked: dict[str, Any], chosen: VariantRun, *,
             raise
     if "stopped" in answer:
         return say_stopped(connection, Moment.of(answer["stopped"]), as_json=as_json)
-    result = record.load(Path(answer["result"]["out"]))
+    out = Path(answer["result"]["out"])
+    write_report(out)
+    runs.explain(out, answer["result"]["scenario"])
+    result = record.load(out)
     if as_json:
         click.echo(json.dumps(result.json()))
     else:

@@ -188,9 +188,11 @@ def down(names: tuple[str, ...], all_: bool, force: bool, name: str, form: str) 
         except TestbedError as error:
             failed.append(error)
             continue
-        results.append({"name": lab.name, "out": lab.out})
+        report = page(lab)
+        results.append({"name": lab.name, "out": lab.out, "report": str(report or "")})
         if form == "table":
-            click.echo(f"{plain(lab.name)} is down · {os.path.relpath(lab.out) if lab.out else ''}".rstrip(" ·"))
+            left = os.path.relpath(report or lab.out) if report or lab.out else ""
+            click.echo(f"{plain(lab.name)} is down · {plain(left)}".rstrip(" ·"))
     if form == "json":
         print_json(results)
     if failed:
@@ -198,6 +200,21 @@ def down(names: tuple[str, ...], all_: bool, force: bool, name: str, form: str) 
         first.also += tuple((error.where, error.message) for error in others)
         raise first
     return 0
+
+
+def page(lab: labs.Lab) -> Path | None:
+    """The report of a lab that has left a result."""
+    from testbed.cli.pages import write_report
+    from testbed.machine.live.kept import explain
+    from testbed.protocol import RESULT, SCENARIO
+
+    out = Path(lab.out)
+    if not lab.out or not (out / RESULT).is_file():
+        return None
+    report = write_report(out)
+    if not (out / SCENARIO).is_dir():  # a run that was stopped has its own
+        explain(out, lab.name)
+    return report
 
 
 def take_down(lab: labs.Lab, force: bool) -> None:

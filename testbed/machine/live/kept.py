@@ -7,10 +7,12 @@ import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from testbed.machine import qemu, snapshot
-from testbed.protocol import EVENTS, RESULT, TOPOLOGY
+from testbed.protocol import EVENTS, RESULT, TOPOLOGY, Made
+from testbed.records import contents, packets
+from testbed.records.events import read
 from testbed.version import version
 
 SESSION = "session.jsonl"
@@ -61,3 +63,12 @@ class Kept:
             },
         }
         (self._directory / RESULT).write_text(json.dumps(found, indent=1) + "\n")
+        if self._made:
+            packets.write(self._directory, cast("Made", self._made), list(read(self._directory / EVENTS)))
+        contents.remove_empty(self._directory)
+        explain(self._directory, str(lab["name"]))
+
+
+def explain(directory: Path, name: str) -> None:
+    """Write README.txt for the files that are there now."""
+    contents.explain_lab(directory, name)
