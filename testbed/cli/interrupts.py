@@ -49,7 +49,6 @@ def stoppable() -> Iterator[int]:
     """A block that goes on until such a signal, which is no interruption of it: the descriptor is readable then. One
     that comes later interrupts."""
     came, write = os.pipe()
-    wakeup = signal.set_wakeup_fd(-1)
     before = {number: signal.getsignal(number) for number in ENDING}
     first: list[float] = []
 
@@ -68,6 +67,7 @@ def stoppable() -> Iterator[int]:
 
     for number in ENDING:
         signal.signal(number, stop)
+    wakeup = signal.set_wakeup_fd(-1)
     try:
         yield came
     finally:
