@@ -7,9 +7,12 @@ import logging
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+TWICE_S = 0.5
+"""Within this time it is the same signal: timeout(1) sends it to a command and to the command's group."""
 
 
 class Interrupts:
@@ -43,23 +46,28 @@ class Interrupts:
 
 @contextlib.contextmanager
 def stoppable() -> Iterator[int]:
-    """A block that goes on until such a signal, which is no interruption of it: the descriptor is readable then. The
-    next signal interrupts."""
+    """A block that goes on until such a signal, which is no interruption of it: the descriptor is readable then. One
+    that comes later interrupts."""
     came, write = os.pipe()
-    wakeup = signal.set_wakeup_fd(-1)
     before = {number: signal.getsignal(number) for number in ENDING}
+    first: list[float] = []
 
     def restore() -> None:
         signal.set_wakeup_fd(wakeup)
         for number, handler in before.items():
             signal.signal(number, handler)
 
-    def stop(*_: object) -> None:
-        restore()
-        os.write(write, b"!")
+    def stop(number: int, _: object) -> None:
+        if not first:
+            first.append(time.monotonic())
+            os.write(write, b"!")
+        elif time.monotonic() - first[0] > TWICE_S:
+            restore()
+            signal.raise_signal(number)
 
     for number in ENDING:
         signal.signal(number, stop)
+    wakeup = signal.set_wakeup_fd(-1)
     try:
         yield came
     finally:

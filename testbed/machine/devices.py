@@ -9,6 +9,7 @@ import mmap
 import os
 import struct
 import tarfile
+import traceback
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self
@@ -128,6 +129,7 @@ class Outcome(Device):
             try:
                 unpack(data, directory)
             except (ValueError, OSError) as error:
+                traceback.clear_frames(error.__traceback__)  # they have parts of the map, which could not be closed
                 if isinstance(error, OSError) and error.errno in DISK_FULL:
                     raise
                 raise MachineError(f"the guest's results are damaged: {error}") from error

@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -96,3 +96,23 @@ def cache(testbed: Callable[..., Done], tmp_path: Path) -> Path:
 def image() -> None:
     """The image is there before the first test."""
     subprocess.run([*COMMAND, "image", "build"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=True)
+
+
+@pytest.fixture(scope="session")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """The commands of a user with labs of their own: `real` and `virtual` have a lab each for several tests."""
+    from live import Live
+
+    made = Live(tmp_path_factory.mktemp("live"))
+    yield made
+    made.end()
+
+
+@pytest.fixture(scope="session")
+def real(live: Any) -> str:
+    return live.up("real")
+
+
+@pytest.fixture(scope="session")
+def virtual(live: Any) -> str:
+    return live.up("virtual", "--clock", "virtual")

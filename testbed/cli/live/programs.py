@@ -6,7 +6,6 @@ import base64
 import contextlib
 import os
 import select
-import shutil
 import signal
 import sys
 import termios
@@ -170,7 +169,7 @@ def attached(connection: Connection, node: str, command: list[str]) -> int:
             ready, _, _ = select.select([sys.stdin, connection, sizes], [], [])
             if sizes in ready:
                 os.read(sizes, 100)
-                size = shutil.get_terminal_size()
+                size = os.get_terminal_size(sys.stdin.fileno())
                 connection.say({"id": number, "size": [size.lines, size.columns]})
             if sys.stdin in ready:
                 data = os.read(sys.stdin.fileno(), INPUT)
@@ -183,7 +182,7 @@ def attached(connection: Connection, node: str, command: list[str]) -> int:
 
 
 def this_terminal() -> Terminal:
-    size = shutil.get_terminal_size()
+    size = os.get_terminal_size(sys.stdin.fileno())
     return {"kind": os.environ.get("TERM", ""), "rows": size.lines, "columns": size.columns}
 
 

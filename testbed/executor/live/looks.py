@@ -35,7 +35,7 @@ def node_row(node: Node[Any], programs: int) -> NodeRow:
     rows = [interface_row(interface) for interface in node.interfaces.values()]
     row: NodeRow = {"name": node.name, "kind": kind, "interfaces": rows, "programs": programs}
     if isinstance(node, Switch):
-        row["profile"] = node.planned.profile or "default"
+        row["profile"] = node.first_profile.name
     if isinstance(node, Pod):
         row["host"] = node.host.name
     return row

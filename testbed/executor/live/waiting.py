@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import struct
 from pathlib import Path
 
 READ, WRITE, SELECT, POLL, EPOLL_WAIT, PSELECT6, PPOLL, EPOLL_PWAIT = 0, 1, 23, 7, 232, 270, 271, 281
@@ -11,6 +12,8 @@ LIMITS = {SELECT: 5, PSELECT6: 5, POLL: 3, PPOLL: 3, EPOLL_WAIT: 4, EPOLL_PWAIT:
 """System calls that wait for several files, and which of their arguments is the longest time."""
 FOR_OTHERS = (61, 247, 130, 34)
 """wait4, waitid, rt_sigsuspend, pause: another process is what counts."""
+SHORT_MS = 1000
+TERMINALS = "/dev/pts/", "/dev/tty"
 FOR_EVER = dict.fromkeys((POLL, EPOLL_WAIT, EPOLL_PWAIT), (0xFFFFFFFF, (1 << 64) - 1))
 """The longest time that is none, where it is no null pointer: -1."""
 
@@ -40,10 +43,22 @@ def waiting(process: str, group: int) -> str | None:
 def waits_in(process: str, number: int, *arguments: int) -> str:
     """The same by the system call in which it is."""
     if number in LIMITS:
-        return "input" if arguments[LIMITS[number] - 1] in FOR_EVER.get(number, (0,)) else ""
+        for_ever = arguments[LIMITS[number] - 1] in FOR_EVER.get(number, (0,))
+        return "input" if for_ever or (number == POLL and asks_terminal(process, *arguments[:3])) else ""
     if number in (READ, WRITE):
         file = os.readlink(f"/proc/{process}/fd/{arguments[0]}")
         if file.startswith("pipe:"):
             return "others"
-        return "input" if number == READ and file.startswith(("/dev/pts/", "/dev/tty")) else ""
+        return "input" if number == READ and file.startswith(TERMINALS) else ""
     return "others" if number in FOR_OTHERS else ""
+
+
+def asks_terminal(process: str, files: int, count: int, timeout_ms: int) -> bool:
+    """Whether poll(2) is about a terminal alone, and so short that it is asked again and again, as Python's prompt
+    does."""
+    if count != 1 or timeout_ms > SHORT_MS:
+        return False
+    with open(f"/proc/{process}/mem", "rb", buffering=0) as memory:
+        memory.seek(files)
+        (file,) = struct.unpack("i", memory.read(4))
+    return os.readlink(f"/proc/{process}/fd/{file}").startswith(TERMINALS)

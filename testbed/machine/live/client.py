@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import select
 import socket
 from collections.abc import Callable
-from typing import Any, Self, TypeVar
+from typing import IO, Any, Self, TypeVar
 
 from testbed.errors import MachineError, TestbedError
 from testbed.machine.live import labs
@@ -27,8 +28,10 @@ class EndedError(TestbedError):
 class Connection:
     """To a lab; a context manager. One request at a time, or several whose ends come in any order."""
 
-    def __init__(self, lab: Lab) -> None:
+    def __init__(self, lab: Lab, order: IO[str] | None = None) -> None:
+        """`order` is the pipe of the keeper's order, by whose end it knows that the command has ended."""
         self.lab = lab
+        self._order = order
         self._numbers = 0
         self._rest = bytearray()
         self._ends: dict[int, dict[str, Any]] = {}
@@ -43,6 +46,9 @@ class Connection:
 
     def __exit__(self, *_: object) -> None:
         self._socket.close()
+        if self._order:
+            with contextlib.suppress(BrokenPipeError):
+                self._order.close()
 
     def fileno(self) -> int:
         return self._socket.fileno()

@@ -7,7 +7,7 @@ import contextlib
 import json
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,3 +39,9 @@ class Client:
         """Whether it is the user's own, or root's."""
         credentials = self.writer.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size)
         return PEER.unpack(credentials)[1] in (os.geteuid(), 0)
+
+
+def tell(waiting: Iterable[tuple[Client, int]], message: Mapping[str, Any]) -> None:
+    """Sends a message to each, under the number that it waits for."""
+    for client, number in waiting:
+        client.tell({**message, "id": number})

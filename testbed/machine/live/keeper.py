@@ -14,7 +14,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -23,9 +23,9 @@ from testbed.errors import DISK_FULL, InputError, MachineError, TestbedError, Un
 from testbed.machine import image, layers, snapshot
 from testbed.machine.jobs import Job
 from testbed.machine.live import labs
-from testbed.machine.live.clients import Client
+from testbed.machine.live.clients import Client, tell
 from testbed.machine.live.drive import Drive
-from testbed.machine.live.kept import Kept
+from testbed.machine.live.kept import Kept, discard
 from testbed.machine.live.order import Order
 from testbed.machine.live.stoppable import StoppableRun
 from testbed.machine.live.stops import Stop
@@ -52,8 +52,6 @@ class Keeper:
         """Who waits for the lab to be up."""
         self._enders: list[tuple[Client, int]] = []
         """Who waits for the lab to be down."""
-        self._owner: Client | None = None
-        """The command with which the lab ends."""
         self.drive: Drive | None = None
         self._came = asyncio.Event()
         """A request has come."""
@@ -68,12 +66,15 @@ class Keeper:
 
     # The life of the lab
 
-    async def run(self, ready: int) -> None:
-        """Serves until the lab is down or dead. `ready` is closed when commands can connect."""
+    async def run(self, order: int, ready: int) -> None:
+        """Serves until the lab is down or dead. `ready` is closed when commands can connect; `order` is at its end when
+        the command that starts the lab has ended."""
         self._state("starting")
         server = await asyncio.start_unix_server(self._serve, sock=labs.listener(self.lab), limit=2 * MESSAGE_BYTES)
         self._life = asyncio.ensure_future(self._live())
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._end)
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, self._end)
+        loop.add_reader(order, self._started, order)
         os.close(ready)
         try:
             await self._life
@@ -95,26 +96,31 @@ class Keeper:
                     await asyncio.wait_for(client.taken(), 1)
                 client.writer.close()
 
+    def _started(self, order: int) -> None:
+        asyncio.get_running_loop().remove_reader(order)
+        if self.order.attached or not self._up:
+            self._end()
+
     def _die(self, cause: Exception) -> None:
         """Leaves the reason for those who ask later, and tells everybody who waits."""
         error = cause if isinstance(cause, TestbedError) else MachineError("".join(traceback.format_exception(cause)))
         if isinstance(cause, OSError) and cause.errno in DISK_FULL:
             error = UnsupportedError("the disk is full", where=str(cause.filename or ""), hint="Free some space.")
-        if self._over:
+        if not self._up:
+            self._discard()
+        elif self._over:
             labs.remove(self.lab)
-        elif self._up:
+        else:
             with contextlib.suppress(OSError):
                 if not self.order.run:
                     self.kept.end(asdict(self.lab), None)
             self._state("dead", error.message)
-        else:
-            self._discard()
         tell([*self._asked.values(), *self._starters, *self._enders], {"error": messages.failure(error)})
 
     def _discard(self) -> None:
         """A lab that never came up leaves nothing."""
         labs.remove(self.lab)
-        self.kept.discard()
+        discard(Path(self.lab.out))
 
     def _state(self, state: labs.State, why: str = "") -> None:
         try:
@@ -213,7 +219,8 @@ class Keeper:
         self._came.set()
 
     def log(self, text: str) -> None:
-        print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
+        with contextlib.suppress(OSError):
+            print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
         for client, number in self._starters:
             client.tell({"id": number, "log": text})
 
@@ -250,7 +257,6 @@ class Keeper:
         match message:
             case {"control": "start"}:
                 self._starters.append((client, number))
-                self._owner = client if self.order.attached else None
                 if self._up:
                     self._report({"up": True})
             case {"control": "continue", "discard": bool(discard), "to": str(to)}:
@@ -301,18 +307,12 @@ class Keeper:
     def _leave(self, client: Client) -> None:
         """The command has ended, or was killed: what it asked for ends too."""
         self._clients.discard(client)
+        self._starters = [one for one in self._starters if one[0] is not client]
         for inner in client.open.values():
             self._asked.pop(inner, None)
             self._note({"id": inner, "stop": True})
             if self.drive:
                 self.drive.say({"id": inner, "stop": True})
-        if client is self._owner or any(starter is client for starter, _ in self._starters):
-            self._end()
-
-
-def tell(waiting: Iterable[tuple[Client, int]], message: Mapping[str, Any]) -> None:
-    for client, number in waiting:
-        client.tell({**message, "id": number})
 
 
 def main() -> None:
@@ -320,6 +320,6 @@ def main() -> None:
     order, ready = map(int, sys.argv[1:3])
     for number in signal.SIGINT, signal.SIGHUP:
         signal.signal(number, signal.SIG_IGN)
-    with os.fdopen(order) as file:
-        keeper = Keeper(Order.of(file.read()))
-    asyncio.run(keeper.run(ready))
+    with open(order, closefd=False) as file:
+        keeper = Keeper(Order.of(file.readline()))
+    asyncio.run(keeper.run(order, ready))

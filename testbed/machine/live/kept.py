@@ -3,6 +3,7 @@ it, and in the end its result."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 from collections.abc import Mapping
@@ -16,6 +17,7 @@ from testbed.records.events import read
 from testbed.version import version
 
 SESSION = "session.jsonl"
+LATEST = "latest"
 
 
 class Kept:
@@ -44,10 +46,6 @@ class Kept:
         """What a command said to the lab."""
         self._append(SESSION, message)
 
-    def discard(self) -> None:
-        """Removes what there is, of a lab that never came up."""
-        shutil.rmtree(self._directory, ignore_errors=True)
-
     def end(self, lab: Mapping[str, Any], image: str | None) -> None:
         """Writes result.json; without an `image` of a lab that died."""
         found = {
@@ -72,3 +70,13 @@ class Kept:
 def explain(directory: Path, name: str) -> None:
     """Write README.txt for the files that are there now."""
     contents.explain_lab(directory, name)
+
+
+def discard(directory: Path) -> None:
+    """Removes the run directory of a lab that never came up."""
+    shutil.rmtree(directory, ignore_errors=True)
+    latest = directory.parent / LATEST
+    with contextlib.suppress(OSError):
+        if latest.readlink().name == directory.name:
+            latest.unlink()
+        directory.parent.rmdir()

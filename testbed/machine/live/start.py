@@ -5,17 +5,19 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
+from pathlib import Path
 
 from testbed.errors import MachineError
 from testbed.machine import processes
 from testbed.machine.live import labs
 from testbed.machine.live.client import Connection, EndedError
+from testbed.machine.live.kept import discard
 from testbed.machine.live.order import Order
 
 
 def start(order: Order) -> Connection:
-    """Starts a keeper, which lives on when this process ends; a connection to it. The lab is not up yet: ask for it
-    with `wait_up`."""
+    """Starts a keeper; a connection to it. The lab is not up yet: once it is, it lives on when the connection is
+    closed, unless it is attached."""
     lab = order.lab
     with labs.claimed(lab) as lock:
         ready, theirs = os.pipe()
@@ -29,16 +31,18 @@ def start(order: Order) -> Connection:
         os.close(orders)
         os.close(theirs)
         try:
-            with contextlib.suppress(BrokenPipeError), os.fdopen(ours, "w") as pipe:
-                pipe.write(order.text())
+            pipe = os.fdopen(ours, "w")
+            with contextlib.suppress(BrokenPipeError):
+                print(order.text(), file=pipe, flush=True)
             os.read(ready, 1)  # closed when it listens, or has ended
-            return Connection(lab)
+            return Connection(lab, pipe)
         except EndedError:
             wrote = (lab.directory / labs.LOG).read_text(errors="replace").strip()
             raise MachineError(f"the lab's keeper did not start:\n{wrote}") from None
         except BaseException:
             keeper.kill()
             keeper.wait()
+            discard(Path(lab.out))
             raise
         finally:
             os.close(ready)

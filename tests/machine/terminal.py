@@ -1,0 +1,86 @@
+"""A command under a terminal of its own, as a person has it."""
+
+import fcntl
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import termios
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+ESCAPES = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>]")
+PATIENCE_S = 20
+"""Wall seconds for anything to be shown: it bounds a hang and is no measure of speed."""
+
+
+class Terminal:
+    def __init__(self, command: Sequence[str], cwd: Path, env: Mapping[str, str], size: tuple[int, int] = (24, 80)):
+        self.raw = b""
+        """All that was written, as it was."""
+        self.pid, self._file = pty.fork()
+        if not self.pid:
+            os.chdir(cwd)
+            os.execvpe(command[0], list(command), {**env, "TERM": "xterm-256color"})  # noqa: S606 (no shell is wanted)
+        self.resize(*size)
+        self._from = 0
+
+    @property
+    def text(self) -> str:
+        """All that was written, without colours."""
+        return ESCAPES.sub(b"", self.raw).decode(errors="replace").replace("\r", "")
+
+    def resize(self, rows: int, columns: int) -> None:
+        fcntl.ioctl(self._file, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def send(self, text: str) -> None:
+        os.write(self._file, text.encode())
+
+    def expect(self, pattern: str, within: float = PATIENCE_S) -> re.Match[str]:
+        """Waits for what follows the last thing expected."""
+        deadline = time.monotonic() + within
+        while not (found := re.compile(pattern, re.MULTILINE).search(self.text, self._from)):
+            assert time.monotonic() < deadline, f"{pattern!r} does not come: {self.text[self._from :][-2000:]!r}"
+            self.read(0.1)
+        self._from = found.end()
+        return found
+
+    def read(self, within: float) -> int:
+        """Takes what comes in that time, at once when something does; its length, or -1 at the end."""
+        if not select.select([self._file], [], [], within)[0]:
+            return 0
+        try:
+            data = os.read(self._file, 1 << 16)
+        except OSError:
+            data = b""
+        self.raw += data
+        return len(data) or -1
+
+    def status(self) -> int:
+        """Its exit status, when it has ended."""
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline:
+            self.read(0.05)
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                while self.read(0) > 0:
+                    pass
+                self.pid = 0
+                return os.waitstatus_to_exitcode(status)
+        raise AssertionError(f"it goes on: {self.text[-2000:]!r}")
+
+    def close(self) -> None:
+        """Takes the terminal away, as closing its window does."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def end(self) -> None:
+        self.close()
+        if self.pid:
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+            self.pid = 0
