@@ -23,6 +23,7 @@ MODULES = ("testbed", "testbed.faults", "testbed.workload", "testbed.errors")
 INTERNAL = {
     "Node": {"adopt", "close", "complete", "configure", "delete_devices", "expect", "links_work", "make_interface"}
     | {"prepare", "release", "execute", "set_sysctls"},
+    "HostInterface": {"configure_address"},
     "Lab": {"close"},
     "Routing": {"catch_up", "close", "fileno", "hear", "start", "take"},
     "Scheduler": {"close", "watch"},
