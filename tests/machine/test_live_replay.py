@@ -1,4 +1,4 @@
-"""Sessions on the virtual clock: the same commands give the same events, to the byte, whatever the host does meanwhile."""
+"""Sessions on the virtual clock: the same commands give the same events, whatever the host does meanwhile."""
 
 import json
 import subprocess

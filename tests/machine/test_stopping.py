@@ -1,0 +1,103 @@
+"""Runs that stop at a moment, are looked into, touched, continued, and gone back to."""
+
+import json
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Done
+
+VARIANT = ("ip-reuse", "--variant", "garp")
+Command = Callable[..., Done]
+
+
+@pytest.fixture
+def lab(testbed: Command, tmp_path: Path) -> Iterator[Command]:
+    """The command, with a place for labs that is the test's own."""
+    command = partial(testbed, env={"XDG_STATE_HOME": str(tmp_path / "state"), "TESTBED_LAB": ""})
+    yield command
+    command("down", "--all")
+
+
+@pytest.fixture
+def plain(lab: Command) -> dict[str, Any]:
+    """The result of the run that is neither stopped nor kept."""
+    return lab("run", *VARIANT, "--json").json
+
+
+def result_of(run: Done) -> dict[str, Any]:
+    """The result of `continue -f json`."""
+    assert run.status == 0, run.err
+    return json.loads(run.out)
+
+
+def test_a_run_that_was_only_looked_into_goes_on_as_if_nobody_had(lab: Command, plain: dict[str, Any]) -> None:
+    stopped = lab("run", *VARIANT, "--stop-at", "pod B", "--json").json
+    assert stopped["stopped"]["text"] == "pod B on node2 gets the address"
+    assert lab("ps", "-f", "json").json[0]["state"] == "stopped"
+    arp = {row["ip"]: row["port"] for row in lab("tables", "leaf", "-f", "json").json if row["table"] == "arp"}
+    assert arp["10.0.20.100"] == "e2"  # pod A's, who has gone
+    lab("inspect")
+    lab("events")
+    went_on = result_of(lab("continue", "-f", "json"))
+    assert went_on["trace"] == plain["trace"]
+    assert went_on["variants"][0]["touched"] == []
+    assert lab("ps", "-f", "json").json == []
+
+
+def test_what_is_done_at_a_stop_makes_another_run_which_says_so(lab: Command, plain: dict[str, Any]) -> None:
+    lab("run", *VARIANT, "--stop-at", "pod B")
+    assert lab("exec", "node2", "--", "ip", "link", "set", "lo", "down").status == 0
+    went_on = result_of(lab("continue", "-f", "json"))
+    assert went_on["variants"][0]["touched"] == ["Exec"]
+    assert went_on["trace"] != plain["trace"]
+    lab("run", *VARIANT, "--stop-at", "pod B")
+    lab("exec", "node2", "--", "true")
+    assert result_of(lab("continue", "--discard", "-f", "json"))["trace"] == plain["trace"]
+
+
+def test_a_run_stops_at_a_time_and_then_at_a_step(lab: Command, plain: dict[str, Any]) -> None:
+    stopped = lab("run", *VARIANT, "--stop-at", "T=0.5s", "--json").json["stopped"]
+    assert (stopped["kind"], stopped["t"]) == ("time", 500_000_000)
+    now_s = lab("inspect", "-f", "json").json["now_s"]
+    assert 0.5 <= now_s < 0.6
+    again = lab("continue", "--to", "the client connects", "-f", "json").json["stopped"]
+    assert again["kind"] == "step"
+    assert result_of(lab("continue", "-f", "json"))["trace"] == plain["trace"]
+
+
+def test_a_stop_that_never_comes_is_said_and_the_run_is_whole(lab: Command, plain: dict[str, Any]) -> None:
+    run = lab("run", *VARIANT, "--stop-at", "first-failure")
+    assert run.status == 0
+    assert "never came to 'first-failure'" in run.err
+    assert plain["trace"][:12] in run.out
+
+
+def test_a_step_is_gone_back_to_as_often_as_wanted(lab: Command, plain: dict[str, Any]) -> None:
+    run = lab("run", *VARIANT, "--keep-steps", "--json").json
+    assert run["trace"] == plain["trace"]
+    steps = lab("back", run["out"], "-f", "json").json
+    assert [step["kind"] for step in steps] == ["lab", "step", "step", "step", "step"]
+    seen = []
+    for _ in range(2):
+        assert lab("back", run["out"], "pod B").status == 0
+        seen.append(lab("inspect", "-f", "json").json["nodes"])
+        assert result_of(lab("continue", "-f", "json"))["trace"] == plain["trace"]
+    assert seen[0] == seen[1]
+    lab("back", run["out"], "pod B")
+    lab("announce", "node1:eth1", "--ip", "10.0.20.100")
+    other = result_of(lab("continue", "-f", "json"))
+    assert other["trace"] != plain["trace"]
+    assert lab("diff", run["out"], other["out"]).status == 1
+
+
+def test_wrong_input_says_what_there_is(lab: Command, plain: dict[str, Any]) -> None:
+    none = lab("back", plain["out"])
+    assert none.status == 2
+    assert "--keep-steps" in none.error
+    assert lab("run", "ip-reuse", "--stop-at", "fault").status == 2
+    assert "Such as T=12.5s" in lab("run", *VARIANT, "--stop-at", "T=soon").error
+    assert lab("run", *VARIANT, "--stop-at", "fault", "--clock", "real").status == 2
+    assert "there is no lab" in lab("continue").error
