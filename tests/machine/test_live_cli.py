@@ -172,7 +172,8 @@ def test_top_is_drawn_again_on_the_real_clock_and_q_ends_it(place: Path) -> None
     with terminal(place, "top", "--lab", "real", "--interval", "0.2s") as screen:
         first = screen.shows("port", "leaf:e1", "q quits")
         assert "real clock" in first
-        screen.shows("q quits", "M ")  # a rate, which takes two pictures
+        assert " - " in first
+        assert " - " not in screen.shows("q quits").rpartition("rx bit/s")[2]  # rates take two pictures
         screen.type("q")
         assert screen.ends() == 0
 
