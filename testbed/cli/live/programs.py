@@ -188,7 +188,7 @@ def this_terminal() -> Terminal:
 
 @contextlib.contextmanager
 def raw(mode: Callable[[Any], object] = tty.setraw) -> Iterator[None]:
-    """The terminal passes every key on for the block; with `tty.setcbreak` all but Ctrl-C and such."""
+    """The terminal passes every key on for the block, or has another `mode`."""
     before = termios.tcgetattr(sys.stdin)
     try:
         mode(sys.stdin)

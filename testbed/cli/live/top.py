@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import select
 import sys
+import termios
 import time
 import tty
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from testbed.machine.live.labs import Lab
     from testbed.protocol.live import Counted, Overview
 
-QUIT = b"qQ"
+QUIT = b"qQ\x03"
 MORE = "…"
 LEAST_INTERVAL_S = 0.1
 EVENTS = 100
@@ -99,7 +99,7 @@ def watch(connection: Connection, console: Console, interval: float) -> None:
     virtual = connection.lab.clock == "virtual"
     number = connection.ask(Top(events=EVENTS, follow=virtual), lambda report: shown.take(report["overview"]))
     due = time.monotonic() + interval
-    with contextlib.suppress(KeyboardInterrupt), raw(tty.setcbreak), resized() as sizes, shown.live:
+    with raw(by_key), resized() as sizes, shown.live:
         while True:
             waiting = not virtual and not number
             within = max(0.0, due - time.monotonic()) if waiting else None
@@ -117,6 +117,14 @@ def watch(connection: Connection, console: Console, interval: float) -> None:
             if waiting and time.monotonic() >= due:
                 due = time.monotonic() + interval
                 number = connection.ask(Top(events=EVENTS))
+
+
+def by_key(terminal: Any) -> None:
+    """Each key is read at once and not shown, Ctrl-C too; what is written is as ever."""
+    tty.setcbreak(terminal)
+    modes = termios.tcgetattr(terminal)
+    modes[3] &= ~termios.ISIG
+    termios.tcsetattr(terminal, termios.TCSADRAIN, modes)
 
 
 Section = tuple[Sequence[str], list[list[str]]]
