@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 COMMANDS = {
     "run": ("testbed.cli.run", "Run scenarios and report whether they went as expected."),
     "rerun": ("testbed.cli.rerun", "Repeat a run from its directory, and compare the traces."),
+    "continue": ("testbed.cli.live.stopping:continue_", "Let a run that was stopped go on."),
+    "back": ("testbed.cli.live.stopping:back", "Go back to a step of a run that was kept."),
     "diff": ("testbed.cli.diff", "Show the first event in which two runs differ, and the switch tables there."),
     "matrix": ("testbed.cli.matrix", "Run a variant for each value of a parameter, and compare what users see."),
     "report": ("testbed.cli.report", "Make the report of a run from its directory."),
@@ -32,29 +34,27 @@ COMMANDS = {
     "down": ("testbed.cli.live.up:down", "End labs."),
     "ps": ("testbed.cli.live.up:ps", "List the labs that live."),
     "inspect": ("testbed.cli.live.looks:inspect", "Show the nodes, interfaces and faults of a lab."),
+    "top": ("testbed.cli.live.top", "Watch a lab: rates and drops, tables, queue pairs, faults, events."),
     "exec": ("testbed.cli.live.programs:exec_", "Run a command on nodes of a lab."),
     "shell": ("testbed.cli.live.programs:shell", "Open a shell on a node of a lab."),
+    "logs": ("testbed.cli.live.logs", "Show what programs on nodes of a lab write."),
     "capture": ("testbed.cli.live.programs:capture", "Capture an interface of a lab, live."),
     "tables": ("testbed.cli.live.looks:tables", "Show the ARP, ND and FDB tables of a switch of a lab."),
     "events": ("testbed.cli.live.looks:events", "Show the events of a lab."),
-    "continue": ("testbed.cli.live.stopping:continue_", "Let a run that was stopped go on."),
-    "back": ("testbed.cli.live.stopping:back", "Go back to a step of a run that was kept."),
     "advance": ("testbed.cli.live.acts:advance", "Let virtual time pass in a lab."),
     "announce": ("testbed.cli.live.acts:announce", "Have an interface of a lab announce its address."),
     "link": ("testbed.cli.live.acts:link", "Change links of a lab."),
     "pod": ("testbed.cli.live.acts:pod", "Make and delete pods in a lab."),
     "rdma": ("testbed.cli.live.acts:rdma", "An RDMA WRITE in a lab: the ping of RoCE."),
-    "logs": ("testbed.cli.live.logs", "Show what programs on nodes of a lab write."),
-    "top": ("testbed.cli.live.top", "Watch a lab: rates and drops, tables, queue pairs, faults, events."),
     "save": ("testbed.cli.live.acts:save", "Write a lab's topology file, with what was changed by hand."),
+    "deploy": ("testbed.cli.live.containerlab:deploy", "The same as `up`, with containerlab's flags."),
+    "destroy": ("testbed.cli.live.containerlab:destroy", "The same as `down`, with containerlab's flags."),
+    "mn": ("testbed.cli.live.mininet:mn", "Run a Mininet script in a machine, up to its `mininet>` prompt."),
     "topology": ("testbed.cli.topology", "Make or check a topology file, or print the format's JSON Schema."),
     "graph": ("testbed.cli.topology:graph", "Draw a topology file, or the lab that is up."),
     "fault": ("testbed.cli.known", "The faults that a lab can have; inject them into one that lives."),
     "profile": ("testbed.cli.known", "The profiles of switches; change that of a switch in a lab."),
     "cni": ("testbed.cli.cni", "Try a CNI conflist out, as cnitool does."),
-    "deploy": ("testbed.cli.live.containerlab:deploy", "The same as `up`, with containerlab's flags."),
-    "destroy": ("testbed.cli.live.containerlab:destroy", "The same as `down`, with containerlab's flags."),
-    "mn": ("testbed.cli.live.mininet:mn", "Run a Mininet script in a machine, up to its `mininet>` prompt."),
     "image": ("testbed.cli.image", "Build, show, move or remove the image that machines boot from."),
     "doctor": ("testbed.cli.doctor", "Check what works on this machine, and how to fix what does not."),
     "completion": (
@@ -65,6 +65,13 @@ COMMANDS = {
 """Name -> module[:attribute], where the attribute is called like the command unless it is given, and the line for the
 help."""
 
+SECTIONS = {
+    "run": "Scenarios and runs",
+    "up": "Labs that live",
+    "topology": "Topologies, faults, plugins",
+    "image": "This machine",
+}
+"""The headings of the help, by the command that they stand before."""
 EPILOG = "Exit status: 0 as expected, 1 not, 2 wrong usage or input, 3 this machine cannot do it."
 
 
@@ -87,8 +94,10 @@ class LazyGroup(click.Group):
         return found or super(click.Group, self).shell_complete(ctx, incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+        names, starts = list(COMMANDS), [*map(list(COMMANDS).index, SECTIONS), len(COMMANDS)]
+        for heading, start, end in zip(SECTIONS.values(), starts, starts[1:], strict=False):
+            with formatter.section(heading):
+                formatter.write_dl([(name, COMMANDS[name][1]) for name in names[start:end]])
 
 
 def print_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
