@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from testbed.report import pcap
+from testbed.records.pcap import ETHERNET, Pcap
 from testbed.report.decode import Packet, decode
 from testbed.report.owners import Owners
 
@@ -59,11 +59,14 @@ def captured(file: Path, name: str, zero_ns: int, owners: Owners) -> Captured | 
     """A capture in a directory; None of a file without frames. `zero_ns` is CLOCK_REALTIME at t = 0."""
     reader = _Reader(zero_ns, owners)
     complete = True
-    for frame in pcap.frames(file):
-        if frame.number > MOST_FRAMES:
+    found = Pcap.open(file)
+    if found is None or found.link_type != ETHERNET:
+        return None
+    for number, frame in enumerate(found.packets(), 1):
+        if number > MOST_FRAMES:
             complete = False
             break
-        reader.take(frame)
+        reader.take(number, frame.t_ns, frame.data)
     if not reader.seen:
         return None
     shown = choose(reader.rows)
@@ -92,8 +95,9 @@ class _Reader:
         self._kind: tuple[object, ...] = ()
         self._psn = 0
 
-    def take(self, frame: pcap.Frame) -> None:
-        t, packet = frame.t_ns - self._zero, decode(frame.data)
+    def take(self, number: int, t_ns: int, data: bytes) -> None:
+        """`number` is Wireshark's frame.number, `t_ns` CLOCK_REALTIME."""
+        t, packet = t_ns - self._zero, decode(data)
         again = self._sent_again(packet)
         self.seen.append((t, category(packet, again)))
         level, why = self._judge(packet, t, again)
@@ -103,10 +107,9 @@ class _Reader:
         row = self.rows[-1] if self.rows else None
         self._psn = packet.psn
         if row and kind == self._kind and follows:
-            row.count, row.last, row.last_number = row.count + 1, t, frame.number
+            row.count, row.last, row.last_number = row.count + 1, t, number
             row.text = text(self._first, packet)
         else:
-            number = frame.number
             self.rows.append(Row(t, t, number, number, 1, text(packet, packet), level, why, packet.layers))
             self._first = packet
         self._kind = kind
