@@ -28,8 +28,12 @@ HEADER = struct.Struct("<QQQ")
 IDLE, FULL, MOMENT = range(3)
 PAUSE_PORT = 0x505
 PAUSE_NS = 10_000_000
-"""From a pause on the guest sleeps for so long. QEMU may let the clock jump to the next timer at a pause, or not, by
-which of its threads is first; a tick of 4 ms is the furthest. At the end of the sleep the time is the same."""
+"""From a pause on the guest sleeps for so long, so that the time at the end is the same wherever in it the pause was."""
+JUMP_NS = 50_000
+"""At a pause QEMU lets the clock jump to the next timer, the tick of 4 ms, but for those at which its main thread was
+at work. The guest pauses again until the clock has jumped by more than this, which no instructions in between take."""
+WARM_UP = 50
+"""Rounds after which Python's interpreter has no more to learn of a loop: each round executes the same instructions."""
 TIMERSPEC = struct.Struct("@4l")
 TFD_TIMER_ABSTIME = 1
 BELL = "/dev/ttyS1"
@@ -59,6 +63,9 @@ class Wire:
         if virtual:
             self._port = os.open("/dev/port", os.O_RDWR)
             self._timer = syscalls.call("timerfd_create", time.CLOCK_MONOTONIC, 0)
+            with open(os.devnull, "wb") as nothing:
+                for _ in range(WARM_UP):
+                    pause_until(nothing.fileno(), time.monotonic_ns() + JUMP_NS)
         self._bell = os.open(os.devnull if virtual else BELL, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK)
         if not virtual:
             tty.setraw(self._bell)
@@ -106,11 +113,11 @@ class Wire:
 
     def pause(self, reason: int) -> None:
         """Stops this machine at this instruction, on the virtual clock, until the host has it go on."""
-        until = time.monotonic_ns() + PAUSE_NS
         self._header(reason)
-        expiry = TIMERSPEC.pack(0, 0, *divmod(until, 10**9))
+        now = time.monotonic_ns()
+        expiry = TIMERSPEC.pack(0, 0, *divmod(now + PAUSE_NS, 10**9))
         syscalls.call("timerfd_settime", self._timer, TFD_TIMER_ABSTIME, expiry, None)
-        os.pwrite(self._port, b"\1", PAUSE_PORT)
+        pause_until(self._port, now + JUMP_NS)
         os.read(self._timer, 8)
 
     def _theirs(self) -> tuple[int, int]:
@@ -136,3 +143,9 @@ class Wire:
         if not self.virtual:
             with contextlib.suppress(BlockingIOError):  # it still rings for what came before
                 os.write(self._bell, b"!")
+
+
+def pause_until(port: int, time_ns: int) -> None:
+    """Pauses the machine, again and again while its clock is before this time."""
+    while time.monotonic_ns() < time_ns:
+        os.pwrite(port, b"\1", PAUSE_PORT)

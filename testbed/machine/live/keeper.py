@@ -50,8 +50,9 @@ class Keeper:
         self._clients: set[Client] = set()
         self._asked: dict[int, tuple[Client, int]] = {}
         """Of each request that is open, by the machine's number: who asked, and its number there."""
-        self._queue: list[tuple[float, bytes]] = []
-        """Requests for a machine that does not rest, with the time at which they came."""
+        self._queue: list[tuple[float, list[Mapping[str, Any]]]] = []
+        """Requests for a machine that does not rest, those together that came together, and when."""
+        self._rests = 0
         self._starters: list[tuple[Client, int]] = []
         """Who waits for the lab to be up."""
         self._enders: list[tuple[Client, int]] = []
@@ -205,6 +206,7 @@ class Keeper:
         if self._wire.reason == FULL:
             return
         self._resting = True
+        self._rests += 1
         ended = asyncio.ensure_future(machine.process.wait())
         try:
             while True:
@@ -223,12 +225,11 @@ class Keeper:
             self._resting = False
 
     def _release(self, before: float) -> None:
-        """Hands on the requests that came before this time. A machine that rests gets one: the next comes when it rests
-        again."""
-        assert self._wire
+        """Hands on the requests that came before this time. A machine that rests gets those that came together: the
+        next come when it rests again."""
         while self._queue and self._queue[0][0] <= before:
-            _, line = self._queue.pop(0)
-            self._wire.send(line)
+            for message in self._queue.pop(0)[1]:
+                self._say(message)
             if self._resting:
                 return
 
@@ -253,7 +254,7 @@ class Keeper:
             self._life.cancel()
             return
         self._state("ending")
-        self._send({"protocol": messages.VERSION, "id": next(self._numbers), "request": {"kind": "Down"}})
+        self._send([{"protocol": messages.VERSION, "id": next(self._numbers), "request": {"kind": "Down"}}])
 
     def _log(self, text: str) -> None:
         with contextlib.suppress(OSError):
@@ -321,13 +322,16 @@ class Keeper:
         self._clients.add(client)
         try:
             while line := await reader.readline():
-                self._take(client, json.loads(line))
+                found = json.loads(line)
+                wanted = [self._take(client, message) for message in (found if isinstance(found, list) else [found])]
+                self._send([request for request in wanted if request])
         except (ValueError, KeyError, TypeError, ConnectionError):
             writer.close()
         finally:
             self._leave(client)
 
-    def _take(self, client: Client, message: dict[str, Any]) -> None:
+    def _take(self, client: Client, message: dict[str, Any]) -> Mapping[str, Any] | None:
+        """The request for the machine, if it is one."""
         number = int(message["id"])
         match message:
             case {"control": "start"}:
@@ -342,38 +346,35 @@ class Keeper:
                     what = "is being taken down" if self._ending else "is still being made"
                     error = TestbedError(f"lab {self.lab.name} {what}")
                     client.tell({"id": number, "error": messages.failure(error)})
-                    return
+                    return None
                 inner = next(self._numbers)
                 self._asked[inner] = client, number
                 client.open[number] = inner
-                self._note({"request": request, "id": inner})
-                self._send({**message, "id": inner})
+                return {"protocol": message.get("protocol"), "id": inner, "request": request}
             case {"ack": _} if self._virtual:
                 """It would reach the machine at a moment of the host's. It waits for commands when the wire is full."""
             case _ if number in client.open:
-                said = {**message, "id": client.open[number]}
-                if "ack" not in said:
-                    self._note(said)
-                self._say(said)
+                self._say({**message, "id": client.open[number]})
+        return None
 
-    def _note(self, message: Mapping[str, Any]) -> None:
-        """Keeps what a command said. On the virtual clock the same words give the same events, but for those that do
-        not find the machine at rest."""
-        meanwhile = self._virtual and not self._resting
-        with contextlib.suppress(OSError):
-            self.kept.note({**message, **({"meanwhile": True} if meanwhile else {})})
-
-    def _send(self, message: Mapping[str, Any]) -> None:
-        """A request: on the virtual clock it comes when the machine rests, if that is soon."""
+    def _send(self, requests: list[Mapping[str, Any]]) -> None:
+        """On the virtual clock they come when the machine rests, if that is soon."""
         if self._virtual:
-            self._queue.append((time.monotonic(), json.dumps(message).encode()))
-            self._wake.set()
+            if requests:
+                self._queue.append((time.monotonic(), requests))
+                self._wake.set()
         else:
-            self._say(message)
+            for request in requests:
+                self._say(request)
 
     def _say(self, message: Mapping[str, Any]) -> None:
-        """Something about a request that is open."""
+        """Hands a message on, and keeps it. On the virtual clock the same messages give the same events, but for those
+        that do not find the machine at rest."""
         if self._wire:
+            if "ack" not in message:
+                moment = {"rest": self._rests} if self._resting else {"meanwhile": True}
+                with contextlib.suppress(OSError):
+                    self.kept.note({**message, **(moment if self._virtual else {})})
             self._wire.send(json.dumps(message).encode())
             self._wake.set()
             self._ring()
@@ -384,7 +385,6 @@ class Keeper:
         self._starters = [one for one in self._starters if one[0] is not client]
         for inner in client.open.values():
             self._asked.pop(inner, None)
-            self._note({"id": inner, "stop": True})
             self._say({"id": inner, "stop": True})
 
 
