@@ -157,7 +157,6 @@ class Live(Request[None]):
     scenario: str = ""
     variant: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    name: str
 
 
 KINDS: dict[str, Any] = {}

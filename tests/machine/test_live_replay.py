@@ -1,5 +1,6 @@
-"""Sessions on the virtual clock: the same commands give the same events, whatever the host does meanwhile."""
+"""On the virtual clock the same commands give the same events: those of session.jsonl in a run directory."""
 
+import itertools
 import json
 import subprocess
 import sys
@@ -9,7 +10,7 @@ from live import Live
 
 from testbed.machine.live import labs
 from testbed.machine.live.client import Connection
-from testbed.protocol import messages
+from testbed.protocol.requests import read
 
 CONFLIST = """{"cniVersion": "1.0.0", "name": "pods", "plugins": [
     {"type": "macvlan", "master": "eth1", "mode": "bridge",
@@ -52,14 +53,16 @@ def kept(live: Live, lab: str):
 
 
 def replay(live: Live, lab: str, monkeypatch) -> None:
-    """Sends what was sent, each when the one before has been answered."""
+    """Sends what was sent, what came together again together."""
     monkeypatch.setenv("XDG_STATE_HOME", str(live.state))
+    lines = [json.loads(line) for line in (kept(live, "first") / "session.jsonl").read_text().splitlines()]
+    assert not any("meanwhile" in line for line in lines)
+    requests = [line for line in lines if line["request"]["kind"] not in ("Inspect", "Down")]  # those of up and down
     with Connection(labs.living(lab)) as connection:
-        for line in (kept(live, "first") / "session.jsonl").read_text().splitlines():
-            message = json.loads(line)
-            assert "meanwhile" not in message
-            number = connection.begin({"protocol": messages.VERSION, "request": message["request"]}, lambda _: None)
-            connection.end(number)
+        for _, group in itertools.groupby(requests, lambda line: line["rest"]):
+            asked = [(read(line["request"]), lambda _: None) for line in group]
+            for number in connection.ask_at_once(asked):
+                connection.end(number)
 
 
 @pytest.mark.parametrize("host", ["idle", "busy"])

@@ -73,15 +73,16 @@ def exec_(
         virtual = connection.lab.clock == "virtual"
         given = whole_input() if interactive and virtual else None
         writers = {node: Lines(node if len(nodes) > 1 else "") for node in nodes}
-        programs = []
-        for node in nodes:
-            streams = Streams(connection, writers[node].write)
-            later = interactive and not virtual
-            request = Exec(node=node, command=command, given=given, input=later, detach=detach)
-            streams.number = connection.ask(request, streams.take)
-            programs.append(streams)
+        programs = [Streams(connection, writers[node].write) for node in nodes]
+        later = interactive and not virtual
+        requests = [Exec(node=node, command=command, given=given, input=later, detach=detach) for node in nodes]
+        numbers = connection.ask_at_once(
+            [(request, streams.take) for request, streams in zip(requests, programs, strict=True)]
+        )
+        for streams, number in zip(programs, numbers, strict=True):
+            streams.number = number
         try:
-            if interactive and not virtual:
+            if later:
                 feed(connection, programs)
             statuses = [int(connection.end(streams.number)) for streams in programs]
             for writer in writers.values():

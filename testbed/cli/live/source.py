@@ -29,9 +29,9 @@ class Found:
     executable: list[str] = field(default_factory=list)
     packages: list[str] = field(default_factory=list)
 
-    def request(self, name: str) -> dict[str, Any]:
-        """The job's request."""
-        asked: dict[str, Any] = messages.ask(0, Live(name=name, **self.asked))["request"]
+    def request(self) -> dict[str, Any]:
+        """The job's request. What a lab is called is not in it, nor does it matter inside."""
+        asked: dict[str, Any] = messages.ask(0, Live(**self.asked))["request"]
         return asked
 
 

@@ -119,7 +119,7 @@ def brought_up(
         out=str(run_directory(out, name).resolve()), state="starting", seed=seed,
     )  # fmt: skip
     order = Order(
-        lab=lab, request=found.request(name), files=found.files, executable=found.executable, seed=seed,
+        lab=lab, request=found.request(), files=found.files, executable=found.executable, seed=seed,
         accelerator=machine.flavour.accelerator, packages=wanted, idle_s=idle_s, attached=attached,
     )  # fmt: skip
     with start(order) as connection:

@@ -7,7 +7,7 @@ import contextlib
 import json
 import select
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import IO, Any, Self, TypeVar
 
 from testbed.errors import MachineError, TestbedError
@@ -68,7 +68,7 @@ class Connection:
         return int(PEER.unpack(credentials)[0])
 
     def begin(self, message: dict[str, Any], listen: Report) -> int:
-        """Sends a request or a word to the keeper; its number."""
+        """Sends a word to the keeper; its number."""
         self._numbers += 1
         self._listeners[self._numbers] = listen
         self.say({**message, "id": self._numbers})
@@ -76,7 +76,17 @@ class Connection:
 
     def ask(self, request: Request[R], listen: Report = lambda _: None) -> int:
         """Sends a request; its number."""
-        return self.begin({key: value for key, value in messages.ask(0, request).items() if key != "id"}, listen)
+        return self.ask_at_once([(request, listen)])[0]
+
+    def ask_at_once(self, requests: Sequence[tuple[Request[Any], Report]]) -> list[int]:
+        """Sends requests that come to the lab at the same moment; their numbers."""
+        asked = []
+        for request, listen in requests:
+            self._numbers += 1
+            self._listeners[self._numbers] = listen
+            asked.append(messages.ask(self._numbers, request))
+        self.say(asked if len(asked) > 1 else asked[0])
+        return [message["id"] for message in asked]
 
     def answer(self, request: Request[R], listen: Report = lambda _: None) -> R:
         """The response to a request. Raises its error."""
@@ -84,7 +94,7 @@ class Connection:
         response: R = messages.checked(request.response(), self.end(number), "response")
         return response
 
-    def say(self, message: dict[str, Any]) -> None:
+    def say(self, message: dict[str, Any] | list[dict[str, Any]]) -> None:
         try:
             self._socket.sendall(json.dumps(message).encode() + b"\n")
         except OSError:

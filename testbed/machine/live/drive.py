@@ -7,7 +7,7 @@ import contextlib
 import itertools
 import json
 import time
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, Protocol
 
 from testbed.errors import MachineError
@@ -33,6 +33,10 @@ class Hearer(Protocol):
     def answered(self, message: dict[str, Any]) -> None:
         """A report of a request, or its end."""
 
+    def said(self, message: Mapping[str, Any]) -> None:
+        """Something was handed on to the machine: `rest` counts the times at which it rested, `meanwhile` is at another
+        moment."""
+
     def stopped(self, moment: Moment) -> None:
         """A run stands at a moment, and serves requests."""
 
@@ -49,10 +53,11 @@ class Drive:
         self._virtual = clock == "virtual"
         self._wire = Wire(opened.bundle, opened.outcome)
         self._numbers = itertools.count(JOB_ID + 1)
-        self._queue: list[tuple[float, bytes]] = []
-        """Requests for a machine that does not rest, with the time at which they came."""
+        self._queue: list[tuple[float, Sequence[Mapping[str, Any]]]] = []
+        """Requests for a machine that does not rest, those together that came together, and when."""
         self._wake = asyncio.Event()
         self.resting = False
+        self._rests = 0
         self.held: Moment | None = None
         """Where a run stands."""
         self._reached: Moment | None = None
@@ -215,6 +220,7 @@ class Drive:
     async def _rest(self) -> None:
         """Returns when there is something for the paused machine to do."""
         self.resting = True
+        self._rests += 1
         process = self._opened.machine.process
         ended = asyncio.ensure_future(process.wait())
         try:
@@ -237,21 +243,22 @@ class Drive:
             self.resting = False
 
     def _release(self, before: float) -> None:
-        """Hands on the requests that came before this time. A machine that rests gets one: the next comes when it rests
-        again."""
+        """Hands on the requests that came before this time. A machine that rests gets those that came together: the
+        next come when it rests again."""
         while self._queue and self._queue[0][0] <= before:
-            _, line = self._queue.pop(0)
-            self._wire.send(line)
+            for message in self._queue.pop(0)[1]:
+                self.say(message)
             if self.resting:
                 return
 
-    def send(self, message: Mapping[str, Any]) -> None:
-        """A request: on the virtual clock it comes when the machine rests, if that is soon."""
+    def send(self, requests: Sequence[Mapping[str, Any]]) -> None:
+        """Requests that come together: on the virtual clock when the machine rests, if that is soon."""
         if self._virtual:
-            self._queue.append((time.monotonic(), json.dumps(message).encode()))
+            self._queue.append((time.monotonic(), requests))
             self._wake.set()
         else:
-            self.say(message)
+            for request in requests:
+                self.say(request)
 
     @property
     def asked(self) -> bool:
@@ -259,7 +266,10 @@ class Drive:
         return bool(self._queue)
 
     def say(self, message: Mapping[str, Any]) -> None:
-        """Something about a request that is open."""
+        """A request, or something about one that is open. On the virtual clock the same messages give the same events,
+        but for those that do not find the machine at rest."""
+        moment = {"rest": self._rests} if self.resting else {"meanwhile": True}
+        self._hearer.said({**message, **(moment if self._virtual else {})})
         self._wire.send(json.dumps(message).encode())
         self._wake.set()
         self._ring()

@@ -215,7 +215,7 @@ class Keeper:
             return
         self._state("ending")
         assert self.drive
-        self.drive.send(messages.ask(self.drive.number(), Down()))
+        self.drive.send([messages.ask(self.drive.number(), Down())])
         self._came.set()
 
     def log(self, text: str) -> None:
@@ -246,13 +246,18 @@ class Keeper:
         self._clients.add(client)
         try:
             while line := await reader.readline():
-                self._take(client, json.loads(line))
+                found = json.loads(line)
+                wanted = [self._take(client, message) for message in (found if isinstance(found, list) else [found])]
+                if (requests := [request for request in wanted if request]) and self.drive:
+                    self.drive.send(requests)
+                    self._came.set()
         except (ValueError, KeyError, TypeError, ConnectionError):
             writer.close()
         finally:
             self._leave(client)
 
-    def _take(self, client: Client, message: dict[str, Any]) -> None:
+    def _take(self, client: Client, message: dict[str, Any]) -> Mapping[str, Any] | None:
+        """The request for the machine, if it is one."""
         number = int(message["id"])
         match message:
             case {"control": "start"}:
@@ -269,24 +274,20 @@ class Keeper:
                     what = "is being taken down" if self._ending else "is still being made"
                     error = TestbedError(f"lab {self.lab.name} {what}")
                     client.tell({"id": number, "error": messages.failure(error)})
-                    return
+                    return None
                 assert self.drive
                 inner = self.drive.number()
                 if self.drive.held and getattr(KINDS.get(str(request.get("kind"))), "touches", True):
                     self.drive.touch(str(request.get("kind")))
                 self._asked[inner] = client, number
                 client.open[number] = inner
-                self._note({"request": request, "id": inner})
-                self.drive.send({**message, "id": inner})
-                self._came.set()
+                return {"protocol": message.get("protocol"), "id": inner, "request": request}
             case {"ack": _} if self._virtual:
                 """It would reach the machine at a moment of the host's. It waits for commands when the wire is full."""
             case _ if number in client.open:
-                said = {**message, "id": client.open[number]}
-                if "ack" not in said:
-                    self._note(said)
                 assert self.drive
-                self.drive.say(said)
+                self.drive.say({**message, "id": client.open[number]})
+        return None
 
     def _continue(self, client: Client, number: int, to: str, *, discard: bool) -> None:
         if self.drive is None or self.drive.held is None:
@@ -297,12 +298,10 @@ class Keeper:
         self._state("up")
         self.drive.go_on(Stop.of(to) if to else None, discard=discard)
 
-    def _note(self, message: Mapping[str, Any]) -> None:
-        """Keeps what a command said. On the virtual clock the same words give the same events, but for those that do
-        not find the machine at rest."""
-        meanwhile = self._virtual and not (self.drive and self.drive.resting)
-        with contextlib.suppress(OSError):
-            self.kept.note({**message, **({"meanwhile": True} if meanwhile else {})})
+    def said(self, message: Mapping[str, Any]) -> None:
+        if "ack" not in message:
+            with contextlib.suppress(OSError):
+                self.kept.note(message)
 
     def _leave(self, client: Client) -> None:
         """The command has ended, or was killed: what it asked for ends too."""
@@ -310,7 +309,6 @@ class Keeper:
         self._starters = [one for one in self._starters if one[0] is not client]
         for inner in client.open.values():
             self._asked.pop(inner, None)
-            self._note({"id": inner, "stop": True})
             if self.drive:
                 self.drive.say({"id": inner, "stop": True})
 
