@@ -1,6 +1,6 @@
 MAKEFLAGS += --no-print-directory --no-builtin-rules
 .DEFAULT_GOAL := $(if $(scenario),scenario,help)
-.PHONY: help setup ready scenario scenarios catalogue check test bench examples lock
+.PHONY: help setup ready scenario scenarios catalogue check test bench examples lock live
 
 shipped := $(sort $(patsubst scenarios/%/scenario.py,%,$(wildcard scenarios/*/scenario.py)))
 
@@ -44,10 +44,13 @@ check: setup
 
 test: ready
 	@.venv/bin/pytest -q tests/unit
-	@.venv/bin/pytest -q -m "not slow" tests/machine
+	@.venv/bin/pytest -q -m "not slow and not live" tests/machine
 
 catalogue: scenarios
-	@.venv/bin/pytest -q -m slow tests/machine
+	@.venv/bin/pytest -q -m "slow and not live" tests/machine
+
+live: ready
+	@.venv/bin/pytest -q -m live tests/machine
 
 bench: ready
 	@.venv/bin/python tests/bench/bench.py

@@ -13,6 +13,8 @@ import pytest
 from conftest import COMMAND
 from live import Live, wait_for
 
+pytestmark = pytest.mark.live
+
 SCENARIO = "ip-reuse"
 
 

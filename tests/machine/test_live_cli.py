@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 from conftest import COMMAND, LIMIT_S, Done
 
+pytestmark = pytest.mark.live
+
 TOPOLOGY = """
 name: {name}
 topology:

@@ -12,6 +12,8 @@ import pytest
 from conftest import COMMAND
 from live import rss, wait_for
 
+pytestmark = pytest.mark.live
+
 CLOCKS = pytest.mark.parametrize("clock", ["real", "virtual"])
 DATA = hashlib.shake_256(b"input").digest(5_000_000)
 PROMPT = r"^h1:.*# $"
