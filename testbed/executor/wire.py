@@ -28,11 +28,12 @@ HEADER = struct.Struct("<QQQ")
 IDLE, FULL, MOMENT = range(3)
 PAUSE_PORT = 0x505
 PAUSE_NS = 10_000_000
-"""From a pause on the guest sleeps for so long, so that the time at the end is the same wherever in it the pause was."""
+"""From a pause on the guest sleeps for so long: the time at the end is the same, wherever in it the pause was."""
 JUMP_NS = 50_000
-"""At a pause QEMU lets the clock jump to the next timer, the tick of 4 ms, but for those at which its main thread was
-at work. The guest pauses again until the clock has jumped by more than this, which no instructions in between take."""
-WARM_UP = 50
+"""At a pause QEMU lets the clock jump to the next timer, a tick of 4 ms, but not when its main thread notices the pause
+before its vCPU's does. The guest pauses again until the clock has jumped, by more than what a pause executes."""
+MOST_PAUSES = 100_000
+WARM_UP = 100
 """Rounds after which Python's interpreter has no more to learn of a loop: each round executes the same instructions."""
 TIMERSPEC = struct.Struct("@4l")
 TFD_TIMER_ABSTIME = 1
@@ -65,7 +66,7 @@ class Wire:
             self._timer = syscalls.call("timerfd_create", time.CLOCK_MONOTONIC, 0)
             with open(os.devnull, "wb") as nothing:
                 for _ in range(WARM_UP):
-                    pause_until(nothing.fileno(), time.monotonic_ns() + JUMP_NS)
+                    pause_until_jump(nothing.fileno(), WARM_UP)
         self._bell = os.open(os.devnull if virtual else BELL, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK)
         if not virtual:
             tty.setraw(self._bell)
@@ -114,10 +115,9 @@ class Wire:
     def pause(self, reason: int) -> None:
         """Stops this machine at this instruction, on the virtual clock, until the host has it go on."""
         self._header(reason)
-        now = time.monotonic_ns()
-        expiry = TIMERSPEC.pack(0, 0, *divmod(now + PAUSE_NS, 10**9))
+        expiry = TIMERSPEC.pack(0, 0, *divmod(time.monotonic_ns() + PAUSE_NS, 10**9))
         syscalls.call("timerfd_settime", self._timer, TFD_TIMER_ABSTIME, expiry, None)
-        pause_until(self._port, now + JUMP_NS)
+        pause_until_jump(self._port, MOST_PAUSES)
         os.read(self._timer, 8)
 
     def _theirs(self) -> tuple[int, int]:
@@ -145,7 +145,9 @@ class Wire:
                 os.write(self._bell, b"!")
 
 
-def pause_until(port: int, time_ns: int) -> None:
-    """Pauses the machine, again and again while its clock is before this time."""
-    while time.monotonic_ns() < time_ns:
+def pause_until_jump(port: int, most: int) -> None:
+    for _ in range(most):
+        before = time.monotonic_ns()
         os.pwrite(port, b"\1", PAUSE_PORT)
+        if time.monotonic_ns() - before > JUMP_NS:
+            return
