@@ -7,6 +7,7 @@ import signal
 import socket
 import stat
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -111,6 +112,7 @@ def test_a_lab_with_rm_ends_with_its_command(own):
     for number in signal.SIGINT, signal.SIGTERM, signal.SIGKILL:
         with own.started("up", own.file, "--rm") as process:
             assert process.stdout.readline()
+            time.sleep(0.5)  # before that it is a command that is interrupted
             process.send_signal(number)
             status = process.wait(60)
         assert status == (-9 if number == signal.SIGKILL else 0)

@@ -22,6 +22,11 @@ def lab(clock, request):
     return request.getfixturevalue(clock)
 
 
+def running(live, lab, how, program):
+    """Whether a program runs on the machine, or sleeps: one that has ended is none."""
+    return live("exec", "h1", "--", "pgrep", "-r", "R,S,D,T", how, program, lab=lab).status == 0
+
+
 # exec
 
 
@@ -103,7 +108,7 @@ def test_children_that_keep_the_output_do_not_hold_the_command(live, lab):
 @CLOCKS
 def test_a_detached_program_goes_on(live, lab):
     assert live("exec", "-d", "h1", "--", "sleep", "12345", lab=lab).status == 0
-    assert live("exec", "h1", "--", "pgrep", "-f", "sleep 12345", lab=lab).status == 0
+    assert running(live, lab, "-f", "sleep 12345")
     assert live("exec", "h1", "--", "pkill", "-f", "sleep 12345", lab=lab).status == 0
     missing = live("exec", "-d", "h1", "--", "nosuchprogram", lab=lab)
     assert missing.status != 0
@@ -126,7 +131,7 @@ def test_a_flood_of_output_stops_at_once_and_others_are_served_meanwhile(live, l
         while os.read(flood.stdout.fileno(), 1 << 16):
             pass
         assert flood.wait(60) == 130
-    assert wait_for(lambda: live("exec", "h1", "--", "pgrep", "-x", "yes", lab=lab).status == 1, 20)
+    assert wait_for(lambda: not running(live, lab, "-x", "yes"), 20)
     assert machine == live.machine(lab)
 
 
@@ -139,7 +144,7 @@ def test_a_reader_that_has_enough_ends_the_program_without_a_word(live, lab):
         check=False,
     )  # fmt: skip
     assert (done.stdout, done.stderr, done.returncode) == ("y\ny\n", "", 128 + signal.SIGPIPE)
-    assert wait_for(lambda: live("exec", "h1", "--", "pgrep", "-x", "yes", lab=lab).status == 1, 20)
+    assert wait_for(lambda: not running(live, lab, "-x", "yes"), 20)
 
 
 @CLOCKS
@@ -149,14 +154,14 @@ def test_a_program_that_heeds_no_signal_is_killed_when_its_command_is_interrupte
         assert stubborn.stdout.readline() == b"begun\n"
         stubborn.send_signal(signal.SIGINT)
         assert stubborn.wait(60) == 130
-    assert wait_for(lambda: live("exec", "h1", "--", "pgrep", "-f", "sleep 77", lab=lab).status == 1, 20)
+    assert wait_for(lambda: not running(live, lab, "-f", "sleep 77"), 20)
 
 
 def test_a_command_that_is_killed_takes_its_program_with_it(live, real):
     with live.started("exec", "h1", "--", "sh", "-c", "echo begun; sleep 4321", lab=real) as process:
         assert process.stdout.readline() == b"begun\n"
         process.kill()
-    assert wait_for(lambda: live("exec", "h1", "--", "pgrep", "-f", "sleep 4321", lab=real).status == 1, 20)
+    assert wait_for(lambda: not running(live, real, "-f", "sleep 4321"), 20)
 
 
 # shell
@@ -237,9 +242,9 @@ def test_much_that_is_pasted_into_a_shell_arrives_whole(lab, shell):
 @CLOCKS
 def test_a_terminal_that_is_closed_ends_its_shell_and_what_runs_there(live, lab, shell):
     shell.send("sleep 2345\r")
-    assert wait_for(lambda: live("exec", "h1", "--", "pgrep", "-fx", "sleep 2345", lab=lab).status == 0, 20)
+    assert wait_for(lambda: running(live, lab, "-fx", "sleep 2345"), 20)
     shell.close()
-    assert wait_for(lambda: live("exec", "h1", "--", "pgrep", "-fx", "sleep 2345", lab=lab).status == 1, 20)
+    assert wait_for(lambda: not running(live, lab, "-fx", "sleep 2345"), 20)
 
 
 def test_a_flood_in_a_shell_stops_at_ctrl_c(live, real):
