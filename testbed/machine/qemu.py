@@ -32,7 +32,8 @@ Accelerator = Literal["tcg", "kvm"]
 T = TypeVar("T")
 KERNEL_LINE = (
     "console=ttyS0 quiet panic=-1 mitigations=off nokaslr norandmaps audit=0 tsc=reliable random.trust_cpu=off "
-    "init_on_alloc=0 nowatchdog psi=0 net.ifnames=0 cgroup_disable=memory rcupdate.rcu_expedited=1"
+    "randomize_kstack_offset=off init_on_alloc=0 nowatchdog psi=0 net.ifnames=0 cgroup_disable=memory "
+    "rcupdate.rcu_expedited=1"
 )
 CURRENT_COUNT = re.compile(r"current_count = (\w+)")
 CAUSE = re.compile(r"sysrq:|Kernel panic|BUG: |Oops|Out of memory")
@@ -110,7 +111,7 @@ class Qemu:
         self.qmp = qmp
         self.bell = bell
         self._console = console
-        self.events = EventListener(("GUEST_PANICKED", "SHUTDOWN", "MIGRATION"))
+        self.events = EventListener(("GUEST_PANICKED", "STOP", "SHUTDOWN", "MIGRATION"))
         qmp.register_listener(self.events)
         self.output = bytearray()
         asyncio.get_running_loop().add_reader(console.fileno(), self._read_console)
@@ -191,14 +192,18 @@ class Qemu:
                     raise MachineError(f"QEMU could not read the snapshot: {reason}")
 
     async def paused(self, look: Callable[[], Awaitable[None]], poll_s: Callable[[], float]) -> None:
-        """Returns when the guest pauses itself. Calls `look` after each `poll_s()` wall seconds; it may raise."""
+        """Returns when the guest has paused itself. Calls `look` after each `poll_s()` wall seconds; it may raise.
+
+        QEMU reports the pause before it stops: what is asked of it in between would find it running."""
+        reported = False
         ended = asyncio.ensure_future(self.process.wait())
         event = asyncio.ensure_future(self.events.get())
         try:
             while True:
                 await asyncio.wait((ended, event), timeout=poll_s(), return_when=asyncio.FIRST_COMPLETED)
                 if event.done():
-                    if event.result()["event"] == "GUEST_PANICKED":
+                    reported |= event.result()["event"] == "GUEST_PANICKED"
+                    if reported and event.result()["event"] == "STOP":
                         return
                     if event.result()["event"] == "SHUTDOWN":
                         raise MachineError(f"the guest went down. Its last output:\n{self.last_output()}")

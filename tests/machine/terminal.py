@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 ESCAPES = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>]")
-PATIENCE_S = 20
+PATIENCE_S = 60
 """Wall seconds for anything to be shown: it bounds a hang and is no measure of speed."""
 
 

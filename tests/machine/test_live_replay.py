@@ -67,7 +67,7 @@ def replay(live: Live, lab: str, monkeypatch) -> None:
                 connection.end(number)
 
 
-@pytest.mark.parametrize("host", ["idle", "busy"])
+@pytest.mark.parametrize("host", [pytest.param("idle", marks=pytest.mark.slow), "busy"])
 def test_a_session_that_is_replayed_gives_the_same_events(recorded, host, monkeypatch):
     lab = recorded.up("second", "--clock", "virtual", "--seed", "5")
     load = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(6 * (host == "busy"))]
@@ -85,6 +85,7 @@ def test_a_session_that_is_replayed_gives_the_same_events(recorded, host, monkey
     assert traces[0] == traces[1]
 
 
+@pytest.mark.slow
 def test_another_session_gives_other_events(recorded):
     """The test above can fail."""
     recorded.up("second", "--clock", "virtual", "--seed", "5")
