@@ -165,6 +165,10 @@ class RunConsole(Listener):
                 f"{running.name}: begins, {variant_run.variant['expected']} is expected", soft_wrap=True
             )
 
+    def resumed(self, variant_run: VariantRun) -> None:
+        """A run that was stopped goes on."""
+        self._running = {**self._running, id(variant_run): Running(self._name(variant_run))}
+
     def event(self, variant_run: VariantRun, event: Event) -> None:
         if event["kind"] not in HIDDEN:
             self._running[id(variant_run)].add(event)

@@ -28,6 +28,8 @@ class Moments:
         self._emit = emit
         self._source = source
         self._number = 0
+        self._holding = False
+        """Whether the run stands: what is done by hand there is no moment of it."""
         self._lab: Lab | None = None
         self._log: EventLog | None = None
         self._server: Server | None = None
@@ -43,7 +45,7 @@ class Moments:
             self._reach(event["t"], event["kind"], event["text"])
 
     def _reach(self, t: int, kind: str, text: str) -> None:
-        if self._wire is None or self._lab is None:
+        if self._wire is None or self._lab is None or self._holding:
             return
         self._number += 1
         self._emit({"moment": {"number": self._number, "t": t, "kind": kind, "text": text}})
@@ -61,8 +63,11 @@ class Moments:
             left = request.t - self._log.now
             self._lab.scheduler.after(left / 1e9, lambda: self._reach(request.t, "time", ""))
         elif isinstance(request, live.Hold):
-            server = self._server = Server(self._lab, self._log, self._wire, self._source)
-            if (down := server.serve()) is not None:
+            self._server = Server(self._lab, self._log, self._wire, self._source)
+            self._holding = True
+            down = self._server.serve()
+            self._holding = False
+            if down is not None:
                 down.respond(None)
                 raise Cut(1)
 

@@ -64,7 +64,8 @@ def begun(name: str, order: RunOrder, packages: list[str], seed: int, out: Path)
 def follow(connection: Connection, asked: dict[str, Any], chosen: VariantRun, *, as_json: bool, stop: str = "") -> int:
     """Shows a run until it stops or has ended."""
     with console.RunConsole(error_console(), [chosen]) as shown:
-        shown.started(chosen)
+        begin = shown.started if chosen.variant["expected"] else shown.resumed
+        begin(chosen)
 
         def take(report: dict[str, Any]) -> None:
             if "event" in report:

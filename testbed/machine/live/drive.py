@@ -80,7 +80,8 @@ class Drive:
                 if await self._stretch():
                     return
         finally:
-            asyncio.get_running_loop().remove_reader(self._opened.machine.bell.fileno())
+            if not self._virtual:
+                asyncio.get_running_loop().remove_reader(self._opened.machine.bell.fileno())
 
     async def _stretch(self) -> bool:
         """Has the machine run to its next pause; whether that was the end of its job."""
@@ -101,10 +102,11 @@ class Drive:
             return not await self._missed()
         if self._wire.reason == FULL:
             await self._hearer.taken()
-        await opened.settle(self._reached)
+        self._wire.acknowledge()
+        with self._wire.replaced():
+            await opened.settle(self._reached)
         if self._wire.reason == MOMENT:
             await self._at_moment()
-        self._wire.acknowledge()
         if self._wire.reason == IDLE:
             await self._rest()
         return False
@@ -118,14 +120,18 @@ class Drive:
             return
         if self._stop.t is not None and reached.kind != "time":
             if reached.t <= self._stop.t or self._anchor is None:
-                self._anchor = await self._opened.keep(reached)
+                self._anchor = await self._keep(reached)
             if reached.t > self._stop.t:
                 await self._missed()
             return
         if self._stop.here(reached):
             if reached.kind != "time":
-                self._anchor = await self._opened.keep(reached)
+                self._anchor = await self._keep(reached)
             self._hold(reached)
+
+    async def _keep(self, moment: Moment) -> Saved:
+        with self._wire.replaced():
+            return await self._opened.keep(moment)
 
     def _hold(self, moment: Moment) -> None:
         self.held, self._stop, self._touched = moment, None, []
@@ -151,11 +157,20 @@ class Drive:
 
     async def _go_back(self, saved: Saved) -> None:
         self._reached = saved.moment
-        await self._opened.resume(saved)
-        self._wire = Wire(self._opened.bundle, self._opened.outcome)
+        with self._wire.replaced():
+            await self._opened.resume(saved)
+
+    @property
+    def serves(self) -> bool:
+        """Whether requests are served: in a lab always, in a run where it stands."""
+        return self._job.lives or self.held is not None
+
+    @property
+    def touched(self) -> bool:
+        """Whether something that may change the run was done where it stands."""
+        return bool(self._touched)
 
     def touch(self, request: str) -> None:
-        """Something that may change the run was asked for."""
         self._touched.append(request)
 
     def go_on(self, stop: Stop | None, *, discard: bool) -> None:
@@ -166,10 +181,11 @@ class Drive:
         self._wake.set()
 
     async def _leave_stop(self) -> None:
-        self.held, going, self._going = None, self._going, False
+        self.held, going, self._going, self._sought = None, self._going, False, False
         self._stop = going if isinstance(going, Stop) else None
         if self._touched or self._anchor is None:
             self._job.touched += self._touched
+            self._anchor = None
             self._tell(Continue())
         else:
             await self._go_back(self._anchor)

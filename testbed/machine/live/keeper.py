@@ -82,8 +82,11 @@ class Keeper:
             tell(self._starters, {"response": self._result})
             tell(self._enders, {"response": {"out": self.lab.out}})
         except asyncio.CancelledError:
-            self._discard()
-            early = TestbedError(f"lab {self.lab.name} was ended before it was up")
+            if self._up:
+                labs.remove(self.lab)
+            else:
+                self._discard()
+            early = TestbedError(f"lab {self.lab.name} was ended")
             tell(self._starters, {"error": messages.failure(early)})
             tell(self._enders, {"response": {"out": ""}})
         except Exception as error:
@@ -262,7 +265,9 @@ class Keeper:
         match message:
             case {"control": "start"}:
                 self._starters.append((client, number))
-                if self._up:
+                if self.drive and self.drive.held:
+                    self.stopped(self.drive.held)
+                elif self._up:
                     self._report({"up": True})
             case {"control": "continue", "discard": bool(discard), "to": str(to)}:
                 self._continue(client, number, to, discard=discard)
@@ -270,12 +275,10 @@ class Keeper:
                 self._enders.append((client, number))
                 self._end()
             case {"request": dict(request)}:
-                if not self._up or self._ending:
-                    what = "is being taken down" if self._ending else "is still being made"
-                    error = TestbedError(f"lab {self.lab.name} {what}")
+                if not self._up or self._ending or not self.drive or not self.drive.serves:
+                    error = TestbedError(f"lab {self.lab.name} {self._unavailable()}")
                     client.tell({"id": number, "error": messages.failure(error)})
                     return None
-                assert self.drive
                 inner = self.drive.number()
                 if self.drive.held and getattr(KINDS.get(str(request.get("kind"))), "touches", True):
                     self.drive.touch(str(request.get("kind")))
@@ -290,13 +293,34 @@ class Keeper:
         return None
 
     def _continue(self, client: Client, number: int, to: str, *, discard: bool) -> None:
-        if self.drive is None or self.drive.held is None:
-            error = InputError(f"{self.lab.name} is not stopped", hint="`testbed continue` is for a run that is.")
+        stop = Stop.of(to) if to else None
+        try:
+            drive = self._standing(stop, discard=discard)
+        except InputError as error:
             client.tell({"id": number, "error": messages.failure(error)})
             return
+        gone = TestbedError(f"{self.lab.name} goes on")
+        for one in self._clients:
+            tell([(one, open_) for open_ in one.open], {"error": messages.failure(gone)})
+            one.open.clear()
+        self._asked.clear()
         self._starters.append((client, number))
         self._state("up")
-        self.drive.go_on(Stop.of(to) if to else None, discard=discard)
+        drive.go_on(stop, discard=discard)
+
+    def _standing(self, stop: Stop | None, *, discard: bool) -> Drive:
+        """The drive of a run that stands, and can go on to the stop."""
+        if self.drive is None or self.drive.held is None:
+            raise InputError(f"{self.lab.name} is not stopped", hint="`testbed continue` is for a run that is.")
+        if stop and stop.t is not None and self.drive.touched and not discard:
+            hint = "Stop at a step, or forget what was done with --discard."
+            raise InputError("after something was done by hand a run does not stop at a time", hint=hint)
+        return self.drive
+
+    def _unavailable(self) -> str:
+        if self._ending:
+            return "is being taken down"
+        return "runs, and takes requests where it is stopped" if self._up else "is still being made"
 
     def said(self, message: Mapping[str, Any]) -> None:
         if "ack" not in message:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from collections.abc import Iterator
 from typing import Any
@@ -20,11 +21,28 @@ class Wire:
         self._bundle, self._outcome = bundle, outcome
         self._out = bundle.size - WIRE_BYTES
         self._in = outcome.size - WIRE_BYTES
-        self._written, self._read, _ = HEADER.unpack_from(bundle.map, self._out)
-        self._told = self._read
         self._waiting = bytearray()
         """What had no room yet."""
+        self._replacing = False
         self._partial = b""
+        self._begin()
+
+    def _begin(self) -> None:
+        """At what the memory files say: nothing of a machine that begins."""
+        self._written, self._read, _ = HEADER.unpack_from(self._bundle.map, self._out)
+        self._told = self._read
+
+    @contextlib.contextmanager
+    def replaced(self) -> Iterator[None]:
+        """The memory files are kept and replaced in the block: what is said meanwhile waits. All that the paused guest
+        wrote has been received and acknowledged."""
+        self._replacing = True
+        try:
+            yield
+        finally:
+            self._replacing = False
+        self._begin()
+        self.push()
 
     @property
     def reason(self) -> int:
@@ -42,6 +60,8 @@ class Wire:
 
     def push(self) -> bool:
         """Writes what is waiting, as far as there is room; whether it wrote anything."""
+        if self._replacing:
+            return False
         before = self._written
         taken = self._theirs()[1]
         if not self._written - RING <= taken <= self._written:
