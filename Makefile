@@ -1,6 +1,6 @@
 MAKEFLAGS += --no-print-directory --no-builtin-rules
 .DEFAULT_GOAL := $(if $(scenario),scenario,help)
-.PHONY: help setup ready scenario scenarios catalogue check test bench examples lock live
+.PHONY: help setup ready scenario scenarios catalogue check test bench examples lock
 
 shipped := $(sort $(patsubst scenarios/%/scenario.py,%,$(wildcard scenarios/*/scenario.py)))
 
@@ -44,19 +44,17 @@ check: setup
 
 test: ready
 	@.venv/bin/pytest -q tests/unit
-	@.venv/bin/pytest -q -m "not slow and not live" tests/machine
+	@.venv/bin/pytest -q -m "not slow" tests/machine
 
 catalogue: scenarios
-	@.venv/bin/pytest -q -m "slow and not live" tests/machine
-
-live: ready
-	@.venv/bin/pytest -q -m live tests/machine
+	@.venv/bin/pytest -q -m slow tests/machine
 
 bench: ready
 	@.venv/bin/python tests/bench/bench.py
 
 examples: ready
 	@.venv/bin/python tests/docs/examples.py
+	@.venv/bin/python tests/docs/tutorial.py
 	@.venv/bin/python tests/docs/api.py
 
 lock: setup

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from testbed.lab.capture import Capture as Capture
     from testbed.lab.capture import Frame as Frame
     from testbed.lab.pods import Pods as Pods
+    from testbed.lab.port import Port as Port
+    from testbed.lab.port import PriorityGroup as PriorityGroup
+    from testbed.lab.port import Queue as Queue
     from testbed.lab.processes import Process as Process
     from testbed.lab.routing import Routing as Routing
     from testbed.lab.scheduler import Scheduler as Scheduler
@@ -43,6 +46,7 @@ _HOMES = {
     "testbed.lab": "Host HostInterface Interface Lab Node Pod Switch",
     "testbed.lab.capture": "Capture Frame",
     "testbed.lab.pods": "Pods",
+    "testbed.lab.port": "Port PriorityGroup Queue",
     "testbed.lab.processes": "Process",
     "testbed.lab.routing": "Routing",
     "testbed.lab.scheduler": "Scheduler",

@@ -190,7 +190,9 @@ def give_up(arguments: Sequence[str], error: TestbedError, status: int, usage: s
 
 def asked_for_json(arguments: Sequence[str]) -> bool:
     """Of the words before those that are passed on to another program; whatever else is wrong with them."""
-    return "--json" in itertools.takewhile(lambda word: word != "--", arguments)
+    words = list(itertools.takewhile(lambda word: word != "--", arguments))
+    named = {*itertools.pairwise(words)} & {("-f", "json"), ("--format", "json")}
+    return bool(named or {*words} & {"--json", "-fjson", "--format=json"})
 
 
 def print_json(error: TestbedError, status: int) -> None:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 
 from testbed.machine import questions
 from testbed.protocol import REPORT
 
 
+def load() -> None:
+    """Import what makes reports; that takes as long as making one, and can be done while a machine runs."""
+    importlib.import_module("testbed.report")
+
+
 def write_report(directory: Path) -> Path:
     """Write the report of a run, or of a lab that lived, into its directory. Where it is."""
-    from testbed.report import write  # what a run needs first is there by then
+    from testbed.report import write
     from testbed.report.model import read_run
 
     write([read_run(directory)], questions.draw_plan, directory / REPORT)

@@ -13,10 +13,11 @@ import click
 from testbed.cli import junit as reports
 from testbed.cli import options
 from testbed.cli.output import log
-from testbed.errors import TestbedError
+from testbed.cli.pages import write_report
+from testbed.errors import InputError, TestbedError
 from testbed.machine import layers, pytests, runs
 from testbed.machine.record import Identity
-from testbed.protocol import Clock
+from testbed.protocol import EPOCH, Clock
 from testbed.protocol.requests import Pytest
 
 SECONDS = click.FloatRange(0, min_open=True)
@@ -86,4 +87,15 @@ def pytest(
                 out=directory, file=junit,
             )  # fmt: skip
     log(f"text, tests and files: {directory}")
+    if any(directory.glob(f"tmp/*/{EPOCH}")):
+        show_report(directory)
     return status
+
+
+def show_report(directory: Path) -> None:
+    """Write the report of a session with labs, whose files are the tests': anything may be in them."""
+    try:
+        log(f"report: {write_report(directory)}")
+    except InputError as error:
+        log(f"there is no report: {error.where} {error.message}")
+    pytests.explain(directory)

@@ -11,11 +11,10 @@ from pathlib import Path
 
 import click
 
-from testbed.cli import completing, console, options, summary
+from testbed.cli import completing, console, options, pages, summary
 from testbed.cli import junit as reports
 from testbed.cli.catalogue import with_tag
 from testbed.cli.output import json_option
-from testbed.cli.pages import write_report
 from testbed.cli.progress import error_console, output_console
 from testbed.cli.words import noted, setting
 from testbed.machine import runs, scenarios
@@ -147,11 +146,12 @@ async def run_all(
         source, info, chosen = task
         directory = runs.run_directory(out, info["name"])
         result = await runs.run(source, info, chosen, seed, its, directory, listener, free)
-        await asyncio.to_thread(write_report, directory)
+        await asyncio.to_thread(pages.write_report, directory)
         runs.explain(directory, info["name"])
         return result
 
     async with asyncio.TaskGroup() as group:
+        group.create_task(asyncio.to_thread(pages.load))
         running = [group.create_task(one(task, its)) for task, its in zip(tasks, equipped, strict=True)]
     if len(tasks) > 1:
         from testbed.report.index import write_index

@@ -11,7 +11,7 @@ import click
 from rich.table import Table
 
 from testbed.cli.catalogue import columns
-from testbed.cli.live.words import connect, lab_option
+from testbed.cli.live.words import connect, lab_option, then
 from testbed.cli.output import give, json_option, show_notes
 from testbed.cli.progress import output_console
 from testbed.cli.words import plain
@@ -113,6 +113,8 @@ def new(kind: str, routed: bool, family: str, management: bool, output: Path | N
     addresses = int(family) if family.isdecimal() else family
     options = {**given, "bridged": not routed, "family": addresses, "management": management}
     give(questions.ask(requests.Fabric(fabric=kind, options=options)), output, over=False)
+    if output:
+        then(f"testbed up {output}")
 
 
 @topology.command(
@@ -126,6 +128,8 @@ def new(kind: str, routed: bool, family: str, management: bool, output: Path | N
 @click.option("-o", "output", type=click.Path(path_type=Path), help="Write to this file, which must not exist.")
 def from_mininet(file: str, output: Path | None) -> None:
     give(_plan_of_mininet(file)["text"], output, over=False)
+    if output:
+        then(f"testbed up {output}")
 
 
 def _plan_of_mininet(file: str) -> ConvertedPlan:

@@ -19,7 +19,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, NoReturn
 
-from testbed.errors import TestbedError
+from testbed.errors import TestbedError, UnsupportedError
 from testbed.executor.wire import Device, Wire
 from testbed.kernel import syscalls
 from testbed.protocol import JOB, messages, requests
@@ -80,6 +80,7 @@ def prepare(job: Mapping[str, Any], out: str, write: Write, devices: Devices = N
         importlib.import_module(name)
     from testbed import nic
     from testbed.cni import runtime
+    from testbed.kernel.lossless import ports
     from testbed.switch.profile import load_profiles
     from testbed.workload import ibverbs
 
@@ -89,6 +90,8 @@ def prepare(job: Mapping[str, Any], out: str, write: Write, devices: Devices = N
         requests.adapter(kind)
     load_profiles()
     nic.prepare()
+    with contextlib.suppress(UnsupportedError):  # the first lab with lossless links says so
+        ports.prepare()
     runtime.prepare()
 
 

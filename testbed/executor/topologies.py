@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from testbed.errors import InputError
 from testbed.executor import Context
-from testbed.protocol import ConvertedPlan, InterfaceRow, Note, Picture, PlanInfo, PlanRows, requests
-from testbed.topology import Family, Interface, Node, Plan, Svi, Topology
+from testbed.protocol import ConvertedPlan, Note, Picture, PlanInfo, PlanRows, requests
+from testbed.scenario.rows import plan_rows
+from testbed.topology import Interface, Node, Plan, Svi, Topology
 
 if TYPE_CHECKING:
     from testbed.scenario.model import Parameters, Scenario
@@ -64,15 +65,6 @@ def plan_info(topology: Topology) -> PlanInfo:
     return {**plan_rows(planned(topology)), "notes": notes_of(topology)}
 
 
-def plan_rows(plan: Plan) -> PlanRows:
-    """A plan as JSON: interfaces, and SVIs with an address, without which a switch only bridges there."""
-    rows = []
-    for node in plan.nodes.values():
-        rows += [interface_row(node, end) for end in node.interfaces]
-        rows += [interface_row(node, svi) for svi in node.svis if svi.addresses]
-    return {"name": plan.name, "interfaces": rows}
-
-
 def plan_of(rows: PlanRows) -> Plan:
     """As much of a plan as its rows have: what pictures show, but for VLANs in which a switch only bridges. InputError
     for rows that are no plan."""
@@ -106,26 +98,6 @@ def plan_of(rows: PlanRows) -> Plan:
 
 def notes_of(topology: Topology) -> list[Note]:
     return [cast("Note", asdict(note)) for note in topology.notes]
-
-
-def interface_row(node: Node, end: Interface | Svi) -> InterfaceRow:
-    port = end if isinstance(end, Interface) else None
-    return {
-        "node": node.name, "kind": node.kind, "interface": end.name, "mac": end.mac,
-        "address": str(end.address or ""), "address6": str(end.address6 or ""), "vlan": end.vlan,
-        "peer": ":".join(port.peer) if port else "",
-        "gateway": next_hop(node, port, 4) if port else "", "gateway6": next_hop(node, port, 6) if port else "",
-        "trunk": list(port.trunk) if port else [], "routed": bool(port and port.routed),
-        "rdma": port.rdma if port else None, "profile": node.profile,
-    }  # fmt: skip
-
-
-def next_hop(node: Node, end: Interface, family: Family) -> str:
-    """The gateway of a host's routes behind an interface, that of its default route first; nothing without one."""
-    networks = [address.network for address in end.addresses if address.version == family]
-    routes = sorted(node.routes, key=lambda route: route.destination.prefixlen)
-    hops = (hop for route in routes for hop in route.via if any(hop in network for network in networks))
-    return str(next(hops, ""))
 
 
 def planned(topology: Topology) -> Plan:

@@ -19,8 +19,9 @@ from testbed.protocol import Event, Made, VariantOutcome
 from testbed.protocol.requests import Variant
 from testbed.scenario import loading
 from testbed.scenario.events import EventLog
-from testbed.scenario.evidence import save
+from testbed.scenario.evidence import Evidence
 from testbed.scenario.noninteractive import refuse_input
+from testbed.scenario.rows import plan_rows
 from testbed.scenario.run import Run
 
 RESERVE = 4 << 20
@@ -47,29 +48,29 @@ def run(request: Variant, context: Context) -> VariantOutcome:
         moments.hear(event)
 
     log = EventLog(listen, lambda until_ns: emit({"settled": until_ns}))
-    reserve = out / "reserve"
-    with reserve.open("wb") as room:
-        os.posix_fallocate(room.fileno(), 0, RESERVE)
-    made: Made = {"parameters": values, "topology": topologies.plan_rows(plan), "epoch": log.epoch()}
+    reserve = reserved(out)
+    made: Made = {"parameters": values, "topology": plan_rows(plan), "epoch": log.epoch()}
     emit({"made": made})
     lab = Lab(plan, out, log.emit, profiles=profiles, networks=PodNetworks(file.parent))
     moments.begin(lab, log)
-    run = Run(lab, log, variant)
+    files = Evidence(lab, log)
+    run = Run(lab, log, variant, files)
     up = False
-    lab.defer(lambda: up or save(lab, log, "the lab could not be built"))
+    lab.defer(lambda: up or files.save("the lab could not be built"))
     try:
         with lab, before_teardown():
             up = True
             try:
                 faults.break_from_the_start(lab)
+                run.failures += files.count("the lab came up")
                 instance.run(run, parameters)
             except (Ended, Cut):
                 raise
             except BaseException:
                 reserve.unlink()
-                run.failures += save(lab, log, "the run was cut short")
+                run.failures += files.save("the run was cut short")
                 raise
-            run.failures += save(lab, log, "the end")
+            run.failures += files.save("the end")
     except Ended:
         raise
     except Cut:
@@ -81,6 +82,14 @@ def run(request: Variant, context: Context) -> VariantOutcome:
     reserve.unlink(missing_ok=True)
     run.failures += kernel_complaints(out / "kernel.log")
     return run.outcome(out)
+
+
+def reserved(out: Path) -> Path:
+    """Makes a file that keeps room on the disk until it is removed."""
+    reserve = out / "reserve"
+    with reserve.open("wb") as room:
+        os.posix_fallocate(room.fileno(), 0, RESERVE)
+    return reserve
 
 
 def kernel_complaints(copy: Path) -> list[str]:

@@ -102,10 +102,10 @@ class Wire:
         os.pwrite(self._port, b"\1", PAUSE_PORT)
 
     def _theirs(self) -> tuple[int, int]:
-        """What the host has written and read. On the real clock it may write that at this moment, and the kernel may
-        copy it byte by byte: a number holds when it was read twice."""
+        """What the host has written and read. It may write that at this moment, and the kernel may copy it byte by
+        byte: a number holds when it was read twice."""
         found = self._in.read(INBOX, HEADER.size)
-        while not self.virtual and found != (again := self._in.read(INBOX, HEADER.size)):
+        while found != (again := self._in.read(INBOX, HEADER.size)):
             found = again
         written, taken, _ = HEADER.unpack(found)
         return written, taken

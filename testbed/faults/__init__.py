@@ -36,6 +36,15 @@ from testbed.faults.link import LinkRate as LinkRate
 from testbed.faults.link import LinkReorder as LinkReorder
 from testbed.faults.link import NicDown as NicDown
 from testbed.faults.link import QueueTooSmall as QueueTooSmall
+from testbed.faults.lossless import BufferCarving as BufferCarving
+from testbed.faults.lossless import CnpDrop as CnpDrop
+from testbed.faults.lossless import DscpMismatch as DscpMismatch
+from testbed.faults.lossless import EcnOff as EcnOff
+from testbed.faults.lossless import HeadroomTooSmall as HeadroomTooSmall
+from testbed.faults.lossless import PauseIgnored as PauseIgnored
+from testbed.faults.lossless import PauseNotSent as PauseNotSent
+from testbed.faults.lossless import PauseStorm as PauseStorm
+from testbed.faults.lossless import SlowReceiver as SlowReceiver
 from testbed.faults.packet import ExactPacket as ExactPacket
 from testbed.faults.switch import ArpAgeing as ArpAgeing
 from testbed.faults.switch import ArpCapacity as ArpCapacity

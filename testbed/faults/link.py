@@ -90,16 +90,16 @@ class _Impairment(Fault):
 
     end: End
 
-    def _values(self) -> dict[str, Any]:
+    def _values(self, lab: Lab) -> dict[str, Any]:
         return self.model_dump(exclude={"end"})
 
     def inject(self, lab: Lab, undo: ExitStack) -> None:
-        undo.callback(lab.interface(self.end).sends.change(**self._values()))
+        undo.callback(lab.interface(self.end).sends.change(**self._values(lab)))
 
     def verify(self, lab: Lab) -> Verified | None:
-        found = lab.interface(self.end).sends.verified()
-        values = {name: getattr(found, name) for name in self._values()}
-        return values if all(_near(values[name], wanted) for name, wanted in self._values().items()) else None
+        found, wanted = lab.interface(self.end).sends.verified(), self._values(lab)
+        values = {name: getattr(found, name) for name in wanted}
+        return values if all(_near(values[name], value) for name, value in wanted.items()) else None
 
 
 def _near(value: float | None, wanted: float) -> bool:
@@ -139,13 +139,20 @@ class LinkDelay(_Impairment):
 
 
 class LinkRate(_Impairment):
-    """The link is slower than it should be, in one direction; its queue grows and overflows."""
+    """The link is slower than it should be, in one direction; its queue grows and overflows.
+
+    A lossless link has no queue of its own: it is the buffer of the switch that fills.
+    """
 
     name: ClassVar[str] = "link-rate"
     rate: Annotated[int, Field(ge=8_000, le=800_000_000_000)]
     """Bits per second."""
     queue: Annotated[int, Field(ge=1, le=1_000_000)] = 1000
     """Packets that wait at most."""
+
+    def _values(self, lab: Lab) -> dict[str, Any]:
+        left_out = {"end", "queue"} if lab.interface(self.end).port else {"end"}
+        return self.model_dump(exclude=left_out)
 
 
 class QueueTooSmall(_Impairment):

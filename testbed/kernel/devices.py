@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from testbed.errors import InputError
 from testbed.kernel import netns
@@ -34,11 +34,27 @@ def delete(namespace: str, devices: Sequence[str]) -> None:
 
 def counters(device: str, namespace: str) -> dict[str, int]:
     """Return the counters of `device`, which is in `namespace`; see `Rdma.counters`."""
-    with netns.entered(namespace), Rdma() as here:
-        index = here.devices().get(device)
-        if index is None:
-            raise InputError(f"there is no RDMA device {device} in {namespace}")
-        return here.counters(index)
+    found = counters_of({namespace: [device]})
+    if device not in found:
+        raise InputError(f"there is no RDMA device {device} in {namespace}")
+    return found[device]
+
+
+def counters_of(places: Mapping[str, Sequence[str]]) -> dict[str, dict[str, int]]:
+    """Return the same of devices, given by their namespaces; those that are not there are left out."""
+    with Rdma() as initial:
+        if not initial.exclusive:
+            return _counters(initial, [device for devices in places.values() for device in devices])
+    found: dict[str, dict[str, int]] = {}
+    for namespace, devices in places.items():
+        with netns.entered(namespace), Rdma() as here:
+            found |= _counters(here, devices)
+    return found
+
+
+def _counters(here: Rdma, devices: Iterable[str]) -> dict[str, dict[str, int]]:
+    known = here.devices()
+    return {device: here.counters(known[device]) for device in devices if device in known}
 
 
 def queue_pairs(device: str, namespace: str) -> list[QueuePair]:

@@ -1,7 +1,7 @@
 """
 Interfaces: made, set, read, and asked whether they carry frames.
 
-Source: include/uapi/linux/if_link.h, if_bridge.h, veth.h.
+Source: include/uapi/linux/if_link.h, if_bridge.h, veth.h, rtnetlink.h, gen_stats.h, pkt_sched.h.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from testbed.kernel import netlink
 from testbed.kernel.netlink import Netlink, mac_bytes
 from testbed.kernel.syscalls import closing_fd
 
-RTM_NEWLINK, RTM_DELLINK, RTM_GETLINK, RTM_SETLINK = 16, 17, 18, 19
+RTM_NEWLINK, RTM_DELLINK, RTM_GETLINK, RTM_SETLINK, RTM_GETSTATS = 16, 17, 18, 19, 94
+RTM_NEWQDISC, RTM_DELQDISC, RTM_GETQDISC = 36, 37, 38
 IFLA_IFNAME, IFLA_LINKINFO = 3, 18
 IFLA_INFO_KIND, IFLA_INFO_DATA = 1, 2
 STATISTICS = (
@@ -32,7 +33,7 @@ USER_HZ = 100
 
 _IFF_UP = 0x1
 _IFLA_ADDRESS, _IFLA_MTU, _IFLA_LINK, _IFLA_MASTER, _IFLA_PROTINFO, _IFLA_OPERSTATE = 1, 4, 5, 10, 12, 16
-_IFLA_STATS64, _IFLA_AF_SPEC, _IFLA_NET_NS_FD, _IFLA_EXT_MASK = 23, 26, 28, 29
+_IFLA_STATS64, _IFLA_AF_SPEC, _IFLA_GROUP, _IFLA_NET_NS_FD, _IFLA_EXT_MASK = 23, 26, 27, 28, 29
 _IFLA_INFO_SLAVE_DATA, _IFLA_BRPORT_STATE, _IFLA_BRPORT_UNICAST_FLOOD = 5, 1, 9
 _IFLA_BR_AGEING_TIME, _IFLA_BR_VLAN_FILTERING, _IFLA_BR_MCAST_SNOOPING = 4, 7, 23
 _IFLA_BR_VLAN_DEFAULT_PVID, _IFLA_BR_FDB_MAX_LEARNED = 39, 49
@@ -41,6 +42,15 @@ _VETH_INFO_PEER, _IFLA_VLAN_ID, _IFLA_MACVLAN_MODE, _MACVLAN_BRIDGE = 1, 1, 1, 4
 _SKIP_STATISTICS = netlink.u32(_IFLA_EXT_MASK, 1 << 3)  # RTEXT_FILTER_SKIP_STATS
 _OPER_UP, _FORWARDING = b"\6", b"\3"  # IF_OPER_UP, BR_STATE_FORWARDING
 _IFINFOMSG = struct.Struct("=BxHiII")  # family, type, index, flags, change
+_IF_STATS_MSG = struct.Struct("=BxxxII")  # family, index, mask
+_STATS_LINK_64, _ONLY_LINK_64 = 1, 1
+_COUNTERS = struct.Struct(f"={len(STATISTICS)}Q")
+_TCMSG = struct.Struct("=B3xiIII")  # family, interface, handle, parent, info
+_TCA_KIND, _TCA_STATS2, _STATS_BASIC, _STATS_QUEUE, _STATS_APP = 1, 7, 1, 3, 4
+_TC_H_ROOT = 0xFFFFFFFF
+_SENT = struct.Struct("=QI")  # bytes, packets
+_QUEUE = struct.Struct("=3I")  # packets and bytes that wait, drops
+_RED = struct.Struct("=12xI")  # packets that were marked, behind those that were dropped
 
 
 class End(NamedTuple):
@@ -49,6 +59,16 @@ class End(NamedTuple):
     name: str
     mac: str
     mtu: int
+
+
+class Qdisc(NamedTuple):
+    """What a queueing discipline has counted, in packets: sent, dropped, marked (by RED), and waiting now."""
+
+    root: bool
+    sent: int
+    dropped: int
+    marked: int
+    waiting: int
 
 
 class Links(Netlink):
@@ -108,6 +128,19 @@ class Links(Netlink):
         state = header(index) if up is None else header(index, flags=up * _IFF_UP, change=_IFF_UP)
         self.request(RTM_NEWLINK, state + _fields(mac=mac, mtu=mtu))
 
+    def set_group(self, index: int, group: int) -> None:
+        """Set the number by which an interface is in a group of interfaces."""
+        self.request(RTM_NEWLINK, header(index) + netlink.u32(_IFLA_GROUP, group))
+
+    def set_qdisc(self, index: int, kind: str, major: int) -> None:
+        """Give an interface a root qdisc of this kind, with the handle ``major:``, in the place of its own."""
+        body = _TCMSG.pack(socket.AF_UNSPEC, index, major << 16, _TC_H_ROOT, 0) + netlink.string(_TCA_KIND, kind)
+        self.request(RTM_NEWQDISC, body, netlink.CREATE | netlink.REPLACE)
+
+    def delete_qdisc(self, index: int) -> None:
+        """Take the root qdisc of an interface away, and what waits in it."""
+        self.request(RTM_DELQDISC, _TCMSG.pack(socket.AF_UNSPEC, index, 0, _TC_H_ROOT, 0))
+
     def enslave(self, index: int, bridge: int) -> None:
         """Make an interface a port of a bridge and set it up."""
         body = header(index, flags=_IFF_UP, change=_IFF_UP) + netlink.u32(_IFLA_MASTER, bridge)
@@ -153,8 +186,31 @@ class Links(Netlink):
 
     def statistics(self, index: int) -> dict[str, int]:
         """Return the counters of an interface, by the names of STATISTICS."""
-        counted = self.read(index, b"")[2][_IFLA_STATS64]
-        return dict(zip(STATISTICS, struct.unpack_from(f"={len(STATISTICS)}Q", counted), strict=True))
+        return _statistics(self.read(index, b"")[2][_IFLA_STATS64])
+
+    def all_statistics(self) -> dict[int, dict[str, int]]:
+        """Return the same of all interfaces by their indices, from one dump."""
+        found = self.request(RTM_GETSTATS, _IF_STATS_MSG.pack(socket.AF_UNSPEC, 0, _ONLY_LINK_64), netlink.DUMP)
+        bodies = {_IF_STATS_MSG.unpack_from(body)[1]: body for _, body in found}
+        return {
+            index: _statistics(netlink.attributes(body, _IF_STATS_MSG.size)[_STATS_LINK_64])
+            for index, body in bodies.items()
+        }
+
+    def qdiscs(self, index: int) -> list[Qdisc]:
+        """Return what the queueing disciplines of an interface have counted."""
+        found = []
+        for _, body in self.request(RTM_GETQDISC, _TCMSG.pack(socket.AF_UNSPEC, index, 0, 0, 0), netlink.DUMP):
+            _, owner, _, parent, _ = _TCMSG.unpack_from(body)
+            shown = netlink.attributes(body, _TCMSG.size)
+            kind = netlink.text(shown[_TCA_KIND])
+            if owner == index and kind != "clsact":  # the kernel dumps those of all interfaces; clsact has no queue
+                counted = netlink.attributes(shown[_TCA_STATS2])
+                waiting, _, drops = _QUEUE.unpack_from(counted[_STATS_QUEUE])
+                marks = counted[_STATS_APP] if kind == "red" else bytes(_RED.size)
+                sent = _SENT.unpack_from(counted[_STATS_BASIC])[1]
+                found.append(Qdisc(parent == _TC_H_ROOT, sent, drops, _RED.unpack_from(marks)[0], waiting))
+        return found
 
     def carry(self, indices: Iterable[int]) -> bool:
         """Return whether each of these interfaces has its carrier, and if it is a bridge's port, forwards.
@@ -174,6 +230,10 @@ def _fields(name: str = "", mac: str = "", mtu: int = 0) -> bytes:
     fields = netlink.string(IFLA_IFNAME, name) if name else b""
     fields += netlink.attribute(_IFLA_ADDRESS, mac_bytes(mac)) if mac else b""
     return fields + (netlink.u32(_IFLA_MTU, mtu) if mtu else b"")
+
+
+def _statistics(counted: bytes) -> dict[str, int]:
+    return dict(zip(STATISTICS, _COUNTERS.unpack_from(counted), strict=True))
 
 
 def _vlan(flags: int, vlan: int) -> bytes:

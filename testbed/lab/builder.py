@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from testbed.errors import DeadlineError
@@ -25,12 +25,20 @@ def make_nodes(context: Context, plan: Plan, nodes: dict[str, Node[Any]]) -> Non
         node.prepare()
 
 
-def connect_nodes(context: Context, plan: Plan, nodes: Mapping[str, Node[Any]], control_planes: ControlPlanes) -> None:
-    """Makes the links, has all nodes and services start, and returns when the lab is up."""
+def connect_nodes(
+    context: Context,
+    plan: Plan,
+    nodes: Mapping[str, Node[Any]],
+    control_planes: ControlPlanes,
+    attach: Callable[[], None],
+) -> None:
+    """Makes the links, has all nodes and services start, and returns when the lab is up. Before a frame is on its way
+    `attach` gives ports what they have beside their kind's own."""
     for left, right in plan.links:
         _make_link(nodes[left.node], left, nodes[right.node], right)
     for node in nodes.values():
         node.configure()
+    attach()
     control_planes.start()
     if not context.scheduler.wait_quietly(lambda: all(node.links_work() for node in nodes.values()), LINKS_S):
         raise DeadlineError(f"the links of {plan.name} did not come up within {LINKS_S:g} s")

@@ -17,8 +17,9 @@ from testbed.lab.host_routes import HostRoutes
 from testbed.lab.interface import Interface
 from testbed.lab.namespace import Namespace
 from testbed.nic import HardwareNic
+from testbed.nic.congestion import dcqcn
 from testbed.switch import packets
-from testbed.topology import Family, IPAddress, IPInterface, NicModel
+from testbed.topology import CongestionControl, Family, IPAddress, IPInterface, NicModel
 from testbed.topology import Interface as InterfacePlan
 
 UNANSWERED = ("INCOMPLETE", "FAILED", "NONE")
@@ -141,6 +142,12 @@ class HostInterface(Interface):
     def rdma_counters(self) -> dict[str, int]:
         """The counters of its RDMA device by the kernel's names: sent_pkts, completer_retry_err, …"""
         return devices.counters(self.device, self.node.namespace)
+
+    def control_congestion(self, algorithm: CongestionControl, **values: float) -> None:
+        """Has the NIC of a lossless link react to congestion marks: ``dcqcn`` with these in the place of its published
+        values (docs/lossless.md), or ``none``. InputError for a value that is none."""
+        numbers = dcqcn(values, str(self.node)).numbers() if algorithm == "dcqcn" else {}
+        self.lossless.control_congestion(numbers)
 
     # Neighbours
 

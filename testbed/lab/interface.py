@@ -13,6 +13,7 @@ from testbed.lab import links
 from testbed.lab.capture import Capture
 from testbed.lab.namespace import Namespace
 from testbed.lab.overlay import Overlay
+from testbed.lab.port import Port
 from testbed.topology import Interface as InterfacePlan
 from testbed.topology import Quality
 
@@ -21,7 +22,7 @@ class Interface:
     """An interface of a node. `plan` is None for one that somebody else made; `peer` is the other end of its link."""
 
     queues_at_peer = False
-    """Whether rate, queue and loss of what it sends are at the peer's end of the link."""
+    """Whether rate, queue and loss of what it sends are at the peer's end of the link; on lossless links they are."""
 
     def __init__(self, node: Namespace, name: str, index: int, mac: str, plan: InterfacePlan | None = None) -> None:
         self.node = node
@@ -31,6 +32,8 @@ class Interface:
         self.mac = mac
         self.plan = plan
         self.peer: Interface | None = None
+        self.port: Port | None = None
+        """Its queues by class, if it is the end of a lossless link."""
         self._sends: Direction | None = None
         self._clsact = False
         self._captures = 0
@@ -38,6 +41,21 @@ class Interface:
 
     def __str__(self) -> str:
         return f"{self.node}:{self.name}"
+
+    def queue_counters(self) -> dict[str, int]:
+        """Return the counters of what its packets wait in, if it has a queue: see `Direction.counters`, of a lossless
+        link `Port.counters`."""
+        found = self.port.counters() if self.port else {}
+        if self._sends and self._sends.shaped:
+            found |= {f"queue_{name}": value for name, value in self._sends.counters().items()}
+        return found
+
+    @property
+    def lossless(self) -> Port:
+        """Its queues by class, its pause frames and its share of the buffer. InputError if its link is not lossless."""
+        if self.port is None:
+            raise InputError(f"{self} is not the end of a lossless link", hint="See `lossless` in the topology file.")
+        return self.port
 
     @property
     def sends(self) -> Direction:
@@ -116,13 +134,16 @@ class Direction:
     everything sits on the far side of a host's cable: what a switch sends passes a qdisc on its port, and what a host
     sends passes an ifb device that takes what comes in at the switch's port. Captures on a port see packets before
     that.
+
+    A lossless link has its rate and its delay in the queues of the sender's port. Delays that vary and losses are at
+    the other end.
     """
 
     def __init__(self, sender: Interface, plan: InterfacePlan) -> None:
         self.quality = plan.sends
         self._sender = sender
         self._mtu = plan.mtu
-        self._port = sender.peer if sender.queues_at_peer and sender.peer else sender
+        self._port = sender.peer if (sender.queues_at_peer or sender.port) and sender.peer else sender
         """Where the qdiscs are."""
         self._device = sender.name if self._port is sender else ""
         self._installed: set[str] = set()
@@ -130,6 +151,11 @@ class Direction:
 
     def __str__(self) -> str:
         return str(self._sender)
+
+    @property
+    def shaped(self) -> bool:
+        """Whether it has a queue of its own, or a quality of another kind."""
+        return bool(self._installed)
 
     def change(self, **values: Any) -> Callable[[], None]:
         """Changes fields of the `Quality` beside other changes. The returned function takes this change back."""
@@ -152,15 +178,27 @@ class Direction:
 
     def apply(self) -> None:
         """Has the kernel do what `quality` says."""
-        if self.quality == Quality() and not self._installed:
+        quality = self._of_tc()
+        if quality == Quality() and not self._installed:
             return
         if not self._device:
             self._device = self._divert()
         if not self._installed:
             self._port.node.defer(self.clear)
-        lines, installed = links.commands(self._device, self._mtu, self.quality, self._installed)
+        lines, installed = links.commands(self._device, self._mtu, quality, self._installed)
         self._tc(*lines)
         self._installed = installed
+
+    def _of_tc(self) -> Quality:
+        """What of the quality is tc's; the rest is told to the port of a lossless link."""
+        if self._sender.port is None:
+            return self.quality
+        if self.quality.queue or self.quality.ecn:
+            hint = "Its queues are in the buffer of its switch: see `testbed profile describe NAME`."
+            raise InputError(f"{self._sender} is lossless and has no queue of its own", hint=hint)
+        varies = self.quality.jitter or self.quality.reorder
+        self._sender.port.set_link(self.quality.rate, 0 if varies else self.quality.delay)
+        return replace(self.quality, rate=None, delay=self.quality.delay if varies else 0.0)
 
     def clear(self) -> None:
         """Takes the qdiscs away and with them the packets they hold, whose senders are still there."""
@@ -170,23 +208,28 @@ class Direction:
 
     def verified(self) -> Quality:
         """The quality that the kernel applies, read back from it."""
-        return links.quality_of(self._show("-j"))
+        found = links.quality_of(self._show())
+        if self._sender.port is None:
+            return found
+        rate, delay = self._sender.port.link()
+        return replace(found, rate=rate, delay=found.delay + delay)
 
     def counters(self) -> dict[str, int]:
         """Packets so far: `sent`, `dropped` (by loss or a full queue), `marked` (CE); and `waiting` now."""
-        found = self._show("-s", "-j")
-        root: dict[str, Any] = next((entry for entry in found if entry.get("root")), {})
+        kernel = self._port.node.kernel
+        found = kernel.qdiscs(kernel.index(self._device)) if self.shaped else []
+        root = [qdisc for qdisc in found if qdisc.root]
         return {
-            "sent": root.get("packets", 0),
-            "dropped": sum(entry["drops"] for entry in found),
-            "marked": sum(entry.get("marked", 0) for entry in found),
-            "waiting": root.get("qlen", 0),
+            "sent": sum(qdisc.sent for qdisc in root),
+            "dropped": sum(qdisc.dropped for qdisc in found),
+            "marked": sum(qdisc.marked for qdisc in found),
+            "waiting": sum(qdisc.waiting for qdisc in root),
         }
 
-    def _show(self, *options: str) -> list[dict[str, Any]]:
-        if not self._installed:
+    def _show(self) -> list[dict[str, Any]]:
+        if not self.shaped:
             return []
-        shown = self._port.node.run("tc", *options, "qdisc", "show", "dev", self._device).stdout
+        shown = self._port.node.run("tc", "-j", "qdisc", "show", "dev", self._device).stdout
         return [entry for entry in json.loads(shown) if entry["kind"] != "clsact"]
 
     def _divert(self) -> str:

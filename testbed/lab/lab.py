@@ -14,6 +14,7 @@ from testbed.lab.context import Context, Emit
 from testbed.lab.control_planes import ControlPlanes
 from testbed.lab.interface import Interface
 from testbed.lab.leaks import inventory
+from testbed.lab.lossless import LosslessNetwork
 from testbed.lab.node import Node, find_interface, take_down
 from testbed.lab.nodes.host import Host
 from testbed.lab.nodes.switch import Switch
@@ -66,6 +67,8 @@ class Lab:
         self._devices = RdmaDevices()
         self._context = Context(self.plan.name, directory, emit, self.scheduler, self._devices)
         self._control_planes = ControlPlanes(self._context, self.plan, self.nodes)
+        self.lossless: LosslessNetwork | None = None
+        """Its lossless links, if it has classes for them."""
         self._undo = ExitStack()
 
     def __getitem__(self, name: str) -> Node[Any]:
@@ -120,12 +123,16 @@ class Lab:
             builder.make_nodes(self._context, self.plan, self.nodes)
             for switch, profile in self._profiles.items():
                 self.switch(switch).first_profile = profile
-            builder.connect_nodes(self._context, self.plan, self.nodes, self._control_planes)
+            builder.connect_nodes(self._context, self.plan, self.nodes, self._control_planes, self._attach)
         except BaseException:
             self.close()
             raise
         self.emit("lab", "", f"{self.plan.name} is up", up=True)
         return self
+
+    def _attach(self) -> None:
+        if self.plan.lossless:
+            self.lossless = LosslessNetwork(self._context, self.plan, self.plan.lossless, self.nodes)
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -138,6 +145,8 @@ class Lab:
             steps.callback(self._devices.close)
             steps.callback(self.nodes.clear)
             steps.callback(take_down, list(reversed(self.nodes.values())))
+            if self.lossless:
+                steps.callback(self.lossless.close)
             steps.callback(self._control_planes.stop_routing)
             steps.callback(self._undo.close)
             self.scheduler.close()

@@ -29,6 +29,12 @@ class Overlay:
 
         return take_back
 
+    def rebase(self, values: Mapping[str, Any]) -> None:
+        """Give settings another start; those that a change is in force of keep what it says."""
+        changed = {name for change in self._changes for name in change}
+        self._before |= {name: value for name, value in values.items() if name in changed}
+        self._write({name: value for name, value in values.items() if name not in changed})
+
     def _apply(self, changes: list[Mapping[str, Any]], names: Iterable[str]) -> None:
         before = {name: self._now(name) for name in names}
         previous, self._changes = self._changes, changes

@@ -68,7 +68,7 @@ class Saved:
         return {**(self.before.memory() if self.before else {}), **self.pages}
 
     def write(self, directory: Path) -> Path:
-        """Writes the moment alone, without those before."""
+        """Writes the moment alone, without those before. OSError, and no file, on a full disk."""
         path = directory / f"{self.moment.number:03}{SUFFIX}"
         directory.mkdir(exist_ok=True)
         runs = list(in_a_row(self.pages))
@@ -78,12 +78,17 @@ class Saved:
             "runs": runs, "before": self.before.moment.number if self.before else None,
         }  # fmt: skip
         text = json.dumps(head).encode()
-        with path.open("wb") as file:
-            file.write(MAGIC + LENGTH.pack(len(text)) + text + self.devices)
-            for found in self.files.values():
-                file.writelines(data for _, data in found)
-            for first, count in runs:
-                file.writelines(self.pages[page] for page in range(first, first + count))
+        try:
+            with path.open("wb") as file:
+                file.write(MAGIC + LENGTH.pack(len(text)) + text + self.devices)
+                for found in self.files.values():
+                    file.writelines(data for _, data in found)
+                for first, count in runs:
+                    file.writelines(self.pages[page] for page in range(first, first + count))
+        except OSError as error:
+            path.unlink(missing_ok=True)
+            error.filename = str(path)
+            raise
         return path
 
     @classmethod

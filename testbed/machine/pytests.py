@@ -15,7 +15,7 @@ from typing import Any
 from testbed.errors import InputError, MachineError, TestbedError
 from testbed.machine import files
 from testbed.machine.jobs import Job, Machine, below
-from testbed.protocol import Tested
+from testbed.protocol import TESTS, Tested
 from testbed.protocol.requests import Pytest
 from testbed.records import contents
 
@@ -23,8 +23,8 @@ LIMIT_S = 30 * 86400.0
 """Virtual seconds for a whole session of tests without a limit of its own."""
 END_S = 300.0
 """Virtual seconds behind the limit of a session: the teardown of its labs. What hangs then is killed."""
-TEXT, TESTS = "pytest.txt", "tests.jsonl"
-"""In a run's directory: what pytest wrote, without colours, and a line for each test."""
+TEXT = "pytest.txt"
+"""In a run's directory: what pytest wrote, without colours."""
 REPORT = re.compile(r"reports/[a-z-]+/[^/\0]+")
 """The place where a session writes a report (scenario/session.py)."""
 CONTROL = re.compile(r"(?P<colour>\x1b\[[0-9;]*m)|[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -127,6 +127,11 @@ def ended(directory: Path) -> list[Ended]:
     return [json.loads(line) for line in file.read_text().splitlines()] if file.is_file() else []
 
 
+def explain(directory: Path) -> None:
+    """Write README.txt for the files that are there now."""
+    contents.explain(directory, "What a session of pytest left")
+
+
 async def run(
     tests: Sequence[Path],
     asked: Pytest,
@@ -165,7 +170,7 @@ async def run(
             follower.deliver(asked.arguments)
         finally:
             contents.remove_empty(out)
-            contents.explain(out, "What a session of pytest left")
+            explain(out)
     if not 0 <= status < 256:
         raise MachineError(f"the response is damaged: {status} is no exit status")
     return 2 if status in USAGE else status

@@ -69,8 +69,8 @@ def choose(info: ScenarioInfo, named: Sequence[str]) -> list[VariantRun]:
     return [VariantRun(info["name"], variant["name"], variant) for variant in chosen]
 
 
-def run_directory(base: Path, scenario: str) -> Path:
-    """A new directory ``<base>/<scenario>/<time>``; ``latest`` beside it points to it."""
+def run_directory(base: Path, scenario: str, *, latest: bool = True) -> Path:
+    """A new directory ``<base>/<scenario>/<time>``; with `latest` the link of that name beside it points to it."""
     parent = base / scenario
     parent.mkdir(parents=True, exist_ok=True)
     stamp = time.strftime("%Y%m%d-%H%M%S")
@@ -79,9 +79,10 @@ def run_directory(base: Path, scenario: str) -> Path:
         with contextlib.suppress(FileExistsError):
             path.mkdir()
             break
-    link = parent / f".latest-{path.name}"
-    link.symlink_to(path.name)
-    link.replace(parent / "latest")
+    if latest:
+        link = parent / f".latest-{path.name}"
+        link.symlink_to(path.name)
+        link.replace(parent / "latest")
     return path
 
 

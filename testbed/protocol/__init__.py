@@ -53,6 +53,8 @@ RESULT, SCENARIO = "result.json", "scenario"
 REPORT, INDEX = "report.html", "index.html"
 """The report of a run in its directory, and the index of a directory of runs."""
 EVENTS, TOPOLOGY, TABLES, PACKETS = "events.jsonl", "topology.json", "tables.jsonl", "packets.pcapng"
+COUNTERS = "counters.jsonl"
+TESTS, EPOCH = "tests.jsonl", "epoch.json"
 """In the directory of a variant."""
 VARIANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 """Names of variants: they are directories too."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from testbed.protocol import EVENTS, OUTPUT, PACKETS, RESULT, SCENARIO, TABLES, TOPOLOGY
+from testbed.protocol import COUNTERS, EPOCH, EVENTS, OUTPUT, PACKETS, RESULT, SCENARIO, TABLES, TESTS, TOPOLOGY
 
 README = "README.txt"
 Line = tuple[str, str]
@@ -18,7 +18,7 @@ OF_RUN: Sequence[Line] = (
     ("report.html", "the run as a page, for a browser"),
     (f"{SCENARIO}/", "the scenario's files, as they travelled to the machine"),
     ("pytest.txt", "what pytest wrote"),
-    ("tests.jsonl", "a line for each test: outcome, virtual seconds, directory, why it failed"),
+    (TESTS, "a line for each test: outcome, virtual seconds, directory, why it failed"),
     ("reports/", "reports that pytest was asked for"),
     ("files/", "what tests wrote by relative paths"),
 )
@@ -35,7 +35,9 @@ OF_LAB: Sequence[Line] = (
     ("*.tcpdump.log", "tcpdump's own counts for each capture, of lost packets too"),
     (TABLES, "the switches' ARP, ND and MAC tables after each step and at the end"),
     ("counters.json", "the counters of all interfaces and RDMA devices at the end"),
+    (COUNTERS, "what changed of them, after each step and at the end"),
     (TOPOLOGY, "the lab as it was planned, with all addresses"),
+    (EPOCH, "t = 0 on other clocks"),
     ("kernel.log", "the kernel's log"),
     *OF_ALL,
     ("cni/", "what CNI plugins keep of each host, such as the addresses in use"),

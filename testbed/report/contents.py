@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.protocol import Event, PlanRows
-from testbed.report import folds, gear, packets, places
+from testbed.report import counters, folds, gear, packets, places
 from testbed.report.model import Part, Run, read_events, read_json, read_plan
 from testbed.report.owners import Owners
 from testbed.report.timeline import Lane, Timeline
@@ -17,8 +17,6 @@ from testbed.report.timeline import Lane, Timeline
 Draw = Callable[[PlanRows], str]
 """Makes a drawing of a plan, as SVG."""
 MOST_FILES = 200
-MATTERS = ("error", "err", "drop", "retry", "nak", "out_of_seq", "exceeded", "miss", "lost", "dup", "rnr")
-"""Parts of the names of counters that are to be 0 in a sound network."""
 
 
 class Drawings:
@@ -75,7 +73,11 @@ def _part(part: Part, drawings: Drawings, base: Path) -> dict[str, Any]:
     owners = Owners(rows, events)
     lanes = Timeline(events, owners, end).lanes
     captured = [] if part.realtime_ns is None else list(packets.captures(part.directory, part.realtime_ns, owners))
-    times = (*(t for lane in lanes for t in _times(lane)), *(row.t for one in captured for row in one.rows))
+    counted = counters.over_time(part.directory)
+    times = (
+        *(t for lane in lanes for t in _times(lane)), *(row.t for one in captured for row in one.rows),
+        *(counted["t"] if counted else ()),
+    )  # fmt: skip
     return {
         "name": part.name, "text": part.text, "expected": part.expected, "observed": part.observed,
         "as_expected": part.as_expected, "failures": part.failures, "evidence": _evidence(part.evidence),
@@ -84,7 +86,8 @@ def _part(part: Part, drawings: Drawings, base: Path) -> dict[str, Any]:
         "marks": [asdict(mark) for mark in places.marks(lanes, events, {row["node"] for row in rows}, owners.hosts)],
         "lanes": [_lane(lane) for lane in lanes], "folds": folds.folds(times, end), "events": _events(events),
         "captures": [one.json() for one in captured], "gear": gear.on_real_gear(lanes, events),
-        "counters": list(_counters(read_json(part.directory / "counters.json"))),
+        "counters": list(counters.at_the_end(read_json(part.directory / "counters.json"))),
+        "counted": counted,
         "files": list(_files(part.directory, base)), "directory": os.path.relpath(part.directory, base),
     }  # fmt: skip
 
@@ -119,16 +122,6 @@ def _events(events: Sequence[Event]) -> dict[str, Any]:
         "kind": [kinds[event["kind"]] for event in events], "node": [nodes[event["node"]] for event in events],
         "text": [event["text"] for event in events],
     }  # fmt: skip
-
-
-def _counters(found: Any) -> Iterator[tuple[str, str, str, int, bool]]:
-    """Node, interface or device, counter, value, and whether it should be 0: of those that are not 0."""
-    for node, kinds in found.items() if isinstance(found, dict) else ():
-        for places_ in kinds.values() if isinstance(kinds, dict) else ():
-            for place, counters in places_.items() if isinstance(places_, dict) else ():
-                for name, value in counters.items() if isinstance(counters, dict) else ():
-                    if isinstance(value, int) and value:
-                        yield node, place, name, value, any(word in name for word in MATTERS)
 
 
 def _files(directory: Path, base: Path) -> Iterator[tuple[str, str, int]]:

@@ -9,9 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from testbed.errors import InputError
-from testbed.protocol import EVENTS, RESULT, TOPOLOGY, Event, PlanRows, requests
+from testbed.protocol import EPOCH, EVENTS, RESULT, TESTS, TOPOLOGY, Event, PlanRows, requests
 
 RUNS_HINT = "Run directories are runs/<scenario>/<time>; runs/<scenario>/latest is the last one."
+
+FAILURES = ("failed", "error")
+"""Outcomes of tests: in the test itself, or around it."""
+MOST_TESTS = 12
+"""Tests in a report: of those that passed, as many as there is room for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +66,8 @@ class Run:
 def read_run(directory: Path) -> Run:
     """A run directory, of any version of testbed that wrote a result.json. InputError if it is none."""
     path = directory / RESULT
+    if (directory / TESTS).is_file():
+        return _session(directory)
     if not path.is_file():
         near = directory.parent / RESULT
         hint = f"Did you mean {directory.parent}?" if near.is_file() else RUNS_HINT
@@ -83,6 +90,43 @@ def read_run(directory: Path) -> Run:
     facts = tuple((name, str(value)) for name, value in known.items() if value not in (None, ""))
     title, text = str(found.get("title") or ""), str(found.get("text") or "")
     return Run(name=scenario, place=directory.resolve().name, title=title, text=text, facts=facts, parts=parts)
+
+
+def _session(directory: Path) -> Run:
+    """The directory of a session of pytest: its tests that had a lab, all that failed and some that passed."""
+    path = directory / TESTS
+    try:
+        tests = [json.loads(line) for line in path.read_text().splitlines()]
+        with_labs = [test for test in tests if _has_lab(directory, test)]
+        failed = [_test(directory, test) for test in with_labs if test["outcome"] in FAILURES]
+        passed = [_test(directory, test) for test in with_labs if test["outcome"] == "passed"]
+        failures = sum(test["outcome"] in FAILURES for test in tests)
+    except (ValueError, LookupError, TypeError) as error:
+        raise InputError(f"is damaged: {type(error).__name__}: {error}", where=str(path)) from None
+    parts = (*failed, *passed[: max(0, MOST_TESTS - len(failed))])
+    if not parts:
+        raise InputError("no test of this session had a lab", where=str(directory), hint="pytest.txt has its text.")
+    return Run(
+        name="pytest", place=directory.resolve().name, text="", parts=parts,
+        title=f"{len(tests)} tests in a machine, {failures} failed",
+        facts=(("with a lab", str(len(with_labs))), ("in this report", str(len(parts)))),
+    )  # fmt: skip
+
+
+def _has_lab(directory: Path, test: Mapping[str, Any]) -> bool:
+    """Whether the directory that a machine named is below the session's, and a lab's."""
+    place = (directory / str(test["directory"])).resolve()
+    return place.is_relative_to(directory.resolve()) and (place / EPOCH).is_file()
+
+
+def _test(directory: Path, found: Mapping[str, Any]) -> Part:
+    place = directory / found["directory"]
+    epoch = read_json(place / EPOCH) or {}
+    failures = (str(found["text"]),) if found["outcome"] != "passed" else ()
+    return Part(
+        name=str(found["test"]), directory=place, expected="passed", observed=str(found["outcome"]), failures=failures,
+        virtual_s=float(found["virtual_s"]), wall_s=float(found["wall_s"]), realtime_ns=epoch.get("realtime_ns"),
+    )  # fmt: skip
 
 
 def _lab(directory: Path, found: dict[str, Any]) -> Run:

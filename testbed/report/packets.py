@@ -11,8 +11,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from testbed.records.frames import decode
 from testbed.records.pcap import ETHERNET, Pcap
-from testbed.report.decode import Packet, decode
+from testbed.report.described import Packet, describe
 from testbed.report.owners import Owners
 
 MOST_FRAMES = 50_000
@@ -97,7 +98,7 @@ class _Reader:
 
     def take(self, number: int, t_ns: int, data: bytes) -> None:
         """`number` is Wireshark's frame.number, `t_ns` CLOCK_REALTIME."""
-        t, packet = t_ns - self._zero, decode(data)
+        t, packet = t_ns - self._zero, describe(decode(data))
         again = self._sent_again(packet)
         self.seen.append((t, category(packet, again)))
         level, why = self._judge(packet, t, again)
@@ -167,7 +168,7 @@ def text(first: Packet, last: Packet) -> str:
         return first.text
     operation, sequence = first.text, f"PSN {first.psn}"
     if last is not first:
-        other = last.opcode.rpartition(" ")[2] if last.opcode != first.opcode else ""
+        other = last.text.rpartition(" ")[2] if last.text != first.text else ""
         operation += f" … {other}" if other else ""
         sequence += f" … {last.psn}" if last.psn != first.psn else ""
     return ", ".join(filter(None, (operation, f"QP {first.qpn}", sequence, first.detail)))

@@ -1,49 +1,96 @@
-"""What is kept of a lab beside its events: the switches' tables over time, the counters at the end."""
+"""What is kept of a lab beside its events: the switches' tables and the counters over time, the counters at the end."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
 
-from testbed.kernel.devices import counters
+from testbed.kernel.devices import counters_of
 from testbed.lab import HostInterface, Lab
-from testbed.protocol import TABLES
+from testbed.protocol import COUNTERS, TABLES
 from testbed.scenario.events import EventLog
 
-
-def save(lab: Lab, log: EventLog, text: str) -> list[str]:
-    """Saves the switch tables and the counters. Returns what could not be read, and never raises, because the lab may
-    be in any state and what ended the run must not be hidden."""
-    missing: list[str] = []
-    with _noting("switch tables", missing):
-        save_tables(lab, log, text)
-    with _noting("counters", missing):
-        _save_counters(lab, missing)
-    return missing
+Places = dict[str, dict[str, int]]
+"""The counters of a node, by the name of an interface or RDMA device and their own."""
 
 
-def save_tables(lab: Lab, log: EventLog, text: str) -> None:
-    """Appends each switch's tables to tables.jsonl."""
-    with lab.file(TABLES).open("a") as file:
-        for switch in lab.switches():
-            file.write(json.dumps({"t": log.now, "after": text, "switch": switch.name, **switch.tables()}) + "\n")
+def changes(before: Mapping[str, Places], now: Mapping[str, Places]) -> dict[str, Places]:
+    """Return the counters of `now` by their nodes that are not as in `before`; one that is not in there was 0."""
+    found: dict[str, Places] = {}
+    for node, places in now.items():
+        for place, counters in places.items():
+            known = before.get(node, {}).get(place, {})
+            if changed := {name: value for name, value in counters.items() if value != known.get(name, 0)}:
+                found.setdefault(node, {})[place] = changed
+    return found
 
 
-def _save_counters(lab: Lab, missing: list[str]) -> None:
-    """Writes the counters of all interfaces and RDMA devices to counters.json; `missing` gets the unreadable."""
-    found: dict[str, Any] = {}
-    for node in lab.nodes.values():
-        ends = node.interfaces.values()
-        devices = [end.rdma for end in ends if isinstance(end, HostInterface) and end.rdma]
-        with _noting(f"counters of {node}", missing):
-            found[node.name] = {
-                "interfaces": {end.name: end.counters() for end in ends},
-                "rdma": {device: counters(device, node.namespace) for device in devices},
-            }
-    if found:
-        lab.file("counters.json").write_text(json.dumps(found, indent=1))
+class Evidence:
+    """The files of a lab in the run directory. `count` and `save` return what could not be read, and never raise,
+    because the lab may be in any state and what ended the run must not be hidden."""
+
+    def __init__(self, lab: Lab, log: EventLog) -> None:
+        self._lab = lab
+        self._log = log
+        self._counted: dict[str, Places] = {}
+        """The counters as the lines of counters.jsonl have them."""
+
+    def save(self, text: str) -> list[str]:
+        """Saves the switch tables and the counters; these go into counters.json too."""
+        missing: list[str] = []
+        with _noting("switch tables", missing):
+            self.save_tables(text)
+        with _noting("counters", missing):
+            found = self._read(missing)
+            if found:
+                self._lab.file("counters.json").write_text(json.dumps(found, indent=1))
+            self._append(text, found)
+        return missing
+
+    def save_tables(self, text: str) -> None:
+        """Appends each switch's tables to tables.jsonl."""
+        with self._lab.file(TABLES).open("a") as file:
+            for switch in self._lab.switches():
+                row = {"t": self._log.now, "after": text, "switch": switch.name, **switch.tables()}
+                file.write(json.dumps(row) + "\n")
+
+    def count(self, text: str) -> list[str]:
+        """Appends the counters that have changed since the last time to counters.jsonl."""
+        missing: list[str] = []
+        with _noting("counters", missing):
+            self._append(text, self._read(missing))
+        return missing
+
+    def _append(self, text: str, found: Mapping[str, Mapping[str, Places]]) -> None:
+        now = {node: {**kinds["interfaces"], **kinds["rdma"]} for node, kinds in found.items()}
+        changed = changes(self._counted, now)
+        line = json.dumps({"t": self._log.now, "after": text, "counters": changed}, separators=(",", ":"))
+        with self._lab.file(COUNTERS).open("a") as file:
+            file.write(line + "\n")
+        for node, places in changed.items():
+            for place, counters in places.items():
+                self._counted.setdefault(node, {}).setdefault(place, {}).update(counters)
+
+    def _read(self, missing: list[str]) -> dict[str, dict[str, Places]]:
+        """The counters of all interfaces and RDMA devices by their nodes; `missing` gets what cannot be read."""
+        found: dict[str, dict[str, Places]] = {}
+        devices: dict[str, list[str]] = {}
+        for node in self._lab.nodes.values():
+            ends = node.interfaces.values()
+            with _noting(f"counters of {node}", missing):
+                known = node.kernel.all_statistics()
+                interfaces = {end.name: known[end.index] | end.queue_counters() for end in ends if end.index in known}
+                found[node.name] = {"interfaces": interfaces, "rdma": {}}
+                if own := [end.rdma for end in ends if isinstance(end, HostInterface) and end.rdma]:
+                    devices[node.namespace] = own
+        with _noting("counters of RDMA devices", missing):
+            counted = counters_of(devices) if devices else {}
+            for node in self._lab.nodes.values():
+                for device in devices.get(node.namespace, ()):
+                    if device in counted:
+                        found[node.name]["rdma"][device] = counted[device]
+        return found
 
 
 @contextlib.contextmanager

@@ -7,6 +7,7 @@ def test_ping(lab):
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,10 @@ import pytest
 from testbed.cni.pods import PodNetworks
 from testbed.faults import break_from_the_start, unfinished
 from testbed.lab import Lab
+from testbed.protocol import EPOCH, TOPOLOGY
 from testbed.scenario.events import EventLog
-from testbed.scenario.evidence import save
+from testbed.scenario.evidence import Evidence
+from testbed.scenario.rows import plan_rows
 from testbed.topology import Topology
 
 
@@ -34,19 +37,22 @@ def log() -> EventLog:
 
 @pytest.fixture
 def lab(request: pytest.FixtureRequest, tmp_path: Path, log: EventLog) -> Iterator[Lab]:
-    """A running lab with the topology of the test's `topology` mark; keywords of the mark go to `Lab`. Its events,
-    tables and counters are in `tmp_path` afterwards."""
+    """A running lab with the topology of the test's `topology` mark; keywords of the mark go to `Lab`. Its plan,
+    events, tables and counters are in `tmp_path` afterwards."""
     mark = request.node.get_closest_marker("topology")
     if mark is None:
         raise pytest.UsageError(f"{request.node.nodeid} uses `lab` and has no @pytest.mark.topology(file or YAML)")
     options = {"networks": PodNetworks(request.path.parent), **mark.kwargs}
     try:
         with Lab(_topology(mark.args[0], request.path), tmp_path, log.emit, **options) as running:
+            (tmp_path / TOPOLOGY).write_text(json.dumps(plan_rows(running.plan), indent=1) + "\n")
+            (tmp_path / EPOCH).write_text(json.dumps(log.epoch()) + "\n")
             break_from_the_start(running)
             try:
                 yield running
             finally:
-                for failure in save(running, log, "the end of the test"):  # a test may leave what cannot be read
+                missing = Evidence(running, log).save("the end of the test")  # a test may leave what cannot be read
+                for failure in missing:
                     log.emit("evidence", "", failure)
     finally:
         log.write(tmp_path / "events.jsonl")

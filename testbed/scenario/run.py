@@ -13,7 +13,7 @@ from testbed.faults import Fault, Injection
 from testbed.lab import HostInterface, Lab
 from testbed.protocol import Event, Observed, VariantOutcome
 from testbed.scenario.events import EventLog, plain
-from testbed.scenario.evidence import save_tables
+from testbed.scenario.evidence import Evidence
 from testbed.topology import IPAddress
 from testbed.workload.attributes import Attributes
 from testbed.workload.completion import Completion
@@ -47,13 +47,14 @@ def _holds(actual: Any, expected: Any) -> bool:
 class Run:
     """The run of a variant: its steps, expectations and evidence. `lab` is up; `log` is the event log."""
 
-    def __init__(self, lab: Lab, log: EventLog, variant: Variant) -> None:
+    def __init__(self, lab: Lab, log: EventLog, variant: Variant, files: Evidence | None = None) -> None:
         self.lab = lab
         self.log = log
         self.variant = variant
         self.observed: Observed | None = None
         self.evidence: dict[str, Any] = {}
         self.failures: list[str] = []
+        self._files = files or Evidence(lab, log)
         self._injections: list[tuple[Injection, bool]] = []
         """With each whether the end of the run may cut it short."""
 
@@ -64,10 +65,11 @@ class Run:
 
     @contextlib.contextmanager
     def step(self, text: str) -> Iterator[None]:
-        """A step of the run. At its end the switch tables are written to the run directory."""
+        """A step of the run. At its end the switch tables and the counters are written to the run directory."""
         self._report("step", text)
         yield
-        save_tables(self.lab, self.log, text)
+        self._files.save_tables(text)
+        self.failures += [missing for missing in self._files.count(text) if missing not in self.failures]
 
     def note(self, **evidence: Any) -> None:
         """Evidence for the verdict, shown beside it: short values under the field's names."""

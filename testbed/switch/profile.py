@@ -25,6 +25,9 @@ Period = Annotated[float, Field(ge=0.001, le=LONGEST_S, allow_inf_nan=False, jso
 Count = Annotated[int, Field(gt=0, le=MOST)]
 Entries = Annotated[int, Field(gt=0, le=MOST, json_schema_extra={"unit": "entries"})]
 PerSecond = Annotated[int, Field(gt=0, le=MOST, json_schema_extra={"unit": "packets/s"})]
+Bytes = Annotated[int, Field(ge=0, le=1 << 30, json_schema_extra={"unit": "bytes"})]
+Percent = Annotated[float, Field(ge=0, le=100, json_schema_extra={"unit": "%"})]
+Alpha = Annotated[float, Field(ge=1 / 128, le=128)]
 Source = Literal["D", "M", "S"]
 
 DEFAULT = "linux-default"
@@ -122,6 +125,43 @@ class Profile(BaseModel):
     """drop: routed packets of a lossless class are dropped while the next hop's MAC is not in the FDB."""
     lossless_dscp: tuple[Annotated[int, Field(ge=0, le=63)], ...] = (3, 4, 26)
     """The lossless classes, for `lossless_unknown_unicast`."""
+
+    buffer: Bytes = 400_000
+    """Lossless classes: the packet buffer of all ports, their reserves and headroom included. Real ones have 12 to
+    64 MB; a queue pair of rxe has 65 packets under way at most, so that many would be needed to fill one."""
+    pfc_alpha: Alpha = 1
+    """What a priority group (the packets of a class that came in by a port) may have of the shared buffer: so many
+    times what is free of it. A power of two on switches (`dynamic_th`)."""
+    pfc_xon_offset: Bytes = 3_000
+    """How far below its threshold a priority group is when its peer may go on."""
+    pfc_headroom: Bytes = 10_000
+    """Of each priority group: room for what still comes when the peer was told to stop."""
+    pfc_reserve: Bytes = 0
+    """Of each priority group: room of its own before it takes any of the shared buffer."""
+    lossy_alpha: Alpha = 1
+    """What the queue of a lossy class may have of the shared buffer, as `pfc_alpha`; beyond it packets are dropped."""
+    lossy_reserve: Bytes = 0
+    """Of each queue of a lossy class: room of its own."""
+    ecn_min: Bytes = 0
+    """Lossless classes: a queue of so many bytes is where marking with CE begins (Kmin)."""
+    ecn_max: Bytes = 0
+    """Where every packet is marked (Kmax). 0: nothing is marked."""
+    ecn_probability: Percent = 1
+    """The share of packets that is marked just below `ecn_max` (Pmax)."""
+    pfc_watchdog: Duration = 0
+    """PFC watchdog: a queue that is paused and sends nothing for so long is in a storm. 0: off."""
+    pfc_watchdog_restoration: Duration = 0.4
+    """The time without pause frames after which a storm is over."""
+    pfc_watchdog_poll: Period = 0.2
+    """Time between two looks at the queues; a storm is found at a look."""
+    pfc_watchdog_action: Literal["drop", "forward"] = "drop"
+    """drop: packets for a queue in a storm are dropped. forward: its pauses are ignored."""
+
+    @model_validator(mode="after")
+    def _marking_has_a_range(self) -> Self:
+        if self.ecn_max and self.ecn_min > self.ecn_max:
+            raise ValueError(f"ecn_min ({self.ecn_min} bytes) is above ecn_max ({self.ecn_max})")
+        return self
 
     @model_validator(mode="after")
     def _refresh_starts_after_birth(self) -> Self:

@@ -9,11 +9,13 @@ from testbed.topology.models import EndpointDefinition as EndpointDefinition
 from testbed.topology.models import LinkDefinition as LinkDefinition
 from testbed.topology.models import NodeDefinition as NodeDefinition
 from testbed.topology.plan import DEFAULT_QUEUE as DEFAULT_QUEUE
+from testbed.topology.plan import CongestionControl as CongestionControl
 from testbed.topology.plan import Family as Family
 from testbed.topology.plan import Interface as Interface
 from testbed.topology.plan import IPAddress as IPAddress
 from testbed.topology.plan import IPInterface as IPInterface
 from testbed.topology.plan import IPNetwork as IPNetwork
+from testbed.topology.plan import Lossless as Lossless
 from testbed.topology.plan import NicModel as NicModel
 from testbed.topology.plan import Node as Node
 from testbed.topology.plan import Plan as Plan

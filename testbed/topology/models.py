@@ -31,6 +31,7 @@ from testbed.topology.definition import Definition, RouteDefinition
 from testbed.topology.kinds import KINDS, KindName
 from testbed.topology.kinds.host import LinuxKeys
 from testbed.topology.kinds.switch import SwitchKeys
+from testbed.topology.lossless import Classes
 from testbed.topology.plan import Quality, RdmaMode, Routing
 from testbed.topology.values import Address4, Address6, Delay, Label, Packets, Vlan, empty
 
@@ -127,8 +128,13 @@ def quality_of(texts: Mapping[str, str]) -> dict[str, Any]:
     return {key: getattr(defaults, key) if (value := getattr(found, key)) is None else value for key in texts}
 
 
-class EndpointDefinition(_Quality):
-    """One end of a link. `rate` to `ecn` are here for what this end sends; on the link they are for both directions."""
+class _End(_Quality):
+    pfc: bool | None = None
+    """Lossless link: whether pause frames are sent and honoured. Default: by switches and by `nic: hardware`."""
+
+
+class EndpointDefinition(_End):
+    """One end of a link. `rate` to `pfc` are here for what this end sends; on the link they are for both directions."""
 
     node: Label
     """A node of this file."""
@@ -150,7 +156,7 @@ class EndpointDefinition(_Quality):
         return {"anyOf": [brief, handler.resolve_ref_schema(handler(core_schema))]}
 
 
-class LinkDefinition(_Quality):
+class LinkDefinition(_End):
     """A cable between two nodes, in containerlab's brief or extended format."""
 
     _expand = model_validator(mode="before")(containerlab.expand_special)
@@ -173,6 +179,9 @@ class LinkDefinition(_Quality):
     rdma: bool | None = None
     """Whether a host's end of this link gets a soft-RoCE device: false for a management network. Default: as the node
     says."""
+    lossless: bool | None = None
+    """Whether the link has the lossless classes of the topology, with queues by class for `queue` and `ecn`. Default:
+    if there are such classes, and its ends are switches and RDMA NICs."""
     labels: Labels | None = None
     """Annotations without effect."""
 
@@ -193,6 +202,11 @@ class Elements(Definition):
     """
     `static`: switches have the routes that the file gives them. `frr`: each link between two switches without `vlan`
     and `trunk` is routed, unnumbered, and FRR on the switches finds the routes: BGP with BFD.
+    """
+    lossless: Classes | None = None
+    """
+    Lossless classes, one or a list: `{dscp: 26, priority: 3}`. Their links have priority flow control (802.1Qbb), their
+    switches a buffer that the ports share, with the sizes of their profiles (`testbed profile describe NAME`).
     """
     rdma_mode: RdmaMode | None = None
     """

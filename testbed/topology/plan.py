@@ -19,6 +19,7 @@ Family = Literal[4, 6]
 FAMILIES: tuple[Family, ...] = get_args(Family)
 
 NicModel = Literal["hardware", "rxe"]
+CongestionControl = Literal["none", "dcqcn"]
 Routing = Literal["static", "frr"]
 RdmaMode = Literal["shared", "exclusive"]
 """The kernel's RDMA netns mode (`rdma system set netns`)."""
@@ -52,6 +53,24 @@ class Quality:
     """Packets in the queue from which on ECN-capable packets are marked CE."""
 
 
+CONTROL_PRIORITY, PAUSE_PRIORITY = 6, 7
+"""Served before all others: CNPs and routing protocols; pause frames."""
+CONTROL_DSCP = 48
+"""CS6, of CNPs and of routing protocols."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lossless:
+    """The classes of a lab with priority flow control. What is of no class is of priority 0, and may be dropped."""
+
+    priorities: tuple[int, ...]
+    """The lossless ones."""
+    dscp: tuple[tuple[int, int], ...] = ()
+    """(DSCP, priority)."""
+    pcp: tuple[tuple[int, int], ...] = ()
+    """(priority in the tag, priority); then ports trust the tag."""
+
+
 @dataclass(frozen=True, slots=True)
 class Interface:
     """One end of a link. On a host it may carry an address and an RDMA device; on a switch or bridge it is a port."""
@@ -78,6 +97,10 @@ class Interface:
     """The quality of the direction from here to the peer."""
     routed: bool = False
     """Switch port: a router's interface with a link-local address only, in no VLAN (`routing: frr`)."""
+    lossless: bool = False
+    """Whether the link has queues by class, and priority flow control."""
+    pfc: bool | None = None
+    """Whether it sends and honours pause frames; None: as its kind does."""
 
     @property
     def addresses(self) -> tuple[IPInterface, ...]:
@@ -124,6 +147,10 @@ class Node:
     kind: str
     interfaces: tuple[Interface, ...]
     nic: NicModel = "rxe"
+    congestion_control: CongestionControl = "none"
+    """Hosts: how their NICs on lossless links react to congestion marks."""
+    congestion_values: tuple[tuple[str, Any], ...] = ()
+    """Hosts: values in the place of the algorithm's own."""
     profile: str = ""
     """Switches: name of the ARP/FDB profile."""
     profile_values: tuple[tuple[str, Any], ...] = ()
@@ -162,6 +189,7 @@ class Plan:
     """Faults from the start: names and parameters."""
     rdma_mode: RdmaMode | None = None
     """None: the lab chooses by its size."""
+    lossless: Lossless | None = None
 
 
 def by_family(addresses: Mapping[Family, Any], name: str = "address") -> dict[str, Any]:

@@ -11,6 +11,7 @@ from testbed.topology import subnets
 from testbed.topology.addressing import interface_mac
 from testbed.topology.kinds import KINDS
 from testbed.topology.kinds.switch import SwitchKeys
+from testbed.topology.lossless import plan_lossless
 from testbed.topology.models import QUALITY_KEYS, Elements
 from testbed.topology.plan import DEFAULT_QUEUE, Interface, Plan, Quality, Svi, by_family
 from testbed.topology.resolve import TOP, ResolvedLink, resolve_links, resolve_nodes
@@ -61,7 +62,11 @@ def make_plan(
         for port in node.ports.values():
             KINDS[node.kind].check_addresses(port, problems)
     subnets.choose(segments, problems)
-    interfaces = tuple((_interface(link, 0, problems), _interface(link, 1, problems)) for link in links)
+    classes = elements.lossless is not None
+    interfaces = tuple(
+        (_interface(link, 0, problems, classes=classes), _interface(link, 1, problems, classes=classes))
+        for link in links
+    )
     by_end = {(end.node, end.name): end for pair in interfaces for end in pair}
     plan = Plan(
         name,
@@ -72,6 +77,7 @@ def make_plan(
         interfaces,
         _faults(elements, nodes, check_fault, problems),
         elements.rdma_mode,
+        plan_lossless(elements.lossless, (*TOP, "lossless"), problems),
     )
     _check_mtus(plan, links, problems)
     _check_macs(plan, nodes, problems)
@@ -127,7 +133,8 @@ def _check_profiles(
                 problems.add(node.paths.get(("profile_values", name), node.paths["profile_values"]), problem)
 
 
-def _interface(link: ResolvedLink, end: int, problems: Problems) -> Interface:
+def _interface(link: ResolvedLink, end: int, problems: Problems, *, classes: bool) -> Interface:
+    lossless = _is_lossless(link, problems, classes=classes)
     port, peer = link.ports[end], link.ports[1 - end]
     rdma = port.node.rdma if link.definition.rdma is None else link.definition.rdma
     return Interface(
@@ -141,12 +148,34 @@ def _interface(link: ResolvedLink, end: int, problems: Problems) -> Interface:
         vlan=port.access,
         trunk=port.trunk,
         **by_family(port.gateways, "gateway"),
-        sends=_quality(link, end, problems),
+        sends=_quality(link, end, problems, lossless=lossless),
         routed=link.routed,
+        lossless=lossless,
+        pfc=_pfc(link, end, problems, lossless=lossless),
     )
 
 
-def _quality(link: ResolvedLink, end: int, problems: Problems) -> Quality:
+def _is_lossless(link: ResolvedLink, problems: Problems, *, classes: bool) -> bool:
+    given = link.definition.lossless
+    if given and not classes:
+        problems.add((*link.path, "lossless"), "the topology has no lossless classes: 'lossless' says which")
+    rdma = link.definition.rdma
+    able = [KINDS[port.node.kind].has_classes(port.node) and rdma is not False for port in link.ports]
+    if given and not all(able):
+        wrong = f"{link.ports[able.index(False)]} cannot be lossless: ports of switches can, and RDMA NICs of hosts"
+        problems.add((*link.path, "lossless"), wrong)
+    return classes and all(able) and given is not False
+
+
+def _pfc(link: ResolvedLink, end: int, problems: Problems, *, lossless: bool) -> bool | None:
+    own, of_link = link.definition.endpoints[end].pfc, link.definition.pfc
+    if not lossless and (own, of_link) != (None, None):
+        path = link.path if own is None else link.ports[end].path
+        problems.add((*path, "pfc"), "'pfc' is for links that carry lossless classes")
+    return of_link if own is None else own
+
+
+def _quality(link: ResolvedLink, end: int, problems: Problems, *, lossless: bool) -> Quality:
     """The quality of one direction. Values of the end win over those of the link."""
     given: dict[str, Any] = {}
     paths: dict[str, Path] = {}
@@ -158,6 +187,10 @@ def _quality(link: ResolvedLink, end: int, problems: Problems) -> Quality:
     for key, needed in (("queue", "rate"), ("ecn", "rate"), ("jitter", "delay")):
         if key in given and needed not in given:
             problems.add(paths[key], f"{key!r} needs {needed!r}: without it there is nothing that it applies to")
+    for key in "queue", "ecn":
+        if lossless and key in given:
+            where = "the profile of its switch, `profile_values`"
+            problems.add(paths[key], f"{key!r} is not for a lossless link, whose queues are in {where}")
     if "ecn" in given and given["ecn"] > given.get("queue", DEFAULT_QUEUE):
         problems.add(paths["ecn"], f"'ecn' is above the queue's {given.get('queue', DEFAULT_QUEUE)} packets")
     return Quality(**given)

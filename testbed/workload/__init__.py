@@ -8,6 +8,9 @@ from testbed.workload.jobs.job import Job as Job
 from testbed.workload.jobs.mpi import mpirun as mpirun
 from testbed.workload.jobs.torchrun import torchrun as torchrun
 from testbed.workload.queue_pair import ConnectError as ConnectError
+from testbed.workload.streams import Stream as Stream
+from testbed.workload.streams import Streams as Streams
+from testbed.workload.streams import fairness as fairness
 from testbed.workload.tools import Result as Result
 from testbed.workload.tools import Side as Side
 from testbed.workload.tools import perftest as perftest

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from testbed.machine import build, cache, qemu, snapshot
-from testbed.machine.devices import Bundle, Outcome
 from testbed.machine.image import Image
+from testbed.machine.moments import Opened
 from testbed.machine.qemu import Flavour
 
 HERE = Path(__file__).parent
@@ -57,14 +57,10 @@ def snapshot_time(built: Image) -> float:
 
 async def restore_once(built: Image) -> float:
     source = await snapshot.ensure(built, VIRTUAL, say)
-    bundle, outcome = Bundle(), Outcome()
-    try:
+    async with Opened(built, VIRTUAL, source) as opened:
         started = time.monotonic()
-        async with snapshot.restored(built, VIRTUAL, source, bundle, outcome):
-            return time.monotonic() - started
-    finally:
-        bundle.close()
-        outcome.close()
+        await opened.begin()
+        return time.monotonic() - started
 
 
 def command(*arguments: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -118,6 +119,17 @@ def test_a_full_queue_drops_and_is_counted(lab: Lab) -> None:
     status, _ = write(lab, 1 << 16)
     assert status == "SUCCESS"  # go-back-N, again and again
     assert lab.interface("leaf:e2").sends.counters()["dropped"] > 0
+    assert lab.interface("leaf:e2").sends.counters() == as_tc_shows(lab, "e2")
+    assert lab.interface("leaf:e1").queue_counters() == {}
+
+
+def as_tc_shows(lab: Lab, port: str) -> dict[str, int]:
+    """The counters of a queue, from tc(8)."""
+    shown = json.loads(lab["leaf"].run("tc", "-s", "-j", "qdisc", "show", "dev", port).stdout)
+    found = [entry for entry in shown if entry["kind"] != "clsact"]
+    [root] = [entry for entry in found if entry.get("root")]
+    dropped, marked = sum(entry["drops"] for entry in found), sum(entry.get("marked", 0) for entry in found)
+    return {"sent": root["packets"], "dropped": dropped, "marked": marked, "waiting": root["qlen"]}
 
 
 def test_above_the_ecn_threshold_packets_are_marked_and_not_lost(lab: Lab) -> None:
@@ -127,6 +139,7 @@ def test_above_the_ecn_threshold_packets_are_marked_and_not_lost(lab: Lab) -> No
     counted = lab.interface("leaf:e2").sends.counters()
     assert counted["marked"] > 20
     assert counted["dropped"] == 0
+    assert counted == as_tc_shows(lab, "e2")
 
 
 def test_what_is_not_ecn_capable_is_neither_marked_nor_lost(lab: Lab) -> None:

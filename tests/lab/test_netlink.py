@@ -2,6 +2,7 @@
 
 import socket
 from ipaddress import ip_address, ip_interface, ip_network
+from pathlib import Path
 
 import pytest
 from pyroute2 import IPRoute
@@ -89,6 +90,7 @@ def test_devices_on_others(both, veth):
 
 def test_values_of_an_interface(both, veth):
     kernel, ip = both
+    Path("/proc/sys/net/ipv6/conf/near/disable_ipv6").write_text("1")  # it would send reports of its own
     kernel.set_link(veth, mac="02:00:00:00:00:07", mtu=1300)
     found, _, _ = link(ip, "near")
     assert (found.get_attr("IFLA_ADDRESS"), kernel.mtu(veth)) == ("02:00:00:00:00:07", 1300)
@@ -98,8 +100,12 @@ def test_values_of_an_interface(both, veth):
     assert [name for name in counted if name in STATISTICS] == [*STATISTICS]
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as wire:
         wire.bind(("near", 0))
+        before = kernel.statistics(veth)["tx_bytes"]
         wire.send(bytes(60))
-    assert kernel.statistics(veth)["tx_bytes"] == counted["tx_bytes"] + 60
+    assert kernel.statistics(veth)["tx_bytes"] == before + 60
+    everywhere = kernel.all_statistics()
+    assert everywhere[veth] == kernel.statistics(veth)
+    assert everywhere.keys() == {found["index"] for found in ip.get_links()}
     kernel.set_link(veth, up=False)
     assert not kernel.is_up(veth)
     assert not kernel.carry([veth])

@@ -108,6 +108,16 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     made.end()
 
 
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[Any]:
+    """The same, of one test alone; nothing of them is left in the end."""
+    from live import Live
+
+    made = Live(tmp_path)
+    yield made
+    made.end()
+
+
 @pytest.fixture(scope="session")
 def real(live: Any) -> str:
     return live.up("real")

@@ -1,5 +1,6 @@
 """A command under a terminal of its own, as a person has it."""
 
+import contextlib
 import fcntl
 import os
 import pty
@@ -23,9 +24,10 @@ class Terminal:
         """All that was written, as it was."""
         self.pid, self._file = pty.fork()
         if not self.pid:
+            set_size(0, *size)
             os.chdir(cwd)
             os.execvpe(command[0], list(command), {**env, "TERM": "xterm-256color"})  # noqa: S606 (no shell is wanted)
-        self.resize(*size)
+        os.set_blocking(self._file, False)
         self._from = 0
 
     @property
@@ -34,10 +36,17 @@ class Terminal:
         return ESCAPES.sub(b"", self.raw).decode(errors="replace").replace("\r", "")
 
     def resize(self, rows: int, columns: int) -> None:
-        fcntl.ioctl(self._file, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        set_size(self._file, rows, columns)
 
     def send(self, text: str) -> None:
-        os.write(self._file, text.encode())
+        """Types it, and takes what comes meanwhile: a command that nobody reads from does not read either."""
+        left, deadline = text.encode(), time.monotonic() + PATIENCE_S
+        while left:
+            assert time.monotonic() < deadline, f"nobody reads what is typed: {self.text[-2000:]!r}"
+            if select.select([self._file], [self._file], [], 0.05)[1]:
+                with contextlib.suppress(BlockingIOError):
+                    left = left[os.write(self._file, left) :]
+            self.read(0)
 
     def expect(self, pattern: str, within: float = PATIENCE_S) -> re.Match[str]:
         """Waits for what follows the last thing expected."""
@@ -84,3 +93,7 @@ class Terminal:
             os.kill(self.pid, signal.SIGKILL)
             os.waitpid(self.pid, 0)
             self.pid = 0
+
+
+def set_size(terminal: int, rows: int, columns: int) -> None:
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))

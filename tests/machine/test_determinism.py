@@ -73,6 +73,54 @@ def test_a_qemu_that_is_asked_stopped_and_continued_all_the_time_changes_nothing
     assert len(looks) > 1000
 
 
+LABS = """
+import pytest
+from testbed.workload import Attributes, Streams
+
+PAIR = '''
+name: pair
+topology:
+  lossless: {dscp: 26, priority: 3}
+  kinds: {host: {nic: hardware, congestion_values: {scale: 100}}}
+  nodes:
+    leaf: {kind: switch, vlans: {10: null}, profile_values: {buffer: 54000, ecn_max: 20000, ecn_probability: 50}}
+    a: {kind: host}
+    b: {kind: host}
+    c: {kind: host}
+  links:
+    - {endpoints: ["leaf:e1", "a:eth1"], vlan: 10, rate: 100mbit}
+    - {endpoints: ["leaf:e2", "b:eth1"], vlan: 10, rate: 100mbit}
+    - {endpoints: ["leaf:e3", "c:eth1"], vlan: 10, rate: 100mbit}
+'''
+
+@pytest.mark.topology(PAIR)
+@pytest.mark.parametrize("number", range(4))
+def test_incast(lab, log, number):
+    nics = [lab[name]["eth1"] for name in "abc"]
+    pairs = [(nics[0], nics[2]), (nics[1], nics[2])]
+    with Streams(pairs, Attributes(timeout=16, traffic_class=26 << 2 | 2)) as streams:
+        rates = streams.run(0.5)
+    counted = {str(nic): nic.lossless.counters() for nic in nics}
+    log.emit("measured", "", "", rates=rates, counted=counted, out=lab["leaf"]["e3"].lossless.counters())
+    assert counted["a:eth1"]["rp_cnp_handled"] > 0
+"""
+
+
+def test_several_lossless_labs_of_one_session_are_the_same_each_time(testbed, tmp_path):
+    """One after the other in one machine, with marks drawn by chance and pauses in each."""
+    (tmp_path / "labs").mkdir()
+    (tmp_path / "labs" / "test_labs.py").write_text(LABS)
+    logs = []
+    for number in range(2):
+        done = testbed("pytest", "labs", "--out", tmp_path / f"runs{number}")
+        assert done.status == 0, done.out + done.err
+        found = sorted((tmp_path / f"runs{number}").rglob("events.jsonl"))
+        logs.append([path.read_bytes() for path in found])
+    assert len(logs[0]) == 4
+    assert all(b"pfc.paused" in log for log in logs[0])
+    assert logs[0] == logs[1]
+
+
 def test_a_machine_that_boots_again_has_the_same_memory(testbed, cache, tmp_path):
     """What a run starts from is no source of differences either."""
     for place in tmp_path / "first", tmp_path / "second":

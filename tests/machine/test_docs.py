@@ -2,7 +2,9 @@
 
 import importlib.util
 import re
+import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -11,6 +13,14 @@ TOP = Path(__file__).parents[2]
 
 def blocks(page: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", (TOP / page).read_text(), re.MULTILINE | re.DOTALL)
+
+
+def module(name: str) -> ModuleType:
+    """One of those that `make examples` runs."""
+    spec = importlib.util.spec_from_file_location(name, TOP / "tests" / "docs" / f"{name}.py")
+    found = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(found)
+    return found
 
 
 @pytest.mark.parametrize(
@@ -78,10 +88,19 @@ def test_the_containerlab_file_of_its_page_reaches_through_its_router(testbed, t
 @pytest.mark.slow
 def test_what_the_pages_say_that_a_command_prints_is_what_it_prints():
     """In names, outcomes and words of evidence; times and traces are those of the day (`make examples`)."""
-    spec = importlib.util.spec_from_file_location("examples", TOP / "tests" / "docs" / "examples.py")
-    examples = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(examples)
+    examples = module("examples")
     found = list(examples.examples())
     assert [command for command, _ in found] == ["make scenario=ip-reuse"]
     for command, text in found:
         assert examples.stable(examples.printed(command)) == examples.stable(text), command
+
+
+@pytest.mark.slow
+def test_the_tutorial_of_labs_that_live_works_when_it_is_followed(tmp_path):
+    steps = list(module("tutorial").walk(tmp_path))
+    assert [step.command for step in steps if step.status] == ["testbed exec host3 -- ping -c 2 -W 1 10.1.1.100"]
+    shown = {step.command: step.shown for step in steps}
+    assert "SUCCESS" in shown["testbed rdma write host3 p1"]
+    assert "2 received" in shown["testbed exec host3 -- ping -c 2 -W 1 10.1.1.100"]
+    assert "ages out" in shown["testbed events | grep 10.1.1.100"]
+    assert "report.html" in shown["testbed down"]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -14,17 +15,7 @@ import pytest
 from conftest import COMMAND
 from live import Live, wait_for
 
-pytestmark = pytest.mark.live
-
 SCENARIO = "ip-reuse"
-
-
-@pytest.fixture
-def own(tmp_path):
-    """Labs of one test alone; nothing of them is left in the end."""
-    made = Live(tmp_path)
-    yield made
-    made.end()
 
 
 def nothing_left(own: Live) -> bool:
@@ -316,6 +307,14 @@ def test_a_full_disk_below_the_labs_does_not_hinder_a_lab(own, small):
     assert (done.status, done.err) == (0, "")
     filler.unlink()
     assert nothing_left(own)
+
+
+def test_a_full_disk_below_steps_that_are_kept_ends_the_run_and_leaves_no_part_of_one(own, small):
+    done = own("run", SCENARIO, "--variant", "garp", "--keep-steps", "--out", small)
+    assert done.status == 3
+    assert re.search(r"small/ip-reuse/\S+/garp/steps/001\.step: the disk is full", done.error)
+    assert not list(small.rglob("*.step"))
+    assert not own.processes()
 
 
 def test_labs_without_a_place_are_one_message(own):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import pty
-import select
+import re
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -15,8 +14,7 @@ from typing import Any
 
 import pytest
 from conftest import COMMAND, LIMIT_S, Done
-
-pytestmark = pytest.mark.live
+from terminal import Terminal
 
 TOPOLOGY = """
 name: {name}
@@ -69,49 +67,19 @@ def virtual(place: Path) -> Run:
     return lambda *arguments: run_in(place, *arguments, lab="virtual")
 
 
-class Terminal:
-    """A command on a terminal of 80 by 24."""
-
-    def __init__(self, handle: int, process: subprocess.Popen[bytes]) -> None:
-        self._handle = handle
-        self.process = process
-
-    def type(self, keys: str) -> None:
-        os.write(self._handle, keys.encode())
-
-    def shows(self, *texts: str) -> str:
-        """What it wrote until all of these were there."""
-        found, deadline = "", time.monotonic() + WITHIN_S
-        while not all(text in found for text in texts):
-            assert select.select([self._handle], [], [], max(0, deadline - time.monotonic()))[0], found
-            found += os.read(self._handle, 1 << 16).decode(errors="replace")
-        return found
-
-    def ends(self) -> int:
-        """Its exit status. What it still writes is taken, or it would wait."""
-        while True:
-            try:
-                if not os.read(self._handle, 1 << 16):
-                    break
-            except OSError:
-                break
-        return self.process.wait(WITHIN_S)
-
-
 @contextmanager
 def terminal(place: Path, *arguments: str) -> Iterator[Terminal]:
-    ours, theirs = pty.openpty()
-    streams = dict.fromkeys(("stdin", "stdout", "stderr"), theirs)
-    process = subprocess.Popen(
-        ["setsid", "--ctty", "--", *COMMAND, *arguments], cwd=place, env=environment(place), **streams
-    )
-    os.close(theirs)
+    screen = Terminal([*COMMAND, *arguments], place, environment(place))
     try:
-        yield Terminal(ours, process)
+        yield screen
     finally:
-        process.kill()
-        process.wait()
-        os.close(ours)
+        screen.end()
+
+
+def shows(screen: Terminal, *texts: str) -> str:
+    """What it wrote until all of these were there, one after the other."""
+    found = [screen.expect(f"(?s).*?{re.escape(text)}") for text in texts]
+    return "".join(match[0] for match in found)
 
 
 # Logs
@@ -172,38 +140,44 @@ def test_top_has_queue_pairs_with_their_states_and_counters(real: Run) -> None:
 
 def test_top_is_drawn_again_on_the_real_clock_and_q_ends_it(place: Path) -> None:
     with terminal(place, "top", "--lab", "real", "--interval", "0.2s") as screen:
-        first = screen.shows("port", "leaf:e1", "q quits")
+        first = shows(screen, "port", "leaf:e1", "q quits")
         assert "real clock" in first
         assert " - " in first
-        assert " - " not in screen.shows("q quits").rpartition("rx bit/s")[2]  # rates take two pictures
-        screen.type("q")
-        assert screen.ends() == 0
+        assert " - " not in shows(screen, "q quits").rpartition("rx bit/s")[2]  # rates take two pictures
+        screen.send("q")
+        assert screen.status() == 0
 
 
 def test_top_draws_a_lab_on_the_virtual_clock_when_something_happened_and_no_time_passes_for_it(
     place: Path, virtual: Run
 ) -> None:
     with terminal(place, "top", "--lab", "virtual") as screen:
-        screen.shows("virtual clock", "q quits")
+        shows(screen, "virtual clock", "q quits")
         before = virtual("inspect", "-f", "json").json["now_s"]
         time.sleep(1.5)
         after = virtual("inspect", "-f", "json").json["now_s"]
         assert after - before < 0.1
         virtual("rdma", "write", "h1", "h2")
-        screen.shows("ends with SUCCESS")
-        screen.type("\x03")
-        assert screen.ends() == 0
+        shows(screen, "ends with SUCCESS")
+        screen.send("\x03")
+        assert screen.status() == 0
 
 
 # What completes, a drawing, containerlab's words
 
 
 def test_completion_costs_no_virtual_time(place: Path, virtual: Run) -> None:
-    before = (place / "runs" / "virtual" / "latest" / "session.jsonl").read_bytes()
+    before = requests(place)
     env = {**environment(place), "_TESTBED_COMPLETE": "bash_complete", "COMP_LINE": "testbed capture -l virtual leaf:"}
     done = subprocess.run(COMMAND, env=env, cwd=place, capture_output=True, text=True, check=True)
     assert [line.split("\t")[1] for line in done.stdout.splitlines()] == ["leaf:e1", "leaf:e2"]
-    assert (place / "runs" / "virtual" / "latest" / "session.jsonl").read_bytes() == before
+    assert requests(place) == before
+
+
+def requests(place: Path) -> list[str]:
+    """What the lab was asked. The end of an earlier command that was interrupted may be noted late."""
+    lines = (place / "runs" / "virtual" / "latest" / "session.jsonl").read_text().splitlines()
+    return [line for line in lines if "request" in json.loads(line)]
 
 
 def test_graph_draws_the_lab_that_is_up(real: Run) -> None:
@@ -256,18 +230,18 @@ def scripts(tmp_path: Path) -> Path:
 
 def test_a_mininet_script_has_its_prompt(scripts: Path) -> None:
     with terminal(scripts, "mn", "own.py", "--flag", "a b") as shell:
-        shell.shows("arguments: --flag a b", "mininet> ")
-        shell.type("pingall\n")
-        shell.shows("0% dropped (2/2 received)")
-        shell.type("h1 ibv_devices\n")
-        shell.shows("h1-eth0")
-        shell.type("h1 ping h2\n")
-        shell.shows("icmp_seq=1")
-        shell.type("\x03")
-        shell.shows("packets transmitted", "mininet> ")
-        shell.type("\x04")
-        shell.shows("the end")
-        assert shell.ends() == 0
+        shows(shell, "arguments: --flag a b", "mininet> ")
+        shell.send("pingall\n")
+        shows(shell, "0% dropped (2/2 received)", "mininet> ")
+        shell.send("h1 ibv_devices\n")
+        shows(shell, "h1-eth0", "mininet> ")
+        shell.send("h1 ping h2\n")
+        shows(shell, "icmp_seq=1")
+        shell.send("\x03")
+        shows(shell, "packets transmitted", "mininet> ")
+        shell.send("\x04")
+        shows(shell, "the end")
+        assert shell.status() == 0
     assert run_in(scripts, "ps", "-f", "json").out == "[]\n"
 
 

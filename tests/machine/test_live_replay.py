@@ -12,8 +12,6 @@ from testbed.machine.live import labs
 from testbed.machine.live.client import Connection
 from testbed.protocol.requests import read
 
-pytestmark = pytest.mark.live
-
 CONFLIST = """{"cniVersion": "1.0.0", "name": "pods", "plugins": [
     {"type": "macvlan", "master": "eth1", "mode": "bridge",
      "ipam": {"type": "static", "addresses": [{"address": "10.0.10.50/24", "gateway": "10.0.10.1"}]}},

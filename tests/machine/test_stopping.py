@@ -78,15 +78,16 @@ def test_a_stop_that_never_comes_is_said_and_the_run_is_whole(lab: Command, plai
 def test_a_step_is_gone_back_to_as_often_as_wanted(lab: Command, plain: dict[str, Any]) -> None:
     run = lab("run", *VARIANT, "--keep-steps", "--json").json
     assert run["trace"] == plain["trace"]
-    steps = lab("back", run["out"], "-f", "json").json
+    latest = "runs/ip-reuse/latest"
+    steps = lab("back", latest, "-f", "json").json
     assert [step["kind"] for step in steps] == ["lab", "step", "step", "step", "step"]
     seen = []
     for _ in range(2):
-        assert lab("back", run["out"], "pod B").status == 0
+        assert lab("back", latest, "pod B").status == 0
         seen.append(lab("inspect", "-f", "json").json["nodes"])
         assert result_of(lab("continue", "-f", "json"))["trace"] == plain["trace"]
     assert seen[0] == seen[1]
-    lab("back", run["out"], "pod B")
+    lab("back", latest, "pod B")
     lab("announce", "node1:eth1", "--ip", "10.0.20.100")
     other = result_of(lab("continue", "-f", "json"))
     assert other["trace"] != plain["trace"]

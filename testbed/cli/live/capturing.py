@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 import click
@@ -14,6 +15,7 @@ from testbed.cli.live.words import nobody_reads, put
 from testbed.errors import InputError
 from testbed.machine.live.client import Streams
 from testbed.protocol.live import Capture, Exec
+from testbed.records.pcap import Pcap
 
 if TYPE_CHECKING:
     from testbed.machine.live.client import Connection
@@ -23,6 +25,7 @@ SHOW = ("tcpdump", "-n", "-e", "-l", "--immediate-mode")
 
 def write(connection: Connection, end: str, filter_: str, file: str, count: int | None) -> int:
     """Writes a pcap file, frame by frame."""
+    begun = False
     with contextlib.ExitStack() as opened:
         target: IO[bytes] = sys.stdout.buffer
         if file != "-":
@@ -32,10 +35,16 @@ def write(connection: Connection, end: str, filter_: str, file: str, count: int 
                 raise InputError(f"cannot be written: {error.strerror}", where=file) from None
 
         def write_on(_: str, data: bytes) -> None:
+            nonlocal begun
             target.write(data)
             target.flush()
+            if not begun and file != "-":
+                click.echo(f"capturing {end} into {file}; Ctrl-C ends it", err=True)
+            begun = True
 
         lost = ended(connection, Capture(end=end, filter=filter_, count=count), write_on)
+    if Path(file).is_file() and (found := Pcap.open(Path(file))):
+        click.echo(f"frames in {file}: {sum(1 for _ in found.packets())}", err=True)
     if lost:
         click.echo(f"{lost} frames were lost: narrow the capture with a filter", err=True)
     return 1 if lost else 0

@@ -45,14 +45,15 @@ def run(
 
 
 def begun(name: str, order: RunOrder, packages: list[str], seed: int, out: Path) -> Connection:
-    """A keeper of the run, called by a name that is free."""
+    """A keeper of the run, called by a name that is free. `latest` stays the run that a moment was kept of."""
     labs.require_free(name)
     machine: Any = options.choose("vm", "virtual", lambda text: click.echo(f"… {text}", err=True))
     if packages:
         asyncio.run(options.equip(machine, packages))
+    directory = runs.run_directory(out, order.name, latest=not order.step).resolve()
     lab = labs.Lab(
         name=name, topology=f"{order.name} {order.label}", clock="virtual", since=labs.stamp(), pid=0, seed=seed,
-        version=version(), out=str(runs.run_directory(out, order.name).resolve()), state="starting",
+        version=version(), out=str(directory), state="starting",
     )  # fmt: skip
     order_ = Order(
         lab=lab, request={}, files={}, executable=[], seed=seed, accelerator="tcg", packages=list(packages),

@@ -20,7 +20,7 @@ STYLES = {"up": "green", "dead": "red", "stopped": "yellow"}
 def table(*columns: str) -> Table:
     made = Table(box=None, padding=(0, 1, 0, 0), header_style="dim")
     for column in columns:
-        made.add_column(column, overflow="fold", no_wrap=column in ("mac", "interface"))
+        made.add_column(column, overflow="fold", no_wrap=column in ("mac", "interface", "address"))
     return made
 
 

@@ -8,6 +8,7 @@ import os
 import re
 import select
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from testbed.cli import completing
+from testbed.cli import completing, pages
 from testbed.cli.interrupts import stoppable
 from testbed.cli.live.words import duration, format_option, lab_option, print_json, then
 from testbed.cli.words import plain
@@ -34,7 +35,7 @@ DOWN_S = 120.0
 @click.command(
     help="""Bring up a lab that lives until `testbed down`.
 
-    WHAT is a topology file, or a scenario of `testbed list`, whose lab comes up as a variant has it and is not run.
+    The lab is that of a topology file, or a scenario of `testbed list`, as a variant has it; the scenario is not run.
 
     On the real clock a lab goes on by itself. On the virtual one time stands still between commands, and the same
     commands give the same events: `testbed advance 25m` lets it pass."""
@@ -180,6 +181,7 @@ def end(connection: Connection) -> Any:
 @format_option
 def down(names: tuple[str, ...], all_: bool, force: bool, name: str, form: str) -> int:
     chosen = labs.every() if all_ else [labs.named(one) for one in dict.fromkeys(names or (name,))]
+    threading.Thread(target=pages.load, daemon=True).start()
     results = []
     failed: list[TestbedError] = []
     for lab in chosen:
@@ -204,14 +206,13 @@ def down(names: tuple[str, ...], all_: bool, force: bool, name: str, form: str) 
 
 def page(lab: labs.Lab) -> Path | None:
     """The report of a lab that has left a result."""
-    from testbed.cli.pages import write_report
     from testbed.machine.live.kept import explain
     from testbed.protocol import RESULT, SCENARIO
 
     out = Path(lab.out)
     if not lab.out or not (out / RESULT).is_file():
         return None
-    report = write_report(out)
+    report = pages.write_report(out)
     if not (out / SCENARIO).is_dir():  # a run that was stopped has its own
         explain(out, lab.name)
     return report

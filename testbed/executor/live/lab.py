@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import re
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from testbed import faults
 from testbed.cni.pods import PodNetworks
 from testbed.errors import InputError
 from testbed.executor import Context, topologies
 from testbed.executor.live.server import Server
-from testbed.lab import Lab
+from testbed.lab import Lab, processes
 from testbed.protocol import Event, Made
+from testbed.protocol.live import LiveRequest
 from testbed.protocol.requests import Live
 from testbed.scenario import loading
 from testbed.scenario.events import EventLog
-from testbed.scenario.evidence import save
+from testbed.scenario.evidence import Evidence
+from testbed.scenario.rows import plan_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -38,21 +42,40 @@ def run(request: Live, context: Context) -> None:
 
     log = EventLog(hear)
     plan, profiles, source = planned(request, directory)
-    made: Made = {"parameters": {}, "topology": topologies.plan_rows(plan), "epoch": log.epoch()}
+    made: Made = {"parameters": {}, "topology": plan_rows(plan), "epoch": log.epoch()}
     context.emit({"made": made})
     lab = Lab(plan, context.out, log.emit, profiles=profiles, networks=PodNetworks(directory))
-    with lab:
+    with ExitStack() as unless_whole:
+        unless_whole.enter_context(lab)
         faults.break_from_the_start(lab)
+        files = Evidence(lab, log)
+        files.count("the lab came up")
         server = Server(lab, log, context.wire, source)
         listeners.append(server.hear)
+        server.acted.append(lambda request: files.count(command_of(request)))
         lab.scheduler.catch_up()
         context.emit({"up": True})
         down = server.serve()
-        save(lab, log, "the end")
+        files.save("the end")
+        unless_whole.pop_all()
+    leave(lab)
     trace = log.write(context.out / "events.jsonl")
     context.emit({"trace": trace, "virtual_s": log.now / 1e9})
     if down:
         down.respond(None)
+
+
+def leave(lab: Lab) -> None:
+    """Ends the programs of the nodes. All else goes with the machine, which ends now: taking it apart would only make
+    the user wait."""
+    lab.scheduler.close()
+    for node in lab.nodes.values():
+        processes.end_all(node.namespace)
+
+
+def command_of(request: LiveRequest[Any]) -> str:
+    """Return the words of the command behind a request: ``fault inject`` of a FaultInject."""
+    return re.sub(r"\B[A-Z]", r" \g<0>", type(request).__name__).lower()
 
 
 def planned(request: Live, directory: Path) -> tuple[Plan, Mapping[str, Profile], str]:

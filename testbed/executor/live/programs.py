@@ -95,8 +95,9 @@ class Program:
 
     @property
     def drives(self) -> bool:
-        """A program that waits for the user's input needs no time."""
-        return not (self._terminal >= 0 and waits_for_input(self._terminal))
+        """A program that waits for the user's input, and has all that was typed, needs no time."""
+        typed = bool(self._input and self._input.waits)
+        return typed or not (self._terminal >= 0 and waits_for_input(self._terminal))
 
     def _size(self, rows: int, columns: int) -> None:
         fcntl.ioctl(self._terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))

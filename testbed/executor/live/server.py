@@ -127,6 +127,8 @@ class Server:
         """Called when something has happened in the lab."""
         self.resters: list[Callable[[], None]] = []
         """Called when the lab comes to rest, on the virtual clock."""
+        self.acted: list[Callable[[LiveRequest[Any]], object]] = []
+        """Called after each request that waited for its turn."""
         self.qualities: dict[str, dict[str, str]] = {}
         """Of ends of links, what was set by hand."""
         self.held: dict[str, Callable[[], None]] = {}
@@ -199,17 +201,23 @@ class Server:
         self._receive()
         self._act()
         pause = FIRST_LOOK_S
-        while not self._ended and any(task.drives for _, task in self.tasks.values()):
+        while not self._ended and not self._rests():
             self.lab.scheduler.idle(pause)
             pause = FIRST_LOOK_S if self._receive() else min(2 * pause, LONGEST_LOOK_S)
             self._act()
         if not self._ended:
-            self.lab.scheduler.sleep(SETTLE_S)
-            self.lab.scheduler.catch_up()
-            self.take()
             for rest in [*self.resters]:
                 rest()
             self.wire.pause(IDLE)
+
+    def _rests(self) -> bool:
+        """Whether no request needs time; what has just been done has had its time to take effect by then."""
+        if any(task.drives for _, task in self.tasks.values()):
+            return False
+        self.lab.scheduler.sleep(SETTLE_S)
+        self.lab.scheduler.catch_up()
+        self.take()
+        return not any(task.drives for _, task in self.tasks.values())
 
     def _listen(self) -> None:
         self._receive()
@@ -256,6 +264,8 @@ class Server:
             while self._acts and not self._ended:
                 call, request = self._acts.popleft()
                 self._handle(call, request)
+                for follow in [*self.acted]:
+                    follow(request)
         finally:
             self._acting = False
 

@@ -87,6 +87,11 @@ class Input:
         self._whole = False
         self._open = True
 
+    @property
+    def waits(self) -> bool:
+        """Whether something has not been taken yet."""
+        return bool(self._pending)
+
     def give(self, data: bytes) -> None:
         """No bytes are its end."""
         if not self._open:

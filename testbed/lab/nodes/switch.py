@@ -13,7 +13,7 @@ from testbed.lab.interface import Interface
 from testbed.lab.node import Node
 from testbed.lab.overlay import Overlay
 from testbed.switch.agent import Agent
-from testbed.switch.profile import DEFAULT, check_names, profile
+from testbed.switch.profile import DEFAULT, Profile, check_names, profile
 from testbed.topology import Interface as InterfacePlan
 from testbed.topology import IPAddress
 from testbed.topology import Node as NodePlan
@@ -29,7 +29,9 @@ class Switch(Node[Interface]):
         self.planned = plan
         self.first_profile = profile(plan.profile or DEFAULT).replace(**dict(plan.profile_values))
         """The profile that it starts with."""
-        self._values = Overlay(lambda _: self.profile(), lambda values: self._ask("set", values=values))
+        self.profile_changes: list[Callable[[Profile], None]] = []
+        """Called with the profile that it is to have; one may raise InputError, and it keeps its own."""
+        self._values = Overlay(lambda _: self.profile(), self._set_profile)
         self._cpu = Overlay(lambda _: self.cpu(), lambda values: self._ask("set_cpu", **values))
 
     def make_interface(self, name: str, index: int, mac: str, plan: InterfacePlan | None) -> Interface:
@@ -44,6 +46,13 @@ class Switch(Node[Interface]):
         InputError for a name or a value that is none."""
         check_names(values)
         return self._values.change(values)
+
+    def _set_profile(self, values: Mapping[str, Any]) -> None:
+        if self.profile_changes:
+            wanted = Profile.model_validate(self.profile()).replace(**values)
+            for change in self.profile_changes:
+                change(wanted)
+        self._ask("set", values=values)
 
     def profile(self) -> dict[str, Any]:
         """The values of its profile as they are now, by their names (`testbed profile describe`)."""

@@ -30,12 +30,10 @@ import sys
 import tarfile
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NoReturn
 
-Write = Callable[[bytes, bool], None]
-IN_MAGIC = b"TBBUNDLE"
-OUT_MAGIC = b"TBRESULT"
+IN_MAGIC, OUT_MAGIC = b"TBBUNDLE", b"TBRESULT"
 BLOCK = 4096
 PROGRESS_END = 64 << 20
 PULSE = PROGRESS_END - BLOCK
@@ -44,15 +42,13 @@ ENTRY = struct.Struct("<cHQ")
 CHUNK = 1 << 20
 PAUSE_PORT = 0x505
 RUNNING, FINISHED = 0, 1
-IN = "/run/testbed/in"
-OUT = "/run/testbed/out"
+IN, OUT = "/run/testbed/in", "/run/testbed/out"
 LOOK_S = 30
 """Virtual seconds between two looks at a job, at most."""
 SATURATED = 0.9
 """The share of time that a job which spins leaves nothing of."""
-GRACE_S = 20
-"""Virtual seconds that a job has to end itself."""
-STACK_S = 1
+GRACE_S, STACK_S = 20, 1
+"""Virtual seconds that a job has to end itself, and to say where it is."""
 CGROUP = "/sys/fs/cgroup"
 JOB_GROUP = CGROUP + "/job"
 MOST_PROCESSES = 16384
@@ -89,7 +85,7 @@ class Pmem:
                 os.pwritev(self.fd, [view[: len(piece)]], offset + at)
 
 
-class Result(io.RawIOBase):
+class Result:
     """The device out: progress while the job runs, then the files, written front to back."""
 
     def __init__(self, pmem: Pmem) -> None:
@@ -134,15 +130,11 @@ class Result(io.RawIOBase):
     def beat(self, count: int) -> None:
         self.pmem.write(PULSE, struct.pack("<Q", count).ljust(BLOCK, b"\0"))
 
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
+    def write(self, data: bytes) -> None:
         self.pending += data
         whole = len(self.pending) - len(self.pending) % BLOCK
         if whole >= CHUNK:
             self.flush_blocks(whole)
-        return len(data)
 
     def flush_blocks(self, length: int) -> None:
         if PROGRESS_END + self.tar + length > self.pmem.size:
@@ -189,14 +181,14 @@ def empty(directory: str) -> None:
             os.unlink(entry.path)
 
 
-def devices() -> tuple[Pmem, Pmem]:
+def devices() -> tuple[Pmem, Result]:
     """The bundle in and the result out, told apart by their magic."""
     found = {}
     for name in sorted(os.listdir("/dev")):
         if name.startswith("pmem"):
             pmem = Pmem("/dev/" + name)
             found[pmem.read(0, 8)] = pmem
-    return found[IN_MAGIC], found[OUT_MAGIC]
+    return found[IN_MAGIC], Result(found[OUT_MAGIC])
 
 
 def unpack(bundle: Pmem, directory: str) -> Any:
@@ -303,6 +295,7 @@ class Job:
             file.write(str(MOST_PROCESSES))
         self.child = worker.pid
         self.pidfd = os.pidfd_open(self.child)
+        signal.signal(signal.SIGCHLD, self.reap)
         worker.ask()
         # Whatever the job does, a fork bomb among it, must not keep this process from its CPU.
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
@@ -313,6 +306,7 @@ class Job:
             self.result.crash(f"{overdue}{self.place()}")
             self.end()
         _, status = os.waitpid(self.child, 0)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
         if overdue:
             return
@@ -339,6 +333,13 @@ class Job:
             before, shown = shown, self.result.progress()
             busy_s = 0.0 if idle or shown != before else busy_s + elapsed
         raise AssertionError
+
+    def reap(self, *_: object) -> None:
+        """Takes what processes of the job left to process 1; the job itself is for `wait`."""
+        look = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        with contextlib.suppress(ChildProcessError):
+            while (found := os.waitid(os.P_ALL, 0, look)) and found.si_pid != self.child:
+                os.waitpid(found.si_pid, 0)
 
     def ended(self, within: float) -> bool:
         return bool(select.select([self.pidfd], [], [], max(0.0, within))[0])
@@ -368,8 +369,8 @@ def cpu_s() -> float:
 def work(bundle: Pmem, result: Result, worker: Worker) -> None:
     """Has the worker do what the bundle asks for, and hands back the files."""
     result.begin()
-    for directory in IN, OUT:
-        empty(directory)
+    empty(IN)
+    empty(OUT)
     try:
         job = unpack(bundle, IN)
         if "install" in job:
@@ -384,8 +385,7 @@ def work(bundle: Pmem, result: Result, worker: Worker) -> None:
 
 
 def main() -> None:
-    bundle, result_device = devices()
-    result = Result(result_device)
+    bundle, result = devices()
     worker = Worker(bundle, result)
     port = os.open("/dev/port", os.O_RDWR)
     with open(CGROUP + "/cgroup.subtree_control", "w") as file:

@@ -89,10 +89,8 @@ class Drive:
         watch = Watch(opened.machine, self._clock, outcome, self._hearer.log)
 
         async def look() -> None:
-            if self._hear():
+            if self.look():
                 watch.heard()
-            if self._virtual:
-                self._release(time.monotonic() - BUSY_S)
             await watch.look()
 
         await opened.machine.command("cont")
@@ -200,6 +198,18 @@ class Drive:
     def _listen(self) -> None:
         if not self._virtual:
             asyncio.get_running_loop().add_reader(self._opened.machine.bell.fileno(), self._rung)
+
+    def look(self) -> bool:
+        """Takes what has come from a machine that runs; whether it was anything. Rings again for what it has not read:
+        on a busy host one bell in some thousands does not wake the guest, which would sleep for an hour."""
+        heard = self._hear()
+        if self._virtual:
+            self._release(time.monotonic() - BUSY_S)
+        else:
+            self._wire.push()
+            if self._wire.waiting:
+                self._ring()
+        return heard
 
     def _rung(self) -> None:
         with contextlib.suppress(BlockingIOError, ConnectionError):

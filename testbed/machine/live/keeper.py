@@ -86,7 +86,7 @@ class Keeper:
                 labs.remove(self.lab)
             else:
                 self._discard()
-            early = TestbedError(f"lab {self.lab.name} was ended")
+            early = TestbedError(f"lab {self.lab.name} was ended" + ("" if self._up else " before it was up"))
             tell(self._starters, {"error": messages.failure(early)})
             tell(self._enders, {"response": {"out": ""}})
         except Exception as error:
@@ -158,7 +158,9 @@ class Keeper:
             write_bundle(opened.bundle, job, flavour.clock)
             await opened.begin()
             self.drive = Drive(opened, job, flavour.clock, self)
+            ends = asyncio.ensure_future(asyncio.to_thread(self.kept.prepare))
             await self.drive.run()
+            await ends
             self._over = True
             opened.outcome.extract(Path(self.lab.out))
         job.answer()

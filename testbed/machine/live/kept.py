@@ -46,6 +46,11 @@ class Kept:
         """What a command said to the lab."""
         self._append(SESSION, message)
 
+    def prepare(self) -> None:
+        """Find out what `end` writes of this machine and this version: that takes time, which a user would wait for."""
+        qemu.release()
+        snapshot.code_digest()
+
     def end(self, lab: Mapping[str, Any], image: str | None) -> None:
         """Writes result.json; without an `image` of a lab that died."""
         found = {

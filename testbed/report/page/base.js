@@ -96,6 +96,19 @@ function prose(text) {
     .map((part, number) => (number % 2 ? h("code", {}, part) : part));
 }
 
+/* What a chart says of the item under the pointer: the element that `formatter` makes of it. */
+function tooltip(formatter) {
+  return {
+    trigger: "item",
+    confine: true,
+    borderWidth: 1,
+    borderColor: colour("line"),
+    backgroundColor: colour("raised"),
+    textStyle: { color: colour("text"), fontSize: 12.5 },
+    formatter,
+  };
+}
+
 /* The page is drawn anew, with the same state, when the theme or the width changes. */
 const charts = new Set();
 
@@ -103,6 +116,11 @@ function chart(element) {
   const made = echarts.init(element, null, { renderer: "canvas" });
   charts.add(made);
   return made;
+}
+
+function forgetChart(one) {
+  charts.delete(one);
+  one.dispose();
 }
 
 function forgetCharts() {

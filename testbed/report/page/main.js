@@ -211,7 +211,8 @@ function single(report) {
   const run = report.runs[part.run];
   const events = new EventList(part),
     timeline = new Timeline(part, event => events.choose(event)),
-    counted = counters(part);
+    counted = counters(part),
+    plots = part.counted && new CounterPlots(part.counted, timeline.axis);
   const sections = [
     [
       "time",
@@ -221,6 +222,7 @@ function single(report) {
         : h("p", { class: "quiet" }, "The run ended before anything happened in it."),
     ],
     ["packets", "Packets", packetTable(part)],
+    ...(plots ? [["counted", "Counters over time", plots.element]] : []),
     ["counters", "Counters", counted.element || counted],
     ["gear", "On real gear", gear(part, run)],
     ["events", "Events", events.element],
@@ -259,6 +261,7 @@ function single(report) {
     draw: () => {
       if (part.lanes.length) timeline.draw();
       if (counted.draw) counted.draw();
+      if (plots) plots.draw();
     },
   };
 }

@@ -115,10 +115,7 @@ class Timeline {
         ),
       );
     }
-    if (this.chart) {
-      charts.delete(this.chart);
-      this.chart.dispose();
-    }
+    if (this.chart) forgetChart(this.chart);
     this.chart = chart(this.canvas);
     const grid = { left: this.gutter, right: 14, containLabel: false };
     const x = {
@@ -132,15 +129,7 @@ class Timeline {
     this.chart.setOption({
       animation: false,
       textStyle: { fontFamily: getComputedStyle(document.body).fontFamily },
-      tooltip: {
-        trigger: "item",
-        confine: true,
-        borderWidth: 1,
-        borderColor: colour("line"),
-        backgroundColor: colour("raised"),
-        textStyle: { color: colour("text"), fontSize: 12.5 },
-        formatter: item => this.tip(item),
-      },
+      tooltip: tooltip(item => this.tip(item)),
       grid: [
         { ...grid, top: 0, height: lanesHeight },
         { ...grid, top: lanesHeight + AXIS + 8, height: Math.max(0, packets - 14) },

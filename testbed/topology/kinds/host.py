@@ -12,7 +12,7 @@ from testbed.documents.problems import Problems
 from testbed.documents.text import describe, quoted
 from testbed.topology.definition import DEFAULT_ROUTE, DEFAULT_ROUTE6, RoutedKeys
 from testbed.topology.kinds.kind import Kind, Role, Shape, static_routes
-from testbed.topology.plan import Interface, NicModel, Node, Route
+from testbed.topology.plan import CongestionControl, Interface, NicModel, Node, Route
 from testbed.topology.resolved import Port, ResolvedNode
 
 _VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
@@ -78,6 +78,14 @@ class HostKeys(RoutedKeys):
     """Host: `hardware` keeps a QP's destination MAC and sends no ARP, as real NICs do; `rxe` (default) is soft-RoCE."""
     rdma: bool | None = None
     """Host: whether each of its interfaces gets a soft-RoCE device, named `<node>-<interface>`. Default true."""
+    congestion_control: CongestionControl | None = None
+    """
+    Host: how its NICs on lossless links react to congestion marks. Default: `dcqcn` of `nic: hardware`, `none` of
+    `nic: rxe`.
+    """
+    congestion_values: dict[str, float] | None = None
+    """Host: values in the place of the algorithm's own, such as `scale` (docs/lossless.md has them). Merged value by
+    value when several levels of the file have the key."""
     exec: list[Command] | None = None
     """
     Host, linux: commands that are run on the node when the lab is up, in this order and without a shell. All levels of
@@ -111,6 +119,9 @@ class Host(Kind):
     def check_addresses(self, port: Port, problems: Problems) -> None:
         """Any address will do."""
 
+    def has_classes(self, node: ResolvedNode) -> bool:
+        return node.rdma
+
     def untagged(self, port: Port) -> str | int | None:
         return port.name
 
@@ -121,6 +132,8 @@ class Host(Kind):
             Host.name,
             interfaces,
             keys.nic or "rxe",
+            keys.congestion_control or ("dcqcn" if keys.nic == "hardware" else "none"),
+            tuple((keys.congestion_values or {}).items()),
             routes=self._routes(node, interfaces, problems),
             exec=tuple(tuple(shlex.split(command)) for command in keys.exec or []),
             env=tuple((keys.env or {}).items()),

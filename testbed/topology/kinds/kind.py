@@ -62,6 +62,10 @@ class Kind:
             instead = "; give the address to a VLAN in 'vlans'" if self.has_vlans else ""
             problems.add(given.path, f"{port} is a port of a {self.name} and has no address{instead}")
 
+    def has_classes(self, node: ResolvedNode) -> bool:
+        """Whether its ports can have queues by class."""
+        return self.has_vlans
+
     def untagged(self, port: Port) -> str | int | None:
         """The part of the node that untagged frames of a port are in, such as a VLAN; None if it takes none."""
         return ""

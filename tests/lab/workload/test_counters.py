@@ -4,7 +4,7 @@ import pytest
 from conftest import Wire
 
 from testbed.errors import InputError
-from testbed.kernel.devices import counters
+from testbed.kernel.devices import counters, counters_of
 from testbed.workload.attributes import Attributes
 from testbed.workload.verbs import connect_pair
 
@@ -29,6 +29,13 @@ def test_counters_follow_at_once(wire: Wire) -> None:
     assert lost[0]["retry_exceeded_err"] - after[0]["retry_exceeded_err"] == 1
     assert lost[0]["completer_retry_err"] - after[0]["completer_retry_err"] == 2
     assert lost[1] == after[1]
+
+
+@pytest.mark.parametrize("wire", ["shared", "exclusive"], indirect=True)
+def test_those_of_several_namespaces_are_read_together(wire: Wire) -> None:
+    hosts = wire.left, wire.right
+    found = counters_of({host.namespace: [host.device, "nothing"] for host in hosts})
+    assert found == {host.device: counters(host.device, host.namespace) for host in hosts}
 
 
 def test_no_such_device(wire: Wire) -> None:

@@ -3,7 +3,7 @@
 import errno
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -134,6 +134,16 @@ def test_wrong_input_is_an_object_for_whoever_asked_for_json(command: str, capsy
     assert sorted(found["error"]) == ["also", "hint", "message", "where"]
     assert "nope" in found["error"]["message"] + found["error"]["where"]
     assert "error: " in err
+
+
+@pytest.mark.parametrize("words", [("-f", "json"), ("-fjson",), ("--format", "json"), ("--format=json",)])
+def test_the_format_json_is_for_errors_too(words: Sequence[str], capsys: pytest.CaptureFixture[str]) -> None:
+    for name, command in commands(main.cli):
+        if any({"--format", "-f"} <= {*option.opts} for option in command.params):
+            assert invoke([*name.split(), *words, "--nope"]) == 2
+            assert "--nope" in json.loads(capsys.readouterr().out)["error"]["message"], name
+    assert invoke(["ps", "-f", "table", "--nope"]) == 2
+    assert capsys.readouterr().out == ""
 
 
 def test_an_error_as_json_has_all_its_parts(ends_with: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:

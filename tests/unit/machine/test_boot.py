@@ -280,6 +280,25 @@ def test_a_job_that_is_killed_says_by_which_signal(do: Callable[..., list[dict[s
     assert do(lambda *_: os.kill(os.getpid(), signal.SIGKILL)) == [{"crash": "ended by signal 9"}]
 
 
+def test_what_a_job_leaves_to_process_1_is_reaped_while_it_runs(
+    do: Callable[..., list[dict[str, Any]]], places: Path
+) -> None:
+    orphan = os.fork()  # a child of this process, as an orphan is one of process 1
+    if not orphan:
+        time.sleep(0.3)
+        os._exit(0)
+
+    def work(_: object, out: str, *__: object) -> None:
+        deadline = time.monotonic() + 30
+        while Path(f"/proc/{orphan}").exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        Path(out, "gone").write_text(str(not Path(f"/proc/{orphan}").exists()))
+
+    assert do(work) == []
+    assert (places / "back" / "gone").read_text() == "True"
+    assert signal.getsignal(signal.SIGCHLD) == signal.SIG_DFL
+
+
 def test_a_job_at_its_limit_says_where_it_is_and_ends_itself(
     do: Callable[..., list[dict[str, Any]]], places: Path
 ) -> None:
@@ -344,7 +363,7 @@ def test_a_job_that_spins_and_reports_is_not_ended(
 def test_a_worker_that_dies_is_a_crash_of_its_job(
     work: Callable[[], None], places: Path, bundle: Bundle, outcome: Outcome
 ) -> None:
-    text = b"import os\ndef prepare(*_): os.abort()"
+    text = b"import faulthandler, os\ndef prepare(*_):\n    faulthandler.disable()\n    os.abort()"
     bundle.write({"call": "it_aborts:prepare", "install": str(places / "code")}, {"it_aborts.py": text})
     work()
     [message] = outcome.progress()

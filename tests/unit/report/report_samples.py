@@ -100,6 +100,19 @@ FRAMES = (
 )
 
 
+COUNTED = (
+    {"t": 0, "after": "the lab came up", "counters": {"client": {"eth1": {"rx_packets": 1, "tx_bytes": 60}}}},
+    {"t": 40 * MS, "after": "pod A serves", "counters": {"client": {"eth1": {"tx_bytes": 4000}}}},
+    {
+        "t": 415 * MS,
+        "after": "pod B gets the address",
+        "counters": {"client": {"eth1": {"rx_packets": 7}, "client-eth1": {"retry_exceeded_err": 1, "sent_pkts": 9}}},
+    },
+    {"t": 416 * MS, "after": "the end", "counters": {}},
+)
+"""The lines of counters.jsonl."""
+
+
 def make_run(
     directory: Path, events: list[dict[str, Any]] = EVENTS, change: Callable[[dict[str, Any]], None] = lambda _: None
 ) -> Path:
@@ -111,6 +124,7 @@ def make_run(
     (part / "leaf-e2.pcap").write_bytes(pcap(*FRAMES))
     counters = {"interfaces": {"eth1": {"rx_packets": 7}}, "rdma": {"client-eth1": {"retry_exceeded_err": 1}}}
     (part / "counters.json").write_text(json.dumps({"client": counters}))
+    (part / "counters.jsonl").write_text("".join(json.dumps(line) + "\n" for line in COUNTED))
     result = {
         "scenario": "tiny", "title": "A switch keeps a MAC", "text": "On real gear: `show ip arp`.", "seed": 1,
         "verdict": "as-expected", "clock": "virtual", "machine": "vm", "image": "ef" * 32, "trace": "ab" * 32,

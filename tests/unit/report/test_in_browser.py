@@ -3,6 +3,7 @@
 Screenshots are kept in runs/screenshots, to be looked at.
 """
 
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from testbed.cli.main import invoke
 
 SCREENSHOTS = Path(__file__).parents[3] / "runs" / "screenshots"
 EVIL = "</script><img src=x onerror=\"document.title='broken'\"><script>document.title='broken'</script>"
+RETRIES = "client client-eth1 retry_exceeded_err"
 FAST_MS = 2000
 """For a page with 100 000 events, from its address to its last line."""
 
@@ -117,6 +119,60 @@ def test_all_that_can_be_clicked_is_reached_by_tab(shown: Browser) -> None:
     assert any("events" in one for one in seen)
 
 
+def plots(page: Browser) -> list[str]:
+    return text_of(page, ".plots figcaption > span:first-child").splitlines()
+
+
+def test_counters_are_plotted_and_those_begin_that_should_be_0_and_grew(shown: Browser) -> None:
+    assert plots(shown) == [RETRIES]
+    spoken = shown.run("document.querySelector('.plots .plot').ariaLabel")
+    assert spoken == f"{RETRIES}: 0 at 0.000 s, 1 at 0.415 s"
+    painted = shown.run(
+        "(() => { const canvas = document.querySelector('.plots canvas');"
+        "const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);"
+        "const its = i => i % 4 == 0 && data[i] > data[i+2] + 60 && data[i+3] > 60;"
+        "return [...data.keys()].filter(its).length })()"
+    )
+    assert painted > 200, "the line has the colour of what is remarkable"
+
+
+def test_counters_to_plot_are_chosen_by_keyboard(shown: Browser) -> None:
+    shown.run("document.querySelector('#counted summary').focus()")
+    shown.press("Enter")
+    shown.press("Tab")
+    for key in "eth1 tx":
+        shown.press(key)
+    assert text_of(shown, ".choice label").splitlines() == ["client eth1 tx_bytes"]
+    shown.run("document.querySelector('.choice input').focus()")
+    shown.press(" ")
+    assert plots(shown) == [RETRIES, "client eth1 tx_bytes"]
+    assert shown.run("document.querySelectorAll('.plots canvas').length") == 2
+    shown.press(" ")
+    assert plots(shown) == [RETRIES]
+    shown.run("document.querySelectorAll('#counted .tools button')[1].click()")
+    assert plots(shown) == ["client eth1 tx_bytes", "client eth1 rx_packets"]
+    shown.run("document.querySelector('button.theme').click()")
+    assert plots(shown) == ["client eth1 tx_bytes", "client eth1 rx_packets"], "the choice stays in another theme"
+    shown.run("document.querySelector('button.theme').click()")
+
+
+def test_a_point_says_after_what_the_counter_had_its_value(shown: Browser) -> None:
+    shown.run(
+        "(() => { const plot = [...charts].at(-1);"
+        "plot.dispatchAction({ type: 'showTip', seriesIndex: 1, dataIndex: 2 }) })()"
+    )
+    assert text_of(shown, ".plots .tip") == "1 (+1)\n0.415000 s, after: pod B gets the address"
+
+
+def test_without_counters_over_time_there_is_no_such_section(page: Browser, run_directory: Path) -> None:
+    (run_directory / "as-is/counters.jsonl").unlink()
+    page.look(width=1280, height=900)
+    page.open(report_of(run_directory))
+    assert page.run("document.getElementById('counted')") is None
+    assert page.run("document.getElementById('counters') !== null")
+    assert page.errors == []
+
+
 def test_events_are_searched(shown: Browser) -> None:
     shown.run(
         "(() => { const field = document.querySelector('#events input'); field.value = 'pod-b';"
@@ -128,9 +184,10 @@ def test_events_are_searched(shown: Browser) -> None:
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("phone", [False, True])
 def test_it_fits_a_desk_and_a_phone_light_and_dark(page: Browser, run_directory: Path, dark: bool, phone: bool) -> None:
-    page.look(width=390 if phone else 1280, height=844 if phone else 900, dark=dark, phone=phone)
+    width = 390 if phone else 1280
+    page.look(width=width, height=844 if phone else 900, dark=dark, phone=phone)
     page.open(report_of(run_directory))
-    assert page.run("document.documentElement.scrollWidth <= innerWidth"), "nothing reaches beyond the screen"
+    assert page.run("document.documentElement.scrollWidth") <= width, "nothing reaches beyond the screen"
     red, green, blue = page.run("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)")
     assert (red + green + blue < 150) is dark
     place = f"{'phone' if phone else 'desk'}-{'dark' if dark else 'light'}.png"
@@ -143,7 +200,14 @@ def test_texts_of_a_run_stay_texts(page: Browser, tmp_path: Path) -> None:
         result["variants"][0].update(text=EVIL, evidence={EVIL: EVIL}, failures=[EVIL], observed=EVIL)
 
     events = [{**one, "node": one["node"] and EVIL, "text": EVIL} for one in EVENTS]
-    page.open(report_of(make_run(tmp_path / "run", events, change)))
+    directory = make_run(tmp_path / "run", events, change)
+    line = {"t": 0, "after": EVIL, "counters": {EVIL: {EVIL: {EVIL: 1}}}}
+    (directory / "as-is/counters.jsonl").write_text(json.dumps(line))
+    page.open(report_of(directory))
+    page.run("[...document.querySelectorAll('#counted button')].forEach(one => one.click())")
+    page.run("document.querySelector('#counted details').open = true")
+    page.run("[...charts].at(-1).dispatchAction({ type: 'showTip', seriesIndex: 1, dataIndex: 0 })")
+    assert EVIL in text_of(page, ".plots figcaption")
     assert page.run("document.title") == f"{EVIL} – testbed"
     assert page.run("document.querySelectorAll('img').length") == 0
     assert page.run("document.scripts.length") == 4, "data, library, the page's own, and the library as it runs"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from report_samples import EVENTS, make_run
+from report_samples import EPOCH_NS, EVENTS, make_run
 
 from testbed.cli.main import invoke
 from testbed.errors import InputError
@@ -137,11 +137,11 @@ def test_a_run_of_an_older_testbed_has_a_report(tmp_path: Path) -> None:
             del result["variants"][0][key]
 
     directory = make_run(tmp_path / "old", change=change)
-    for name in ("topology.json", "counters.json"):
+    for name in ("topology.json", "counters.json", "counters.jsonl"):
         (directory / "as-is" / name).unlink()
     assert invoke(["report", str(directory)]) == 0
     [part] = data_of(directory / "report.html")["parts"]
-    assert (part["drawing"], part["captures"], part["counters"]) == (None, [], [])
+    assert (part["drawing"], part["captures"], part["counters"], part["counted"]) == (None, [], [], None)
     assert part["lanes"]
 
 
@@ -227,3 +227,53 @@ def test_what_is_seen_on_real_gear_is_about_faults_and_events_that_exist() -> No
         assert entry["source"]
         assert [kind for kind in entry["kinds"] if not (kind in faults or shape.fullmatch(kind))] == []
         assert all(set(command) == {"where", "run", "look"} for command in entry["commands"])
+
+
+def session(directory: Path, *outcomes: str) -> Path:
+    """A run directory of `testbed pytest`: a test with a lab for each outcome, and one without."""
+    rows = []
+    for number, outcome in enumerate((*outcomes, "passed")):
+        place = directory / "tmp" / f"test_{number}"
+        if number < len(outcomes):
+            make_run(place.parent, EVENTS)
+            (place.parent / "as-is").rename(place)
+            (place / "epoch.json").write_text(json.dumps({"realtime_ns": EPOCH_NS}))
+        text = "E   assert 1 == 2" if outcome == "failed" else ""
+        name = f"test_mine.py::test_{number}"
+        row = {"test": name, "outcome": outcome, "virtual_s": 0.5, "directory": f"tmp/test_{number}", "text": text}
+        rows.append({**row, "wall_s": 1.0})
+    (directory / "tests.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return directory
+
+
+def test_a_session_of_pytest_has_a_report_of_its_labs_the_failed_ones_first(tmp_path: Path) -> None:
+    run = read_run(session(tmp_path, "passed", "failed"))
+    assert [(part.name, part.expected, part.observed) for part in run.parts] == [
+        ("test_mine.py::test_1", "passed", "failed"),
+        ("test_mine.py::test_0", "passed", "passed"),
+    ]
+    assert run.parts[0].realtime_ns == EPOCH_NS
+    assert (run.as_expected, run.parts[0].failures) == (False, ("E   assert 1 == 2",))
+    assert run.title == "3 tests in a machine, 1 failed"
+
+
+def test_a_report_of_many_tests_has_all_that_failed_and_some_that_passed(tmp_path: Path) -> None:
+    run = read_run(session(tmp_path, *["passed"] * 20, "failed"))
+    assert len(run.parts) == 12
+    assert run.parts[0].observed == "failed"
+    assert run.facts == (("with a lab", "21"), ("in this report", "12"))
+    many = read_run(session(tmp_path / "many", *["failed"] * 15, "passed"))
+    assert [part.observed for part in many.parts] == ["failed"] * 15
+
+
+@pytest.mark.parametrize("damage", ['{"test": "cut o', '{"test": "x"}', "[]"])
+def test_a_session_whose_tests_are_damaged_is_an_error(tmp_path: Path, damage: str) -> None:
+    file = session(tmp_path, "passed") / "tests.jsonl"
+    file.write_text(file.read_text() + damage)
+    with pytest.raises(InputError, match="is damaged"):
+        read_run(tmp_path)
+
+
+def test_a_session_without_labs_has_no_report(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no test of this session had a lab"):
+        read_run(session(tmp_path))

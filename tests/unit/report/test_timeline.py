@@ -143,7 +143,8 @@ def test_folds_are_in_order_and_hold_no_event(times: list[int], end: int) -> Non
 
 def test_a_drawing_of_the_rows_is_that_of_the_plan() -> None:
     """But for the VLANs in which a switch only bridges, which have no row."""
-    from testbed.executor.topologies import plan_of, plan_rows
+    from testbed.executor.topologies import plan_of
+    from testbed.scenario.rows import plan_rows
     from testbed.topology import Topology
     from testbed.topology.graph import STYLES
 

@@ -2,10 +2,10 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from ipaddress import IPv4Address
 from pathlib import Path
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +13,7 @@ import pytest
 from testbed.errors import InputError
 from testbed.protocol import VariantOutcome
 from testbed.scenario.events import EventLog
-from testbed.scenario.evidence import save
+from testbed.scenario.evidence import Evidence, changes
 from testbed.scenario.run import Run, Variant
 
 TRIES = 5
@@ -27,6 +27,7 @@ class FakeLab:
         self.waits: list[float] = []
         self.slept: list[float] = []
         self.scheduler = self
+        self.nodes: dict[str, Any] = {}
 
     def wait(self, condition: Callable[[], bool], within: float) -> bool:
         self.waits.append(within)
@@ -42,6 +43,15 @@ class FakeLab:
 
     def switches(self) -> list[Any]:
         return [SimpleNamespace(name="leaf", tables=lambda: {"arp": {"10.0.0.1": "02:00"}})]
+
+
+class FakeNode(SimpleNamespace):
+    """A node with an interface `e1`, which has these counters."""
+
+    def __init__(self, name: str, counted: dict[str, int], queue: Mapping[str, int] = MappingProxyType({})) -> None:
+        end = SimpleNamespace(name="e1", index=2, queue_counters=lambda: queue)
+        kernel = SimpleNamespace(all_statistics=lambda: {1: {"rx_bytes": 7}, 2: dict(counted)})
+        super().__init__(name=name, namespace=name, interfaces={"e1": end}, kernel=kernel)
 
 
 @pytest.fixture
@@ -216,6 +226,71 @@ def test_a_step_is_reported_at_its_begin_and_leaves_the_switch_tables_at_its_end
     assert lines[0]["arp"] == {"10.0.0.1": "02:00"}
 
 
+def test_a_step_leaves_what_changed_of_the_counters(run: Run, lab: FakeLab, tmp_path: Path) -> None:
+    counted = {"rx_bytes": 0, "rx_errors": 0}
+    lab.nodes = {"leaf": FakeNode("leaf", counted, {"queue_waiting": 3, "queue_dropped": 0})}
+    for text, received in (("pod A serves", 60), ("nothing happens", 60), ("pod A is deleted", 90)):
+        with run.step(text):
+            counted["rx_bytes"] = received
+    lines = [json.loads(line) for line in (tmp_path / "counters.jsonl").read_text().splitlines()]
+    assert [(line["after"], line["counters"]) for line in lines] == [
+        ("pod A serves", {"leaf": {"e1": {"rx_bytes": 60, "queue_waiting": 3}}}),
+        ("nothing happens", {}),
+        ("pod A is deleted", {"leaf": {"e1": {"rx_bytes": 90}}}),
+    ]
+    assert [line["t"] for line in lines] == sorted(line["t"] for line in lines)
+
+
+def test_the_end_has_all_counters_in_one_file_and_the_last_changes_in_the_other(
+    run: Run, lab: FakeLab, tmp_path: Path
+) -> None:
+    lab.nodes = {"leaf": FakeNode("leaf", {"rx_bytes": 60, "rx_errors": 0})}
+    assert Evidence(lab, run.log).save("the end") == []  # type: ignore[arg-type]
+    whole = json.loads((tmp_path / "counters.json").read_text())
+    assert whole == {"leaf": {"interfaces": {"e1": {"rx_bytes": 60, "rx_errors": 0}}, "rdma": {}}}
+    last = json.loads((tmp_path / "counters.jsonl").read_text())
+    assert (last["after"], last["counters"]) == ("the end", {"leaf": {"e1": {"rx_bytes": 60}}})
+
+
+def test_counters_that_cannot_be_read_fail_the_run_and_do_not_end_it(run: Run, lab: FakeLab, tmp_path: Path) -> None:
+    lab.nodes = {"broken": FakeNode("broken", {}), "leaf": FakeNode("leaf", {"rx_bytes": 60})}
+    lab.nodes["broken"].kernel = SimpleNamespace(all_statistics=lambda: 1 / 0)
+    for text in ("pod A serves", "pod A is deleted"):
+        with run.step(text):
+            pass
+    (failure,) = run.failures
+    assert failure.startswith("there are no counters of")
+    assert failure.endswith("division by zero")
+    first, _ = (json.loads(line) for line in (tmp_path / "counters.jsonl").read_text().splitlines())
+    assert first["counters"] == {"leaf": {"e1": {"rx_bytes": 60}}}
+
+
+def test_counters_that_cannot_be_written_are_reported_only(run: Run, lab: FakeLab, tmp_path: Path) -> None:
+    lab.directory = tmp_path / "gone"
+    (missing,) = Evidence(lab, run.log).count("pod A serves")  # type: ignore[arg-type]
+    assert missing.startswith("there are no counters: ")
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "changed"),
+    [
+        ({}, {"n": {"e1": {"a": 0}}}, {}),
+        ({}, {"n": {"e1": {"a": 1, "b": 0}}}, {"n": {"e1": {"a": 1}}}),
+        ({"n": {"e1": {"a": 1}}}, {"n": {"e1": {"a": 1}}}, {}),
+        ({"n": {"e1": {"a": 1}}}, {"n": {"e1": {"a": 0}}}, {"n": {"e1": {"a": 0}}}),
+        ({"n": {"e1": {"a": 1}}}, {}, {}),
+        (
+            {"n": {"e1": {"a": 1}}},
+            {"m": {"e1": {"a": 1}}, "n": {"e2": {"a": 2}}},
+            {"m": {"e1": {"a": 1}}, "n": {"e2": {"a": 2}}},
+        ),
+    ],
+    ids=["zero", "the first time", "the same", "a new device of the name", "gone", "another node and place"],
+)
+def test_only_what_changed_is_written(before: Any, now: Any, changed: Any) -> None:
+    assert changes(before, now) == changed
+
+
 def test_evidence_may_have_any_name_and_any_value(run: Run) -> None:
     run.note(kind="GARP", text="none", peer=IPv4Address("10.0.0.1"))
     assert run.evidence == {"kind": "GARP", "text": "none", "peer": "10.0.0.1"}
@@ -228,9 +303,9 @@ def test_users_see_one_of_two_things(run: Run) -> None:
 
 def test_evidence_that_cannot_be_read_hides_nothing(run: Run, lab: FakeLab, tmp_path: Path) -> None:
     """A node of which the counters cannot be read."""
-    port = SimpleNamespace(name="e1", counters=lambda: 1 / 0)
-    lab.nodes = {"leaf": SimpleNamespace(name="leaf", namespace="leaf", interfaces={"e1": port})}  # type: ignore[attr-defined]
-    (missing,) = save(lab, run.log, "the run was cut short")  # type: ignore[arg-type]
+    lab.nodes = {"leaf": FakeNode("leaf", {})}
+    lab.nodes["leaf"].kernel = SimpleNamespace(all_statistics=lambda: 1 / 0)
+    (missing,) = Evidence(lab, run.log).save("the run was cut short")  # type: ignore[arg-type]
     assert missing.endswith(": division by zero")
     assert json.loads((tmp_path / "tables.jsonl").read_text())["after"] == "the run was cut short"
     assert not (tmp_path / "counters.json").exists()

@@ -11,7 +11,7 @@ from refusals import assert_refused_at_caret, refused, with_node
     [
         (
             "{kind: host, ^image: alpine}",
-            "'image' is a key of a linux, not of a host; allowed: routes, nic, rdma, exec, env, sysctls, labels, group",
+            "'image' is a key of a linux, not of a host; allowed: routes, nic, rdma, congestion_control, ",
         ),
         (
             "{kind: linux, ^network-mode: 'container:x'}",

@@ -24,14 +24,19 @@ from testbed.faults import (
     ArpPoison,
     ArpStorm,
     BackgroundFlow,
+    BufferCarving,
+    CnpDrop,
+    DscpMismatch,
     DuplicateIp,
     DuplicateMac,
     EcmpCollision,
+    EcnOff,
     ExactPacket,
     Fault,
     FaultError,
     FdbFlush,
     FdbWrongPort,
+    HeadroomTooSmall,
     Incast,
     Injection,
     LinkCorrupt,
@@ -48,8 +53,12 @@ from testbed.faults import (
     MissingRoute,
     NeighbourTableFull,
     NicDown,
+    PauseIgnored,
+    PauseNotSent,
+    PauseStorm,
     ProxyArp,
     QueueTooSmall,
+    SlowReceiver,
     StrictRpFilter,
     SwitchCpuOutage,
     SwitchReboot,
@@ -121,10 +130,20 @@ EXAMPLES: list[Fault] = [
     Incast(target="b", senders=["a", "c"]),
     EcmpCollision(end="leaf:e4", pairs=[["a", "d"], ["b", "d"]], rate=2_000_000),
     EcmpCollision(end="leaf:e5", pairs=[["a", "d"], ["b", "d"]], rate=2_000_000),
+    PauseStorm(end="p:eth1", priority=3),
+    PauseIgnored(end="p:eth1"),
+    PauseNotSent(end="bridge:e2"),
+    DscpMismatch(end="bridge:e2", dscp=26, priority=0),
+    HeadroomTooSmall(end="bridge:e2", headroom=100),
+    EcnOff(end="bridge:e2"),
+    SlowReceiver(end="p:eth1", rate=1_000_000),
+    CnpDrop(end="p:eth1"),
+    BufferCarving(switch="bridge", buffer=100_000, pfc_alpha=0.125),
 ]
 TOPOLOGY = """
 name: faults
 topology:
+  lossless: {dscp: 26, priority: 3}
   kinds:
     switch: {profile: cisco-nxos}
   nodes:
@@ -141,17 +160,21 @@ topology:
     c: {kind: host}
     twin: {kind: host, rdma: false, exec: ["sysctl -w net.ipv4.conf.all.arp_ignore=1"]}
     d: {kind: host}
-    bridge: {kind: switch}
+    bridge: {kind: switch, profile_values: {ecn_min: 5000, ecn_max: 30000}}
+    p: {kind: host, nic: hardware}
+    q: {kind: host, nic: hardware}
   links:
-    - {endpoints: ["leaf:e1", "a:eth1"], vlan: 10}
-    - {endpoints: ["leaf:e2", "b:eth1"], vlan: 20}
-    - {endpoints: ["leaf:e3", "c:eth1"], vlan: 20}
-    - {endpoints: ["leaf:e6", "twin:eth1"], vlan: 20}
-    - {endpoints: ["leaf:e7", "twin:eth2"], vlan: 20}
-    - {endpoints: ["leaf:e4", "far:e1"], vlan: 1001, rate: 20mbit}
-    - {endpoints: ["leaf:e5", "far:e2"], vlan: 1002}
-    - {endpoints: ["far:e3", "d:eth1"], vlan: 30}
-    - {endpoints: ["bridge:e1", "d:eth2"]}
+    - {endpoints: ["leaf:e1", "a:eth1"], vlan: 10, lossless: false}
+    - {endpoints: ["leaf:e2", "b:eth1"], vlan: 20, lossless: false}
+    - {endpoints: ["leaf:e3", "c:eth1"], vlan: 20, lossless: false}
+    - {endpoints: ["leaf:e6", "twin:eth1"], vlan: 20, lossless: false}
+    - {endpoints: ["leaf:e7", "twin:eth2"], vlan: 20, lossless: false}
+    - {endpoints: ["leaf:e4", "far:e1"], vlan: 1001, rate: 20mbit, lossless: false}
+    - {endpoints: ["leaf:e5", "far:e2"], vlan: 1002, lossless: false}
+    - {endpoints: ["far:e3", "d:eth1"], vlan: 30, lossless: false}
+    - {endpoints: ["bridge:e1", "d:eth2"], lossless: false}
+    - {endpoints: ["bridge:e2", "p:eth1"], rate: 20mbit}
+    - {endpoints: ["bridge:e3", "q:eth1"], rate: 20mbit}
 """
 
 
@@ -223,6 +246,8 @@ def test_one_that_does_not_go_is_an_error(lab: Lab, monkeypatch, fault: Fault) -
         (Incast(target="b", senders=["a", "leaf"]), "leaf is no host"),
         (EcmpCollision(end="leaf:e1", pairs=[["a", "b"]], rate=1_000_000), "no flow from a to b leaves leaf by e1"),
         (EcmpCollision(end="bridge:e1", pairs=[["a", "b"]], rate=1_000_000), "bridge routes nothing"),
+        (PauseStorm(end="bridge:e2", priority=3), "bridge:e2 is no host's end"),
+        (EcnOff(end="leaf:e1"), "leaf:e1 is not the end of a lossless link"),
         (ExactPacket(end="a:eth1", action="delay", number=1), "only what a switch sends can be delayed"),
     ],
     ids=str,

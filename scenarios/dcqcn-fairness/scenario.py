@@ -1,0 +1,77 @@
+from typing import Literal
+
+from testbed import Field, Host, Parameters, Run, Scenario, Variant
+from testbed.workload import Attributes, Streams, fairness
+
+OUT = "leaf:e5"
+"""To the receiver."""
+LOSSLESS = 3
+"""The priority of DSCP 26."""
+TRAFFIC_CLASS = 26 << 2 | 2
+"""DSCP 26, ECN-capable."""
+
+
+class Settings(Parameters):
+    control: Literal["dcqcn", "none"] = Field("dcqcn", description="how the NICs react to congestion marks")
+    start: float = Field(
+        2.0, gt=0, le=60, description="seconds in which the rates settle", json_schema_extra={"unit": "s"}
+    )
+    measured: float = Field(1.5, gt=0, le=60, description="seconds that are measured")
+
+
+class DcqcnFairness(Scenario[Settings]):
+    """Four flows share a port: with DCQCN they find their rates, without it the port lives by pause frames.
+
+    The switch marks packets with CE as its queue grows (Kmin, Kmax, Pmax). The receiver's NIC answers with CNPs, at
+    most one of a queue pair in 50 us; the sender's NIC cuts the queue pair's rate and raises it again step by step
+    (DCQCN, SIGCOMM 2015). In the end each has its share, the queue is short, and pauses are rare. Without it nothing
+    slows the senders down but PFC: the queue is as long as the buffer allows, and the pauses hit whatever else the
+    sender has in that class.
+
+    On real gear: `np_cnp_sent` and `np_ecn_marked_roce_packets` at the receiver, `rp_cnp_handled` at the senders,
+    `rx_prio3_pause` there; queue watermarks on the switch. Bytes are as published, times are 100 times longer and rates
+    as much lower (the law is in docs/lossless.md); thresholds are lower, as soft-RoCE has 65 packets of a queue pair
+    under way at most.
+
+    The fix: ECN on the switches for the class, NP and RP on the NICs for its priority, CNPs in a class of their own.
+    """
+
+    tags = ("fabric", "congestion", "lossless")
+    variants = (
+        Variant("pfc-only", "fault", "the NICs do not react to marks", {"control": "none"}),
+        Variant("dcqcn", "healthy", "the NICs run DCQCN"),
+    )
+
+    def run(self, run: Run, p: Settings) -> None:
+        *senders, receiver = (node["eth1"] for node in run.lab.nodes.values() if isinstance(node, Host))
+        out = run.lab.interface(OUT).lossless
+        for nic in (*senders, receiver) if p.control == "none" else ():
+            nic.control_congestion("none")
+
+        def pauses() -> int:
+            return sum(sender.lossless.counters()[f"rx_prio{LOSSLESS}_pause"] for sender in senders)
+
+        pairs = [(sender, receiver) for sender in senders]
+        with Streams(pairs, Attributes(timeout=18, traffic_class=TRAFFIC_CLASS)) as streams:
+            with run.step("the senders write without a pause"):
+                streams.run(p.start)
+            with run.step(f"{p.measured:g} s are measured"):
+                before, queued = pauses(), list[int]()
+                rates = streams.run(p.measured, lambda: queued.append(out.queue(LOSSLESS).bytes))
+                paused = pauses() - before
+
+        jain, queue = round(fairness(rates), 3), round(sum(queued) / len(queued))
+        run.note(mbit_per_s=[round(rate / 1e6, 1) for rate in rates], sum=round(sum(rates) / 1e6, 1), jain=jain)
+        run.note(mean_queue=queue, pause_frames=paused, marked=out.queue(LOSSLESS).marked_packets)
+        cnps = receiver.lossless.counters()["np_cnp_sent"]
+        handled = sum(sender.lossless.counters()["rp_cnp_handled"] for sender in senders)
+        run.note(cnps=cnps)
+        run.expect("the port is busy", sum(rates), lambda rate: 43e6 < rate < 50e6)
+        run.expect("nothing is dropped", out.queue(LOSSLESS).dropped_packets, 0)
+        if paused > 100:
+            run.observe("fault", f"{paused} pause frames in {p.measured:g} s, {queue / 1000:.0f} kB in the queue")
+            run.expect("nobody sends CNPs", cnps, 0)
+        else:
+            run.observe("healthy", f"{paused} pause frames in {p.measured:g} s, {queue / 1000:.0f} kB in the queue")
+            run.expect("all have their share (Jain's index)", jain, lambda index: index > 0.98)
+            run.expect("each CNP is heeded", handled, cnps)

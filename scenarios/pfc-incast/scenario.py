@@ -1,0 +1,89 @@
+from testbed import Field, Host, HostInterface, Parameters, Port, Run, Scenario, Variant
+from testbed.workload import Attributes, Endpoint, connect_pair, open_endpoint
+
+OUT = "leaf:e5"
+"""To the receiver."""
+MESSAGE, MESSAGES = 64 << 10, 4
+FRAME = 1024 + 16 + 8 + 20 + 14
+"""A full packet of a WRITE: payload, BTH and ICRC, UDP, IP, Ethernet."""
+LOSSLESS = 3
+"""The priority of DSCP 26."""
+
+
+class Settings(Parameters):
+    dscp: int = Field(26, ge=0, le=63, description="DSCP of the traffic; 26 is in the lossless class")
+    retry_cnt: int = Field(3, ge=0, le=6, description="the QP's retries; 7 would be infinite on soft-RoCE")
+
+
+class PfcIncast(Scenario[Settings]):
+    """Many senders, one receiver: with priority flow control nothing is lost, in a lossy class most of it is.
+
+    The switch has one buffer for all ports. In the lossless class it counts what came in by each port; when that is
+    more than its share (alpha times what is free), it sends a pause frame (802.1Qbb, XOFF) to whoever is there, and has
+    headroom for what still comes. Below the share it lets go on (XON). Nothing is dropped, and the receiver's port is
+    busy all the time. In a lossy class the same packets are dropped at the queue's share, and go-back-N sends most of
+    them again.
+
+    On real gear: `rx_prio3_pause` and `tx_prio3_pause` of NICs (`ethtool -S`), `show pfc counters` on SONiC, the
+    watermarks of priority groups and headroom (`show priority-group watermark`); in a lossy class output discards, and
+    `out_of_sequence` at the receiver. Rates are scaled, bytes are not: 50 Mbit/s stand for 40 Gbit/s in slow motion.
+
+    The fix: give the traffic the class's DSCP (`traffic_class` of a queue pair, `NCCL_IB_TC`), and have every switch on
+    the way trust it. Traffic without it is in the lossy class, and everything else looks right.
+    """
+
+    tags = ("fabric", "congestion", "lossless")
+    variants = (
+        Variant("lossy", "fault", "DSCP 0 is in no lossless class", {"dscp": 0}),
+        Variant("lossless", "healthy", "DSCP 26 is in the lossless class: pauses, and no drop"),
+    )
+
+    def run(self, run: Run, p: Settings) -> None:
+        *senders, receiver = (node["eth1"] for node in run.lab.nodes.values() if isinstance(node, Host))
+        out = run.lab.interface(OUT).lossless
+        inward = [run.lab.interface(f"leaf:e{number}").lossless for number in range(1, 5)]
+
+        with run.step("the senders are connected"):
+            attributes = Attributes(timeout=16, retry_cnt=p.retry_cnt, traffic_class=p.dscp << 2)
+            ends = [(sender, open_endpoint(sender)) for sender in senders]
+            for _, end in ends:
+                connect_pair(end, open_endpoint(receiver), attributes)
+
+        with run.step(f"each writes {MESSAGES * MESSAGE >> 10} KB"):
+            began = run.now
+            statuses = self.write(run, ends)
+            seconds = run.now - began
+
+        alone = len(senders) * MESSAGES * MESSAGE / 1024 * FRAME * 8 / (run.lab.interface(OUT).sends.quality.rate or 1)
+        slowdown = round(seconds / alone, 2)
+        dead = [status for status in statuses if status != "SUCCESS"]
+        drops = self.drops([out, *inward])
+        pauses = sum(sender.lossless.counters()[f"rx_prio{LOSSLESS}_pause"] for sender in senders)
+        headroom = max(port.group(LOSSLESS).most_headroom for port in inward)
+        run.note(slowdown=slowdown, dead=f"{len(dead)} of {len(statuses)}", drops=drops, pause_frames=pauses)
+        run.note(headroom_used=headroom, queue=max(out.queue(priority).most_bytes for priority in range(8)))
+        if dead or slowdown > 1.5:
+            run.observe("fault", f"{slowdown} times what the port's rate takes; {len(dead)} of {len(statuses)} die")
+            run.expect("the switch drops", drops, lambda packets: packets > 100)
+            run.expect("nobody is told to stop", pauses, 0)
+        else:
+            run.observe("healthy", f"all arrive, in {slowdown} times what the port's rate takes")
+            run.expect("nothing is dropped", drops, 0)
+            run.expect("the senders are told to stop", pauses, lambda frames: frames > 10)
+            run.expect("what still came found headroom", headroom, lambda bytes_: 0 < bytes_ <= 10_000)
+            run.expect("nothing is sent again", receiver.rdma_counters()["out_of_seq_request"], 0)
+            run.expect("the port is as fast as it can be", slowdown, lambda times: 0.9 < times < 1.2)
+        run.expect("no port has lost count", all(port.adds_up() for port in [out, *inward]), True)
+
+    def drops(self, ports: list[Port]) -> int:
+        return sum(port.queue(priority).dropped_packets for port in ports for priority in range(8))
+
+    def write(self, run: Run, ends: list[tuple[HostInterface, Endpoint]]) -> list[str]:
+        """Writes from all senders at once. Returns how the last message of each ended, or the first that failed."""
+        posted = [(sender, end, [end.post_write(MESSAGE) for _ in range(MESSAGES)]) for sender, end in ends]
+        statuses = []
+        for sender, end, requests in posted:
+            done = [end.wait(request, within=60) for request in requests]
+            shown = next((completion for completion in done if not completion.ok), done[-1])
+            statuses.append(run.completed(sender, shown).status)
+        return statuses

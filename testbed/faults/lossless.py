@@ -1,0 +1,171 @@
+"""Lossless links: NICs that pause for ever or not at all, classes that do not agree, buffers that are cut wrongly."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from contextlib import ExitStack
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field, model_validator
+
+from testbed.errors import InputError
+from testbed.faults.fault import End, Fault, Verified
+from testbed.faults.packet import ROCE_PORT
+from testbed.faults.rule import Rule
+from testbed.faults.switch import _Setting
+from testbed.lab import HostInterface, Lab
+from testbed.lab.port import pause_frame
+
+Priority = Annotated[int, Field(ge=0, le=7)]
+Bytes = Annotated[int, Field(ge=0, le=1 << 30)]
+CNP_OPCODE = "@th,64,8 0x81"
+"""In the base transport header, eight bytes from the start of UDP (InfiniBand, annex A17)."""
+
+
+class _PortFault(Fault):
+    """A setting of a port that is not what it should be."""
+
+    end: End
+
+    @abstractmethod
+    def settings(self, lab: Lab) -> dict[str, Any]:
+        """The settings of the port, with the fault."""
+
+    def inject(self, lab: Lab, undo: ExitStack) -> None:
+        undo.callback(lab.interface(self.end).lossless.change(**self.settings(lab)))
+
+    def verify(self, lab: Lab) -> Verified | None:
+        now, wanted = lab.interface(self.end).lossless.settings(), self.settings(lab)
+        return {"port": self.end, **wanted} if all(now[name] == value for name, value in wanted.items()) else None
+
+
+class PauseStorm(_PortFault):
+    """A NIC sends pause frames for ever: its port, and hop by hop all that sends to it, comes to a halt.
+
+    As a NIC whose receive pipeline hangs does (Guo et al., SIGCOMM 2016, section 4.3). A PFC watchdog of the switch is
+    the way out. After the recovery the last pause lasts for its 65535 quanta of 512 bit times.
+    """
+
+    name: ClassVar[str] = "pause-storm"
+    priority: Priority
+    """The priority that it stops."""
+
+    def settings(self, lab: Lab) -> dict[str, Any]:
+        return {"holds": (self.priority,)}
+
+    def inject(self, lab: Lab, undo: ExitStack) -> None:
+        nic = lab.interface(self.end)
+        if not isinstance(nic, HostInterface):
+            raise InputError(f"fault {self}: {self.end} is no host's end")
+        super().inject(lab, undo)
+        nic.send(pause_frame(nic.mac, self.priority))
+
+
+class PauseIgnored(_PortFault):
+    """A port does not stop when it is told to, so the headroom of the other end overflows."""
+
+    name: ClassVar[str] = "pause-ignored"
+
+    def settings(self, lab: Lab) -> dict[str, Any]:
+        return {"honours_pause": ()}
+
+
+class PauseNotSent(_PortFault):
+    """PFC is off on one side of a link: the port tells nobody to stop, and drops."""
+
+    name: ClassVar[str] = "pause-not-sent"
+
+    def settings(self, lab: Lab) -> dict[str, Any]:
+        return {"sends_pause": ()}
+
+
+class DscpMismatch(_PortFault):
+    """A port takes a DSCP for another priority than its neighbours do.
+
+    The map is for what comes in by a switch's port, and for what a NIC sends.
+    """
+
+    name: ClassVar[str] = "dscp-mismatch"
+    dscp: Annotated[int, Field(ge=0, le=63)]
+    """The DSCP."""
+    priority: Priority
+    """The priority that its packets get here."""
+
+    def settings(self, lab: Lab) -> dict[str, Any]:
+        assert lab.plan.lossless or lab.interface(self.end).lossless
+        classes = dict(lab.plan.lossless.dscp) if lab.plan.lossless else {}
+        return {"dscp": {**classes, self.dscp: self.priority}}
+
+
+class HeadroomTooSmall(_PortFault):
+    """The headroom of a switch's port holds less than what still comes after it told its peer to stop."""
+
+    name: ClassVar[str] = "headroom-too-small"
+    headroom: Bytes
+    """Bytes, of each lossless class."""
+
+    def settings(self, lab: Lab) -> dict[str, Any]:
+        return {"headroom": self.headroom}
+
+
+class EcnOff(_PortFault):
+    """A port does not mark: senders that share it do not hear of its queue."""
+
+    name: ClassVar[str] = "ecn-off"
+
+    def settings(self, lab: Lab) -> dict[str, Any]:
+        return {"marking": {}}
+
+
+class SlowReceiver(_PortFault):
+    """A NIC takes in what comes more slowly than its link brings it, and pauses the switch.
+
+    As one with cache misses, a busy PCIe bus or slow memory does (SIGCOMM 2016, section 6.3).
+    """
+
+    name: ClassVar[str] = "slow-receiver"
+    rate: Annotated[int, Field(ge=8_000, le=800_000_000_000)]
+    """Bits per second that it takes in."""
+    buffer: Bytes = 20_000
+    """Bytes that wait in the NIC before it pauses; it lets go on when half of them do."""
+
+    def settings(self, lab: Lab) -> dict[str, Any]:
+        return {"receives": (self.rate, self.buffer, self.buffer // 2)}
+
+    def inject(self, lab: Lab, undo: ExitStack) -> None:
+        if not isinstance(lab.interface(self.end), HostInterface):
+            raise InputError(f"fault {self}: {self.end} is no host's end")
+        super().inject(lab, undo)
+
+
+class CnpDrop(Rule):
+    """CNPs are lost, so no sender hears that its packets were marked."""
+
+    name: ClassVar[str] = "cnp-drop"
+
+    def chosen(self) -> str:
+        return f"udp dport {ROCE_PORT} {CNP_OPCODE}"
+
+    def act(self) -> str:
+        return "drop"
+
+
+class BufferCarving(_Setting):
+    """The buffer of a switch is cut wrongly between lossless and lossy traffic, and between those who share it."""
+
+    name: ClassVar[str] = "buffer-carving"
+    buffer: Bytes | None = None
+    """Bytes of the whole buffer."""
+    pfc_alpha: Annotated[float, Field(ge=1 / 128, le=128)] | None = None
+    """The share of what is free that one priority group may have."""
+    lossy_alpha: Annotated[float, Field(ge=1 / 128, le=128)] | None = None
+    """The share of what is free that one lossy queue may have."""
+
+    @model_validator(mode="after")
+    def _says_something(self) -> BufferCarving:
+        if not self._values():
+            raise ValueError("it needs buffer, pfc_alpha or lossy_alpha")
+        return self
+
+    def _values(self) -> dict[str, Any]:
+        return self.model_dump(exclude={"switch"}, exclude_none=True)

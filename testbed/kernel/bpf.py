@@ -1,0 +1,131 @@
+"""BPF objects, loaded and attached by the libbpf of this machine. What is attached goes with the process."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+from testbed.errors import UnsupportedError
+
+LIBRARY = "libbpf.so.1"
+LOG_LINES = 60
+_WARNING = 1
+"""libbpf_print_level: its warnings, and errors."""
+Record = TypeVar("Record", bound=ctypes.Structure)
+_Print = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
+_POINTERS: dict[str, tuple[Any, ...]] = {
+    "bpf_object__open_file": (ctypes.c_char_p, ctypes.c_void_p),
+    "bpf_object__find_map_by_name": (ctypes.c_void_p, ctypes.c_char_p),
+    "bpf_object__find_program_by_name": (ctypes.c_void_p, ctypes.c_char_p),
+    "bpf_map__attach_struct_ops": (ctypes.c_void_p,),
+    "bpf_program__attach": (ctypes.c_void_p,),
+    "bpf_program__attach_tcx": (ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p),
+}
+_NUMBERS: dict[str, tuple[Any, ...]] = {
+    "bpf_object__load": (ctypes.c_void_p,),
+    "bpf_link__destroy": (ctypes.c_void_p,),
+    "bpf_map__fd": (ctypes.c_void_p,),
+    "bpf_map__set_max_entries": (ctypes.c_void_p, ctypes.c_uint32),
+}
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    try:
+        library = ctypes.CDLL(LIBRARY, use_errno=True)
+    except OSError as error:
+        raise UnsupportedError(f"there is no {LIBRARY}", hint="apt-get install libbpf1") from error
+    for name, arguments in _POINTERS.items():
+        getattr(library, name).restype = ctypes.c_void_p
+        getattr(library, name).argtypes = arguments
+    for name, arguments in _NUMBERS.items():
+        getattr(library, name).argtypes = arguments
+    return library
+
+
+class _Log:
+    """What libbpf says, the verifier's log included, while `bpf_object__load` runs."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self._format = ctypes.CDLL(None).vsnprintf
+        self._callback = _Print(self._print)
+        _library().libbpf_set_print(self._callback)
+
+    def _print(self, level: int, text: bytes, arguments: int) -> int:
+        if level < _WARNING:
+            buffer = ctypes.create_string_buffer(1 << 16)
+            self._format(buffer, ctypes.c_size_t(len(buffer)), ctypes.c_char_p(text), ctypes.c_void_p(arguments))
+            self.lines += buffer.value.decode(errors="replace").splitlines()
+        return 0
+
+
+class Link:
+    """A program that is attached, or operations that are registered, until `close`."""
+
+    def __init__(self, handle: int) -> None:
+        self._handle = handle
+
+    def close(self) -> None:
+        _library().bpf_link__destroy(self._handle)
+
+
+class BpfObject:
+    """The programs and maps of a file, loaded as long as this process lives. `entries` has the sizes of its maps where
+    the file has others.
+
+    UnsupportedError if this kernel refuses it: the message has the reason, `failed` is given the verifier's last lines.
+    """
+
+    def __init__(self, file: Path, entries: Mapping[str, int], failed: Callable[[str], None]) -> None:
+        log = _Log()
+        self._object = self._checked("bpf_object__open_file", str(file).encode(), None)
+        for name, number in entries.items():
+            _library().bpf_map__set_max_entries(self._map(name), number)
+        status = _library().bpf_object__load(self._object)
+        if status:
+            failed("\n".join(log.lines[-LOG_LINES:]) + "\n")
+            reason = next(
+                (line for line in reversed(log.lines) if line.startswith("libbpf: prog")), os.strerror(-status)
+            )
+            raise UnsupportedError(f"this kernel does not take the BPF programs of {file.name}: {reason}")
+
+    def _checked(self, function: str, *arguments: Any) -> int:
+        found = getattr(_library(), function)(*arguments)
+        if not found:
+            number = ctypes.get_errno()
+            shown = next((argument.decode() for argument in arguments if isinstance(argument, bytes)), "")
+            raise UnsupportedError(f"{function} {shown}: {os.strerror(number)}")
+        return int(found)
+
+    def _map(self, name: str) -> int:
+        return self._checked("bpf_object__find_map_by_name", self._object, name.encode())
+
+    def _program(self, name: str) -> int:
+        return self._checked("bpf_object__find_program_by_name", self._object, name.encode())
+
+    def attach(self, program: str) -> Link:
+        """Attaches a program where its section says, such as the entry of a function."""
+        return Link(self._checked("bpf_program__attach", self._program(program)))
+
+    def attach_tcx(self, program: str, ifindex: int) -> Link:
+        """Attaches a program to an interface of the calling thread's namespace."""
+        return Link(self._checked("bpf_program__attach_tcx", self._program(program), ifindex, None))
+
+    def register(self, operations: str) -> Link:
+        """Registers operations that the kernel calls, such as a qdisc's."""
+        return Link(self._checked("bpf_map__attach_struct_ops", self._map(operations)))
+
+    def array(self, name: str, record: type[Record], number: int) -> ctypes.Array[Record]:
+        """Return the records of an array map: memory of the kernel, which forks of this process do not have."""
+        size = ctypes.sizeof(record)
+        assert size % 8 == 0, f"the kernel rounds the size of a value up to 8 bytes, {name} has {size}"
+        length = -(-size * number // mmap.PAGESIZE) * mmap.PAGESIZE
+        memory = mmap.mmap(_library().bpf_map__fd(self._map(name)), length)
+        memory.madvise(mmap.MADV_DONTFORK)  # a fork would copy an entry for each of its pages
+        return (record * number).from_buffer(memory)

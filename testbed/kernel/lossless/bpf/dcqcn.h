@@ -1,0 +1,94 @@
+/* DCQCN's reaction point ("Congestion Control for Large-Scale RDMA Deployments", SIGCOMM 2015, section 5): the rate of a queue
+ * pair. Its timers run when somebody looks: what they would have done by then is caught up with. */
+#ifndef DCQCN_H
+#define DCQCN_H
+#include "maps.h"
+
+#define ONE_ALPHA (1 << 20)
+#define CATCH_UP 256 /* timer events at a look, at most */
+
+static __always_inline __u64 line_rate(const struct port_config *config)
+{
+	return config->ns_per_kib ? 8192ULL * 1000000000 / config->ns_per_kib : 100000000000ULL;
+}
+static __always_inline void increase(struct flow *flow, const struct dcqcn *values, __u64 line)
+{
+	__u64 most = MAX(flow->time_stage, flow->byte_stage), least = MIN(flow->time_stage, flow->byte_stage);
+
+	if (least > values->stages)
+		flow->target += values->hai * (least - values->stages);
+	else if (most > values->stages)
+		flow->target += values->ai;
+	if (flow->target > line)
+		flow->target = line;
+	flow->rate = (flow->rate + flow->target) >> 1;
+	if (flow->rate + (line >> 10) >= line) {
+		flow->rate = flow->target = line;
+		flow->limited = 0;
+	}
+}
+GLOBAL int catch_up(struct flow *flow, struct dcqcn *values, __u64 line, __u64 now)
+{
+	int i;
+
+	if (!flow || !values)
+		return 0;
+	bpf_for(i, 0, CATCH_UP)
+	{
+		__u64 alpha_at = flow->alpha_at + values->alpha_ns, increase_at = flow->increase_at + values->increase_ns;
+
+		if (!flow->limited || (alpha_at > now && increase_at > now))
+			break;
+		if (alpha_at <= increase_at) {
+			flow->alpha -= flow->alpha * values->g >> 16;
+			flow->alpha_at = alpha_at;
+		} else {
+			flow->increase_at = increase_at;
+			flow->time_stage++;
+			increase(flow, values, line);
+		}
+	}
+	return 0;
+}
+GLOBAL int cut(struct flow *flow, struct dcqcn *values, __u64 line, __u64 now)
+{
+	if (!flow || !values)
+		return 0;
+	if (flow->limited) {
+		catch_up(flow, values, line, now);
+	}
+	if (!flow->limited) {
+		flow->limited = 1;
+		flow->rate = line;
+		flow->alpha = ONE_ALPHA;
+	}
+	flow->target = flow->rate;
+	flow->rate -= flow->rate * flow->alpha >> 21;
+	if (flow->rate < values->least)
+		flow->rate = values->least;
+	flow->alpha = flow->alpha - (flow->alpha * values->g >> 16) + (values->g << 4);
+	flow->alpha_at = flow->increase_at = now;
+	flow->time_stage = flow->byte_stage = flow->bytes = 0;
+	flow->cnps++;
+	return 0;
+}
+/* A packet of the flow starts on the link. */
+static __always_inline void pace(struct flow *flow, struct dcqcn *values, __u64 line, __u32 length, __u64 now)
+{
+	__u64 gap;
+
+	catch_up(flow, values, line, now);
+	if (!flow->limited)
+		return;
+	flow->bytes += length;
+	if (values->increase_bytes && flow->bytes >= values->increase_bytes) {
+		flow->bytes -= values->increase_bytes;
+		flow->byte_stage++;
+		increase(flow, values, line);
+	}
+	gap = length * 8000000000ULL / (flow->rate ?: 1);
+	if (flow->next_at + gap < now)
+		flow->next_at = now;
+	flow->next_at += gap;
+}
+#endif

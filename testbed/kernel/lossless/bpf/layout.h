@@ -1,0 +1,131 @@
+/* What the programs share with testbed/kernel/lossless/layout.py, which mirrors it field by field. */
+#ifndef LAYOUT_H
+#define LAYOUT_H
+
+#define CLASSES 8 /* 802.1p priorities, each with a queue of its own */
+#define FLOWS 64  /* queue pairs of a NIC that are paced */
+#define PORTS 512
+#define SWITCHES 128
+
+enum port_kind { UNUSED, SWITCH, NIC };
+enum watchdog_action { WATCHDOG_DROP, WATCHDOG_FORWARD };
+enum algorithm { UNCONTROLLED, DCQCN };
+
+/* Thresholds of a queue in bytes; the probability at `max` in 1/65536. Nothing is marked where `max` is 0. */
+struct marking {
+	__u32 min, max, probability, unused;
+};
+
+struct port_config {
+	__u32 kind, owner; /* owner: the number of the switch */
+	__u32 ifindex, peer;
+	__u64 ns_per_kib; /* of the link; 0 is unlimited */
+	__u64 delay_ns;
+	__u8 class_of_dscp[64];
+	__u8 class_of_pcp[8];
+	__u8 trusts_pcp;
+	__u8 lossless; /* bits of classes, as all that follow */
+	__u8 sends_pause, honours_pause;
+	__u8 strict;
+	__u8 cnp_class; /* a class, no bits */
+	__u8 notifies;  /* whether the NIC answers CE with CNPs */
+	__u8 algorithm; /* how the NIC reacts to them */
+	__u32 quantum[CLASSES];
+	struct marking marking[CLASSES];
+	__u64 headroom, reserve; /* of each lossless class that comes in */
+	__u64 watchdog_poll_ns, watchdog_detect_ns, watchdog_restore_ns; /* detect: 0 is off */
+	__u64 watchdog_action;
+	/* How fast a NIC takes in what comes; 0 is at once. Above `receive_stop` bytes it stops its peer, up to `receive_go`. */
+	__u64 receive_ns_per_kib, receive_stop, receive_go;
+	__u8 mac[8];
+};
+
+/* What came in by a port in a class and is in the switch. */
+struct priority_group {
+	__u64 reserve, shared, headroom;
+	__u64 max, max_headroom;
+	__u64 xoff;	/* whether the peer was told to stop */
+	__u64 stock;	/* XON frames that are ready */
+	__u64 look_at, look_gap, looked_at; /* when it is looked whether the peer may go on; the gap doubles while nothing moves */
+};
+
+struct queue {
+	__u64 bytes, packets, max;
+	__u64 flow_packets; /* those that wait in the lists of paced queue pairs */
+	__u64 reserve, shared; /* of the bytes, those that are charged to the queue: lossy classes of a switch only */
+	__u64 sent_bytes, sent_packets;
+	__u64 dropped_bytes, dropped_packets, marked;
+	__u64 in_bytes, in_packets; /* that came to the queue */
+	__s64 deficit;
+	__u64 sent_at;
+	/* as the peer has it */
+	__u64 pause_until, paused_at, paused_ns;
+	__u64 episode_at, episode_end, episode_frames;
+	/* the watchdog */
+	__u64 poll_at, polled_packets, stuck_ns, quiet_ns;
+	__u64 storms, restored, storm_dropped;
+	__u64 flushed_packets; /* of those, the ones that had been admitted */
+};
+
+struct port_state {
+	__u64 link_free;
+	__u64 busy;
+	__u64 on_wire;
+	__u64 packets, bytes; /* in all queues and on the wire */
+	__u64 waiting;	/* bits of classes with packets */
+	__u64 paused;	/* bits of classes that are paused */
+	__u64 stopped;	/* bits of classes that the peer was told to stop */
+	__u64 storming; /* bits of classes in which the watchdog found a storm */
+	__u64 holds;	/* bits of classes in which the port itself wants its peer to stop, whatever its buffer has */
+	__u64 turn;	/* the class whose turn it is */
+	__u64 no_memory, no_mapping;
+	__u64 random;
+	__u64 taken_in_at; /* when a NIC has taken in all that came */
+	__u64 wakes, looks;
+	__u64 ce_packets, cnp_sent, cnp_handled, cnp_ignored;
+	__u64 flows, flow_turn, flow_next, flows_unpaced;
+	__u64 rx_pause[CLASSES], rx_resume[CLASSES], tx_pause[CLASSES], tx_resume[CLASSES];
+	struct priority_group group[CLASSES];
+	struct queue queue[CLASSES];
+};
+
+struct pool_class {
+	__u64 alpha_numerator, alpha_denominator; /* of the free shared buffer that one group or queue may have */
+	__u64 xon_offset;
+	__u64 reserve; /* of each lossy queue */
+};
+
+struct pool {
+	__u64 size, used, max;
+	struct pool_class class[CLASSES];
+};
+
+/* Pacing of a queue pair at its sender; `alpha` has 20 binary digits after the point. */
+struct flow {
+	__u8 address[16]; /* of the peer */
+	__u32 qpn;	  /* the peer's */
+	__u32 class;
+	__u64 limited;
+	__u64 rate, target; /* bit/s */
+	__u64 alpha;
+	__u64 next_at, alpha_at, increase_at, bytes;
+	__u64 time_stage, byte_stage;
+	__u64 queued_bytes, queued_packets, sent_bytes, cnps;
+};
+
+/* DCQCN's parameters; `g` has 16 binary digits after the point. */
+struct dcqcn {
+	__u64 g, alpha_ns, increase_ns, increase_bytes, stages, ai, hai, least, cnp_ns;
+};
+
+/* A time in which a port was paused in a class, with gaps of less than EPISODE_GAP_NS. */
+struct episode {
+	__u64 from_ns, to_ns, frames;
+	__u32 port, class;
+};
+#define EPISODES 4096
+#define EPISODE_GAP_NS 10000000
+struct counter {
+	__u64 value;
+};
+#endif

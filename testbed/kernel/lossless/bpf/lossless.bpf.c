@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: GPL-2.0
+/* A lossless Ethernet for labs: PFC with a shared buffer in each switch, ECN, DCQCN in the NICs, PFC watchdogs.
+ *
+ * On every port there are a program for what comes in, one for what goes out, and a qdisc with the queues. The program for
+ * what goes out admits packets to the queues, because programs of tc have the helpers for that, and qdiscs have not. */
+#include "kernel.h"
+#include "qdisc.h"
+
+char LICENSE[] SEC("license") = "GPL";
+
+static __always_inline __u32 port_of_device(struct __sk_buff *ctx)
+{
+	struct sk_buff *skb = bpf_cast_to_kern_ctx(ctx);
+
+	return skb->dev->group;
+}
+
+SEC("tcx/ingress")
+int comes_in(struct __sk_buff *ctx)
+{
+	__u32 port = port_of_device(ctx);
+	struct port_config *config = config_of(port);
+
+	if (!config || !config->kind)
+		return NEXT;
+	if (ctx->protocol == bpf_htons(ETH_P_PAUSE))
+		return take_pause(ctx, port, config);
+	if (config->kind == SWITCH) {
+		ctx->tc_index = TAG(port, classify(ctx, config));
+		return NEXT;
+	}
+	ctx->tc_index = 0;
+	return receive(ctx, port, config);
+}
+
+/* A pseudo-random number of the port's own: the same in each run with the same seed. */
+static __always_inline __u32 draw(struct port_state *state)
+{
+	__u64 x = state->random;
+
+	x ^= x << 13;
+	x ^= x >> 7;
+	x ^= x << 17;
+	state->random = x;
+	return x >> 32 & 0xffff;
+}
+static __always_inline void mark(struct __sk_buff *ctx, const struct port_config *config, struct port_state *state,
+				 __u32 class)
+{
+	const struct marking *marking = &config->marking[class];
+	struct queue *queue = &state->queue[class];
+
+	if (!marking->max || queue->bytes <= marking->min)
+		return;
+	if (queue->bytes <= marking->max &&
+	    draw(state) >= (__u64)marking->probability * (queue->bytes - marking->min) / ((marking->max - marking->min) ?: 1))
+		return;
+	if (bpf_skb_ecn_set_ce(ctx) > 0)
+		queue->marked++;
+}
+
+SEC("tcx/egress")
+int goes_out(struct __sk_buff *ctx)
+{
+	__u32 port = port_of_device(ctx), tag = ctx->tc_index, from = PORT_OF(tag), class = CLASS_OF(tag), length = ctx->len;
+	struct port_config *config = config_of(port), *source;
+	struct port_state *state = state_of(port), *source_state;
+	struct bpf_spin_lock *lock;
+	struct pool *pool;
+	int verdict;
+
+	if (!config || !config->kind || !state)
+		return NEXT;
+	if (from >= MADE) {
+		if (from == MAKE_XOFF) {
+			state->tx_pause[class]++;
+			ctx->tc_index = TAG(0, CLASSES - 1);
+			return make_pause(ctx, config, class, 0xffff);
+		}
+		if (from == MAKE_STOCK)
+			return make_pause(ctx, config, class, 0);
+		if (from == MAKE_CNP) {
+			ctx->tc_index = TAG(0, class);
+			return make_cnp(ctx);
+		}
+		return NEXT;
+	}
+	if (config->kind == NIC || !from) { /* what a node itself sends: no buffer is charged */
+		class = classify(ctx, config);
+		tag = TAG(0, class);
+		if (config->kind == NIC && config->algorithm) {
+			__u32 slot = slot_of(ctx, port, state, class);
+
+			if (slot < FLOWS)
+				tag = TAG(slot + 1, class);
+		}
+		ctx->tc_index = tag;
+		return NEXT;
+	}
+	pool = pool_of(config->owner);
+	lock = pool_lock(config->owner);
+	source = config_of(from);
+	source_state = state_of(from);
+	if (!pool || !lock || !source || !source_state)
+		return NEXT;
+	if (from == port) /* flooded by an SVI: not to where it came from */
+		return SHOT;
+	if (state->storming & 1 << class && config->watchdog_action == WATCHDOG_DROP) {
+		state->queue[class].storm_dropped++;
+		return SHOT;
+	}
+	bpf_spin_lock(lock);
+	if (source->lossless & 1 << class)
+		verdict = charge_group(pool, &pool->class[class], source, &source_state->group[class], length);
+	else
+		verdict = charge_queue(pool, &pool->class[class], &state->queue[class], length);
+	if (verdict & STOP_PEER) {
+		source_state->group[class].xoff = 1;
+		source_state->stopped |= 1 << class;
+	}
+	bpf_spin_unlock(lock);
+	if (verdict & STOP_PEER && source->sends_pause & 1 << class) {
+		send_made(ctx, source->ifindex, MAKE_XOFF, class);
+		send_made(ctx, source->ifindex, MAKE_STOCK, class);
+	}
+	if (verdict & REFUSED) {
+		state->queue[class].dropped_bytes += length;
+		state->queue[class].dropped_packets++;
+		return SHOT;
+	}
+	mark(ctx, config, state, class);
+	return NEXT;
+}

@@ -1,0 +1,140 @@
+"""The BPF programs of a lossless network on the ports of a lab: loaded, attached, configured and read.
+
+What a port counts and what it is told are in memory that the kernel shares: no system call is needed for either.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from testbed.errors import InputError
+from testbed.kernel.bpf import BpfObject
+from testbed.kernel.lossless.layout import constants, structures
+from testbed.kernel.rtnetlink import Rtnetlink
+
+OBJECT = Path(__file__).with_name("lossless.o")
+QDISC = "lossless"
+EPISODE_GAP_NS = constants()["EPISODE_GAP_NS"]
+_loaded: list[Programs] = []
+"""The programs of this process, once they are loaded: that takes half a second of an emulated processor."""
+
+
+class Episode(NamedTuple):
+    """A time in which a port was told to stop a class, again and again, with gaps below 10 ms. CLOCK_MONOTONIC."""
+
+    port: int
+    priority: int
+    from_ns: int
+    to_ns: int
+    frames: int
+
+
+class Programs:
+    """The programs in this kernel, with the memory that they share: the structures of bpf/layout.h."""
+
+    def __init__(self, failed: Callable[[str], None]) -> None:
+        numbers, kinds = constants(), structures()
+        ports, switches = numbers["PORTS"] + 1, numbers["SWITCHES"]
+        lists, flows = ports * (2 * numbers["CLASSES"] + 1), ports * numbers["FLOWS"]
+        shared = {
+            **{"configs": ("port_config", ports), "states": ("port_state", ports), "parameters": ("dcqcn", ports)},
+            **{"flows": ("flow", flows), "pools": ("pool", switches)},
+            **{"episodes": ("episode", numbers["EPISODES"]), "episodes_written": ("counter", 1)},
+        }
+        sizes = {name: number for name, (_, number) in shared.items()}
+        sizes |= {"pool_locks": switches, "flow_lists": flows, "port_lists": lists}
+        self.object = BpfObject(OBJECT, sizes, failed)
+        self.arrays: dict[str, Any] = {
+            name: self.object.array(name, kinds[kind], number) for name, (kind, number) in shared.items()
+        }
+        self.registered = self.object.register(QDISC)
+
+
+def prepare(failed: Callable[[str], None] = lambda _: None) -> Programs:
+    """Return the programs of this process. The first call loads them; `failed` is given the reasons of a kernel that
+    does not take them."""
+    if not _loaded:
+        _loaded.append(Programs(failed))
+    return _loaded[0]
+
+
+class Ports:
+    """The ports of a lab, numbered from 1, and its switches, from 0. One lab at a time has them."""
+
+    def __init__(self, ports: int, switches: int, failed: Callable[[str], None]) -> None:
+        numbers = constants()
+        if ports > numbers["PORTS"] or switches > numbers["SWITCHES"]:
+            most = f"at most {numbers['PORTS']} on {numbers['SWITCHES']} switches"
+            raise InputError(f"{ports} ports with lossless classes on {switches} switches are too many: {most}")
+        self._programs = prepare(failed)
+        arrays = self._programs.arrays
+        self.configs, self.states, self.parameters = arrays["configs"], arrays["states"], arrays["parameters"]
+        self.pools, self._flows = arrays["pools"], arrays["flows"]
+        self._number = ports
+        for name, number in (
+            *((name, ports + 1) for name in ("configs", "states", "parameters")),
+            ("flows", (ports + 1) * numbers["FLOWS"]), ("pools", switches), ("episodes_written", 1),
+        ):  # fmt: skip
+            ctypes.memset(arrays[name], 0, ctypes.sizeof(arrays[name][0]) * number)
+        self._read = 0
+        self._ended: list[Episode] = []
+        self._undo = ExitStack()
+
+    def follow_queue_pairs(self) -> None:
+        """Notes the peer of each queue pair that connects from now on, which congestion control needs."""
+        self._undo.callback(self._programs.object.attach("qp_connects").close)
+
+    def attach(self, port: int, kernel: Rtnetlink, index: int) -> None:
+        """Makes an interface of the calling thread's namespace a port; `kernel` is a socket there."""
+        self.classify(port, kernel, index)
+        self._undo.callback(self._programs.object.attach_tcx("goes_out", index).close)
+        kernel.set_qdisc(index, QDISC, port)
+        self._undo.callback(kernel.delete_qdisc, index)
+
+    def classify(self, port: int, kernel: Rtnetlink, index: int) -> None:
+        """The same of a port whose own queue stays as it is: what comes in by it has a class and is charged."""
+        kernel.set_group(index, port)
+        self._undo.callback(self._programs.object.attach_tcx("comes_in", index).close)
+
+    def set_pool(self, switch: int, size: int, classes: Sequence[Mapping[str, int]]) -> None:
+        """Sets the shared buffer of a switch in bytes, and the thresholds of each class (struct pool_class)."""
+        pool = self.pools[switch]
+        pool.size = size
+        for record, values in zip(getattr(pool, "class"), classes, strict=True):
+            for name, value in values.items():
+                setattr(record, name, value)
+
+    def flows(self, port: int) -> Iterator[Any]:
+        """The queue pairs of a NIC that are paced, or could be (struct flow)."""
+        first = port * constants()["FLOWS"]
+        return (self._flows[first + slot] for slot in range(self.states[port].flows))
+
+    def end_episodes(self, now_ns: int, *, all_: bool = False) -> None:
+        """Ends the episodes of ports that have not been paused for a while, or all."""
+        for number in range(1, self._number + 1):
+            state = self.states[number]
+            for priority, queue in enumerate(state.queue):
+                paused = state.paused & 1 << priority
+                if queue.episode_at and (all_ or (not paused and now_ns - queue.episode_end > EPISODE_GAP_NS)):
+                    until = now_ns if paused else queue.episode_end
+                    self._ended.append(Episode(number, priority, queue.episode_at, until, queue.episode_frames))
+                    queue.episode_at = 0
+
+    def episodes(self) -> list[Episode]:
+        """Those that ended since the last call."""
+        ring, size = self._programs.arrays["episodes"], constants()["EPISODES"]
+        written = self._programs.arrays["episodes_written"][0].value
+        found, self._ended = self._ended, []
+        for number in range(max(self._read, written - size), written):
+            one = ring[number % size]
+            found.append(Episode(one.port, getattr(one, "class"), one.from_ns, one.to_ns, one.frames))
+        self._read = written
+        return found
+
+    def close(self) -> None:
+        """Takes the programs off the ports."""
+        self._undo.close()

@@ -1,0 +1,258 @@
+"""A port of a lossless link: its queues by class, its pause frames, what it counts. docs/lossless.md."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from testbed.errors import InputError, did_you_mean
+from testbed.kernel.lossless.layout import constants
+from testbed.kernel.lossless.ports import Ports
+from testbed.lab.overlay import Overlay
+from testbed.topology import Interface as InterfacePlan
+from testbed.topology import Lossless
+from testbed.topology.plan import CONTROL_DSCP, CONTROL_PRIORITY
+
+PRIORITIES = range(8)
+SETTINGS = (
+    *("sends_pause", "honours_pause", "headroom", "reserve", "marking", "dscp", "pcp", "weights"),
+    *("watchdog_poll_ns", "watchdog_detect_ns", "watchdog_restore_ns", "watchdog_action", "holds", "receives"),
+)
+KIB = 1024
+PAUSE_BYTES = 60
+
+
+class Queue(NamedTuple):
+    """A queue of a port: what waits in it now, the most that ever did, and what it has counted."""
+
+    bytes: int
+    packets: int
+    most_bytes: int
+    sent_bytes: int
+    sent_packets: int
+    dropped_packets: int
+    marked_packets: int
+
+
+class PriorityGroup(NamedTuple):
+    """What came in by a port in a class and is in its switch now, and at most, in bytes."""
+
+    reserve: int
+    shared: int
+    headroom: int
+    most_bytes: int
+    most_headroom: int
+
+
+class Port:
+    """`number` is its number in the lab."""
+
+    def __init__(self, ports: Ports, number: int, lossless: Lossless, plan: InterfacePlan, *, switch: bool) -> None:
+        self.number = number
+        self.switch = switch
+        self._ports = ports
+        self._lossless = lossless
+        self._plan = plan
+        self._config, self._state = ports.configs[number], ports.states[number]
+        self._values: dict[str, Any] = {}
+        self._overlay = Overlay(lambda names: {name: self._values[name] for name in names}, self._write)
+
+    def begin(self, owner: int, ifindex: int, peer: int, values: Mapping[str, Any]) -> None:
+        """Sets all that stays, and the settings that it starts with."""
+        config = self._config
+        config.kind = constants()["SWITCH" if self.switch else "NIC"]
+        config.owner, config.ifindex, config.peer = owner, ifindex, peer
+        config.mac[:6] = bytes.fromhex(self._plan.mac.replace(":", ""))
+        config.lossless = bits(self._lossless.priorities)
+        config.strict = bits((CONTROL_PRIORITY,))
+        config.cnp_class = CONTROL_PRIORITY
+        config.trusts_pcp = bool(self._lossless.pcp)
+        self._state.random = int.from_bytes(os.urandom(8), "little") | 1
+        frame = self._plan.mtu
+        self._write(
+            {
+                **dict.fromkeys(("reserve", "headroom"), 0),
+                **{name: 0 for name in SETTINGS if name.startswith("watchdog")},
+                "marking": {},
+                "dscp": dict(self._lossless.dscp),
+                "pcp": dict(self._lossless.pcp),
+                "weights": dict.fromkeys(PRIORITIES, frame),
+                "holds": (),
+                "receives": None,
+                **values,
+            }
+        )
+
+    def set_link(self, rate: int | None, delay: float) -> None:
+        """Sets the rate of the link in bits per second, None: no bound; and its delay in seconds."""
+        self._config.ns_per_kib = ns_per_kib(rate)
+        self._config.delay_ns = round(delay * 1e9)
+
+    def control_congestion(self, numbers: Mapping[str, int]) -> None:
+        """Has a NIC answer marked packets with CNPs, and react to those that it gets (struct dcqcn); without numbers it
+        does neither."""
+        for name, value in numbers.items():
+            setattr(self._ports.parameters[self.number], name, value)
+        self._config.algorithm = constants()["DCQCN" if numbers else "UNCONTROLLED"]
+        self._config.notifies = bool(numbers)
+
+    def link(self) -> tuple[int | None, float]:
+        """Return rate and delay of the link, read back."""
+        rate = round(8 * KIB * 1e9 / self._config.ns_per_kib) if self._config.ns_per_kib else None
+        return rate, self._config.delay_ns / 1e9
+
+    def configure(self, values: Mapping[str, Any]) -> None:
+        """Gives settings other values below the changes that are in force."""
+        self._overlay.rebase(values)
+
+    def change(self, **values: Any) -> Callable[[], None]:
+        """Changes settings beside other changes. The returned function takes this change back."""
+        if unknown := sorted(values.keys() - set(SETTINGS)):
+            hint = f"{did_you_mean(unknown[0], SETTINGS)}It has: {', '.join(SETTINGS)}."
+            raise InputError(f"a port has no setting {unknown[0]!r}", hint=hint)
+        return self._overlay.change(values)
+
+    def settings(self) -> dict[str, Any]:
+        """The settings as they are now, read back from what the programs are told."""
+        return dict(self._values)
+
+    def _write(self, values: Mapping[str, Any]) -> None:
+        config = self._config
+        for name, value in values.items():
+            match name:
+                case "sends_pause" | "honours_pause":
+                    setattr(config, name, bits(value))
+                case "marking":
+                    for priority in PRIORITIES:
+                        one = config.marking[priority]
+                        one.min, one.max, one.probability = value.get(priority, (0, 0, 0))
+                case "dscp":
+                    known = {CONTROL_DSCP: CONTROL_PRIORITY, **value}
+                    config.class_of_dscp[:] = [known.get(dscp, 0) for dscp in range(64)]
+                case "pcp":
+                    known = {CONTROL_PRIORITY: CONTROL_PRIORITY, **value}
+                    config.class_of_pcp[:] = [known.get(pcp, 0) for pcp in PRIORITIES]
+                case "weights":
+                    config.quantum[:] = [value.get(priority, 1) for priority in PRIORITIES]
+                case "holds":
+                    self._state.holds = bits(value)
+                case "receives":
+                    rate, config.receive_stop, config.receive_go = value or (None, 0, 0)
+                    config.receive_ns_per_kib = ns_per_kib(rate)
+                case _:
+                    setattr(config, name, value)
+            self._values[name] = value
+
+    # What it does
+
+    def queue(self, priority: int) -> Queue:
+        """The queue of a priority, as it is now."""
+        one = self._state.queue[priority]
+        sent = one.sent_bytes, one.sent_packets
+        return Queue(one.bytes, one.packets, one.max, *sent, one.dropped_packets, one.marked)
+
+    def group(self, priority: int) -> PriorityGroup:
+        """What came in by it in a priority, as it is now."""
+        one = self._state.group[priority]
+        return PriorityGroup(one.reserve, one.shared, one.headroom, one.max, one.max_headroom)
+
+    def paused(self, priority: int) -> bool:
+        """Whether its peer has stopped a priority."""
+        return bool(self._state.paused & 1 << priority)
+
+    def paused_ns(self, priority: int) -> int:
+        """For how long its peer has stopped a priority so far, pauses that go on left out."""
+        return int(self._state.queue[priority].paused_ns)
+
+    def rates(self) -> list[tuple[str, int, int]]:
+        """The queue pairs of a NIC that congestion control knows: address of the peer, its number there, and bits per
+        second; 0 for one that is not limited."""
+        return [(bytes(one.address).hex(), one.qpn, one.rate if one.limited else 0) for one in self._flows()]
+
+    def _flows(self) -> list[Any]:
+        return list(self._ports.flows(self.number))
+
+    def adds_up(self) -> bool:
+        """Whether all that came to its queues was sent, dropped by a watchdog, or waits. False if memory ran out."""
+        if self._state.no_memory:
+            return False
+        queues = self._state.queue
+        return all(one.in_packets == one.sent_packets + one.packets + one.flushed_packets for one in queues)
+
+    def counters(self) -> dict[str, int]:
+        """What it counted, under the names of SONiC (SAI) for a switch's port, of mlx5 for a NIC."""
+        return self._switch_counters() if self.switch else self._nic_counters()
+
+    def _switch_counters(self) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for priority in PRIORITIES:
+            queue, group = self._state.queue[priority], self._state.group[priority]
+            lossless = priority in self._lossless.priorities
+            if not (queue.in_packets or queue.dropped_packets or lossless):
+                continue
+            named = f"SAI_QUEUE_STAT_{{}}:{priority}".format
+            found |= {
+                named("PACKETS"): queue.sent_packets,
+                named("DROPPED_PACKETS"): queue.dropped_packets,
+                named("CURR_OCCUPANCY_BYTES"): queue.bytes,
+                named("SHARED_WATERMARK_BYTES"): queue.max,
+            }
+            if not lossless:
+                continue
+            grouped = f"SAI_INGRESS_PRIORITY_GROUP_STAT_{{}}:{priority}".format
+            watched = f"PFC_WD_QUEUE_STATS_{{}}:{priority}".format
+            found |= {
+                named("WRED_ECN_MARKED_PACKETS"): queue.marked,
+                f"SAI_PORT_STAT_PFC_{priority}_RX_PKTS": self._state.rx_pause[priority]
+                + self._state.rx_resume[priority],
+                f"SAI_PORT_STAT_PFC_{priority}_TX_PKTS": self._state.tx_pause[priority]
+                + self._state.tx_resume[priority],
+                f"SAI_PORT_STAT_PFC_{priority}_RX_PAUSE_DURATION_US": queue.paused_ns // 1000,
+                grouped("CURR_OCCUPANCY_BYTES"): group.reserve + group.shared + group.headroom,
+                grouped("SHARED_WATERMARK_BYTES"): group.max,
+                grouped("XOFF_ROOM_WATERMARK_BYTES"): group.max_headroom,
+                watched("DEADLOCK_DETECTED"): queue.storms,
+                watched("DEADLOCK_RESTORED"): queue.restored,
+                watched("TX_DROPPED_PACKETS"): queue.storm_dropped,
+            }
+        return found
+
+    def _pause_frames(self, way: str, priority: int) -> int:
+        """Those that stop and those that let go on, as NICs and switches count them."""
+        return int(getattr(self._state, f"{way}_pause")[priority] + getattr(self._state, f"{way}_resume")[priority])
+
+    def _nic_counters(self) -> dict[str, int]:
+        state = self._state
+        found = {
+            "np_ecn_marked_roce_packets": state.ce_packets,
+            "np_cnp_sent": state.cnp_sent,
+            "rp_cnp_handled": state.cnp_handled,
+            "rp_cnp_ignored": state.cnp_ignored,
+            "rp_unpaced_packets": state.flows_unpaced,
+        }
+        for priority in self._lossless.priorities:
+            found |= {
+                f"rx_prio{priority}_pause": self._pause_frames("rx", priority),
+                f"tx_prio{priority}_pause": self._pause_frames("tx", priority),
+                f"rx_prio{priority}_pause_duration": state.queue[priority].paused_ns // 1000,
+                f"tx_prio{priority}_packets": state.queue[priority].sent_packets,
+                f"tx_prio{priority}_bytes": state.queue[priority].sent_bytes,
+            }
+        return found
+
+
+def pause_frame(mac: str, priority: int, quanta: int = 0xFFFF) -> bytes:
+    """A frame of IEEE 802.1Qbb that stops a priority for so many times 512 bits, from this MAC."""
+    times = b"".join((quanta if one == priority else 0).to_bytes(2) for one in PRIORITIES)
+    head = bytes.fromhex("0180c2000001" + mac.replace(":", "") + "88080101") + (1 << priority).to_bytes(2)
+    return (head + times).ljust(PAUSE_BYTES, b"\0")
+
+
+def ns_per_kib(rate: int | None) -> int:
+    """The time that 1024 bytes take at a rate in bits per second; 0 without one."""
+    return round(8 * KIB * 1e9 / rate) if rate else 0
+
+
+def bits(priorities: Any) -> int:
+    return sum(1 << priority for priority in priorities)

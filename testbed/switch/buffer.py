@@ -1,0 +1,83 @@
+"""The buffer of a switch with lossless classes, worked out from its profile: docs/lossless.md."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from testbed.errors import InputError
+from testbed.switch.profile import Profile
+from testbed.topology.plan import CONTROL_PRIORITY, PAUSE_PRIORITY, Lossless
+
+PRIORITIES = range(8)
+HEADER = 18
+"""Bytes of an Ethernet header with a VLAN tag, which the MTU does not count."""
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """Sizes in bytes. `shared` is what is left of the buffer beside the reserves and the headroom of all ports."""
+
+    shared: int
+    headroom: int
+    reserve: int
+    lossy_reserve: int
+
+
+def buffer_of(switch: str, profile: Profile, lossless: Lossless, ports: int, mtu: int) -> Buffer:
+    """Return the parts of a switch's buffer. InputError for sizes that cannot work, with what would."""
+    frame = mtu + HEADER
+    groups = ports * len(lossless.priorities)
+    queues = ports * (len(PRIORITIES) - len(lossless.priorities) - 2)
+    kept = groups * (profile.pfc_headroom + profile.pfc_reserve) + queues * profile.lossy_reserve
+    shared = profile.buffer - kept
+    least = max(frame, profile.pfc_xon_offset)
+
+    def refuse(wrong: str, hint: str) -> InputError:
+        return InputError(f"{switch}: {wrong}", hint=hint)
+
+    if 0 < profile.pfc_headroom < frame:
+        needed = f"A frame of the link's MTU has {frame}; two of them and what the cable holds is usual."
+        raise refuse(f"pfc_headroom ({profile.pfc_headroom} bytes) does not hold one frame", needed)
+    if shared < least:
+        wrong = f"the buffer ({profile.buffer} bytes) leaves {shared} to share beside the reserves and headroom of"
+        raise refuse(f"{wrong} {ports} ports ({kept} bytes)", f"`buffer: {kept + 2 * least}` is the least that works.")
+    first = min(profile.pfc_alpha, 1.0) * shared / (1 + min(profile.pfc_alpha, 1.0))
+    if profile.pfc_xon_offset > first:
+        wrong = f"pfc_xon_offset ({profile.pfc_xon_offset} bytes) is above the threshold of a group that is alone"
+        raise refuse(f"{wrong} ({first:.0f})", f"`pfc_xon_offset: {int(first / 2)}` works, or a larger buffer.")
+    return Buffer(shared, profile.pfc_headroom, profile.pfc_reserve, profile.lossy_reserve)
+
+
+def pool_values(profile: Profile, buffer: Buffer, lossless: Lossless) -> tuple[int, list[dict[str, int]]]:
+    """Return the shared size, and by priority the numbers of the MMU (struct pool_class)."""
+    classes = []
+    for priority in PRIORITIES:
+        alpha = profile.pfc_alpha if priority in lossless.priorities else profile.lossy_alpha
+        numerator, denominator = alpha.as_integer_ratio() if alpha < 1 else (round(alpha * 128), 128)
+        if denominator > 1 << 16:
+            numerator, denominator = round(alpha * (1 << 16)), 1 << 16
+        lossy = priority not in (*lossless.priorities, CONTROL_PRIORITY, PAUSE_PRIORITY)
+        classes.append(
+            {
+                "alpha_numerator": numerator,
+                "alpha_denominator": denominator,
+                "xon_offset": profile.pfc_xon_offset,
+                "reserve": buffer.lossy_reserve if lossy else 0,
+            }
+        )
+    return buffer.shared, classes
+
+
+def port_values(profile: Profile, buffer: Buffer, lossless: Lossless) -> dict[str, Any]:
+    """Return what each port of a switch has of its profile (struct port_config)."""
+    probability = round(profile.ecn_probability / 100 * (1 << 16))
+    return {
+        "headroom": buffer.headroom,
+        "reserve": buffer.reserve,
+        "watchdog_poll_ns": round(profile.pfc_watchdog_poll * 1e9),
+        "watchdog_detect_ns": round(profile.pfc_watchdog * 1e9),
+        "watchdog_restore_ns": round(profile.pfc_watchdog_restoration * 1e9),
+        "watchdog_action": ("drop", "forward").index(profile.pfc_watchdog_action),
+        "marking": dict.fromkeys(lossless.priorities, (profile.ecn_min, profile.ecn_max, probability)),
+    }

@@ -1,0 +1,63 @@
+"""Lossless classes in a topology file: `lossless: {dscp: 26, priority: 3}`, and the links that carry them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field
+
+from testbed.documents.problems import Problems
+from testbed.documents.text import Path
+from testbed.topology.definition import Definition
+from testbed.topology.plan import CONTROL_PRIORITY, PAUSE_PRIORITY, Lossless
+
+Dscp = Annotated[int, Field(ge=0, le=63)]
+Priority = Annotated[int, Field(ge=0, le=7)]
+
+
+def listed(value: Any) -> Any:
+    """One class, or a list of them."""
+    return [value] if isinstance(value, dict) else value
+
+
+def several(value: Any) -> Any:
+    return [value] if isinstance(value, int) else value
+
+
+class ClassDefinition(Definition):
+    """A lossless class: the packets of these DSCPs, or of this tag priority, in the queue of a priority with PFC."""
+
+    dscp: Annotated[list[Dscp], BeforeValidator(several), Field(min_length=1)] | None = None
+    """The DSCPs of its packets, one or a list, such as 26. Ports trust the DSCP then."""
+    pcp: Priority | None = None
+    """The priority in the VLAN tag of its packets. Ports trust the tag then, and no DSCP; for trunks."""
+    priority: Priority
+    """Its 802.1p priority, of which pause frames speak: 0..5. 6 is for CNPs and routing, 7 for pause frames."""
+
+
+Classes = Annotated[list[ClassDefinition], BeforeValidator(listed), Field(min_length=1)]
+
+
+def plan_lossless(classes: list[ClassDefinition] | None, path: Path, problems: Problems) -> Lossless | None:
+    """The classes of a lab, if it has lossless ones."""
+    if classes is None:
+        return None
+    owners: dict[tuple[str, int], int] = {}
+    for index, one in enumerate(classes):
+        place = (*path, index) if len(classes) > 1 else path
+        if one.priority in (CONTROL_PRIORITY, PAUSE_PRIORITY):
+            wrong = f"priority {one.priority} cannot be lossless: 6 is for CNPs and routing, 7 for pause frames"
+            problems.add((*place, "priority"), wrong)
+        if (one.dscp is None) == (one.pcp is None):
+            problems.add(place, "a lossless class has either 'dscp' or 'pcp', by which its packets are known")
+        for kind, values in ("dscp", one.dscp or []), ("pcp", [] if one.pcp is None else [one.pcp]):
+            for value in values:
+                if owners.setdefault((kind, value), one.priority) != one.priority:
+                    problems.add((*place, kind), f"{kind} {value} is that of priority {owners[kind, value]}, too")
+    if len({kind for kind, _ in owners}) > 1:
+        problems.add(path, "ports trust the DSCP or the tag's priority: give all classes 'dscp', or all of them 'pcp'")
+    return Lossless(
+        tuple(sorted({one.priority for one in classes})),
+        tuple((value, priority) for (kind, value), priority in owners.items() if kind == "dscp"),
+        tuple((value, priority) for (kind, value), priority in owners.items() if kind == "pcp"),
+    )

@@ -1,0 +1,96 @@
+"""Queue pairs that are kept busy: RDMA WRITEs one behind the other, for as long as a scenario measures."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Self
+
+from testbed.lab import HostInterface
+from testbed.workload.attributes import Attributes
+from testbed.workload.verbs import Endpoint, connect_pair, open_endpoint
+
+AHEAD = 4
+"""Messages that a stream has under way."""
+LOOK_S = 0.02
+"""Seconds between two looks at what has completed."""
+
+
+class Stream:
+    """A queue pair with its messages. `status` is SUCCESS, or how the first one ended that failed."""
+
+    def __init__(self, end: Endpoint, size: int) -> None:
+        self.status = "SUCCESS"
+        self.done_bytes = 0
+        self._end = end
+        self._size = size
+        self._posted: list[int] = []
+
+    def feed(self) -> None:
+        """Takes what has completed, and posts as much."""
+        for request in [request for request in self._posted if self._end.done(request)]:
+            completion = self._end.wait(request, within=1)
+            self._posted.remove(request)
+            if completion.ok:
+                self.done_bytes += self._size
+            elif self.status == "SUCCESS":
+                self.status = completion.status
+        while self.status == "SUCCESS" and len(self._posted) < AHEAD:
+            self._posted.append(self._end.post_write(self._size))
+
+
+class Streams:
+    """Streams from host to host, connected when this is entered and closed when it is left."""
+
+    def __init__(
+        self,
+        pairs: Sequence[tuple[HostInterface, HostInterface]],
+        attributes: Attributes | None = None,
+        *,
+        size: int = 32768,
+    ) -> None:
+        """`size` of a message in bytes."""
+        self._pairs = pairs
+        self._attributes = attributes
+        self._size = size
+        self._open = contextlib.ExitStack()
+        self._streams: list[Stream] = []
+
+    def __enter__(self) -> Self:
+        for near, far in self._pairs:
+            here = self._open.enter_context(open_endpoint(near, memory=self._size))
+            there = self._open.enter_context(open_endpoint(far, memory=self._size))
+            connect_pair(here, there, self._attributes)
+            self._streams.append(Stream(here, self._size))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    def __iter__(self) -> Iterator[Stream]:
+        return iter(self._streams)
+
+    def run(self, seconds: float, look: Callable[[], object] = lambda: None) -> list[float]:
+        """Keeps all streams busy. Returns the bits per second that each got through, without headers. `look` is called
+        every 0.02 s."""
+        scheduler = self._pairs[0][0].node.context.scheduler
+        before, began = [stream.done_bytes for stream in self._streams], time.monotonic()
+        while (left := began + seconds - time.monotonic()) > 0:
+            for stream in self._streams:
+                stream.feed()
+            scheduler.sleep(min(LOOK_S, left))
+            look()
+        passed = time.monotonic() - began
+        return [(stream.done_bytes - start) * 8 / passed for stream, start in zip(self._streams, before, strict=True)]
+
+    @property
+    def statuses(self) -> list[str]:
+        """Of each stream SUCCESS, or how its first message ended that failed."""
+        return [stream.status for stream in self._streams]
+
+
+def fairness(rates: Sequence[float]) -> float:
+    """Jain's index: 1 when all have the same, 1/n when one has everything; 0 when nobody has anything."""
+    squares = len(rates) * sum(rate * rate for rate in rates)
+    return sum(rates) ** 2 / squares if squares else 0.0

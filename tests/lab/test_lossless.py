@@ -1,0 +1,241 @@
+"""Lossless links: nothing is dropped, pauses are real frames, bytes add up, all can be changed and is read back."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+
+import pytest
+
+from testbed.errors import InputError
+from testbed.faults import LinkDelay, LinkLoss, LinkRate, PauseStorm, SlowReceiver
+from testbed.faults.fault import Fault, injected
+from testbed.lab import Lab
+from testbed.lab.port import Queue
+from testbed.scenario.events import EventLog
+from testbed.workload.attributes import Attributes
+from testbed.workload.verbs import Endpoint, connect_pair, open_endpoint
+
+FILE = """
+name: lossless
+topology:
+  lossless: {dscp: 26, priority: 3}
+  kinds:
+    host: {nic: hardware, congestion_control: none}
+    switch: {profile_values: {buffer: 150000, pfc_headroom: 10000}}
+  nodes:
+    leaf: {kind: switch, vlans: {10: 10.0.10.1/24}}
+    a: {kind: host}
+    b: {kind: host}
+    c: {kind: host}
+    d: {kind: host}
+  links:
+    - {endpoints: ["leaf:e1", "a:eth1"], vlan: 10, rate: 100mbit}
+    - {endpoints: ["leaf:e2", "b:eth1"], vlan: 10, rate: 100mbit}
+    - {endpoints: ["leaf:e3", "c:eth1"], vlan: 10, rate: 100mbit}
+    - {endpoints: ["leaf:e4", "d:eth1"], vlan: 10, rate: 100mbit, lossless: false}
+"""
+pytestmark = pytest.mark.topology(FILE)
+LOSSLESS, BEST_EFFORT = Attributes(timeout=16, traffic_class=26 << 2), Attributes(timeout=16)
+ECT = Attributes(timeout=16, traffic_class=26 << 2 | 2)
+
+
+@pytest.fixture(autouse=True)
+def _bytes_add_up(lab: Lab) -> Iterator[None]:
+    """After every test: each queue has sent, dropped or kept what came to it, and an idle switch's buffer is empty."""
+    yield
+    lab.scheduler.wait(lambda: not any(queue.packets for queue in queues(lab)), 10)
+    ports = [end.port for node in lab.nodes.values() for end in node.interfaces.values() if end.port]
+    assert all(port.adds_up() for port in ports)
+    assert lab.lossless
+    assert [lab.lossless.buffered(switch) for switch in lab.switches()] == [0]
+    for port in ports:
+        group = port.group(3)
+        assert (group.reserve, group.shared, group.headroom) == (0, 0, 0)
+
+
+def queues(lab: Lab) -> list[Queue]:
+    ports = [end.port for node in lab.nodes.values() for end in node.interfaces.values() if end.port]
+    return [port.queue(priority) for port in ports for priority in range(8)]
+
+
+def pair(lab: Lab, near: str, far: str, attributes: Attributes) -> Endpoint:
+    here, there = (open_endpoint(lab.host(name)["eth1"], memory=1 << 18) for name in (near, far))
+    connect_pair(here, there, attributes)
+    return here
+
+
+def incast(lab: Lab, attributes: Attributes, size: int = 200_000) -> list[str]:
+    """a and b write to c at once; how it ended."""
+    ends = [pair(lab, name, "c", attributes) for name in ("a", "b")]
+    posted = [(end, end.post_write(size)) for end in ends]
+    return [end.wait(request, within=60).status for end, request in posted]
+
+
+def test_a_lossless_class_loses_nothing_and_a_lossy_one_does(lab: Lab) -> None:
+    out = lab.interface("leaf:e3").lossless
+    assert incast(lab, LOSSLESS) == ["SUCCESS", "SUCCESS"]
+    assert out.queue(3).dropped_packets == 0
+    assert out.queue(3).most_bytes > 50_000
+    assert lab.interface("a:eth1").lossless.counters()["rx_prio3_pause"] > 0
+    incast(lab, BEST_EFFORT)
+    assert out.queue(0).dropped_packets > 0
+    assert out.queue(3).dropped_packets == 0
+
+
+def test_pauses_are_events_of_who_is_paused(lab: Lab, log: EventLog) -> None:
+    incast(lab, LOSSLESS)
+    lab.scheduler.sleep(0.1)
+    lab.scheduler.catch_up()
+    found = [event["data"] for event in log.find("pfc.paused") if event["node"] == "a"]
+    frames = lab.interface("a:eth1").lossless.counters()["rx_prio3_pause"]
+    assert sum(data["frames"] for data in found) == frames / 2  # as many let go on
+    assert sum(data["lasted_ns"] for data in found) > 1e6
+    assert all((data["interface"], data["priority"]) == ("eth1", 3) for data in found)
+
+
+def test_pause_frames_are_those_of_the_standard(lab: Lab) -> None:
+    capture = lab.interface("a:eth1").capture("ether proto 0x8808")
+    incast(lab, LOSSLESS)
+    frames = list(capture.frames())
+    assert len(frames) == lab.interface("a:eth1").lossless.counters()["rx_prio3_pause"]
+    assert {frame.data[:6] + frame.data[12:18] for frame in frames} == {bytes.fromhex("0180c2000001 8808 0101 0008")}
+    assert {frame.data[24:26] for frame in frames} == {b"\xff\xff", b"\0\0"}
+    assert {len(frame.data) for frame in frames} == {60}
+    fields = "-e", "macc.opcode", "-e", "macc.cbfc.enbv.c3", "-e", "macc.cbfc.enbv.c0"
+    shown = lab["a"].run("tshark", "-r", str(capture.file), "-T", "fields", *fields)
+    assert set(shown.stdout.splitlines()) == {"0x0101\tTrue\tFalse"}
+
+
+def test_marks_become_cnps_that_slow_the_sender_down(lab: Lab) -> None:
+    lab.switch("leaf").change_profile(ecn_min=5_000, ecn_max=30_000, ecn_probability=50)
+    for name in "a", "b", "c":
+        lab.host(name)["eth1"].control_congestion("dcqcn", scale=100, additive_bps=1e6)
+    capture = lab.interface("a:eth1").capture("udp port 4791")
+    assert incast(lab, ECT, 250_000) == ["SUCCESS", "SUCCESS"]
+    cnps = [frame.data for frame in capture.frames() if frame.data[42] == 0x81]
+    receiver, sender = (lab.interface(f"{name}:eth1").lossless.counters() for name in ("c", "a"))
+    assert receiver["np_ecn_marked_roce_packets"] >= receiver["np_cnp_sent"] > 1
+    assert len(cnps) == sender["rp_cnp_handled"] > 0
+    assert all(icrc_holds(data) for data in cnps)
+    assert all(data[15] == 48 << 2 and len(data) == 74 for data in cnps)
+    [(_, _, rate)] = lab.interface("a:eth1").lossless.rates()
+    assert 0 < rate < 100_000_000
+
+
+def icrc_holds(data: bytes) -> bool:
+    """Of an IPv4 packet (InfiniBand, annex A17.9.2): the fields that change on the way count as ones."""
+    covered = bytearray(b"\xff" * 8 + data[14:-4])
+    for at in 9, 16, 18, 19, 34, 35, 40:
+        covered[at] = 0xFF
+    return zlib.crc32(covered).to_bytes(4, "little") == data[-4:]
+
+
+def test_other_sizes_take_effect_at_once_and_are_read_back(lab: Lab) -> None:
+    leaf, into = lab.switch("leaf"), lab.interface("leaf:e1").lossless
+    take_back = leaf.change_profile(pfc_headroom=20_000)
+    assert into.settings()["headroom"] == 20_000
+    take_back()
+    assert into.settings()["headroom"] == 10_000
+    with pytest.raises(InputError, match="the buffer"):
+        leaf.change_profile(buffer=20_000)
+    assert leaf.profile()["buffer"] == 150_000
+
+
+def test_headroom_is_what_makes_it_lossless(lab: Lab) -> None:
+    lab.switch("leaf").change_profile(pfc_headroom=0, buffer=120_000)
+    incast(lab, LOSSLESS)
+    assert lab.interface("leaf:e3").lossless.queue(3).dropped_packets > 0
+
+
+def test_a_port_that_heeds_no_pause_overruns_the_headroom(lab: Lab) -> None:
+    lab.switch("leaf").change_profile(pfc_headroom=3_100, buffer=80_000)
+    take_back = lab.interface("a:eth1").lossless.change(honours_pause=())
+    incast(lab, LOSSLESS)
+    dropped = lab.interface("leaf:e3").lossless.queue(3).dropped_packets
+    assert dropped > 0
+    take_back()
+    incast(lab, LOSSLESS)
+    assert lab.interface("leaf:e3").lossless.queue(3).dropped_packets == dropped
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        LinkLoss(end="leaf:e3", loss=5),
+        LinkDelay(end="a:eth1", delay=0.002),
+        LinkDelay(end="a:eth1", delay=0.002, jitter=0.0001),
+        LinkRate(end="leaf:e3", rate=20_000_000),
+    ],
+)
+def test_faults_of_links_work_on_lossless_ones(lab: Lab, fault: Fault) -> None:
+    end = pair(lab, "a", "c", LOSSLESS)
+    plain = end.write(50_000, within=10).elapsed_s
+    with injected(lab, fault):
+        slow = end.write(50_000, within=60)
+        assert slow.elapsed_s > plain + 0.001
+    assert end.write(50_000, within=10).elapsed_s < plain * 1.1
+
+
+def test_both_kinds_of_links_work_in_one_lab(lab: Lab) -> None:
+    for near, far in ("a", "d"), ("d", "a"):
+        assert pair(lab, near, far, LOSSLESS).write(100_000, within=10).status == "SUCCESS"
+    with pytest.raises(InputError, match="d:eth1 is not the end of a lossless link"):
+        _ = lab.interface("d:eth1").lossless
+
+
+def test_a_queue_is_not_for_a_lossless_link(lab: Lab) -> None:
+    with pytest.raises(InputError, match="has no queue of its own"):
+        lab.interface("leaf:e3").sends.change(queue=10)
+
+
+def test_nodes_reach_each_other_by_ip(lab: Lab) -> None:
+    assert lab["a"].ping(lab.host("c")["eth1"].address().ip, within=2)
+    assert lab.host("a")["eth1"].ping_gateway()
+
+
+def test_a_storm_stops_whoever_sends_there_and_the_others_behind_it(lab: Lab) -> None:
+    end = pair(lab, "a", "c", LOSSLESS)
+    with injected(lab, PauseStorm(end="c:eth1", priority=3)):
+        posted = end.post_write(200_000)
+        lab.scheduler.sleep(5)  # seven times the quanta of a pause frame at this rate
+        assert not end.done(posted)
+        assert lab.interface("leaf:e3").lossless.paused(3)
+        assert lab.interface("a:eth1").lossless.paused(3)
+        assert pair(lab, "a", "c", BEST_EFFORT).write(1_000, within=5).status == "SUCCESS"
+    assert lab.interface("leaf:e3").lossless.queue(3).dropped_packets == 0
+    lab.scheduler.sleep(1)
+    assert end.wait(posted, within=5).status in ("SUCCESS", "RETRY_EXC_ERR")
+
+
+@pytest.mark.parametrize("action", ["drop", "forward"])
+def test_a_watchdog_finds_a_storm_at_its_polls_and_its_end(lab: Lab, action: str) -> None:
+    lab.switch("leaf").change_profile(pfc_watchdog=0.4, pfc_watchdog_poll=0.2, pfc_watchdog_action=action)
+    out = lab.interface("leaf:e3").lossless
+    end = pair(lab, "a", "c", Attributes(timeout=18, traffic_class=26 << 2))
+    with injected(lab, PauseStorm(end="c:eth1", priority=3)):
+        posted = end.post_write(50_000)
+        counts = {}
+        for tenth in range(1, 11):
+            lab.scheduler.sleep(0.1)
+            counts[tenth] = out.counters()["PFC_WD_QUEUE_STATS_DEADLOCK_DETECTED:3"]
+        assert (counts[3], counts[7]) == (0, 1)  # [detection, detection + poll)
+        dropped = out.counters()["PFC_WD_QUEUE_STATS_TX_DROPPED_PACKETS:3"]
+        if action == "drop":
+            assert dropped > 40
+        else:
+            assert (dropped, end.wait(posted, within=1).status) == (0, "SUCCESS")
+    lab.scheduler.sleep(2)
+    assert out.counters()["PFC_WD_QUEUE_STATS_DEADLOCK_RESTORED:3"] == 1
+    assert pair(lab, "b", "c", LOSSLESS).write(50_000, within=5).status == "SUCCESS"
+
+
+def test_a_slow_receiver_slows_its_sender_down_and_nothing_is_lost(lab: Lab) -> None:
+    end = pair(lab, "a", "c", Attributes(timeout=18, traffic_class=26 << 2))
+    plain = end.write(200_000, within=10).elapsed_s
+    with injected(lab, SlowReceiver(end="c:eth1", rate=20_000_000)):
+        slow = end.write(200_000, within=10)
+    assert slow.status == "SUCCESS"
+    assert 4 < slow.elapsed_s / plain < 5.5
+    assert lab.interface("leaf:e3").lossless.queue(3).dropped_packets == 0
+    assert lab.interface("c:eth1").lossless.counters()["tx_prio3_pause"] > 4

@@ -1,0 +1,28 @@
+"""The sources of the BPF programs, and the compiler that makes the object of them."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from testbed.kernel.lossless.layout import HEADER
+
+SOURCES = HEADER.parent
+
+
+@pytest.fixture(scope="session")
+def clang() -> str:
+    needed = shutil.which("clang-16"), shutil.which("llvm-strip-16"), Path("/usr/include/bpf/bpf_helpers.h").exists()
+    if not all(needed):
+        pytest.skip("the compiler of the BPF programs is not here: apt-get install clang-16 llvm-16 libbpf-dev")
+    return "clang-16"
+
+
+@pytest.fixture(scope="session")
+def mmu(clang: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """bpf/mmu.h as a library of this machine's."""
+    library = tmp_path_factory.mktemp("mmu") / "mmu.so"
+    source = Path(__file__).with_name("mmu.c")
+    subprocess.run([clang, "-O2", "-Wall", "-shared", "-fPIC", f"-I{SOURCES}", "-o", library, source], check=True)
+    return library

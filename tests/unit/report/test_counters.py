@@ -1,0 +1,105 @@
+"""Counters over time in a report: read from counters.jsonl, sorted, and those chosen that are shown first."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from report_samples import COUNTED
+
+from testbed.report.counters import BAD, BUSY, OTHER, QUEUES, RDMA, SHOWN, Row, at_the_end, over_time
+
+
+def counted(directory: Path, *moments: dict[str, Any]) -> dict[str, Any]:
+    """Of lines with these counters, a second apart."""
+    lines = ({"t": t * 10**9, "after": f"step {t}", "counters": found} for t, found in enumerate(moments))
+    (directory / "counters.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    found = over_time(directory)
+    assert found
+    return found
+
+
+def names(found: dict[str, Any]) -> list[str]:
+    """The counters that are shown first."""
+    return [" ".join(found["rows"][number][:3]) for number in found["shown"]]
+
+
+def test_a_counter_has_its_values_from_the_moments_at_which_they_changed(tmp_path: Path) -> None:
+    (tmp_path / "counters.jsonl").write_text("".join(json.dumps(line) + "\n" for line in COUNTED))
+    assert over_time(tmp_path) == {
+        "t": [0, 40_000_000, 415_000_000, 416_000_000],
+        "after": ["the lab came up", "pod A serves", "pod B gets the address", "the end"],
+        "rows": [
+            ["client", "client-eth1", "retry_exceeded_err", BAD, [2, 1]],
+            ["client", "eth1", "tx_bytes", BUSY, [0, 60, 1, 4000]],
+            ["client", "eth1", "rx_packets", BUSY, [0, 1, 2, 7]],
+            ["client", "client-eth1", "sent_pkts", RDMA, [2, 9]],
+        ],
+        "shown": [0],
+    }
+
+
+def test_a_queue_that_was_used_is_shown_beside_what_it_dropped(tmp_path: Path) -> None:
+    port = {"tx_bytes": 9000, "queue_sent": 90, "queue_waiting": 16, "queue_marked": 0, "queue_dropped": 4}
+    found = counted(tmp_path, {}, {"leaf": {"e2": port}}, {"leaf": {"e2": {"queue_waiting": 0}}})
+    assert names(found) == ["leaf e2 queue_dropped", "leaf e2 queue_waiting"]
+    groups = {name: group for _, _, name, group, _ in found["rows"]}
+    assert (groups["queue_dropped"], groups["queue_waiting"], groups["queue_sent"]) == (BAD, QUEUES, QUEUES)
+
+
+def test_without_the_file_or_a_line_there_is_nothing(tmp_path: Path) -> None:
+    assert over_time(tmp_path) is None
+    (tmp_path / "counters.jsonl").write_text('{"t": 1, "after": "cut o')
+    assert over_time(tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["", "[]", "7", '{"t": 1}', '{"t": "1", "after": "", "counters": {}}', '{"t": 1, "after": 2, "counters": {}}', "{"],
+)
+def test_a_damaged_line_is_left_out(tmp_path: Path, line: str) -> None:
+    whole = '{"t": 5, "after": "the end", "counters": {"a": {"eth1": {"rx_bytes": 1, "x": "y"}, "eth2": 3}, "b": []}}'
+    (tmp_path / "counters.jsonl").write_text(f"{line}\n{whole}\n{line}")
+    found = over_time(tmp_path)
+    assert found
+    assert (found["t"], found["rows"]) == ([5], [["a", "eth1", "rx_bytes", BUSY, [0, 1]]])
+
+
+def test_the_busiest_interfaces_are_shown_if_nothing_went_wrong(tmp_path: Path) -> None:
+    idle = {f"h{number}": {"eth1": {"rx_bytes": number, "rx_packets": 10**9}} for number in range(20)}
+    found = counted(tmp_path, {}, idle | {"busy": {"eth1": {"tx_bytes": 10**9, "sent_bytes": 10**10}}})
+    assert names(found) == ["busy eth1 tx_bytes", *(f"h{number} eth1 rx_bytes" for number in range(19, 12, -1))]
+    assert len(found["shown"]) == SHOWN
+
+
+def test_what_bring_up_counted_did_not_grow(tmp_path: Path) -> None:
+    up = {"a": {"eth1": {"rx_dropped": 9, "tx_bytes": 90}}}
+    assert names(counted(tmp_path, up, {"a": {"eth1": {"tx_bytes": 91}}})) == ["a eth1 tx_bytes"]
+    assert names(counted(tmp_path, up, {"a": {"eth1": {"rx_dropped": 10}}})) == ["a eth1 rx_dropped"]
+    assert names(counted(tmp_path, up)) == ["a eth1 rx_dropped"], "of one moment all is from it"
+
+
+def test_a_device_that_counts_anew_has_grown_by_what_it_counted(tmp_path: Path) -> None:
+    def errors(value: int) -> dict[str, Any]:
+        return {"a": {"a-eth1": {"send_err": value}}}
+
+    found = counted(tmp_path, {}, errors(5), errors(0), errors(2), {"b": {"b-eth1": {"send_err": 6}}})
+    assert names(found) == ["a a-eth1 send_err", "b b-eth1 send_err"], "7, and 6"
+
+
+@pytest.mark.parametrize(
+    ("name", "group"),
+    [
+        ("rx_dropped", BAD), ("rx_crc_errors", BAD), ("completer_retry_err", BAD), ("duplicate_request", BAD),
+        ("out_of_seq_request", BAD), ("send_rnr_err", BAD), ("rx_missed_errors", BAD), ("ack_deferred", RDMA),
+        ("sent_bytes", RDMA), ("rx_bytes", BUSY), ("tx_packets", BUSY), ("multicast", OTHER), ("rx_compressed", OTHER),
+    ],
+)  # fmt: skip
+def test_counters_have_groups(name: str, group: int) -> None:
+    assert Row("a", "b", name).group == group
+
+
+def test_at_the_end_those_count_that_are_not_0() -> None:
+    found = {"a": {"interfaces": {"eth1": {"rx_bytes": 3, "tx_bytes": 0}}, "rdma": {"d": {"send_err": 1}}}, "b": 7}
+    assert list(at_the_end(found)) == [("a", "eth1", "rx_bytes", 3, False), ("a", "d", "send_err", 1, True)]
+    assert list(at_the_end(None)) == []
