@@ -72,8 +72,8 @@ class PfcDeadlock(Scenario[Settings]):
             for silent in (cable, f"{host}:eth1") if p.dead else ():
                 run.inject(LinkLoss(end=silent, loss=100))
         run.sleep(310, "MACs that are silent for 300 s age out; the links of dead hosts stay up")
-        for host in ("s5", "s4", "s1", "s6"):
-            run.lab.host(host)["eth1"].teach()
+        for number in range(1, 7):
+            run.lab.host(f"s{number}")["eth1"].teach()  # the dead ones are not heard
 
         with run.step("all flows send at once"):
             for _, end in flows:
