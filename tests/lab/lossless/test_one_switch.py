@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Iterator
-
 import pytest
+from lossless_lab import BEST_EFFORT, ECT, LOSSLESS, cnps_of, icrc_holds, incast, pair
 
 from testbed.errors import InputError
 from testbed.faults import LinkDelay, LinkLoss, LinkRate, PauseStorm, SlowReceiver
 from testbed.faults.fault import Fault, injected
 from testbed.lab import Lab
-from testbed.lab.port import Queue
 from testbed.scenario.events import EventLog
 from testbed.workload.attributes import Attributes
-from testbed.workload.verbs import Endpoint, connect_pair, open_endpoint
 
 FILE = """
 name: lossless
@@ -36,40 +32,6 @@ topology:
     - {endpoints: ["leaf:e4", "d:eth1"], vlan: 10, rate: 100mbit, lossless: false}
 """
 pytestmark = pytest.mark.topology(FILE)
-LOSSLESS, BEST_EFFORT = Attributes(timeout=16, traffic_class=26 << 2), Attributes(timeout=16)
-ECT = Attributes(timeout=16, traffic_class=26 << 2 | 2)
-
-
-@pytest.fixture(autouse=True)
-def _bytes_add_up(lab: Lab) -> Iterator[None]:
-    """After every test: each queue has sent, dropped or kept what came to it, and an idle switch's buffer is empty."""
-    yield
-    lab.scheduler.wait(lambda: not any(queue.packets for queue in queues(lab)), 10)
-    ports = [end.port for node in lab.nodes.values() for end in node.interfaces.values() if end.port]
-    assert all(port.adds_up() for port in ports)
-    assert lab.lossless
-    assert [lab.lossless.buffered(switch) for switch in lab.switches()] == [0]
-    for port in ports:
-        group = port.group(3)
-        assert (group.reserve, group.shared, group.headroom) == (0, 0, 0)
-
-
-def queues(lab: Lab) -> list[Queue]:
-    ports = [end.port for node in lab.nodes.values() for end in node.interfaces.values() if end.port]
-    return [port.queue(priority) for port in ports for priority in range(8)]
-
-
-def pair(lab: Lab, near: str, far: str, attributes: Attributes) -> Endpoint:
-    here, there = (open_endpoint(lab.host(name)["eth1"], memory=1 << 18) for name in (near, far))
-    connect_pair(here, there, attributes)
-    return here
-
-
-def incast(lab: Lab, attributes: Attributes, size: int = 200_000) -> list[str]:
-    """a and b write to c at once; how it ended."""
-    ends = [pair(lab, name, "c", attributes) for name in ("a", "b")]
-    posted = [(end, end.post_write(size)) for end in ends]
-    return [end.wait(request, within=60).status for end, request in posted]
 
 
 def test_a_lossless_class_loses_nothing_and_a_lossy_one_does(lab: Lab) -> None:
@@ -113,7 +75,7 @@ def test_marks_become_cnps_that_slow_the_sender_down(lab: Lab) -> None:
         lab.host(name)["eth1"].control_congestion("dcqcn", scale=100, additive_bps=1e6)
     capture = lab.interface("a:eth1").capture("udp port 4791")
     assert incast(lab, ECT, 250_000) == ["SUCCESS", "SUCCESS"]
-    cnps = [frame.data for frame in capture.frames() if frame.data[42] == 0x81]
+    cnps = cnps_of(capture)
     receiver, sender = (lab.interface(f"{name}:eth1").lossless.counters() for name in ("c", "a"))
     assert receiver["np_ecn_marked_roce_packets"] >= receiver["np_cnp_sent"] > 1
     assert len(cnps) == sender["rp_cnp_handled"] > 0
@@ -121,14 +83,6 @@ def test_marks_become_cnps_that_slow_the_sender_down(lab: Lab) -> None:
     assert all(data[15] == 48 << 2 and len(data) == 74 for data in cnps)
     [(_, _, rate)] = lab.interface("a:eth1").lossless.rates()
     assert 0 < rate < 100_000_000
-
-
-def icrc_holds(data: bytes) -> bool:
-    """Of an IPv4 packet (InfiniBand, annex A17.9.2): the fields that change on the way count as ones."""
-    covered = bytearray(b"\xff" * 8 + data[14:-4])
-    for at in 9, 16, 18, 19, 34, 35, 40:
-        covered[at] = 0xFF
-    return zlib.crc32(covered).to_bytes(4, "little") == data[-4:]
 
 
 def test_other_sizes_take_effect_at_once_and_are_read_back(lab: Lab) -> None:

@@ -1,0 +1,159 @@
+"""Lossless classes on all kinds of networks: IPv6, READs, trunks, tags, FRR's routed ports."""
+
+from __future__ import annotations
+
+import pytest
+from lossless_lab import CNP_DSCP, ECT, LOSSLESS, cnps_of, icrc_holds, incast, pair
+
+from testbed import Lab
+
+MARKS = "ecn_min: 5000, ecn_max: 30000, ecn_probability: 50"
+ONE_SWITCH = f"""
+name: one
+topology:
+  lossless: {{dscp: 26, priority: 3}}
+  kinds:
+    host: {{nic: hardware, congestion_values: {{scale: 100, additive_bps: 1e6}}}}
+    switch: {{profile_values: {{buffer: 150000, pfc_headroom: 10000, {MARKS}}}}}
+  nodes:
+    leaf: {{kind: switch, vlans: {{10: [10.0.10.1/24, "2001:db8:10::1/64"]}}}}
+    a: {{kind: host}}
+    b: {{kind: host}}
+    c: {{kind: host}}
+  links:
+    - {{endpoints: ["leaf:e1", "a:eth1"], vlan: 10, rate: 100mbit}}
+    - {{endpoints: ["leaf:e2", "b:eth1"], vlan: 10, rate: 100mbit}}
+    - {{endpoints: ["leaf:e3", "c:eth1"], vlan: 10, rate: 100mbit}}
+"""
+TRUNK = """
+name: trunk
+topology:
+  lossless: {dscp: 26, priority: 3}
+  kinds:
+    host: {nic: hardware, congestion_control: none}
+    switch: {profile_values: {buffer: 150000, pfc_headroom: 10000}}
+  nodes:
+    leaf: {kind: switch, vlans: {10: 10.0.10.1/24, 20: 10.0.20.1/24}}
+    far: {kind: switch, vlans: {10: , 20: }}
+    a: {kind: host}
+    b: {kind: host}
+    c: {kind: host}
+  links:
+    - {endpoints: ["leaf:e1", "a:eth1"], vlan: 10, rate: 100mbit}
+    - {endpoints: ["leaf:e2", "b:eth1"], vlan: 20, rate: 100mbit}
+    - {endpoints: ["leaf:up", "far:up"], trunk: [10, 20], rate: 100mbit}
+    - {endpoints: ["far:e1", "c:eth1"], vlan: 10, rate: 50mbit}
+"""
+FRR = """
+name: frr
+topology:
+  routing: frr
+  lossless: {dscp: 26, priority: 3}
+  kinds:
+    host: {nic: hardware, congestion_control: none}
+    switch: {profile_values: {buffer: 150000, pfc_headroom: 10000}}
+  nodes:
+    spine: {kind: switch}
+    leaf1: {kind: switch, vlans: {10: 10.1.1.1/24}}
+    leaf2: {kind: switch, vlans: {10: 10.1.2.1/24}}
+    a: {kind: host}
+    b: {kind: host}
+    c: {kind: host}
+  links:
+    - {endpoints: ["leaf1:e1", "a:eth1"], vlan: 10, rate: 100mbit}
+    - {endpoints: ["leaf1:e2", "b:eth1"], vlan: 10, rate: 100mbit}
+    - {endpoints: ["leaf1:up", "spine:e1"], rate: 100mbit}
+    - {endpoints: ["leaf2:up", "spine:e2"], rate: 100mbit}
+    - {endpoints: ["leaf2:e1", "c:eth1"], vlan: 10, rate: 50mbit}
+"""
+TAGS = """
+name: tags
+topology:
+  lossless: {pcp: 4, priority: 3}
+  kinds:
+    host: {nic: hardware, congestion_control: none}
+    switch: {profile_values: {buffer: 150000, pfc_headroom: 10000}}
+  nodes:
+    leaf: {kind: switch, vlans: {10: 10.0.10.1/24, 20: }}
+    a: {kind: host}
+    c: {kind: host}
+  links:
+    - {endpoints: ["leaf:e1", "a:eth1"], vlan: 20, trunk: [10], rate: 100mbit}
+    - {endpoints: ["leaf:e2", "c:eth1"], vlan: 20, trunk: [10], rate: 20mbit}
+"""
+
+
+def nic(lab: Lab, host: str) -> dict[str, int]:
+    return lab.interface(f"{host}:eth1").lossless.counters()
+
+
+def sent_and_dropped(lab: Lab, end: str, priority: int = 3) -> tuple[int, int]:
+    queue = lab.interface(end).lossless.queue(priority)
+    return queue.sent_packets, queue.dropped_packets
+
+
+@pytest.mark.topology(ONE_SWITCH)
+def test_cnps_of_ipv6_hold_their_checks_and_slow_the_sender_down(lab: Lab) -> None:
+    capture = lab.interface("a:eth1").capture("ip6")
+    assert incast(lab, ECT, 250_000, family=6) == ["SUCCESS", "SUCCESS"]
+    cnps = cnps_of(capture, 6)
+    assert nic(lab, "c")["np_cnp_sent"] == nic(lab, "a")["rp_cnp_handled"] + nic(lab, "b")["rp_cnp_handled"]
+    assert len(cnps) == nic(lab, "a")["rp_cnp_handled"] > 0
+    assert all(icrc_holds(data) for data in cnps)
+    assert {int.from_bytes(data[14:16]) >> 6 & 63 for data in cnps} == {CNP_DSCP}
+    [(_, _, rate)] = lab.interface("a:eth1").lossless.rates()
+    assert 0 < rate < 100_000_000
+
+
+@pytest.mark.topology(ONE_SWITCH)
+def test_responses_to_reads_are_paced(lab: Lab) -> None:
+    """c reads from a and b: the data is in responses, and the responders are slowed down."""
+    ends = [pair(lab, "c", name, ECT) for name in ("a", "b")]
+    posted = [(end, end.post_read(250_000)) for end in ends]
+    assert [end.wait(request, within=60).status for end, request in posted] == ["SUCCESS", "SUCCESS"]
+    assert nic(lab, "a")["rp_cnp_handled"] > 0
+    [(_, _, rate)] = lab.interface("a:eth1").lossless.rates()
+    assert 0 < rate < 100_000_000
+    assert sent_and_dropped(lab, "leaf:e3")[1] == 0
+
+
+@pytest.mark.topology(TRUNK)
+def test_a_class_goes_over_a_trunk_by_its_dscp(lab: Lab) -> None:
+    """From b the packets change their VLAN on the way."""
+    assert incast(lab, LOSSLESS) == ["SUCCESS", "SUCCESS"]
+    for end in "leaf:up", "far:e1":
+        sent, dropped = sent_and_dropped(lab, end)
+        assert (sent > 380, dropped) == (True, 0)
+    assert lab.interface("leaf:up").lossless.counters()["SAI_PORT_STAT_PFC_3_RX_PKTS"] > 0
+    assert nic(lab, "a")["rx_prio3_pause"] > 0
+    assert nic(lab, "b")["rx_prio3_pause"] > 0
+
+
+@pytest.mark.topology(FRR)
+def test_routed_ports_of_frr_carry_a_class(lab: Lab) -> None:
+    assert incast(lab, LOSSLESS) == ["SUCCESS", "SUCCESS"]
+    for end in "leaf1:up", "spine:e2", "leaf2:e1":
+        sent, dropped = sent_and_dropped(lab, end)
+        assert (sent > 380, dropped) == (True, 0)
+    assert lab.interface("spine:e2").lossless.counters()["SAI_PORT_STAT_PFC_3_RX_PKTS"] > 0
+    assert lab.interface("leaf1:up").lossless.counters()["SAI_PORT_STAT_PFC_3_RX_PKTS"] > 0
+    assert nic(lab, "a")["rx_prio3_pause"] > 0
+
+
+@pytest.mark.topology(TAGS)
+def test_a_class_is_known_by_its_tag(lab: Lab) -> None:
+    """Hosts with a VLAN device of their own, which puts the priority of a socket into the tag."""
+    for number, name in enumerate(("a", "c"), 1):
+        host = lab[name]
+        host.run("ip", "link", "add", "link", "eth1", "name", "tagged", "type", "vlan", "id", "10", "egress-qos-map",
+                 "0:0", "6:4")  # fmt: skip
+        host.run("ip", "address", "add", f"10.0.10.{100 + number}/24", "dev", "tagged")
+        host.run("ip", "link", "set", "tagged", "up")
+    ping = "ping", "-q", "-c", "200", "-i", "0.002", "-s", "1000", "-W", "2"
+    lab["a"].run(*ping, "10.0.10.102")
+    assert sent_and_dropped(lab, "leaf:e2")[0] == 0
+    before = sent_and_dropped(lab, "leaf:e2", 0)[0]
+    lab["a"].run(*ping, "-Q", "0x10", "10.0.10.102")  # the kernel makes priority 6 of this type of service
+    assert sent_and_dropped(lab, "leaf:e2") == (200, 0)
+    assert sent_and_dropped(lab, "leaf:e2", 0)[0] <= before + 4  # ARP
+    assert lab.interface("leaf:e1").lossless.group(3).most_bytes > 1000
