@@ -85,10 +85,11 @@ class LosslessNetwork:
         ends = [end for end in self._ends.values() if end.node is switch]
         buffer = buffer_of(switch.name, profile, self._lossless, len(ends), max(end.plan.mtu for end in ends))
         shared, classes = pool_values(profile, buffer, self._lossless)
+        profiles = [profile.replace(**dict(end.plan.qos.values)) for end in ends]
         self._ports.set_pool(self._switches.index(switch), shared, classes)
-        for _, interface, _ in ends:
+        for (_, interface, _), own in zip(ends, profiles, strict=True):
             if interface.port:
-                interface.port.configure(port_values(profile, buffer, self._lossless))
+                interface.port.configure(port_values(own, buffer, self._lossless))
 
     def buffered(self, switch: Switch) -> int:
         """Bytes of a switch's shared buffer that are in use now."""

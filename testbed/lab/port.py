@@ -16,7 +16,7 @@ from testbed.topology.plan import CONTROL_DSCP, CONTROL_PRIORITY
 
 PRIORITIES = range(8)
 SETTINGS = (
-    *("sends_pause", "honours_pause", "headroom", "reserve", "marking", "dscp", "pcp", "weights"),
+    *("sends_pause", "honours_pause", "headroom", "reserve", "marking", "dscp", "pcp", "weights", "strict"),
     *("watchdog_poll_ns", "watchdog_detect_ns", "watchdog_restore_ns", "watchdog_action", "holds", "receives"),
 )
 KIB = 1024
@@ -65,11 +65,9 @@ class Port:
         config.owner, config.ifindex, config.peer = owner, ifindex, peer
         config.mac[:6] = bytes.fromhex(self._plan.mac.replace(":", ""))
         config.lossless = bits(self._lossless.priorities)
-        config.strict = bits((CONTROL_PRIORITY,))
         config.cnp_class = CONTROL_PRIORITY
         config.trusts_pcp = bool(self._lossless.pcp)
         self._state.random = int.from_bytes(os.urandom(8), "little") | 1
-        frame = self._plan.mtu
         self._write(
             {
                 **dict.fromkeys(("reserve", "headroom"), 0),
@@ -77,7 +75,8 @@ class Port:
                 "marking": {},
                 "dscp": dict(self._lossless.dscp),
                 "pcp": dict(self._lossless.pcp),
-                "weights": dict.fromkeys(PRIORITIES, frame),
+                "weights": dict(self._plan.qos.weights),
+                "strict": self._plan.qos.strict,
                 "holds": (),
                 "receives": None,
                 **values,
@@ -134,7 +133,9 @@ class Port:
                     known = {CONTROL_PRIORITY: CONTROL_PRIORITY, **value}
                     config.class_of_pcp[:] = [known.get(pcp, 0) for pcp in PRIORITIES]
                 case "weights":
-                    config.quantum[:] = [value.get(priority, 1) for priority in PRIORITIES]
+                    config.quantum[:] = quanta(value, self._plan.mtu)
+                case "strict":
+                    config.strict = bits({CONTROL_PRIORITY, *value})
                 case "holds":
                     self._state.holds = bits(value)
                 case "receives":
@@ -252,6 +253,12 @@ def pause_frame(mac: str, priority: int, quanta: int = 0xFFFF) -> bytes:
 def ns_per_kib(rate: int | None) -> int:
     """The time that 1024 bytes take at a rate in bits per second; 0 without one."""
     return round(8 * KIB * 1e9 / rate) if rate else 0
+
+
+def quanta(weights: Mapping[int, int], mtu: int) -> list[int]:
+    """The bytes that each priority gets in a turn: the smallest share is a packet. Without a share one has it, too."""
+    least = min(weights.values(), default=1)
+    return [mtu * weights.get(priority, least) // least for priority in PRIORITIES]
 
 
 def bits(priorities: Any) -> int:

@@ -31,7 +31,7 @@ from testbed.topology.definition import Definition, RouteDefinition
 from testbed.topology.kinds import KINDS, KindName
 from testbed.topology.kinds.host import LinuxKeys
 from testbed.topology.kinds.switch import SwitchKeys
-from testbed.topology.lossless import Classes
+from testbed.topology.lossless import ClassDefinition, Classes, QosDefinition
 from testbed.topology.plan import Quality, RdmaMode, Routing
 from testbed.topology.values import Address4, Address6, Delay, Label, Packets, Vlan, empty
 
@@ -131,10 +131,12 @@ def quality_of(texts: Mapping[str, str]) -> dict[str, Any]:
 class _End(_Quality):
     pfc: bool | None = None
     """Lossless link: whether pause frames are sent and honoured. Default: by switches and by `nic: hardware`."""
+    qos: QosDefinition | None = None
+    """Lossless link: how its queues are served, and what its port does otherwise than the profile of its switch."""
 
 
 class EndpointDefinition(_End):
-    """One end of a link. `rate` to `pfc` are here for what this end sends; on the link they are for both directions."""
+    """One end of a link. `rate` to `qos` are here for what this end sends; on the link they are for both directions."""
 
     node: Label
     """A node of this file."""
@@ -253,4 +255,8 @@ def place_of(path: tuple[str | int, ...], file: type[BaseModel]) -> Place | None
             place = Place("an endpoint", EndpointDefinition, {}, containerlab.ENDPOINT_NOTES)
         case (*_, "routes", _):
             place = Place("a route", RouteDefinition, {}, {})
+        case (*_, "qos"):
+            place = Place("'qos'", QosDefinition, {}, {})
+        case ("topology", "lossless", _):
+            place = Place("a lossless class", ClassDefinition, {}, {})
     return place

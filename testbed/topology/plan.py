@@ -72,6 +72,18 @@ class Lossless:
 
 
 @dataclass(frozen=True, slots=True)
+class Qos:
+    """How a port serves its queues, and what it does otherwise than its switch's profile."""
+
+    weights: tuple[tuple[int, int], ...] = ()
+    """(priority, its share beside others)."""
+    strict: tuple[int, ...] = ()
+    """Priorities that are served before all with a weight."""
+    values: tuple[tuple[str, Any], ...] = ()
+    """Of the profile, by name."""
+
+
+@dataclass(frozen=True, slots=True)
 class Interface:
     """One end of a link. On a host it may carry an address and an RDMA device; on a switch or bridge it is a port."""
 
@@ -101,6 +113,7 @@ class Interface:
     """Whether the link has queues by class, and priority flow control."""
     pfc: bool | None = None
     """Whether it sends and honours pause frames; None: as its kind does."""
+    qos: Qos = Qos()
 
     @property
     def addresses(self) -> tuple[IPInterface, ...]:

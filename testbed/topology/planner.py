@@ -11,7 +11,7 @@ from testbed.topology import subnets
 from testbed.topology.addressing import interface_mac
 from testbed.topology.kinds import KINDS
 from testbed.topology.kinds.switch import SwitchKeys
-from testbed.topology.lossless import plan_lossless
+from testbed.topology.lossless import plan_lossless, plan_qos
 from testbed.topology.models import QUALITY_KEYS, Elements
 from testbed.topology.plan import DEFAULT_QUEUE, Interface, Plan, Quality, Svi, by_family
 from testbed.topology.resolve import TOP, ResolvedLink, resolve_links, resolve_nodes
@@ -67,6 +67,8 @@ def make_plan(
         (_interface(link, 0, problems, classes=classes), _interface(link, 1, problems, classes=classes))
         for link in links
     )
+    for link, ends in zip(links, interfaces, strict=True):
+        _check_qos(link, ends, check_values, problems)
     by_end = {(end.node, end.name): end for pair in interfaces for end in pair}
     plan = Plan(
         name,
@@ -151,7 +153,8 @@ def _interface(link: ResolvedLink, end: int, problems: Problems, *, classes: boo
         sends=_quality(link, end, problems, lossless=lossless),
         routed=link.routed,
         lossless=lossless,
-        pfc=_pfc(link, end, problems, lossless=lossless),
+        pfc=_of_lossless(link, end, "pfc", problems, lossless=lossless)[-1],
+        qos=plan_qos(*_of_lossless(link, end, "qos", problems, lossless=lossless)),
     )
 
 
@@ -167,12 +170,26 @@ def _is_lossless(link: ResolvedLink, problems: Problems, *, classes: bool) -> bo
     return classes and all(able) and given is not False
 
 
-def _pfc(link: ResolvedLink, end: int, problems: Problems, *, lossless: bool) -> bool | None:
-    own, of_link = link.definition.endpoints[end].pfc, link.definition.pfc
+def _of_lossless(link: ResolvedLink, end: int, key: str, problems: Problems, *, lossless: bool) -> tuple[Any, Any]:
+    """What the link and its end say of a key that is for lossless links; the end's is the link's without its own."""
+    own, of_link = getattr(link.definition.endpoints[end], key), getattr(link.definition, key)
     if not lossless and (own, of_link) != (None, None):
         path = link.path if own is None else link.ports[end].path
-        problems.add((*path, "pfc"), "'pfc' is for links that carry lossless classes")
-    return of_link if own is None else own
+        problems.add((*path, key), f"{key!r} is for links that carry lossless classes")
+    return of_link, of_link if own is None else own
+
+
+def _check_qos(
+    link: ResolvedLink, ends: tuple[Interface, Interface], check: CheckValues | None, problems: Problems
+) -> None:
+    for definition, port, end in zip(link.definition.endpoints, link.ports, ends, strict=True):
+        values, path = dict(end.qos.values), (*(port.path if definition.qos else link.path), "qos")
+        if isinstance(keys := port.node.keys, SwitchKeys):
+            wrong = check(keys.profile or "", {**(keys.profile_values or {}), **values}) if check and values else {}
+            for problem in wrong.values():
+                problems.add(path, problem)
+        elif definition.qos and values:
+            problems.add(path, f"{next(iter(values))!r} is for ports of switches; a NIC has 'weights' and 'strict'")
 
 
 def _quality(link: ResolvedLink, end: int, problems: Problems, *, lossless: bool) -> Quality:

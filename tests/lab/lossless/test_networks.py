@@ -6,6 +6,8 @@ import pytest
 from lossless_lab import CNP_DSCP, ECT, LOSSLESS, cnps_of, icrc_holds, incast, pair
 
 from testbed import Lab
+from testbed.errors import InputError
+from testbed.workload.attributes import Attributes
 
 MARKS = "ecn_min: 5000, ecn_max: 30000, ecn_probability: 50"
 ONE_SWITCH = f"""
@@ -157,3 +159,63 @@ def test_a_class_is_known_by_its_tag(lab: Lab) -> None:
     assert sent_and_dropped(lab, "leaf:e2") == (200, 0)
     assert sent_and_dropped(lab, "leaf:e2", 0)[0] <= before + 4  # ARP
     assert lab.interface("leaf:e1").lossless.group(3).most_bytes > 1000
+
+
+SHARES = """
+name: shares
+topology:
+  lossless: [{dscp: 26, priority: 3}, {dscp: 34, priority: 4}]
+  kinds:
+    host: {nic: hardware, congestion_control: none}
+    switch: {profile_values: {buffer: 250000, pfc_headroom: 10000}}
+  nodes:
+    leaf: {kind: switch, vlans: {10: 10.0.10.1/24}}
+    a: {kind: host}
+    b: {kind: host}
+    c: {kind: host}
+  links:
+    - {endpoints: ["leaf:e1", "a:eth1"], vlan: 10, rate: 50mbit}
+    - {endpoints: ["leaf:e2", "b:eth1"], vlan: 10, rate: 50mbit}
+    - {endpoints: ["leaf:e3", "c:eth1"], vlan: 10, rate: 50mbit, qos: {weights: {3: 75, 4: 25}}}
+"""
+
+
+@pytest.mark.topology(SHARES)
+def test_classes_share_a_port_by_their_weights_or_one_is_before_all(lab: Lab) -> None:
+    out = lab.interface("leaf:e3").lossless
+
+    def sent_of_both() -> tuple[int, int]:
+        """Within a tenth of a second in which both wait."""
+        before = [out.queue(priority).sent_bytes for priority in (3, 4)]
+        lab.scheduler.sleep(0.1)
+        three, four = (out.queue(priority).sent_bytes - then for priority, then in zip((3, 4), before, strict=True))
+        return three, four
+
+    ends = [pair(lab, "a", "c", LOSSLESS), pair(lab, "b", "c", Attributes(timeout=16, traffic_class=34 << 2))]
+    posted = [(end, [end.post_write(250_000) for _ in range(12)]) for end in ends]
+    lab.scheduler.sleep(0.05)
+    three, four = sent_of_both()
+    assert 2.8 < three / four < 3.2
+    take_back = out.change(weights={3: 50, 4: 50})
+    three, four = sent_of_both()
+    assert 0.95 < three / four < 1.05
+    take_back()
+    out.change(strict=(4,))
+    assert out.settings()["strict"] == (4,)
+    three, four = sent_of_both()
+    assert three < four / 20
+    assert {end.wait(request, within=60).status for end, requests in posted for request in requests} == {"SUCCESS"}
+    assert out.queue(3).dropped_packets + out.queue(4).dropped_packets == 0
+
+
+@pytest.mark.topology(SHARES.replace("weights: {3: 75, 4: 25}", "ecn_max: 9000, pfc_watchdog: 0.4"))
+def test_a_port_may_differ_from_the_profile_of_its_switch(lab: Lab) -> None:
+    first, third = (lab.interface(f"leaf:e{number}").lossless for number in (1, 3))
+    assert (first.settings()["marking"][3][1], third.settings()["marking"][3][1]) == (0, 9000)
+    lab.switch("leaf").change_profile(ecn_max=20_000, pfc_watchdog_poll=0.1)
+    assert (first.settings()["marking"][3][1], third.settings()["marking"][3][1]) == (20_000, 9000)
+    assert (first.settings()["watchdog_detect_ns"], third.settings()["watchdog_detect_ns"]) == (0, 400_000_000)
+    assert third.settings()["watchdog_poll_ns"] == 100_000_000
+    with pytest.raises(InputError, match="ecn_min"):  # above what this port has
+        lab.switch("leaf").change_profile(ecn_min=10_000)
+    assert lab.switch("leaf").profile()["ecn_min"] == 0

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from refusals import assert_refused_at_caret
+from refusals import assert_refused_at_caret, refused
 
+from testbed.switch.profile import value_problems
 from testbed.topology import Lossless, Plan, Topology
+from testbed.topology.plan import Qos
 
 FILE = """\
 name: lab
@@ -66,6 +68,41 @@ def test_pfc_can_be_off_at_one_end() -> None:
     text = FILE % ("{dscp: 26, priority: 3}", "")
     text = text.replace('["sw:e1", "a:eth1"]', '["sw:e1", {node: a, interface: eth1, pfc: false}]')
     assert [end.pfc for end in Topology.parse(text).plan().links[0]] == [None, False]
+
+
+def test_the_queues_of_an_end_are_those_of_its_link_but_for_what_it_says_itself() -> None:
+    qos = ", qos: {weights: {3: 80, 0: 20}, ecn_max: 9000}"
+    one = plan(link=qos).links[0]
+    assert [end.qos for end in one] == [Qos(((0, 20), (3, 80)), (), (("ecn_max", 9000),))] * 2
+    own = FILE.replace('"sw:e1"', "{node: sw, interface: e1, qos: {strict: [5], ecn_max: 0}}")
+    port, nic = Topology.parse(own % ("{dscp: 26, priority: 3}", qos)).plan().links[0]
+    assert port.qos == Qos(((0, 20), (3, 80)), (5,), (("ecn_max", 0),))
+    assert nic.qos == one[1].qos
+
+
+@pytest.mark.parametrize(
+    ("qos", "message"),
+    [
+        ("^{weights: {3: 80}, strict: [3]}", "priority 3 is in 'strict' and in 'weights'"),
+        ("^{weights: {6: 80}}", "priorities 6 and 7 are served before all"),
+        ("{weights: {3: ^0}}", "greater than or equal to 1"),
+        ("{^ecn_nim: 1}", "unknown key 'ecn_nim' in 'qos'; allowed: ecn_max"),
+    ],
+)
+def test_queues_that_cannot_be_are_refused(qos: str, message: str) -> None:
+    assert_refused_at_caret(FILE % ("{dscp: 26, priority: 3}", f", qos: {qos}"), message)
+
+
+def test_thresholds_of_a_port_go_with_those_of_its_switch() -> None:
+    text = FILE.replace("{kind: switch,", "{kind: switch, profile_values: {ecn_max: 8000},")
+    text %= "{dscp: 26, priority: 3}", ", qos: {ecn_min: 9000}"
+    (line,) = refused(text, check_values=value_problems)
+    assert line == "t.yml:11:70: ecn_min (9000 bytes) is above ecn_max (8000)"
+
+
+def test_a_nic_has_no_thresholds() -> None:
+    ends = FILE.replace('"a:eth1"', "{node: a, interface: eth1, qos: ^{ecn_max: 9000}}")
+    assert_refused_at_caret(ends % ("{dscp: 26, priority: 3}", ""), "'ecn_max' is for ports of switches")
 
 
 @pytest.mark.parametrize(
