@@ -17,7 +17,7 @@ from testbed.lab.host_routes import HostRoutes
 from testbed.lab.interface import Interface
 from testbed.lab.namespace import Namespace
 from testbed.nic import HardwareNic
-from testbed.nic.congestion import dcqcn
+from testbed.nic.congestion import congestion
 from testbed.switch import packets
 from testbed.topology import CongestionControl, Family, IPAddress, IPInterface, NicModel
 from testbed.topology import Interface as InterfacePlan
@@ -144,10 +144,9 @@ class HostInterface(Interface):
         return devices.counters(self.device, self.node.namespace)
 
     def control_congestion(self, algorithm: CongestionControl, **values: float) -> None:
-        """Has the NIC of a lossless link react to congestion marks: ``dcqcn`` with these in the place of its published
-        values (docs/lossless.md), or ``none``. InputError for a value that is none."""
-        numbers = dcqcn(values, str(self.node)).numbers() if algorithm == "dcqcn" else {}
-        self.lossless.control_congestion(numbers)
+        """Has the NIC of a lossless link pace its queue pairs: by ``dcqcn`` or ``timely`` with these in the place of
+        the published values (docs/lossless.md), or ``none``. InputError for a value that is none."""
+        self.lossless.control_congestion(congestion(algorithm, values, str(self.node)))
 
     # Neighbours
 

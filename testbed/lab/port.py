@@ -10,6 +10,7 @@ from testbed.errors import InputError, did_you_mean
 from testbed.kernel.lossless.layout import constants
 from testbed.kernel.lossless.ports import Ports
 from testbed.lab.overlay import Overlay
+from testbed.nic.congestion import Algorithm
 from testbed.topology import Interface as InterfacePlan
 from testbed.topology import Lossless
 from testbed.topology.plan import CONTROL_DSCP, CONTROL_PRIORITY
@@ -88,13 +89,17 @@ class Port:
         self._config.ns_per_kib = ns_per_kib(rate)
         self._config.delay_ns = round(delay * 1e9)
 
-    def control_congestion(self, numbers: Mapping[str, int]) -> None:
-        """Has a NIC answer marked packets with CNPs, and react to those that it gets (struct dcqcn); without numbers it
-        does neither."""
-        for name, value in numbers.items():
-            setattr(self._ports.parameters[self.number], name, value)
-        self._config.algorithm = constants()["DCQCN" if numbers else "UNCONTROLLED"]
-        self._config.notifies = bool(numbers)
+    def control_congestion(self, algorithm: Algorithm | None) -> None:
+        """Has a NIC pace its queue pairs by an algorithm, or none of them. What was found out of them so far is
+        forgotten."""
+        for flow in self._flows():
+            flow.limited = flow.probe = 0
+        if algorithm:
+            record = getattr(self._ports.parameters[self.number], algorithm.name)
+            for name, value in algorithm.numbers().items():
+                setattr(record, name, value)
+        self._config.algorithm = constants()[algorithm.name.upper() if algorithm else "UNCONTROLLED"]
+        self._config.notifies = bool(algorithm and algorithm.answers_marks)
 
     def link(self) -> tuple[int | None, float]:
         """Return rate and delay of the link, read back."""

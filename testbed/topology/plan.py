@@ -19,7 +19,7 @@ Family = Literal[4, 6]
 FAMILIES: tuple[Family, ...] = get_args(Family)
 
 NicModel = Literal["hardware", "rxe"]
-CongestionControl = Literal["none", "dcqcn"]
+CongestionControl = Literal["none", "dcqcn", "timely"]
 Routing = Literal["static", "frr"]
 RdmaMode = Literal["shared", "exclusive"]
 """The kernel's RDMA netns mode (`rdma system set netns`)."""
@@ -161,7 +161,7 @@ class Node:
     interfaces: tuple[Interface, ...]
     nic: NicModel = "rxe"
     congestion_control: CongestionControl = "none"
-    """Hosts: how their NICs on lossless links react to congestion marks."""
+    """Hosts: how their NICs on lossless links pace queue pairs."""
     congestion_values: tuple[tuple[str, Any], ...] = ()
     """Hosts: values in the place of the algorithm's own."""
     profile: str = ""

@@ -41,7 +41,7 @@ class Programs:
         ports, switches = numbers["PORTS"] + 1, numbers["SWITCHES"]
         lists, flows = ports * (2 * numbers["CLASSES"] + 1), ports * numbers["FLOWS"]
         shared = {
-            **{"configs": ("port_config", ports), "states": ("port_state", ports), "parameters": ("dcqcn", ports)},
+            **{"configs": ("port_config", ports), "states": ("port_state", ports), "parameters": ("control", ports)},
             **{"flows": ("flow", flows), "pools": ("pool", switches)},
             **{"episodes": ("episode", numbers["EPISODES"]), "episodes_written": ("counter", 1)},
         }

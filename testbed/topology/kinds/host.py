@@ -80,8 +80,8 @@ class HostKeys(RoutedKeys):
     """Host: whether each of its interfaces gets a soft-RoCE device, named `<node>-<interface>`. Default true."""
     congestion_control: CongestionControl | None = None
     """
-    Host: how its NICs on lossless links react to congestion marks. Default: `dcqcn` of `nic: hardware`, `none` of
-    `nic: rxe`.
+    Host: how its NICs on lossless links pace their queue pairs: `dcqcn` by the marks of switches, `timely` by round
+    trips. Default: `dcqcn` of `nic: hardware`, `none` of `nic: rxe`.
     """
     congestion_values: dict[str, float] | None = None
     """Host: values in the place of the algorithm's own, such as `scale` (docs/lossless.md has them). Merged value by

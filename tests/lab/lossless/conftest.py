@@ -18,6 +18,5 @@ def _bytes_add_up(lab: Lab) -> Iterator[None]:
     assert all(port.adds_up() for port in ports)
     assert lab.lossless
     assert [lab.lossless.buffered(switch) for switch in lab.switches()] == [0] * len(lab.switches())
-    for port in ports:
-        group = port.group(3)
-        assert (group.reserve, group.shared, group.headroom) == (0, 0, 0)
+    groups = [port.group(priority) for port in ports for priority in range(8)]
+    assert {(group.reserve, group.shared, group.headroom) for group in groups} == {(0, 0, 0)}

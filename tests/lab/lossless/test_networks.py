@@ -7,7 +7,8 @@ from lossless_lab import CNP_DSCP, ECT, LOSSLESS, cnps_of, icrc_holds, incast, p
 
 from testbed import Lab
 from testbed.errors import InputError
-from testbed.workload.attributes import Attributes
+from testbed.topology.plan import CongestionControl
+from testbed.workload import Attributes, Streams
 
 MARKS = "ecn_min: 5000, ecn_max: 30000, ecn_probability: 50"
 ONE_SWITCH = f"""
@@ -117,6 +118,31 @@ def test_responses_to_reads_are_paced(lab: Lab) -> None:
     [(_, _, rate)] = lab.interface("a:eth1").lossless.rates()
     assert 0 < rate < 100_000_000
     assert sent_and_dropped(lab, "leaf:e3")[1] == 0
+
+
+@pytest.mark.topology(ONE_SWITCH.replace(MARKS, "ecn_max: 0"))
+def test_timely_keeps_the_queue_short_by_round_trips_alone(lab: Lab) -> None:
+    hosts = [lab.host(name)["eth1"] for name in ("a", "b", "c")]
+    out = lab.interface("leaf:e3").lossless
+
+    def mean_queue(control: CongestionControl, **values: float) -> tuple[float, float]:
+        """Bytes over the second half of a second, and the sum of the rates in bit/s."""
+        for nic in hosts:
+            nic.control_congestion(control, **values)
+        seen: list[int] = []
+        with Streams([(hosts[0], hosts[2]), (hosts[1], hosts[2])], ECT) as streams:
+            streams.run(0.5)
+            rates = streams.run(0.5, lambda: seen.append(out.queue(3).bytes))
+        return sum(seen) / len(seen), sum(rates)
+
+    full, rate = mean_queue("none")
+    short, slower = mean_queue("timely", scale=20)
+    assert short < full / 3
+    assert slower > rate * 0.6  # the price of a round trip below T_low
+    assert nic(lab, "a")["rp_cnp_handled"] + nic(lab, "c")["np_cnp_sent"] == 0
+    assert all(0 < rate <= 100_000_000 for nic in hosts[:2] for _, _, rate in nic.lossless.rates()[-1:])
+    hosts[0].control_congestion("none")
+    assert {rate for _, _, rate in hosts[0].lossless.rates()} == {0}
 
 
 @pytest.mark.topology(TRUNK)

@@ -7,10 +7,6 @@
 #define ONE_ALPHA (1 << 20)
 #define CATCH_UP 256 /* timer events at a look, at most */
 
-static __always_inline __u64 line_rate(const struct port_config *config)
-{
-	return config->ns_per_kib ? 8192ULL * 1000000000 / config->ns_per_kib : 100000000000ULL;
-}
 static __always_inline void increase(struct flow *flow, const struct dcqcn *values, __u64 line)
 {
 	__u64 most = MAX(flow->time_stage, flow->byte_stage), least = MIN(flow->time_stage, flow->byte_stage);
@@ -72,23 +68,13 @@ GLOBAL int cut(struct flow *flow, struct dcqcn *values, __u64 line, __u64 now)
 	flow->cnps++;
 	return 0;
 }
-/* A packet of the flow starts on the link. */
-static __always_inline void pace(struct flow *flow, struct dcqcn *values, __u64 line, __u32 length, __u64 now)
+static __always_inline void count_bytes(struct flow *flow, const struct dcqcn *values, __u64 line, __u32 length)
 {
-	__u64 gap;
-
-	catch_up(flow, values, line, now);
-	if (!flow->limited)
-		return;
 	flow->bytes += length;
 	if (values->increase_bytes && flow->bytes >= values->increase_bytes) {
 		flow->bytes -= values->increase_bytes;
 		flow->byte_stage++;
 		increase(flow, values, line);
 	}
-	gap = length * 8000000000ULL / (flow->rate ?: 1);
-	if (flow->next_at + gap < now)
-		flow->next_at = now;
-	flow->next_at += gap;
 }
 #endif

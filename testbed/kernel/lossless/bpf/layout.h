@@ -9,7 +9,8 @@
 
 enum port_kind { UNUSED, SWITCH, NIC };
 enum watchdog_action { WATCHDOG_DROP, WATCHDOG_FORWARD };
-enum algorithm { UNCONTROLLED, DCQCN };
+enum algorithm { UNCONTROLLED, DCQCN, TIMELY };
+enum probe { NO_PROBE, PROBE_WAITS, PROBE_SENT };
 
 /* Thresholds of a queue in bytes; the probability at `max` in 1/65536. Nothing is marked where `max` is 0. */
 struct marking {
@@ -29,7 +30,7 @@ struct port_config {
 	__u8 strict;
 	__u8 cnp_class; /* a class, no bits */
 	__u8 notifies;  /* whether the NIC answers CE with CNPs */
-	__u8 algorithm; /* how the NIC reacts to them */
+	__u8 algorithm; /* how the NIC controls congestion */
 	__u32 quantum[CLASSES];
 	struct marking marking[CLASSES];
 	__u64 headroom, reserve; /* of each lossless class that comes in */
@@ -78,10 +79,9 @@ struct port_state {
 	__u64 storming; /* bits of classes in which the watchdog found a storm */
 	__u64 holds;	/* bits of classes in which the port itself wants its peer to stop, whatever its buffer has */
 	__u64 turn;	/* the class whose turn it is */
-	__u64 no_memory, no_mapping;
+	__u64 no_memory;
 	__u64 random;
 	__u64 taken_in_at; /* when a NIC has taken in all that came */
-	__u64 wakes, looks;
 	__u64 ce_packets, cnp_sent, cnp_handled, cnp_ignored;
 	__u64 flows, flow_turn, flow_next, flows_unpaced;
 	__u64 rx_pause[CLASSES], rx_resume[CLASSES], tx_pause[CLASSES], tx_resume[CLASSES];
@@ -100,7 +100,8 @@ struct pool {
 	struct pool_class class[CLASSES];
 };
 
-/* Pacing of a queue pair at its sender; `alpha` has 20 binary digits after the point. */
+/* Pacing of a queue pair at its sender; `alpha` has 20 binary digits after the point. A probe is a packet that asks for an
+ * acknowledgement, the time of which gives a round trip. */
 struct flow {
 	__u8 address[16]; /* of the peer */
 	__u32 qpn;	  /* the peer's */
@@ -110,12 +111,26 @@ struct flow {
 	__u64 alpha;
 	__u64 next_at, alpha_at, increase_at, bytes;
 	__u64 time_stage, byte_stage;
-	__u64 queued_bytes, queued_packets, sent_bytes, cnps;
+	__u64 queued_bytes, queued_packets, sent_bytes, sent_packets, cnps;
+	__u32 probe, probe_psn;
+	__u64 probe_number, probe_at; /* which of the packets it is, counted from 0; when it was on the link */
+	__u64 rtt, rtts, falling; /* the last round trip; how many there were; how many in a row did not rise */
+	__s64 gradient; /* of the round trips, in ns */
 };
 
 /* DCQCN's parameters; `g` has 16 binary digits after the point. */
 struct dcqcn {
 	__u64 g, alpha_ns, increase_ns, increase_bytes, stages, ai, hai, least, cnp_ns;
+};
+
+/* TIMELY's parameters; `beta` and `ewma` have 16 binary digits after the point. */
+struct timely {
+	__u64 low_ns, high_ns, least_rtt_ns, beta, ewma, ai, hyper_after, hyper_steps, least;
+};
+
+struct control {
+	struct dcqcn dcqcn;
+	struct timely timely;
 };
 
 /* A time in which a port was paused in a class, with gaps of less than EPISODE_GAP_NS. */

@@ -89,7 +89,7 @@ int goes_out(struct __sk_buff *ctx)
 		class = classify(ctx, config);
 		tag = TAG(0, class);
 		if (config->kind == NIC && config->algorithm) {
-			__u32 slot = slot_of(ctx, port, state, class);
+			__u32 slot = slot_of(ctx, port, config, state, class);
 
 			if (slot < FLOWS)
 				tag = TAG(slot + 1, class);

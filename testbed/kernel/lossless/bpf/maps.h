@@ -43,7 +43,7 @@ SHARED(configs, struct port_config);
 SHARED(states, struct port_state);
 SHARED(pools, struct pool);
 SHARED(flows, struct flow);
-SHARED(parameters, struct dcqcn);
+SHARED(parameters, struct control);
 SHARED(episodes, struct episode);
 SHARED(episodes_written, struct counter);
 LISTS(port_lists);
@@ -85,7 +85,7 @@ static __always_inline struct list *flow_list_of(__u32 port, __u32 number)
 
 	return bpf_map_lookup_elem(&flow_lists, &key);
 }
-static __always_inline struct dcqcn *dcqcn_of(__u32 port)
+static __always_inline struct control *control_of(__u32 port)
 {
 	return bpf_map_lookup_elem(&parameters, &port);
 }

@@ -1,8 +1,8 @@
-/* What a RoCE NIC does with congestion marks: as the receiver of data (notification point) it answers with CNPs, as their
- * receiver (reaction point) it slows a queue pair down. */
+/* What a RoCE NIC does about congestion: as the receiver of data (notification point) it answers marks with CNPs, as their
+ * receiver, and that of acknowledgements (reaction point), it slows a queue pair down. */
 #ifndef NIC_H
 #define NIC_H
-#include "dcqcn.h"
+#include "control.h"
 #include "roce.h"
 
 struct flow_key {
@@ -36,63 +36,62 @@ static __always_inline struct flow *find_flow(struct flow_key *key, __u32 *slot)
 	return flow;
 }
 
-/* The slot of the queue pair that a packet to be sent belongs to; FLOWS for what is not paced. */
-GLOBAL int slot_of(struct __sk_buff *ctx, __u32 port, struct port_state *state, __u32 class)
+/* The queue pair that a packet to be sent belongs to gets a slot of those that are paced; FLOWS if none is left. */
+static __always_inline __u32 new_slot(struct flow_key *key, struct port_state *state, __u32 class)
+{
+	__u32 slot = state->flows;
+	struct flow *flow;
+
+	if (slot >= FLOWS) {
+		state->flows_unpaced++;
+		return FLOWS;
+	}
+	flow = flow_of(key->port, slot);
+	if (!flow)
+		return FLOWS;
+	state->flows++;
+	__builtin_memcpy(flow->address, key->address, 16);
+	flow->qpn = key->qpn;
+	flow->class = class;
+	flow->rate = flow->target = 0;
+	bpf_map_update_elem(&slots, key, &slot, 0);
+	return slot;
+}
+
+/* Its slot; FLOWS for what is not paced. */
+GLOBAL int slot_of(struct __sk_buff *ctx, __u32 port, struct port_config *config, struct port_state *state, __u32 class)
 {
 	struct roce data = {};
 	struct flow_key key = { .port = port };
 	struct flow *flow;
 	__u32 slot;
 
-	if (!state || !read_roce(ctx, &data))
+	if (!state || !config || !read_roce(ctx, &data))
 		return FLOWS;
 	if (data.opcode == OP_ACK || data.opcode == OP_ATOMIC_ACK || data.opcode == OP_CNP)
 		return FLOWS;
 	__builtin_memcpy(key.address, data.target, 16);
 	key.qpn = data.qpn;
-	if (find_flow(&key, &slot))
-		return slot;
-	slot = state->flows;
-	if (slot >= FLOWS) {
-		state->flows_unpaced++;
-		return FLOWS;
-	}
-	flow = flow_of(port, slot);
+	if (!find_flow(&key, &slot))
+		slot = new_slot(&key, state, class);
+	flow = slot < FLOWS ? flow_of(port, slot) : (void *)0;
 	if (!flow)
 		return FLOWS;
-	state->flows++;
-	__builtin_memcpy(flow->address, data.target, 16);
-	flow->qpn = data.qpn;
-	flow->class = class;
-	flow->rate = flow->target = 0;
-	bpf_map_update_elem(&slots, &key, &slot, 0);
+	on_packet(config, flow, data.psn, data.asks);
 	return slot;
 }
 
-static __always_inline int take_cnp(__u32 port, struct port_config *config, struct port_state *state, struct roce *cnp)
+/* The queue pair of this NIC that a packet which came in is for, as a sender. */
+static __always_inline struct flow *flow_to(__u32 port, struct roce *data)
 {
 	struct flow_key key = { .port = port };
-	struct dcqcn *values = dcqcn_of(port);
-	struct flow *flow;
-	__u32 slot, *peer;
+	__u32 slot, *peer = peer_of(data->target, data->qpn);
 
-	if (config->algorithm != DCQCN || !values) {
-		state->cnp_ignored++;
-		return SHOT;
-	}
-	peer = peer_of(cnp->target, cnp->qpn);
-	if (peer) {
-		__builtin_memcpy(key.address, cnp->source, 16);
-		key.qpn = *peer;
-		flow = find_flow(&key, &slot);
-		if (flow) {
-			state->cnp_handled++;
-			cut(flow, values, line_rate(config), bpf_ktime_get_ns());
-			return SHOT;
-		}
-	}
-	state->cnp_ignored++;
-	return SHOT;
+	if (!peer)
+		return (void *)0;
+	__builtin_memcpy(key.address, data->source, 16);
+	key.qpn = *peer;
+	return find_flow(&key, &slot);
 }
 
 /* A NIC that is slow to take in what comes stops its peer when too much waits: its qdisc lets it go on. */
@@ -119,33 +118,43 @@ GLOBAL int receive(struct __sk_buff *ctx, __u32 port, struct port_config *config
 {
 	struct port_state *state = state_of(port);
 	struct flow_key key = { .port = port };
-	struct dcqcn *values = dcqcn_of(port);
+	struct control *control = control_of(port);
 	struct roce data = {};
+	struct flow *flow;
 	__u64 now, *last;
 
-	if (!config || !state || !values)
+	if (!config || !state || !control)
 		return NEXT;
 	if (config->receive_ns_per_kib)
 		take_in(ctx, config, state);
 	if (!read_roce(ctx, &data))
 		return NEXT;
-	if (data.opcode == OP_CNP)
-		return take_cnp(port, config, state, &data);
+	now = bpf_ktime_get_ns();
+	if (data.opcode == OP_CNP) {
+		flow = flow_to(port, &data);
+		if (flow && on_cnp(config, control, flow, now))
+			state->cnp_handled++;
+		else
+			state->cnp_ignored++;
+		return SHOT;
+	}
+	if (config->algorithm == TIMELY && data.opcode == OP_ACK && !(data.syndrome >> 5)) {
+		flow = flow_to(port, &data);
+		if (flow)
+			on_ack(config, control, flow, data.psn, now);
+	}
 	if (data.ecn != ECN_CE)
 		return NEXT;
 	state->ce_packets++;
 	if (!config->notifies)
 		return NEXT;
-	now = bpf_ktime_get_ns();
 	__builtin_memcpy(key.address, data.source, 16);
 	key.qpn = data.qpn;
 	last = bpf_map_lookup_elem(&notified, &key);
-	if (last && now - *last < values->cnp_ns)
+	if (last && now - *last < control->dcqcn.cnp_ns)
 		return NEXT;
-	if (!peer_of(data.target, data.qpn)) {
-		state->no_mapping++;
+	if (!peer_of(data.target, data.qpn))
 		return NEXT;
-	}
 	bpf_map_update_elem(&notified, &key, &now, 0);
 	state->cnp_sent++;
 	send_made(ctx, ctx->ifindex, MAKE_CNP, config->cnp_class);

@@ -187,7 +187,6 @@ GLOBAL __u64 resume_peer(__u32 port, struct port_config *config, struct port_sta
 				group->look_gap = group->look_gap ? group->look_gap << 1 : 1;
 			group->looked_at = held;
 			group->look_at = now + (config->ns_per_kib ? link_ns(config, excess) : excess * 80 >> 10) * group->look_gap;
-			state->looks++;
 		}
 		next = sooner(next, group->look_at);
 	}
@@ -383,7 +382,6 @@ struct sk_buff *BPF_PROG(dequeue, struct Qdisc *sch)
 
 	if (!config || !state)
 		return (void *)0;
-	state->wakes++;
 	if (state->on_wire) {
 		list = list_of(port, WIRE);
 		packet = list ? pop_front(list) : (void *)0;
@@ -442,14 +440,13 @@ struct sk_buff *BPF_PROG(dequeue, struct Qdisc *sch)
 	length = packet->length;
 	queue = &state->queue[class];
 	if (flow) {
-		struct dcqcn *values = dcqcn_of(port);
+		struct control *control = control_of(port);
 
 		flow->queued_bytes -= length;
 		flow->queued_packets--;
-		flow->sent_bytes += length;
 		queue->flow_packets--;
-		if (values && flow->limited)
-			pace(flow, values, line_rate(config), length, now);
+		if (control)
+			on_send(config, control, flow, length, now);
 	}
 	count_out(state, class, length);
 	if (queue->packets)

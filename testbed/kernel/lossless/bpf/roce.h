@@ -19,8 +19,11 @@
 struct roce {
 	__u8 source[16], target[16]; /* IPv4 mapped into IPv6 */
 	__u32 qpn;		     /* of the target */
+	__u32 psn;
 	__u16 source_port;
 	__u8 opcode, ecn, version;
+	__u8 asks;     /* for an acknowledgement */
+	__u8 syndrome; /* of an acknowledgement: its high bits are 0 if it is no refusal */
 };
 
 /* The class of a packet: by its tag's priority where the port trusts that, else by its DSCP. */
@@ -44,7 +47,7 @@ static __always_inline __u32 classify(struct __sk_buff *ctx, const struct port_c
 /* Whether it is a RoCEv2 packet; `found` has what it says then. */
 static __always_inline int read_roce(struct __sk_buff *ctx, struct roce *found)
 {
-	__u8 ip[40], bth[16];
+	__u8 ip[40], bth[21];
 	__u32 offset;
 
 	if (ctx->protocol == bpf_htons(ETH_P_IP)) {
@@ -76,6 +79,9 @@ static __always_inline int read_roce(struct __sk_buff *ctx, struct roce *found)
 	found->source_port = bth[0] << 8 | bth[1];
 	found->opcode = bth[8];
 	found->qpn = bth[13] << 16 | bth[14] << 8 | bth[15];
+	found->asks = bth[16] >> 7;
+	found->psn = bth[17] << 16 | bth[18] << 8 | bth[19];
+	found->syndrome = bth[20];
 	return 1;
 }
 
