@@ -17,6 +17,7 @@ class Settings(Parameters):
         2.0, gt=0, le=60, description="seconds in which the rates settle", json_schema_extra={"unit": "s"}
     )
     measured: float = Field(1.5, gt=0, le=60, description="seconds that are measured")
+    sample: float = Field(0.02, ge=0.001, le=1, description="seconds between two samples of queues and rates")
 
 
 class DcqcnFairness(Scenario[Settings]):
@@ -52,7 +53,8 @@ class DcqcnFairness(Scenario[Settings]):
             return sum(sender.lossless.counters()[f"rx_prio{LOSSLESS}_pause"] for sender in senders)
 
         pairs = [(sender, receiver) for sender in senders]
-        with Streams(pairs, Attributes(timeout=18, traffic_class=TRAFFIC_CLASS)) as streams:
+        attributes = Attributes(timeout=18, traffic_class=TRAFFIC_CLASS)
+        with run.sampled(p.sample), Streams(pairs, attributes) as streams:
             with run.step("the senders write without a pause"):
                 streams.run(p.start)
             with run.step(f"{p.measured:g} s are measured"):

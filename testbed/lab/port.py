@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from ipaddress import IPv6Address
 from typing import Any, NamedTuple
 
 from testbed.errors import InputError, did_you_mean
@@ -174,7 +175,7 @@ class Port:
     def rates(self) -> list[tuple[str, int, int]]:
         """The queue pairs of a NIC that congestion control knows: address of the peer, its number there, and bits per
         second; 0 for one that is not limited."""
-        return [(bytes(one.address).hex(), one.qpn, one.rate if one.limited else 0) for one in self._flows()]
+        return [(_address(bytes(one.address)), one.qpn, one.rate if one.limited else 0) for one in self._flows()]
 
     def _flows(self) -> list[Any]:
         return list(self._ports.flows(self.number))
@@ -201,6 +202,7 @@ class Port:
             found |= {
                 named("PACKETS"): queue.sent_packets,
                 named("DROPPED_PACKETS"): queue.dropped_packets,
+                named("BYTES"): queue.sent_bytes,
                 named("CURR_OCCUPANCY_BYTES"): queue.bytes,
                 named("SHARED_WATERMARK_BYTES"): queue.max,
             }
@@ -237,6 +239,8 @@ class Port:
             "rp_cnp_ignored": state.cnp_ignored,
             "rp_unpaced_packets": state.flows_unpaced,
         }
+        if self._config.algorithm:
+            found |= {f"rp_rate_bps:{peer}#{number}": rate for peer, number, rate in self.rates()}
         for priority in self._lossless.priorities:
             found |= {
                 f"rx_prio{priority}_pause": self._pause_frames("rx", priority),
@@ -253,6 +257,11 @@ def pause_frame(mac: str, priority: int, quanta: int = 0xFFFF) -> bytes:
     times = b"".join((quanta if one == priority else 0).to_bytes(2) for one in PRIORITIES)
     head = bytes.fromhex("0180c2000001" + mac.replace(":", "") + "88080101") + (1 << priority).to_bytes(2)
     return (head + times).ljust(PAUSE_BYTES, b"\0")
+
+
+def _address(mapped: bytes) -> str:
+    found = IPv6Address(mapped)
+    return str(found.ipv4_mapped or found)
 
 
 def ns_per_kib(rate: int | None) -> int:

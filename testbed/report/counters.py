@@ -18,6 +18,8 @@ BYTES = "rx_bytes", "tx_bytes"
 TRAFFIC = (*BYTES, "rx_packets", "tx_packets")
 SHOWN = 8
 """Plots that a report begins with, at most."""
+LEVELS = re.compile(r"^queue_(?:waiting|marked)$|^rp_rate_bps:|^SAI_QUEUE_STAT_CURR_OCCUPANCY_BYTES:")
+"""How full a queue is, and how fast a queue pair."""
 BAD, QUEUES, BUSY, RDMA, OTHER = range(5)
 """Groups of counters: those to be 0, queues, traffic of interfaces, others of RDMA devices, others of interfaces."""
 
@@ -44,7 +46,7 @@ class Row:
     def group(self) -> int:
         if _matters(self.name):
             return BAD
-        if self.name.startswith("queue_"):
+        if self.name.startswith("queue_") or LEVELS.match(self.name):
             return QUEUES
         if self.name in TRAFFIC:
             return BUSY
@@ -76,11 +78,7 @@ def over_time(directory: Path) -> dict[str, Any] | None:
     growth = {key: row.growth(len(lines)) for key, row in rows.items()}
     order = sorted(rows, key=lambda key: (rows[key].group, -growth[key]))
     grown = [number for number, key in enumerate(order) if growth[key]]
-    bad = [
-        number
-        for number in grown
-        if rows[order[number]].group == BAD or rows[order[number]].name in ("queue_waiting", "queue_marked")
-    ]
+    bad = [number for number in grown if rows[order[number]].group == BAD or LEVELS.match(rows[order[number]].name)]
     busy = [number for number in grown if rows[order[number]].name in BYTES]
     return {
         "t": [line["t"] for line in lines], "after": [line["after"] for line in lines],

@@ -71,6 +71,16 @@ class Run:
         self._files.save_tables(text)
         self.failures += [missing for missing in self._files.count(text) if missing not in self.failures]
 
+    @contextlib.contextmanager
+    def sampled(self, every: float) -> Iterator[None]:
+        """While it lasts, the counters of lossless ports go to counters.jsonl every so many virtual seconds: queues,
+        pauses and the rates of queue pairs as time series, which the report draws."""
+        stop = self.lab.scheduler.every(every, self._files.sample)
+        try:
+            yield
+        finally:
+            stop()
+
     def note(self, **evidence: Any) -> None:
         """Evidence for the verdict, shown beside it: short values under the field's names."""
         self.evidence |= plain(evidence)
