@@ -12,7 +12,7 @@ from testbed.errors import InputError
 from testbed.faults.fault import End, Fault, Verified
 from testbed.faults.packet import ROCE_PORT
 from testbed.faults.rule import Rule
-from testbed.faults.switch import _Setting
+from testbed.faults.switch import Setting
 from testbed.lab import HostInterface, Lab
 from testbed.lab.port import pause_frame
 
@@ -150,7 +150,7 @@ class CnpDrop(Rule):
         return "drop"
 
 
-class BufferCarving(_Setting):
+class BufferCarving(Setting):
     """The buffer of a switch is cut wrongly between lossless and lossy traffic, and between those who share it."""
 
     name: ClassVar[str] = "buffer-carving"

@@ -22,7 +22,7 @@ class _SwitchFault(Fault):
     """The switch's name."""
 
 
-class _Setting(_SwitchFault):
+class Setting(_SwitchFault):
     """Values of the switch's profile, or of its CPU, that are not what they should be."""
 
     of_cpu: ClassVar[bool] = False
@@ -41,7 +41,7 @@ class _Setting(_SwitchFault):
         return values if values == self._values() else None
 
 
-class ArpAgeing(_Setting):
+class ArpAgeing(Setting):
     """ARP entries age faster or more slowly than they should."""
 
     name: ClassVar[str] = "arp-ageing"
@@ -49,7 +49,7 @@ class ArpAgeing(_Setting):
     """Seconds."""
 
 
-class ArpCapacity(_Setting):
+class ArpCapacity(Setting):
     """The ARP table is smaller than what is attached: when it is full, new entries are refused or evict old ones."""
 
     name: ClassVar[str] = "arp-capacity"
@@ -57,7 +57,7 @@ class ArpCapacity(_Setting):
     """Entries, unresolved ones included."""
 
 
-class ArpCpuLimit(_Setting):
+class ArpCpuLimit(Setting):
     """The switch lets only so many ARP packets a second to its CPU (CoPP)."""
 
     name: ClassVar[str] = "arp-cpu-limit"
@@ -65,7 +65,7 @@ class ArpCpuLimit(_Setting):
     """Packets a second, with a burst of one second's worth."""
 
 
-class MacAgeing(_Setting):
+class MacAgeing(Setting):
     """MAC addresses age faster or more slowly than they should."""
 
     name: ClassVar[str] = "mac-ageing"
@@ -73,7 +73,7 @@ class MacAgeing(_Setting):
     """Seconds."""
 
 
-class MacCapacity(_Setting):
+class MacCapacity(Setting):
     """The MAC table is smaller than what is attached; what does not fit is flooded, or dropped by the profile."""
 
     name: ClassVar[str] = "mac-capacity"
@@ -96,7 +96,7 @@ class SwitchCpuOutage(_SwitchFault):
         return {"cpu": "out"} if lab.switch(self.switch).cpu()["out"] else None
 
 
-class ArpCpuDelay(_Setting):
+class ArpCpuDelay(Setting):
     """The switch's CPU handles every ARP packet late."""
 
     name: ClassVar[str] = "arp-cpu-delay"

@@ -13,8 +13,8 @@ from testbed.report.owners import Owned, Owners
 Level = str
 """plain, good, bad or note: how bars and points look."""
 GROUPS = (
-    "Steps", "Faults", "Addresses", "ARP and ND", "MAC table", "Queue pairs", "Completions", "Links", "Routes", "Pods",
-    "Jobs and programs", "Evidence",
+    "Steps", "Faults", "Addresses", "ARP and ND", "MAC table", "Queue pairs", "Completions", "Links", "Pauses",
+    "Routes", "Pods", "Jobs and programs", "Evidence",
 )  # fmt: skip
 ENTRY_ENDS = {"aged", "cleared", "evicted", "refused", "failed", "flushed"}
 BAD = {"arp.failed", "arp.refused", "arp.evicted", "arp.limited", "nd.failed", "nd.refused", "nd.evicted", "nd.limited",
@@ -239,6 +239,14 @@ class Timeline:
     def _lossless(self, number: int, event: Event, _: str) -> None:
         self._point(number, "ARP and ND", f"{event['node']}: {event['data'].get('ip')}")
 
+    def _pause(self, number: int, event: Event, _: str) -> None:
+        """A time in which a port was told to stop again and again: the event comes when it is over."""
+        lasted = event["data"].get("lasted_ns")
+        frames, priority = event["data"].get("frames"), event["data"].get("priority")
+        bar = self._bar(number, f"{frames} frames", "note")
+        bar.end = min(bar.start + (lasted if isinstance(lasted, int) and lasted >= 0 else 0), self.end)
+        self._lane("Pauses", f"{event['node']}:{event['data'].get('interface')}, priority {priority}").bars.append(bar)
+
     def _bar(self, number: int, text: str, level: Level = "plain") -> Bar:
         t = self._events[number]["t"]
         return Bar(t, t, text, level, number)
@@ -304,6 +312,6 @@ FOLLOW: dict[str, Any] = {
     "cni": Timeline._cni, "job": Timeline._job, "exec": Timeline._program, "route": Timeline._route,
     "routing": Timeline._route, "garp": Timeline._announced, "na": Timeline._announced, "expect": Timeline._expect,
     "evidence": Timeline._evidence, "observed": Timeline._evidence, "verdict": Timeline._evidence,
-    "lossless": Timeline._lossless,
+    "lossless": Timeline._lossless, "pfc": Timeline._pause,
 }  # fmt: skip
 """By the first part of an event's kind. Others are in the list of events only."""

@@ -47,6 +47,13 @@ def test_a_queue_that_was_used_is_shown_beside_what_it_dropped(tmp_path: Path) -
     assert (groups["queue_dropped"], groups["queue_waiting"], groups["queue_sent"]) == (BAD, QUEUES, QUEUES)
 
 
+def test_sampled_queues_and_rates_are_shown_first(tmp_path: Path) -> None:
+    port = {"SAI_QUEUE_STAT_CURR_OCCUPANCY_BYTES:3": 9000, "SAI_QUEUE_STAT_PACKETS:3": 90}
+    nic = {"rp_rate_bps:10.0.10.6#17": 12_000_000, "tx_prio3_packets": 90}
+    found = counted(tmp_path, {}, {"leaf": {"e2": port}, "a": {"eth1": nic}})
+    assert names(found) == ["a eth1 rp_rate_bps:10.0.10.6#17", "leaf e2 SAI_QUEUE_STAT_CURR_OCCUPANCY_BYTES:3"]
+
+
 def test_without_the_file_or_a_line_there_is_nothing(tmp_path: Path) -> None:
     assert over_time(tmp_path) is None
     (tmp_path / "counters.jsonl").write_text('{"t": 1, "after": "cut o')

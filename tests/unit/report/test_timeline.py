@@ -128,6 +128,13 @@ def test_hours_between_two_tries_are_folded_and_all_tries_are_seen() -> None:
     assert left < 60 * second
 
 
+def test_a_port_that_is_told_to_stop_has_a_lane_of_pauses() -> None:
+    told = {"interface": "eth1", "priority": 3, "lasted_ns": 40 * MS, "frames": 12}
+    events = [event(100 * MS, "pfc.paused", "a", **told), event(410 * MS, "pfc.paused", "a", **told)]
+    found = bars(lanes(events)["Pauses", "a:eth1, priority 3"])
+    assert found == [(100, 140, "12 frames", "note"), (410, 430, "12 frames", "note")]
+
+
 def test_even_pauses_are_not_folded() -> None:
     assert folds(range(0, 1000 * 2000 * MS, 2000 * MS), 2_000_000 * MS) == []
 
