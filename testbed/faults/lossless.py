@@ -57,6 +57,9 @@ class PauseStorm(_PortFault):
         nic = lab.interface(self.end)
         if not isinstance(nic, HostInterface):
             raise InputError(f"fault {self}: {self.end} is no host's end")
+        if lab.plan.lossless and self.priority not in (known := lab.plan.lossless.priorities):
+            hint = f"Lossless ones: {', '.join(map(str, known))}."
+            raise InputError(f"fault {self}: priority {self.priority} has no priority flow control here", hint=hint)
         super().inject(lab, undo)
         nic.send(pause_frame(nic.mac, self.priority))
 

@@ -81,6 +81,9 @@ def make_plan(
         elements.rdma_mode,
         plan_lossless(elements.lossless, (*TOP, "lossless"), problems),
     )
+    if classes and not any(end.lossless for pair in interfaces for end in pair):
+        wrong = "no link carries a lossless class: links between switches and RDMA NICs do, without 'lossless: false'"
+        problems.add((*TOP, "lossless"), wrong)
     _check_mtus(plan, links, problems)
     _check_macs(plan, nodes, problems)
     _check_rdma_names(plan, nodes, problems)

@@ -51,6 +51,11 @@ def test_links_of_switches_and_rdma_nics_are_lossless_and_others_stay_as_they_ar
     assert not plan(link=", lossless: false").links[0][0].lossless
 
 
+def test_classes_that_no_link_carries_are_refused() -> None:
+    text = FILE.replace("lossless: %s", "lossless: ^%s").replace("], vlan", "], lossless: false, vlan")
+    assert_refused_at_caret(text % ("{dscp: 26, priority: 3}", ""), "no link carries a lossless class")
+
+
 def test_without_classes_nothing_is_lossless() -> None:
     text = (FILE % ("", "")).replace("  lossless: \n", "")
     planned = Topology.parse(text).plan()

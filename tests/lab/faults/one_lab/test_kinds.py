@@ -247,6 +247,7 @@ def test_one_that_does_not_go_is_an_error(lab: Lab, monkeypatch, fault: Fault) -
         (EcmpCollision(end="leaf:e1", pairs=[["a", "b"]], rate=1_000_000), "no flow from a to b leaves leaf by e1"),
         (EcmpCollision(end="bridge:e1", pairs=[["a", "b"]], rate=1_000_000), "bridge routes nothing"),
         (PauseStorm(end="bridge:e2", priority=3), "bridge:e2 is no host's end"),
+        (PauseStorm(end="p:eth1", priority=5), "priority 5 has no priority flow control here"),
         (EcnOff(end="leaf:e1"), "leaf:e1 is not the end of a lossless link"),
         (ExactPacket(end="a:eth1", action="delay", number=1), "only what a switch sends can be delayed"),
     ],
