@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from ipaddress import IPv4Interface, IPv6Interface, ip_address, ip_network
 from typing import Literal, overload
 
@@ -18,6 +18,7 @@ from testbed.lab.interface import Interface
 from testbed.lab.namespace import Namespace
 from testbed.nic import HardwareNic
 from testbed.nic.congestion import congestion
+from testbed.nic.counters import with_hardware_names
 from testbed.switch import packets
 from testbed.topology import CongestionControl, Family, IPAddress, IPInterface, NicModel
 from testbed.topology import Interface as InterfacePlan
@@ -140,8 +141,13 @@ class HostInterface(Interface):
         return self.rdma
 
     def rdma_counters(self) -> dict[str, int]:
-        """The counters of its RDMA device by the kernel's names: sent_pkts, completer_retry_err, …"""
-        return devices.counters(self.device, self.node.namespace)
+        """The counters of its RDMA device by the kernel's names: sent_pkts, completer_retry_err, …; with ``nic:
+        hardware`` by mlx5's too, where it has another for the same: out_of_sequence, packet_seq_err, …"""
+        return self.named(devices.counters(self.device, self.node.namespace))
+
+    def named(self, counters: Mapping[str, int]) -> dict[str, int]:
+        """Counters of its RDMA device under the names that its kind of NIC has."""
+        return with_hardware_names(counters) if self._model == "hardware" else dict(counters)
 
     def control_congestion(self, algorithm: CongestionControl, **values: float) -> None:
         """Has the NIC of a lossless link pace its queue pairs: by ``dcqcn`` or ``timely`` with these in the place of

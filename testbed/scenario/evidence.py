@@ -83,21 +83,22 @@ class Evidence:
     def _read(self, missing: list[str]) -> dict[str, dict[str, Places]]:
         """The counters of all interfaces and RDMA devices by their nodes; `missing` gets what cannot be read."""
         found: dict[str, dict[str, Places]] = {}
-        devices: dict[str, list[str]] = {}
+        devices: dict[str, list[HostInterface]] = {}
         for node in self._lab.nodes.values():
             ends = node.interfaces.values()
             with _noting(f"counters of {node}", missing):
                 known = node.kernel.all_statistics()
                 interfaces = {end.name: known[end.index] | end.queue_counters() for end in ends if end.index in known}
                 found[node.name] = {"interfaces": interfaces, "rdma": {}}
-                if own := [end.rdma for end in ends if isinstance(end, HostInterface) and end.rdma]:
+                if own := [end for end in ends if isinstance(end, HostInterface) and end.rdma]:
                     devices[node.namespace] = own
         with _noting("counters of RDMA devices", missing):
-            counted = counters_of(devices) if devices else {}
+            names = {place: [end.device for end in ends] for place, ends in devices.items()}
+            counted = counters_of(names) if names else {}
             for node in self._lab.nodes.values():
-                for device in devices.get(node.namespace, ()):
-                    if device in counted:
-                        found[node.name]["rdma"][device] = counted[device]
+                for end in devices.get(node.namespace, ()):
+                    if end.device in counted:
+                        found[node.name]["rdma"][end.device] = end.named(counted[end.device])
         return found
 
 

@@ -41,6 +41,8 @@ def test_a_lossless_class_loses_nothing_and_a_lossy_one_does(lab: Lab) -> None:
     assert out.queue(3).most_bytes > 50_000
     assert lab.interface("a:eth1").lossless.counters()["rx_prio3_pause"] > 0
     incast(lab, BEST_EFFORT)
+    counted = lab.host("c")["eth1"].rdma_counters()
+    assert counted["out_of_sequence"] == counted["out_of_seq_request"] > 0
     assert out.queue(0).dropped_packets > 0
     assert out.queue(3).dropped_packets == 0
 
