@@ -47,6 +47,31 @@ def test_a_lossless_class_loses_nothing_and_a_lossy_one_does(lab: Lab) -> None:
     assert out.queue(3).dropped_packets == 0
 
 
+def test_what_a_port_sends_its_peer_receives(lab: Lab) -> None:
+    """Pause frames and CNPs, too, in each direction of each cable."""
+    cables = [("leaf:e1", "a:eth1"), ("leaf:e2", "b:eth1"), ("leaf:e3", "c:eth1")]
+    ends = [pair for one, other in cables for pair in ((one, other), (other, one))]
+
+    def unseen() -> list[tuple[int, int]]:
+        """Packets and bytes that were sent and did not arrive, or the other way round."""
+        found = []
+        for near, far in ends:
+            queues = [lab.interface(near).lossless.queue(priority) for priority in range(8)]
+            sent = sum(queue.sent_packets for queue in queues), sum(queue.sent_bytes for queue in queues)
+            got = lab.interface(far).counters()
+            found.append((sent[0] - got["rx_packets"], sent[1] - got["rx_bytes"]))
+        return found
+
+    before = unseen()
+    lab.switch("leaf").change_profile(ecn_min=5_000, ecn_max=30_000)
+    for name in "a", "b", "c":
+        lab.host(name)["eth1"].control_congestion("dcqcn", scale=100)
+    incast(lab, ECT)
+    lab.scheduler.sleep(0.1)
+    assert unseen() == before
+    assert lab.interface("leaf:e3").lossless.queue(3).sent_packets > 380
+
+
 def test_pauses_are_events_of_who_is_paused(lab: Lab, log: EventLog) -> None:
     incast(lab, LOSSLESS)
     lab.scheduler.sleep(0.1)
