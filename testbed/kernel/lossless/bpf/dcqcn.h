@@ -2,10 +2,10 @@
  * pair. Its timers run when somebody looks: what they would have done by then is caught up with. */
 #ifndef DCQCN_H
 #define DCQCN_H
-#include "maps.h"
+#include "layout.h"
 
 #define ONE_ALPHA (1 << 20)
-#define CATCH_UP 256 /* timer events at a look, at most */
+#define CATCH_UP 65536 /* timer events at a look, at most: a queue pair that was silent is at its link's rate before */
 
 static __always_inline void increase(struct flow *flow, const struct dcqcn *values, __u64 line)
 {

@@ -1,7 +1,7 @@
 /* TIMELY (SIGCOMM 2015, section 4.3): the rate of a queue pair by the round trips of its packets. Marks have no part in it. */
 #ifndef TIMELY_H
 #define TIMELY_H
-#include "maps.h"
+#include "layout.h"
 
 /* A round trip was measured. */
 GLOBAL int adapt(struct flow *flow, struct timely *values, __u64 line, __u64 rtt)

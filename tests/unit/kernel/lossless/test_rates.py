@@ -1,0 +1,120 @@
+"""DCQCN and TIMELY against plain models of their papers: the same rate after each CNP, time, byte and round trip."""
+
+import ctypes
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from testbed.kernel.lossless.layout import structures
+from testbed.nic.congestion import Dcqcn, Timely
+
+LINE = 50_000_000
+MS = 1_000_000
+ACTS = st.lists(
+    st.one_of(
+        st.tuples(st.just("cnp"), st.integers(5 * MS, 400 * MS)),
+        st.tuples(st.just("wait"), st.integers(MS, 2_000 * MS)),
+        st.tuples(st.just("send"), st.integers(60, 300_000)),
+    ),
+    max_size=60,
+)
+ROUND_TRIPS = st.lists(st.integers(20_000, 200 * MS), max_size=80)
+
+
+class Rp:
+    """The reaction point of DCQCN (SIGCOMM 2015, section 5), of floats."""
+
+    def __init__(self, values):
+        self.v = values
+        self.limited = False
+
+    def pass_to(self, now):
+        while self.limited:
+            alpha_at, increase_at = self.alpha_at + self.v["alpha_ns"], self.increase_at + self.v["increase_ns"]
+            if min(alpha_at, increase_at) > now:
+                return
+            if alpha_at <= increase_at:
+                self.alpha *= 1 - self.v["g"] / (1 << 16)
+                self.alpha_at = alpha_at
+            else:
+                self.increase_at = increase_at
+                self.timer += 1
+                self.rise()
+
+    def cnp(self, now):
+        self.pass_to(now)
+        if not self.limited:
+            self.limited, self.rate, self.alpha = True, LINE, 1.0
+        g = self.v["g"] / (1 << 16)
+        self.target, self.rate = self.rate, max(self.rate * (1 - self.alpha / 2), self.v["least"])
+        self.alpha = (1 - g) * self.alpha + g
+        self.alpha_at = self.increase_at = now
+        self.timer = self.counter = self.bytes = 0
+
+    def send(self, length):
+        if self.limited:
+            self.bytes += length
+            if self.bytes >= self.v["increase_bytes"]:
+                self.bytes -= self.v["increase_bytes"]
+                self.counter += 1
+                self.rise()
+
+    def rise(self):
+        stages = self.v["stages"]
+        if min(self.timer, self.counter) > stages:
+            self.target += self.v["hai"] * (min(self.timer, self.counter) - stages)
+        elif max(self.timer, self.counter) > stages:
+            self.target += self.v["ai"]
+        self.target = min(self.target, LINE)
+        self.rate = (self.rate + self.target) / 2
+        if self.rate >= LINE * (1 - 1 / 1024):
+            self.limited = False
+
+    @property
+    def now(self):
+        return self.rate if self.limited else LINE
+
+
+@settings(max_examples=200, deadline=None)
+@given(acts=ACTS, g=st.sampled_from([1 / 256, 1 / 16]), increase_bytes=st.sampled_from([100_000, 1_250_000]))
+def test_dcqcn_has_the_rates_of_its_paper(rates, acts, g, increase_bytes):
+    code, kinds = ctypes.CDLL(str(rates)), structures()
+    numbers = Dcqcn(scale=100, g=g, increase_bytes=increase_bytes, additive_bps=10e6, hyper_bps=100e6).numbers()
+    flow, values, model = kinds["flow"](), kinds["dcqcn"](**numbers), Rp(numbers)
+    line, now = ctypes.c_uint64(LINE), 10**9
+    for act, number in acts:
+        if act == "send":
+            if flow.limited:
+                code.sent(ctypes.byref(flow), ctypes.byref(values), line, number)
+            model.send(number)
+        else:
+            now += number
+            follow = code.cut if act == "cnp" else code.catch_up
+            follow(ctypes.byref(flow), ctypes.byref(values), line, ctypes.c_uint64(now))
+            model.cnp(now) if act == "cnp" else model.pass_to(now)
+        rate = flow.rate if flow.limited else LINE
+        assert rate == pytest.approx(model.now, rel=0.002)
+
+
+@settings(max_examples=200, deadline=None)
+@given(trips=ROUND_TRIPS)
+def test_timely_has_the_rates_of_its_paper(rates, trips):
+    code, kinds = ctypes.CDLL(str(rates)), structures()
+    numbers = Timely(scale=40).numbers()
+    flow, values = kinds["flow"](), kinds["timely"](**numbers)
+    rate, previous, gradient, calm = float(LINE), None, 0, 0
+    for rtt in trips:
+        code.adapt(ctypes.byref(flow), ctypes.byref(values), ctypes.c_uint64(LINE), ctypes.c_uint64(rtt))
+        change = rtt - (rtt if previous is None else previous)
+        gradient += (change - gradient) * numbers["ewma"] >> 16
+        previous = rtt
+        calm = calm + 1 if gradient <= 0 and rtt <= numbers["high_ns"] else 0
+        if rtt > numbers["high_ns"]:
+            rate *= max(1 - 0.8 * (1 - numbers["high_ns"] / rtt), 0.5)
+        elif rtt < numbers["low_ns"] or gradient <= 0:
+            rate += numbers["ai"] * (5 if calm >= 5 else 1)
+        else:
+            rate *= max(1 - 0.8 * gradient / numbers["least_rtt_ns"], 0.5)
+        rate = min(max(rate, numbers["least"]), LINE)
+        assert flow.rate == pytest.approx(rate, rel=0.002)
