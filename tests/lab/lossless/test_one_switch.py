@@ -6,7 +6,7 @@ import pytest
 from lossless_lab import BEST_EFFORT, ECT, LOSSLESS, cnps_of, icrc_holds, incast, pair
 
 from testbed.errors import InputError
-from testbed.faults import LinkDelay, LinkLoss, LinkRate, PauseStorm, SlowReceiver
+from testbed.faults import LinkCorrupt, LinkDelay, LinkLoss, LinkRate, PauseStorm, SlowReceiver
 from testbed.faults.fault import Fault, injected
 from testbed.lab import Lab
 from testbed.scenario.events import EventLog
@@ -144,6 +144,7 @@ def test_a_port_that_heeds_no_pause_overruns_the_headroom(lab: Lab) -> None:
     "fault",
     [
         LinkLoss(end="leaf:e3", loss=5),
+        LinkCorrupt(end="leaf:e3", corrupt=5),
         LinkDelay(end="a:eth1", delay=0.002),
         LinkDelay(end="a:eth1", delay=0.002, jitter=0.0001),
         LinkRate(end="leaf:e3", rate=20_000_000),
