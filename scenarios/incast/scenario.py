@@ -1,6 +1,8 @@
-from testbed import Field, Host, HostInterface, Parameters, Run, Scenario, Variant
+from contextlib import ExitStack
+
+from testbed import Field, Host, Parameters, Run, Scenario, Variant
 from testbed.faults import QueueTooSmall
-from testbed.workload import Attributes, Endpoint, connect_pair, open_endpoint
+from testbed.workload import Attributes, Streams
 
 PORT = "leaf:e5"
 """To the receiver."""
@@ -48,18 +50,20 @@ class Incast(Scenario[Settings]):
         if p.queue != port.quality.queue:
             run.inject(QueueTooSmall(end=PORT, queue=p.queue))
 
-        with run.step("the senders are connected"):
-            # 0.27 s: a packet that waits its turn in the deep buffer is not taken for lost.
-            attributes = Attributes(timeout=16, retry_cnt=p.retry_cnt, traffic_class=ECT)
-            ends = [(sender, open_endpoint(sender)) for sender in senders]
-            for _, end in ends:
-                connect_pair(end, open_endpoint(receiver), attributes)
-
-        with run.step(f"each writes {MESSAGES * MESSAGE >> 10} KB, {p.at_once} at a time"):
-            began = run.now
-            groups = [ends[first : first + p.at_once] for first in range(0, len(ends), p.at_once)]
-            statuses = [status for group in groups for status in self.write(run, group)]
-            seconds = run.now - began
+        # 0.27 s: a packet that waits its turn in the deep buffer is not taken for lost.
+        attributes = Attributes(timeout=16, retry_cnt=p.retry_cnt, traffic_class=ECT)
+        groups = [senders[first : first + p.at_once] for first in range(0, len(senders), p.at_once)]
+        with ExitStack() as opened:
+            with run.step("the senders are connected"):
+                pairs = ([(sender, receiver) for sender in group] for group in groups)
+                connected = [opened.enter_context(Streams(some, attributes, size=MESSAGE)) for some in pairs]
+            with run.step(f"each writes {MESSAGES * MESSAGE >> 10} KB, {p.at_once} at a time"):
+                began = run.now
+                ended = [completion for streams in connected for completion in streams.write(MESSAGES)]
+                seconds = run.now - began
+            statuses = [
+                run.completed(sender, completion).status for sender, completion in zip(senders, ended, strict=True)
+            ]
 
         there, gaps = port.counters(), receiver.rdma_counters()["out_of_seq_request"]
         retries = sum(sender.rdma_counters()["completer_retry_err"] for sender in senders)
@@ -79,13 +83,3 @@ class Incast(Scenario[Settings]):
             run.expect("nothing is dropped", there["dropped"], 0)
             run.expect("nothing is sent again", (gaps, retries), (0, 0))
             run.expect("the port is as fast as it can be", slowdown, lambda times: 0.9 < times < 1.3)
-
-    def write(self, run: Run, ends: list[tuple[HostInterface, Endpoint]]) -> list[str]:
-        """Writes from all senders at once. Returns how the last message of each ended, or the first that failed."""
-        posted = [(sender, end, [end.post_write(MESSAGE) for _ in range(MESSAGES)]) for sender, end in ends]
-        statuses = []
-        for sender, end, requests in posted:
-            done = [end.wait(request, within=60) for request in requests]
-            shown = next((completion for completion in done if not completion.ok), done[-1])
-            statuses.append(run.completed(sender, shown).status)
-        return statuses

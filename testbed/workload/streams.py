@@ -9,10 +9,11 @@ from typing import Self
 
 from testbed.lab import HostInterface
 from testbed.workload.attributes import Attributes
+from testbed.workload.completion import Completion
 from testbed.workload.verbs import Endpoint, connect_pair, open_endpoint
 
 AHEAD = 4
-"""Messages that a stream has under way."""
+"""Messages that a stream has under way, if nobody says how many."""
 LOOK_S = 0.02
 """Seconds between two looks at what has completed."""
 
@@ -20,24 +21,38 @@ LOOK_S = 0.02
 class Stream:
     """A queue pair with its messages. `status` is SUCCESS, or how the first one ended that failed."""
 
-    def __init__(self, end: Endpoint, size: int) -> None:
+    def __init__(self, end: Endpoint, size: int, ahead: int = AHEAD) -> None:
         self.status = "SUCCESS"
         self.done_bytes = 0
         self._end = end
         self._size = size
+        self._ahead = ahead
         self._posted: list[int] = []
 
     def feed(self) -> None:
         """Takes what has completed, and posts as much."""
         for request in [request for request in self._posted if self._end.done(request)]:
-            completion = self._end.wait(request, within=1)
-            self._posted.remove(request)
-            if completion.ok:
-                self.done_bytes += self._size
-            elif self.status == "SUCCESS":
-                self.status = completion.status
-        while self.status == "SUCCESS" and len(self._posted) < AHEAD:
-            self._posted.append(self._end.post_write(self._size))
+            self._take(request, within=1)
+        while self.status == "SUCCESS" and len(self._posted) < self._ahead:
+            self.post(1)
+
+    def post(self, messages: int) -> None:
+        """Posts so many messages."""
+        self._posted += [self._end.post_write(self._size) for _ in range(messages)]
+
+    def finish(self, within: float) -> Completion:
+        """Waits for what is posted. Returns how the last message ended, or the first one that failed."""
+        done = [self._take(request, within) for request in tuple(self._posted)]
+        return next((completion for completion in done if not completion.ok), done[-1])
+
+    def _take(self, request: int, within: float) -> Completion:
+        completion = self._end.wait(request, within=within)
+        self._posted.remove(request)
+        if completion.ok:
+            self.done_bytes += self._size
+        elif self.status == "SUCCESS":
+            self.status = completion.status
+        return completion
 
 
 class Streams:
@@ -49,11 +64,14 @@ class Streams:
         attributes: Attributes | None = None,
         *,
         size: int = 32768,
+        ahead: int = AHEAD,
     ) -> None:
-        """`size` of a message in bytes."""
+        """`size` of a message in bytes, and how many of them a stream has under way. They are fed every 0.02 s, so
+        `size * ahead` bounds the rate of each."""
         self._pairs = pairs
         self._attributes = attributes
         self._size = size
+        self._ahead = ahead
         self._open = contextlib.ExitStack()
         self._streams: list[Stream] = []
 
@@ -62,7 +80,7 @@ class Streams:
             here = self._open.enter_context(open_endpoint(near, memory=self._size))
             there = self._open.enter_context(open_endpoint(far, memory=self._size))
             connect_pair(here, there, self._attributes)
-            self._streams.append(Stream(here, self._size))
+            self._streams.append(Stream(here, self._size, self._ahead))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -83,6 +101,13 @@ class Streams:
             look()
         passed = time.monotonic() - began
         return [(stream.done_bytes - start) * 8 / passed for stream, start in zip(self._streams, before, strict=True)]
+
+    def write(self, messages: int, within: float = 60) -> list[Completion]:
+        """Each stream writes so many messages, all of them at once. Returns how the last of each stream ended, or the
+        first that failed. DeadlineError if one takes longer than `within` seconds."""
+        for stream in self._streams:
+            stream.post(messages)
+        return [stream.finish(within) for stream in self._streams]
 
     @property
     def statuses(self) -> list[str]:
