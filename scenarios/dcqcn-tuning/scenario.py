@@ -95,4 +95,4 @@ class DcqcnTuning(Scenario[Settings]):
         else:
             run.observe("healthy", f"{total / 1e6:.0f} of 50 Mbit/s, {queue / 1000:.0f} kB in the queue")
             run.expect("some packets are marked", marked, lambda packets: packets > 10)
-            run.expect("all have their share (Jain's index)", fairness(rates), lambda index: index > 0.95)
+            run.expect("all have their share (Jain's index)", fairness(rates), lambda index: index > 0.9)
