@@ -1,5 +1,5 @@
-from testbed import Field, Host, HostInterface, Parameters, Port, Run, Scenario, Variant
-from testbed.workload import Attributes, Endpoint, connect_pair, open_endpoint
+from testbed import Field, Host, Parameters, Port, Run, Scenario, Variant
+from testbed.workload import Attributes, Streams
 
 OUT = "leaf:e5"
 """To the receiver."""
@@ -43,15 +43,14 @@ class PfcIncast(Scenario[Settings]):
         out = run.lab.interface(OUT).lossless
         inward = [run.lab.interface(f"leaf:e{number}").lossless for number in range(1, 5)]
 
-        with run.step("the senders are connected"):
-            attributes = Attributes(timeout=16, retry_cnt=p.retry_cnt, traffic_class=p.dscp << 2)
-            ends = [(sender, open_endpoint(sender)) for sender in senders]
-            for _, end in ends:
-                connect_pair(end, open_endpoint(receiver), attributes)
-
-        with run.step(f"each writes {MESSAGES * MESSAGE >> 10} KB"):
+        attributes = Attributes(timeout=16, retry_cnt=p.retry_cnt, traffic_class=p.dscp << 2)
+        with (
+            Streams([(sender, receiver) for sender in senders], attributes, size=MESSAGE) as streams,
+            run.step(f"each writes {MESSAGES * MESSAGE >> 10} KB"),
+        ):
             began = run.now
-            statuses = self.write(run, ends)
+            ended = zip(senders, streams.write(MESSAGES), strict=True)
+            statuses = [run.completed(sender, completion).status for sender, completion in ended]
             seconds = run.now - began
 
         alone = len(senders) * MESSAGES * MESSAGE / 1024 * FRAME * 8 / (run.lab.interface(OUT).sends.quality.rate or 1)
@@ -77,13 +76,3 @@ class PfcIncast(Scenario[Settings]):
 
     def drops(self, ports: list[Port]) -> int:
         return sum(port.queue(priority).dropped_packets for port in ports for priority in range(8))
-
-    def write(self, run: Run, ends: list[tuple[HostInterface, Endpoint]]) -> list[str]:
-        """Writes from all senders at once. Returns how the last message of each ended, or the first that failed."""
-        posted = [(sender, end, [end.post_write(MESSAGE) for _ in range(MESSAGES)]) for sender, end in ends]
-        statuses = []
-        for sender, end, requests in posted:
-            done = [end.wait(request, within=60) for request in requests]
-            shown = next((completion for completion in done if not completion.ok), done[-1])
-            statuses.append(run.completed(sender, shown).status)
-        return statuses

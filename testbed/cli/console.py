@@ -224,7 +224,8 @@ def evidence_text(evidence: Mapping[str, Any]) -> Text:
     text = Text()
     for name, value in evidence.items():
         text.append(", " if text else "")
-        seconds = name.endswith("_s") and isinstance(value, (int, float)) and abs(value) < LONGEST_S
+        timed = name.endswith("_s") and not name.endswith("_per_s")
+        seconds = timed and isinstance(value, (int, float)) and abs(value) < LONGEST_S
         text.append(plain(name.removesuffix("_s") if seconds else name).replace("_", " "), "dim")
         text.append(f" {duration(value) if seconds else plain(value)}")
     return text

@@ -123,7 +123,7 @@ class EcnOff(_PortFault):
 class SlowReceiver(_PortFault):
     """A NIC takes in what comes more slowly than its link brings it, and pauses the switch.
 
-    As one with cache misses, a busy PCIe bus or slow memory does (SIGCOMM 2016, section 6.3).
+    As one with cache misses, a busy PCIe bus or slow memory does (SIGCOMM 2016, section 4.4).
     """
 
     name: ClassVar[str] = "slow-receiver"

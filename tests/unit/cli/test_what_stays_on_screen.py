@@ -43,6 +43,7 @@ def test_a_step_has_no_column_for_a_node() -> None:
         ({"switch_arp": "pod A's MAC", "retries": 3}, "switch arp pod A's MAC, retries 3"),
         ({"aged_after_s": 14400}, "aged after 4 h 00 min 00 s"),
         ({"waited_s": 0.085, "why_s": "unknown"}, "waited 85 ms, why s unknown"),
+        ({"mbit_per_s": 46.8}, "mbit per s 46.8"),
         ({}, ""),
     ],
 )

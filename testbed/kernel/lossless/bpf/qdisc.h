@@ -1,13 +1,14 @@
 /* The queues of a port as a qdisc: a queue a class, DWRR beside strict classes, the link's rate and its delay.
  *
  * A struct_ops program can neither send a frame nor wake another qdisc. So the port that stopped its peer has an XON frame in
- * stock, and looks by its own watchdog whether it may send that: at the earliest at which its excess can have drained. */
+ * stock, and looks by its own watchdog whether it may send that: when half of its excess can have drained. While nothing
+ * moves it looks less often, and is some packets late at most when it does again. */
 #ifndef QDISC_H
 #define QDISC_H
 #include "nic.h"
 
-#define LEAST_EXCESS 1100 /* bytes */
-#define LONGEST_GAP 32
+#define PACKET 1100 /* bytes */
+#define LONGEST_GAP 8 /* packets */
 #define STALE 65536 /* packets that are dropped at once, at most */
 
 static __always_inline __u32 port_of_qdisc(struct Qdisc *sch)
@@ -178,15 +179,14 @@ GLOBAL __u64 resume_peer(__u32 port, struct port_config *config, struct port_sta
 			continue;
 		}
 		excess = held > excess ? held - excess : 0;
-		if (excess < LEAST_EXCESS)
-			excess = LEAST_EXCESS;
 		if (group->look_at <= now) {
 			if (group->looked_at != held)
 				group->look_gap = 1;
 			else if (group->look_gap < LONGEST_GAP)
 				group->look_gap = group->look_gap ? group->look_gap << 1 : 1;
 			group->looked_at = held;
-			group->look_at = now + (config->ns_per_kib ? link_ns(config, excess) : excess * 80 >> 10) * group->look_gap;
+			excess = MAX(excess >> 1, PACKET * group->look_gap);
+			group->look_at = now + (config->ns_per_kib ? link_ns(config, excess) : excess * 80 >> 10);
 		}
 		next = sooner(next, group->look_at);
 	}
@@ -240,7 +240,7 @@ GLOBAL __u64 watch(__u32 port, struct port_config *config, struct port_state *st
 			queue->poll_at = queue->stuck_ns = 0;
 			continue;
 		}
-		if (!queue->poll_at) {
+		if (!queue->poll_at || queue->poll_at + (poll >> 3) < now) { /* nobody looked in time: it was not paused */
 			queue->poll_at = (now / poll + 1) * poll;
 			queue->polled_packets = ~0ULL; /* the first look begins to count */
 			queue->stuck_ns = queue->quiet_ns = 0;
