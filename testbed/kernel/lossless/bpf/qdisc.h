@@ -247,7 +247,9 @@ GLOBAL __u64 watch(__u32 port, struct port_config *config, struct port_state *st
 		} else if (queue->poll_at <= now) {
 			queue->poll_at = (now / poll + 1) * poll;
 			if (state->storming & bit) {
-				queue->quiet_ns = state->paused & bit ? 0 : queue->quiet_ns + poll;
+				int quiet = !(state->paused & bit) && queue->episode_end + poll <= now;
+
+				queue->quiet_ns = quiet ? queue->quiet_ns + poll : 0;
 				if (queue->quiet_ns >= config->watchdog_restore_ns) {
 					state->storming &= ~bit;
 					queue->restored++;
