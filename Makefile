@@ -1,6 +1,6 @@
 MAKEFLAGS += --no-print-directory --no-builtin-rules
 .DEFAULT_GOAL := $(if $(scenario),scenario,help)
-.PHONY: help setup ready scenario scenarios catalogue check test bench examples lock
+.PHONY: help setup ready scenario scenarios catalogue check test bench fidelity examples lock
 
 shipped := $(sort $(patsubst scenarios/%/scenario.py,%,$(wildcard scenarios/*/scenario.py)))
 
@@ -11,6 +11,7 @@ make catalogue       the same; each one's first variant again, and the slow test
 make test            unit tests, and tests of machines with those inside them
 make check           lint, types, unit tests and the lines they run: no machine needed
 make bench           measure build, start and run; prints JSON
+make fidelity        measure what papers published; brings its table in docs/fidelity.md up to date
 make examples        bring what commands print in the documentation, and docs/api.md, up to date
 make lock            bring requirements.lock up to pyproject.toml
 make setup           install what is missing; the others do so themselves
@@ -51,6 +52,9 @@ catalogue: scenarios
 
 bench: ready
 	@.venv/bin/python tests/bench/bench.py
+
+fidelity: ready
+	@.venv/bin/python tests/fidelity/fidelity.py $(if $(only),--only $(only))
 
 examples: ready
 	@.venv/bin/python tests/docs/examples.py
