@@ -266,7 +266,6 @@ def watchdog() -> Iterator[Row]:
         f"{1000 * found['_restoration']:.0f} ms or more",
         f"{1000 * low:.0f} to {1000 * high:.0f} ms",
         low >= found["_restoration"],
-        known="the lab's watchdog takes the interval between two polls in which the pauses ended for a quiet one",
     )
 
 
