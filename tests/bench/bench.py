@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from testbed.machine import build, cache, qemu, snapshot
+from testbed.machine import build, cache, pytests, qemu, snapshot
 from testbed.machine.image import Image
 from testbed.machine.moments import Opened
 from testbed.machine.qemu import Flavour
@@ -78,9 +78,16 @@ def variants() -> list[dict[str, Any]]:
 
 def measured(file: str, clock: str) -> Any:
     """The figures that a file of tests leaves."""
+    return tested(file, clock)[0]
+
+
+def tested(file: str, clock: str) -> tuple[Any, dict[str, float]]:
+    """The figures that a file of tests leaves, and the wall seconds that each test took."""
     with tempfile.TemporaryDirectory(prefix="testbed-") as directory:
         command("pytest", str(HERE / file), "--clock", clock, "--out", directory)
-        return json.loads(Path(directory, "pytest", "latest", "figures.json").read_text())
+        left = Path(directory, "pytest", "latest")
+        walls = {test["test"].partition("::")[2]: test["wall_s"] for test in pytests.ended(left)}
+        return json.loads((left / "figures.json").read_text()), walls
 
 
 def bring_up() -> dict[str, Any]:
@@ -90,6 +97,29 @@ def bring_up() -> dict[str, Any]:
     figures["mininet_over_lab"] = round(theirs / ours, 1)
     figures["mininet_over_lab_without_rdma"] = round(theirs / figures["lab_without_rdma"]["up_s"], 1)
     return figures
+
+
+def lossless() -> dict[str, Any]:
+    """What lossless links cost beside netem and tbf on the same links, in an idle lab, and with 63 senders."""
+    virtual, walls = tested("lossless.py", "virtual")
+    real = measured("lossless.py", "real")
+    kinds = ("lossless", "netem")
+    costs = {
+        "virtual_busy_s": {kind: virtual[kind][0]["busy_s"] for kind in kinds},
+        "wall_s": {kind: min(turn["seconds"] for turn in real[kind]) for kind in kinds},
+    }
+    incast = {**virtual["incast_lossless"], "wall_s": walls["test_incast_of_63[lossless]"]}
+    attach = incast["up_s"] - virtual["incast_plain"]["up_s"]
+    return {
+        "same_packets": {name: {**cost, "ratio": ratio(*cost.values())} for name, cost in costs.items()},
+        "idle": {kind: virtual[f"idle_{kind}"] for kind in ("lossless", "plain")},
+        "incast": incast,
+        "attach_ms_a_link": round(1000 * attach / incast["hosts"], 1),
+    }
+
+
+def ratio(ours: float, theirs: float) -> float:
+    return round(ours / theirs, 2)
 
 
 def main() -> None:
@@ -106,6 +136,8 @@ def main() -> None:
     started = time.monotonic()
     fabrics = measured("fabric.py", "virtual")
     fabrics_s = time.monotonic() - started
+    say("lossless links on both clocks")
+    with_classes = lossless()
     result = {
         "machine": {"cpus": os.cpu_count(), "kernel": platform.release(), "qemu": qemu.version()},
         "image": {"digest": built.digest, "kernel": built.kernel, "build_s": built.manifest["build_s"]},
@@ -114,6 +146,7 @@ def main() -> None:
         "ip_reuse": told,
         "bring_up": beside_mininet,
         "fabrics": {"wall_s": round(fabrics_s, 2), "virtual": fabrics},
+        "lossless": with_classes,
     }
     RUNS.mkdir(exist_ok=True)
     text = json.dumps(result, indent=1)

@@ -1,8 +1,8 @@
 """Runs inside a machine: flows of many sizes between six hosts, in a lossless class and in a lossy one.
 
 The shape is that of IRN's evaluation (SIGCOMM 2018, section 4.1): half of the flows are one packet, a sixth are large;
-they come at random times and load the links to 70 %. The buffer of a port is two bandwidth-delay products there and two
-of soft-RoCE's windows here. Both runs have the same flows.
+they come at random times and load the links to 70 %. The switch's buffer is small enough that
+a lossy class drops. Both runs have the same flows.
 """
 
 import random
