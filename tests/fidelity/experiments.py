@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import fluid
 import packets
+
 from runs import figures, variant
 
 CLOSE = 0.15
