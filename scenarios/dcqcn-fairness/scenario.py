@@ -85,4 +85,4 @@ class DcqcnFairness(Scenario[Settings]):
             run.expect("each CNP is heeded", handled, cnps)
             run.expect("CNPs are DCQCN's", cnps > 0, p.control == "dcqcn")
             if p.control == "dcqcn":
-                run.expect("all have their share (Jain's index)", jain, lambda index: index > 0.98)
+                run.expect("all have their share (Jain's index)", jain, lambda index: index > 0.95)
