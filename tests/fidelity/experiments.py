@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 import fluid
 import packets
-
-from runs import figures, variant
+from measure import figures, variant
 
 CLOSE = 0.15
 """By how much a ratio may be off one where the scaling law promises it: bytes stay, times grow, rates shrink."""
