@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from testbed.cni import conflist
-from testbed.cni.conflist import Attachment, Conflist
-from testbed.cni.pods import PodNetworks
-from testbed.cni.runtime import Runtime
-from testbed.cni.versions import Result
+from testbed.cni.runtime.libcni import Runtime
+from testbed.cni.runtime.pods import PodNetworks
+from testbed.cni.spec import conflist
+from testbed.cni.spec.conflist import Attachment, Conflist
+from testbed.cni.spec.versions import Result
 from testbed.documents.json import loads
 from testbed.errors import InputError, TestbedError, did_you_mean
 from testbed.kernel import netns

@@ -49,7 +49,7 @@ response. A TestbedError it raises is the error that is sent; any other exceptio
 
 WARM = (
     "pytest",
-    "testbed.cni.rxe",
+    "testbed.cni.plugins.rxe",
     "testbed.executor.live.acts",
     "testbed.executor.live.lab",
     "testbed.executor.live.logs",
@@ -79,7 +79,7 @@ def prepare(job: Mapping[str, Any], out: str, write: Write, devices: Devices = N
     for name in WARM:
         importlib.import_module(name)
     from testbed import nic
-    from testbed.cni import runtime
+    from testbed.cni.runtime import libcni
     from testbed.kernel.lossless import ports
     from testbed.switch.profile import load_profiles
     from testbed.workload import ibverbs
@@ -92,7 +92,7 @@ def prepare(job: Mapping[str, Any], out: str, write: Write, devices: Devices = N
     nic.prepare()
     with contextlib.suppress(UnsupportedError):  # the first lab with lossless links says so
         ports.prepare()
-    runtime.prepare()
+    libcni.prepare()
 
 
 def run(job: Mapping[str, Any], out: str, write: Write, devices: Devices = None) -> None:

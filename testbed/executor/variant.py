@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from testbed import faults
-from testbed.cni.pods import PodNetworks
+from testbed.cni.runtime.pods import PodNetworks
 from testbed.errors import TestbedError
 from testbed.executor import Context, Ended, ignore_sigterm, topologies
 from testbed.executor.moments import Cut, Moments

@@ -17,7 +17,8 @@ Network = str | Path | Mapping[str, Any]
 
 
 class Networks(Protocol):
-    """Attaches pods to networks: `testbed.cni.pods.PodNetworks`, given from above to a lab, which knows no CNI."""
+    """Attaches pods to networks: PodNetworks of `testbed.cni.runtime.pods`, given from above to a lab, which knows no
+    CNI."""
 
     def attach(self, pod: Pod, networks: Sequence[Network]) -> None:
         """Gives the pod its interfaces. If it fails, `detach` undoes what it did before."""
@@ -39,7 +40,9 @@ class Pods:
     @property
     def networks(self) -> Networks:
         if self._networks is None:
-            raise InputError("this lab has no pods", hint="Give it `networks=PodNetworks(…)` of testbed.cni.pods.")
+            raise InputError(
+                "this lab has no pods", hint="Give it `networks=PodNetworks(…)` of testbed.cni.runtime.pods."
+            )
         return self._networks
 
     def create(self, host: Host, name: str, networks: Sequence[Network]) -> Pod:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from testbed.cni.pods import PodNetworks
+from testbed.cni.runtime.pods import PodNetworks
 from testbed.faults import break_from_the_start, unfinished
 from testbed.lab import Lab
 from testbed.protocol import EPOCH, TOPOLOGY

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from testbed import Lab, Topology
-from testbed.cni.pods import PodNetworks
+from testbed.cni.runtime.pods import PodNetworks
 from testbed.kernel import own_devices
 from testbed.lab import Host
 from testbed.lab.lab import RdmaMode

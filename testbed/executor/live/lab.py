@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from testbed import faults
-from testbed.cni.pods import PodNetworks
+from testbed.cni.runtime.pods import PodNetworks
 from testbed.errors import InputError
 from testbed.executor import Context, topologies
 from testbed.executor.live.server import Server

@@ -9,7 +9,7 @@ import pytest
 from networks import FLAT, ROUTED, bridge, ipam, macvlan, network
 
 from testbed import Lab, Topology
-from testbed.cni.pods import PodNetworks
+from testbed.cni.runtime.pods import PodNetworks
 from testbed.errors import InputError, TestbedError
 from testbed.faults import Injection, StrictRpFilter
 from testbed.kernel import rdma

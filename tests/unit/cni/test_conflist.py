@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from testbed.cni import conflist
+from testbed.cni.spec import conflist
 from testbed.errors import InputError
 
 GOOD: dict[str, Any] = {"cniVersion": "1.0.0", "name": "rdma", "plugins": [{"type": "macvlan"}, {"type": "rxe"}]}

@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
-from testbed.cni import conflist, plugin, runtime, rxe, versions
-from testbed.cni.cache import Cache
-from testbed.cni.conflist import Attachment
-from testbed.cni.plugin import CniError
+from testbed.cni.plugins import rxe
+from testbed.cni.runtime import libcni, plugin
+from testbed.cni.runtime.cache import Cache
+from testbed.cni.runtime.plugin import CniError
+from testbed.cni.spec import conflist, versions
+from testbed.cni.spec.conflist import Attachment
 from testbed.errors import InputError
 
 NETWORK = conflist.make(
@@ -42,7 +44,7 @@ INTERFACE = {"name": "eth0", "mac": "06:00:00:00:00:01", "sandbox": "/run/netns/
 
 
 def test_the_six_variables_are_there() -> None:
-    variables = runtime.variables_of("ADD", POD, [Path("/opt/cni/bin"), Path("/usr/lib/cni")])
+    variables = libcni.variables_of("ADD", POD, [Path("/opt/cni/bin"), Path("/usr/lib/cni")])
     assert variables == {
         "CNI_COMMAND": "ADD",
         "CNI_CONTAINERID": "c0ffee",
@@ -55,7 +57,7 @@ def test_the_six_variables_are_there() -> None:
 
 
 def test_a_plugin_reads_its_own_part_completed() -> None:
-    assert runtime.stdin_of(NETWORK, NETWORK.plugins[0], POD, None) == {
+    assert libcni.stdin_of(NETWORK, NETWORK.plugins[0], POD, None) == {
         "type": "macvlan",
         "own": 1,
         "name": "rdma",
@@ -65,12 +67,12 @@ def test_a_plugin_reads_its_own_part_completed() -> None:
 
 
 def test_a_plugin_without_capabilities_gets_no_runtime_config_and_the_result_before_it() -> None:
-    stdin = runtime.stdin_of(NETWORK, NETWORK.plugins[1], POD, {"cniVersion": "1.0.0"})
+    stdin = libcni.stdin_of(NETWORK, NETWORK.plugins[1], POD, {"cniVersion": "1.0.0"})
     assert stdin == {"type": "rxe", "name": "rdma", "cniVersion": "1.0.0", "prevResult": {"cniVersion": "1.0.0"}}
 
 
 def test_plugins_of_the_user_s_own_come_first(tmp_path: Path) -> None:
-    assert runtime.search_path([tmp_path])[:2] == [tmp_path, plugin.OURS]
+    assert libcni.search_path([tmp_path])[:2] == [tmp_path, plugin.OURS]
 
 
 def test_a_plugin_that_cannot_be_executed_is_named(tmp_path: Path) -> None:
@@ -81,12 +83,12 @@ def test_a_plugin_that_cannot_be_executed_is_named(tmp_path: Path) -> None:
 
 def test_plugins_are_looked_for_in_ours_and_in_cni_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("CNI_PATH", raising=False)
-    assert runtime.search_path()[1:] == [Path("/usr/lib/cni"), Path("/opt/cni/bin")]
+    assert libcni.search_path()[1:] == [Path("/usr/lib/cni"), Path("/opt/cni/bin")]
     monkeypatch.setenv("CNI_PATH", f"{tmp_path}:/else")
-    assert runtime.search_path()[1:] == [tmp_path, Path("/else")]
-    assert plugin.find("rxe", runtime.search_path(), "test").name == "rxe"
+    assert libcni.search_path()[1:] == [tmp_path, Path("/else")]
+    assert plugin.find("rxe", libcni.search_path(), "test").name == "rxe"
     with pytest.raises(InputError, match='failed to find plugin "rxf"\n  Did you mean rxe'):
-        plugin.find("rxf", runtime.search_path(), "test")
+        plugin.find("rxf", libcni.search_path(), "test")
 
 
 # Results
@@ -119,9 +121,9 @@ def test_a_result_is_written_in_the_order_of_the_specification() -> None:
 
 
 def test_a_result_without_a_version_is_of_that_of_the_conflist() -> None:
-    assert runtime.understood({"interfaces": [INTERFACE]}, "1.0.0", "test")["interfaces"] == [INTERFACE]
+    assert libcni.understood({"interfaces": [INTERFACE]}, "1.0.0", "test")["interfaces"] == [INTERFACE]
     with pytest.raises(CniError, match=r"its result is of version 0\.2\.0"):
-        runtime.understood({"cniVersion": "0.2.0", "ip4": {}}, "0.3.1", "test")
+        libcni.understood({"cniVersion": "0.2.0", "ip4": {}}, "0.3.1", "test")
 
 
 # Errors

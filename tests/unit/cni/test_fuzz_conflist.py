@@ -14,10 +14,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from testbed.cni import conflist, runtime
-from testbed.cni.conflist import Attachment, Conflist
+from testbed.cni.runtime import libcni
+from testbed.cni.spec import conflist
+from testbed.cni.spec.conflist import Attachment, Conflist
+from testbed.cni.spec.versions import SUPPORTED
 from testbed.cni.tool import capabilities
-from testbed.cni.versions import SUPPORTED
 from testbed.errors import InputError
 
 CORPUS = sorted((Path(__file__).parents[1] / "corpus" / "conflist").iterdir())
@@ -69,9 +70,9 @@ def holds(found: Conflist) -> None:
     assert again == found
     assert found.version in SUPPORTED
     for config in found.plugins:
-        for kind in runtime.called_by(config):
+        for kind in libcni.called_by(config):
             assert not (Path("/nowhere") / kind).exists()
-        stdin = runtime.stdin_of(found, config, POD, None)
+        stdin = libcni.stdin_of(found, config, POD, None)
         assert "capabilities" not in stdin
         json.loads(json.dumps(stdin, allow_nan=False))
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.cni import plugin
+from testbed.cni.runtime import plugin
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
-from testbed.cni import versions
+from testbed.cni.spec import versions
 from testbed.documents import text
 from testbed.documents.json import JsonDocument
 from testbed.documents.problems import Problems, dotted, wrong_value

@@ -11,11 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from testbed.cni import plugin, versions
-from testbed.cni.cache import Cache
-from testbed.cni.conflist import Attachment, Conflist, capabilities_of
-from testbed.cni.plugin import OURS, CniError, Place
-from testbed.cni.versions import Result
+from testbed.cni.runtime import plugin
+from testbed.cni.runtime.cache import Cache
+from testbed.cni.runtime.plugin import OURS, CniError, Place
+from testbed.cni.spec import versions
+from testbed.cni.spec.conflist import Attachment, Conflist, capabilities_of
+from testbed.cni.spec.versions import Result
 from testbed.errors import InputError
 from testbed.lab import Host
 

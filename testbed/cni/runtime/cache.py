@@ -12,8 +12,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from testbed.cni.conflist import Attachment, Conflist
-from testbed.cni.versions import Result
+from testbed.cni.spec.conflist import Attachment, Conflist
+from testbed.cni.spec.versions import Result
 
 KIND = "cniCacheV1"
 

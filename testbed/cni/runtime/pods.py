@@ -10,11 +10,11 @@ from functools import partial
 from ipaddress import ip_interface
 from pathlib import Path
 
-from testbed.cni import conflist
-from testbed.cni.conflist import Attachment, Conflist
-from testbed.cni.plugin import CniError
-from testbed.cni.runtime import Runtime
-from testbed.cni.versions import Result
+from testbed.cni.runtime.libcni import Runtime
+from testbed.cni.runtime.plugin import CniError
+from testbed.cni.spec import conflist
+from testbed.cni.spec.conflist import Attachment, Conflist
+from testbed.cni.spec.versions import Result
 from testbed.errors import InputError, TestbedError
 from testbed.kernel import netns, rdma
 from testbed.lab import Host, Pod

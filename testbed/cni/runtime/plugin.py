@@ -13,14 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from testbed.cni import rxe, versions
+from testbed.cni.plugins import rxe
+from testbed.cni.spec import versions
 from testbed.errors import InputError, TestbedError, did_you_mean
 from testbed.kernel import mounts, netns
 
 DEADLINE_S = 30.0
 """Seconds that a plugin may take, with all it starts itself. libcni has no limit, kubelet one of minutes for a pod."""
 KILLED_S = 5.0
-OURS = Path(__file__).parent / "bin"
+OURS = Path(__file__).parents[1] / "bin"
 RXE = OURS / "rxe"
 """Our own plugin is a program like the others. Here it is called in a thread, where it finds the same: its Python alone
 would take 0.3 s to start in an emulated machine, four times as long as all the others of a pod together."""

@@ -1,0 +1,1 @@
+"""Our own plugins. The programs in ../bin call them; nothing is imported here, for a program needs little."""

@@ -1,0 +1,1 @@
+"""The caller of plugins: what libcni does, and containerd, Multus and kubelet above it."""

@@ -1,0 +1,1 @@
+"""What the CNI specification says, as data: configurations, results and their versions. No plugin is called here."""
