@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from testbed.lab import Switch as Switch
     from testbed.lab.capture import Capture as Capture
     from testbed.lab.capture import Frame as Frame
+    from testbed.lab.pods import Caller as Caller
+    from testbed.lab.pods import PodRequest as PodRequest
     from testbed.lab.pods import Pods as Pods
+    from testbed.lab.pods import kubelet as kubelet
     from testbed.lab.port import Port as Port
     from testbed.lab.port import PriorityGroup as PriorityGroup
     from testbed.lab.port import Queue as Queue
@@ -45,7 +48,7 @@ _HOMES = {
     "pydantic": "Field",
     "testbed.lab": "Host HostInterface Interface Lab Node Pod Switch",
     "testbed.lab.capture": "Capture Frame",
-    "testbed.lab.pods": "Pods",
+    "testbed.lab.pods": "Caller PodRequest Pods kubelet",
     "testbed.lab.port": "Port PriorityGroup Queue",
     "testbed.lab.processes": "Process",
     "testbed.lab.routing": "Routing",

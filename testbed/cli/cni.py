@@ -21,7 +21,8 @@ from testbed.protocol.requests import Cni
     help="""Try a CNI conflist out, as cnitool does.
 
     Each command starts a machine, makes a pod, adds it to the network of CONFLIST and takes it away again. Without a
-    topology the pod's node has one NIC, eth1, behind one switch. CONFLIST may also be the configuration of one plugin.
+    topology the pod's node has one NIC, eth1, behind one switch. CONFLIST may also be the configuration of one plugin,
+    and has plugins from files NETWORK/*.conf beside it, as with libcni.
 
     Plugins of your own, scripts or binaries, go along: what CONFLIST names of the directories of CNI_PATH, and all
     that is in a --plugin-dir. They come before Debian's.
@@ -32,7 +33,7 @@ def cni() -> None:
     pass
 
 
-def add_command(name: Literal["add", "check", "del"], text: str) -> None:
+def add_command(name: Literal["add", "check", "del", "gc", "status"], text: str) -> None:
     @cni.command(name, help=text)
     @click.argument("conflist", type=click.Path(path_type=Path))
     @click.option("--ifname", envvar="CNI_IFNAME", default="eth0", show_default=True, help="The pod's interface.")
@@ -93,3 +94,5 @@ def add_command(name: Literal["add", "check", "del"], text: str) -> None:
 add_command("add", "Add a pod to the network and print the result.")
 add_command("check", "Add a pod, and have the plugins check it.")
 add_command("del", "Add a pod, delete it, and look whether something is left.")
+add_command("gc", "Add a pod, lose it without DEL, collect garbage, and look whether something is left.")
+add_command("status", "Ask the plugins whether they can take a pod (CNI 1.1).")

@@ -5,10 +5,9 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from testbed.cni.runtime.libcni import Runtime
 from testbed.cni.runtime.pods import PodNetworks
@@ -18,9 +17,10 @@ from testbed.cni.spec.versions import Result
 from testbed.documents.json import loads
 from testbed.errors import InputError, TestbedError, did_you_mean
 from testbed.kernel import netns
-from testbed.lab import Lab
+from testbed.lab import Lab, Pod
 from testbed.lab.context import Emit
 from testbed.lab.leaks import inventory
+from testbed.lab.steps import Steps, run
 from testbed.protocol import CniAnswer
 from testbed.protocol.requests import Cni
 from testbed.switch.profile import load_profiles, value_problems
@@ -31,6 +31,7 @@ TOPOLOGY = Path(__file__).with_name("default.clab.yml")
 POD = "cnitool"
 INTERFACE = re.compile(r"[^\s/:]+")
 INTERFACE_BYTES = 15
+T = TypeVar("T")
 
 
 class CniCommand:
@@ -56,21 +57,86 @@ class CniCommand:
         self.capabilities = capabilities(request.capabilities, self.network)
 
     def run(self, out: Path, emit: Emit) -> CniAnswer:
-        """ADD in a new pod of a new lab, then CHECK if that is the command, and DEL in any case."""
+        """In a new lab: ADD in a new pod, CHECK if that is the command, and DEL, or GC in its place. Or STATUS only."""
         networks = PodNetworks(Path(), self.plugins)
         with Lab(self.plan, out, emit, networks=networks) as lab:
-            node = lab.host(self.node)
-            runtime = networks.runtime(node)
-            network = runtime.validate(self.network, POD)
-            path = str(netns.path(lab.pods.create(node, POD, []).namespace))
-            container = f"cnitool-{hashlib.sha512(path.encode()).digest()[:10].hex()}"  # as cnitool calls it
-            attachment = Attachment(POD, container, path, self.request.interface, self.arguments, self.capabilities)
-            if self.request.command == "del":
-                return {"result": None, "kept": kept(lab, runtime, network, attachment)}
-            with attached(runtime, network, attachment) as result:
-                if self.request.command == "check":
-                    runtime.check(network, attachment)
-            return {"result": result, "kept": []}
+            trial = Trial(lab, networks.runtime(lab.host(self.node)), self)
+            match self.request.command:
+                case "status":
+                    trial.status()
+                case "gc":
+                    return {"result": None, "kept": trial.kept("GC", trial.lose)}
+                case "del":
+                    pod = trial.pod()
+                    return {"result": None, "kept": trial.kept("DEL", lambda: trial.add_and_delete(pod))}
+                case command:
+                    return {"result": trial.add_and_delete(trial.pod(), check=command == "check"), "kept": []}
+            return {"result": None, "kept": []}
+
+
+class Trial:
+    """The network of a command on a node of a lab. Each method returns when all plugins have ended."""
+
+    def __init__(self, lab: Lab, runtime: Runtime, command: CniCommand) -> None:
+        self._lab, self._runtime, self._command = lab, runtime, command
+        self._lost = 0
+        self._network = self._now(runtime.validate(command.network, f"pod {POD}"))
+
+    def _now(self, job: Steps[T]) -> T:
+        return run(self._lab.scheduler.ready, job)
+
+    def pod(self) -> Pod:
+        """A pod without networks."""
+        return self._lab.pods.create(self._lab.host(self._command.node), POD, [])
+
+    def _attachment(self, pod: Pod, life: int = 0) -> Attachment:
+        """`life` counts those of one pod that are to be different containers."""
+        path = str(netns.path(pod.namespace))
+        seed = f"{path}-{life}" if life else path
+        container = f"cnitool-{hashlib.sha512(seed.encode()).digest()[:10].hex()}"  # as cnitool calls it
+        command = self._command
+        return Attachment(POD, container, path, command.request.interface, command.arguments, command.capabilities)
+
+    def status(self) -> None:
+        self._now(self._runtime.status(self._network))
+
+    def add_and_delete(self, pod: Pod, *, check: bool = False) -> Result:
+        """ADD, and at the end DEL, which CNI demands after a failed ADD too. The result of ADD."""
+        attachment = self._attachment(pod)
+        try:
+            result = self._now(self._runtime.add(self._network, attachment))
+            if check:
+                self._now(self._runtime.check(self._network, attachment))
+        except TestbedError as error:
+            try:
+                self._now(self._runtime.delete(self._network, attachment))
+            except TestbedError as later:
+                error.add_note(f"DEL failed then, too: {later}")
+            raise
+        self._now(self._runtime.delete(self._network, attachment))
+        return result
+
+    def lose(self) -> None:
+        """ADD in a pod that ends without DEL, and GC."""
+        self._lost += 1
+        pod = self.pod()
+        self._now(self._runtime.add(self._network, self._attachment(pod, self._lost)))
+        pod.lose()
+        self._now(self._runtime.collect(self._network, []))
+
+    def kept(self, command: str, life: Callable[[], object]) -> list[str]:
+        """The things that the first pod of a node leaves, such as a bridge. Raises TestbedError if each pod leaves
+        some. `life` is all of a pod's, which ends with `command`."""
+        files = self._lab.file("cni")
+        found = [inventory(files)]
+        for _ in range(2):
+            life()
+            found.append(inventory(files))
+        before, first, second = found
+        if left := sorted(second - first):
+            name = self._network.name
+            raise TestbedError(f'network "{name}": after {command} there is left: {"; ".join(left)}')
+        return sorted(first - before)
 
 
 def is_interface(name: str) -> bool:
@@ -80,33 +146,6 @@ def is_interface(name: str) -> bool:
     except UnicodeEncodeError:
         fits = False
     return fits and bool(INTERFACE.fullmatch(name)) and name not in (".", "..")
-
-
-def kept(lab: Lab, runtime: Runtime, network: Conflist, attachment: Attachment) -> list[str]:
-    """The things that the first pod of a node leaves, such as a bridge. Raises TestbedError if each pod leaves some."""
-    found = [inventory(lab.file("cni"))]
-    for _ in range(2):
-        with attached(runtime, network, attachment):
-            pass
-        found.append(inventory(lab.file("cni")))
-    before, first, second = found
-    if second - first:
-        raise TestbedError(f'network "{network.name}": after DEL there is left: {"; ".join(sorted(second - first))}')
-    return sorted(first - before)
-
-
-@contextmanager
-def attached(runtime: Runtime, network: Conflist, attachment: Attachment) -> Iterator[Result]:
-    """ADD, and at the end DEL, which CNI demands after a failed ADD too."""
-    try:
-        yield runtime.add(network, attachment)
-    except TestbedError as error:
-        try:
-            runtime.delete(network, attachment)
-        except TestbedError as later:
-            error.add_note(f"DEL failed then, too: {later}")
-        raise
-    runtime.delete(network, attachment)
 
 
 def arguments(text: str) -> dict[str, str]:

@@ -11,6 +11,7 @@ from testbed.errors import TestbedError
 from testbed.kernel import syscalls
 from testbed.kernel.mounts import MS_BIND, mount, unmount
 from testbed.kernel.syscalls import CLONE_NEWNET
+from testbed.kernel.turns import turn
 
 RUN = Path("/run/netns")
 
@@ -44,14 +45,15 @@ def create(name: str) -> None:
         raise TestbedError(
             f"network namespace {name} is there already", hint=f"If no other lab runs: ip netns delete {name}"
         ) from None
-    with syscalls.explained(f"network namespace {name} cannot be made"), restored():
+    with turn(), syscalls.explained(f"network namespace {name} cannot be made"), restored():
         syscalls.unshare(CLONE_NEWNET)
         mount("/proc/thread-self/ns/net", target, MS_BIND)
 
 
 def delete(name: str) -> None:
     target = path(name)
-    unmount(target)
+    with turn():
+        unmount(target)
     target.unlink()
 
 

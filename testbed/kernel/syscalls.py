@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 import os
 import signal
@@ -11,15 +12,13 @@ from typing import Any
 
 from testbed.errors import TestbedError
 
-PR_SET_PDEATHSIG = 1
+PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15
 CLONE_FS, CLONE_NEWNS, CLONE_NEWNET = 0x200, 0x20000, 0x40000000
 
 
 @functools.cache
 def libc() -> Any:
-    """Load the C library. ctypes is imported late: a plugin that starts anew for each pod does without it."""
-    import ctypes
-
+    """Load the C library."""
     return ctypes.CDLL(None, use_errno=True)
 
 
@@ -27,8 +26,6 @@ def call(function: str, *arguments: Any) -> int:
     """Call a function of the C library; OSError if it returns -1."""
     result: int = getattr(libc(), function)(*arguments)
     if result < 0:
-        import ctypes
-
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
     return result
@@ -76,3 +73,8 @@ def end_with(parent: int) -> None:
     call("prctl", PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it died before the line above
         os._exit(1)
+
+
+def name_process(name: str) -> None:
+    """Have the calling thread shown as `name`, of 15 bytes at most, by ps and the like."""
+    call("prctl", PR_SET_NAME, name.encode())

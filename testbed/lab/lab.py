@@ -13,7 +13,7 @@ from testbed.lab import builder
 from testbed.lab.context import Context, Emit
 from testbed.lab.control_planes import ControlPlanes
 from testbed.lab.interface import Interface
-from testbed.lab.leaks import inventory
+from testbed.lab.leaks import CNI_AGENT, inventory
 from testbed.lab.lossless import LosslessNetwork
 from testbed.lab.node import Node, find_interface, take_down
 from testbed.lab.nodes.host import Host
@@ -60,7 +60,7 @@ class Lab:
         self.rdma_mode: RdmaMode = rdma_mode or self.plan.rdma_mode or by_size
         self.scheduler = Scheduler(directory)
         self.nodes: dict[str, Node[Any]] = {}
-        self.pods = Pods(self.nodes, networks)
+        self.pods = Pods(self.nodes, networks, self.scheduler.ready)
         self.injections: list[Any] = []
         """Faults that were injected (testbed.faults.Injection), in their order."""
         self._profiles = dict(profiles or {})
@@ -108,7 +108,7 @@ class Lab:
     def resources(self) -> set[str]:
         """The things that labs, pods and CNI plugins make, each in words: namespaces, interfaces, addresses, RDMA
         devices, processes, the plugins' files. One that was not there before is a leak."""
-        return inventory(self.file("cni"))
+        return {line for line in inventory(self.file("cni")) if CNI_AGENT not in line}
 
     def defer(self, undo: Callable[[], object]) -> None:
         """Has `undo` called before anything is taken down; the last one first."""

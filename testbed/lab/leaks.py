@@ -11,6 +11,9 @@ from pathlib import Path
 from testbed.kernel import netns, rdma
 from testbed.kernel.rtnetlink import Rtnetlink
 
+CNI_AGENT = "cni-agent"
+"""The process of each node's agent, which is there until the lab ends."""
+
 
 def inventory(files: Path | None = None) -> set[str]:
     """Return a line for each namespace, interface, address, RDMA device, process of ours or of CNI, file in `files`."""

@@ -2,65 +2,140 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from testbed.errors import InputError, TestbedError
 from testbed.kernel.rtnetlink import FAMILIES
 from testbed.lab.node import Node, take_down
 from testbed.lab.nodes.host import Host, Pod
+from testbed.lab.processes import Ready
+from testbed.lab.steps import Steps, pause, run, together
 from testbed.topology.values import check_label
 
 Network = str | Path | Mapping[str, Any]
 """A network that a pod is attached to: a CNI conflist, as a file or as what is in one."""
 
 
+@dataclass(frozen=True)
+class Caller:
+    """How the programs above the CNI plugins start a pod. Times are in seconds."""
+
+    side_by_side: bool = False
+    """Whether a pod's networks are added at once, as containerd does with those of its own configuration. Multus adds
+    one after the other."""
+    attempts: int = 1
+    """Sandboxes that are tried, each of them another container."""
+    pause: float = 10.0
+    """Before the next attempt."""
+    plugin_limit: float = 30.0
+    """That a plugin may take. libcni has no limit."""
+    pod_limit: float = math.inf
+    """That all plugins of an attempt may take together."""
+
+
+def kubelet(attempts: int = 30) -> Caller:
+    """
+    As kubelet with containerd starts a pod.
+
+    An attempt may take twice the runtime-request-timeout of 2 minutes, the next one is 10 s later (kubelet adds up to
+    5 s by chance, and tries for ever), and a plugin has no limit of its own.
+    """
+    return Caller(attempts=attempts, pause=10.0, plugin_limit=math.inf, pod_limit=240.0)
+
+
 class Networks(Protocol):
     """Attaches pods to networks: PodNetworks of `testbed.cni.runtime.pods`, given from above to a lab, which knows no
-    CNI."""
+    CNI. All are jobs, so that several pods can start at once."""
 
-    def attach(self, pod: Pod, networks: Sequence[Network]) -> None:
+    def attach(self, pod: Pod, networks: Sequence[Network], caller: Caller) -> Steps[None]:
         """Gives the pod its interfaces. If it fails, `detach` undoes what it did before."""
 
-    def check(self, pod: Pod) -> None: ...
+    def check(self, pod: Pod) -> Steps[None]: ...
 
-    def detach(self, pod: Pod) -> None:
-        """Takes the pod off its networks, the last one first."""
+    def detach(self, pod: Pod) -> Steps[None]:
+        """Takes the pod off its networks, the last one first. A second time does nothing."""
+
+    def forget(self, pod: Pod) -> None:
+        """The pod is to end without `detach`."""
+
+    def collect(self, host: Host, networks: Sequence[Network]) -> Steps[None]: ...
+
+    def status(self, host: Host, networks: Sequence[Network]) -> Steps[None]: ...
+
+
+class PodRequest(NamedTuple):
+    """A pod that `Pods.create_all` is to make: as in `Pods.create`."""
+
+    host: Host
+    name: str
+    networks: Sequence[Network]
 
 
 class Pods:
     """Makes and deletes the pods of a lab."""
 
-    def __init__(self, nodes: dict[str, Node[Any]], networks: Networks | None) -> None:
-        """`nodes` are all of the lab, to which pods are added."""
+    def __init__(self, nodes: dict[str, Node[Any]], networks: Networks | None, ready: Ready) -> None:
+        """`nodes` are all of the lab, to which pods are added; `ready` waits."""
         self._nodes = nodes
         self._networks = networks
+        self._ready = ready
 
     @property
     def networks(self) -> Networks:
         if self._networks is None:
-            raise InputError(
-                "this lab has no pods", hint="Give it `networks=PodNetworks(…)` of testbed.cni.runtime.pods."
-            )
+            hint = "Give it `networks=PodNetworks(…)` of testbed.cni.runtime.pods."
+            raise InputError("this lab has no pods", hint=hint)
         return self._networks
 
-    def create(self, host: Host, name: str, networks: Sequence[Network]) -> Pod:
+    def create(self, host: Host, name: str, networks: Sequence[Network], caller: Caller | None = None) -> Pod:
         """
         Makes a pod on a host, attached to `networks` in their order: its interfaces are eth0, net1, net2, …
 
         A network is a conflist: a file beside the scenario or the test, or a dict. docs/cni.md describes what happens.
-        If a network refuses the pod, nothing of it is left.
+        If a network refuses the pod, nothing of it is left. Without `caller` it is one attempt, as Multus makes it.
         """
+        return run(self._ready, self._create(PodRequest(host, name, networks), caller or Caller()))
+
+    def create_all(
+        self,
+        pods: Iterable[PodRequest | tuple[Host, str, Sequence[Network]]],
+        at_once: int = 10,
+        caller: Caller | None = None,
+    ) -> list[Pod | TestbedError]:
+        """Makes several pods, of which `at_once` start side by side; each, or why it was refused, in their order."""
+        jobs = [partial(self._create, PodRequest(*pod), caller or Caller()) for pod in pods]
+        return run(self._ready, together(jobs, at_once))
+
+    def _create(self, wanted: PodRequest, caller: Caller) -> Steps[Pod]:
+        for attempt in range(1, caller.attempts):
+            try:
+                return (yield from self._attempt(wanted, caller))
+            except InputError:
+                raise
+            except TestbedError as error:
+                again = f"refused on {wanted.host.name}, attempt {attempt} of {caller.attempts}: {error.message}"
+                wanted.host.context.emit("pod", wanted.name, again, host=wanted.host.name, attempt=attempt)
+            yield from pause(caller.pause)
+        return (yield from self._attempt(wanted, caller))
+
+    def _attempt(self, wanted: PodRequest, caller: Caller) -> Steps[Pod]:
+        host, name, networks = wanted
         plugged = self.networks
         self._check_name(host, name)
-        pod = self._nodes[name] = Pod(host, name, plugged.check, self.delete)
-        pod.defer(lambda: plugged.detach(pod))
+        pod = self._nodes[name] = Pod(host, name, self)
         try:
-            plugged.attach(pod, networks)
+            yield from plugged.attach(pod, networks, caller)
         except BaseException as error:
             try:
-                self._take_away(pod)
+                if isinstance(error, TestbedError):  # of others nobody waits for what takes time
+                    yield from self._detached(pod)
+                else:
+                    self._take_away(pod)
             except TestbedError as later:
                 error.add_note(f"Then the pod could not be taken away cleanly: {later}")
             raise
@@ -84,11 +159,55 @@ class Pods:
                 what, hint = f"a pod on {there.host}", "Delete it first (`pod.delete()`), or choose another name."
             raise InputError(f"{name} is there already: {what}", hint=hint)
 
+    def check(self, pod: Pod) -> None:
+        """See `Pod.check`."""
+        run(self._ready, self.networks.check(pod))
+
+    def detach(self, pod: Pod) -> None:
+        run(self._ready, self.networks.detach(pod))
+
     def delete(self, pod: Pod) -> None:
         """See `Pod.delete`."""
+        run(self._ready, self._delete(pod))
+
+    def delete_all(self, pods: Iterable[Pod], at_once: int = 10) -> None:
+        """Deletes several pods, of which `at_once` end side by side. Raises the first error after all have ended."""
+        for outcome in run(self._ready, together([partial(self._delete, pod) for pod in pods], at_once)):
+            if outcome:
+                raise outcome
+
+    def _delete(self, pod: Pod) -> Steps[None]:
         if self._nodes.get(pod.name) is pod:
-            self._take_away(pod)
+            yield from self._detached(pod)
             pod.context.emit("pod", pod.name, f"deleted from {pod.host.name}", host=pod.host.name)
+
+    def _detached(self, pod: Pod) -> Steps[None]:
+        """Ends a pod in the order that the kernel needs: programs, networks, namespace."""
+        try:
+            pod.end_programs()
+            yield from self.networks.detach(pod)
+        finally:
+            self._take_away(pod)
+
+    def lose(self, pod: Pod) -> None:
+        """See `Pod.lose`."""
+        if self._nodes.get(pod.name) is pod:
+            self.networks.forget(pod)
+            self._take_away(pod)
+            pod.context.emit("pod", pod.name, f"lost on {pod.host.name}: no DEL", host=pod.host.name)
+
+    def collect(self, host: Host, networks: Sequence[Network]) -> None:
+        """
+        CNI's GC of `networks` on a host: what their plugins hold for pods that are no more is given back.
+
+        As libcni does it: DEL for each pod that was added and is neither there nor deleted, then GC of each plugin if
+        the network is of CNI 1.1.0 or later. Raises what failed, after all has been tried.
+        """
+        run(self._ready, self.networks.collect(host, networks))
+
+    def status(self, host: Host, networks: Sequence[Network]) -> None:
+        """CNI's STATUS of `networks` on a host; raises what a plugin says that cannot serve a pod now (CNI 1.1.0)."""
+        run(self._ready, self.networks.status(host, networks))
 
     def _take_away(self, pod: Pod) -> None:
         try:

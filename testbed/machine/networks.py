@@ -22,6 +22,7 @@ Plugins = Mapping[Path, Sequence[str]]
 LIMIT_S = 3600.0
 """The machine's own seconds; a plugin's deadline ends what hangs long before."""
 PLUGIN = re.compile(r"[\w.+-]{1,100}")
+NETWORK = re.compile(r"[a-zA-Z0-9][\w.-]*")
 OWN = ".cni-plugins"
 """The directory of the user's plugins among a job's files, with one for each of theirs, by its number."""
 
@@ -43,7 +44,8 @@ def own_plugins(conflist: Path, whole: Sequence[Path], path: str) -> Plugins:
         found[directory] = list(files.below(directory))
         if not files.executable(directory, found[directory]):
             raise InputError("there is no executable file in it", where=str(directory), hint="chmod +x the plugin.")
-    named = _types(files.read(conflist))
+    data = files.read(conflist)
+    named = _types(data).union(*(_types(files.read(conflist.parent / file)) for file in _beside(conflist, data)))
     for directory in (Path(part) for part in path.split(":") if part):
         plugins = {name for name in named if (directory / name).is_file()}
         if plugins and directory not in found:
@@ -51,6 +53,17 @@ def own_plugins(conflist: Path, whole: Sequence[Path], path: str) -> Plugins:
                 beside = {file.name for file in directory.iterdir() if file.is_file() and file.name[0] != "."}
             found[directory] = sorted(plugins | beside - {*files.executable(directory, beside)})
     return {directory: names for directory, names in found.items() if names}
+
+
+def _beside(conflist: Path, data: bytes) -> list[Path]:
+    """Files in the directory of its network beside it, in which libcni looks for more plugins, as seen from there."""
+    try:
+        name = json.loads(data)["name"]
+        known = NETWORK.fullmatch(name)
+    except (ValueError, RecursionError, LookupError, TypeError):  # the inside says what is wrong
+        return []
+    found = (conflist.parent / name).glob("*.conf") if known else []
+    return sorted(file.relative_to(conflist.parent) for file in found)
 
 
 def _types(conflist: bytes) -> set[str]:
@@ -76,6 +89,8 @@ async def use(request: Cni, plugins: Plugins, machine: Machine, seed: int, out: 
     top = Path(os.path.commonpath([file.resolve().parent for file in named]))
     inner = [str(file.resolve().relative_to(top)) for file in named]
     found = dict(zip(inner, map(files.read, named), strict=True))
+    home = Path(inner[0]).parent
+    found |= {str(home / file): files.read(conflist.parent / file) for file in _beside(conflist, found[inner[0]])}
     executable = []
     for number, (directory, names) in enumerate(plugins.items()):
         found |= {f"{OWN}/{number}/{name}": files.read(directory / name) for name in names}

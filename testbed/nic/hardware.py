@@ -16,6 +16,7 @@ from contextlib import AbstractContextManager
 
 from testbed.errors import InputError, TestbedError
 from testbed.kernel import devices, netns, nftables, sysctl
+from testbed.kernel.turns import turn
 from testbed.nic.connections import Connection, Trace, arm
 from testbed.topology import NicModel
 
@@ -169,7 +170,8 @@ class RdmaDevices:
         if self._hardware:
             for name in names:
                 self._hardware.remove(name)
-        devices.delete(namespace, names)
+        with turn():
+            devices.delete(namespace, names)
 
     def close(self) -> None:
         if self._hardware:

@@ -127,7 +127,7 @@ class Profiles(Request[list[ProfileInfo]]):
 class Cni(Request[CniAnswer]):
     """Try a conflist out as cnitool does. Files are paths below the job's files. Reports are events."""
 
-    command: Literal["load", "add", "check", "del"]
+    command: Literal["load", "add", "check", "del", "gc", "status"]
     """`load` only checks the rest of the request; no kernel is needed."""
     conflist: str
     topology: str | None = None

@@ -17,13 +17,15 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Self
 
 from testbed.errors import DeadlineError, InputError, TestbedError
+from testbed.kernel import children
 from testbed.kernel.readiness import readable
 from testbed.switch.dataplane import DataPlane
 from testbed.switch.profile import Profile
-from testbed.switch.running import run_in_child
+from testbed.switch.running import report_crash, run
 
 ANSWER_S = 60.0
 """More than the longest backlog of packets takes an emulated processor."""
@@ -49,11 +51,12 @@ class Agent:
         Call it from the main thread: the agent dies with the thread that made it.
         """
         ours, theirs = socket.socketpair()
-        parent = os.getpid()
-        pid = os.fork()
-        if pid == 0:
+
+        def serve() -> None:
             ours.close()
-            run_in_child(parent, theirs, switches)
+            run(theirs, switches)
+
+        pid = children.fork(serve, partial(report_crash, theirs))
         theirs.close()
         for plane, _ in switches:
             plane.close()

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import json
-import os
-import signal
 import socket
 import time
-import traceback
 from collections.abc import Callable, Iterable, Sequence
 from ipaddress import ip_address
-from typing import Any, NoReturn
+from typing import Any
 
 from testbed.errors import InputError
-from testbed.kernel import syscalls
 from testbed.switch.control import ControlPlane
 from testbed.switch.dataplane import DataPlane, FdbChange, Miss, RouteChange
 from testbed.switch.effects import BlockLossless, DeleteNeighbour, Effect, Event, Send, SetNeighbour, SetPort
@@ -30,19 +25,15 @@ SLACK = 110_000_000
 """Nanoseconds by which the loop wakes early for a deadline that is far: epoll is late by a thousandth, up to 0.1 s."""
 
 
-def run_in_child(parent: int, channel: socket.socket, switches: Sequence[tuple[DataPlane, Profile]]) -> NoReturn:
-    """Run the forked process to its end: never back into the parent's code, nor what that registered for its end."""
-    gc.freeze()  # the parent's objects must not be finalised here
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle; it ends the agent
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    syscalls.end_with(parent)
-    try:
-        asyncio.run(_serve(channel, switches))
-    except BaseException:  # whatever it is, the parent must get it
-        channel.setblocking(True)
-        channel.sendall(json.dumps({"crash": traceback.format_exc()}).encode() + b"\n")
-        os._exit(1)
-    os._exit(0)
+def run(channel: socket.socket, switches: Sequence[tuple[DataPlane, Profile]]) -> None:
+    """Serve until the parent closes its end."""
+    asyncio.run(_serve(channel, switches))
+
+
+def report_crash(channel: socket.socket, text: str) -> None:
+    """The parent must get it, whatever it is."""
+    channel.setblocking(True)
+    channel.sendall(json.dumps({"crash": text}).encode() + b"\n")
 
 
 async def _serve(channel: socket.socket, switches: Sequence[tuple[DataPlane, Profile]]) -> None:

@@ -63,9 +63,8 @@ def test_the_same_packets(kind, turn, tmp_path, log, figures):
     if turn and clock() == "virtual":
         pytest.skip("it would be the same")
     link = {"rate": RATES[clock()], "delay": "0.1ms"}
-    if kind == "netem":
-        link["lossless"] = False
-    with Lab(star(2, link, congestion_control="none"), tmp_path, log.emit) as lab:
+    topology = star(2, link, congestion_control="none") if kind == "lossless" else star(2, link, None)
+    with Lab(topology, tmp_path, log.emit) as lab:
         here, there = (open_endpoint(lab.host(name)["eth1"], memory=MESSAGE) for name in ("h0", "h1"))
         connect_pair(here, there, ATTRIBUTES)
         assert here.write(MESSAGE, within=60).ok

@@ -74,3 +74,29 @@ def test_a_plugin_of_one_s_own_is_called(testbed, tmp_path):
     assert done.status == 0, done.err
     assert done.json == {"cniVersion": "1.0.0", "dns": {"domain": "mine.example"}}
     assert f"your plugins of {own}: mine, words.py" in done.error
+
+
+def test_gc_finds_what_a_lost_pod_leaves(testbed, tmp_path):
+    file = written(tmp_path, MACVLAN, {"type": "rxe"})
+    done = testbed("cni", "gc", file)
+    assert (done.status, done.out) == (0, ""), done.err
+    file.write_text(json.dumps({**json.loads(file.read_text()), "disableGC": True}))
+    done = testbed("cni", "gc", file)
+    assert done.status == 1
+    assert 'network "rdma": after GC there is left: file node/lib/networks/rdma/10.0.10.101' in done.error
+
+
+def test_status_asks_the_plugins(testbed, tmp_path):
+    ipam = {"type": "ippool", "pools": [{"subnet": "10.0.10.0/24", "ips": ["10.0.10.7"]}]}
+    file = tmp_path / "rdma.conflist"
+    file.write_text(json.dumps({"cniVersion": "1.1.0", "name": "rdma", "plugins": [{"type": "ippool", "ipam": ipam}]}))
+    done = testbed("cni", "status", file)
+    assert (done.status, done.out) == (0, ""), done.err
+    ipam["policy"] = "lowest"
+    file.write_text(json.dumps({"cniVersion": "1.1.0", "name": "rdma", "plugins": [{"type": "ippool", "ipam": ipam}]}))
+    done = testbed("cni", "status", file)
+    assert done.status == 1
+    assert (
+        "ipam.policy must be 'lowest-free', 'round-robin', 'random' or 'cool-down', not the string 'lowest'"
+        in done.error
+    )

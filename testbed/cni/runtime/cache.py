@@ -9,6 +9,7 @@ import base64
 import contextlib
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -47,18 +48,43 @@ class Cache:
     def read(self, network: str, attachment: Attachment) -> Result | None:
         """The result of the ADD. None if there was none, or the file cannot be read: such a file is deleted."""
         file = self.file(network, attachment)
-        try:
-            entry = json.loads(file.read_text())
-        except FileNotFoundError:
+        if not file.exists():
             return None
-        except ValueError:
-            entry = None
-        if isinstance(entry, dict) and entry.get("kind") == KIND and isinstance(entry.get("result"), dict):
-            result: Result = entry["result"]
-            return result
-        self.delete(network, attachment)
-        return None
+        entry = _entry(file)
+        if entry is None:
+            self.delete(network, attachment)
+            return None
+        result: Result = entry["result"]
+        return result
+
+    def attachments(self, network: str) -> list[Attachment]:
+        """Those of a network that were added and not deleted, in the order of their files' names."""
+        entries = map(_entry, sorted(self._results.iterdir()) if self._results.is_dir() else [])
+        return [_attachment(entry) for entry in entries if entry and entry.get("networkName") == network]
 
     def delete(self, network: str, attachment: Attachment) -> None:
         with contextlib.suppress(FileNotFoundError):
             self.file(network, attachment).unlink()
+
+
+def _entry(file: Path) -> dict[str, Any] | None:
+    """What is in a file of the cache; None if it cannot be read."""
+    try:
+        entry = json.loads(file.read_text())
+    except ValueError:
+        return None
+    if isinstance(entry, dict) and entry.get("kind") == KIND and isinstance(entry.get("result"), dict):
+        return entry
+    return None
+
+
+def _attachment(entry: Mapping[str, Any]) -> Attachment:
+    arguments = dict(entry.get("cniArgs", []))
+    return Attachment(
+        arguments.get("K8S_POD_NAME", entry["containerId"]),
+        entry["containerId"],
+        entry.get("netns", ""),
+        entry["ifName"],
+        arguments,
+        entry.get("capabilityArgs", {}),
+    )

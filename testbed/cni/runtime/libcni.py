@@ -1,27 +1,31 @@
-"""The runtime of a node: networks added to a container, checked and taken away, as libcni does (libcni/api.go).
-
-GC and STATUS belong here, next to `check`, when there is a caller for them.
-"""
+"""The runtime of a node: networks added to a container, checked and taken away, as libcni does (libcni/api.go)."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from testbed.cni.agent import Agent
 from testbed.cni.runtime import plugin
 from testbed.cni.runtime.cache import Cache
-from testbed.cni.runtime.plugin import OURS, CniError, Place
+from testbed.cni.runtime.plugin import OURS, CniError, Limit, Place
 from testbed.cni.spec import versions
 from testbed.cni.spec.conflist import Attachment, Conflist, capabilities_of
 from testbed.cni.spec.versions import Result
 from testbed.errors import InputError
+from testbed.kernel.readiness import readable
 from testbed.lab import Host
+from testbed.lab.steps import Steps, run, together
 
 PLUGINS = (Path("/usr/lib/cni"), Path("/opt/cni/bin"))
 """The directories of plugins if CNI_PATH is not set: Debian's, and that of everybody else."""
+LIMIT = Limit()
+SHARED = "ipam"
+"""The directory of the run in which all nodes' agents have their store."""
 STATE, VOLATILE = "/var/lib/cni", "/run/cni"
 """The directories for plugins' state that survives a restart of the node (addresses of host-local), and the rest."""
 
@@ -36,37 +40,43 @@ class Runtime:
         for where, what in binds.items():
             what.mkdir(parents=True, exist_ok=True)
             Path(where).mkdir(parents=True, exist_ok=True)  # on this machine too, to be mounted over
+        files = node.context.file
+        self.agent = Agent(node.name, node.namespace, files(SHARED), files(f"{node.name}-cni-agent.log"))
+        self.agent.start()
+        node.defer(self.agent.stop)
         self._place = Place(node.namespace, binds, node.context.file(f"{node.name}-cni.log"))
         self._cache = Cache(binds[STATE])
+        self._node = node.name
         self.path = search_path(own)
 
-    def validate(self, conflist: Conflist, pod: str) -> Conflist:
+    def validate(self, conflist: Conflist, who: str) -> Steps[Conflist]:
         """Check before anything is made that every plugin is there, as libcni's ValidateNetworkList does. Returns the
         conflist with those of its versions that all plugins speak, IPAM's included: of these the highest counts
-        (CNI specification 1.1.0, "Version considerations")."""
-        what = f'pod {pod}: network "{conflist.name}"'
+        (CNI specification 1.1.0, "Version considerations"). `who` begins messages."""
+        what = f'{who}: network "{conflist.name}"'
         types = dict.fromkeys(kind for config in conflist.plugins for kind in called_by(config))
         files = {kind: plugin.find(kind, self.path, what) for kind in types}
-        known = {
-            kind: plugin.supported(file, f'pod {pod}: plugin type="{kind}" name="{conflist.name}" failed (version)')
-            for kind, file in files.items()
-        }
+        known = {}
+        for kind, file in files.items():
+            asked = f'{who}: plugin type="{kind}" name="{conflist.name}" failed (version)'
+            known[kind] = yield from plugin.supported(file, asked)
         common = tuple(version for version in conflist.versions if all(version in each for each in known.values()))
         if not common:
             raise no_common_version(conflist, known, what)
         return replace(conflist, versions=common)
 
-    def add(self, conflist: Conflist, attachment: Attachment) -> Result:
+    def add(self, conflist: Conflist, attachment: Attachment, limit: Limit = LIMIT) -> Steps[Result]:
         """ADD of each plugin, in order. CniError of the first that fails: then it is the caller who has to `delete`."""
         result: Result | None = None
         for config in conflist.plugins:
-            answer = self._call("ADD", conflist, config, attachment, result)
-            result = understood(answer, conflist.version, failed("ADD", conflist, config, attachment))
+            answer = yield from self._call("ADD", conflist, config, attachment, result, limit)
+            what = f"pod {attachment.pod}: {failed('ADD', conflist, config)}"
+            result = understood(answer, conflist.version, what)
         assert result is not None, "a conflist has a plugin"
         self._cache.write(conflist, attachment, result)
         return result
 
-    def check(self, conflist: Conflist, attachment: Attachment) -> None:
+    def check(self, conflist: Conflist, attachment: Attachment) -> Steps[None]:
         """CHECK of each plugin, in order, unless the conflist has `disableCheck`."""
         if not versions.at_least(conflist.version, "0.4.0"):
             wrong = f'configuration version "{conflist.version}" does not support CHECK command'
@@ -75,23 +85,65 @@ class Runtime:
             return
         result = self._cache.read(conflist.name, attachment)
         for config in conflist.plugins:
-            self._call("CHECK", conflist, config, attachment, result)
+            yield from self._call("CHECK", conflist, config, attachment, result)
 
-    def delete(self, conflist: Conflist, attachment: Attachment) -> None:
+    def delete(self, conflist: Conflist, attachment: Attachment) -> Steps[None]:
         """DEL of each plugin, the last one first; the first error ends it. To be called after a failed ADD as well."""
         cached = versions.at_least(conflist.version, "0.4.0")
         result = self._cache.read(conflist.name, attachment) if cached else None
         for config in reversed(conflist.plugins):
-            self._call("DEL", conflist, config, attachment, result)
+            yield from self._call("DEL", conflist, config, attachment, result)
         self._cache.delete(conflist.name, attachment)
 
+    def collect(self, conflist: Conflist, valid: Collection[Attachment]) -> Steps[None]:
+        """DEL of each attachment of the network that is in the cache and not `valid`, then GC of each plugin if the
+        version is 1.1.0 or later, unless the conflist has `disableGC`. CniError with all that failed."""
+        if conflist.disable_gc:
+            return
+        known = {(attachment.container, attachment.interface) for attachment in valid}
+        jobs = [
+            partial(self.delete, conflist, attachment)
+            for attachment in self._cache.attachments(conflist.name)
+            if (attachment.container, attachment.interface) not in known
+        ]
+        if versions.at_least(conflist.version, "1.1.0"):
+            entries = [{"containerID": container, "ifname": interface} for container, interface in sorted(known)]
+            given = {"cni.dev/valid-attachments": entries, "cni.dev/attachments": entries}
+            jobs += [partial(self._ask, "GC", conflist, config, given) for config in conflist.plugins]
+        outcomes = yield from together(jobs, at_once=1)
+        if errors := [str(error) for error in outcomes if error]:
+            raise CniError("; ".join(errors))
+
+    def status(self, conflist: Conflist) -> Steps[None]:
+        """STATUS of each plugin, in order, if the version is 1.1.0 or later: the first error is that of the network.
+        Codes 50 and 51 say that it takes no container now, 51 that those there may have lost it."""
+        if versions.at_least(conflist.version, "1.1.0"):
+            for config in conflist.plugins:
+                yield from self._ask("STATUS", conflist, config, {})
+
     def _call(
-        self, command: str, conflist: Conflist, config: Mapping[str, Any], attachment: Attachment, result: Result | None
-    ) -> dict[str, Any] | None:
-        what = failed(command, conflist, config, attachment)
+        self,
+        command: str,
+        conflist: Conflist,
+        config: Mapping[str, Any],
+        attachment: Attachment,
+        result: Result | None,
+        limit: Limit = LIMIT,
+    ) -> Steps[dict[str, Any] | None]:
+        what = f"pod {attachment.pod}: {failed(command, conflist, config)}"
         file = plugin.find(config["type"], self.path, what)
         variables = variables_of(command, attachment, self.path)
-        return plugin.call(file, variables, stdin_of(conflist, config, attachment, result), self._place, what)
+        stdin = stdin_of(conflist, config, attachment, result)
+        return (yield from plugin.call(file, variables, stdin, self._place, limit, what))
+
+    def _ask(
+        self, command: str, conflist: Conflist, config: Mapping[str, Any], given: Mapping[str, Any]
+    ) -> Steps[None]:
+        """A command that is about a network, and no attachment."""
+        what = f"node {self._node}: {failed(command, conflist, config)}"
+        file = plugin.find(config["type"], self.path, what)
+        variables = {"CNI_COMMAND": command, "CNI_PATH": joined(self.path)}
+        yield from plugin.call(file, variables, {**own_part(conflist, config), **given}, self._place, LIMIT, what)
 
 
 def called_by(config: Mapping[str, Any]) -> list[str]:
@@ -110,10 +162,12 @@ def no_common_version(conflist: Conflist, known: Mapping[str, Sequence[str]], wh
     return InputError(f"{what}: no cniVersion of {', '.join(conflist.versions)} is common to its plugins", hint=hint)
 
 
-def failed(command: str, conflist: Conflist, config: Mapping[str, Any], attachment: Attachment) -> str:
-    """The beginning of a message, in the words of kubelet's events."""
-    operation = {"ADD": "add", "CHECK": "check", "DEL": "delete"}[command]
-    return f'pod {attachment.pod}: plugin type="{config["type"]}" name="{conflist.name}" failed ({operation})'
+OPERATIONS = {"ADD": "add", "CHECK": "check", "DEL": "delete", "GC": "gc", "STATUS": "status"}
+
+
+def failed(command: str, conflist: Conflist, config: Mapping[str, Any]) -> str:
+    """The words of kubelet's events for a plugin's failure."""
+    return f'plugin type="{config["type"]}" name="{conflist.name}" failed ({OPERATIONS[command]})'
 
 
 def variables_of(command: str, attachment: Attachment, path: Sequence[Path]) -> dict[str, str]:
@@ -123,17 +177,26 @@ def variables_of(command: str, attachment: Attachment, path: Sequence[Path]) -> 
         "CNI_NETNS": attachment.netns,
         "CNI_IFNAME": attachment.interface,
         "CNI_ARGS": ";".join(f"{key}={value}" for key, value in attachment.arguments.items()),
-        "CNI_PATH": ":".join(map(str, path)),
+        "CNI_PATH": joined(path),
     }
+
+
+def joined(path: Sequence[Path]) -> str:
+    return ":".join(map(str, path))
+
+
+def own_part(conflist: Conflist, config: Mapping[str, Any]) -> dict[str, Any]:
+    """A plugin's own configuration, completed. `capabilities` is the runtime's and must not be in it (CNI specification
+    1.1.0, section 3, "Deriving request configuration")."""
+    own = {key: value for key, value in config.items() if key != "capabilities"}
+    return {**own, "name": conflist.name, "cniVersion": conflist.version}
 
 
 def stdin_of(
     conflist: Conflist, config: Mapping[str, Any], attachment: Attachment, result: Result | None
 ) -> dict[str, Any]:
-    """The standard input of a plugin: its own configuration, completed. `capabilities` is the runtime's and must not be
-    in it (CNI specification 1.1.0, section 3, "Deriving request configuration")."""
-    stdin = {key: value for key, value in config.items() if key != "capabilities"}
-    stdin |= {"name": conflist.name, "cniVersion": conflist.version}
+    """The standard input of a plugin that is called for an attachment."""
+    stdin = own_part(conflist, config)
     wanted = capabilities_of(config)
     if given := {name: value for name, value in attachment.capabilities.items() if name in wanted}:
         stdin["runtimeConfig"] = given
@@ -167,4 +230,4 @@ def prepare() -> None:
         file.chmod(0o755)  # the job bundle does not carry modes
     for directory in search_path():
         for file in sorted(directory.iterdir()) if directory.is_dir() else ():
-            plugin.supported(file, file.name)
+            run(readable, plugin.supported(file, file.name))

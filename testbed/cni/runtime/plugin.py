@@ -4,27 +4,43 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
-from testbed.cni.plugins import rxe
 from testbed.cni.spec import versions
 from testbed.errors import InputError, TestbedError, did_you_mean
 from testbed.kernel import mounts, netns
+from testbed.lab.steps import Steps, Until
 
-DEADLINE_S = 30.0
-"""Seconds that a plugin may take, with all it starts itself. libcni has no limit, kubelet one of minutes for a pod."""
-KILLED_S = 5.0
+
+@dataclass(frozen=True)
+class Limit:
+    """How long a plugin may take: so many seconds, and no longer than `until`, of `time.monotonic`, which is `of_pod`
+    seconds after its pod began."""
+
+    seconds: float = 30.0
+    until: float = math.inf
+    of_pod: float = math.inf
+
+    def deadline(self) -> float:
+        return min(time.monotonic() + self.seconds, self.until)
+
+    def __str__(self) -> str:
+        if time.monotonic() < self.until:
+            return f"it was still running after {self.seconds:g} s and has been killed"
+        return f"it was still running when the {self.of_pod:g} s of the pod were over and has been killed"
+
+
 OURS = Path(__file__).parents[1] / "bin"
-RXE = OURS / "rxe"
-"""Our own plugin is a program like the others. Here it is called in a thread, where it finds the same: its Python alone
-would take 0.3 s to start in an emulated machine, four times as long as all the others of a pod together."""
 VARIABLES = ("CNI_COMMAND", "CNI_CONTAINERID", "CNI_NETNS", "CNI_ARGS", "CNI_IFNAME", "CNI_PATH")
 
 
@@ -70,24 +86,25 @@ def find(kind: str, path: Sequence[Path], where: str) -> Path:
     raise InputError(f'{where}: failed to find plugin "{kind}"', hint=hint)
 
 
-def supported(file: Path, what: str) -> list[str]:
+def supported(file: Path, what: str) -> Steps[list[str]]:
     """The versions of CNI that a plugin supports, asked once for each state of its file. `what` begins a message."""
     status = file.stat()
     known = (str(file), status.st_mtime_ns, status.st_size)
     if known not in _supported:
-        _supported[known] = ask_versions(file, what)
+        _supported[known] = yield from ask_versions(file, what)
     return _supported[known]
 
 
 _supported: dict[tuple[str, int, int], list[str]] = {}
 
 
-def ask_versions(file: Path, what: str) -> list[str]:
+def ask_versions(file: Path, what: str) -> Steps[list[str]]:
     """VERSION, which needs no network; the dummies are libcni's."""
     variables = {"CNI_COMMAND": "VERSION", **dict.fromkeys(("CNI_NETNS", "CNI_IFNAME", "CNI_PATH"), "dummy")}
     with tempfile.TemporaryFile() as log:
         try:
-            answer = finish(start(file, variables, log, what), {"cniVersion": versions.SUPPORTED[-1]}, what)
+            given = {"cniVersion": versions.SUPPORTED[-1]}
+            answer = yield from outcome(Running(file, variables, given, log, what), Limit(), what)
         except CniError as error:
             if "unknown CNI_COMMAND: VERSION" in error.message:  # as plugins before 0.2.0 say
                 return ["0.1.0"]
@@ -100,45 +117,84 @@ def ask_versions(file: Path, what: str) -> list[str]:
 
 
 def call(
-    file: Path, variables: Mapping[str, str], stdin: Mapping[str, Any], place: Place, what: str
-) -> dict[str, Any] | None:
-    """Call a plugin; its answer, None after DEL and CHECK. CniError, with `what` in front, if it failed."""
-    if file == RXE:
-        given = json.dumps(stdin).encode()
-        status, output = mounts.isolated(netns.path(place.namespace), place.binds, lambda: rxe.answer(variables, given))
-        return understand(status, output.encode(), what)
+    file: Path, variables: Mapping[str, str], stdin: Mapping[str, Any], place: Place, limit: Limit, what: str
+) -> Steps[dict[str, Any] | None]:
+    """Call a plugin; its answer, None after commands without one. CniError, with `what` in front, if it failed."""
     with place.log.open("ab") as log:
         begin = log.tell()
-        process = mounts.isolated(netns.path(place.namespace), place.binds, lambda: start(file, variables, log, what))
+        start = partial(Running, file, variables, stdin, log, what)
+        running = mounts.isolated(netns.path(place.namespace), place.binds, start)
     try:
-        return finish(process, stdin, what)
+        return (yield from outcome(running, limit, what))
     except CniError as error:
         with place.log.open("rb") as written:
             error.add_stderr(written, begin)
         raise
 
 
-def start(file: Path, variables: Mapping[str, str], stderr: IO[bytes] | int, what: str) -> subprocess.Popen[bytes]:
-    """Start it in the namespaces of the calling thread. All six variables are there always, as with libcni."""
-    environment = {**os.environ, **{name: variables.get(name, "") for name in VARIABLES}}
-    pipe = subprocess.PIPE
-    try:
-        return subprocess.Popen([file], env=environment, stdin=pipe, stdout=pipe, stderr=stderr, start_new_session=True)
-    except OSError as error:
-        raise CniError(f"{what}: it cannot be started: {error.strerror}") from error
+class Running:
+    """A plugin that runs, in the namespaces of the thread that called. All six variables are there always, as with
+    libcni. It has run when its standard output is at its end, as for libcni: a daemon that it starts has to close it.
+    """
+
+    def __init__(
+        self, file: Path, variables: Mapping[str, str], stdin: Mapping[str, Any], stderr: IO[bytes], what: str
+    ) -> None:
+        environment = {**os.environ, **{name: variables.get(name, "") for name in VARIABLES}}
+        with tempfile.TemporaryFile() as given:
+            given.write(json.dumps(stdin).encode())
+            given.seek(0)
+            try:
+                self._process = subprocess.Popen(
+                    [file], env=environment, stdin=given, stdout=subprocess.PIPE, stderr=stderr, start_new_session=True
+                )
+            except OSError as error:
+                raise CniError(f"{what}: it cannot be started: {error.strerror}") from error
+        self._handle = os.pidfd_open(self._process.pid)
+        assert self._process.stdout
+        self._stdout = self._process.stdout
+        self._output: list[bytes] = []
+        self._awaited = self._stdout.fileno()
+
+    def fileno(self) -> int:
+        """What it is waited by: the end of its output, and then its own."""
+        return self._awaited
+
+    def go_on(self) -> bool:
+        """Take what there is when `fileno` is readable. Whether the plugin has ended."""
+        if self._awaited == self._handle:
+            return True
+        self._output.append(os.read(self._awaited, 1 << 16))
+        if not self._output[-1]:
+            self._awaited = self._handle
+        return False
+
+    def end(self) -> tuple[int, bytes]:
+        """Its exit status, negative for a signal, and its output."""
+        os.close(self._handle)
+        with self._process:
+            return self._process.wait(), b"".join(self._output)
+
+    def kill(self) -> None:
+        """End the plugin and all that it started in its session."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self.end()
 
 
-def finish(process: subprocess.Popen[bytes], stdin: Mapping[str, Any], what: str) -> dict[str, Any] | None:
-    """Feed a plugin, wait for it, and read its answer."""
+def outcome(running: Running, limit: Limit, what: str) -> Steps[dict[str, Any] | None]:
+    """The answer of a plugin. It is killed after its time, or when nobody waits for it any more."""
+    deadline = limit.deadline()
+    ended = False
     try:
-        output, _ = process.communicate(json.dumps(stdin).encode(), timeout=DEADLINE_S)
-    except subprocess.TimeoutExpired:
-        kill(process)
-        raise CniError(f"{what}: it was still running after {DEADLINE_S:g} s and has been killed") from None
-    except BaseException:  # it has a session of its own, and would be at work while DEL is called
-        kill(process)
-        raise
-    return understand(process.returncode, output, what)
+        while not ended and (yield Until(deadline, [running])):
+            ended = running.go_on()
+    finally:
+        if not ended:
+            running.kill()  # it has a session of its own, and would be at work while DEL is called
+    if not ended:
+        raise CniError(f"{what}: {limit}")
+    return understand(*running.end(), what)
 
 
 def understand(status: int, output: bytes, what: str) -> dict[str, Any] | None:
@@ -154,14 +210,6 @@ def understand(status: int, output: bytes, what: str) -> dict[str, Any] | None:
     if not isinstance(answer, dict):
         raise CniError(f"{what}: its answer is no JSON object: {shown(output)}")
     return answer
-
-
-def kill(process: subprocess.Popen[bytes]) -> None:
-    """End the plugin and all that it started in its session."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    with contextlib.suppress(subprocess.TimeoutExpired):  # what left the session may hold its stdout
-        process.communicate(timeout=KILLED_S)
 
 
 def refusal(status: int, output: bytes, what: str) -> CniError:

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import hashlib
+import time
 import uuid
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Sequence
 from functools import partial
 from ipaddress import ip_interface
 from pathlib import Path
+from typing import Any
 
 from testbed.cni.runtime.libcni import Runtime
-from testbed.cni.runtime.plugin import CniError
+from testbed.cni.runtime.plugin import CniError, Limit
 from testbed.cni.spec import conflist
 from testbed.cni.spec.conflist import Attachment, Conflist
 from testbed.cni.spec.versions import Result
 from testbed.errors import InputError, TestbedError
 from testbed.kernel import netns, rdma
 from testbed.lab import Host, Pod
-from testbed.lab.pods import Network
+from testbed.lab.pods import Caller, Network
+from testbed.lab.steps import Steps, in_order, together
 from testbed.topology import pod_mac
 
 OWN_PLUGINS = "cni-plugins"
@@ -46,36 +48,70 @@ class PodNetworks:
     def load(self, network: Network) -> Conflist:
         return conflist.load(self._directory / network) if isinstance(network, str | Path) else conflist.make(network)
 
-    def attach(self, pod: Pod, networks: Sequence[Network]) -> None:
-        """One network after the other, as Multus does it."""
+    def attach(self, pod: Pod, networks: Sequence[Network], caller: Caller) -> Steps[None]:
+        """One network after the other, as Multus does it, or side by side, as containerd does."""
+        began = time.monotonic()
+        limit = Limit(caller.plugin_limit, began + caller.pod_limit, caller.pod_limit)
         runtime = self.runtime(pod.host)
-        try:
-            lists = [self.load(network) for network in networks]
-        except InputError as error:
-            error.message = f"pod {pod.name}: {error.message}"
-            raise
-        lists = [runtime.validate(network, pod.name) for network in lists]
+        lists = yield from self._validated(runtime, networks, f"pod {pod.name}")
         self._pods += 1
-        begun = self._attached[pod] = []
-        for number, network in enumerate(lists):
-            attachment = attachment_of(pod, f"net{number}" if number else "eth0", self._pods)
+        count, begun = self._pods, self._attached.setdefault(pod, [])
+
+        def add(number: int, network: Conflist) -> Steps[None]:
+            attachment = attachment_of(pod, f"net{number}" if number else "eth0", count)
             begun.append((network, attachment))
-            result = reported(pod, "ADD", network, attachment, partial(runtime.add, network, attachment))
+            result = yield from reported(pod, "ADD", network, attachment, runtime.add(network, attachment, limit))
             assert result is not None, "ADD has a result"
             take_in(pod, network, attachment, result)
 
-    def check(self, pod: Pod) -> None:
+        if not caller.side_by_side:
+            for number, network in enumerate(lists):
+                yield from add(number, network)
+            return
+        jobs = [partial(add, number, network) for number, network in enumerate(lists)]
+        raise_first((yield from together(jobs, at_once=len(jobs))))
+
+    def check(self, pod: Pod) -> Steps[None]:
         runtime = self.runtime(pod.host)
         for network, attachment in self._attached[pod]:
-            reported(pod, "CHECK", network, attachment, partial(runtime.check, network, attachment))
+            yield from reported(pod, "CHECK", network, attachment, runtime.check(network, attachment))
 
-    def detach(self, pod: Pod) -> None:
+    def detach(self, pod: Pod) -> Steps[None]:
         """All networks, the last one first, whichever fails; the one whose ADD failed too, as CNI demands."""
         runtime = self.runtime(pod.host)
-        with ExitStack() as steps:  # the last one entered is the first one taken
-            for network, attachment in self._attached.pop(pod, []):
-                delete = partial(runtime.delete, network, attachment)
-                steps.callback(reported, pod, "DEL", network, attachment, delete)
+
+        def delete(network: Conflist, attachment: Attachment) -> Steps[Result | None]:
+            return reported(pod, "DEL", network, attachment, runtime.delete(network, attachment))
+
+        jobs = [partial(delete, *begun) for begun in reversed(self._attached.pop(pod, []))]
+        raise_first((yield from together(jobs, at_once=1)))
+
+    def forget(self, pod: Pod) -> None:
+        self._attached.pop(pod, None)
+
+    def collect(self, host: Host, networks: Sequence[Network]) -> Steps[None]:
+        runtime = self.runtime(host)
+        for network in (yield from self._validated(runtime, networks, f"node {host.name}")):
+            valid = [
+                attachment
+                for pod, begun in self._attached.items()
+                for other, attachment in begun
+                if pod.host is host and other.name == network.name
+            ]
+            yield from reported_of_node(host, "GC", network, runtime.collect(network, valid))
+
+    def status(self, host: Host, networks: Sequence[Network]) -> Steps[None]:
+        runtime = self.runtime(host)
+        for network in (yield from self._validated(runtime, networks, f"node {host.name}")):
+            yield from reported_of_node(host, "STATUS", network, runtime.status(network))
+
+    def _validated(self, runtime: Runtime, networks: Sequence[Network], who: str) -> Steps[list[Conflist]]:
+        try:
+            lists = [self.load(network) for network in networks]
+        except InputError as error:
+            error.message = f"{who}: {error.message}"
+            raise
+        return (yield from in_order([runtime.validate(network, who) for network in lists]))
 
 
 def attachment_of(pod: Pod, interface: str, number: int) -> Attachment:
@@ -94,19 +130,40 @@ def attachment_of(pod: Pod, interface: str, number: int) -> Attachment:
 
 
 def reported(
-    pod: Pod, command: str, network: Conflist, attachment: Attachment, action: Callable[[], Result | None]
-) -> Result | None:
+    pod: Pod, command: str, network: Conflist, attachment: Attachment, job: Steps[Result | None] | Steps[Result]
+) -> Steps[Result | None]:
     """Do it, and emit an event with how it ended."""
     text = f"{command} {network.name} on {attachment.interface} by {', '.join(network.types)}"
     data = {"command": command, "network": network.name, "interface": attachment.interface, "host": pod.host.name}
     try:
-        result = action()
+        result = yield from job
     except TestbedError as error:
         pod.context.emit("cni", pod.name, f"{text} fails: {error.message}", **data, error=error.message)
         raise
     given = [entry["address"] for entry in result.get("ips", [])] if result else []
     pod.context.emit("cni", pod.name, ": ".join(filter(None, (text, ", ".join(given)))), **data, result=result)
     return result
+
+
+def reported_of_node(host: Host, command: str, network: Conflist, job: Steps[None]) -> Steps[None]:
+    """The same of what is about a network and no pod."""
+    text = f"{command} {network.name} by {', '.join(network.types)}"
+    data = {"command": command, "network": network.name}
+    try:
+        yield from job
+    except TestbedError as error:
+        host.context.emit("cni", host.name, f"{text} fails: {error.message}", **data, error=error.message)
+        raise
+    host.context.emit("cni", host.name, text, **data)
+
+
+def raise_first(outcomes: Sequence[Any]) -> None:
+    """The first error of several jobs, with the others as notes."""
+    errors = [outcome for outcome in outcomes if isinstance(outcome, TestbedError)]
+    for other in errors[1:]:
+        errors[0].add_note(str(other))
+    if errors:
+        raise errors[0]
 
 
 def take_in(pod: Pod, network: Conflist, attachment: Attachment, result: Result) -> None:
@@ -119,7 +176,8 @@ def take_in(pod: Pod, network: Conflist, attachment: Attachment, result: Result)
         for entry in result.get("ips", []):
             name = interfaces[entry["interface"]]["name"] if "interface" in entry else attachment.interface
             address = ip_interface(entry["address"])
-            pod.interfaces[name].addresses.setdefault(address.version, address)
+            if name in pod.interfaces or "interface" in entry:  # without interfaces a result is an IPAM plugin's
+                pod.interfaces[name].addresses.setdefault(address.version, address)
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise CniError(f'pod {pod.name}: network "{network.name}": the plugins\' result is not so: {error}') from error
     with pod.entered(), rdma.Rdma() as here:

@@ -1,14 +1,14 @@
 """Conflists: the configuration of a network, a list of plugins that are called one after the other.
 
 Source: CNI specification 1.1.0, section 1; what libcni accepts beyond it (booleans as strings, the configuration of one
-plugin) is accepted, and so is any key that only a plugin knows.
+plugin, plugins in files of their own beside the list) is accepted, and so is any key that only a plugin knows.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -38,6 +38,7 @@ class Conflist:
     versions: tuple[str, ...]
     plugins: tuple[Mapping[str, Any], ...]
     disable_check: bool
+    disable_gc: bool
     data: bytes
 
     @property
@@ -103,6 +104,7 @@ def unless_empty(value: Any) -> Any:
 
 
 PluginType = Annotated[str, BeforeValidator(check_type)]
+Boolean = Annotated[bool, BeforeValidator(parse_boolean)]
 
 
 class _Part(BaseModel):
@@ -125,13 +127,48 @@ class NetworkConfiguration(_Part):
     name: Annotated[str, BeforeValidator(check_name)]
     cniVersion: str | None = None  # noqa: N815 (CNI's name)
     cniVersions: list[str] = []  # noqa: N815
-    disable_check: Annotated[bool, BeforeValidator(parse_boolean)] = Field(False, alias="disableCheck")
+    disable_check: Boolean = Field(False, alias="disableCheck")
+    disable_gc: Boolean = Field(False, alias="disableGC")
+    only_inlined: Boolean = Field(False, alias="loadOnlyInlinedPlugins")
     plugins: list[PluginConfiguration] = Field(min_length=1)
 
 
 def load(file: Path) -> Conflist:
-    """Read a file. Raises InputError, with places, for what is wrong in it."""
-    return parse(text.read(file, "conflist", "*.conf*"), str(file))
+    """Read a file. Raises InputError, with places, for what is wrong in it.
+
+    Behind its plugins come those of the files ``<network>/*.conf`` beside it, in the order of their names, unless it
+    has `loadOnlyInlinedPlugins`. With such files it needs no `plugins` (libcni, NetworkConfFromFile).
+    """
+    data, source = text.read(file, "conflist", "*.conf*"), str(file)
+    document = JsonDocument(data, source, "conflist")
+    more = [_load_plugin(part) for part in beside(file, document.value)]
+    return _read(document.value, data, Problems(document), more)
+
+
+def beside(file: Path, value: Any) -> list[Path]:
+    """The files with more plugins of the list `value`, which is that of `file`."""
+    match value:
+        case {"type": _} if "plugins" not in value:
+            return []
+        case {"loadOnlyInlinedPlugins": only} if str(only).lower() != "false":
+            return []
+        case {"name": str(name)} if re.fullmatch(NAME, name):
+            return sorted(part for part in (file.parent / name).glob("*.conf") if part.is_file())
+    return []
+
+
+def _load_plugin(file: Path) -> Mapping[str, Any]:
+    """The configuration of one plugin of a network."""
+    document = JsonDocument(text.read(file, "plugin's configuration", "*.conf"), str(file), "plugin's configuration")
+    problems = Problems(document)
+    try:
+        PluginConfiguration.model_validate(document.value)
+    except ValidationError as error:
+        for detail in error.errors(include_url=False):
+            problems.add(detail["loc"], _message(detail, detail["loc"]))
+    problems.stop()
+    found: Mapping[str, Any] = document.value
+    return found
 
 
 def make(value: Mapping[str, Any]) -> Conflist:
@@ -150,7 +187,7 @@ def parse(data: bytes, source: str) -> Conflist:
     return _read(document.value, data, Problems(document))
 
 
-def _read(value: Any, data: bytes, problems: Problems) -> Conflist:
+def _read(value: Any, data: bytes, problems: Problems, more: Sequence[Mapping[str, Any]] = ()) -> Conflist:
     if not isinstance(value, dict):
         problems.add((), "a conflist is a JSON object")
         problems.stop()
@@ -160,6 +197,8 @@ def _read(value: Any, data: bytes, problems: Problems) -> Conflist:
         value, above = {**kept, "plugins": [value]}, ("plugins", 0)  # as libcni's ConfListFromConf does
         data = json.dumps(value).encode()
     spoken, hint = _spoken(value, problems)
+    if "plugins" not in value and more:
+        value, more = {**value, "plugins": list(more)}, ()
     try:
         network = NetworkConfiguration.model_validate(value)
     except ValidationError as error:
@@ -168,7 +207,7 @@ def _read(value: Any, data: bytes, problems: Problems) -> Conflist:
             place = path[len(above) :] if path[: len(above)] == above else path
             problems.add(place, _message(detail, path))
     problems.stop(hint)
-    return Conflist(network.name, spoken, tuple(value["plugins"]), network.disable_check, data)
+    return Conflist(network.name, spoken, (*value["plugins"], *more), network.disable_check, network.disable_gc, data)
 
 
 def _spoken(value: Mapping[str, Any], problems: Problems) -> tuple[tuple[str, ...], str]:

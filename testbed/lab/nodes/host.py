@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from ipaddress import ip_address
+from typing import Protocol
 
 from testbed.kernel import ipv6
 from testbed.lab.context import Context
@@ -84,18 +84,47 @@ class Host(Node[HostInterface]):
         self.kernel.add_route(destination, via)
 
 
+class PodOwner(Protocol):
+    """Who makes and ends pods: `Pods` of a lab."""
+
+    def check(self, pod: Pod) -> None: ...
+
+    def delete(self, pod: Pod) -> None: ...
+
+    def lose(self, pod: Pod) -> None: ...
+
+    def detach(self, pod: Pod) -> None:
+        """Takes the pod off its networks, if it is on some."""
+
+
 class Pod(Host):
     """A pod on a host: a namespace with its networks' interfaces, `eth0` first. Made by `Pods.create` of a lab."""
 
-    def __init__(self, host: Host, name: str, check: Callable[[Pod], None], delete: Callable[[Pod], None]) -> None:
+    def __init__(self, host: Host, name: str, owner: PodOwner) -> None:
         super().__init__(host.context, name, nic=host.nic)
         self.host = host
-        self._check, self._delete = check, delete
+        self._owner = owner
 
     def check(self) -> None:
         """Has the networks' plugins look whether the pod is as they made it (CNI's CHECK); raises what they miss."""
-        self._check(self)
+        self._owner.check(self)
 
     def delete(self) -> None:
         """Ends the pod as a container runtime does: processes, networks, namespace. A second time does nothing."""
-        self._delete(self)
+        self._owner.delete(self)
+
+    def lose(self) -> None:
+        """Ends the pod as a crash of its runtime does: processes and namespace go, and no plugin is called.
+
+        What the plugins hold for it, such as its address, stays until `Pods.collect`.
+        """
+        self._owner.lose(self)
+
+    def end_programs(self) -> None:
+        super().release()
+
+    def release(self) -> None:
+        try:
+            self.end_programs()
+        finally:
+            self._owner.detach(self)

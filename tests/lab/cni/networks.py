@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+from testbed import Lab
 
 ROUTED, FLAT = "routed.clab.yml", "flat.clab.yml"
 
@@ -17,6 +20,17 @@ def ipam(subnet: int, first: int = 100, last: int = 109) -> dict[str, Any]:
         "gateway": f"10.0.{subnet}.1",
     }
     return {"type": "host-local", "ranges": [[addresses]], "routes": [{"dst": "0.0.0.0/0"}]}
+
+
+def ippool(subnet: int, first: int = 100, last: int = 109, **keys: Any) -> dict[str, Any]:
+    """The same with ippool."""
+    pool = {
+        "name": f"net{subnet}",
+        "subnet": f"10.0.{subnet}.0/24",
+        "ips": [f"10.0.{subnet}.{first}-10.0.{subnet}.{last}"],
+        "gateway": f"10.0.{subnet}.1",
+    }
+    return {"type": "ippool", "pools": [pool], "routes": [{"dst": "0.0.0.0/0", "gw": f"10.0.{subnet}.1"}], **keys}
 
 
 def network(*plugins: dict[str, Any], name: str = "rdma", version: str = "1.0.0") -> dict[str, Any]:
@@ -33,6 +47,28 @@ def bridge(name: str = "metadata") -> dict[str, Any]:
     """A network of the node's own, with the node as its gateway."""
     addresses = {"type": "host-local", "ranges": [[{"subnet": "10.244.1.0/24"}]]}
     return network({"type": "bridge", "bridge": "cni0", "isGateway": True, "ipam": addresses}, name=name)
+
+
+def recorder(number: int, answer: dict[str, Any] | None = None, **keys: Any) -> dict[str, Any]:
+    """The configuration of the plugin that says what it is given."""
+    return {"type": "recorder", "number": number, **({"answer": {**answer, "end": 0}} if answer else {}), **keys}
+
+
+class Call(NamedTuple):
+    """One call of the plugin `recorder`."""
+
+    command: str
+    environment: dict[str, str]
+    stdin: dict[str, Any]
+    there: bool
+    """Whether the namespace was there."""
+
+
+def calls(lab: Lab, node: str) -> list[Call]:
+    """The calls of `recorder` on a node, from the log of its plugins."""
+    log = lab.directory / f"{node}-cni.log"
+    told = [json.loads(line) for line in log.read_text().splitlines() if line[0] == "{"] if log.exists() else []
+    return [Call(one["environment"]["CNI_COMMAND"], **one) for one in told]
 
 
 def write_plugin(directory: Path, name: str, add: str, delete: str = ":") -> None:

@@ -29,12 +29,10 @@ def broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Non
 
 def refused(lab: Lab, *networks: Any) -> TestbedError:
     """The error of a pod on node1. It left nothing: neither what it has itself nor what the networks before it gave."""
-    before = inventory(lab.directory / "cni")
+    before = lab.resources()
     with pytest.raises(TestbedError) as said:
         lab.pods.create(lab.host("node1"), "web", list(networks))
-    left = {
-        line for line in inventory(lab.directory / "cni") - before if not line.endswith(("/lock", "last_reserved_ip.0"))
-    }
+    left = {line for line in lab.resources() - before if not line.endswith(("/lock", "last_reserved_ip.0"))}
     assert left <= {"routed-node1: interface cni0", "routed-node1: address 10.244.1.1/24 on cni0"}
     assert "web" not in lab.nodes
     return said.value

@@ -12,6 +12,7 @@ import pytest
 from pyroute2 import IPRoute
 
 import testbed.cni
+from testbed.cni.agent import Agent
 from testbed.kernel import netns, rdma
 
 PROGRAM = Path(testbed.cni.__file__).parent / "bin/rxe"
@@ -42,6 +43,16 @@ def call(command: str, config: Any = CONFIG, **changes: str) -> tuple[int, Any]:
 def devices() -> set[str]:
     with netns.entered(NAMESPACE), rdma.Rdma() as here:
         return set(here.devices())
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """That of the machine, whose plugins are called here."""
+    directory = tmp_path_factory.mktemp("agent")
+    agent = Agent("machine", "/proc/1/ns/net", directory / "shared", directory / "log")
+    agent.start()
+    yield
+    agent.stop()
 
 
 @pytest.fixture(params=["shared", "exclusive"])

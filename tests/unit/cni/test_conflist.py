@@ -211,3 +211,60 @@ def test_a_file_that_is_not_there_gets_the_names_of_those_that_are(tmp_path: Pat
     with pytest.raises(InputError, match=r"Did you mean rdma\.conflist\? Conflists in .*: rdma\.conflist\.") as said:
         conflist.load(tmp_path / "rmda.conflist")
     assert said.value.where == f"{tmp_path}/rmda.conflist"
+
+
+# Plugins in files of their own
+
+
+def written(directory: Path, *parts: str, **keys: Any) -> Path:
+    """A conflist, and files beside it in the directory of its network."""
+    (directory / "rdma").mkdir()
+    for part in parts:
+        (directory / "rdma" / part).write_text(json.dumps({"type": part.partition(".")[0]}))
+    file = directory / "rdma.conflist"
+    file.write_text(json.dumps({key: value for key, value in {**GOOD, **keys}.items() if value is not None}))
+    return file
+
+
+def test_plugins_of_the_network_s_directory_come_behind_those_of_the_list(tmp_path: Path) -> None:
+    file = written(tmp_path, "tuning.conf", "bandwidth.conf", "README", "no.conflist")
+    assert conflist.load(file).types == ["macvlan", "rxe", "bandwidth", "tuning"]
+
+
+def test_only_inlined_plugins_are_all_there_are(tmp_path: Path) -> None:
+    file = written(tmp_path, "tuning.conf", loadOnlyInlinedPlugins="True")
+    assert conflist.load(file).types == ["macvlan", "rxe"]
+
+
+def test_a_list_may_have_its_plugins_in_files_only(tmp_path: Path) -> None:
+    assert conflist.load(written(tmp_path, "macvlan.conf", plugins=None)).types == ["macvlan"]
+
+
+def test_without_any_plugins_is_missing(tmp_path: Path) -> None:
+    file = written(tmp_path, "macvlan.conf", plugins=None, loadOnlyInlinedPlugins=True)
+    with pytest.raises(InputError, match="plugins is missing"):
+        conflist.load(file)
+
+
+def test_an_empty_list_of_plugins_is_refused_whatever_is_beside_it(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="too few entries in plugins"):
+        conflist.load(written(tmp_path, "macvlan.conf", plugins=[]))
+
+
+def test_the_configuration_of_one_plugin_has_none_beside_it(tmp_path: Path) -> None:
+    file = written(tmp_path, "tuning.conf")
+    file.write_text('{"cniVersion": "1.0.0", "name": "rdma", "type": "macvlan"}')
+    assert conflist.load(file).types == ["macvlan"]
+
+
+def test_what_is_wrong_in_such_a_file_is_told_with_its_place(tmp_path: Path) -> None:
+    file = written(tmp_path)
+    (tmp_path / "rdma/a.conf").write_text('{\n "typ": "tuning"}')
+    with pytest.raises(InputError, match="type is missing; 'typ' is there, did you mean 'type'") as said:
+        conflist.load(file)
+    assert said.value.where == f"{tmp_path}/rdma/a.conf:1:1"
+
+
+def test_gc_can_be_switched_off() -> None:
+    assert conflist.make({**GOOD, "disableGC": True}).disable_gc is True
+    assert conflist.make(GOOD).disable_gc is False

@@ -5,12 +5,13 @@ from __future__ import annotations
 import base64
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from testbed.cni.plugins import rxe
+from testbed.cni.plugins import contract, rxe
 from testbed.cni.runtime import libcni, plugin
 from testbed.cni.runtime.cache import Cache
 from testbed.cni.runtime.plugin import CniError
@@ -185,6 +186,18 @@ def test_the_cache_is_a_file_of_libcni(tmp_path: Path) -> None:
     assert cache.read("rdma", POD) is None
 
 
+def test_the_cache_knows_what_was_added_and_not_deleted(tmp_path: Path) -> None:
+    cache = Cache(tmp_path)
+    assert cache.attachments("rdma") == []
+    named = replace(POD, container="beef", pod="db", arguments={"K8S_POD_NAME": "db"})
+    for attachment in POD, named:
+        cache.write(NETWORK, attachment, {"cniVersion": "1.0.0"})
+    (tmp_path / "results/rdma-broken-eth0").write_text("{")
+    (tmp_path / "results/legacy").write_text('{"cniVersion": "0.2.0"}')
+    assert cache.attachments("rdma") == [named, replace(POD, pod="c0ffee")]
+    assert cache.attachments("other") == []
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"kind": "other", "result": {}}', '{"kind": "cniCacheV1"}'])
 def test_a_cache_file_that_cannot_be_read_is_deleted(tmp_path: Path, text: str) -> None:
     cache = Cache(tmp_path)
@@ -212,7 +225,7 @@ def test_rxe_answers_what_it_cannot_do_with_an_error_object() -> None:
         "CNI_PATH": "/",
     }
     config = {"cniVersion": "0.4.0", "name": "rdma", "type": "rxe", "prevResult": {}}
-    status, answer = rxe.answer(environment, json.dumps(config).encode())
+    status, answer = contract.answer(rxe.call, environment, json.dumps(config).encode())
     assert status == 1
     assert json.loads(answer) == {
         "cniVersion": "0.4.0",

@@ -76,6 +76,13 @@ def test_a_conflist_that_is_none_names_no_plugins(conflist: Path, tmp_path: Path
         assert networks.own_plugins(conflist, [], path) == {}
 
 
+def test_plugins_of_the_network_s_directory_are_named_too(conflist: Path, tmp_path: Path) -> None:
+    (tmp_path / "rdma").mkdir()
+    (tmp_path / "rdma/more.conf").write_text('{"type": "last"}')
+    own = directory(tmp_path, "own", "last")
+    assert networks.own_plugins(conflist, [], str(own)) == {own: ["last"]}
+
+
 @dataclass
 class FakeMachine:
     jobs: list[Job[Any]] = field(default_factory=list)
@@ -100,6 +107,16 @@ def test_a_plugin_travels_with_its_execute_bit(conflist: Path, tmp_path: Path) -
     assert job.files[".cni-plugins/0/helpers.py"] == b"x = 1\n"
     assert job.executable == [".cni-plugins/0/mine"]
     assert job.requests == [Cni(command="add", conflist="rdma.conflist", plugins=[".cni-plugins/0"])]
+
+
+def test_the_files_of_the_network_s_directory_travel_with_it(conflist: Path, tmp_path: Path) -> None:
+    (tmp_path / "rdma").mkdir()
+    (tmp_path / "rdma/more.conf").write_text('{"type": "last"}')
+    (tmp_path / "rdma/README").write_text("no plugin")
+    elsewhere = directory(tmp_path, "elsewhere") / "linked.conflist"
+    elsewhere.symlink_to(conflist)
+    assert set(use(conflist, {}, tmp_path).files) == {"rdma.conflist", "rdma/more.conf"}
+    assert set(use(elsewhere, {}, tmp_path).files) == {"rdma.conflist"}
 
 
 @pytest.mark.parametrize("absolute", [True, False])

@@ -80,7 +80,7 @@ def test_a_request_of_another_version_is_refused(version: object) -> None:
         {"kind": "Plan"},
         {"kind": "Plan", "file": 3},
         {"kind": "Plan", "file": "x", "style": "svg"},
-        {"kind": "Cni", "command": "gc", "conflist": "x"},
+        {"kind": "Cni", "command": "eat", "conflist": "x"},
     ],
 )
 def test_what_is_no_request_is_refused(request_: object) -> None:

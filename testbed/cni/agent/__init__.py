@@ -1,0 +1,95 @@
+"""The agent of a node: the process in which our plugins are at work. The programs in ../bin hand their calls to it.
+
+Its socket is in the abstract namespace, which each network namespace has for itself: a node's plugins reach the agent
+of that node, whoever calls them, and nobody else does.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+import traceback
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+
+from testbed.cni.plugins import contract, rxe
+from testbed.cni.plugins.contract import Plugin
+from testbed.cni.plugins.ippool import Ippool
+from testbed.kernel import children, netns, syscalls
+from testbed.kernel.syscalls import CLONE_NEWNET
+from testbed.lab import leaks
+
+SOCKET = b"\0testbed-cni"
+VARIABLES = ("CNI_COMMAND", "CNI_CONTAINERID", "CNI_NETNS", "CNI_ARGS", "CNI_IFNAME", "CNI_PATH")
+"""In the order in which `call.pl` sends them."""
+STORE = "addresses.sqlite"
+"""In the directory that the agents share."""
+
+
+class Agent:
+    """The agent of one node: the parent's end. It ends with this process at the latest.
+
+    `shared` is a directory for the agents of all nodes. The log has a line for each call.
+    """
+
+    def __init__(self, node: str, namespace: str, shared: Path, log: Path) -> None:
+        self.pid = 0
+        self._node, self._namespace, self._shared, self._log = node, namespace, shared, log
+
+    def start(self) -> None:
+        """Plugins are served when this returns. From the main thread: the agent dies with the thread that made it."""
+        self._shared.mkdir(exist_ok=True)
+        with netns.entered(self._namespace):
+            listening = socket.socket(socket.AF_UNIX)
+        with listening:
+            listening.bind(SOCKET)
+            listening.listen(128)
+            self.pid = children.fork(partial(self._serve, listening), self._note)
+
+    def stop(self) -> None:
+        """End it by force; it holds nothing that it could lose. A second time does nothing."""
+        if self.pid:
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+            self.pid = 0
+
+    def _serve(self, listening: socket.socket) -> None:
+        """The child's whole life."""
+        syscalls.name_process(leaks.CNI_AGENT)
+        syscalls.enter(netns.path(self._namespace), CLONE_NEWNET)
+        plugins: dict[str, Plugin] = {"rxe": rxe.call, "ippool": Ippool(self._shared / STORE, self._node).call}
+        server = _Server(plugins, self._note)
+        while True:
+            client, _ = listening.accept()
+            threading.Thread(target=server.answer, args=(client,), daemon=True).start()
+
+    def _note(self, text: str) -> None:
+        with self._log.open("a") as log:
+            log.write(text)
+
+
+class _Server:
+    """A thread for each call: plugins enter namespaces, and some wait."""
+
+    def __init__(self, plugins: Mapping[str, Plugin], note: Callable[[str], None]) -> None:
+        self._plugins, self._note = plugins, note
+
+    def answer(self, client: socket.socket) -> None:
+        with client:
+            request = b"".join(iter(lambda: client.recv(1 << 16), b""))
+            name, *given = request.split(b"\0", 1 + len(VARIABLES))
+            if len(given) <= len(VARIABLES):
+                return  # the caller was killed before it had said all
+            *values, stdin = given
+            environment = dict(zip(VARIABLES, map(os.fsdecode, values), strict=True))
+            try:
+                status, output = contract.answer(self._plugins[name.decode()], environment, stdin)
+            except Exception:
+                self._note(traceback.format_exc())
+                status, output = 1, contract.error_object(999, "the agent has a defect; its log tells more")
+            what = f"{environment['CNI_COMMAND']} {name.decode()} {environment['CNI_CONTAINERID'][:12]}"
+            self._note(f"{what} {environment['CNI_IFNAME']}: {output or 'done'}\n")
+            client.sendall(f"{status}\n{output}".encode())

@@ -1,0 +1,226 @@
+"""Who has which address: one SQLite file, which the agents of all nodes share as they would an API server.
+
+Each change is one transaction, so an agent or a plugin that is killed at any point leaves an address held or free,
+never both. The pools are in it, too; an address is in one pool only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from ipaddress import ip_address, ip_network
+from pathlib import Path
+from random import SystemRandom
+from typing import Any, Literal, Self
+
+from testbed.cni.ipam.pool import Address, Pool, Route
+from testbed.errors import InputError, TestbedError
+
+Policy = Literal["lowest-free", "round-robin", "random", "cool-down"]
+BUSY_S = 30.0
+"""How long a transaction waits for the others'."""
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS pool (name TEXT PRIMARY KEY, data TEXT NOT NULL, last INTEGER NOT NULL DEFAULT -1);
+CREATE TABLE IF NOT EXISTS address (
+    pool TEXT NOT NULL REFERENCES pool, place INTEGER NOT NULL, address TEXT NOT NULL UNIQUE, released_ns INTEGER,
+    network TEXT, container TEXT, interface TEXT, namespace TEXT, pod TEXT, node TEXT, since_ns INTEGER,
+    PRIMARY KEY (pool, place)
+);
+CREATE INDEX IF NOT EXISTS free ON address (pool, place) WHERE container IS NULL;
+CREATE INDEX IF NOT EXISTS held ON address (network, container, interface) WHERE container IS NOT NULL;
+"""
+HELD_BY = """
+SELECT pool, address FROM address
+WHERE network = :network AND container = :container AND interface = :interface ORDER BY pool, place
+"""
+TAKE = """
+UPDATE address SET network = :network, container = :container, interface = :interface, namespace = :namespace,
+    pod = :pod, node = :node, since_ns = :now WHERE pool = :from AND place = :place
+"""
+GIVE_BACK = """
+UPDATE address SET network = NULL, container = NULL, interface = NULL, namespace = NULL, pod = NULL, node = NULL,
+    since_ns = NULL, released_ns = :now
+WHERE network = :network AND container = :container AND interface = :interface
+"""
+NEXT = """
+SELECT place, address FROM address
+WHERE pool = :pool AND container IS NULL AND place > :after AND (released_ns IS NULL OR released_ns <= :warm)
+ORDER BY place LIMIT 1 OFFSET :skip
+"""
+COUNT_FREE = "SELECT count(*) FROM address WHERE pool = ? AND container IS NULL"
+LEASES = """
+SELECT pool, address, network, container, interface, namespace, pod, node FROM address
+WHERE container NOT NULL AND (network = :network OR :network = '') AND (node = :node OR :node = '')
+ORDER BY pool, place
+"""
+
+
+class ExhaustedError(TestbedError):
+    """No pool has an address to give. `cooling` are free ones that were given back too short a time ago."""
+
+    def __init__(self, pools: Sequence[str], cooling: int) -> None:
+        more = f"; {cooling} cool down" if cooling else ""
+        super().__init__(f"no address is free in {', '.join(pools)}{more}")
+        self.cooling = cooling
+
+
+@dataclass(frozen=True)
+class Holder:
+    """An interface of a pod on a network. CNI's key is the first three."""
+
+    network: str
+    container: str
+    interface: str
+    namespace: str = ""
+    pod: str = ""
+    node: str = ""
+
+
+@dataclass(frozen=True)
+class Lease:
+    pool: str
+    address: Address
+    holder: Holder
+
+
+class Store:
+    """One connection. Raises TestbedError if the file is none of ours, or cannot be written."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        with self._explained():
+            self._database = sqlite3.connect(file, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+            self._database.execute("PRAGMA synchronous = OFF")  # killed programs lose nothing; a power cut is not here
+            self._database.executescript(SCHEMA)
+
+    def close(self) -> None:
+        self._database.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise TestbedError(f"the store of addresses cannot be used: {error}", where=str(self.file)) from error
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with self._explained():
+            self._database.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._database
+            except BaseException:
+                self._database.execute("ROLLBACK")
+                raise
+            self._database.execute("COMMIT")
+
+    def put(self, pool: Pool, addresses: Sequence[Address]) -> None:
+        """Add a pool, or change it. An address that is taken out of it stays with its holder until that gives it back.
+        InputError if an address is in another pool."""
+        name = pool.name
+        with self._transaction() as database:
+            database.execute(
+                "INSERT INTO pool (name, data) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET data = excluded.data",
+                (name, json.dumps(written(pool))),
+            )
+            before = dict(
+                database.execute("SELECT address, container NOT NULL FROM address WHERE pool = ?", (name,)).fetchall()
+            )
+            database.execute("UPDATE address SET place = -1 - place WHERE pool = ? AND place >= 0", (name,))
+            for place, address in enumerate(map(str, addresses)):
+                if address in before:
+                    database.execute("UPDATE address SET place = ? WHERE address = ?", (place, address))
+                    continue
+                if other := database.execute("SELECT pool FROM address WHERE address = ?", (address,)).fetchone():
+                    raise InputError(f"{address} is in pool {other[0]}, too", where=f"pool {name}")
+                database.execute("INSERT INTO address (pool, place, address) VALUES (?, ?, ?)", (name, place, address))
+            database.execute("DELETE FROM address WHERE pool = ? AND place < 0 AND container IS NULL", (name,))
+
+    def pool(self, name: str) -> Pool | None:
+        with self._explained():
+            found = self._database.execute("SELECT data FROM pool WHERE name = ?", (name,)).fetchone()
+        return read(name, json.loads(found[0])) if found else None
+
+    def take(
+        self, holder: Holder, families: Sequence[Sequence[str]], policy: Policy, cool_down_s: float = 0.0
+    ) -> list[Lease]:
+        """An address for each of `families`, which are pools in the order of preference: the one that the holder has
+        already, or else the next of the first pool that has some. All or none: ExhaustedError if there is none."""
+        with self._transaction():
+            return [self._take(holder, pools, policy, cool_down_s) for pools in families]
+
+    def _take(self, holder: Holder, pools: Sequence[str], policy: Policy, cool_down_s: float) -> Lease:
+        for pool, address in self._database.execute(HELD_BY, asdict(holder)):
+            if pool in pools:
+                return Lease(pool, ip_address(address), holder)
+        now = time.monotonic_ns()
+        warm = now - int(cool_down_s * 1e9) if policy == "cool-down" else now
+        for pool in pools:
+            if found := self._next(pool, policy, warm):
+                place, address = found
+                self._database.execute(TAKE, {**asdict(holder), "from": pool, "place": place, "now": now})
+                self._database.execute("UPDATE pool SET last = ? WHERE name = ?", (place, pool))
+                return Lease(pool, ip_address(address), holder)
+        raise ExhaustedError(pools, sum(map(self._count_free, pools)))
+
+    def _next(self, pool: str, policy: Policy, warm: int) -> tuple[int, str] | None:
+        """The place of the address that is next, and it. It was not given back after `warm`."""
+        search = {"pool": pool, "warm": warm, "after": -1, "skip": 0}
+        if policy == "random":
+            search["skip"] = SystemRandom().randrange(max(1, self._count_free(pool)))
+        if policy == "round-robin":
+            (search["after"],) = self._database.execute("SELECT last FROM pool WHERE name = ?", (pool,)).fetchone()
+        found: tuple[int, str] | None = self._database.execute(NEXT, search).fetchone()
+        if found is None and policy == "round-robin":
+            found = self._database.execute(NEXT, {**search, "after": -1}).fetchone()
+        return found
+
+    def _count_free(self, pool: str) -> int:
+        return int(self._database.execute(COUNT_FREE, (pool,)).fetchone()[0])
+
+    def free(self, pool: str) -> int:
+        """The number of addresses that nobody has."""
+        with self._explained():
+            return self._count_free(pool)
+
+    def held_by(self, holder: Holder) -> list[Address]:
+        with self._explained():
+            return [ip_address(address) for _, address in self._database.execute(HELD_BY, asdict(holder))]
+
+    def leases(self, network: str = "", node: str = "") -> list[Lease]:
+        """All, or those of a network or a node, in the order of pools and addresses."""
+        with self._explained():
+            rows = self._database.execute(LEASES, {"network": network, "node": node}).fetchall()
+        return [Lease(pool, ip_address(address), Holder(*holder)) for pool, address, *holder in rows]
+
+    def give_back(self, holder: Holder) -> list[Address]:
+        """All that the holder has; a second time nothing."""
+        with self._transaction() as database:
+            given = [ip_address(address) for _, address in database.execute(HELD_BY, asdict(holder))]
+            database.execute(GIVE_BACK, {**asdict(holder), "now": time.monotonic_ns()})
+            database.execute("DELETE FROM address WHERE place < 0 AND container IS NULL")
+        return given
+
+
+def written(pool: Pool) -> dict[str, Any]:
+    """A pool as JSON has it."""
+    return {
+        "subnet": str(pool.subnet),
+        "gateway": str(pool.gateway) if pool.gateway else None,
+        "routes": [asdict(route) for route in pool.routes],
+    }
+
+
+def read(name: str, data: dict[str, Any]) -> Pool:
+    gateway = ip_address(data["gateway"]) if data["gateway"] else None
+    return Pool(name, ip_network(data["subnet"]), gateway, tuple(Route(**route) for route in data["routes"]))

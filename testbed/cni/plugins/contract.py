@@ -1,0 +1,131 @@
+"""The contract of CNI from the side of a plugin: what it is asked, and how it answers (CNI 1.1.0, sections 2 and 5)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from testbed.errors import InputError, TestbedError
+
+SUPPORTED = ["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"]
+ATTACHMENT = ("CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME", "CNI_PATH")
+REQUIRED = {
+    "ADD": ATTACHMENT,
+    "CHECK": ATTACHMENT,
+    "DEL": ("CNI_CONTAINERID", "CNI_IFNAME", "CNI_PATH"),
+    "GC": ("CNI_PATH",),
+    "STATUS": ("CNI_PATH",),
+}
+"""Variables that must be in the environment."""
+VERSION, ENVIRONMENT, IO, DECODE, CONFIG, NETNS, LATER, UNAVAILABLE, OWN = 1, 4, 5, 6, 7, 8, 11, 50, 100
+"""Codes of errors; from 100 on they are a plugin's own."""
+
+
+class Refusal(Exception):  # noqa: N818 (it is the answer, not an accident)
+    def __init__(self, code: int, message: str, details: str = "") -> None:
+        super().__init__(message)
+        self.code, self.message, self.details = code, message, details
+
+
+@dataclass(frozen=True)
+class Call:
+    """What a plugin is asked. Of GC and STATUS container, namespace and interface are empty."""
+
+    command: str
+    container: str
+    namespace: str
+    """The path of the pod's network namespace. At DEL it may be empty."""
+    interface: str
+    arguments: Mapping[str, str]
+    config: Mapping[str, Any]
+
+    @property
+    def network(self) -> str:
+        return str(self.config["name"])
+
+    @property
+    def version(self) -> str:
+        return str(self.config["cniVersion"])
+
+    def valid(self) -> set[tuple[str, str]]:
+        """Container and interface of each attachment that GC is to leave alone."""
+        entries = self.config.get("cni.dev/valid-attachments", self.config.get("cni.dev/attachments"))
+        try:
+            return {(str(entry["containerID"]), str(entry["ifname"])) for entry in entries}
+        except (TypeError, KeyError):
+            raise Refusal(CONFIG, "cni.dev/valid-attachments is no list of attachments") from None
+
+
+Plugin = Callable[[Call], Mapping[str, Any] | None]
+"""Carries a call out; the result of ADD, None of others. Raises Refusal, or a TestbedError."""
+
+
+def answer(plugin: Plugin, environment: Mapping[str, str], stdin: bytes) -> tuple[int, str]:
+    """Exit status and standard output of a plugin that is called so."""
+    version = SUPPORTED[-1]
+    if environment.get("CNI_COMMAND") == "VERSION":
+        return 0, json.dumps({"cniVersion": version, "supportedVersions": SUPPORTED})
+    try:
+        config = read(stdin)
+        if config.get("cniVersion") in SUPPORTED:
+            version = str(config["cniVersion"])
+        result = plugin(understood(environment, config))
+        return 0, json.dumps(result) if result is not None else ""
+    except Refusal as refusal:
+        code, message, details = refusal.code, refusal.message, refusal.details
+    except TestbedError as error:
+        code, message, details = CONFIG if isinstance(error, InputError) else OWN, str(error), error.hint
+    except OSError as error:
+        code, message, details = OWN, f"the kernel refused: {error.strerror}", ""
+    return 1, error_object(code, message, details, version)
+
+
+def error_object(code: int, message: str, details: str = "", version: str = SUPPORTED[-1]) -> str:
+    return json.dumps({"cniVersion": version, "code": code, "msg": message, "details": details})
+
+
+def read(stdin: bytes) -> dict[str, Any]:
+    try:
+        config = json.loads(stdin)
+    except (ValueError, RecursionError) as error:
+        raise Refusal(DECODE, f"the configuration is no JSON: {error}") from None
+    if not isinstance(config, dict):
+        raise Refusal(DECODE, "the configuration is no JSON object")
+    return config
+
+
+def understood(environment: Mapping[str, str], config: Mapping[str, Any]) -> Call:
+    """The call, or the refusal of one that no plugin could carry out."""
+    command = environment.get("CNI_COMMAND", "")
+    if command not in REQUIRED:
+        raise Refusal(ENVIRONMENT, f"unknown CNI_COMMAND: {command}")
+    missing = [name for name in REQUIRED[command] if not environment.get(name)]
+    if missing:
+        raise Refusal(ENVIRONMENT, f"required env variables [{','.join(missing)}] missing")
+    if not config.get("name"):
+        raise Refusal(CONFIG, "the network's name is missing")
+    version = config.get("cniVersion")
+    if version not in SUPPORTED:
+        details = f"config is {json.dumps(version)}, plugin supports {json.dumps(SUPPORTED)}"
+        raise Refusal(VERSION, "incompatible CNI versions", details)
+    return Call(
+        command,
+        environment.get("CNI_CONTAINERID", ""),
+        environment.get("CNI_NETNS", ""),
+        environment.get("CNI_IFNAME", ""),
+        pairs(environment.get("CNI_ARGS", "")),
+        config,
+    )
+
+
+def pairs(text: str) -> dict[str, str]:
+    """CNI_ARGS: ``K=V;K=V``."""
+    found = {}
+    for pair in filter(None, text.split(";")):
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise Refusal(ENVIRONMENT, f"CNI_ARGS: {pair!r} is not of the form KEY=VALUE")
+        found[name] = value
+    return found

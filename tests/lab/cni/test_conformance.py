@@ -1,0 +1,369 @@
+"""What CNI 1.1.0 demands of a runtime, shown to a plugin that records, and of plugins, asked of the real ones.
+
+docs/cni.md has the table of the demands with their tests.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+
+import pytest
+from networks import ROUTED, calls, ipam, ippool, macvlan, network, recorder
+
+from testbed.cni.runtime import libcni, plugin
+from testbed.cni.runtime.plugin import CniError, Limit, Place
+from testbed.kernel import mounts, netns
+from testbed.lab.steps import run
+
+ANSWER = {"cniVersion": "1.1.0", "ips": [{"address": "192.0.2.7/24"}], "dns": {}}
+LAST = {"cniVersion": "1.1.0", "ips": [{"address": "192.0.2.8/24"}], "dns": {}}
+FAILS = {"cniVersion": "1.1.0", "code": 100, "msg": "no"}
+VARIABLES = {"CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME", "CNI_ARGS", "CNI_PATH", "CNI_COMMAND"}
+
+
+def chain(*plugins, version="1.1.0", **keys):
+    return {**network(*plugins, version=version), **keys}
+
+
+THREE = chain(recorder(1, answer=ANSWER), recorder(2), recorder(3))
+
+
+def told(lab, command=None):
+    return [call for call in calls(lab, "node1") if command in (None, call.command)]
+
+
+def numbers(lab, command=None):
+    return [(call.command, call.stdin["number"]) for call in told(lab, command)]
+
+
+def make(lab, *networks, name="web"):
+    return lab.pods.create(lab.host("node1"), name, list(networks))
+
+
+# The runtime
+
+
+@pytest.mark.topology(ROUTED)
+def test_add_goes_through_the_list_and_hands_results_on(lab):
+    make(lab, chain(recorder(1, answer=ANSWER), recorder(2, answer=LAST), recorder(3)))
+    assert numbers(lab) == [("ADD", 1), ("ADD", 2), ("ADD", 3)]
+    assert [call.stdin.get("prevResult") for call in told(lab)] == [None, ANSWER, LAST]
+
+
+@pytest.mark.topology(ROUTED)
+def test_the_namespace_is_there_before_the_first_plugin(lab):
+    pod = make(lab, THREE)
+    assert {call.environment["CNI_NETNS"] for call in told(lab)} == {f"/run/netns/{pod.namespace}"}
+    assert all(call.there for call in told(lab))
+
+
+@pytest.mark.topology(ROUTED)
+def test_an_error_ends_the_list_and_del_follows_for_all_of_it(lab):
+    with pytest.raises(CniError, match=r"no \(code 100\)") as said:
+        make(lab, chain(recorder(1, answer=ANSWER), recorder(2, fails={"ADD": FAILS}), recorder(3)))
+    assert said.value.code == 100
+    assert numbers(lab) == [("ADD", 1), ("ADD", 2), ("DEL", 3), ("DEL", 2), ("DEL", 1)]
+    assert not any("prevResult" in call.stdin for call in told(lab, "DEL"))
+
+
+@pytest.mark.topology(ROUTED)
+def test_del_goes_back_through_the_list_with_the_final_result(lab):
+    make(lab, chain(recorder(1, answer=ANSWER), recorder(2, answer=LAST))).delete()
+    assert numbers(lab, "DEL") == [("DEL", 2), ("DEL", 1)]
+    assert [call.stdin["prevResult"] for call in told(lab, "DEL")] == [LAST, LAST]
+
+
+@pytest.mark.topology(ROUTED)
+def test_an_error_of_del_ends_it_and_keeps_the_cache(lab):
+    pod = make(lab, chain(recorder(1, answer=ANSWER), recorder(2, fails={"DEL": FAILS})))
+    with pytest.raises(CniError, match=r"failed \(delete\): no"):
+        pod.delete()
+    assert numbers(lab, "DEL") == [("DEL", 2)]
+    (kept,) = (lab.directory / "cni/node1/lib/results").iterdir()
+    kept.unlink()
+
+
+@pytest.mark.topology(ROUTED)
+def test_the_parameters_of_check_and_del_are_those_of_add(lab):
+    pod = make(lab, chain(recorder(1, answer=ANSWER, capabilities={"mac": True})))
+    pod.check()
+    pod.delete()
+    add, *others = told(lab)
+    assert [call.command for call in others] == ["CHECK", "DEL"]
+    for call in others:
+        assert call.stdin == {**add.stdin, "prevResult": ANSWER}
+        assert call.environment == {**add.environment, "CNI_COMMAND": call.command}
+
+
+@pytest.mark.topology(ROUTED)
+def test_all_variables_are_there_for_every_command(lab):
+    pod = make(lab, THREE)
+    pod.check()
+    pod.delete()
+    lab.pods.status(lab.host("node1"), [THREE])
+    lab.pods.collect(lab.host("node1"), [THREE])
+    assert {call.command for call in told(lab)} == {"ADD", "CHECK", "DEL", "STATUS", "GC"}
+    assert all(set(call.environment) >= VARIABLES for call in told(lab))
+
+
+@pytest.mark.topology(ROUTED)
+def test_check_is_not_called_where_it_is_switched_off_or_unknown(lab):
+    pod = make(lab, chain(recorder(1, answer=ANSWER), disableCheck=True))
+    pod.check()
+    assert not told(lab, "CHECK")
+    old = make(lab, chain(recorder(1, answer={"cniVersion": "0.3.1"}), version="0.3.1"), name="old")
+    with pytest.raises(CniError, match=r'configuration version "0\.3\.1" does not support CHECK command'):
+        old.check()
+    assert not told(lab, "CHECK")
+
+
+@pytest.mark.topology(ROUTED)
+def test_check_stops_at_the_first_error(lab):
+    pod = make(lab, chain(recorder(1, answer=ANSWER, fails={"CHECK": FAILS}), recorder(2)))
+    with pytest.raises(CniError, match=r"failed \(check\): no"):
+        pod.check()
+    assert numbers(lab, "CHECK") == [("CHECK", 1)]
+
+
+@pytest.mark.topology(ROUTED)
+def test_before_0_4_del_has_no_result(lab):
+    make(lab, chain(recorder(1, answer={"cniVersion": "0.3.1"}), version="0.3.1")).delete()
+    assert "prevResult" not in told(lab, "DEL")[0].stdin
+
+
+@pytest.mark.topology(ROUTED)
+def test_unknown_keys_reach_the_plugin_as_they_are(lab):
+    strange = {"x": [1, {"ä": None}], "ipam": {}, "dns": {"nameservers": ["192.0.2.1"]}, "args": {"a": 1.5}}
+    make(lab, chain(recorder(1, answer=ANSWER, **strange)))
+    assert strange.items() <= told(lab)[0].stdin.items()
+
+
+@pytest.mark.topology(ROUTED)
+def test_a_plugin_gets_what_it_declares_and_no_declaration(lab):
+    declared = {"capabilities": {"mac": True, "portMappings": True}}
+    pod = make(lab, chain(recorder(1, answer=ANSWER, **declared), recorder(2)))
+    first, second = (call.stdin for call in told(lab))
+    assert list(first["runtimeConfig"]) == ["mac"]  # of port mappings there are none
+    assert "runtimeConfig" not in second
+    assert not any("capabilities" in stdin for stdin in (first, second))
+    assert pod.name == "web"
+
+
+@pytest.mark.topology(ROUTED)
+def test_a_container_is_never_added_twice_to_a_network(lab):
+    for _ in range(3):
+        make(lab, THREE).delete()
+    added = [call.environment["CNI_CONTAINERID"] for call in told(lab, "ADD") if call.stdin["number"] == 1]
+    assert len(set(added)) == 3
+
+
+@pytest.mark.topology(ROUTED)
+def test_a_container_on_two_networks_has_two_interfaces(lab):
+    make(lab, THREE, {**THREE, "name": "second"})
+    keys = {
+        (call.stdin["name"], call.environment["CNI_CONTAINERID"], call.environment["CNI_IFNAME"]) for call in told(lab)
+    }
+    assert {(name, interface) for name, _, interface in keys} == {("rdma", "eth0"), ("second", "net1")}
+    assert len({container for _, container, _ in keys}) == 1
+
+
+# The plugins
+
+MASTER = {"master": "eth1"}
+PLUGINS = {
+    "bridge": {"bridge": "cni0"},
+    "macvlan": MASTER,
+    "ipvlan": MASTER,
+    "vlan": {**MASTER, "vlanId": 7},
+    "ptp": {},
+    "host-device": {"device": "vf0"},
+}
+"""Those that make an interface, with the least that they need beside an IPAM."""
+ALL = [*PLUGINS, "host-local", "ippool", "static", "tuning", "bandwidth", "sbr", "portmap", "rxe"]
+
+
+class Direct:
+    """Calls a plugin of node1 as a runtime does, in a pod without networks."""
+
+    def __init__(self, lab, directory):
+        self.lab, self.node = lab, lab.host("node1")
+        self.pod = lab.pods.create(self.node, "web", [])
+        for name in "lib", "run":
+            (directory / name).mkdir()
+        binds = {libcni.STATE: directory / "lib", libcni.VOLATILE: directory / "run"}
+        self._place = Place(self.node.namespace, binds, directory / "log")
+        path = libcni.search_path()
+        self._find = lambda kind: plugin.find(kind, path, "test")
+        self.variables = {
+            "CNI_CONTAINERID": "c0ffee",
+            "CNI_NETNS": str(netns.path(self.pod.namespace)),
+            "CNI_IFNAME": "eth0",
+            "CNI_PATH": libcni.joined(path),
+        }
+
+    def make_vf(self):
+        self.node.add_vf("vf0", "eth1")
+
+    def run(self, kind, stdin, **variables):
+        """The program with any bytes as its input."""
+        command = [self._find(kind)]
+        options = {"input": stdin, "stdout": subprocess.PIPE, "env": {**self.variables, **variables}}
+        place = netns.path(self.node.namespace)
+        return mounts.isolated(place, {}, lambda: subprocess.run(command, check=False, **options))
+
+    def __call__(self, command, kind, config=None, version="1.0.0", **variables):
+        own = {**PLUGINS.get(kind, {}), "ipam": ippool(10) if kind == "ippool" else ipam(10)}
+        stdin = {"cniVersion": version, "name": "net", "type": kind, **(own if config is None else config)}
+        given = {**self.variables, "CNI_COMMAND": command, **variables}
+        job = plugin.call(self._find(kind), given, stdin, self._place, Limit(), "test")
+        return run(self.lab.scheduler.ready, job)
+
+    def interfaces(self):
+        return {
+            line.split(":")[1].strip().split("@")[0] for line in self.pod.run("ip", "-o", "link").stdout.splitlines()
+        }
+
+
+@pytest.fixture
+def direct(lab, tmp_path, request):
+    made = Direct(lab, tmp_path)
+    if "host-device" in request.node.name:
+        made.make_vf()
+    return made
+
+
+@pytest.mark.topology(ROUTED)
+def test_version_lists_the_versions(direct):
+    for kind in ALL:
+        answer = direct("VERSION", kind)
+        assert answer["cniVersion"], kind
+        assert {"0.4.0", "1.0.0"} <= set(answer["supportedVersions"]), kind
+
+
+@pytest.mark.topology(ROUTED)
+def test_a_missing_variable_is_code_4_and_named(direct):
+    for kind in ALL:
+        for missing in "CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME":
+            with pytest.raises(CniError, match=missing) as said:
+                direct("ADD", kind, **{missing: ""})
+            assert said.value.code == 4, kind
+
+
+@pytest.mark.topology(ROUTED)
+def test_an_unknown_version_is_code_1(direct):
+    for kind in ALL:
+        with pytest.raises(CniError) as said:
+            direct("ADD", kind, version="7.0.0")
+        assert said.value.code == 1, kind
+
+
+@pytest.mark.topology(ROUTED)
+def test_malformed_configuration_is_code_6(direct):
+    for kind in ALL:
+        done = direct.run(kind, b"{", CNI_COMMAND="ADD")
+        assert done.returncode, kind
+        assert json.loads(done.stdout)["code"] == 6, kind
+
+
+@pytest.mark.parametrize("kind", PLUGINS)
+@pytest.mark.topology(ROUTED)
+def test_add_makes_the_interface_and_del_takes_it(direct, kind):
+    result = direct("ADD", kind)
+    (inside,) = [entry for entry in result["interfaces"] if entry.get("sandbox")]
+    assert (inside["name"], inside["sandbox"]) == ("eth0", direct.variables["CNI_NETNS"])
+    assert result["ips"][0]["address"] == "10.0.10.100/24"
+    assert direct.interfaces() == {"lo", "eth0"}
+    direct("DEL", kind)
+    assert direct.interfaces() == {"lo"}
+
+
+@pytest.mark.parametrize("kind", PLUGINS)
+@pytest.mark.topology(ROUTED)
+def test_a_name_that_is_taken_is_an_error(direct, kind):
+    direct.pod.run("ip", "link", "add", "eth0", "type", "dummy")
+    with pytest.raises(CniError, match="test: "):
+        direct("ADD", kind)
+    assert "dummy" in direct.pod.run("ip", "-d", "link", "show", "eth0").stdout
+    direct.pod.run("ip", "link", "del", "eth0")
+    if kind not in NO_SECOND_DEL:
+        direct("DEL", kind)
+
+
+NO_SECOND_DEL = ("host-device",)
+"""Plugins 1.1.1 that want the interface to be there."""
+
+
+@pytest.mark.topology(ROUTED)
+def test_host_device_wants_its_interface_to_be_there(direct):
+    """Known of 1.1.1, and no conformance."""
+    with pytest.raises(CniError, match='failed to find "eth0": Link not found'):
+        direct("DEL", "host-device")
+
+
+@pytest.mark.parametrize(
+    "kind", sorted({*PLUGINS, "host-local", "ippool", "static", "tuning", "rxe"} - {*NO_SECOND_DEL})
+)
+@pytest.mark.topology(ROUTED)
+def test_del_of_what_is_gone_or_never_was_is_no_error(direct, kind):
+    for _ in range(2):
+        assert direct("DEL", kind) is None
+    assert direct("DEL", kind, CNI_NETNS="") is None
+    assert direct("DEL", kind, CNI_NETNS="/run/netns/nobody") is None
+
+
+@pytest.mark.parametrize("kind", ["host-local", "ippool"])
+@pytest.mark.topology(ROUTED)
+def test_an_ipam_plugin_answers_without_interfaces_and_gives_back(direct, kind):
+    first = direct("ADD", kind)
+    assert "interfaces" not in first
+    assert first["ips"] == [{"address": "10.0.10.100/24", "gateway": "10.0.10.1"}]
+    assert direct("ADD", kind, CNI_CONTAINERID="other")["ips"][0]["address"] == "10.0.10.101/24"
+    for container in "c0ffee", "other":
+        direct("DEL", kind, CNI_CONTAINERID=container)
+    again = [direct("ADD", kind, CNI_CONTAINERID=str(n))["ips"][0]["address"] for n in range(10)]
+    assert len(set(again)) == 10
+    with pytest.raises(CniError):
+        direct("ADD", kind, CNI_CONTAINERID="one more")
+
+
+@pytest.mark.parametrize("kind", ["tuning", "sbr", "rxe"])
+@pytest.mark.topology(ROUTED)
+def test_a_chained_plugin_hands_the_result_on(direct, kind):
+    before = direct("ADD", "macvlan")
+    assert direct("ADD", kind, {"prevResult": before}) == before
+    direct("DEL", kind, {"prevResult": before})
+    direct("DEL", "macvlan")
+
+
+@pytest.mark.parametrize("kind", ["bandwidth", "sbr", "portmap", "rxe"])
+@pytest.mark.topology(ROUTED)
+def test_a_chained_plugin_refuses_to_be_first(direct, kind):
+    needs = {"bandwidth": {"ingressRate": 1000, "ingressBurst": 1000}}
+    ports = {"runtimeConfig": {"portMappings": [{"hostPort": 80, "containerPort": 80, "protocol": "tcp"}]}}
+    with pytest.raises(CniError, match=r"(?i)chain|prevResult|previous"):
+        direct("ADD", kind, {**needs.get(kind, {}), **(ports if kind == "portmap" else {})})
+
+
+@pytest.mark.parametrize("kind", ["macvlan", "bridge", "tuning", "rxe"])
+@pytest.mark.topology(ROUTED)
+def test_check_finds_an_interface_that_is_gone(direct, kind):
+    alone = {**PLUGINS.get(kind, {}), "ipam": ipam(10)}
+    before = direct("ADD", kind if kind in PLUGINS else "macvlan")
+    if kind == "tuning":
+        alone = {"sysctl": {"net.ipv4.conf.eth0.arp_announce": "2"}}  # CHECK of 1.1.1 does not know IFNAME
+    if kind not in PLUGINS:
+        direct("ADD", kind, {**alone, "prevResult": before})
+    direct("CHECK", kind, {**alone, "prevResult": before})
+    direct.pod.run("ip", "link", "del", "eth0")
+    with pytest.raises(CniError):
+        direct("CHECK", kind, {**alone, "prevResult": before})
+    direct("DEL", kind if kind in PLUGINS else "macvlan")
+
+
+@pytest.mark.topology(ROUTED)
+def test_plugins_serve_containers_side_by_side(lab):
+    nodes = [lab.host("node1")] * 6
+    pods = lab.pods.create_all([(node, f"p{n}", [macvlan(ipam(10))]) for n, node in enumerate(nodes)])
+    assert len({str(pod["eth0"].address().ip) for pod in pods}) == len(nodes)
+    lab.pods.delete_all(pods)

@@ -1,0 +1,185 @@
+"""The IPAM plugin `ippool`: one pool for the pods of all nodes, kept by the agents of the nodes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from networks import FLAT, ROUTED, ipam, ippool, macvlan, network
+
+from testbed import Lab, Topology
+from testbed.cni.ipam.store import Store
+from testbed.cni.runtime.plugin import CniError
+from testbed.cni.runtime.pods import PodNetworks
+from testbed.workload.verbs import connect_pair, open_endpoint
+
+
+def address(pod):
+    return str(pod["eth0"].address().ip)
+
+
+def make(lab, name, addresses, node="node1"):
+    return lab.pods.create(lab.host(node), name, [macvlan(addresses)])
+
+
+def agent_log(lab, node="node1"):
+    return (lab.directory / f"{node}-cni-agent.log").read_text()
+
+
+@pytest.mark.topology(FLAT)
+def test_pods_of_all_nodes_share_a_pool(lab):
+    one, two = make(lab, "one", ippool(20)), make(lab, "two", ippool(20), "node2")
+    assert (address(one), address(two)) == ("10.0.20.100", "10.0.20.101")
+    with open_endpoint(one["eth0"]) as near, open_endpoint(two["eth0"]) as far:
+        connect_pair(near, far)
+        assert near.write(4096, within=5).ok
+    one.check()
+    with Store(lab.directory / "ipam/addresses.sqlite") as store:
+        assert [(lease.holder.pod, lease.holder.node) for lease in store.leases()] == [
+            ("one", "node1"),
+            ("two", "node2"),
+        ]
+    one.delete(), two.delete()
+    with Store(lab.directory / "ipam/addresses.sqlite") as store:
+        assert store.leases() == []
+        assert store.free("net20") == 10
+
+
+@pytest.mark.topology(ROUTED)
+def test_gateway_and_routes_come_from_the_pool(lab):
+    addresses = ippool(10)
+    addresses["pools"][0]["routes"] = [{"dst": "10.9.0.0/16", "gw": "10.0.10.7"}]
+    pod = make(lab, "web", addresses)
+    routes = {route["dst"]: route.get("gateway") for route in json.loads(pod.run("ip", "-j", "route").stdout)}
+    assert (routes["default"], routes["10.9.0.0/16"]) == ("10.0.10.1", "10.0.10.7")
+    assert pod.ping("10.0.20.2", within=1)
+
+
+@pytest.mark.topology(ROUTED)
+def test_both_families(lab):
+    six = {"name": "six", "subnet": "fd00:10::/64", "ips": ["fd00:10::100-fd00:10::1ff"]}
+    addresses = ippool(10)
+    addresses["pools"].append(six)
+    pod = make(lab, "web", addresses)
+    assert {str(one.ip) for one in pod["eth0"].addresses.values()} == {"10.0.10.100", "fd00:10::100"}
+
+
+@pytest.mark.topology(ROUTED)
+def test_an_address_cools_down(lab):
+    rules = {"policy": "cool-down", "coolDown": 1200}
+    make(lab, "one", ippool(10, last=101, **rules)).delete()
+    assert address(make(lab, "two", ippool(10, last=101, **rules))) == "10.0.10.101"
+    with pytest.raises(CniError, match=r"no address is free in net10; 1 cool down \(code 11\)"):
+        make(lab, "three", ippool(10, last=101, **rules))
+    lab.scheduler.sleep(1200)
+    assert address(make(lab, "three", ippool(10, last=101, **rules))) == "10.0.10.100"
+
+
+@pytest.mark.topology(ROUTED)
+def test_a_used_up_pool_is_said(lab):
+    make(lab, "one", ippool(10, last=100))
+    with pytest.raises(CniError) as said:
+        make(lab, "two", ippool(10, last=100))
+    assert str(said.value) == (
+        'pod two: plugin type="macvlan" name="rdma" failed (add): no address is free in net10 (code 100)'
+    )
+    alone = {"cniVersion": "1.1.0", "name": "rdma", "plugins": [{"type": "ippool", "ipam": ippool(10, last=100)}]}
+    with pytest.raises(CniError, match=r"failed \(status\): no address is free in net10 \(code 50\)"):
+        lab.pods.status(lab.host("node1"), [alone])
+
+
+@pytest.mark.topology(ROUTED)
+def test_gc_takes_back_what_no_pod_has(lab):
+    """As the first plugin of a list of CNI 1.1, which gets the command itself."""
+    alone = {"cniVersion": "1.1.0", "name": "rdma", "plugins": [{"type": "ippool", "ipam": ippool(10)}]}
+    node = lab.host("node1")
+    lost, stays = (lab.pods.create(node, name, [alone]) for name in ("lost", "stays"))
+    elsewhere = lab.pods.create(lab.host("node2"), "elsewhere", [alone])
+    lost.lose()
+    for file in (lab.directory / "cni/node1/lib/results").iterdir():
+        file.unlink()  # libcni has forgotten, too
+
+    lab.pods.collect(node, [alone])
+
+    with Store(lab.directory / "ipam/addresses.sqlite") as store:
+        assert [lease.holder.pod for lease in store.leases()] == ["stays", "elsewhere"]
+    stays.delete(), elsewhere.delete()
+
+
+@pytest.mark.topology(ROUTED)
+def test_check_finds_an_address_that_the_store_does_not_have(lab):
+    pod = make(lab, "web", ippool(10))
+    with Store(lab.directory / "ipam/addresses.sqlite") as store:
+        (lease,) = store.leases()
+        store.give_back(lease.holder)
+    with pytest.raises(CniError, match="the store has no address for eth0 of"):
+        pod.check()
+
+
+@pytest.mark.topology(ROUTED)
+def test_a_damaged_store_is_one_message_and_nothing_is_left(lab):
+    lab.pods.create(lab.host("node1"), "first", [])
+    (lab.directory / "ipam/addresses.sqlite").write_bytes(b"no database" * 100)
+    with pytest.raises(CniError, match=r"the store of addresses cannot be used: file is not a database"):
+        make(lab, "web", ippool(10))
+    assert "web" not in lab.nodes
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"pools": []}, r"too few entries in ipam.pools: 0, at least 1"),
+        ({"pools": [{"ips": ["10.0.10.7"]}]}, r"ipam.pools\[0\].subnet is missing"),
+        ({"policy": "lowest"}, r"ipam.policy must be 'lowest-free', 'round-robin', 'random' or 'cool-down'"),
+        ({"colDown": 3}, r"ipam.colDown is unknown"),
+        ({"pools": [{"subnet": "10.0.10.0/24", "ips": ["10.0.11.7"]}]}, r"ips: 10.0.11.7 is not in 10.0.10.0/24"),
+    ],
+)
+@pytest.mark.topology(ROUTED)
+def test_wrong_configuration_is_code_7_and_named(lab, keys, said):
+    with pytest.raises(CniError, match=said) as error:
+        make(lab, "web", {**ippool(10), **keys})
+    assert error.value.code == 7
+
+
+@pytest.mark.topology(ROUTED)
+def test_without_its_agent_a_node_takes_no_pod(lab):
+    """The runtime's calls fail and say why; with the agent of another node all is well."""
+    agent = lab.pods.networks.runtime(lab.host("node1")).agent
+    agent.stop()
+    with pytest.raises(CniError) as said:
+        make(lab, "web", ippool(10))
+    assert said.value.code == 11
+    assert "the agent of this node does not answer (code 11): Connection refused" in str(said.value)
+    assert address(make(lab, "other", ippool(20), "node2")) == "10.0.20.100"
+    agent.start()
+    assert address(make(lab, "web", ippool(10))) == "10.0.10.100"
+
+
+@pytest.mark.topology(ROUTED)
+def test_the_agent_logs_its_calls(lab):
+    make(lab, "web", ippool(10)).delete()
+    lines = [line.split()[:2] for line in agent_log(lab).splitlines()]
+    assert lines == [["ADD", "ippool"], ["ADD", "rxe"], ["DEL", "rxe"], ["DEL", "ippool"]]
+
+
+def test_many_at_once_get_an_address_each(tmp_path, log, request):
+    """In exclusive mode: in shared mode the kernel shows each device to each namespace, which takes its time."""
+    topology, networks = Topology.load(request.path.parent / ROUTED), PodNetworks(tmp_path)
+    with Lab(topology, tmp_path, log.emit, rdma_mode="exclusive", networks=networks) as lab:
+        wanted = [(lab.host(f"node{1 + n % 2}"), f"p{n}", [macvlan(ippool(10, last=149))]) for n in range(20)]
+        pods = lab.pods.create_all(wanted)
+        assert len({address(pod) for pod in pods}) == 20
+        lab.pods.delete_all(pods)
+        with Store(lab.directory / "ipam/addresses.sqlite") as store:
+            assert store.leases() == []
+
+
+@pytest.mark.topology(ROUTED)
+def test_host_local_and_ippool_live_side_by_side(lab):
+    chain = [
+        network({"type": "macvlan", "master": "eth1", "ipam": ipam(10)}, name="one"),
+        macvlan(ippool(10, 200, 209)),
+    ]
+    pod = lab.pods.create(lab.host("node1"), "web", chain)
+    assert {str(end.address().ip) for end in pod.interfaces.values()} == {"10.0.10.100", "10.0.10.200"}
