@@ -83,7 +83,7 @@ topology:
   lossless: {dscp: 26, priority: 3}
   kinds: {host: {nic: hardware, congestion_values: {scale: 100}}}
   nodes:
-    leaf: {kind: switch, vlans: {10: null}, profile_values: {buffer: 45000, ecn_max: 20000, ecn_probability: 50}}
+    leaf: {kind: switch, vlans: {10: null}, profile_values: {buffer: 36000, ecn_max: 40000, ecn_probability: 50}}
     a: {kind: host}
     b: {kind: host}
     c: {kind: host}
