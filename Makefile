@@ -1,6 +1,6 @@
 MAKEFLAGS += --no-print-directory --no-builtin-rules
 .DEFAULT_GOAL := $(if $(scenario),scenario,help)
-.PHONY: help setup ready scenario scenarios catalogue check test bench fidelity examples lock
+.PHONY: help setup ready scenario scenarios catalogue sample lint check test bench fidelity examples lock
 
 shipped := $(sort $(patsubst scenarios/%/scenario.py,%,$(wildcard scenarios/*/scenario.py)))
 
@@ -8,8 +8,10 @@ define HELP
 make scenario=NAME   run a scenario; also variant=NAME seed=N args="--json …"
 make scenarios       run all of them; one table in the end
 make catalogue       the same; each one's first variant again, and the slow tests
+make sample seed=N   a third of that, drawn by the seed
 make test            unit tests, and tests of machines with those inside them
-make check           lint, types, unit tests and the lines they run: no machine needed
+make lint            lint and types
+make check           the same, unit tests and the lines they run: no machine needed
 make bench           measure build, start and run; prints JSON
 make fidelity        measure what papers published; brings its table in docs/fidelity.md up to date
 make examples        bring what commands print in the documentation, and docs/api.md, up to date
@@ -35,11 +37,13 @@ scenario: ready
 scenarios: ready
 	@.venv/bin/testbed run $(if $(seed),--seed $(seed)) $(args) $(shipped)
 
-check: setup
+lint: setup
 	@.venv/bin/ruff check
 	@.venv/bin/ruff format --check
 	@.venv/bin/mypy
 	@set -e; for name in $(shipped); do .venv/bin/mypy scenarios/$$name; done
+
+check: lint
 	@.venv/bin/pytest -q --cov --cov-report= tests/unit
 	@.venv/bin/python tests/coverage_table.py
 
@@ -49,6 +53,11 @@ test: ready
 
 catalogue: scenarios
 	@.venv/bin/pytest -q -m slow tests/machine
+
+drawn := import random, sys; print(*sorted(random.Random(sys.argv[1]).sample(sys.argv[2:], len(sys.argv[2:]) // 3)))
+sample: ready
+	@.venv/bin/testbed run $$(.venv/bin/python -c '$(drawn)' $(or $(seed),1) $(shipped))
+	@.venv/bin/pytest -q -m slow --sample $(or $(seed),1) tests/machine
 
 bench: ready
 	@.venv/bin/python tests/bench/bench.py
