@@ -10,9 +10,10 @@ from pydantic_core import ErrorDetails
 
 from testbed.documents import text
 from testbed.documents.problems import Problems, unknown_key, wrong_value
-from testbed.documents.text import Path, describe, quoted
+from testbed.documents.text import Mark, Path, describe, place, quoted
+from testbed.documents.yaml import YamlDocument, parse
+from testbed.errors import InputError
 from testbed.topology import notes
-from testbed.topology.document import TopologyDocument
 from testbed.topology.models import Place, place_of
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -24,7 +25,19 @@ def read(file: FilePath) -> str:
     return text.decode(data, str(file)).removeprefix("\ufeff")
 
 
-def validate(model: type[Model], document: TopologyDocument) -> tuple[Model, list[notes.Note]]:
+def document(text: str, source: str) -> YamlDocument:
+    """The one document of a topology."""
+    found = parse(text, source, "a topology")
+    if not found:
+        wrong = "the file is empty; a topology needs 'name' and 'topology'"
+        raise InputError(wrong, where=place(source, Mark(1, 1)))
+    if len(found) > 1:
+        second = place(source, found[1].find(()))
+        raise InputError("a topology is one YAML document; a second one starts here", where=second)
+    return found[0]
+
+
+def validate(model: type[Model], document: YamlDocument) -> tuple[Model, list[notes.Note]]:
     """The document as `model`, the model of a whole file, and the keys in it that have no effect."""
     problems = Problems(document)
     value = document.value()

@@ -26,9 +26,9 @@ from typing import Any, Self
 from pydantic import PrivateAttr
 
 from testbed.documents.problems import Problems
+from testbed.documents.yaml import YamlDocument
 from testbed.topology import containerlab, loader
 from testbed.topology.definition import Definition
-from testbed.topology.document import TopologyDocument
 from testbed.topology.models import Elements
 from testbed.topology.notes import Note, note
 from testbed.topology.plan import Plan
@@ -50,7 +50,7 @@ class Topology(Definition):
     topology: Elements
     """Nodes and links, and what they have in common."""
 
-    _document: TopologyDocument | None = PrivateAttr(None)
+    _document: YamlDocument | None = PrivateAttr(None)
     _notes: tuple[Note, ...] = PrivateAttr(())
 
     @classmethod
@@ -62,7 +62,7 @@ class Topology(Definition):
     @classmethod
     def parse(cls, text: str, source: str = "<string>") -> Self:
         """The same from a text; `source` is what the places in errors start with."""
-        document = TopologyDocument(text, source)
+        document = loader.document(text, source)
         topology, notes = loader.validate(cls, document)
         topology._document = document
         if hosts := container_hosts(topology.topology):

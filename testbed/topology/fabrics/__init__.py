@@ -16,8 +16,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from testbed.documents.yaml import MAX_NODES
 from testbed.errors import InputError, did_you_mean
-from testbed.topology.document import MAX_NODES
 from testbed.topology.fabrics.clos import leaf_spine, rail_optimized, single, two_tier
 from testbed.topology.fabrics.fabric import Fabric, Manner, RoutedManner
 from testbed.topology.fabrics.fat_tree import fat_tree

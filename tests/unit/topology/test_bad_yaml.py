@@ -19,7 +19,7 @@ from testbed.topology import Topology
         ("name: a\ntopology: [1,\n", "t.yml:3:1: not valid YAML"),
         ("name: 'a\n", "not valid YAML"),
         ("name: a\nname: b\n", "t.yml:2:1: key 'name' is given twice; the first is in line 1"),
-        ("name: a\n---\nname: b\n", "t.yml:2:1: a topology is one YAML document; a second one starts here"),
+        ("name: a\n---\nname: b\n", "t.yml:3:1: a topology is one YAML document; a second one starts here"),
         ("name: a\nx: \x07\n", "t.yml:2:4: character U+0007 is not allowed in YAML"),
         ("name: \ud800\n", "t.yml:1:7: character U+D800 is not allowed"),
         ("name: !!python/object/apply:os.system [id]\n", "t.yml:1:7: tag '!!python/object/apply:os.system'"),

@@ -16,11 +16,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from testbed.documents.yaml import parse
 from testbed.errors import InputError
 from testbed.faults import problem
 from testbed.switch.profile import load_profiles
 from testbed.topology import Topology
-from testbed.topology.document import TopologyDocument
 from testbed.topology.graph import STYLES
 
 HERE = Path(__file__).parent
@@ -115,7 +115,7 @@ def test_any_value(value: Any) -> None:
 @st.composite
 def mutated(draw: st.DrawFn) -> Any:
     """A real file with one to three of its parts replaced, left out, said twice or given another key."""
-    value = TopologyDocument(draw(st.sampled_from(REAL)).read_text(), "real").value()
+    value = parse(draw(st.sampled_from(REAL)).read_text(), "real", "a topology")[0].value()
     for _ in range(draw(st.integers(1, 3))):
         whole, where = inner(draw, value)
         act: Callable[[Any, Any], None] = draw(st.sampled_from([replace, leave_out, repeat, rename]))

@@ -4,7 +4,7 @@ YAML text as plain values, with the line and column of each of them, under limit
 The tree is made straight from the parser's events, so depth, size and aliases are bounded while the text is read: an
 alias costs as many nodes as it stands for. Plain scalars follow the core schema of YAML 1.2 (`on`, `no` and `12:30` are
 strings, as editors see them), with decimal numbers only. Anchors, aliases and merge keys (`<<`) work as containerlab's
-users know them; tags do not, except `!!str`, `!!map` and `!!seq`.
+users know them; tags do not, except `!!str`, `!!map` and `!!seq`. A text may have several documents.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ class _Node:
 _Entries = dict[str | int, tuple[Mark, _Node]]
 
 
-class TopologyDocument:
-    """`source` is what errors call the text: a file's name, or any other."""
+class YamlDocument:
+    """One document of a text. `source` is what errors call the text: a file's name, or any other."""
 
-    def __init__(self, text: str, source: str) -> None:
+    def __init__(self, root: _Node, source: str) -> None:
         self.source = source
-        self._root = _Reader(text, source).read()
+        self._root = root
 
     def value(self) -> Any:
         return self._root.value()
@@ -80,6 +80,11 @@ class TopologyDocument:
         return mark
 
 
+def parse(text: str, source: str, what: str) -> list[YamlDocument]:
+    """The documents of a text; `what` it is with its article: ``a topology``. InputError."""
+    return [YamlDocument(root, source) for root in _Reader(text, source, what).read()]
+
+
 def _key(content: _Entries, step: str | int) -> tuple[Mark, _Node] | None:
     """An entry by its key, or by the number that YAML took the key for."""
     number = int(step) if isinstance(step, str) and _INT.fullmatch(step) else step
@@ -87,18 +92,19 @@ def _key(content: _Entries, step: str | int) -> tuple[Mark, _Node] | None:
 
 
 class _Reader:
-    def __init__(self, text: str, source: str) -> None:
+    def __init__(self, text: str, source: str, what: str) -> None:
         self.text = text
         self.source = source
+        self.what = what
         self.anchors: dict[str, _Node] = {}
         self.total = 0
 
-    def read(self) -> _Node:
+    def read(self) -> list[_Node]:
         self._check_characters()
         # libyaml's parser is ten times faster where PyYAML was built with it; both give the same events.
         loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
         try:
-            return self._document(yaml.parse(self.text, Loader=loader))
+            return self._documents(yaml.parse(self.text, Loader=loader))
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
             self._fail(_mark(mark) if mark else Mark(1, 1), f"not valid YAML: {error.problem or error.context}")
@@ -106,27 +112,25 @@ class _Reader:
             self._fail(Mark(1, 1), f"not valid YAML: {error}")
 
     def _check_characters(self) -> None:
-        check_size(self.text, self.source, "topology")
+        check_size(self.text, self.source, self.what.partition(" ")[2])
         if found := _TEMPLATE.search(self.text):
             self._fail(
                 Mark.of(self.text, found.end(1)),
-                "'{{' begins a template; containerlab fills it in from a file of variables, "
+                "'{{' begins a template; containerlab and Helm fill it in from other files, "
                 "testbed does not: a lab is the same everywhere. Write the value",
             )
         if found := yaml.reader.Reader.NON_PRINTABLE.search(self.text):
             wrong = Mark.of(self.text, found.start())
             self._fail(wrong, f"character U+{ord(found.group()):04X} is not allowed in YAML")
 
-    def _document(self, events: Iterator[Any]) -> _Node:
+    def _documents(self, events: Iterator[Any]) -> list[_Node]:
         next(events)  # the start of the stream
-        first = next(events)
-        if isinstance(first, yaml.StreamEndEvent):
-            self._fail(Mark(1, 1), "the file is empty; a topology needs 'name' and 'topology'")
-        root = self._node(next(events), events, 0)
-        next(events)  # the end of the document
-        if isinstance(second := next(events), yaml.DocumentStartEvent):
-            self._fail(_mark(second.start_mark), "a topology is one YAML document; a second one starts here")
-        return root
+        found = []
+        while not isinstance(next(events), yaml.StreamEndEvent):
+            self.anchors = {}
+            found.append(self._node(next(events), events, 0))
+            next(events)  # the end of the document
+        return found
 
     def _node(self, event: Any, events: Iterator[Any], depth: int) -> _Node:
         mark = _mark(event.start_mark)
@@ -186,7 +190,7 @@ class _Reader:
         if "${" in text:
             self._fail(
                 mark,
-                f"{describe(text)} uses an environment variable; containerlab expands it, "
+                f"{describe(text)} uses an environment variable; others expand it, "
                 "testbed does not: a lab is the same everywhere. Write the value",
             )
         return _plain(text) if event.implicit[0] else text
@@ -203,10 +207,10 @@ class _Reader:
 
     def _check_limits(self, mark: Mark, nodes: int, depth: int) -> None:
         if depth > MAX_DEPTH:
-            self._fail(mark, f"nested deeper than {MAX_DEPTH} levels, the limit for a topology")
+            self._fail(mark, f"nested deeper than {MAX_DEPTH} levels, the limit for {self.what}")
         self.total += nodes
         if self.total > MAX_NODES:
-            self._fail(mark, f"more than {MAX_NODES} values with all aliases written out, the limit for a topology")
+            self._fail(mark, f"more than {MAX_NODES} values with all aliases written out, the limit for {self.what}")
 
     def _fail(self, mark: Mark, message: str) -> NoReturn:
         raise InputError(message, where=place(self.source, mark))
