@@ -18,10 +18,12 @@ if TYPE_CHECKING:
     from testbed.lab import Lab as Lab
     from testbed.lab import Node as Node
     from testbed.lab import Pod as Pod
+    from testbed.lab import PodMetadata as PodMetadata
     from testbed.lab import Switch as Switch
     from testbed.lab.capture import Capture as Capture
     from testbed.lab.capture import Frame as Frame
     from testbed.lab.pods import Caller as Caller
+    from testbed.lab.pods import Objects as Objects
     from testbed.lab.pods import PodRequest as PodRequest
     from testbed.lab.pods import Pods as Pods
     from testbed.lab.pods import kubelet as kubelet
@@ -46,9 +48,9 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "pydantic": "Field",
-    "testbed.lab": "Host HostInterface Interface Lab Node Pod Switch",
+    "testbed.lab": "Host HostInterface Interface Lab Node Pod PodMetadata Switch",
     "testbed.lab.capture": "Capture Frame",
-    "testbed.lab.pods": "Caller PodRequest Pods kubelet",
+    "testbed.lab.pods": "Caller Objects PodRequest Pods kubelet",
     "testbed.lab.port": "Port PriorityGroup Queue",
     "testbed.lab.processes": "Process",
     "testbed.lab.routing": "Routing",

@@ -5,7 +5,7 @@ from testbed.lab.interface import Interface
 from testbed.lab.lab import Lab
 from testbed.lab.node import Node
 from testbed.lab.nodes.bridge import Bridge
-from testbed.lab.nodes.host import Host, Pod
+from testbed.lab.nodes.host import Host, Pod, PodMetadata
 from testbed.lab.nodes.switch import Switch
 
-__all__ = ["Bridge", "Host", "HostInterface", "Interface", "Lab", "Node", "Pod", "Switch"]
+__all__ = ["Bridge", "Host", "HostInterface", "Interface", "Lab", "Node", "Pod", "PodMetadata", "Switch"]

@@ -18,7 +18,7 @@ from testbed.lab.lossless import LosslessNetwork
 from testbed.lab.node import Node, find_interface, take_down
 from testbed.lab.nodes.host import Host
 from testbed.lab.nodes.switch import Switch
-from testbed.lab.pods import Networks, Pods
+from testbed.lab.pods import Networks, Objects, Pods
 from testbed.lab.routing import Routing
 from testbed.lab.scheduler import Scheduler
 from testbed.nic import RdmaDevices
@@ -100,6 +100,11 @@ class Lab:
     def routing(self) -> Routing:
         """FRR on the switches."""
         return self._control_planes.routing
+
+    @property
+    def objects(self) -> Objects:
+        """What pods' networks have in Kubernetes' API server: definitions, pools, pods."""
+        return self.pods.networks.objects(self._context)
 
     def file(self, name: str) -> Path:
         """A path in the run directory."""

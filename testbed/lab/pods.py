@@ -11,8 +11,9 @@ from typing import Any, NamedTuple, Protocol
 
 from testbed.errors import InputError, TestbedError
 from testbed.kernel.rtnetlink import FAMILIES
+from testbed.lab.context import Context
 from testbed.lab.node import Node, take_down
-from testbed.lab.nodes.host import Host, Pod
+from testbed.lab.nodes.host import Host, Pod, PodMetadata
 from testbed.lab.processes import Ready
 from testbed.lab.steps import Steps, pause, run, together
 from testbed.topology.values import check_label
@@ -48,9 +49,37 @@ def kubelet(attempts: int = 30) -> Caller:
     return Caller(attempts=attempts, pause=10.0, plugin_limit=math.inf, pod_limit=240.0)
 
 
+class Objects(Protocol):
+    """Objects of Kubernetes that networks of pods need, as they are in an API server: `lab.objects`.
+
+    Known are NetworkAttachmentDefinition, SpiderIPPool, SpiderReservedIP, Namespace, Node, Pod, Deployment,
+    StatefulSet, DaemonSet and Job. `lab.pods` makes the Pods.
+    """
+
+    def apply(self, manifest: str | Path | Mapping[str, Any]) -> list[str]:
+        """
+        Adds the objects of a manifest, or replaces those that are there: all of them, or none if one is wrong.
+
+        A manifest is a YAML file beside the scenario or the test, or one object as a dict. Returns what they are
+        called, such as ``SpiderIPPool/rail1`` or ``Deployment/default/web``. InputError with line and column.
+        """
+
+    def get(self, kind: str, name: str, namespace: str = "default") -> dict[str, Any]:
+        """An object as it was applied. InputError if it is not there."""
+
+    def list(self, kind: str) -> list[dict[str, Any]]:
+        """All objects of a kind, in the order of namespaces and names."""
+
+    def delete(self, kind: str, name: str, namespace: str = "default") -> None:
+        """Deletes an object. InputError if it is not there."""
+
+
 class Networks(Protocol):
     """Attaches pods to networks: PodNetworks of `testbed.cni.runtime.pods`, given from above to a lab, which knows no
     CNI. All are jobs, so that several pods can start at once."""
+
+    def objects(self, context: Context) -> Objects:
+        """The objects of the lab."""
 
     def attach(self, pod: Pod, networks: Sequence[Network], caller: Caller) -> Steps[None]:
         """Gives the pod its interfaces. If it fails, `detach` undoes what it did before."""
@@ -73,7 +102,8 @@ class PodRequest(NamedTuple):
 
     host: Host
     name: str
-    networks: Sequence[Network]
+    networks: Sequence[Network] = ()
+    metadata: PodMetadata = PodMetadata()
 
 
 class Pods:
@@ -92,14 +122,28 @@ class Pods:
             raise InputError("this lab has no pods", hint=hint)
         return self._networks
 
-    def create(self, host: Host, name: str, networks: Sequence[Network], caller: Caller | None = None) -> Pod:
+    def create(
+        self,
+        host: Host,
+        name: str,
+        networks: Sequence[Network] = (),
+        caller: Caller | None = None,
+        *,
+        namespace: str = "default",
+        labels: Mapping[str, str] | None = None,
+        annotations: Mapping[str, str] | None = None,
+        owner: str = "",
+    ) -> Pod:
         """
         Makes a pod on a host, attached to `networks` in their order: its interfaces are eth0, net1, net2, …
 
         A network is a conflist: a file beside the scenario or the test, or a dict. docs/cni.md describes what happens.
-        If a network refuses the pod, nothing of it is left. Without `caller` it is one attempt, as Multus makes it.
+        Behind them come those of the annotation ``k8s.v1.cni.cncf.io/networks``. If a network refuses the pod, nothing
+        of it is left. Without `caller` it is one attempt, as Multus makes it. The rest is what Kubernetes knows of the
+        pod: see `PodMetadata`.
         """
-        return run(self._ready, self._create(PodRequest(host, name, networks), caller or Caller()))
+        metadata = PodMetadata(namespace, dict(labels or {}), dict(annotations or {}), owner)
+        return run(self._ready, self._create(PodRequest(host, name, networks, metadata), caller or Caller()))
 
     def create_all(
         self,
@@ -124,10 +168,10 @@ class Pods:
         return (yield from self._attempt(wanted, caller))
 
     def _attempt(self, wanted: PodRequest, caller: Caller) -> Steps[Pod]:
-        host, name, networks = wanted
+        host, name, networks, metadata = wanted
         plugged = self.networks
         self._check_name(host, name)
-        pod = self._nodes[name] = Pod(host, name, self)
+        pod = self._nodes[name] = Pod(host, name, self, metadata)
         try:
             yield from plugged.attach(pod, networks, caller)
         except BaseException as error:

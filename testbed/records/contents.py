@@ -41,7 +41,7 @@ OF_LAB: Sequence[Line] = (
     ("kernel.log", "the kernel's log"),
     *OF_ALL,
     ("cni/", "what CNI plugins keep of each host, such as the addresses in use"),
-    ("ipam/", "the pools of the plugin ippool and who has which address, as an SQLite file"),
+    ("cluster/", "what is in an API server elsewhere, as SQLite files: objects, and who has which address"),
     ("*-cni-agent.log", "the calls of testbed's CNI plugins on a node, and their answers"),
     ("*-cni.log", "what CNI plugins on a node wrote to stderr"),
     ("steps/", "the machine as it was at each step, for `testbed back`"),

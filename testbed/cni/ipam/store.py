@@ -1,28 +1,24 @@
-"""Who has which address: one SQLite file, which the agents of all nodes share as they would an API server.
+"""Who has which address: tables of pools and addresses in the file that the agents of all nodes share.
 
-Each change is one transaction, so an agent or a plugin that is killed at any point leaves an address held or free,
-never both. The pools are in it, too; an address is in one pool only.
+An agent or a plugin that is killed at any point leaves an address held or free, never both. An address is in one pool
+only.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
-import sqlite3
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from ipaddress import ip_address, ip_network
-from pathlib import Path
 from random import SystemRandom
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 from testbed.cni.ipam.pool import Address, Pool, Route
+from testbed.cni.objects.database import Database
 from testbed.errors import InputError, TestbedError
 
 Policy = Literal["lowest-free", "round-robin", "random", "cool-down"]
-BUSY_S = 30.0
-"""How long a transaction waits for the others'."""
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS pool (name TEXT PRIMARY KEY, data TEXT NOT NULL, last INTEGER NOT NULL DEFAULT -1);
 CREATE TABLE IF NOT EXISTS address (
@@ -87,48 +83,16 @@ class Lease:
     holder: Holder
 
 
-class Store:
-    """One connection. Raises TestbedError if the file is none of ours, or cannot be written."""
+class Store(Database):
+    """The tables of pools and addresses."""
 
-    def __init__(self, file: Path) -> None:
-        self.file = file
-        with self._explained():
-            self._database = sqlite3.connect(file, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
-            self._database.execute("PRAGMA synchronous = OFF")  # killed programs lose nothing; a power cut is not here
-            self._database.executescript(SCHEMA)
-
-    def close(self) -> None:
-        self._database.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    @contextlib.contextmanager
-    def _explained(self) -> Iterator[None]:
-        try:
-            yield
-        except sqlite3.Error as error:
-            raise TestbedError(f"the store of addresses cannot be used: {error}", where=str(self.file)) from error
-
-    @contextlib.contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with self._explained():
-            self._database.execute("BEGIN IMMEDIATE")
-            try:
-                yield self._database
-            except BaseException:
-                self._database.execute("ROLLBACK")
-                raise
-            self._database.execute("COMMIT")
+    SCHEMA = SCHEMA
 
     def put(self, pool: Pool, addresses: Sequence[Address]) -> None:
         """Add a pool, or change it. An address that is taken out of it stays with its holder until that gives it back.
         InputError if an address is in another pool."""
         name = pool.name
-        with self._transaction() as database:
+        with self.transaction() as database:
             database.execute(
                 "INSERT INTO pool (name, data) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET data = excluded.data",
                 (name, json.dumps(written(pool))),
@@ -147,7 +111,7 @@ class Store:
             database.execute("DELETE FROM address WHERE pool = ? AND place < 0 AND container IS NULL", (name,))
 
     def pool(self, name: str) -> Pool | None:
-        with self._explained():
+        with self.explained():
             found = self._database.execute("SELECT data FROM pool WHERE name = ?", (name,)).fetchone()
         return read(name, json.loads(found[0])) if found else None
 
@@ -156,7 +120,7 @@ class Store:
     ) -> list[Lease]:
         """An address for each of `families`, which are pools in the order of preference: the one that the holder has
         already, or else the next of the first pool that has some. All or none: ExhaustedError if there is none."""
-        with self._transaction():
+        with self.transaction():
             return [self._take(holder, pools, policy, cool_down_s) for pools in families]
 
     def _take(self, holder: Holder, pools: Sequence[str], policy: Policy, cool_down_s: float) -> Lease:
@@ -190,22 +154,22 @@ class Store:
 
     def free(self, pool: str) -> int:
         """The number of addresses that nobody has."""
-        with self._explained():
+        with self.explained():
             return self._count_free(pool)
 
     def held_by(self, holder: Holder) -> list[Address]:
-        with self._explained():
+        with self.explained():
             return [ip_address(address) for _, address in self._database.execute(HELD_BY, asdict(holder))]
 
     def leases(self, network: str = "", node: str = "") -> list[Lease]:
         """All, or those of a network or a node, in the order of pools and addresses."""
-        with self._explained():
+        with self.explained():
             rows = self._database.execute(LEASES, {"network": network, "node": node}).fetchall()
         return [Lease(pool, ip_address(address), Holder(*holder)) for pool, address, *holder in rows]
 
     def give_back(self, holder: Holder) -> list[Address]:
         """All that the holder has; a second time nothing."""
-        with self._transaction() as database:
+        with self.transaction() as database:
             given = [ip_address(address) for _, address in database.execute(HELD_BY, asdict(holder))]
             database.execute(GIVE_BACK, {**asdict(holder), "now": time.monotonic_ns()})
             database.execute("DELETE FROM address WHERE place < 0 AND container IS NULL")

@@ -24,8 +24,8 @@ from testbed.lab.steps import Steps, run, together
 PLUGINS = (Path("/usr/lib/cni"), Path("/opt/cni/bin"))
 """The directories of plugins if CNI_PATH is not set: Debian's, and that of everybody else."""
 LIMIT = Limit()
-SHARED = "ipam"
-"""The directory of the run in which all nodes' agents have their store."""
+SHARED = "cluster"
+"""The directory of the run with what all nodes share."""
 STATE, VOLATILE = "/var/lib/cni", "/run/cni"
 """The directories for plugins' state that survives a restart of the node (addresses of host-local), and the rest."""
 

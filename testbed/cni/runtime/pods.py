@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from ipaddress import ip_interface
 from pathlib import Path
 from typing import Any
 
-from testbed.cni.runtime.libcni import Runtime
+from testbed.cni.objects import manifests
+from testbed.cni.objects.cluster import Cluster
+from testbed.cni.objects.kinds import NetworkAttachmentDefinition
+from testbed.cni.objects.manifests import Object
+from testbed.cni.runtime.libcni import SHARED, Runtime
 from testbed.cni.runtime.plugin import CniError, Limit
-from testbed.cni.spec import conflist
+from testbed.cni.spec import conflist, selection
 from testbed.cni.spec.conflist import Attachment, Conflist
 from testbed.cni.spec.versions import Result
 from testbed.errors import InputError, TestbedError
 from testbed.kernel import netns, rdma
 from testbed.lab import Host, Pod
+from testbed.lab.context import Context
 from testbed.lab.pods import Caller, Network
 from testbed.lab.steps import Steps, in_order, together
 from testbed.topology import pod_mac
 
+OBJECTS = "objects.sqlite"
 OWN_PLUGINS = "cni-plugins"
 """The directory beside a scenario or a test in which plugins of the user's own are looked for first."""
 
@@ -36,6 +44,7 @@ class PodNetworks:
         own = directory / OWN_PLUGINS
         self._plugins = plugins if plugins is not None else [own.resolve()] if own.is_dir() else []
         self._runtimes: dict[str, Runtime] = {}
+        self._cluster: Cluster | None = None
         self._attached: dict[Pod, list[tuple[Conflist, Attachment]]] = {}
         self._pods = 0
 
@@ -45,6 +54,12 @@ class PodNetworks:
             self._runtimes[node.name] = Runtime(node, self._plugins)
         return self._runtimes[node.name]
 
+    def objects(self, context: Context) -> Cluster:
+        """The objects of the lab that `context` is of."""
+        if self._cluster is None:
+            self._cluster = Cluster(context.file(SHARED) / OBJECTS, self._directory, context.emit)
+        return self._cluster
+
     def load(self, network: Network) -> Conflist:
         return conflist.load(self._directory / network) if isinstance(network, str | Path) else conflist.make(network)
 
@@ -53,23 +68,47 @@ class PodNetworks:
         began = time.monotonic()
         limit = Limit(caller.plugin_limit, began + caller.pod_limit, caller.pod_limit)
         runtime = self.runtime(pod.host)
-        lists = yield from self._validated(runtime, networks, f"pod {pod.name}")
+        with named(f"pod {pod.name}"):
+            known = described(pod, self.objects(pod.context))
+            wanted = self._wanted(pod, known, networks)
+        lists = yield from in_order([runtime.validate(one.network, f"pod {pod.name}") for one in wanted])
+        self.objects(pod.context).put(known)
         self._pods += 1
         count, begun = self._pods, self._attached.setdefault(pod, [])
 
-        def add(number: int, network: Conflist) -> Steps[None]:
-            attachment = attachment_of(pod, f"net{number}" if number else "eth0", count)
+        def add(one: _Wanted, network: Conflist) -> Steps[None]:
+            attachment = attachment_of(pod, one, count)
             begun.append((network, attachment))
             result = yield from reported(pod, "ADD", network, attachment, runtime.add(network, attachment, limit))
             assert result is not None, "ADD has a result"
             take_in(pod, network, attachment, result)
 
         if not caller.side_by_side:
-            for number, network in enumerate(lists):
-                yield from add(number, network)
+            for one, network in zip(wanted, lists, strict=True):
+                yield from add(one, network)
             return
-        jobs = [partial(add, number, network) for number, network in enumerate(lists)]
+        jobs = [partial(add, one, network) for one, network in zip(wanted, lists, strict=True)]
         raise_first((yield from together(jobs, at_once=len(jobs))))
+
+    def _wanted(self, pod: Pod, known: Object, networks: Sequence[Network]) -> list[_Wanted]:
+        """The networks of a pod: those it is given, then those of its annotations."""
+        default = selection.default(known.annotations, known.namespace)
+        found = [_Wanted(self.load(network), "eth0" if not n else f"net{n}") for n, network in enumerate(networks)]
+        if default and not found:
+            found.append(self._defined(pod, default, "eth0"))
+        after = max(1, len(found))
+        for number, one in enumerate(selection.selected(known.annotations, known.namespace), after):
+            found.append(self._defined(pod, one, f"net{number}"))
+        interfaces = [one.interface for one in found]
+        if twice := [name for name in interfaces if interfaces.count(name) > 1]:
+            raise InputError(f"two of its networks are to be {twice[0]}")
+        return found
+
+    def _defined(self, pod: Pod, one: selection.Selected, interface: str) -> _Wanted:
+        """A network that is defined by an object."""
+        there = self.objects(pod.context).find("NetworkAttachmentDefinition", one.name, one.namespace)
+        network = NetworkAttachmentDefinition.model_validate(there.spec).conflist(one.name, f"{there}: spec.config")
+        return _Wanted(network, one.interface or interface, one.capabilities)
 
     def check(self, pod: Pod) -> Steps[None]:
         runtime = self.runtime(pod.host)
@@ -83,11 +122,16 @@ class PodNetworks:
         def delete(network: Conflist, attachment: Attachment) -> Steps[Result | None]:
             return reported(pod, "DEL", network, attachment, runtime.delete(network, attachment))
 
-        jobs = [partial(delete, *begun) for begun in reversed(self._attached.pop(pod, []))]
-        raise_first((yield from together(jobs, at_once=1)))
+        jobs = [partial(delete, *begun) for begun in reversed(self._attached.get(pod, []))]
+        try:
+            raise_first((yield from together(jobs, at_once=1)))
+        finally:
+            self.forget(pod)
 
     def forget(self, pod: Pod) -> None:
-        self._attached.pop(pod, None)
+        if pod in self._attached:
+            del self._attached[pod]
+            self.objects(pod.context).remove(Object("Pod", pod.name, pod.metadata.namespace, {}))
 
     def collect(self, host: Host, networks: Sequence[Network]) -> Steps[None]:
         runtime = self.runtime(host)
@@ -106,26 +150,72 @@ class PodNetworks:
             yield from reported_of_node(host, "STATUS", network, runtime.status(network))
 
     def _validated(self, runtime: Runtime, networks: Sequence[Network], who: str) -> Steps[list[Conflist]]:
-        try:
+        with named(who):
             lists = [self.load(network) for network in networks]
-        except InputError as error:
-            error.message = f"{who}: {error.message}"
-            raise
         return (yield from in_order([runtime.validate(network, who) for network in lists]))
 
 
-def attachment_of(pod: Pod, interface: str, number: int) -> Attachment:
+@dataclass(frozen=True)
+class _Wanted:
+    network: Conflist
+    interface: str
+    capabilities: Mapping[str, Any] = field(default_factory=dict)
+    """What is asked of its plugins for this pod."""
+
+
+@contextlib.contextmanager
+def named(who: str) -> Iterator[None]:
+    """Errors in it begin with `who`."""
+    try:
+        yield
+    except InputError as error:
+        error.message = f"{who}: {error.message}"
+        raise
+
+
+def described(pod: Pod, cluster: Cluster) -> Object:
+    """The pod as Kubernetes has it; its owner's template is in it."""
+    given = pod.metadata
+    labels, annotations, owners = dict(given.labels), dict(given.annotations), []
+    if given.owner:
+        kind, slash, name = given.owner.partition("/")
+        if not slash:
+            raise InputError(f"owner {given.owner!r} is not of the form Kind/name")
+        owner = cluster.find(kind, name, given.namespace)
+        template = (owner.spec.get("template") or {}).get("metadata") or {}
+        labels = {**(template.get("labels") or {}), **labels}
+        annotations = {**(template.get("annotations") or {}), **annotations}
+        version = owner.data["apiVersion"]
+        owners.append({"apiVersion": version, "kind": kind, "name": name, "controller": True})
+    return manifests.make(
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": pod.name,
+                "namespace": given.namespace,
+                "labels": labels,
+                "annotations": annotations,
+                "ownerReferences": owners,
+            },
+            "spec": {"nodeName": pod.host.name},
+        }
+    )
+
+
+def attachment_of(pod: Pod, wanted: _Wanted, number: int) -> Attachment:
     """The attachment as containerd makes it, but nothing is random: `number` distinguishes pods of one name."""
+    interface = wanted.interface
     lab = pod.context.lab
     container = hashlib.sha256(f"{lab}/{pod.name}/{number}".encode()).hexdigest()
     arguments = {
         "IgnoreUnknown": "1",
-        "K8S_POD_NAMESPACE": "default",
+        "K8S_POD_NAMESPACE": pod.metadata.namespace,
         "K8S_POD_NAME": pod.name,
         "K8S_POD_INFRA_CONTAINER_ID": container,
         "K8S_POD_UID": str(uuid.UUID(container[-32:])),
     }
-    capabilities = {"mac": pod_mac(lab, f"{container}/{interface}")}
+    capabilities = {"mac": pod_mac(lab, f"{container}/{interface}"), **wanted.capabilities}
     return Attachment(pod.name, container, str(netns.path(pod.namespace)), interface, arguments, capabilities)
 
 

@@ -18,7 +18,7 @@ from pydantic_core import ErrorDetails
 
 from testbed.cni.spec import versions
 from testbed.documents import text
-from testbed.documents.json import JsonDocument
+from testbed.documents.json import JsonDocument, loads
 from testbed.documents.problems import Problems, dotted, wrong_value
 from testbed.documents.text import describe, quoted
 from testbed.errors import InputError, nearest
@@ -185,6 +185,14 @@ def parse(data: bytes, source: str) -> Conflist:
     """The same from the bytes of a file; `source` is what errors call it."""
     document = JsonDocument(data, source, "conflist")
     return _read(document.value, data, Problems(document))
+
+
+def definition(config: str, name: str, source: str) -> Conflist:
+    """The same from the `config` of a NetworkAttachmentDefinition, whose name counts if it has none (Multus)."""
+    value = loads(config, source)
+    if isinstance(value, dict) and "name" not in value:
+        config = json.dumps({"name": name, **value})
+    return parse(config.encode(), source)
 
 
 def _read(value: Any, data: bytes, problems: Problems, more: Sequence[Mapping[str, Any]] = ()) -> Conflist:

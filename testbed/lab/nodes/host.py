@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import Protocol
 
@@ -97,12 +99,25 @@ class PodOwner(Protocol):
         """Takes the pod off its networks, if it is on some."""
 
 
+@dataclass(frozen=True)
+class PodMetadata:
+    """What Kubernetes knows of a pod besides its name."""
+
+    namespace: str = "default"
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    owner: str = ""
+    """What made it, such as ``StatefulSet/web``: an object of its namespace, whose template has more labels and
+    annotations."""
+
+
 class Pod(Host):
     """A pod on a host: a namespace with its networks' interfaces, `eth0` first. Made by `Pods.create` of a lab."""
 
-    def __init__(self, host: Host, name: str, owner: PodOwner) -> None:
+    def __init__(self, host: Host, name: str, owner: PodOwner, metadata: PodMetadata) -> None:
         super().__init__(host.context, name, nic=host.nic)
         self.host = host
+        self.metadata = metadata
         self._owner = owner
 
     def check(self) -> None:

@@ -34,13 +34,13 @@ def test_pods_of_all_nodes_share_a_pool(lab):
         connect_pair(near, far)
         assert near.write(4096, within=5).ok
     one.check()
-    with Store(lab.directory / "ipam/addresses.sqlite") as store:
+    with Store(lab.directory / "cluster/addresses.sqlite") as store:
         assert [(lease.holder.pod, lease.holder.node) for lease in store.leases()] == [
             ("one", "node1"),
             ("two", "node2"),
         ]
     one.delete(), two.delete()
-    with Store(lab.directory / "ipam/addresses.sqlite") as store:
+    with Store(lab.directory / "cluster/addresses.sqlite") as store:
         assert store.leases() == []
         assert store.free("net20") == 10
 
@@ -101,7 +101,7 @@ def test_gc_takes_back_what_no_pod_has(lab):
 
     lab.pods.collect(node, [alone])
 
-    with Store(lab.directory / "ipam/addresses.sqlite") as store:
+    with Store(lab.directory / "cluster/addresses.sqlite") as store:
         assert [lease.holder.pod for lease in store.leases()] == ["stays", "elsewhere"]
     stays.delete(), elsewhere.delete()
 
@@ -109,7 +109,7 @@ def test_gc_takes_back_what_no_pod_has(lab):
 @pytest.mark.topology(ROUTED)
 def test_check_finds_an_address_that_the_store_does_not_have(lab):
     pod = make(lab, "web", ippool(10))
-    with Store(lab.directory / "ipam/addresses.sqlite") as store:
+    with Store(lab.directory / "cluster/addresses.sqlite") as store:
         (lease,) = store.leases()
         store.give_back(lease.holder)
     with pytest.raises(CniError, match="the store has no address for eth0 of"):
@@ -119,8 +119,8 @@ def test_check_finds_an_address_that_the_store_does_not_have(lab):
 @pytest.mark.topology(ROUTED)
 def test_a_damaged_store_is_one_message_and_nothing_is_left(lab):
     lab.pods.create(lab.host("node1"), "first", [])
-    (lab.directory / "ipam/addresses.sqlite").write_bytes(b"no database" * 100)
-    with pytest.raises(CniError, match=r"the store of addresses cannot be used: file is not a database"):
+    (lab.directory / "cluster/addresses.sqlite").write_bytes(b"no database" * 100)
+    with pytest.raises(CniError, match=r"the cluster's store cannot be used: file is not a database"):
         make(lab, "web", ippool(10))
     assert "web" not in lab.nodes
 
@@ -171,7 +171,7 @@ def test_many_at_once_get_an_address_each(tmp_path, log, request):
         pods = lab.pods.create_all(wanted)
         assert len({address(pod) for pod in pods}) == 20
         lab.pods.delete_all(pods)
-        with Store(lab.directory / "ipam/addresses.sqlite") as store:
+        with Store(lab.directory / "cluster/addresses.sqlite") as store:
             assert store.leases() == []
 
 

@@ -139,7 +139,7 @@ def test_a_pool_is_read_as_it_was_written(store: Store) -> None:
 
 def test_what_is_no_store_is_said(tmp_path: Path) -> None:
     (tmp_path / "store").write_bytes(b"no database" * 100)
-    with pytest.raises(TestbedError, match="store: the store of addresses cannot be used: file is not a database"):
+    with pytest.raises(TestbedError, match="store: the cluster's store cannot be used: file is not a database"):
         Store(tmp_path / "store")
 
 

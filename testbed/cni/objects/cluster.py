@@ -1,0 +1,74 @@
+"""The objects of a lab, as `lab.objects` has them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from testbed.cni.objects import manifests
+from testbed.cni.objects.kinds import KINDS
+from testbed.cni.objects.manifests import DEFAULT, Object
+from testbed.cni.objects.store import Store
+from testbed.documents.text import choices
+from testbed.errors import InputError, did_you_mean
+from testbed.lab.context import Emit
+
+
+class Cluster:
+    """The objects in `file`; names of manifests begin in `directory`.
+
+    A connection is opened for each call and closed again: agents are forked from this process, and SQLite does not
+    survive that.
+    """
+
+    def __init__(self, file: Path, directory: Path, emit: Emit) -> None:
+        self._file, self._directory, self._emit = file, directory, emit
+        file.parent.mkdir(exist_ok=True)
+
+    def apply(self, manifest: str | Path | Mapping[str, Any]) -> list[str]:
+        """See `testbed.lab.pods.Objects`."""
+        objects = manifests.make(manifest) if isinstance(manifest, Mapping) else None
+        found = [objects] if objects else manifests.load(self._directory / Path(str(manifest)))
+        self.put(*found)
+        for one in found:
+            self._emit("object", "", f"{one} is applied", object=str(one))
+        return [str(one) for one in found]
+
+    def get(self, kind: str, name: str, namespace: str = DEFAULT) -> dict[str, Any]:
+        return dict(self.find(kind, name, namespace).data)
+
+    def list(self, kind: str) -> list[dict[str, Any]]:
+        check_kind(kind)
+        with Store(self._file) as store:
+            return [dict(one.data) for one in store.all(kind)]
+
+    def delete(self, kind: str, name: str, namespace: str = DEFAULT) -> None:
+        there = self.find(kind, name, namespace)
+        self.remove(there)
+        self._emit("object", "", f"{there} is deleted", object=str(there))
+
+    def put(self, *objects: Object) -> None:
+        with Store(self._file) as store:
+            store.put(objects)
+
+    def remove(self, one: Object) -> None:
+        """Without a word, and a second time nothing."""
+        with Store(self._file) as store:
+            store.delete(one.kind, one.name, one.namespace)
+
+    def find(self, kind: str, name: str, namespace: str) -> Object:
+        """The object. InputError if there is none."""
+        within = namespace if check_kind(kind).namespaced else ""
+        with Store(self._file) as store:
+            if found := store.get(kind, name, within):
+                return found
+            known = [one.name for one in store.all(kind) if one.namespace == within]
+        hint = f"{did_you_mean(name, known)}There are: {', '.join(known)}." if known else f"Apply a {kind} first."
+        raise InputError(f"there is no {Object(kind, name, within, {})}", hint=hint)
+
+
+def check_kind(kind: str) -> Any:
+    if kind not in KINDS:
+        raise InputError(f"kind {kind!r} is not supported; supported: {choices(kind, list(KINDS))}")
+    return KINDS[kind]

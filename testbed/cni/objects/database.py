@@ -1,0 +1,57 @@
+"""The file that the lab and the agents of all nodes share as they would an API server: SQLite, a few tables each.
+
+Each change is one transaction, so a program that is killed at any point leaves all of a change or nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Self
+
+from testbed.errors import TestbedError
+
+BUSY_S = 30.0
+"""How long a transaction waits for the others'."""
+
+
+class Database:
+    """One connection. Raises TestbedError if the file is none of ours, or cannot be read or written."""
+
+    SCHEMA = ""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        with self.explained():
+            self._database = sqlite3.connect(file, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+            self._database.execute("PRAGMA synchronous = OFF")  # killed programs lose nothing; a power cut is not here
+            self._database.executescript(self.SCHEMA)
+
+    def close(self) -> None:
+        self._database.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @contextlib.contextmanager
+    def explained(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise TestbedError(f"the cluster's store cannot be used: {error}", where=str(self.file)) from error
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        with self.explained():
+            self._database.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._database
+            except BaseException:
+                self._database.execute("ROLLBACK")
+                raise
+            self._database.execute("COMMIT")

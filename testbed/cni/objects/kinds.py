@@ -1,0 +1,172 @@
+"""The kinds of objects that are known, and what is in their `spec` as users write it.
+
+Sources: Kubernetes API 1.31; the network plumbing group's NetworkAttachmentDefinition 1.3; Spiderpool 1.0,
+docs/reference/crd-*.md.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from testbed.cni.ipam import pool
+from testbed.cni.ipam.pool import Route
+from testbed.cni.spec import conflist
+from testbed.cni.spec.conflist import Conflist
+from testbed.documents.text import describe
+
+NAME = r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?"
+
+
+class Free(BaseModel):
+    """A part of which some keys are read and the others are left alone."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+
+class Part(BaseModel):
+    """A part of which all keys are known."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+def texts(value: Any) -> Any:
+    """Labels and annotations are strings: what YAML takes for a number or a boolean, the API server refuses."""
+    if isinstance(value, dict):
+        for key, one in value.items():
+            if not isinstance(one, str):
+                raise ValueError(f"{key} must be a string, not {describe(one)}; quote it")  # noqa: TRY004 (as pydantic)  # noqa: TRY004 (pydantic wants it)
+    return value
+
+
+Texts = Annotated[dict[str, str], BeforeValidator(texts)]
+
+
+def check_name(value: Any) -> Any:
+    if isinstance(value, str) and not re.fullmatch(NAME, value):
+        raise ValueError(f'{describe(value)} is no name: lower-case letters, digits, "-" and "." are, 253 at most')
+    return value
+
+
+Name = Annotated[str, BeforeValidator(check_name)]
+
+
+class Metadata(Free):
+    name: Name
+    namespace: Name | None = None
+    labels: Texts = {}
+    annotations: Texts = {}
+
+
+class NetworkAttachmentDefinition(Part):
+    config: str
+
+    def conflist(self, name: str, source: str) -> Conflist:
+        """The network that it defines. InputError."""
+        return conflist.definition(self.config, name, source)
+
+
+class Expression(Part):
+    key: str
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
+    values: list[str] = []
+
+
+class Selector(Part):
+    """A LabelSelector: all of it must match, and an empty one matches everything."""
+
+    matchLabels: Texts = {}  # noqa: N815 (Kubernetes' names, here and below)
+    matchExpressions: list[Expression] = []  # noqa: N815
+
+    def matches(self, labels: dict[str, str]) -> bool:
+        return all(labels.get(key) == value for key, value in self.matchLabels.items()) and all(
+            _holds(one, labels) for one in self.matchExpressions
+        )
+
+
+def _holds(wanted: Expression, labels: dict[str, str]) -> bool:
+    found = labels.get(wanted.key)
+    match wanted.operator:
+        case "In":
+            return found in wanted.values
+        case "NotIn":
+            return found not in wanted.values
+        case "Exists":
+            return found is not None
+        case _:
+            return found is None
+
+
+class RoutePart(Part):
+    dst: str
+    gw: str
+
+
+class IPPool(Part):
+    """SpiderIPPool."""
+
+    subnet: str
+    ipVersion: Literal[4, 6] | None = None  # noqa: N815
+    ips: list[str] = []
+    excludeIPs: list[str] = []  # noqa: N815
+    gateway: str = ""
+    vlan: int = 0
+    routes: list[RoutePart] = []
+    podAffinity: Selector | None = None  # noqa: N815
+    namespaceAffinity: Selector | None = None  # noqa: N815
+    namespaceName: list[str] = []  # noqa: N815
+    nodeAffinity: Selector | None = None  # noqa: N815
+    nodeName: list[str] = []  # noqa: N815
+    multusName: list[str] = []  # noqa: N815
+    default: bool = False
+    disable: bool = False
+
+    def made(self, name: str) -> tuple[pool.Pool, list[pool.Address]]:
+        """The pool and its addresses. InputError."""
+        routes = [Route(route.dst, route.gw) for route in self.routes]
+        return pool.make(name, self.subnet, self.ips, self.excludeIPs, self.gateway, routes)
+
+
+class ReservedIP(Part):
+    """SpiderReservedIP: addresses that no pool gives."""
+
+    ips: list[str]
+    ipVersion: Literal[4, 6] | None = None  # noqa: N815
+
+
+class Template(Free):
+    metadata: Annotated[dict[str, Any], Field()] = {}
+
+
+class Workload(Free):
+    """What makes pods: its size, and its pods' labels and annotations."""
+
+    replicas: Annotated[int, Field(ge=0)] = 1
+    template: Template = Template()
+
+
+@dataclass(frozen=True)
+class Kind:
+    versions: tuple[str, ...]
+    namespaced: bool
+    spec: type[BaseModel] | None
+    """None: anything, and nothing of it is read."""
+
+
+SPIDERPOOL = ("spiderpool.spidernet.io/v2beta1",)
+APPS = ("apps/v1",)
+KINDS = {
+    "NetworkAttachmentDefinition": Kind(("k8s.cni.cncf.io/v1",), True, NetworkAttachmentDefinition),
+    "SpiderIPPool": Kind(SPIDERPOOL, False, IPPool),
+    "SpiderReservedIP": Kind(SPIDERPOOL, False, ReservedIP),
+    "Namespace": Kind(("v1",), False, None),
+    "Node": Kind(("v1",), False, None),
+    "Pod": Kind(("v1",), True, None),
+    "Deployment": Kind(APPS, True, Workload),
+    "StatefulSet": Kind(APPS, True, Workload),
+    "DaemonSet": Kind(APPS, True, Workload),
+    "Job": Kind(("batch/v1",), True, Workload),
+}

@@ -1,0 +1,139 @@
+"""Objects as users write them: YAML files with one or several, as for `kubectl apply -f`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from testbed.cni.objects.kinds import KINDS, Free, IPPool, Kind, Metadata, NetworkAttachmentDefinition
+from testbed.documents import text
+from testbed.documents.problems import Problems, dotted, wrong_value
+from testbed.documents.text import choices, quoted
+from testbed.documents.yaml import parse
+from testbed.errors import InputError, did_you_mean
+
+Model = TypeVar("Model", bound=BaseModel)
+DEFAULT = "default"
+"""The namespace of an object that names none."""
+
+
+@dataclass(frozen=True)
+class Object:
+    """`namespace` is empty if the kind has none; `data` is all of it, as it was written."""
+
+    kind: str
+    name: str
+    namespace: str
+    data: Mapping[str, Any]
+
+    def __str__(self) -> str:
+        return f"{self.kind}/{self.namespace}/{self.name}" if self.namespace else f"{self.kind}/{self.name}"
+
+    def _of_metadata(self, key: str) -> dict[str, str]:
+        return dict(self.data.get("metadata", {}).get(key) or {})
+
+    @property
+    def labels(self) -> dict[str, str]:
+        return self._of_metadata("labels")
+
+    @property
+    def annotations(self) -> dict[str, str]:
+        return self._of_metadata("annotations")
+
+    @property
+    def spec(self) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = self.data.get("spec") or {}
+        return found
+
+
+class _Head(Free):
+    """What all objects have."""
+
+    apiVersion: str  # noqa: N815 (Kubernetes' name)
+    kind: str
+    metadata: Metadata
+
+
+def load(file: Path) -> list[Object]:
+    """All objects of a file. InputError with places for what is wrong in it."""
+    content = text.decode(text.read(file, "file of objects", "*.y*ml"), str(file)).removeprefix("\ufeff")
+    documents = [
+        document for document in parse(content, str(file), "a file of objects") if document.value() is not None
+    ]
+    if not documents:
+        raise InputError("there is no object in it", where=str(file))
+    return [_read(document.value(), Problems(document)) for document in documents]
+
+
+def make(value: Mapping[str, Any]) -> Object:
+    """The same from what one is."""
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InputError(f"an object holds what JSON can hold: {error}", where="an object") from None
+    return _read(value, Problems(None, "an object"))
+
+
+def _read(value: Any, problems: Problems) -> Object:
+    if not isinstance(value, Mapping):
+        problems.add((), "an object is a mapping with 'apiVersion', 'kind', 'metadata' and 'spec'")
+        problems.stop()
+    head = _validated(_Head, value, (), problems)
+    problems.stop()
+    assert head
+    kind = KINDS.get(head.kind)
+    if kind is None:
+        known = choices(head.kind, list(KINDS))
+        problems.add(("kind",), f"kind {quoted(head.kind)} is not supported; supported: {known}")
+        problems.stop()
+    assert kind
+    if head.apiVersion not in kind.versions:
+        known = choices(head.apiVersion, kind.versions)
+        wrong = f"apiVersion {quoted(head.apiVersion)} of {head.kind} is not supported; supported: {known}"
+        problems.add(("apiVersion",), wrong)
+    _check_spec(head, kind, value, problems)
+    problems.stop()
+    namespace = (head.metadata.namespace or DEFAULT) if kind.namespaced else ""
+    return Object(head.kind, head.metadata.name, namespace, value)
+
+
+def _check_spec(head: _Head, kind: Kind, value: Mapping[str, Any], problems: Problems) -> None:
+    if not kind.spec:
+        return
+    spec = _validated(kind.spec, value.get("spec") or {}, ("spec",), problems)
+    try:
+        match spec:
+            case IPPool():
+                pool, _ = spec.made(head.metadata.name)
+                if spec.ipVersion not in (None, pool.family):
+                    wrong = f"spec.ipVersion is {spec.ipVersion}, but {pool.subnet} is IPv{pool.family}"
+                    problems.add(("spec", "ipVersion"), wrong)
+            case NetworkAttachmentDefinition():
+                spec.conflist(head.metadata.name, "spec.config")
+    except InputError as error:
+        where = f"{error.where}: " if error.where.startswith("spec.config") else ""
+        problems.add(("spec",), f"{where}{error.message}")
+
+
+def _validated(model: type[Model], value: Any, above: text.Path, problems: Problems) -> Model | None:
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        for detail in error.errors(include_url=False):
+            path = (*above, *detail["loc"])
+            name = dotted(path)
+            match detail["type"]:
+                case "missing":
+                    problems.add(path[:-1], f"{name} is missing")
+                case "extra_forbidden":
+                    allowed = list(model.model_fields)
+                    near = did_you_mean(path[-1], allowed, aside=True) if len(path) == len(above) + 1 else ""
+                    problems.add(path, f"{name} is not supported{near}", at_key=True)
+                case _:
+                    problems.add(path, wrong_value(detail, name))
+    return None

@@ -1,0 +1,51 @@
+"""The objects themselves."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from testbed.cni.objects.database import Database
+from testbed.cni.objects.manifests import Object
+
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS object (
+    kind TEXT NOT NULL, namespace TEXT NOT NULL, name TEXT NOT NULL, data TEXT NOT NULL,
+    PRIMARY KEY (kind, namespace, name)
+);
+"""
+
+
+class Store(Database):
+    """The table of objects."""
+
+    SCHEMA = SCHEMA
+
+    def put(self, objects: Sequence[Object]) -> None:
+        """All, or none if one cannot be. Those that are there already are replaced."""
+        rows = [(one.kind, one.namespace, one.name, json.dumps(one.data)) for one in objects]
+        with self.transaction() as database:
+            database.executemany("INSERT OR REPLACE INTO object VALUES (?, ?, ?, ?)", rows)
+
+    def get(self, kind: str, name: str, namespace: str = "") -> Object | None:
+        with self.explained():
+            found = self._database.execute(
+                "SELECT data FROM object WHERE kind = ? AND namespace = ? AND name = ?", (kind, namespace, name)
+            ).fetchone()
+        return Object(kind, name, namespace, json.loads(found[0])) if found else None
+
+    def all(self, kind: str) -> list[Object]:
+        """In the order of namespaces and names."""
+        with self.explained():
+            rows = self._database.execute(
+                "SELECT name, namespace, data FROM object WHERE kind = ? ORDER BY namespace, name", (kind,)
+            ).fetchall()
+        return [Object(kind, name, namespace, json.loads(data)) for name, namespace, data in rows]
+
+    def delete(self, kind: str, name: str, namespace: str = "") -> bool:
+        """Whether it was there."""
+        with self.transaction() as database:
+            done = database.execute(
+                "DELETE FROM object WHERE kind = ? AND namespace = ? AND name = ?", (kind, namespace, name)
+            )
+        return done.rowcount > 0

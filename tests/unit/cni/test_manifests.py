@@ -1,0 +1,138 @@
+"""Objects as users write them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.cni.objects import manifests
+from testbed.cni.objects.cluster import Cluster
+from testbed.cni.objects.kinds import KINDS, Selector
+from testbed.cni.objects.manifests import Object
+from testbed.errors import InputError
+from testbed.lab.pods import Objects
+
+FILE = """\
+# Two rails.
+apiVersion: k8s.cni.cncf.io/v1
+kind: NetworkAttachmentDefinition
+metadata:
+  name: rail1
+  namespace: ai
+spec:
+  config: '{"cniVersion": "1.0.0", "type": "macvlan", "master": "eth1"}'
+---
+---
+apiVersion: spiderpool.spidernet.io/v2beta1
+kind: SpiderIPPool
+metadata:
+  name: rail1-v4
+spec:
+  subnet: 10.0.10.0/24
+  ips: [10.0.10.100-10.0.10.109]
+  nodeAffinity:
+    matchExpressions:
+      - {key: rail, operator: In, values: ["1"]}
+"""
+
+
+def load(tmp_path: Path, text: str) -> list[Object]:
+    file = tmp_path / "objects.yaml"
+    file.write_text(text)
+    return manifests.load(file)
+
+
+def test_a_file_has_several_objects(tmp_path):
+    assert list(map(str, load(tmp_path, FILE))) == [
+        "NetworkAttachmentDefinition/ai/rail1",
+        "SpiderIPPool/rail1-v4",
+    ]
+
+
+def pool(**spec: Any) -> dict[str, Any]:
+    version = "spiderpool.spidernet.io/v2beta1"
+    return {"apiVersion": version, "kind": "SpiderIPPool", "metadata": {"name": "p"}, "spec": spec}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "place", "wrong"),
+    [
+        (FILE, "", "", "there is no object in it"),
+        ("SpiderIPPool", "SpiderIPool", ":12:7", "kind 'SpiderIPool' is not supported; supported: NetworkAttachment"),
+        ("v2beta1", "v1", ":11:13", "apiVersion 'spiderpool.spidernet.io/v1' of SpiderIPPool is not supported"),
+        ("  name: rail1-v4", "  name: Rail", ":14:9", "the string 'Rail' is no name: lower-case letters"),
+        ("subnet: 10", "subnets: 10", ":16:3", "spec.subnet is missing"),
+        ("10.0.10.0/24", "10.0.10.1/24", ":16:3", "subnet: 10.0.10.1/24 has host bits set"),
+        ("[10.0.10.100-", "[10.0.11.100-", ":16:3", "ips: 10.0.11.100 is not in 10.0.10.0/24"),
+        ("operator: In", "operator: in", ":20:31", "spec.nodeAffinity.matchExpressions[0].operator must be"),
+        ("  name: rail1-v4", "  name: p\n  labels: {n: 1}", ":15:11", "n must be a string, not the number 1; quote it"),
+        ('"type": "macvlan", ', "", ":8:3", "spec.config"),
+        ('"1.0.0", ', '"1.0.0" ', ":8:3", "spec.config:1:24: not valid JSON"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_place(tmp_path, old, new, place, wrong):
+    assert old in FILE
+    with pytest.raises(InputError) as said:
+        load(tmp_path, FILE.replace(old, new))
+    assert said.value.where == f"{tmp_path}/objects.yaml{place}"
+    assert said.value.message.startswith(wrong)
+
+
+def test_an_object_in_python(tmp_path):
+    assert manifests.make(pool(subnet="fd00::/64", ips=["fd00::7"], ipVersion=6)).namespace == ""
+    with pytest.raises(InputError, match=r"spec\.ipVersion is 4, but fd00::/64 is IPv6"):
+        manifests.make(pool(subnet="fd00::/64", ips=["fd00::7"], ipVersion=4))
+    with pytest.raises(InputError, match="holds what JSON can hold"):
+        manifests.make(pool(subnet=tmp_path))
+
+
+def test_selectors_are_those_of_kubernetes():
+    def matches(labels: dict[str, str], **selector: Any) -> bool:
+        return Selector(**selector).matches(labels)
+
+    assert matches({})
+    assert matches({"a": "1", "b": "2"}, matchLabels={"a": "1"})
+    assert not matches({"a": "2"}, matchLabels={"a": "1"})
+    for operator, values, on, off in (
+        ("In", ["1", "2"], {"a": "1"}, {"a": "3"}),
+        ("NotIn", ["1"], {}, {"a": "1"}),
+        ("Exists", [], {"a": ""}, {"b": "1"}),
+        ("DoesNotExist", [], {"b": "1"}, {"a": ""}),
+    ):
+        expression = {"key": "a", "operator": operator, "values": values}
+        assert matches(on, matchExpressions=[expression])
+        assert not matches(off, matchExpressions=[expression])
+
+
+def test_a_cluster_keeps_what_was_applied(tmp_path):
+    events = []
+    cluster: Objects = Cluster(tmp_path / "cluster" / "o", tmp_path, lambda *event, **_: events.append(event[-1]))
+    (tmp_path / "two.yaml").write_text(FILE)
+    assert cluster.apply("two.yaml") == ["NetworkAttachmentDefinition/ai/rail1", "SpiderIPPool/rail1-v4"]
+    cluster.apply(pool(subnet="10.0.20.0/24"))
+    cluster.apply(pool(subnet="10.0.30.0/24"))
+    assert cluster.get("SpiderIPPool", "p")["spec"] == {"subnet": "10.0.30.0/24"}
+    assert [one["metadata"]["name"] for one in cluster.list("SpiderIPPool")] == ["p", "rail1-v4"]
+    with pytest.raises(InputError, match="there is no NetworkAttachmentDefinition/default/rail1"):
+        cluster.get("NetworkAttachmentDefinition", "rail1")
+    with pytest.raises(InputError, match="there is no SpiderIPPool/rail-v4") as said:
+        cluster.get("SpiderIPPool", "rail-v4")
+    assert said.value.hint == "Did you mean rail1-v4? There are: p, rail1-v4."
+    cluster.delete("SpiderIPPool", "p")
+    assert events[-1] == "SpiderIPPool/p is deleted"
+    with pytest.raises(InputError, match="there is no SpiderIPPool/p"):
+        cluster.delete("SpiderIPPool", "p")
+
+
+def test_a_file_with_a_mistake_changes_nothing(tmp_path):
+    cluster = Cluster(tmp_path / "cluster" / "o", tmp_path, lambda *_, **__: None)
+    (tmp_path / "two.yaml").write_text(FILE.replace("subnet", "sub"))
+    with pytest.raises(InputError):
+        cluster.apply("two.yaml")
+    assert cluster.list("NetworkAttachmentDefinition") == []
+
+
+def test_the_public_docstring_names_the_kinds():
+    assert all(kind in (Objects.__doc__ or "") for kind in KINDS)

@@ -1,0 +1,66 @@
+"""The annotation with which a pod selects its networks."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from testbed.cni.spec import selection
+from testbed.cni.spec.selection import DEFAULT_NETWORK, NETWORKS, Selected
+from testbed.errors import InputError
+
+
+def selected(text: str) -> list[Selected]:
+    return selection.selected({NETWORKS: text}, "ai")
+
+
+def test_names_have_the_pods_namespace_unless_they_have_one():
+    assert selected("rail1, kube-system/rail2,rail3@rdma3") == [
+        Selected("rail1", "ai"),
+        Selected("rail2", "kube-system"),
+        Selected("rail3", "ai", "rdma3"),
+    ]
+    assert selected("") == selection.selected({}, "ai") == []
+
+
+def test_the_list_asks_for_addresses_and_macs():
+    text = json.dumps(
+        [
+            {"name": "rail1", "ips": ["10.0.10.7/24", "fd00::7/64"], "mac": "02:00:5E:00:00:07"},
+            {"name": "rail2", "namespace": "net", "interface": "rdma2"},
+        ]
+    )
+    assert selected(text) == [
+        Selected("rail1", "ai", "", {"mac": "02:00:5e:00:00:07", "ips": ["10.0.10.7/24", "fd00::7/64"]}),
+        Selected("rail2", "net", "rdma2"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("rail1,,rail2", "'' is no network"),
+        ("a/b/c", "'a/b/c' is no network"),
+        ("rail1@", "'rail1@' is no network"),
+        ("[", "it is neither a list of names nor JSON"),
+        ("[]", "too few entries in it: 0, at least 1"),
+        ('[{"nam": "rail1"}]', "[0].name is missing; [0].nam is not supported; did you mean 'name'?"),
+        ('[{"name": 7}]', "[0].name must be a string, not the number 7; quote it"),
+        ('[{"name": "rail1", "mac": "02:00"}]', "rail1: mac '02:00' is no MAC address"),
+        ('[{"name": "rail1", "ips": ["10.0.0.256"]}]', "rail1: ips: '10.0.0.256' is no address"),
+        ('[{"name": "rail1", "bandwidth": {}}]', "[0].bandwidth is not supported: put it in the definition's `config`"),
+    ],
+)
+def test_an_annotation_that_is_wrong(text, wrong):
+    with pytest.raises(InputError) as said:
+        selected(text)
+    assert said.value.message == wrong or said.value.message.startswith(f"{wrong}: ")
+    assert said.value.where == NETWORKS
+
+
+def test_there_is_one_default_network():
+    assert selection.default({DEFAULT_NETWORK: "net/pods"}, "ai") == Selected("pods", "net")
+    assert selection.default({}, "ai") is None
+    with pytest.raises(InputError, match="names several networks"):
+        selection.default({DEFAULT_NETWORK: "a,b"}, "ai")
