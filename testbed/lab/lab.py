@@ -60,12 +60,12 @@ class Lab:
         self.rdma_mode: RdmaMode = rdma_mode or self.plan.rdma_mode or by_size
         self.scheduler = Scheduler(directory)
         self.nodes: dict[str, Node[Any]] = {}
-        self.pods = Pods(self.nodes, networks, self.scheduler.ready)
         self.injections: list[Any] = []
         """Faults that were injected (testbed.faults.Injection), in their order."""
         self._profiles = dict(profiles or {})
         self._devices = RdmaDevices()
         self._context = Context(self.plan.name, directory, emit, self.scheduler, self._devices)
+        self.pods = Pods(self.nodes, networks, self._context)
         self._control_planes = ControlPlanes(self._context, self.plan, self.nodes)
         self.lossless: LosslessNetwork | None = None
         """Its lossless links, if it has classes for them."""
@@ -104,7 +104,7 @@ class Lab:
     @property
     def objects(self) -> Objects:
         """What pods' networks have in Kubernetes' API server: definitions, pools, pods."""
-        return self.pods.networks.objects(self._context)
+        return self.pods.objects
 
     def file(self, name: str) -> Path:
         """A path in the run directory."""

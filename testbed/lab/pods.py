@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,6 @@ from testbed.kernel.rtnetlink import FAMILIES
 from testbed.lab.context import Context
 from testbed.lab.node import Node, take_down
 from testbed.lab.nodes.host import Host, Pod, PodMetadata
-from testbed.lab.processes import Ready
 from testbed.lab.steps import Steps, pause, run, together
 from testbed.topology.values import check_label
 
@@ -81,6 +80,9 @@ class Networks(Protocol):
     def objects(self, context: Context) -> Objects:
         """The objects of the lab."""
 
+    def reclaim(self, context: Context, grace: float, every: float) -> Callable[[], None]:
+        """See `Pods.reclaim`."""
+
     def attach(self, pod: Pod, networks: Sequence[Network], caller: Caller) -> Steps[None]:
         """Gives the pod its interfaces. If it fails, `detach` undoes what it did before."""
 
@@ -109,11 +111,12 @@ class PodRequest(NamedTuple):
 class Pods:
     """Makes and deletes the pods of a lab."""
 
-    def __init__(self, nodes: dict[str, Node[Any]], networks: Networks | None, ready: Ready) -> None:
-        """`nodes` are all of the lab, to which pods are added; `ready` waits."""
+    def __init__(self, nodes: dict[str, Node[Any]], networks: Networks | None, context: Context) -> None:
+        """`nodes` are all of the lab, to which pods are added."""
         self._nodes = nodes
         self._networks = networks
-        self._ready = ready
+        self._context = context
+        self._ready = context.scheduler.ready
 
     @property
     def networks(self) -> Networks:
@@ -121,6 +124,10 @@ class Pods:
             hint = "Give it `networks=PodNetworks(…)` of testbed.cni.runtime.pods."
             raise InputError("this lab has no pods", hint=hint)
         return self._networks
+
+    @property
+    def objects(self) -> Objects:
+        return self.networks.objects(self._context)
 
     def create(
         self,
@@ -252,6 +259,17 @@ class Pods:
     def status(self, host: Host, networks: Sequence[Network]) -> None:
         """CNI's STATUS of `networks` on a host; raises what a plugin says that cannot serve a pod now (CNI 1.1.0)."""
         run(self._ready, self.networks.status(host, networks))
+
+    def reclaim(self, grace: float = 35.0, every: float = 600.0) -> Callable[[], None]:
+        """
+        Starts what the controller of an IPAM does: it looks `every` so many seconds for addresses of `ippool` without
+        a pod, and gives those back that have been so for `grace` seconds. The returned function stops it.
+
+        Without a pod is an address whose pod is no object any more or another one, has succeeded or failed, or is
+        terminating on a node that is not ready; and one kept for a pod that no StatefulSet wants. That such a pod's
+        container still runs, nobody sees. Spiderpool has 5 s after a pod's termination period of 30 s, and 600 s.
+        """
+        return self.networks.reclaim(self._context, grace, every)
 
     def _take_away(self, pod: Pod) -> None:
         try:

@@ -25,8 +25,6 @@ from testbed.lab import leaks
 SOCKET = b"\0testbed-cni"
 VARIABLES = ("CNI_COMMAND", "CNI_CONTAINERID", "CNI_NETNS", "CNI_ARGS", "CNI_IFNAME", "CNI_PATH")
 """In the order in which `call.pl` sends them."""
-ADDRESSES = "addresses.sqlite"
-"""In the directory that the agents share."""
 
 
 class Agent:
@@ -60,7 +58,7 @@ class Agent:
         """The child's whole life."""
         syscalls.name_process(leaks.CNI_AGENT)
         syscalls.enter(netns.path(self._namespace), CLONE_NEWNET)
-        plugins: dict[str, Plugin] = {"rxe": rxe.call, "ippool": Ippool(self._shared / ADDRESSES, self._node).call}
+        plugins: dict[str, Plugin] = {"rxe": rxe.call, "ippool": Ippool(self._shared, self._node).call}
         server = _Server(plugins, self._note)
         while True:
             client, _ = listening.accept()

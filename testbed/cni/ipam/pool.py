@@ -84,11 +84,26 @@ def _address(text: str, network: Network, where: str, what: str) -> Address:
 
 
 def _range(text: str, network: Network, where: str) -> Iterator[Address]:
+    try:
+        found = range_of(text)
+    except InputError as error:
+        raise InputError(f"ips: {error.message}", where=where) from None
+    for address in (found[0], found[-1]):
+        if address not in network:
+            raise InputError(f"ips: {address} is not in {network}", where=where)
+    return iter(found)
+
+
+def range_of(text: str) -> list[Address]:
+    """The addresses of ``10.0.10.100-10.0.10.109``, or the one of ``10.0.10.7``. InputError."""
     first, dash, last = (part.strip() for part in text.partition("-"))
-    low = _address(first, network, where, "ips")
-    high = _address(last, network, where, "ips") if dash else low
-    if int(high) < int(low):
-        raise InputError(f"ips: {text} ends before it begins", where=where)
+    try:
+        low = ip_address(first)
+        high = ip_address(last) if dash else low
+    except ValueError as error:
+        raise InputError(str(error)) from None
+    if high.version != low.version or int(high) < int(low):
+        raise InputError(f"{text} ends before it begins")
     if int(high) - int(low) >= LARGEST:
-        raise InputError(f"ips: {text} has more than {LARGEST} addresses", where=where)
-    return (type(low)(number) for number in range(int(low), int(high) + 1))
+        raise InputError(f"{text} has more than {LARGEST} addresses")
+    return [type(low)(number) for number in range(int(low), int(high) + 1)]

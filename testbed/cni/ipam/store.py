@@ -19,29 +19,37 @@ from testbed.cni.objects.database import Database
 from testbed.errors import InputError, TestbedError
 
 Policy = Literal["lowest-free", "round-robin", "random", "cool-down"]
+ADDRESSES = "addresses.sqlite"
+"""In the directory that all nodes share."""
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS pool (name TEXT PRIMARY KEY, data TEXT NOT NULL, last INTEGER NOT NULL DEFAULT -1);
 CREATE TABLE IF NOT EXISTS address (
     pool TEXT NOT NULL REFERENCES pool, place INTEGER NOT NULL, address TEXT NOT NULL UNIQUE, released_ns INTEGER,
-    network TEXT, container TEXT, interface TEXT, namespace TEXT, pod TEXT, node TEXT, since_ns INTEGER,
+    network TEXT, container TEXT, interface TEXT, namespace TEXT, pod TEXT, uid TEXT, node TEXT, since_ns INTEGER,
     PRIMARY KEY (pool, place)
 );
 CREATE INDEX IF NOT EXISTS free ON address (pool, place) WHERE container IS NULL;
 CREATE INDEX IF NOT EXISTS held ON address (network, container, interface) WHERE container IS NOT NULL;
 """
-HELD_BY = """
-SELECT pool, address FROM address
-WHERE network = :network AND container = :container AND interface = :interface ORDER BY pool, place
+OF_HOLDER = """
+network = :network AND container = :container AND interface = :interface
+    AND (container <> '' OR namespace = :namespace AND pod = :pod)
+"""
+HELD_BY = f"SELECT pool, address FROM address WHERE {OF_HOLDER} ORDER BY pool, place"  # noqa: S608
+SAME_POD = """
+SELECT pool, place, address FROM address
+WHERE network = :network AND interface = :interface AND namespace = :namespace AND pod = :pod
 """
 TAKE = """
 UPDATE address SET network = :network, container = :container, interface = :interface, namespace = :namespace,
-    pod = :pod, node = :node, since_ns = :now WHERE pool = :from AND place = :place
+    pod = :pod, uid = :uid, node = :node, since_ns = :now WHERE pool = :from AND place = :place
 """
-GIVE_BACK = """
-UPDATE address SET network = NULL, container = NULL, interface = NULL, namespace = NULL, pod = NULL, node = NULL,
-    since_ns = NULL, released_ns = :now
-WHERE network = :network AND container = :container AND interface = :interface
-"""
+KEEP = f"UPDATE address SET container = '' WHERE {OF_HOLDER}"  # noqa: S608
+GIVE_BACK = f"""
+UPDATE address SET network = NULL, container = NULL, interface = NULL, namespace = NULL, pod = NULL, uid = NULL,
+    node = NULL, since_ns = NULL, released_ns = :now
+WHERE {OF_HOLDER}
+"""  # noqa: S608
 NEXT = """
 SELECT place, address FROM address
 WHERE pool = :pool AND container IS NULL AND place > :after AND (released_ns IS NULL OR released_ns <= :warm)
@@ -49,7 +57,7 @@ ORDER BY place LIMIT 1 OFFSET :skip
 """
 COUNT_FREE = "SELECT count(*) FROM address WHERE pool = ? AND container IS NULL"
 LEASES = """
-SELECT pool, address, network, container, interface, namespace, pod, node FROM address
+SELECT pool, address, network, container, interface, namespace, pod, node, uid FROM address
 WHERE container NOT NULL AND (network = :network OR :network = '') AND (node = :node OR :node = '')
 ORDER BY pool, place
 """
@@ -70,10 +78,13 @@ class Holder:
 
     network: str
     container: str
+    """Empty: the address is kept for a pod of this name, which has no container now."""
     interface: str
     namespace: str = ""
     pod: str = ""
     node: str = ""
+    uid: str = ""
+    """Of the pod."""
 
 
 @dataclass(frozen=True)
@@ -116,18 +127,28 @@ class Store(Database):
         return read(name, json.loads(found[0])) if found else None
 
     def take(
-        self, holder: Holder, families: Sequence[Sequence[str]], policy: Policy, cool_down_s: float = 0.0
+        self,
+        holder: Holder,
+        families: Sequence[Sequence[str]],
+        policy: Policy,
+        cool_down_s: float = 0.0,
+        fixed: bool = False,
     ) -> list[Lease]:
         """An address for each of `families`, which are pools in the order of preference: the one that the holder has
-        already, or else the next of the first pool that has some. All or none: ExhaustedError if there is none."""
+        already, if it is `fixed` the one that a pod of its name had, or the next of the first pool that has some. All
+        or none: ExhaustedError if there is none."""
         with self.transaction():
-            return [self._take(holder, pools, policy, cool_down_s) for pools in families]
+            return [self._take(holder, pools, policy, cool_down_s, fixed) for pools in families]
 
-    def _take(self, holder: Holder, pools: Sequence[str], policy: Policy, cool_down_s: float) -> Lease:
+    def _take(self, holder: Holder, pools: Sequence[str], policy: Policy, cool_down_s: float, fixed: bool) -> Lease:
         for pool, address in self._database.execute(HELD_BY, asdict(holder)):
             if pool in pools:
                 return Lease(pool, ip_address(address), holder)
         now = time.monotonic_ns()
+        for pool, place, address in self._database.execute(SAME_POD, asdict(holder)).fetchall():
+            if fixed and pool in pools:
+                self._database.execute(TAKE, {**asdict(holder), "from": pool, "place": place, "now": now})
+                return Lease(pool, ip_address(address), holder)
         warm = now - int(cool_down_s * 1e9) if policy == "cool-down" else now
         for pool in pools:
             if found := self._next(pool, policy, warm):
@@ -166,6 +187,11 @@ class Store(Database):
         with self.explained():
             rows = self._database.execute(LEASES, {"network": network, "node": node}).fetchall()
         return [Lease(pool, ip_address(address), Holder(*holder)) for pool, address, *holder in rows]
+
+    def keep(self, holder: Holder) -> None:
+        """The holder's container ends, and its addresses are kept for a pod of its name and namespace."""
+        with self.transaction() as database:
+            database.execute(KEEP, asdict(holder))
 
     def give_back(self, holder: Holder) -> list[Address]:
         """All that the holder has; a second time nothing."""

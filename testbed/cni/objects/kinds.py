@@ -7,6 +7,7 @@ docs/reference/crd-*.md.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -81,13 +82,13 @@ class Selector(Part):
     matchLabels: Texts = {}  # noqa: N815 (Kubernetes' names, here and below)
     matchExpressions: list[Expression] = []  # noqa: N815
 
-    def matches(self, labels: dict[str, str]) -> bool:
+    def matches(self, labels: Mapping[str, str]) -> bool:
         return all(labels.get(key) == value for key, value in self.matchLabels.items()) and all(
             _holds(one, labels) for one in self.matchExpressions
         )
 
 
-def _holds(wanted: Expression, labels: dict[str, str]) -> bool:
+def _holds(wanted: Expression, labels: Mapping[str, str]) -> bool:
     found = labels.get(wanted.key)
     match wanted.operator:
         case "In":
@@ -124,6 +125,10 @@ class IPPool(Part):
     default: bool = False
     disable: bool = False
 
+    @property
+    def family(self) -> int:
+        return 6 if ":" in self.subnet else 4
+
     def made(self, name: str) -> tuple[pool.Pool, list[pool.Address]]:
         """The pool and its addresses. InputError."""
         routes = [Route(route.dst, route.gw) for route in self.routes]
@@ -135,6 +140,10 @@ class ReservedIP(Part):
 
     ips: list[str]
     ipVersion: Literal[4, 6] | None = None  # noqa: N815
+
+    def addresses(self) -> list[pool.Address]:
+        """InputError."""
+        return [address for text in self.ips for address in pool.range_of(text)]
 
 
 class Template(Free):

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from testbed.cni.objects.kinds import KINDS, Free, IPPool, Kind, Metadata, NetworkAttachmentDefinition
+from testbed.cni.objects.kinds import KINDS, Free, IPPool, Kind, Metadata, NetworkAttachmentDefinition, ReservedIP
 from testbed.documents import text
 from testbed.documents.problems import Problems, dotted, wrong_value
 from testbed.documents.text import choices, quoted
@@ -113,6 +113,8 @@ def _check_spec(head: _Head, kind: Kind, value: Mapping[str, Any], problems: Pro
                 if spec.ipVersion not in (None, pool.family):
                     wrong = f"spec.ipVersion is {spec.ipVersion}, but {pool.subnet} is IPv{pool.family}"
                     problems.add(("spec", "ipVersion"), wrong)
+            case ReservedIP():
+                spec.addresses()
             case NetworkAttachmentDefinition():
                 spec.conflist(head.metadata.name, "spec.config")
     except InputError as error:

@@ -8,11 +8,15 @@ from collections.abc import Sequence
 from testbed.cni.objects.database import Database
 from testbed.cni.objects.manifests import Object
 
+OBJECTS = "objects.sqlite"
+"""In the directory that all nodes share."""
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS object (
-    kind TEXT NOT NULL, namespace TEXT NOT NULL, name TEXT NOT NULL, data TEXT NOT NULL,
+    kind TEXT NOT NULL, namespace TEXT NOT NULL, name TEXT NOT NULL, data TEXT NOT NULL, version INTEGER NOT NULL,
     PRIMARY KEY (kind, namespace, name)
 );
+CREATE TABLE IF NOT EXISTS version (last INTEGER NOT NULL);
+INSERT INTO version SELECT 0 WHERE NOT EXISTS (SELECT * FROM version);
 """
 
 
@@ -25,7 +29,15 @@ class Store(Database):
         """All, or none if one cannot be. Those that are there already are replaced."""
         rows = [(one.kind, one.namespace, one.name, json.dumps(one.data)) for one in objects]
         with self.transaction() as database:
-            database.executemany("INSERT OR REPLACE INTO object VALUES (?, ?, ?, ?)", rows)
+            database.execute("UPDATE version SET last = last + 1")
+            database.executemany("INSERT OR REPLACE INTO object SELECT ?, ?, ?, ?, last FROM version", rows)
+
+    def versions(self, kind: str) -> dict[str, int]:
+        """By name; an object that is put again has another one. For kinds without namespaces."""
+        with self.explained():
+            return dict(
+                self._database.execute("SELECT name, version FROM object WHERE kind = ? ORDER BY name", (kind,))
+            )
 
     def get(self, kind: str, name: str, namespace: str = "") -> Object | None:
         with self.explained():

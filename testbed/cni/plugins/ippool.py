@@ -5,105 +5,116 @@ It keeps nothing of its own: who has which address is in the store (`cni/ipam/st
 
 from __future__ import annotations
 
-import json
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from ipaddress import ip_interface
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
-from testbed.cni.ipam import pool as pools
-from testbed.cni.ipam.pool import Route
-from testbed.cni.ipam.store import ExhaustedError, Holder, Policy, Store
+from testbed.cni.ipam import reclaim
+from testbed.cni.ipam.candidates import FAMILIES, Asking, Named, candidates, named
+from testbed.cni.ipam.catalogue import Catalogue
+from testbed.cni.ipam.store import ADDRESSES, ExhaustedError, Holder, Policy, Store
+from testbed.cni.objects.kinds import IPPool, Part, RoutePart
+from testbed.cni.objects.manifests import Object
+from testbed.cni.objects.store import OBJECTS
+from testbed.cni.objects.store import Store as Objects
 from testbed.cni.plugins.contract import CONFIG, LATER, OWN, UNAVAILABLE, Call, Refusal
 from testbed.cni.spec import versions
 from testbed.documents.problems import dotted, wrong_value
 
-
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
+EVERYWHERE = {4: "0.0.0.0/0", 6: "::/0"}
 
 
-class RouteConfiguration(_Part):
-    dst: str
-    gw: str
+class PoolConfiguration(IPPool):
+    """A pool that is written in the configuration, as it would be in an object."""
 
-
-class PoolConfiguration(_Part):
     name: str | None = None
-    subnet: str
-    ips: list[str] = []
-    excludeIPs: list[str] = []  # noqa: N815 (Spiderpool's name)
-    gateway: str = ""
-    routes: list[RouteConfiguration] = []
 
 
-class Configuration(_Part):
+class Configuration(BaseModel):
     """The key `ipam` of a plugin's configuration."""
 
+    model_config = Part.model_config
+
     type: str
-    pools: Annotated[list[PoolConfiguration], Field(min_length=1)]
+    pools: list[PoolConfiguration] = []
+    default_ipv4_ippool: list[str] = []
+    default_ipv6_ippool: list[str] = []
     policy: Policy = "lowest-free"
     cool_down_s: Annotated[float, Field(ge=0, strict=False)] = Field(0.0, alias="coolDown")
-    routes: list[RouteConfiguration] = []
+    routes: list[RoutePart] = []
     dns: dict[str, Any] = {}
 
 
 class Ippool:
     """The plugin on one node. Calls may come side by side."""
 
-    def __init__(self, file: Path, node: str) -> None:
-        self._file, self._node = file, node
+    def __init__(self, shared: Path, node: str) -> None:
+        """`shared` is the directory with what all nodes share."""
+        self._shared, self._node = shared, node
         self._turn = threading.Lock()
-        self._store: Store | None = None
-        self._known: dict[str, list[list[str]]] = {}
-        """Of each list of pools that was read, their names by address family."""
+        self._opened: tuple[Store, Objects, Catalogue] | None = None
 
     def call(self, asked: Call) -> Mapping[str, Any] | None:
         """See `contract.Plugin`."""
         settings = configuration(asked.config)
         with self._turn:
-            self._store = self._store or Store(self._file)
-            families = self._put(asked.network, settings.pools)
+            if self._opened is None:
+                store, objects = Store(self._shared / ADDRESSES), Objects(self._shared / OBJECTS)
+                self._opened = store, objects, Catalogue(store, objects)
+            store, objects, _ = self._opened
             match asked.command:
                 case "ADD":
-                    return self._add(asked, settings, families, self._store)
+                    return self._add(asked, settings, store, fixed=self._is_fixed(asked, objects))
                 case "CHECK":
-                    self._check(asked, self._store)
+                    self._check(asked, store)
                 case "DEL":
-                    self._store.give_back(self._holder(asked))
+                    if self._is_fixed(asked, objects):
+                        store.keep(self._holder(asked))
+                    else:
+                        store.give_back(self._holder(asked))
                 case "GC":
-                    self._collect(asked, self._store)
+                    self._collect(asked, store)
                 case "STATUS":
-                    self._status(families, self._store)
+                    self._status(asked, settings, store)
         return None
 
-    def _put(self, network: str, given: Sequence[PoolConfiguration]) -> list[list[str]]:
-        """The names of pools by family, with IPv4 first. They are in the store then."""
-        text = json.dumps([network, *(one.model_dump() for one in given)])
-        if text not in self._known:
-            assert self._store
-            names: dict[int, list[str]] = {}
-            for number, one in enumerate(given):
-                routes = [Route(route.dst, route.gw) for route in one.routes]
-                name = one.name or (f"{network}-{number}" if number else network)
-                made, addresses = pools.make(name, one.subnet, one.ips, one.excludeIPs, one.gateway, routes)
-                self._store.put(made, addresses)
-                names.setdefault(made.family, []).append(name)
-            self._known[text] = [names[family] for family in sorted(names)]
-        return self._known[text]
+    def _pools(self, asked: Call, settings: Configuration) -> tuple[Named | None, list[list[str]]]:
+        """What names the pools, and those to try, by address family."""
+        assert self._opened
+        _, objects, catalogue = self._opened
+        pod, node = self._pod(asked, objects), objects.get("Node", self._node)
+        labels = {"kubernetes.io/hostname": self._node, **(node.labels if node else {})}
+        namespace = objects.get("Namespace", pod.namespace) if pod else None
+        asking = Asking(asked.interface, asked.network, self._node, labels, pod, namespace)
+        wanted = named(asking, {4: settings.default_ipv4_ippool, 6: settings.default_ipv6_ippool})
+        inline = catalogue.inline(asked.network, [(pool.name, pool) for pool in settings.pools])
+        if wanted or not inline:
+            return wanted, candidates(asking, wanted, catalogue.of_cluster())
+        by_family = {family: [name for name, pool in inline.items() if pool.family == family] for family in FAMILIES}
+        return None, candidates(asking, Named(by_family, "the network's configuration"), inline)
+
+    def _pod(self, asked: Call, objects: Objects) -> Object | None:
+        name = asked.arguments.get("K8S_POD_NAME", "")
+        return objects.get("Pod", name, asked.arguments.get("K8S_POD_NAMESPACE", "")) if name else None
+
+    def _is_fixed(self, asked: Call, objects: Objects) -> bool:
+        """Whether the pod's addresses are its own for as long as what made it wants a pod of its name."""
+        pod = self._pod(asked, objects)
+        return pod is not None and reclaim.is_wanted_again(pod.name, pod, objects)
 
     def _holder(self, asked: Call) -> Holder:
-        namespace, pod = (asked.arguments.get(f"K8S_POD_{name}", "") for name in ("NAMESPACE", "NAME"))
-        return Holder(asked.network, asked.container, asked.interface, namespace, pod, self._node)
+        namespace, pod, uid = (asked.arguments.get(f"K8S_POD_{name}", "") for name in ("NAMESPACE", "NAME", "UID"))
+        return Holder(asked.network, asked.container, asked.interface, namespace, pod, self._node, uid)
 
-    def _add(
-        self, asked: Call, settings: Configuration, families: Sequence[Sequence[str]], store: Store
-    ) -> Mapping[str, Any]:
+    def _add(self, asked: Call, settings: Configuration, store: Store, *, fixed: bool) -> Mapping[str, Any]:
+        wanted, families = self._pools(asked, settings)
+        keeps_gateway = not (wanted and wanted.clean_gateway)
         try:
-            leases = store.take(self._holder(asked), families, settings.policy, settings.cool_down_s)
+            leases = store.take(self._holder(asked), families, settings.policy, settings.cool_down_s, fixed)
         except ExhaustedError as error:
             raise Refusal(LATER if error.cooling else OWN, error.message) from None
         ips, routes = [], [route.model_dump() for route in settings.routes]
@@ -113,6 +124,9 @@ class Ippool:
             gateway = {"gateway": str(pool.gateway)} if pool.gateway else {}
             ips.append({"address": f"{lease.address}/{pool.subnet.prefixlen}", **gateway})
             routes += [{"dst": route.dst, "gw": route.gw} for route in pool.routes]
+            default = EVERYWHERE[pool.family]
+            if pool.gateway and keeps_gateway and default not in (route["dst"] for route in routes):
+                routes.append({"dst": default, "gw": str(pool.gateway)})
         return versions.convert({"ips": ips, "routes": routes, "dns": settings.dns}, asked.version)
 
     def _check(self, asked: Call, store: Store) -> None:
@@ -126,11 +140,11 @@ class Ippool:
     def _collect(self, asked: Call, store: Store) -> None:
         valid = asked.valid()
         for lease in store.leases(asked.network, self._node):
-            if (lease.holder.container, lease.holder.interface) not in valid:
+            if lease.holder.container and (lease.holder.container, lease.holder.interface) not in valid:
                 store.give_back(lease.holder)
 
-    def _status(self, families: Sequence[Sequence[str]], store: Store) -> None:
-        for names in families:
+    def _status(self, asked: Call, settings: Configuration, store: Store) -> None:
+        for names in self._pools(asked, settings)[1]:
             if not any(map(store.free, names)):
                 raise Refusal(UNAVAILABLE, f"no address is free in {', '.join(names)}")
 

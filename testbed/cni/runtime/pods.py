@@ -6,17 +6,22 @@ import contextlib
 import hashlib
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from ipaddress import ip_interface
 from pathlib import Path
 from typing import Any
 
+from testbed.cni.ipam import reclaim
+from testbed.cni.ipam.store import ADDRESSES, Holder
+from testbed.cni.ipam.store import Store as Addresses
 from testbed.cni.objects import manifests
 from testbed.cni.objects.cluster import Cluster
 from testbed.cni.objects.kinds import NetworkAttachmentDefinition
 from testbed.cni.objects.manifests import Object
+from testbed.cni.objects.store import OBJECTS
+from testbed.cni.objects.store import Store as Objects
 from testbed.cni.runtime.libcni import SHARED, Runtime
 from testbed.cni.runtime.plugin import CniError, Limit
 from testbed.cni.spec import conflist, selection
@@ -30,7 +35,6 @@ from testbed.lab.pods import Caller, Network
 from testbed.lab.steps import Steps, in_order, together
 from testbed.topology import pod_mac
 
-OBJECTS = "objects.sqlite"
 OWN_PLUGINS = "cni-plugins"
 """The directory beside a scenario or a test in which plugins of the user's own are looked for first."""
 
@@ -60,6 +64,22 @@ class PodNetworks:
             self._cluster = Cluster(context.file(SHARED) / OBJECTS, self._directory, context.emit)
         return self._cluster
 
+    def reclaim(self, context: Context, grace: float, every: float) -> Callable[[], None]:
+        """See `testbed.lab.Pods.reclaim`."""
+        shared = context.file(SHARED)
+        shared.mkdir(exist_ok=True)
+        since: dict[Holder, float] = {}
+
+        def look() -> None:
+            with Addresses(shared / ADDRESSES) as addresses, Objects(shared / OBJECTS) as objects:
+                found = reclaim.look(addresses, objects, since, grace)
+            for one in found:
+                text = f"{one.lease.address} is taken back: {one.reason}"
+                holder = one.lease.holder
+                context.emit("ipam", holder.pod, text, address=str(one.lease.address), host=holder.node)
+
+        return context.scheduler.every(every, look)
+
     def load(self, network: Network) -> Conflist:
         return conflist.load(self._directory / network) if isinstance(network, str | Path) else conflist.make(network)
 
@@ -68,16 +88,17 @@ class PodNetworks:
         began = time.monotonic()
         limit = Limit(caller.plugin_limit, began + caller.pod_limit, caller.pod_limit)
         runtime = self.runtime(pod.host)
+        self._pods += 1
+        container = hashlib.sha256(f"{pod.context.lab}/{pod.name}/{self._pods}".encode()).hexdigest()
         with named(f"pod {pod.name}"):
-            known = described(pod, self.objects(pod.context))
+            known = described(pod, self.objects(pod.context), container)
             wanted = self._wanted(pod, known, networks)
         lists = yield from in_order([runtime.validate(one.network, f"pod {pod.name}") for one in wanted])
         self.objects(pod.context).put(known)
-        self._pods += 1
-        count, begun = self._pods, self._attached.setdefault(pod, [])
+        begun = self._attached.setdefault(pod, [])
 
         def add(one: _Wanted, network: Conflist) -> Steps[None]:
-            attachment = attachment_of(pod, one, count)
+            attachment = attachment_of(pod, one, container)
             begun.append((network, attachment))
             result = yield from reported(pod, "ADD", network, attachment, runtime.add(network, attachment, limit))
             assert result is not None, "ADD has a result"
@@ -173,7 +194,12 @@ def named(who: str) -> Iterator[None]:
         raise
 
 
-def described(pod: Pod, cluster: Cluster) -> Object:
+def uid(container: str) -> str:
+    """A pod's, from its container's."""
+    return str(uuid.UUID(container[-32:]))
+
+
+def described(pod: Pod, cluster: Cluster, container: str) -> Object:
     """The pod as Kubernetes has it; its owner's template is in it."""
     given = pod.metadata
     labels, annotations, owners = dict(given.labels), dict(given.annotations), []
@@ -194,29 +220,29 @@ def described(pod: Pod, cluster: Cluster) -> Object:
             "metadata": {
                 "name": pod.name,
                 "namespace": given.namespace,
+                "uid": uid(container),
                 "labels": labels,
                 "annotations": annotations,
                 "ownerReferences": owners,
             },
             "spec": {"nodeName": pod.host.name},
+            "status": {"phase": "Running"},
         }
     )
 
 
-def attachment_of(pod: Pod, wanted: _Wanted, number: int) -> Attachment:
-    """The attachment as containerd makes it, but nothing is random: `number` distinguishes pods of one name."""
-    interface = wanted.interface
-    lab = pod.context.lab
-    container = hashlib.sha256(f"{lab}/{pod.name}/{number}".encode()).hexdigest()
+def attachment_of(pod: Pod, wanted: _Wanted, container: str) -> Attachment:
+    """The attachment as containerd makes it, but nothing is random."""
     arguments = {
         "IgnoreUnknown": "1",
         "K8S_POD_NAMESPACE": pod.metadata.namespace,
         "K8S_POD_NAME": pod.name,
         "K8S_POD_INFRA_CONTAINER_ID": container,
-        "K8S_POD_UID": str(uuid.UUID(container[-32:])),
+        "K8S_POD_UID": uid(container),
     }
-    capabilities = {"mac": pod_mac(lab, f"{container}/{interface}"), **wanted.capabilities}
-    return Attachment(pod.name, container, str(netns.path(pod.namespace)), interface, arguments, capabilities)
+    planned = {"mac": pod_mac(pod.context.lab, f"{container}/{wanted.interface}")}
+    namespace = str(netns.path(pod.namespace))
+    return Attachment(pod.name, container, namespace, wanted.interface, arguments, {**planned, **wanted.capabilities})
 
 
 def reported(

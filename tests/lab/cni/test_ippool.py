@@ -128,7 +128,7 @@ def test_a_damaged_store_is_one_message_and_nothing_is_left(lab):
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
-        ({"pools": []}, r"too few entries in ipam.pools: 0, at least 1"),
+        ({"pools": []}, r"no pool is named for it, and the cluster has no default pool"),
         ({"pools": [{"ips": ["10.0.10.7"]}]}, r"ipam.pools\[0\].subnet is missing"),
         ({"policy": "lowest"}, r"ipam.policy must be 'lowest-free', 'round-robin', 'random' or 'cool-down'"),
         ({"colDown": 3}, r"ipam.colDown is unknown"),
@@ -183,3 +183,68 @@ def test_host_local_and_ippool_live_side_by_side(lab):
     ]
     pod = lab.pods.create(lab.host("node1"), "web", chain)
     assert {str(end.address().ip) for end in pod.interfaces.values()} == {"10.0.10.100", "10.0.10.200"}
+
+
+def of_cluster(**keys):
+    """A network whose pools are objects."""
+    return macvlan({"type": "ippool", **keys})
+
+
+@pytest.mark.topology(ROUTED)
+def test_pools_that_are_objects_go_by_node_and_reserved_addresses_are_not_given(lab):
+    lab.objects.apply("pools.yaml")
+    one, two = (
+        lab.pods.create(lab.host(node), name, [of_cluster()]) for node, name in [("node1", "a"), ("node2", "b")]
+    )
+    assert (address(one), address(two)) == ("10.0.10.102", "10.0.20.100")
+    assert one.ping(address(two), within=1), "the pool's gateway is the default route"
+    lab.objects.apply({**lab.objects.get("Node", "node2"), "metadata": {"name": "node2"}})
+    with pytest.raises(
+        CniError, match="no IPv4 pool may be used: rack1 is not for node node2; rack2 is not for node n"
+    ):
+        lab.pods.create(lab.host("node2"), "c", [of_cluster()])
+    named = {"ipam.spidernet.io/ippools": '[{"interface": "eth0", "ipv4": ["own"], "cleangateway": true}]'}
+    own = lab.pods.create(lab.host("node2"), "d", [of_cluster()], annotations=named)
+    assert (address(own), own.run("ip", "route", "show", "default").stdout) == ("10.0.10.50", "")
+
+
+@pytest.mark.topology(ROUTED)
+def test_a_pod_of_a_stateful_set_has_the_same_address_again_until_it_is_wanted_no_more(lab):
+    lab.objects.apply("pools.yaml")
+    node = lab.host("node1")
+
+    def web(number):
+        return lab.pods.create(node, f"web-{number}", [of_cluster()], owner="StatefulSet/web")
+
+    first, second = web(0), web(1)
+    assert (address(first), address(second)) == ("10.0.10.50", "10.0.10.51")
+    second.delete(), first.delete()
+    second, lost = web(1), web(0)
+    lost.lose()
+    again = web(0)
+    assert (address(second), address(again)) == ("10.0.10.51", "10.0.10.50")
+    stop = lab.pods.reclaim(grace=0, every=1)
+    second.delete()
+    lab.scheduler.sleep(2.5)
+    assert address(web(1)) == "10.0.10.51"
+    lab.pods.delete_all([again, lab["web-1"]])
+    lab.objects.apply({**lab.objects.get("StatefulSet", "web"), "spec": {"replicas": 0}})
+    lab.scheduler.sleep(2.5)
+    stop()
+    with Store(lab.directory / "cluster/addresses.sqlite") as store:
+        assert store.leases() == []
+    lab.pods.collect(node, [of_cluster()])
+
+
+@pytest.mark.topology(ROUTED)
+def test_what_a_lost_pod_had_is_given_back_after_the_grace(lab):
+    pod = make(lab, "web", ippool(10, last=100))
+    lab.pods.reclaim(grace=30, every=10)
+    lab.scheduler.sleep(60)
+    pod.lose()
+    lab.scheduler.sleep(25)
+    with pytest.raises(CniError, match="no address is free in net10"):
+        make(lab, "early", ippool(10, last=100))
+    lab.scheduler.sleep(20)
+    assert address(make(lab, "late", ippool(10, last=100))) == "10.0.10.100"
+    lab.pods.collect(lab.host("node1"), [macvlan(ippool(10, last=100))])

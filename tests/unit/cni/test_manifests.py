@@ -65,7 +65,7 @@ def pool(**spec: Any) -> dict[str, Any]:
         ("  name: rail1-v4", "  name: Rail", ":14:9", "the string 'Rail' is no name: lower-case letters"),
         ("subnet: 10", "subnets: 10", ":16:3", "spec.subnet is missing"),
         ("10.0.10.0/24", "10.0.10.1/24", ":16:3", "subnet: 10.0.10.1/24 has host bits set"),
-        ("[10.0.10.100-", "[10.0.11.100-", ":16:3", "ips: 10.0.11.100 is not in 10.0.10.0/24"),
+        ("10.0.10.109]", "10.0.11.100]", ":16:3", "ips: 10.0.11.100 is not in 10.0.10.0/24"),
         ("operator: In", "operator: in", ":20:31", "spec.nodeAffinity.matchExpressions[0].operator must be"),
         ("  name: rail1-v4", "  name: p\n  labels: {n: 1}", ":15:11", "n must be a string, not the number 1; quote it"),
         ('"type": "macvlan", ', "", ":8:3", "spec.config"),

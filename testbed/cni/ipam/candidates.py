@@ -1,0 +1,190 @@
+"""Which pools a pod's interface may have its addresses from, as Spiderpool decides it.
+
+Sources: Spiderpool 1.0, docs/reference/annotation.md and docs/usage/spider-affinity.md.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from testbed.cni.objects.kinds import IPPool, Selector
+from testbed.cni.objects.manifests import Object
+from testbed.cni.spec import selection
+from testbed.documents.problems import dotted, wrong_value
+from testbed.errors import InputError, did_you_mean
+
+PREFIX = "ipam.spidernet.io"
+FAMILIES = (4, 6)
+
+
+@dataclass(frozen=True)
+class Asking:
+    """The interface that is to get addresses, and what the cluster knows of its pod."""
+
+    interface: str
+    network: str
+    node: str
+    node_labels: Mapping[str, str] = field(default_factory=dict)
+    pod: Object | None = None
+    namespace: Object | None = None
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The pod's, and those that Spiderpool's affinities know its application by."""
+        if not self.pod:
+            return {}
+        found = self.pod.labels
+        for owner in self.pod.data["metadata"].get("ownerReferences") or ():
+            group, _, version = owner["apiVersion"].rpartition("/")
+            of_it = {"api-group": group, "api-version": version, "kind": owner["kind"], "name": owner["name"]}
+            of_it["namespace"] = self.pod.namespace
+            found |= {f"{PREFIX}/app-{key}": value for key, value in of_it.items()}
+        return found
+
+    @property
+    def definition(self) -> str:
+        """``namespace/name`` of the NetworkAttachmentDefinition that the interface is of, or the network's name."""
+        if self.pod:
+            for one in selection.selected(self.pod.annotations, self.pod.namespace):
+                if one.name == self.network:
+                    return f"{one.namespace}/{one.name}"
+        return self.network
+
+
+@dataclass(frozen=True)
+class Named:
+    """Names of pools by address family, patterns among them, and where they are written."""
+
+    pools: Mapping[int, Sequence[str]]
+    source: str
+    clean_gateway: bool = False
+    """Whether the interface gets no default route."""
+
+
+class _Pools(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    ipv4: list[str] = []
+    ipv6: list[str] = []
+
+
+class _PoolsOfInterface(_Pools):
+    interface: str
+    cleangateway: bool = False
+
+
+_ONE = TypeAdapter(_Pools)
+_SEVERAL = TypeAdapter(Annotated[list[_PoolsOfInterface], Field(min_length=1)])
+_NAMES = TypeAdapter(Annotated[list[str], Field(min_length=1)])
+
+
+def named(asking: Asking, configured: Mapping[int, Sequence[str]]) -> Named | None:
+    """The first that says so: the pod's annotations, its namespace's, the network's configuration."""
+    if asking.pod and (found := _of_pod(asking.pod.annotations, asking.interface)):
+        return found
+    if asking.namespace and (found := _of_namespace(asking.namespace.annotations)):
+        return found
+    return Named(configured, "the network's configuration") if any(configured.values()) else None
+
+
+def _of_pod(annotations: Mapping[str, str], interface: str) -> Named | None:
+    key = f"{PREFIX}/ippools"
+    if text := annotations.get(key):
+        for one in _parsed(_SEVERAL, text, key):
+            if one.interface == interface:
+                return Named({4: one.ipv4, 6: one.ipv6}, f"the annotation {key}", one.cleangateway)
+    key = f"{PREFIX}/ippool"
+    if text := annotations.get(key):
+        pools = _parsed(_ONE, text, key)
+        return Named({4: pools.ipv4, 6: pools.ipv6}, f"the annotation {key}")
+    return None
+
+
+def _of_namespace(annotations: Mapping[str, str]) -> Named | None:
+    keys = {family: f"{PREFIX}/default-ipv{family}-ippool" for family in FAMILIES}
+    found = {family: _parsed(_NAMES, annotations[key], key) for family, key in keys.items() if annotations.get(key)}
+    return Named(found, "the annotations of its namespace") if found else None
+
+
+def _parsed(adapter: TypeAdapter[Any], text: str, key: str) -> Any:
+    try:
+        return adapter.validate_python(json.loads(text))
+    except ValidationError as error:
+        wrong = [wrong_value(one, dotted(one["loc"]) or "it") for one in error.errors(include_url=False)]
+        raise InputError("; ".join(wrong), where=f"annotation {key}") from None
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"it is no JSON: {error}", where=f"annotation {key}") from None
+
+
+def candidates(asking: Asking, wanted: Named | None, pools: Mapping[str, IPPool]) -> list[list[str]]:
+    """
+    The pools to try for each address family, the best first: those whose affinity is closest to the pod.
+
+    `wanted` names them; without it they are the cluster's, which have `default`. InputError if one is not there, or
+    none of a family may be used, with the reason for each.
+    """
+    if wanted is None:
+        default = [name for name, pool in pools.items() if pool.default]
+        if not default:
+            raise InputError("no pool is named for it, and the cluster has no default pool")
+        wanted = Named(
+            {family: [n for n in default if pools[n].family == family] for family in FAMILIES}, "the default"
+        )
+    return [
+        _usable(asking, [one for name in names for one in _matching(name, pools, wanted)], family, pools)
+        for family in FAMILIES
+        if (names := wanted.pools.get(family))
+    ]
+
+
+def _matching(name: str, pools: Mapping[str, IPPool], wanted: Named) -> list[str]:
+    """The pools of a name, which may be a pattern."""
+    if found := fnmatch.filter(pools, name):
+        return found
+    known = ", ".join(pools) or "none"
+    hint = f"{did_you_mean(name, pools)}Pools: {known}."
+    raise InputError(f"there is no pool {name}, which {wanted.source} names", hint=hint)
+
+
+def _usable(asking: Asking, names: Sequence[str], family: int, pools: Mapping[str, IPPool]) -> list[str]:
+    reasons = {name: _obstacle(asking, pools[name], family) for name in dict.fromkeys(names)}
+    usable = [name for name, reason in reasons.items() if not reason]
+    if not usable:
+        why = "; ".join(f"{name} {reason}" for name, reason in reasons.items())
+        raise InputError(f"no IPv{family} pool may be used: {why}")
+    return sorted(usable, key=lambda name: _closeness(pools[name]), reverse=True)
+
+
+def _obstacle(asking: Asking, pool: IPPool, family: int) -> str:
+    """The reason why a pool is none for it, or nothing."""
+    namespace = asking.pod.namespace if asking.pod else ""
+    of_namespace = asking.namespace.labels if asking.namespace else {}
+    fits = {
+        f"is IPv{pool.family}": pool.family == family,
+        "is disabled": not pool.disable,
+        f"is not for node {asking.node}": _allowed(asking.node, pool.nodeName, pool.nodeAffinity, asking.node_labels),
+        f"is not for namespace {namespace}": _allowed(
+            namespace, pool.namespaceName, pool.namespaceAffinity, of_namespace
+        ),
+        "is not for pods with its labels": _allowed("", [], pool.podAffinity, asking.labels),
+        f"is not for network {asking.definition}": not pool.multusName
+        or not {asking.definition, asking.network}.isdisjoint(pool.multusName),
+    }
+    return next((reason for reason, fitting in fits.items() if not fitting), "")
+
+
+def _allowed(name: str, names: Sequence[str], selector: Selector | None, labels: Mapping[str, str]) -> bool:
+    """Whether a thing is among the names, or if there are none, matches the selector."""
+    return name in names if names else selector is None or selector.matches(labels)
+
+
+def _closeness(pool: IPPool) -> tuple[bool, ...]:
+    """What Spiderpool sorts by."""
+    of_node, of_namespace = pool.nodeName or pool.nodeAffinity, pool.namespaceName or pool.namespaceAffinity
+    return tuple(map(bool, (pool.podAffinity, of_node, of_namespace, pool.multusName)))

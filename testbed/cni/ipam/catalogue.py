@@ -1,0 +1,59 @@
+"""The pools that an agent knows: those written in configurations, and the cluster's objects."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from testbed.cni.ipam import store as addresses
+from testbed.cni.ipam.pool import Address
+from testbed.cni.objects.kinds import IPPool, ReservedIP
+from testbed.cni.objects.store import Store
+
+
+class Catalogue:
+    """Puts each pool into the store of addresses when it is new, or another than before."""
+
+    def __init__(self, store: addresses.Store, objects: Store) -> None:
+        self._store, self._objects = store, objects
+        self._inline: dict[str, dict[str, IPPool]] = {}
+        """Of each list of pools in a configuration."""
+        self._pools: dict[str, IPPool] = {}
+        self._versions: dict[str, int] = {}
+        self._reserved_versions: dict[str, int] = {}
+        self._reserved: set[Address] = set()
+
+    def inline(self, network: str, given: Sequence[tuple[str | None, IPPool]]) -> dict[str, IPPool]:
+        """A configuration's pools by name; the first may be without one. InputError for what is wrong in them."""
+        text = json.dumps([network, *((name, pool.model_dump()) for name, pool in given)])
+        if text not in self._inline:
+            found = {}
+            for number, (written, pool) in enumerate(given):
+                name = written or (f"{network}-{number}" if number else network)
+                self._store.put(*pool.made(name))
+                found[name] = pool
+            self._inline[text] = found
+        return self._inline[text]
+
+    def of_cluster(self) -> dict[str, IPPool]:
+        """The SpiderIPPools, by name, as they are now; addresses of SpiderReservedIPs are in none."""
+        reserved = self._objects.versions("SpiderReservedIP")
+        if reserved != self._reserved_versions:
+            specs = [ReservedIP.model_validate(one.spec) for one in self._objects.all("SpiderReservedIP")]
+            self._reserved = {address for spec in specs for address in spec.addresses()}
+            self._reserved_versions, self._versions = reserved, dict.fromkeys(self._versions, 0)
+        versions = self._objects.versions("SpiderIPPool")
+        if versions != self._versions:
+            self._read(versions)
+        return self._pools
+
+    def _read(self, versions: dict[str, int]) -> None:
+        for name in self._pools.keys() - versions:
+            pool, _ = self._pools.pop(name).made(name)
+            self._store.put(pool, [])  # what is held stays with its holder
+        for one in self._objects.all("SpiderIPPool"):
+            if versions.get(one.name) != self._versions.get(one.name):
+                self._pools[one.name] = IPPool.model_validate(one.spec)
+                pool, addresses_of_it = self._pools[one.name].made(one.name)
+                self._store.put(pool, [address for address in addresses_of_it if address not in self._reserved])
+        self._versions = versions

@@ -1,0 +1,138 @@
+"""Which pools a pod may have addresses of."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from testbed.cni.ipam import candidates as module
+from testbed.cni.ipam.candidates import Asking, Named
+from testbed.cni.objects import manifests
+from testbed.cni.objects.kinds import IPPool
+from testbed.cni.objects.manifests import Object
+from testbed.errors import InputError
+
+CONFIGURED = {4: ["conf"], 6: []}
+NETWORKS = "k8s.v1.cni.cncf.io/networks"
+
+
+def pod(labels: dict[str, str] | None = None, **annotations: Any) -> Object:
+    """`annotations` are Spiderpool's, without their prefix and with `_` for `-`."""
+    texts = {f"ipam.spidernet.io/{key.replace('_', '-')}": json.dumps(value) for key, value in annotations.items()}
+    owner = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "trainer"}
+    metadata = {"name": "a", "namespace": "ai", "labels": labels or {}, "ownerReferences": [owner]}
+    return manifests.make({"apiVersion": "v1", "kind": "Pod", "metadata": {**metadata, "annotations": texts}})
+
+
+def namespace(**annotations: Any) -> Object:
+    texts = {f"ipam.spidernet.io/{key.replace('_', '-')}": json.dumps(value) for key, value in annotations.items()}
+    metadata = {"name": "ai", "labels": {"team": "llm"}, "annotations": texts}
+    return manifests.make({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+
+
+ASKING = Asking("net1", "rail1", "node1", {"rail": "1"}, pod({"app": "trainer"}), namespace())
+
+
+def named(asked: Asking) -> Any:
+    found = module.named(asked, CONFIGURED)
+    return found and {family: names for family, names in found.pools.items() if names}
+
+
+def test_the_pods_annotation_comes_before_its_namespaces_and_that_before_the_configuration():
+    assert named(ASKING) == {4: ["conf"]}
+    asked = replace(ASKING, namespace=namespace(default_ipv4_ippool=["ns"]))
+    assert named(asked) == {4: ["ns"]}
+    asked = replace(asked, pod=pod(ippool={"ipv4": ["own"], "ipv6": ["own6"]}))
+    assert named(asked) == {4: ["own"], 6: ["own6"]}
+    several = [{"interface": "eth0", "ipv4": ["other"]}, {"interface": "net1", "ipv4": ["mine"]}]
+    asked = replace(asked, pod=pod(ippool={"ipv4": ["own"]}, ippools=several))
+    assert named(asked) == {4: ["mine"]}
+    assert named(replace(asked, interface="net2")) == {4: ["own"]}
+    assert module.named(ASKING, {4: [], 6: []}) is None
+
+
+@pytest.mark.parametrize(
+    ("annotation", "wrong"),
+    [
+        ({"ippool": ["a"]}, "it must be a mapping, not a list"),
+        ({"ippools": [{"ipv4": ["a"]}]}, "[0].interface"),
+        ({"ippool": {"ipv4": "a"}}, "ipv4 must be a list, not the string 'a'"),
+    ],
+)
+def test_an_annotation_that_is_wrong_is_named(annotation, wrong):
+    with pytest.raises(InputError) as said:
+        named(replace(ASKING, pod=pod(**annotation)))
+    assert said.value.message.startswith(wrong)
+    assert said.value.where == f"annotation ipam.spidernet.io/{next(iter(annotation))}"
+
+
+def pool(**keys: Any) -> IPPool:
+    return IPPool.model_validate({"subnet": "10.0.10.0/24", **keys})
+
+
+def usable(asked: Asking = ASKING, wanted: Named | None = None, **pools: IPPool) -> list[list[str]]:
+    return module.candidates(asked, wanted or Named({4: list(pools)}, "a test"), pools)
+
+
+LABELS = {"matchLabels": {"x": "y"}}
+
+
+@pytest.mark.parametrize(
+    ("fits", "does_not", "reason"),
+    [
+        ({}, {"disable": True}, "is disabled"),
+        ({}, {"subnet": "fd00::/64"}, "is IPv6"),
+        ({"nodeName": ["node1"]}, {"nodeName": ["node2"]}, "is not for node node1"),
+        ({"nodeAffinity": {"matchLabels": {"rail": "1"}}}, {"nodeAffinity": LABELS}, "is not for node node1"),
+        ({"nodeName": ["node1"], "nodeAffinity": LABELS}, {"nodeName": ["a"], "nodeAffinity": {}}, "is not for node"),
+        ({"namespaceName": ["ai"]}, {"namespaceName": ["default"]}, "is not for namespace ai"),
+        ({"namespaceAffinity": {"matchLabels": {"team": "llm"}}}, {"namespaceAffinity": LABELS}, "is not for namesp"),
+        ({"podAffinity": {"matchLabels": {"app": "trainer"}}}, {"podAffinity": LABELS}, "is not for pods with its"),
+        (
+            {"podAffinity": {"matchLabels": {"ipam.spidernet.io/app-name": "trainer"}}},
+            {"podAffinity": {"matchLabels": {"ipam.spidernet.io/app-kind": "StatefulSet"}}},
+            "is not for pods",
+        ),
+        ({"multusName": ["rail1"]}, {"multusName": ["ai/rail2"]}, "is not for network rail1"),
+    ],
+)
+def test_a_pools_affinities(fits, does_not, reason):
+    assert usable(a=pool(**does_not), b=pool(**fits)) == [["b"]]
+    with pytest.raises(InputError, match=f"no IPv4 pool may be used: a {reason}"):
+        usable(a=pool(**does_not))
+
+
+def test_the_definition_is_the_one_of_the_pods_annotation():
+    asked = replace(
+        ASKING,
+        pod=manifests.make(
+            {**pod().data, "metadata": {**pod().data["metadata"], "annotations": {NETWORKS: "net/rail1"}}}
+        ),
+    )
+    assert usable(asked, a=pool(multusName=["net/rail1"]))
+    with pytest.raises(InputError, match="is not for network net/rail1"):
+        usable(asked, a=pool(multusName=["ai/rail1"]))
+
+
+def test_the_pool_closest_to_the_pod_comes_first_and_then_their_order():
+    node, of_pod = {"nodeName": ["node1"]}, {"podAffinity": {}}
+    assert usable(a=pool(), b=pool(**node), c=pool(**of_pod), d=pool()) == [["c", "b", "a", "d"]]
+
+
+def test_each_family_has_its_pools_and_a_pattern_names_several():
+    pools = {"a-1": pool(), "a-2": pool(), "b6": pool(subnet="fd00::/64")}
+    wanted = Named({4: ["a-*"], 6: ["b6"]}, "the annotation x")
+    assert usable(wanted=wanted, **pools) == [["a-1", "a-2"], ["b6"]]
+    with pytest.raises(InputError, match="there is no pool b-6, which the annotation x names") as said:
+        usable(wanted=Named({4: ["b-6"]}, "the annotation x"), **pools)
+    assert said.value.hint == "Did you mean b6? Pools: a-1, a-2, b6."
+
+
+def test_without_a_name_it_is_the_clusters_default():
+    pools = {"a": pool(), "b": pool(default=True), "c": pool(default=True, subnet="fd00::/64")}
+    assert module.candidates(ASKING, None, pools) == [["b"], ["c"]]
+    with pytest.raises(InputError, match="no pool is named for it, and the cluster has no default pool"):
+        module.candidates(ASKING, None, {"a": pool()})
