@@ -36,6 +36,14 @@ class Caller:
     """That a plugin may take. libcni has no limit."""
     pod_limit: float = math.inf
     """That all plugins of an attempt may take together."""
+    deletes_failed: bool = True
+    """Whether a failed ADD is followed by DEL and the end of the sandbox, as CNI demands of a runtime. If not, the pod
+    stays in the lab with what the plugins made before the error, and no plugin is called for it again. There is one
+    attempt then."""
+
+    def __post_init__(self) -> None:
+        if not self.deletes_failed and self.attempts > 1:
+            raise InputError("a pod whose failed ADD stays keeps its name: there is one attempt only")
 
 
 def kubelet(attempts: int = 30) -> Caller:
@@ -182,6 +190,11 @@ class Pods:
         try:
             yield from plugged.attach(pod, networks, caller)
         except BaseException as error:
+            wrong_input = isinstance(error, InputError)  # found before any plugin is called
+            if isinstance(error, TestbedError) and not (wrong_input or caller.deletes_failed):
+                plugged.forget(pod)
+                pod.context.emit("pod", name, f"left on {host.name} after a failed ADD: no DEL", host=host.name)
+                raise
             try:
                 if isinstance(error, TestbedError):  # of others nobody waits for what takes time
                     yield from self._detached(pod)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from dataclasses import replace
 
@@ -82,6 +83,28 @@ def test_side_by_side_one_error_takes_all_away(lab, plugin, log):
     with pytest.raises(CniError, match=r'name="two" failed \(add\): it ended with status 3'):
         lab.pods.create(lab.host("node1"), "web", [slow("one"), slow("two"), slow("three")], Caller(side_by_side=True))
     assert [event["data"]["interface"] for event in log.find("cni", command="DEL")] == ["net2", "net1", "eth0"]
+
+
+@pytest.mark.topology(ROUTED)
+def test_without_del_a_failed_pod_keeps_what_the_plugins_made(lab, plugin, log):
+    plugin("exit 3")
+    node, chain = lab.host("node1"), macvlan(ipam(10, last=100), {"type": "slow"})
+    with pytest.raises(CniError, match=r'type="slow" name="rdma" failed \(add\)'):
+        lab.pods.create(node, "web", [chain], Caller(deletes_failed=False))
+    assert not log.find("cni", command="DEL")
+    assert "10.0.10.100/24" in lab.host("web").run("ip", "-br", "addr", "show", "eth0").stdout
+    assert "netdev eth0" in lab.host("web").run("rdma", "link").stdout
+    with pytest.raises(InputError, match="failed to find plugin"):
+        lab.pods.create(node, "next", [network({"type": "none"})], Caller(deletes_failed=False))
+    lab.pods.collect(node, [chain])
+    with pytest.raises(CniError, match="no IP addresses available"):
+        lab.pods.create(node, "next", [chain])
+    shutil.rmtree(lab.directory / "cni/node1/lib/networks")
+
+
+def test_a_failed_pod_that_stays_has_one_attempt():
+    with pytest.raises(InputError, match="one attempt only"):
+        Caller(attempts=2, deletes_failed=False)
 
 
 @pytest.mark.topology(ROUTED)
