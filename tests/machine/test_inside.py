@@ -5,14 +5,21 @@ from pathlib import Path
 import pytest
 
 LAB = Path(__file__).parents[1] / "lab"
-PARTS = sorted(path for path in LAB.iterdir() if path.name.startswith("test_") or list(path.glob("test_*")))
+SPLIT = ("cni",)
+"""Directories that are too long for one machine's limit: each file is a part."""
+TOP = [path for path in LAB.iterdir() if path.name.startswith("test_") or list(path.glob("test_*"))]
+PARTS = sorted(part for path in TOP for part in (path.glob("test_*") if path.name in SPLIT else [path]))
 
 
 SLOW = ("test_frr_routing", "test_scale")
 
 
 @pytest.mark.parametrize(
-    "part", [pytest.param(path, id=path.stem, marks=[pytest.mark.slow] * (path.stem in SLOW)) for path in PARTS]
+    "part",
+    [
+        pytest.param(path, id=str(path.relative_to(LAB)), marks=[pytest.mark.slow] * (path.stem in SLOW))
+        for path in PARTS
+    ],
 )
 def test_the_tests_of_the_lab_pass(testbed, part):
     done = testbed("pytest", *(["--training"] if part.name == "workload" else []), part)
