@@ -32,7 +32,7 @@ USER_HZ = 100
 """Ticks a second of the times that the kernel shows."""
 
 _IFF_UP = 0x1
-_IFLA_ADDRESS, _IFLA_MTU, _IFLA_LINK, _IFLA_MASTER, _IFLA_PROTINFO, _IFLA_OPERSTATE = 1, 4, 5, 10, 12, 16
+IFLA_ADDRESS, _IFLA_MTU, _IFLA_LINK, _IFLA_MASTER, _IFLA_PROTINFO, _IFLA_OPERSTATE = 1, 4, 5, 10, 12, 16
 _IFLA_STATS64, _IFLA_AF_SPEC, _IFLA_GROUP, _IFLA_NET_NS_FD, _IFLA_EXT_MASK = 23, 26, 27, 28, 29
 _IFLA_INFO_SLAVE_DATA, _IFLA_BRPORT_STATE, _IFLA_BRPORT_UNICAST_FLOOD = 5, 1, 9
 _IFLA_BR_AGEING_TIME, _IFLA_BR_VLAN_FILTERING, _IFLA_BR_MCAST_SNOOPING = 4, 7, 23
@@ -228,7 +228,7 @@ def header(index: int, family: int = socket.AF_UNSPEC, *, flags: int = 0, change
 
 def _fields(name: str = "", mac: str = "", mtu: int = 0) -> bytes:
     fields = netlink.string(IFLA_IFNAME, name) if name else b""
-    fields += netlink.attribute(_IFLA_ADDRESS, mac_bytes(mac)) if mac else b""
+    fields += netlink.attribute(IFLA_ADDRESS, mac_bytes(mac)) if mac else b""
     return fields + (netlink.u32(_IFLA_MTU, mtu) if mtu else b"")
 
 

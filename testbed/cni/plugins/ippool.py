@@ -12,43 +12,39 @@ from ipaddress import ip_interface
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
 
 from testbed.cni.ipam import pool as pools
 from testbed.cni.ipam.pool import Route
 from testbed.cni.ipam.store import ExhaustedError, Holder, Policy, Store
-from testbed.cni.plugins.contract import CONFIG, LATER, OWN, UNAVAILABLE, Call, Refusal
+from testbed.cni.plugins.configuration import Part, validated
+from testbed.cni.plugins.contract import LATER, OWN, UNAVAILABLE, Call, Refusal
 from testbed.cni.spec import versions
-from testbed.documents.problems import dotted, wrong_value
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-
-class RouteConfiguration(_Part):
+class RouteConfiguration(Part):
     dst: str
     gw: str
 
 
-class PoolConfiguration(_Part):
+class PoolConfiguration(Part):
     name: str | None = None
     subnet: str
-    ips: list[str] = []
-    excludeIPs: list[str] = []  # noqa: N815 (Spiderpool's name)
+    ips: list[str] = Field(default_factory=list)
+    excludeIPs: list[str] = Field(default_factory=list)  # noqa: N815 (Spiderpool's name)
     gateway: str = ""
-    routes: list[RouteConfiguration] = []
+    routes: list[RouteConfiguration] = Field(default_factory=list)
 
 
-class Configuration(_Part):
+class Configuration(Part):
     """The key `ipam` of a plugin's configuration."""
 
     type: str
     pools: Annotated[list[PoolConfiguration], Field(min_length=1)]
     policy: Policy = "lowest-free"
     cool_down_s: Annotated[float, Field(ge=0, strict=False)] = Field(0.0, alias="coolDown")
-    routes: list[RouteConfiguration] = []
-    dns: dict[str, Any] = {}
+    routes: list[RouteConfiguration] = Field(default_factory=list)
+    dns: dict[str, Any] = Field(default_factory=dict)
 
 
 class Ippool:
@@ -63,7 +59,7 @@ class Ippool:
 
     def call(self, asked: Call) -> Mapping[str, Any] | None:
         """See `contract.Plugin`."""
-        settings = configuration(asked.config)
+        settings = validated(Configuration, asked.config.get("ipam", {}), "ipam")
         with self._turn:
             self._store = self._store or Store(self._file)
             families = self._put(asked.network, settings.pools)
@@ -133,16 +129,3 @@ class Ippool:
         for names in families:
             if not any(map(store.free, names)):
                 raise Refusal(UNAVAILABLE, f"no address is free in {', '.join(names)}")
-
-
-def configuration(config: Mapping[str, Any]) -> Configuration:
-    """The part that is this plugin's. Refusal with all that is wrong in it."""
-    try:
-        return Configuration.model_validate(config.get("ipam", {}))
-    except ValidationError as error:
-        wrong = []
-        for detail in error.errors(include_url=False):
-            name = f"ipam.{dotted(detail['loc'])}"
-            texts = {"missing": f"{name} is missing", "extra_forbidden": f"{name} is unknown"}
-            wrong.append(texts.get(detail["type"], wrong_value(detail, name)))
-        raise Refusal(CONFIG, "; ".join(wrong)) from None

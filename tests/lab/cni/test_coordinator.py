@@ -1,0 +1,164 @@
+"""The plugin `coordinator`: detection, announcement, routes of several interfaces, the node's way to a pod."""
+
+from __future__ import annotations
+
+import json
+import time
+from ipaddress import ip_interface
+from typing import Any
+
+import pytest
+from networks import ipam, ippool, network
+
+from testbed import Lab
+from testbed.cni.plugins.contract import Call, Refusal
+from testbed.cni.plugins.coordinator import call
+from testbed.cni.plugins.coordinator.detection import CONFLICT, UNREACHABLE, probe
+from testbed.cni.runtime.plugin import CniError
+from testbed.kernel import netns
+
+pytestmark = pytest.mark.topology("rails.clab.yml")
+
+
+def rail(number: int = 1, *, last: int = 109, gateway: str = "", first: int = 100, **keys: Any) -> dict[str, Any]:
+    """A network: macvlan on eth<number> in 10.0.<number>0.0/24, coordinator with these keys, rxe."""
+    addresses = ippool(10 * number, first, last)
+    if gateway:
+        addresses["pools"][0]["gateway"] = gateway
+    main = {"type": "macvlan", "master": f"eth{number}", "capabilities": {"mac": True}, "ipam": addresses}
+    return network(main, {"type": "coordinator", **keys}, {"type": "rxe"}, name=f"rail{number}")
+
+
+def create(lab: Lab, name: str, *networks: dict[str, Any], node: str = "node1") -> Any:
+    return lab.pods.create(lab.host(node), name, list(networks))
+
+
+def shown(node: Any, *words: str) -> list[dict[str, Any]]:
+    return json.loads(node.run("ip", "-j", *words).stdout or "[]")
+
+
+# Who has the address
+
+
+def test_an_owner_that_answers_is_found_by_both_methods_and_a_slow_one_by_rfc5227_only(lab):
+    owner = lab.host("node2")["eth1"]
+    taken = str(owner.address().ip)
+    last = int(taken.rpartition(".")[2])
+
+    def attempt(method):
+        return create(lab, "web", rail(first=last, last=last, detectIPConflict=method))
+
+    for method in "spiderpool", "rfc5227":
+        with pytest.raises(CniError, match=f"eth0: address {taken} is in use by {owner.mac}") as said:
+            attempt(method)
+        assert said.value.code == CONFLICT
+        assert "web" not in lab.nodes
+
+    owner.node.run("tc", "qdisc", "add", "dev", "eth1", "root", "netem", "delay", "150ms")
+    attempt("spiderpool").delete()
+    with pytest.raises(CniError, match=f"in use by {owner.mac}"):
+        attempt("rfc5227")
+
+
+def test_who_probes_for_the_same_address_is_a_conflict_for_rfc5227(lab):
+    rival = lab.host("node2")["eth1"]
+    frame = probe(rival.mac, ip_interface("10.0.10.100").ip)
+    lab.scheduler.every(0.02, lambda: rival.send(frame))
+    create(lab, "web", rail(detectIPConflict="spiderpool")).delete()
+    with pytest.raises(CniError, match=f"address 10.0.10.100 is in use by {rival.mac}"):
+        create(lab, "web", rail(detectIPConflict="rfc5227"))
+
+
+def test_of_two_pods_that_start_with_one_address_rfc5227_refuses_at_least_one(lab):
+    """host-local keeps its addresses on each node."""
+    main = {"type": "macvlan", "master": "eth1", "ipam": ipam(10)}
+    list_ = network(main, {"type": "coordinator", "detectIPConflict": "rfc5227"})
+    pods = lab.pods.create_all([(lab.host(node), f"of-{node}", [list_]) for node in ("node1", "node2")])
+    refused = [pod for pod in pods if isinstance(pod, CniError)]
+    assert refused
+    assert {error.code for error in refused} == {CONFLICT}
+
+
+def test_a_gateway_that_answers_for_all_addresses_is_a_false_conflict(lab):
+    gateway = lab.host("node2")["eth1"]
+    gateway.node.kernel.set_address(gateway.index, ip_interface("10.0.10.100/24"))
+    list_ = {"gateway": str(gateway.address().ip), "detectIPConflict": True}
+    with pytest.raises(CniError, match=f"in use by {gateway.mac}"):
+        create(lab, "web", rail(**list_))
+    create(lab, "web", rail(**list_, detectOptions={"ignoreGateway": True}))
+
+
+def test_a_gateway_that_does_not_answer_is_an_error_and_one_that_comes_is_waited_for(lab):
+    node = lab.host("node2")
+    with pytest.raises(CniError, match=r"gateway 10\.0\.10\.9 does not answer") as said:
+        create(lab, "web", rail(gateway="10.0.10.9", detectGateway=True))
+    assert said.value.code == UNREACHABLE
+
+    lab.scheduler.after(1.5, lambda: node.kernel.set_address(node["eth1"].index, ip_interface("10.0.10.9/24")))
+    create(lab, "web", rail(gateway="10.0.10.9", detectGateway=True, detectOptions={"retries": 3, "interval": "1s"}))
+
+
+def test_the_gateway_asked_before_the_conflict_is_known_poisons_the_switch(lab):
+    """With a plugin that does not announce the address itself."""
+    owner, leaf = lab.host("node2")["eth1"], lab.switch("leaf")
+    taken = owner.address().ip
+    last = int(str(taken).rpartition(".")[2])
+    assert owner.ping_gateway()
+    lab.host("node1").add_vf("vf0", "eth1")
+
+    def refused(*steps):
+        keys = {"detectIPConflict": True, "detectGateway": True, "steps": list(steps)}
+        main = {"type": "host-device", "device": "vf0", "ipam": ippool(10, last, last)}
+        with pytest.raises(CniError, match="is in use by"):
+            create(lab, "web", network(main, {"type": "coordinator", **keys}))
+        return leaf.neighbour(taken)
+
+    assert refused("conflict", "gateway") == owner.mac
+    assert refused("gateway", "conflict") != owner.mac
+
+
+def test_ipv6_conflicts_and_gateways(lab):
+    """Called in this process: the main plugin would find the conflict by the kernel's own detection."""
+    one, two = (lab.host(node)["eth1"] for node in ("node1", "node2"))
+    for end, address in (one, "fd00:10::100/64"), (two, "fd00:10::100/64"), (two, "fd00:10::1/64"):
+        end.add_address(ip_interface(address))
+    result = {"cniVersion": "1.0.0", "ips": [{"address": "fd00:10::100/64", "gateway": "fd00:10::1"}]}
+
+    def add(**keys):
+        config = {"cniVersion": "1.0.0", "name": "six", "prevResult": result, "steps": ["conflict", "gateway"], **keys}
+        began = time.monotonic()
+        with one.node.entered():
+            answer = call(Call("ADD", "c0ffee", str(netns.path(one.node.namespace)), "eth1", {}, config))
+        return answer, time.monotonic() - began
+
+    for method in "spiderpool", "rfc5227":
+        with pytest.raises(Refusal, match=f"address fd00:10::100 is in use by {two.mac}"):
+            add(detectIPConflict=method)
+    two.node.kernel.delete_address(two.index, ip_interface("fd00:10::100/64"))
+    assert add(detectIPConflict="spiderpool", detectGateway=True)[0] == result
+    answer, took = add(detectIPConflict="rfc5227")
+    assert answer == result
+    assert 1 < took < 2.1
+    two.node.kernel.delete_address(two.index, ip_interface("fd00:10::1/64"))
+    with pytest.raises(Refusal, match="gateway fd00:10::1 does not answer"):
+        add(detectGateway=True)
+
+
+# Announcement
+
+
+def test_it_announces_the_addresses_of_its_interface_or_those_of_the_pod(lab):
+    wire = lab.switch("leaf")["e3"].capture("arp")
+    quick = {"count": 2, "interval": "10ms"}
+    pod = create(lab, "web", rail(1), rail(2, announce=quick))
+    other = create(lab, "all", rail(1), rail(2, announce={"addresses": "pod"}))
+    lab.scheduler.sleep(0.1)
+    wire.stop()
+
+    def announced(of):
+        frames = [frame for frame in wire.frames() if frame.src == of["net1"].mac and frame.data[32:38] == b"\xff" * 6]
+        assert all(frame.data[28:32] == frame.data[38:42] for frame in frames)
+        return [str(ip_interface(frame.data[28:32]).ip) for frame in frames]
+
+    assert announced(pod) == ["10.0.20.100"] * 2
+    assert sorted(announced(other)) == ["10.0.10.101", "10.0.20.101"]
