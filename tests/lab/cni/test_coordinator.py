@@ -16,6 +16,7 @@ from testbed.cni.plugins.coordinator import call
 from testbed.cni.plugins.coordinator.detection import CONFLICT, UNREACHABLE, probe
 from testbed.cni.runtime.plugin import CniError
 from testbed.kernel import netns
+from testbed.workload.verbs import connect_pair, open_endpoint
 
 pytestmark = pytest.mark.topology("rails.clab.yml")
 
@@ -118,7 +119,7 @@ def test_the_gateway_asked_before_the_conflict_is_known_poisons_the_switch(lab):
 
 
 def test_ipv6_conflicts_and_gateways(lab):
-    """Called in this process: the main plugin would find the conflict by the kernel's own detection."""
+    """Called in this process, on a node in the place of a pod: there the kernel detects no duplicates itself."""
     one, two = (lab.host(node)["eth1"] for node in ("node1", "node2"))
     for end, address in (one, "fd00:10::100/64"), (two, "fd00:10::100/64"), (two, "fd00:10::1/64"):
         end.add_address(ip_interface(address))
@@ -162,3 +163,126 @@ def test_it_announces_the_addresses_of_its_interface_or_those_of_the_pod(lab):
 
     assert announced(pod) == ["10.0.20.100"] * 2
     assert sorted(announced(other)) == ["10.0.10.101", "10.0.20.101"]
+
+
+# Several interfaces
+
+
+def rules(pod: Any) -> dict[str, str]:
+    return {rule["src"]: rule["table"] for rule in shown(pod, "rule") if rule["src"] != "all"}
+
+
+def default_over(pod: Any, table: str = "main") -> list[str]:
+    return [route["dev"] for route in shown(pod, "route", "show", "table", table) if route["dst"] == "default"]
+
+
+@pytest.mark.parametrize("tuned", [True, False])
+def test_rdma_of_a_later_interface_goes_across_subnets_by_its_own_routes(lab, tuned):
+    """Its peer is in the subnet of eth0. A strict reverse path filter drops what would be answered over eth0."""
+    keys = {"tunePodRoutes": tuned, "podRPFilter": 1}
+    pod, peer = create(lab, "web", rail(1, **keys), rail(2, **keys)), create(lab, "peer", rail(1), node="node2")
+    with open_endpoint(pod["net1"]) as near, open_endpoint(peer["eth0"]) as far:
+        connect_pair(near, far)
+        assert near.write(4096, within=10).ok is tuned
+    pod.check()
+    if not tuned:
+        assert rules(pod) == {}
+        return
+    assert rules(pod) == {"10.0.20.100": "101"}
+    assert (default_over(pod), default_over(pod, "101")) == (["eth0"], ["net1"])
+    pod.run("ip", "rule", "del", "from", "10.0.20.100")
+    with pytest.raises(CniError, match=r"net1: the rule from 10\.0\.20\.100 is missing"):
+        pod.check()
+
+
+def test_the_default_route_may_be_that_of_a_later_interface(lab):
+    pod = create(lab, "web", rail(1), rail(2, podDefaultRouteNIC="net1"))
+    assert (default_over(pod), default_over(pod, "101")) == (["net1"], ["eth0"])
+    assert rules(pod) == {"10.0.10.100": "101"}
+    pod.check()
+
+
+def test_behind_bridge_the_first_interface_answers_by_its_own_table(lab):
+    main = {"type": "bridge", "bridge": "cni0", "isGateway": True}
+    addresses = {"type": "host-local", "ranges": [[{"subnet": "10.244.1.0/24"}]], "routes": [{"dst": "0.0.0.0/0"}]}
+    pod = create(lab, "web", network({**main, "ipam": addresses}, name="metadata"), rail(1))
+    assert rules(pod) == {"10.244.1.2": "100", "10.0.10.100": "101"}
+    assert (default_over(pod), default_over(pod, "100"), default_over(pod, "101")) == (["eth0"], ["eth0"], ["net1"])
+    assert "veth0" not in pod.interfaces
+    pod.check()
+
+
+# The node's way to its pod
+
+
+def test_the_node_reaches_its_pods_by_a_veth_of_each(lab):
+    node = lab.host("node1")
+    bare = create(lab, "bare", rail(1, steps=["routes"]))
+    assert not node.ping(bare["eth0"].address().ip, within=0.5)  # a macvlan child of its own interface
+    bare.delete()
+
+    pod = create(lab, "web", rail(1, vethLinkAddress="169.254.100.1"), rail(2))
+    other = create(lab, "other", rail(1))
+    for end in pod["eth0"], pod["net1"], other["eth0"]:
+        assert node.ping(end.address().ip, within=1)
+        assert pod.ping(lab.host("node2")["eth1"].address().ip, within=1)
+    assert "169.254.100.1" in pod.run("ip", "-br", "addr", "show", "veth0").stdout
+    pod.check()
+    assert len(shown(node, "route", "show", "table", "500")) == 3
+
+    pod.delete()
+    assert [route["dst"] for route in shown(node, "route", "show", "table", "500")] == ["10.0.10.101"]
+    other.run("ip", "link", "del", "veth0")
+    with pytest.raises(CniError, match=r"the veth from veth0 to the node's veth[0-9a-f]{11} is missing"):
+        other.check()
+    other.delete()
+    assert not [rule for rule in shown(node, "rule") if rule["table"] == "500"]
+    assert not [entry for entry in shown(node, "neigh") if "PERMANENT" in entry["state"]]
+
+
+def test_what_a_refused_add_made_is_undone(lab):
+    """The last step fails, so all others were carried out."""
+    node, keys = lab.host("node1"), {"detectGateway": True, "podMACPrefix": "0a:1b", "podRPFilter": 2}
+    pod = create(lab, "web", rail(1))
+    end = pod["eth0"]
+    result = {"ips": [{"address": str(end.address()), "gateway": "10.0.10.9"}]}
+    steps = ["mac", "rp_filter", "veth", "gateway"]
+    pod.run("ip", "link", "del", "veth0")
+    pod.run("rdma", "link", "delete", end.rdma)
+    config = {"cniVersion": "1.0.0", "name": "n", "prevResult": result, "steps": steps, **keys}
+    with node.entered(), pytest.raises(Refusal, match="does not answer"):
+        call(Call("ADD", "c0ffee", str(netns.path(pod.namespace)), "eth0", {}, config))
+    assert pod.kernel.read("eth0")[2][1].hex(":") == end.mac
+    assert pod.read_sysctl("net/ipv4/conf/all/rp_filter") == "0"
+    assert "veth" not in node.run("ip", "-br", "link").stdout
+    assert shown(node, "route", "show", "table", "500") == []
+
+
+def test_mac_and_rp_filter(lab):
+    """CHECK of macvlan compares the MAC with the result."""
+    pod = create(lab, "web", rail(1, podMACPrefix="0a:1b", podRPFilter=2))
+    assert pod["eth0"].mac == "0a:1b:0a:00:0a:64"
+    pod.check()
+    pod.sysctl("net/ipv4/conf/all/rp_filter", 1)
+    with pytest.raises(CniError, match=r"net\.ipv4\.conf\.all\.rp_filter is 1, not 2"):
+        pod.check()
+
+
+def test_both_families(lab):
+    node, addresses = lab.host("node1"), ippool(10)
+    node["eth1"].add_address(ip_interface("fd00:10::2/64"))
+    lab.host("node2")["eth1"].add_address(ip_interface("fd00:10::3/64"))
+    six = {
+        "subnet": "fd00:10::/64",
+        "ips": ["fd00:10::100-fd00:10::1ff"],
+        "routes": [{"dst": "::/0", "gw": "fd00:10::3"}],
+    }
+    addresses["pools"].append({"name": "six", **six})
+    main = {"type": "macvlan", "master": "eth1", "ipam": addresses}
+    pod = create(lab, "web", network(main, {"type": "coordinator"}))
+    lab.scheduler.sleep(2)  # macvlan does not wait for the kernel's duplicate address detection
+    for ip in pod["eth0"].addresses.values():
+        assert node.ping(ip.ip, within=1)
+    pod.check()
+    pod.delete()
+    assert not [rule for rule in shown(node, "-6", "rule") if rule["table"] == "500"]

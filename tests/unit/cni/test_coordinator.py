@@ -32,7 +32,7 @@ def test_without_keys_it_does_what_spiderpools_defaults_do() -> None:
 
 def test_all_that_is_wrong_is_one_message() -> None:
     wrong = {
-        "steps": ["mac", "veto"],
+        "steps": ["mac", "arp"],
         "detectIPConflict": "arping",
         "detectOptions": {"timeout": 0.1},
         "podMACPrefix": "01:00",
@@ -45,7 +45,7 @@ def test_all_that_is_wrong_is_one_message() -> None:
     assert said.value.code == CONFIG
     assert said.value.message.split("; ") == [
         "steps[1] must be 'mac', 'conflict', 'gateway', 'announce', 'rp_filter', 'veth' or 'routes', "
-        "not the string 'veto'",
+        "not the string 'arp'",
         "detectIPConflict must be False, True, 'spiderpool' or 'rfc5227', not the string 'arping'",
         "detectOptions.timeout: the number 0.1 is not a number with a unit (us, ms, s), such as 50us",
         "podMACPrefix: the string '01:00' is not the first two bytes of a unicast MAC address, such as 0a:1b",

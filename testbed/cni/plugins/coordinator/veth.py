@@ -19,6 +19,7 @@ from ipaddress import IPv4Interface, ip_network
 from testbed.cni.plugins.contract import Call
 from testbed.cni.plugins.coordinator.nic import FIRST, POD_VETH, Nic
 from testbed.kernel import sysctl
+from testbed.kernel.ipv6 import CONF
 from testbed.kernel.links import IFLA_ADDRESS, End
 from testbed.kernel.policy_routing import PolicyRouting, Route, Rule
 from testbed.kernel.rtnetlink import LINK_SCOPE, MAIN
@@ -50,9 +51,9 @@ def connect(nic: Nic, undo: ExitStack) -> None:
     pod, _, pod_link = nic.kernel.read(POD_VETH)
     host, _, host_link = nic.host.read(name)
     if 6 in nic.families:
-        sysctl.write(f"net/ipv6/conf/{POD_VETH}/disable_ipv6", 0)
+        sysctl.write(f"{CONF}/{POD_VETH}/disable_ipv6", 0)
         with nic.on_node():
-            sysctl.write(f"net/ipv6/conf/{name}/disable_ipv6", 0)
+            sysctl.write(f"{CONF}/{name}/disable_ipv6", 0)
     _route_from_pod(nic, undo, pod, host_link[IFLA_ADDRESS].hex(":"))
     _route_from_node(nic, host, pod_link[IFLA_ADDRESS].hex(":"))
 
