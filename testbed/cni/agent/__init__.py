@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
-from testbed.cni.plugins import contract, coordinator, rxe
+from testbed.cni.plugins import contract, coordinator, ifacer, rxe
 from testbed.cni.plugins.contract import Plugin
 from testbed.cni.plugins.ippool import Ippool
 from testbed.kernel import children, netns, syscalls
@@ -62,6 +62,7 @@ class Agent:
         syscalls.enter(netns.path(self._namespace), CLONE_NEWNET)
         plugins: dict[str, Plugin] = {
             "coordinator": coordinator.call,
+            "ifacer": ifacer.call,
             "ippool": Ippool(self._shared / STORE, self._node).call,
             "rxe": rxe.call,
         }
