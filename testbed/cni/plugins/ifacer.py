@@ -118,11 +118,14 @@ def _made_bond(kernel: Links, bond: Bond, parents: list[int]) -> int:
         if error.errno == errno.EINVAL:
             raise Refusal(OWN, f"the kernel refuses these options of a bond of mode {bond.mode}") from None
         raise
+    up = [parent for parent in parents if kernel.is_up(parent)]
     try:
         for parent in parents:
             kernel.join_bond(parent, index)
     except BaseException:
         kernel.delete_link(index)
+        for parent in up:
+            kernel.set_link(parent, up=True)
         raise
     return index
 
