@@ -70,14 +70,15 @@ def test_who_probes_for_the_same_address_is_a_conflict_for_rfc5227(lab):
         create(lab, "web", rail(detectIPConflict="rfc5227"))
 
 
-@pytest.mark.parametrize("method", ["spiderpool", "rfc5227"])
-def test_of_two_pods_that_start_with_one_address_rfc5227_refuses_one_at_least(lab, method):
+def test_of_two_pods_that_start_with_one_address_rfc5227_refuses_one_at_least(lab):
     """host-local keeps its addresses on each node."""
-    main = {"type": "macvlan", "master": "eth1", "ipam": ipam(10)}
-    list_ = network(main, {"type": "coordinator", "detectIPConflict": method})
-    pods = lab.pods.create_all([(lab.host(node), f"of-{node}", [list_]) for node in ("node1", "node2")])
-    refused = [pod for pod in pods if isinstance(pod, CniError)]
-    assert {error.code for error in refused} == ({CONFLICT} if method == "rfc5227" else set())
+    main = {"type": "macvlan", "master": "eth1", "ipam": ipam(10, 100, 100)}
+    for method, codes in ("spiderpool", set()), ("rfc5227", {CONFLICT}):
+        list_ = network(main, {"type": "coordinator", "detectIPConflict": method})
+        pods = lab.pods.create_all([(lab.host(node), f"of-{node}", [list_]) for node in ("node1", "node2")])
+        refused = [pod for pod in pods if isinstance(pod, CniError)]
+        assert {error.code for error in refused} == codes
+        lab.pods.delete_all(pod for pod in pods if not isinstance(pod, CniError))
 
 
 def test_a_gateway_that_answers_for_all_addresses_is_a_false_conflict(lab):
@@ -176,30 +177,27 @@ def default_over(pod: Any, table: str = "main") -> list[str]:
     return [route["dev"] for route in shown(pod, "route", "show", "table", table) if route["dst"] == "default"]
 
 
-@pytest.mark.parametrize("tuned", [True, False])
-def test_rdma_of_a_later_interface_goes_across_subnets_by_its_own_routes(lab, tuned):
+def test_rdma_of_a_later_interface_goes_across_subnets_by_its_own_routes(lab):
     """Its peer is in the subnet of eth0. A strict reverse path filter drops what would be answered over eth0."""
-    keys = {"tunePodRoutes": tuned, "podRPFilter": 1}
-    pod, peer = create(lab, "web", rail(1, **keys), rail(2, **keys)), create(lab, "peer", rail(1), node="node2")
-    with open_endpoint(pod["net1"]) as near, open_endpoint(peer["eth0"]) as far:
-        connect_pair(near, far)
-        assert near.write(4096, within=10).ok is tuned
-    pod.check()
-    if not tuned:
-        assert rules(pod) == {}
-        return
-    assert rules(pod) == {"10.0.20.100": "101"}
-    assert (default_over(pod), default_over(pod, "101")) == (["eth0"], ["net1"])
-    pod.run("ip", "rule", "del", "from", "10.0.20.100")
-    with pytest.raises(CniError, match=r"net1: the rule from 10\.0\.20\.100 is missing"):
+    peer = create(lab, "peer", rail(1), node="node2")
+
+    def pod_and_write(name, **keys):
+        pod = create(lab, name, rail(1, podRPFilter=1, **keys), rail(2, podRPFilter=1, **keys))
+        with open_endpoint(pod["net1"]) as near, open_endpoint(peer["eth0"]) as far:
+            connect_pair(near, far)
+            written = near.write(4096, within=10).ok
         pod.check()
+        return pod, written
 
-
-def test_the_default_route_may_be_that_of_a_later_interface(lab):
-    pod = create(lab, "web", rail(1), rail(2, podDefaultRouteNIC="net1"))
-    assert (default_over(pod), default_over(pod, "101")) == (["net1"], ["eth0"])
-    assert rules(pod) == {"10.0.10.100": "101"}
-    pod.check()
+    pod, written = pod_and_write("without", tunePodRoutes=False)
+    assert (written, rules(pod)) == (False, {})
+    pod, written = pod_and_write("with")
+    ip = str(pod["net1"].address().ip)
+    assert (written, rules(pod)) == (True, {ip: "101"})
+    assert (default_over(pod), default_over(pod, "101")) == (["eth0"], ["net1"])
+    pod.run("ip", "rule", "del", "from", ip)
+    with pytest.raises(CniError, match=f"net1: the rule from {ip} is missing"):
+        pod.check()
 
 
 def test_behind_bridge_the_first_interface_answers_by_its_own_table(lab):
@@ -258,10 +256,13 @@ def test_what_a_refused_add_made_is_undone(lab):
     assert shown(node, "route", "show", "table", "500") == []
 
 
-def test_mac_and_rp_filter(lab):
+def test_mac_reverse_path_filter_and_default_route_are_as_configured(lab):
     """CHECK of macvlan compares the MAC with the result."""
-    pod = create(lab, "web", rail(1, podMACPrefix="0a:1b", podRPFilter=2))
-    assert pod["eth0"].mac == "0a:1b:0a:00:0a:64"
+    keys = {"podMACPrefix": "0a:1b", "podRPFilter": 2}
+    pod = create(lab, "web", rail(1, **keys), rail(2, podDefaultRouteNIC="net1", **keys))
+    assert (pod["eth0"].mac, pod["net1"].mac) == ("0a:1b:0a:00:0a:64", "0a:1b:0a:00:14:64")
+    assert (default_over(pod), default_over(pod, "101")) == (["net1"], ["eth0"])
+    assert rules(pod) == {"10.0.10.100": "101"}
     pod.check()
     pod.sysctl("net/ipv4/conf/all/rp_filter", 1)
     with pytest.raises(CniError, match=r"net\.ipv4\.conf\.all\.rp_filter is 1, not 2"):
