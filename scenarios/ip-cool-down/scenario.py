@@ -20,9 +20,9 @@ class Settings(Parameters):
 class IpCoolDown(Scenario[Settings]):
     """A pod restarts again and again, and whether it is reached depends on how soon its address is given again.
 
-    A worker that crashes comes back on the other node, on another VF of host-device, which announces nothing. The IPAM has a
-    pool of twelve addresses. With the lowest free one, as Spiderpool and whereabouts have it, the address is the same
-    each time, and the switch sends to the MAC before: nearly each restart is an outage until the entry ages out.
+    A worker that crashes comes back on the other node, on another VF of host-device, which announces nothing. The IPAM
+    has a pool of twelve addresses. With the lowest free one, as Spiderpool and whereabouts have it, the address is the
+    same each time, and the switch sends to the MAC before: nearly each restart is an outage until the entry ages out.
 
     round-robin, as host-local has it, helps for as long as the pool lasts: twelve addresses, one in 150 s, so one comes
     back after half an hour. That is longer than Cisco's 25 minutes and shorter than Arista's 4 hours. random is in

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import socket
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,17 +28,41 @@ STATISTICS = (
     *("tx_heartbeat_errors", "tx_window_errors", "rx_compressed", "tx_compressed"),
 )
 """The fields of rtnl_link_stats64, in its order."""
+BOND_OPTIONS = {
+    "miimon": (3, netlink.u32),
+    "updelay": (4, netlink.u32),
+    "downdelay": (5, netlink.u32),
+    "use_carrier": (6, netlink.u8),
+    "arp_interval": (7, netlink.u32),
+    "arp_validate": (9, netlink.u32),
+    "arp_all_targets": (10, netlink.u32),
+    "primary_reselect": (12, netlink.u8),
+    "fail_over_mac": (13, netlink.u8),
+    "xmit_hash_policy": (14, netlink.u8),
+    "resend_igmp": (15, netlink.u32),
+    "num_grat_arp": (16, netlink.u8),
+    "all_slaves_active": (17, netlink.u8),
+    "min_links": (18, netlink.u32),
+    "lp_interval": (19, netlink.u32),
+    "packets_per_slave": (20, netlink.u32),
+    "lacp_rate": (21, netlink.u8),
+    "ad_select": (22, netlink.u8),
+    "ad_actor_sys_prio": (24, netlink.u16),
+    "ad_user_port_key": (25, netlink.u16),
+    "tlb_dynamic_lb": (27, netlink.u8),
+}
+"""Those of Documentation/networking/bonding.rst that are numbers: attribute and type."""
 USER_HZ = 100
 """Ticks a second of the times that the kernel shows."""
 
 _IFF_UP = 0x1
-_IFLA_ADDRESS, _IFLA_MTU, _IFLA_LINK, _IFLA_MASTER, _IFLA_PROTINFO, _IFLA_OPERSTATE = 1, 4, 5, 10, 12, 16
+IFLA_ADDRESS, _IFLA_MTU, _IFLA_LINK, _IFLA_MASTER, _IFLA_PROTINFO, _IFLA_OPERSTATE = 1, 4, 5, 10, 12, 16
 _IFLA_STATS64, _IFLA_AF_SPEC, _IFLA_GROUP, _IFLA_NET_NS_FD, _IFLA_EXT_MASK = 23, 26, 27, 28, 29
 _IFLA_INFO_SLAVE_DATA, _IFLA_BRPORT_STATE, _IFLA_BRPORT_UNICAST_FLOOD = 5, 1, 9
 _IFLA_BR_AGEING_TIME, _IFLA_BR_VLAN_FILTERING, _IFLA_BR_MCAST_SNOOPING = 4, 7, 23
 _IFLA_BR_VLAN_DEFAULT_PVID, _IFLA_BR_FDB_MAX_LEARNED = 39, 49
 _IFLA_BRIDGE_FLAGS, _IFLA_BRIDGE_VLAN_INFO, _BRIDGE_FLAGS_SELF, _PVID_UNTAGGED = 0, 2, 2, 0x6
-_VETH_INFO_PEER, _IFLA_VLAN_ID, _IFLA_MACVLAN_MODE, _MACVLAN_BRIDGE = 1, 1, 1, 4
+_VETH_INFO_PEER, _IFLA_VLAN_ID, _IFLA_MACVLAN_MODE, _MACVLAN_BRIDGE, _IFLA_BOND_MODE = 1, 1, 1, 4, 1
 _SKIP_STATISTICS = netlink.u32(_IFLA_EXT_MASK, 1 << 3)  # RTEXT_FILTER_SKIP_STATS
 _OPER_UP, _FORWARDING = b"\6", b"\3"  # IF_OPER_UP, BR_STATE_FORWARDING
 _IFINFOMSG = struct.Struct("=BxHiII")  # family, type, index, flags, change
@@ -95,12 +119,16 @@ class Links(Netlink):
         self._add("bridge", header(0, flags=_IFF_UP, change=_IFF_UP) + _fields(name, mac), *data)
         return self.index(name)
 
-    def add_vlan(self, name: str, bridge: int, vlan: int, mtu: int) -> int:
+    def add_svi(self, name: str, bridge: int, vlan: int, mtu: int) -> int:
         """Make a VLAN device on a bridge, for a VLAN that the bridge itself is in from now on. Return its index."""
         flags = netlink.u16(_IFLA_BRIDGE_FLAGS, _BRIDGE_FLAGS_SELF)
         given = netlink.nested(_IFLA_AF_SPEC, flags, _vlan(0, vlan))
         self.request(RTM_SETLINK, header(bridge, socket.AF_BRIDGE) + given)
-        on = netlink.u32(_IFLA_LINK, bridge)
+        return self.add_vlan(name, bridge, vlan, mtu)
+
+    def add_vlan(self, name: str, parent: int, vlan: int, mtu: int = 0) -> int:
+        """Make a VLAN device on an interface and return its index. Without `mtu` it has the interface's."""
+        on = netlink.u32(_IFLA_LINK, parent)
         self._add("vlan", header(0) + _fields(name, mtu=mtu) + on, netlink.u16(_IFLA_VLAN_ID, vlan))
         return self.index(name)
 
@@ -108,6 +136,15 @@ class Links(Netlink):
         """Make a macvlan device in bridge mode."""
         on = netlink.u32(_IFLA_LINK, parent)
         self._add("macvlan", header(0) + _fields(name, mac) + on, netlink.u32(_IFLA_MACVLAN_MODE, _MACVLAN_BRIDGE))
+
+    def add_bond(self, name: str, mode: int, options: Mapping[str, int]) -> int:
+        """Make a bond without interfaces and return its index; `options` are some of BOND_OPTIONS."""
+        data = [netlink.u8(_IFLA_BOND_MODE, mode)]
+        for option, value in options.items():
+            kind, pack = BOND_OPTIONS[option]
+            data.append(pack(kind, value))
+        self._add("bond", header(0) + _fields(name), *data)
+        return self.index(name)
 
     def add_ifb(self, name: str) -> None:
         """Make an intermediate functional block device and set it up."""
@@ -146,6 +183,11 @@ class Links(Netlink):
         body = header(index, flags=_IFF_UP, change=_IFF_UP) + netlink.u32(_IFLA_MASTER, bridge)
         self.request(RTM_NEWLINK, body)
 
+    def join_bond(self, index: int, bond: int) -> None:
+        """Put an interface into a bond, which sets it up; a bond takes none that is up."""
+        self.set_link(index, up=False)
+        self.request(RTM_NEWLINK, header(index) + netlink.u32(_IFLA_MASTER, bond))
+
     def set_vlans(self, index: int, untagged: int | None, tagged: Iterable[int]) -> None:
         """Add VLANs to a port of a bridge."""
         vlans = [_vlan(_PVID_UNTAGGED, untagged)] if untagged is not None else []
@@ -179,6 +221,16 @@ class Links(Netlink):
     def is_up(self, index: int) -> bool:
         """Return whether an interface is set up, with or without a carrier."""
         return bool(self.read(index)[1] & _IFF_UP)
+
+    def vlans_on(self, parent: int) -> dict[str, int]:
+        """Return the VLAN devices on an interface: their VLANs by their names."""
+        found = {}
+        for _, body in self.request(RTM_GETLINK, header(0) + _SKIP_STATISTICS, netlink.DUMP):
+            link = netlink.attributes(body, _IFINFOMSG.size)
+            kind, data = kind_of(link)
+            if kind == "vlan" and netlink.number(link[_IFLA_LINK]) == parent:
+                found[netlink.text(link[IFLA_IFNAME])] = netlink.number(data[_IFLA_VLAN_ID])
+        return found
 
     def mtu(self, index: int) -> int:
         """Return the MTU of an interface in bytes."""
@@ -226,9 +278,17 @@ def header(index: int, family: int = socket.AF_UNSPEC, *, flags: int = 0, change
     return _IFINFOMSG.pack(family, 0, index, flags, change)
 
 
+def kind_of(link: Mapping[int, bytes]) -> tuple[str, dict[int, bytes]]:
+    """Return an interface's kind, such as macvlan, and the kind's own attributes, from the attributes of `Links.read`.
+    A physical one has none."""
+    information = netlink.attributes(link.get(IFLA_LINKINFO, b""))
+    kind = netlink.text(information.get(IFLA_INFO_KIND, b""))
+    return kind, netlink.attributes(information.get(IFLA_INFO_DATA, b""))
+
+
 def _fields(name: str = "", mac: str = "", mtu: int = 0) -> bytes:
     fields = netlink.string(IFLA_IFNAME, name) if name else b""
-    fields += netlink.attribute(_IFLA_ADDRESS, mac_bytes(mac)) if mac else b""
+    fields += netlink.attribute(IFLA_ADDRESS, mac_bytes(mac)) if mac else b""
     return fields + (netlink.u32(_IFLA_MTU, mtu) if mtu else b"")
 
 

@@ -23,7 +23,7 @@ from testbed.topology import Family, IPAddress, IPInterface, IPNetwork
 RTM_NEWADDR, RTM_DELADDR, RTM_GETADDR = 20, 21, 22
 RTM_NEWROUTE, RTM_DELROUTE, RTM_GETROUTE = 24, 25, 26
 RTM_NEWNEIGH, RTM_DELNEIGH, RTM_GETNEIGH = 28, 29, 30
-RTM_NEWRULE, RTM_DELRULE = 32, 33
+RTM_NEWRULE, RTM_DELRULE, RTM_GETRULE = 32, 33, 34
 RTM_NEWNSID = 88
 RTM_NEWNEXTHOP, RTM_DELNEXTHOP = 104, 105
 LINK, NEIGH, IPV4_IFADDR, IPV4_ROUTE, IPV6_IFADDR, IPV6_ROUTE, NEXTHOP = 1, 3, 5, 7, 9, 11, 32
@@ -46,14 +46,14 @@ POINT_TO_POINT = 31
 """From this prefix length on an IPv4 subnet has no broadcast address (RFC 3021)."""
 
 _IFA_ADDRESS, _IFA_LOCAL, _IFA_BROADCAST, _IFA_FLAGS, _IFA_F_NODAD = 1, 2, 4, 8, 0x02
-_RTA_DST, _RTA_OIF, _RTA_GATEWAY, _RTA_MULTIPATH, _RTNH_F_DEAD = 1, 4, 5, 9, 1
+RTA_DST, RTA_OIF, RTA_GATEWAY, _RTA_MULTIPATH, _RTNH_F_DEAD = 1, 4, 5, 9, 1
 _NDA_DST, _NDA_LLADDR, _NDA_CACHEINFO, _NDA_VLAN, _NTF_MASTER = 1, 2, 3, 5, 0x4
-_FRA_PRIORITY, _FRA_DSCP, _FR_ACT_TO_TBL = 6, 25, 1
+FRA_PRIORITY, _FRA_DSCP, FR_ACT_TO_TBL = 6, 25, 1
 _NETNSA_NSID, _NETNSA_FD, _ANY_NUMBER = 1, 3, struct.pack("=i", -1)
 _IFADDRMSG = struct.Struct("=BBBBi")  # family, prefix length, flags, scope, interface
 _NDMSG = struct.Struct("=B3xiHBB")  # family, interface, state, flags, type
-_RTMSG = struct.Struct("=8BI")  # family, dst_len, src_len, tos, table, protocol, scope, type; flags
-_RULE = struct.Struct("=8BI")  # family, dst_len, src_len, tos, table, -, -, action; flags
+RTMSG = struct.Struct("=8BI")  # family, dst_len, src_len, tos, table, protocol, scope, type; flags
+RULE = struct.Struct("=8BI")  # family, dst_len, src_len, tos, table, -, -, action; flags
 _NEXT_HOP = struct.Struct("=HBBi")  # length, flags, hops, interface
 _UPSERT = netlink.CREATE | netlink.REPLACE
 
@@ -142,7 +142,7 @@ class Rtnetlink(Links):
     def add_route(self, to: IPNetwork, via: Iterable[IPAddress], *, replace: bool = False) -> None:
         """Make a static route of the main table over gateways of equal cost. FileExistsError if there is one, unless it
         may `replace` that."""
-        hops = [netlink.attribute(_RTA_GATEWAY, hop.packed) for hop in via]
+        hops = [netlink.attribute(RTA_GATEWAY, hop.packed) for hop in via]
         given = b"".join(_NEXT_HOP.pack(_NEXT_HOP.size + len(hop), 0, 0, 0) + hop for hop in hops)
         body = _route(to, MAIN, 0, UNICAST, None)
         body += hops[0] if len(hops) == 1 else netlink.attribute(_RTA_MULTIPATH, given)
@@ -159,12 +159,15 @@ class Rtnetlink(Links):
     def routes(self, protocol: int) -> Iterator[tuple[IPNetwork, list[int]]]:
         """Yield (destination, indices of the next hops that are alive) of the main table's routes of a protocol."""
         for family in FAMILIES.values():
-            for _, body in self.request(RTM_GETROUTE, _RTMSG.pack(family, *bytes(7), 0), netlink.DUMP):
-                _, length, _, _, table, found, *_ = _RTMSG.unpack_from(body)
+            for _, body in self.request(RTM_GETROUTE, RTMSG.pack(family, *bytes(7), 0), netlink.DUMP):
+                _, length, _, _, table, found, *_ = RTMSG.unpack_from(body)
                 if table == MAIN and found == protocol:
-                    values = netlink.attributes(body, _RTMSG.size)
+                    values = netlink.attributes(body, RTMSG.size)
                     anywhere = bytes(4 if family == socket.AF_INET else 16)
-                    yield ip_network((values.get(_RTA_DST, anywhere), length)), sorted(_next_hops(values))
+                    yield (
+                        ip_network((values.get(RTA_DST, anywhere), length)),
+                        sorted(index for index, _ in next_hops(values)),
+                    )
 
     def add_dscp_rule(self, family: int, dscp: int, table: int) -> None:
         """Have packets of a DSCP look into a table first; its number is the rule's priority too."""
@@ -208,21 +211,22 @@ def _address(index: int, address: IPInterface) -> bytes:
 
 
 def _route(to: IPNetwork, table: int, scope: int, kind: int, index: int | None) -> bytes:
-    body = _RTMSG.pack(FAMILIES[to.version], to.prefixlen, 0, 0, table, STATIC, scope, kind, 0)
-    body += netlink.attribute(_RTA_DST, to.network_address.packed)
-    return body if index is None else body + netlink.u32(_RTA_OIF, index)
+    body = RTMSG.pack(FAMILIES[to.version], to.prefixlen, 0, 0, table, STATIC, scope, kind, 0)
+    body += netlink.attribute(RTA_DST, to.network_address.packed)
+    return body if index is None else body + netlink.u32(RTA_OIF, index)
 
 
 def _rule(family: int, table: int) -> bytes:
-    return _RULE.pack(family, 0, 0, 0, table, 0, 0, _FR_ACT_TO_TBL, 0) + netlink.u32(_FRA_PRIORITY, table)
+    return RULE.pack(family, 0, 0, 0, table, 0, 0, FR_ACT_TO_TBL, 0) + netlink.u32(FRA_PRIORITY, table)
 
 
-def _next_hops(route: dict[int, bytes]) -> Iterator[int]:
-    if _RTA_OIF in route:
-        yield from struct.unpack("=I", route[_RTA_OIF])
+def next_hops(route: dict[int, bytes]) -> Iterator[tuple[int, dict[int, bytes]]]:
+    """Yield (index of the interface, attributes) of a route's next hops that are alive, from the route's attributes."""
+    if RTA_OIF in route:
+        yield netlink.number(route[RTA_OIF]), route
     hops = route.get(_RTA_MULTIPATH, b"")
     while hops:
         size, flags, _, index = _NEXT_HOP.unpack_from(hops)
         if not flags & _RTNH_F_DEAD:
-            yield index
+            yield index, netlink.attributes(hops[:size], _NEXT_HOP.size)
         hops = hops[size:]

@@ -79,7 +79,7 @@ def build(kernel: Rtnetlink, node: Node, profile: Profile) -> DataPlane:
 
 
 def _make_svi(kernel: Rtnetlink, svi: Svi, bridge: int, mtu: int) -> int:
-    index = kernel.add_vlan(svi.name, bridge, svi.vlan, mtu)
+    index = kernel.add_svi(svi.name, bridge, svi.vlan, mtu)
     sysctl.write_all(f"net/ipv4/neigh/{svi.name}", SOLICIT)
     kernel.set_link(index, up=True)
     if svi.address is not None:

@@ -73,7 +73,7 @@ def test_a_bridge(both, veth, vlan_aware, pvid):
 def test_devices_on_others(both, veth):
     kernel, ip = both
     bridge = kernel.add_bridge("br", vlan_aware=True)
-    index = kernel.add_vlan("vlan30", bridge, 30, 1450)
+    index = kernel.add_svi("vlan30", bridge, 30, 1450)
     found, kind, data = link(ip, "vlan30")
     assert (found["index"], kind, data.get_attr("IFLA_VLAN_ID")) == (index, "vlan", 30)
     assert (found.get_attr("IFLA_LINK"), found.get_attr("IFLA_MTU")) == (bridge, 1450)

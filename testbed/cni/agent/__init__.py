@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
-from testbed.cni.plugins import contract, rxe
+from testbed.cni.plugins import contract, coordinator, ifacer, rxe
 from testbed.cni.plugins.contract import Plugin
 from testbed.cni.plugins.ippool import Ippool
 from testbed.kernel import children, netns, syscalls
@@ -58,7 +58,12 @@ class Agent:
         """The child's whole life."""
         syscalls.name_process(leaks.CNI_AGENT)
         syscalls.enter(netns.path(self._namespace), CLONE_NEWNET)
-        plugins: dict[str, Plugin] = {"rxe": rxe.call, "ippool": Ippool(self._shared, self._node).call}
+        plugins: dict[str, Plugin] = {
+            "coordinator": coordinator.call,
+            "ifacer": ifacer.call,
+            "ippool": Ippool(self._shared, self._node).call,
+            "rxe": rxe.call,
+        }
         server = _Server(plugins, self._note)
         while True:
             client, _ = listening.accept()

@@ -11,7 +11,7 @@ from ipaddress import ip_interface
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import Field
 
 from testbed.cni.ipam import reclaim
 from testbed.cni.ipam.candidates import FAMILIES, Asking, Named, candidates, named
@@ -21,9 +21,9 @@ from testbed.cni.objects.kinds import IPPool, Part, RoutePart
 from testbed.cni.objects.manifests import Object
 from testbed.cni.objects.store import OBJECTS
 from testbed.cni.objects.store import Store as Objects
-from testbed.cni.plugins.contract import CONFIG, LATER, OWN, UNAVAILABLE, Call, Refusal
+from testbed.cni.plugins.configuration import validated
+from testbed.cni.plugins.contract import LATER, OWN, UNAVAILABLE, Call, Refusal
 from testbed.cni.spec import versions
-from testbed.documents.problems import dotted, wrong_value
 
 EVERYWHERE = {4: "0.0.0.0/0", 6: "::/0"}
 
@@ -34,19 +34,17 @@ class PoolConfiguration(IPPool):
     name: str | None = None
 
 
-class Configuration(BaseModel):
+class Configuration(Part):
     """The key `ipam` of a plugin's configuration."""
 
-    model_config = Part.model_config
-
     type: str
-    pools: list[PoolConfiguration] = []
-    default_ipv4_ippool: list[str] = []
-    default_ipv6_ippool: list[str] = []
+    pools: list[PoolConfiguration] = Field(default_factory=list)
+    default_ipv4_ippool: list[str] = Field(default_factory=list)
+    default_ipv6_ippool: list[str] = Field(default_factory=list)
     policy: Policy = "lowest-free"
     cool_down_s: Annotated[float, Field(ge=0, strict=False)] = Field(0.0, alias="coolDown")
-    routes: list[RoutePart] = []
-    dns: dict[str, Any] = {}
+    routes: list[RoutePart] = Field(default_factory=list)
+    dns: dict[str, Any] = Field(default_factory=dict)
 
 
 class Ippool:
@@ -60,7 +58,7 @@ class Ippool:
 
     def call(self, asked: Call) -> Mapping[str, Any] | None:
         """See `contract.Plugin`."""
-        settings = configuration(asked.config)
+        settings = validated(Configuration, asked.config.get("ipam", {}), "ipam")
         with self._turn:
             if self._opened is None:
                 store, objects = Store(self._shared / ADDRESSES), Objects(self._shared / OBJECTS)
@@ -147,16 +145,3 @@ class Ippool:
         for names in self._pools(asked, settings)[1]:
             if not any(map(store.free, names)):
                 raise Refusal(UNAVAILABLE, f"no address is free in {', '.join(names)}")
-
-
-def configuration(config: Mapping[str, Any]) -> Configuration:
-    """The part that is this plugin's. Refusal with all that is wrong in it."""
-    try:
-        return Configuration.model_validate(config.get("ipam", {}))
-    except ValidationError as error:
-        wrong = []
-        for detail in error.errors(include_url=False):
-            name = f"ipam.{dotted(detail['loc'])}"
-            texts = {"missing": f"{name} is missing", "extra_forbidden": f"{name} is unknown"}
-            wrong.append(texts.get(detail["type"], wrong_value(detail, name)))
-        raise Refusal(CONFIG, "; ".join(wrong)) from None

@@ -16,9 +16,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from testbed.cni.plugins.contract import CONFIG, NETNS, OWN, Call, Refusal
-from testbed.kernel import links, rdma
-from testbed.kernel.links import Links
-from testbed.kernel.netlink import attributes, text
+from testbed.kernel import rdma
+from testbed.kernel.links import Links, kind_of
 from testbed.kernel.syscalls import CLONE_NEWNET, enter
 from testbed.kernel.turns import turn
 
@@ -54,13 +53,12 @@ def check_kind(interface: str) -> None:
     ipvlan in its layer-3 modes, where it makes one in vain."""
     with Links() as kernel:
         _, _, link = kernel.read(interface)
-    information = attributes(link.get(links.IFLA_LINKINFO, b""))
-    found = text(information.get(links.IFLA_INFO_KIND, b""))
+    found, data = kind_of(link)
     if found == "vlan":
         message = f"{interface} is a VLAN device, on which the kernel makes no soft-RoCE device"
         raise Refusal(OWN, message, "use macvlan with the node's VLAN device as its master")
     if found == "ipvlan":
-        (mode,) = struct.unpack("=H", attributes(information[links.IFLA_INFO_DATA])[IFLA_IPVLAN_MODE])
+        (mode,) = struct.unpack("=H", data[IFLA_IPVLAN_MODE])
         if mode != IPVLAN_L2:
             raise Refusal(OWN, f"{interface} is an ipvlan in a layer-3 mode, which carries no RoCE: use mode l2")
 

@@ -180,7 +180,8 @@ PLUGINS = {
     "host-device": {"device": "vf0"},
 }
 """Those that make an interface, with the least that they need beside an IPAM."""
-ALL = [*PLUGINS, "host-local", "ippool", "static", "tuning", "bandwidth", "sbr", "portmap", "rxe"]
+IPAM = ["host-local", "ippool", "static"]
+ALL = [*PLUGINS, *IPAM, "tuning", "bandwidth", "sbr", "portmap", "coordinator", "ifacer", "rxe"]
 
 
 class Direct:
@@ -301,9 +302,7 @@ def test_host_device_wants_its_interface_to_be_there(direct):
         direct("DEL", "host-device")
 
 
-@pytest.mark.parametrize(
-    "kind", sorted({*PLUGINS, "host-local", "ippool", "static", "tuning", "rxe"} - {*NO_SECOND_DEL})
-)
+@pytest.mark.parametrize("kind", sorted({*PLUGINS, *IPAM, "tuning", "coordinator", "ifacer", "rxe"} - {*NO_SECOND_DEL}))
 @pytest.mark.topology(ROUTED)
 def test_del_of_what_is_gone_or_never_was_is_no_error(direct, kind):
     for _ in range(2):
@@ -327,16 +326,17 @@ def test_an_ipam_plugin_answers_without_interfaces_and_gives_back(direct, kind):
         direct("ADD", kind, CNI_CONTAINERID="one more")
 
 
-@pytest.mark.parametrize("kind", ["tuning", "sbr", "rxe"])
+@pytest.mark.parametrize("kind", ["tuning", "sbr", "coordinator", "rxe"])
 @pytest.mark.topology(ROUTED)
 def test_a_chained_plugin_hands_the_result_on(direct, kind):
     before = direct("ADD", "macvlan")
-    assert direct("ADD", kind, {"prevResult": before}) == before
+    no_veth = {"steps": ["conflict", "announce", "routes"]} if kind == "coordinator" else {}
+    assert direct("ADD", kind, {"prevResult": before, **no_veth}) == before
     direct("DEL", kind, {"prevResult": before})
     direct("DEL", "macvlan")
 
 
-@pytest.mark.parametrize("kind", ["bandwidth", "sbr", "portmap", "rxe"])
+@pytest.mark.parametrize("kind", ["bandwidth", "sbr", "portmap", "coordinator", "rxe"])
 @pytest.mark.topology(ROUTED)
 def test_a_chained_plugin_refuses_to_be_first(direct, kind):
     needs = {"bandwidth": {"ingressRate": 1000, "ingressBurst": 1000}}
@@ -345,7 +345,7 @@ def test_a_chained_plugin_refuses_to_be_first(direct, kind):
         direct("ADD", kind, {**needs.get(kind, {}), **(ports if kind == "portmap" else {})})
 
 
-@pytest.mark.parametrize("kind", ["macvlan", "bridge", "tuning", "rxe"])
+@pytest.mark.parametrize("kind", ["macvlan", "bridge", "tuning", "coordinator", "rxe"])
 @pytest.mark.topology(ROUTED)
 def test_check_finds_an_interface_that_is_gone(direct, kind):
     alone = {**PLUGINS.get(kind, {}), "ipam": ipam(10)}

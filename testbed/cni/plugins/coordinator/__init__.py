@@ -1,0 +1,109 @@
+"""
+The CNI plugin `coordinator`: what Spiderpool's coordinator and IPAM do for a pod's interface besides making it.
+
+It stands behind the plugin that made the interface, and before `rxe`. ADD goes through steps, whose order is part of
+the configuration, because the order is what goes wrong; docs/cni.md describes them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from typing import Any, NamedTuple
+
+from testbed.cni.plugins.configuration import own, validated
+from testbed.cni.plugins.contract import OWN, Call, Refusal
+from testbed.cni.plugins.coordinator import announcement, configuration, detection, routes, tuning, veth
+from testbed.cni.plugins.coordinator.configuration import Configuration
+from testbed.cni.plugins.coordinator.nic import POD_VETH, Nic, addresses_in
+from testbed.kernel import netns
+from testbed.kernel.links import IFLA_ADDRESS
+from testbed.kernel.policy_routing import PolicyRouting
+
+
+class Step(NamedTuple):
+    do: Callable[[Nic, ExitStack], None]
+    """Carry it out, and give the stack what undoes it."""
+    check: Callable[[Nic], Iterator[str]] = lambda _: iter(())
+    """Yield what is not as `do` left it."""
+    alone: bool = False
+    """Whether it chooses a routing table: networks of a pod may be added side by side."""
+
+
+STEPS: dict[configuration.Step, Step] = {
+    "mac": Step(tuning.set_mac, tuning.check_mac),
+    "conflict": Step(detection.conflict),
+    "gateway": Step(detection.gateway),
+    "announce": Step(announcement.announce),
+    "rp_filter": Step(tuning.set_rp_filter, tuning.check_rp_filter),
+    "veth": Step(veth.connect, veth.check, alone=True),
+    "routes": Step(routes.tune, routes.check, alone=True),
+}
+_turn = threading.Lock()
+
+
+def call(asked: Call) -> Mapping[str, Any] | None:
+    """See `contract.Plugin`. The calling thread is in the node's network namespace."""
+    if asked.command == "DEL":
+        delete(asked)
+        return None
+    settings = validated(Configuration, own(asked.config))
+    if asked.command in ("GC", "STATUS"):  # what it makes ends with its pod
+        return None
+    with Nic.opened(asked, settings) as nic:
+        if settings.mode == "disable":
+            return nic.result if asked.command == "ADD" else None
+        if asked.command == "CHECK":
+            check(nic)
+            return None
+        return add(nic)
+
+
+def add(nic: Nic) -> Mapping[str, Any]:
+    with ExitStack() as undo:
+        for name in nic.settings.steps:
+            step = STEPS[name]
+            with _turn if step.alone else contextlib.nullcontext():
+                step.do(nic, undo)
+        undo.pop_all()
+    return _result(nic)
+
+
+def _result(nic: Nic) -> Mapping[str, Any]:
+    interfaces = [
+        {**entry, "mac": nic.mac} if (entry["name"], entry.get("sandbox")) == (nic.name, nic.asked.namespace) else entry
+        for entry in nic.result.get("interfaces", [])
+    ]
+    if nic.first and "veth" in nic.settings.steps:
+        name = veth.host_end(nic.asked.container)
+        pod, host = nic.kernel.read(POD_VETH)[2], nic.host.read(name)[2]
+        interfaces += [
+            {"name": name, "mac": host[IFLA_ADDRESS].hex(":")},
+            {"name": POD_VETH, "mac": pod[IFLA_ADDRESS].hex(":"), "sandbox": nic.asked.namespace},
+        ]
+    return {**nic.result, **({"interfaces": interfaces} if interfaces else {})}
+
+
+def check(nic: Nic) -> None:
+    wrong = [text for name in nic.settings.steps for text in STEPS[name].check(nic)]
+    if wrong:
+        raise Refusal(OWN, f"{nic.name}: {'; '.join(wrong)}")
+
+
+def delete(asked: Call) -> None:
+    """Delete what ends with neither the interface nor the pod. What it does not need to know may be missing."""
+    try:
+        settings = validated(Configuration, own(asked.config))
+    except Refusal:
+        return  # ADD refused it, too
+    if settings.mode == "disable":
+        return
+    addresses = addresses_in(asked.config.get("prevResult") or {}, asked.interface)
+    with PolicyRouting() as host:
+        veth.disconnect(host, asked, settings.hostRuleTable, addresses)
+    if asked.namespace and os.path.exists(asked.namespace):
+        with netns.entered(asked.namespace), PolicyRouting() as kernel:
+            routes.delete(kernel, addresses)

@@ -1,0 +1,184 @@
+"""
+The steps `conflict` and `gateway`: who answers for the pod's address, and whether the gateway answers.
+
+Two methods look for an owner of the address. `spiderpool` is Spiderpool's (ipam_detection.go): one probe, and what does
+not answer within the timeout is not there. `rfc5227` is RFC 5227's for IPv4 and RFC 4862's for IPv6: probes at random
+intervals, and who probes for the same address at the same time is a conflict, too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+from random import SystemRandom
+
+from testbed.cni.plugins.contract import OWN, Refusal
+from testbed.cni.plugins.coordinator.nic import Nic
+from testbed.kernel import sysctl
+from testbed.kernel.packet_socket import PacketSocket
+from testbed.kernel.readiness import readable
+from testbed.switch import frames, nd, packets
+from testbed.switch.frames import BROADCAST, NO_MAC, REPLY, REQUEST, Arp
+from testbed.switch.nd import Nd
+from testbed.switch.packets import Packet
+from testbed.topology import Family, IPAddress
+
+CONFLICT, UNREACHABLE = OWN + 1, OWN + 2
+"""Codes of errors."""
+ETHERTYPES: dict[Family, int] = {4: frames.ETH_P_ARP, 6: nd.ETH_P_IPV6}
+BUFFER = 1 << 20
+NEVER = 8
+"""Of arp_ignore: answer for no address."""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """When probes are sent, in seconds. `first` and `between` are the bounds of random times."""
+
+    probes: int
+    first: tuple[float, float]
+    between: tuple[float, float]
+    last: float
+    """The wait for an answer to the last one."""
+
+    def waits(self, count: int) -> float:
+        """Return how long to listen when `count` probes have been sent."""
+        if count == self.probes:
+            return self.last
+        return SystemRandom().uniform(*(self.between if count else self.first))
+
+
+RFC: dict[Family, Schedule] = {
+    4: Schedule(3, (0, 1), (1, 2), 2),  # RFC 5227 section 1.1: PROBE_NUM, PROBE_WAIT, PROBE_MIN and _MAX, ANNOUNCE_WAIT
+    6: Schedule(1, (0, 1), (0, 0), 1),  # RFC 4862: MAX_RTR_SOLICITATION_DELAY, DupAddrDetectTransmits, RetransTimer
+}
+
+
+def probe(mac: str, ip: IPAddress) -> bytes:
+    """Return the frame that asks who has `ip`, from nobody. Of ARP its target MAC is Spiderpool's, all ones, where RFC
+    5227 recommends zeros; nobody looks at it."""
+    if isinstance(ip, IPv4Address):
+        return frames.pack(BROADCAST, mac, Arp(REQUEST, mac, frames.NO_IP, BROADCAST, ip))
+    return nd.pack(BROADCAST, mac, Nd(REQUEST, NO_MAC, nd.NO_IP, ip))
+
+
+def answers(packet: Packet, ip: IPAddress) -> bool:
+    return packet.op == REPLY and packet.sender_ip == ip
+
+
+def claims(packet: Packet, ip: IPAddress) -> bool:
+    """Return whether a packet of another machine is a conflict: it speaks for `ip`, or is a probe for it."""
+    return packet.sender_ip == ip or (packet.op == REQUEST and packet.probe and packet.target_ip == ip)
+
+
+class Wire:
+    """What an interface hears of ARP or neighbour discovery from now on, and what it sends."""
+
+    def __init__(self, nic: Nic, family: Family) -> None:
+        self._nic, self._family = nic, family
+        self._socket = PacketSocket(ETHERTYPES[family], BUFFER)
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def send(self, frame: bytes) -> None:
+        self._socket.send(self._nic.name, frame)
+
+    def heard(self, within: float) -> Iterator[tuple[str, Packet]]:
+        """Yield (sender's MAC, packet) of all that others send in these seconds."""
+        until = time.monotonic() + within
+        while readable([self._socket], until - time.monotonic()):
+            for interface, _, frame in self._socket.frames():
+                packet = self._parsed(frame) if interface == self._nic.name else None
+                if packet:
+                    sender = frame[6:12].hex(":") if packet.sender_mac == NO_MAC else packet.sender_mac
+                    if sender != self._nic.mac:
+                        yield sender, packet
+
+    def _parsed(self, frame: bytes) -> Packet | None:
+        if self._family == 4:
+            return frames.parse(frame)
+        found = nd.parse(frame)
+        return found[1] if found else None
+
+
+def conflict(nic: Nic, _: ExitStack) -> None:
+    """Refuse the pod if another machine has one of its addresses."""
+    method = nic.settings.detectIPConflict
+    if not method:
+        return
+    options = nic.settings.detectOptions
+    nic.kernel.set_link(nic.index, up=True)
+    with _silent(nic):
+        for address in nic.addresses:
+            strict = method == "rfc5227"
+            schedule = RFC[address.version] if strict else Schedule(1, (0, 0), (0, 0), options.timeout)
+            with contextlib.closing(Wire(nic, address.version)) as wire:
+                ignored = _gateway_macs(nic, wire, address.version) if options.ignoreGateway else set()
+                owner = _owner(nic, wire, address.ip, schedule, claims if strict else answers, ignored)
+            if owner:
+                raise Refusal(CONFLICT, f"{nic.name}: address {address.ip} is in use by {owner}")
+
+
+@contextlib.contextmanager
+def _silent(nic: Nic) -> Iterator[None]:
+    """Keep the pod's kernel from answering for addresses, which it has already and which are not to be used before it
+    is known that nobody else has them."""
+    path = f"net/ipv4/conf/{nic.name}/arp_ignore"
+    before = sysctl.read(path)
+    sysctl.write(path, NEVER)
+    try:
+        yield
+    finally:
+        sysctl.write(path, before)
+
+
+def _owner(
+    nic: Nic,
+    wire: Wire,
+    ip: IPAddress,
+    schedule: Schedule,
+    found: Callable[[Packet, IPAddress], bool],
+    ignored: set[str],
+) -> str | None:
+    """Return the MAC of another machine that has `ip`; None if there is none that the schedule finds."""
+    for count in range(schedule.probes + 1):
+        if count:
+            wire.send(probe(nic.mac, ip))
+        for mac, packet in wire.heard(schedule.waits(count)):
+            if found(packet, ip) and mac not in ignored:
+                return mac
+    return None
+
+
+def _gateway_macs(nic: Nic, wire: Wire, family: Family) -> set[str]:
+    """Ask for the gateway as a probe does, which tells it nothing of the pod's address."""
+    macs = set()
+    for _, gateway in nic.gateways:
+        if gateway.version == family:
+            wire.send(probe(nic.mac, gateway))
+            macs |= {mac for mac, packet in wire.heard(nic.settings.detectOptions.timeout) if answers(packet, gateway)}
+    return macs
+
+
+def gateway(nic: Nic, _: ExitStack) -> None:
+    """Refuse the pod if a gateway of its addresses does not answer. The request tells the gateway the pod's MAC."""
+    if not nic.settings.detectGateway:
+        return
+    options = nic.settings.detectOptions
+    nic.kernel.set_link(nic.index, up=True)
+    for own, ip in nic.gateways:
+        with contextlib.closing(Wire(nic, ip.version)) as wire:
+            for attempt in range(1 + options.retries):
+                if attempt:
+                    time.sleep(options.interval)
+                wire.send(packets.pack(BROADCAST, nic.mac, packets.request(nic.mac, own, ip)))
+                if any(answers(packet, ip) for _, packet in wire.heard(options.timeout)):
+                    break
+            else:
+                tried = f"{1 + options.retries} requests, {options.timeout:g} s for each"
+                raise Refusal(UNREACHABLE, f"{nic.name}: gateway {ip} does not answer", tried)

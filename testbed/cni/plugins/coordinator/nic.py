@@ -1,0 +1,143 @@
+"""The interface that a call is about, with the kernels of its pod and of the node."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
+from ipaddress import ip_address, ip_interface
+from pathlib import Path
+from typing import Any, Self
+
+from testbed.cni.plugins.contract import CONFIG, NETNS, OWN, Call, Refusal
+from testbed.cni.plugins.coordinator.configuration import Configuration
+from testbed.kernel import netns
+from testbed.kernel.links import IFLA_ADDRESS
+from testbed.kernel.policy_routing import PolicyRouting
+from testbed.kernel.syscalls import closing_fd
+from testbed.topology import Family, IPAddress, IPInterface
+
+FIRST = "eth0"
+"""The first interface of a pod (Spiderpool's podDefaultCniNic)."""
+POD_VETH = "veth0"
+FIRST_TABLE = 100
+"""The routing table of the first interface; the others have those behind it."""
+
+
+@dataclass
+class Nic:
+    """The calling thread is in the pod's network namespace. `kernel` is of that one, `host` of the node's."""
+
+    asked: Call
+    settings: Configuration
+    result: Mapping[str, Any]
+    kernel: PolicyRouting
+    host: PolicyRouting
+    node: str
+    """A path of the node's network namespace."""
+    index: int
+    mac: str
+
+    @classmethod
+    @contextlib.contextmanager
+    def opened(cls, asked: Call, settings: Configuration) -> Iterator[Self]:
+        """Enter the pod's namespace from the node's for the block. Refusal if one of those is missing that are needed:
+        the result of the plugins before, the namespace, the interface."""
+        if not isinstance(result := asked.config.get("prevResult"), dict):
+            raise Refusal(CONFIG, "coordinator has to be chained: there is no result of a plugin before it")
+        if not os.path.exists(asked.namespace):
+            raise Refusal(NETNS, f"there is no network namespace {asked.namespace}")
+        with ExitStack() as stack:
+            node = stack.enter_context(closing_fd(os.open("/proc/thread-self/ns/net", os.O_RDONLY)))
+            host = stack.enter_context(PolicyRouting())
+            stack.enter_context(netns.entered(asked.namespace))
+            kernel = stack.enter_context(PolicyRouting())
+            try:
+                index, _, link = kernel.read(asked.interface)
+            except OSError:
+                raise Refusal(OWN, f"the pod has no interface {asked.interface}") from None
+            mac = link[IFLA_ADDRESS].hex(":")
+            yield cls(asked, settings, result, kernel, host, f"/proc/self/fd/{node}", index, mac)
+
+    @property
+    def name(self) -> str:
+        return self.asked.interface
+
+    def on_node(self) -> AbstractContextManager[None]:
+        """Run the block in the node's network namespace."""
+        return netns.entered(self.node)
+
+    @functools.cached_property
+    def addresses(self) -> list[IPInterface]:
+        """Its own, as the plugins before report them."""
+        return addresses_in(self.result, self.name)
+
+    @functools.cached_property
+    def families(self) -> list[Family]:
+        return sorted({address.version for address in self.addresses})
+
+    @functools.cached_property
+    def gateways(self) -> list[tuple[IPAddress, IPAddress]]:
+        """(own address, gateway) of each address with one."""
+        entries = [entry for entry in _entries(self.result, self.name) if entry.get("gateway")]
+        return [(ip_interface(entry["address"]).ip, ip_address(entry["gateway"])) for entry in entries]
+
+    def has(self, interface: str) -> bool:
+        """Return whether the pod has an interface of this name."""
+        return any(name == interface for _, name in socket.if_nameindex())
+
+    @functools.cached_property
+    def underlay(self) -> bool:
+        """Whether the pod has its way to the node by a veth of this plugin. Refusal if `mode` does not fit."""
+        mode, veth = self.settings.mode, self.has(POD_VETH)
+        if mode == "auto":
+            return self.name == FIRST or veth
+        if mode == "overlay" and (self.name == FIRST or veth):
+            there = f"{self.name} is the pod's first interface" if self.name == FIRST else f"the pod has {POD_VETH}"
+            raise Refusal(OWN, f"{self.name}: mode overlay is impossible, because {there}")
+        if mode == "underlay" and self.name != FIRST and not veth and "veth" in self.settings.steps:
+            hint = f"the network of {FIRST} needs coordinator, too"
+            raise Refusal(OWN, f"{self.name}: mode underlay is impossible, because the pod has no {POD_VETH}", hint)
+        return mode == "underlay"
+
+    @property
+    def first(self) -> bool:
+        """Whether it is the interface whose ADD makes the veth."""
+        return self.underlay and self.name == FIRST
+
+    @functools.cached_property
+    def table(self) -> int:
+        """The number of its routing table."""
+        if self.name == FIRST:
+            return FIRST_TABLE
+        mine = {address.ip for address in self.addresses}
+        for family in self.families:
+            for rule in self.kernel.rules(family):
+                if rule.source.num_addresses == 1 and rule.source.network_address in mine:
+                    return rule.table
+        return self.kernel.free_table(FIRST_TABLE + 1, self.families)
+
+    @property
+    def namespace(self) -> Path:
+        return Path(self.asked.namespace)
+
+
+def addresses_in(result: Mapping[str, Any], interface: str) -> list[IPInterface]:
+    """Return the addresses of one of the pod's interfaces in a result."""
+    return [ip_interface(entry["address"]) for entry in _entries(result, interface)]
+
+
+def _entries(result: Mapping[str, Any], interface: str) -> list[Mapping[str, Any]]:
+    interfaces = result.get("interfaces", [])
+    try:
+        return [
+            entry
+            for entry in result.get("ips", [])
+            if "interface" not in entry or interfaces[entry["interface"]]["name"] == interface
+        ]
+    except (LookupError, TypeError):
+        raise Refusal(CONFIG, "prevResult.ips names an interface that prevResult.interfaces does not have") from None

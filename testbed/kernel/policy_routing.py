@@ -1,0 +1,178 @@
+"""
+Policy routing: the routes of any table, and the rules that choose a table by the source address.
+
+Source: include/uapi/linux/rtnetlink.h, fib_rules.h.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from ipaddress import ip_address, ip_network
+
+from testbed.kernel import netlink
+from testbed.kernel.rtnetlink import (
+    FAMILIES,
+    FR_ACT_TO_TBL,
+    FRA_PRIORITY,
+    MAIN,
+    NOWHERE,
+    RTA_DST,
+    RTA_GATEWAY,
+    RTA_OIF,
+    RTM_DELROUTE,
+    RTM_DELRULE,
+    RTM_GETROUTE,
+    RTM_GETRULE,
+    RTM_NEWROUTE,
+    RTM_NEWRULE,
+    RTMSG,
+    RULE,
+    STATIC,
+    UNICAST,
+    Rtnetlink,
+    next_hops,
+)
+from testbed.topology import Family, IPAddress, IPNetwork
+
+_RTA_PRIORITY, _RTA_PREFSRC, _RTA_TABLE = 6, 7, 15
+_FRA_SRC, _FRA_TABLE = 2, 15
+_RTM_F_CLONED = 0x200
+_TABLE_IN_ATTRIBUTE = 252
+"""RT_TABLE_COMPAT: the header has one byte for a table, which may have a larger number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A unicast route over one interface; of one with several next hops, each is such a route."""
+
+    to: IPNetwork
+    index: int
+    gateway: IPAddress | None = None
+    source: IPAddress | None = None
+    metric: int = 0
+    protocol: int = STATIC
+    scope: int = 0
+
+    @property
+    def default(self) -> bool:
+        return self.to.prefixlen == 0
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Have packets from `source` look into a table. Without a priority the kernel gives it one before all others."""
+
+    source: IPNetwork
+    """0.0.0.0/0 or ::/0 are all."""
+    table: int
+    priority: int | None = None
+
+
+class PolicyRouting(Rtnetlink):
+    """An rtnetlink socket for routes and rules."""
+
+    def routes_in(self, table: int, family: Family) -> Iterator[Route]:
+        """Yield the unicast routes of a table."""
+        header = RTMSG.pack(FAMILIES[family], *bytes(7), 0)
+        for _, body in self.request(RTM_GETROUTE, header, netlink.DUMP):
+            found = _route(body, family)
+            if found and found[0] == table:
+                yield from found[1]
+
+    def put_route(self, route: Route, table: int) -> None:
+        """Make a route before those to the same destination, or leave it as it is there."""
+        with contextlib.suppress(FileExistsError):
+            self.request(RTM_NEWROUTE, _packed(route, table, route.scope), netlink.CREATE)
+
+    def take_route(self, route: Route, table: int) -> bool:
+        """Delete a route; False if it was not there."""
+        return self._delete(RTM_DELROUTE, _packed(route, table, NOWHERE))
+
+    def source_to(self, ip: IPAddress) -> IPAddress | None:
+        """Return the address from which packets to `ip` would be sent, as ``ip route get`` shows it."""
+        header = RTMSG.pack(FAMILIES[ip.version], ip.max_prefixlen, *bytes(6), 0)
+        try:
+            ((_, body),) = self.request(RTM_GETROUTE, header + netlink.attribute(RTA_DST, ip.packed))
+        except OSError:  # no route, which has several errors
+            return None
+        values = netlink.attributes(body, RTMSG.size)
+        return ip_address(values[_RTA_PREFSRC]) if _RTA_PREFSRC in values else None
+
+    def rules(self, family: Family) -> Iterator[Rule]:
+        """Yield the rules that name a table, in the order of their priorities."""
+        anywhere = bytes(4 if family == 4 else 16)
+        for _, body in self.request(RTM_GETRULE, RULE.pack(FAMILIES[family], *bytes(7), 0), netlink.DUMP):
+            _, _, length, _, table, _, _, action, _ = RULE.unpack_from(body)
+            values = netlink.attributes(body, RULE.size)
+            if action == FR_ACT_TO_TBL:
+                source = ip_network((values.get(_FRA_SRC, anywhere), length))
+                number = netlink.number(values[_FRA_TABLE]) if _FRA_TABLE in values else table
+                yield Rule(source, number, netlink.number(values.get(FRA_PRIORITY, b"\0")))
+
+    def put_rule(self, rule: Rule) -> bool:
+        """Make a rule; False if there is one, of any priority when none is given."""
+        if any(_equal(rule, other) for other in self.rules(rule.source.version)):
+            return False
+        self.request(RTM_NEWRULE, _packed_rule(rule), netlink.CREATE)
+        return True
+
+    def take_rule(self, rule: Rule) -> bool:
+        """Delete a rule; False if it was not there."""
+        return self._delete(RTM_DELRULE, _packed_rule(rule))
+
+    def free_table(self, first: int, families: Iterable[Family]) -> int:
+        """Return the number of the first table from `first` on that no rule names and that has no route."""
+        used = set()
+        for family in families:
+            used |= {rule.table for rule in self.rules(family)}
+            header = RTMSG.pack(FAMILIES[family], *bytes(7), 0)
+            bodies = self.request(RTM_GETROUTE, header, netlink.DUMP)
+            used |= {found[0] for _, body in bodies if (found := _route(body, family))}
+        return next(number for number in range(first, MAIN) if number not in used)
+
+
+def _equal(rule: Rule, other: Rule) -> bool:
+    same = (rule.source, rule.table) == (other.source, other.table)
+    return same and rule.priority in (None, other.priority)
+
+
+def _route(body: bytes, family: Family) -> tuple[int, list[Route]] | None:
+    """Read RTM_NEWROUTE: table and routes; None for one that is not unicast, or that the kernel made for one packet."""
+    _, length, _, _, table, protocol, scope, kind, flags = RTMSG.unpack_from(body)
+    if kind != UNICAST or flags & _RTM_F_CLONED:
+        return None
+    values = netlink.attributes(body, RTMSG.size)
+    to = ip_network((values.get(RTA_DST, bytes(4 if family == 4 else 16)), length))
+    metric = netlink.number(values.get(_RTA_PRIORITY, b"\0"))
+    source = _address(values, _RTA_PREFSRC)
+    hops = [
+        Route(to, index, _address(hop, RTA_GATEWAY), source, metric, protocol, scope)
+        for index, hop in next_hops(values)
+    ]
+    return (netlink.number(values[_RTA_TABLE]) if _RTA_TABLE in values else table), hops
+
+
+def _address(values: Mapping[int, bytes], kind: int) -> IPAddress | None:
+    return ip_address(values[kind]) if kind in values else None
+
+
+def _packed(route: Route, table: int, scope: int) -> bytes:
+    small = table if table < 256 else _TABLE_IN_ATTRIBUTE
+    family, length = FAMILIES[route.to.version], route.to.prefixlen
+    body = RTMSG.pack(family, length, 0, 0, small, route.protocol, scope, UNICAST, 0)
+    body += netlink.attribute(RTA_DST, route.to.network_address.packed) + netlink.u32(RTA_OIF, route.index)
+    for kind, ip in (RTA_GATEWAY, route.gateway), (_RTA_PREFSRC, route.source):
+        body += netlink.attribute(kind, ip.packed) if ip else b""
+    body += netlink.u32(_RTA_PRIORITY, route.metric) if route.metric else b""
+    return body + netlink.u32(_RTA_TABLE, table)
+
+
+def _packed_rule(rule: Rule) -> bytes:
+    small = rule.table if rule.table < 256 else 0
+    family, length = FAMILIES[rule.source.version], rule.source.prefixlen
+    body = RULE.pack(family, 0, length, 0, small, 0, 0, FR_ACT_TO_TBL, 0)
+    body += netlink.attribute(_FRA_SRC, rule.source.network_address.packed) if length else b""
+    body += netlink.u32(FRA_PRIORITY, rule.priority) if rule.priority is not None else b""
+    return body + netlink.u32(_FRA_TABLE, rule.table)
