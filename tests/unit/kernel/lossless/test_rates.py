@@ -68,7 +68,7 @@ class Rp:
             self.target += self.v["ai"]
         self.target = min(self.target, LINE)
         self.rate = (self.rate + self.target) / 2
-        if self.rate >= LINE * (1 - 1 / 1024):
+        if self.rate >= LINE - LINE // 1024:  # of whole bytes, as in the code: nine halvings end just below
             self.limited = False
 
     @property
