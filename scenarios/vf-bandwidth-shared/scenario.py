@@ -37,7 +37,7 @@ class VfBandwidthShared(Scenario[Settings]):
     `ip -s link show` of the PF has bytes for each VF. `devlink port function rate show` and `ip link show` (max_tx_rate
     of each VF) say that nothing is bounded.
 
-    The fixes: a limit for each VF (`ip link set PF vf N max_tx_rate`, maxTxRate of sriov-cni), or a guaranteed share,
+    The fixes: a limit for each VF (`ip link set PF vf N max_tx_rate`, max_tx_rate of sriov-cni), or a guaranteed share,
     which gives the rest to whoever needs it (`devlink port function rate … tx_share`, or min_tx_rate).
     """
 
