@@ -1,0 +1,125 @@
+from typing import Any, Literal
+
+from testbed import Caller, Field, Host, IPAddress, Parameters, Pod, Run, Scenario, Variant
+
+KUBELET = Caller(attempts=3)
+"""kubelet's pause, and no more attempts than are needed."""
+SLOW_MS = 150
+"""The owner's delay; the window of a Spiderpool probe is 100 ms."""
+
+
+class Settings(Parameters):
+    detect: Literal["no", "spiderpool", "rfc5227"] = Field("no", description="how a duplicate address is looked for")
+    slow_owner: bool = Field(False, description="whether the owner answers ARP late, as a busy machine does")
+    at_once: bool = Field(False, description="whether two pods start at once with one address; else storage has it")
+
+
+class CoordinatorConflict(Scenario[Settings]):
+    """A pod gets an address that somebody has, and whether that is found depends on how it is asked for.
+
+    Nobody took the storage's address out of the pool. A pod gets it, on a VF, and announces it: the switch sends the
+    storage's packets to the pod, and all that were connected to storage see RETRY_EXC_ERR.
+
+    The fix: the CNI plugin asks before it announces (Spiderpool's enableIPConflictDetection), refuses the pod, and
+    kubelet's next attempt gets the next address. Spiderpool asks once and waits for 100 ms. An owner that answers after
+    150 ms is missed, and so are two pods that start at the same moment, because a probe is no answer: two nodes whose
+    IPAM gave one address twice (whereabouts #110). RFC 5227 asks three times at random intervals, and takes another
+    one's probe for a conflict. It costs each pod 4 to 7 s.
+
+    On real gear: kubelet's event says `pod's interface … with an conflicting ip … is located at` and the owner's MAC.
+    Without detection the switch logs a duplicate address, or a MAC that moves; `arping -D` from another host of the
+    subnet has two answers.
+    """
+
+    tags = ("arp", "cni", "kubernetes")
+    variants = (
+        Variant("as-is", "fault", "nobody asks: the pod takes the storage's address"),
+        Variant("spiderpool", "healthy", "one probe: refused, the next attempt has another", {"detect": "spiderpool"}),
+        Variant(
+            "slow-owner",
+            "fault",
+            "the storage answers after 150 ms, the probe waits for 100",
+            {"detect": "spiderpool", "slow_owner": True},
+        ),
+        Variant("slow-owner-rfc5227", "healthy", "three probes, 4 to 7 s", {"detect": "rfc5227", "slow_owner": True}),
+        Variant("at-once", "fault", "two pods probe at the same moment", {"detect": "spiderpool", "at_once": True}),
+        Variant("at-once-rfc5227", "healthy", "each hears the other's probe", {"detect": "rfc5227", "at_once": True}),
+    )
+
+    def run(self, run: Run, p: Settings) -> None:
+        for name in "node1", "node2":
+            run.lab.host(name).add_vf("eth1v0", "eth1")
+        if p.at_once:
+            self.start_two(run, p)
+        else:
+            self.start_one(run, p)
+
+    def start_one(self, run: Run, p: Settings) -> None:
+        """A pod is to start, and the first address of the pool is the storage's."""
+        storage = run.lab.host("storage")["eth1"]
+        taken = storage.address().ip
+        connection = run.connect("the client works with storage", run.lab.host("client")["eth1"], storage)
+        if p.slow_owner:
+            delay_arp(run.lab.host("storage"))
+        with run.step("a pod starts"):
+            pod = run.lab.pods.create(run.lab.host("node1"), "worker", [network(p, taken)], KUBELET)
+        refused = [event["text"] for event in run.events("pod") if "refused" in event["text"]]
+        got = pod["eth0"].address().ip
+        status = connection.write().status
+        known = run.lab.switch("leaf").neighbour(taken)
+        run.note(pod=got, refused=len(refused), storage=status, switch_has="storage" if known == storage.mac else "pod")
+        reached = run.observe_status(status, "storage works, and the pod has an address of its own")
+        run.expect("the pod has the storage's address", got == taken, not reached)
+        if reached:
+            run.expect("the first attempt names the owner", storage.mac in refused[0] if refused else False, True)
+
+    def start_two(self, run: Run, p: Settings) -> None:
+        """Two nodes, whose IPAMs know nothing of each other, give one address at the same moment."""
+        client = run.lab.host("client")["eth1"]
+        with run.step("a pod starts on each node"):
+            names = ("node1", "node2")
+            made = run.lab.pods.create_all([(run.lab.host(name), f"of-{name}", [network_at_once(p)]) for name in names])
+        pods = [pod for pod in made if isinstance(pod, Pod)]
+        run.note(started=len(pods), refused=len(made) - len(pods))
+        if not pods:
+            with run.step("kubelet tries again, one pod after the other"):
+                pods = [run.lab.pods.create(run.lab.host("node1"), "of-node1", [network_at_once(p)])]
+        connections = [run.connect(f"the client works with {pod.name}", client, pod["eth0"]) for pod in pods]
+        statuses = [connection.write().status for connection in connections]
+        run.note(completions=", ".join(statuses))
+        run.observe_status(statuses[0], "who was connected first goes on")
+        run.expect("two pods have one address", len(pods) == 2, statuses[0] != "SUCCESS")
+
+
+def network(p: Settings, first: IPAddress) -> dict[str, Any]:
+    """The conflist of a pool that begins with `first`."""
+    pool = {"subnet": "10.0.20.0/24", "ips": [f"{first}-{first + 9}"], "gateway": "10.0.20.1"}
+    return vf({"type": "ippool", "pools": [pool], "policy": "round-robin"}, p)
+
+
+def network_at_once(p: Settings) -> dict[str, Any]:
+    """The conflist of a pool that each node has for itself."""
+    given = {"subnet": "10.0.20.0/24", "rangeStart": "10.0.20.100", "rangeEnd": "10.0.20.100", "gateway": "10.0.20.1"}
+    return vf({"type": "host-local", "ranges": [[given]], "routes": [{"dst": "0.0.0.0/0"}]}, p)
+
+
+def vf(ipam: dict[str, Any], p: Settings) -> dict[str, Any]:
+    coordinator = {
+        "type": "coordinator",
+        "steps": ["conflict", "announce"],
+        "detectIPConflict": False if p.detect == "no" else p.detect,
+    }
+    plugins = [{"type": "host-device", "device": "eth1v0", "ipam": ipam}, coordinator, {"type": "rxe"}]
+    return {"cniVersion": "1.0.0", "name": "vf", "plugins": plugins}
+
+
+def delay_arp(owner: Host) -> None:
+    """Its ARP answers come late, and nothing else."""
+    owner.run(
+        "tc",
+        "-b",
+        "-",
+        text="qdisc add dev eth1 root handle 1: prio\n"
+        f"qdisc add dev eth1 parent 1:3 netem delay {SLOW_MS}ms\n"
+        "filter add dev eth1 parent 1: protocol arp u32 match u32 0 0 flowid 1:3\n",
+    )
