@@ -73,9 +73,8 @@ class CoordinatorGateway(Scenario[Settings]):
             run.expect("it has no MAC for its gateway", status, "ETIMEDOUT")
         else:
             run.observe("healthy", "the job's first queue pair works")
-            run.expect(
-                "the message names the gateway", all("10.0.20.1 does not answer" in text for text in refused), True
-            )
+            named = ["gateway 10.0.20.1 does not answer" in text for text in refused]
+            run.expect("the gateway is the reason of each refusal", named, lambda found: found != [] and all(found))
             run.expect("the pod is ready when the gateway is back", ready, lambda seconds: seconds > p.outage)
 
     def take(self, run: Run, p: Settings) -> None:
