@@ -177,8 +177,10 @@ class Pods:
             except InputError:
                 raise
             except TestbedError as error:
-                again = f"refused on {wanted.host.name}, attempt {attempt} of {caller.attempts}: {error.message}"
-                wanted.host.context.emit("pod", wanted.name, again, host=wanted.host.name, attempt=attempt)
+                host = wanted.host
+                again = f"refused on {host.name}, attempt {attempt} of {caller.attempts}: {error.message}"
+                data = {"host": host.name, "attempt": attempt, "error": error.message}
+                host.context.emit("pod.refused", wanted.name, again, **data)
             yield from pause(caller.pause)
         return (yield from self._attempt(wanted, caller))
 

@@ -7,6 +7,7 @@ only.
 from __future__ import annotations
 
 import json
+import sqlite3
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -31,6 +32,9 @@ CREATE TABLE IF NOT EXISTS address (
 CREATE INDEX IF NOT EXISTS free ON address (pool, place) WHERE container IS NULL;
 CREATE INDEX IF NOT EXISTS held ON address (network, container, interface) WHERE container IS NOT NULL;
 """
+PUT_POOL = "INSERT INTO pool (name, data) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET data = excluded.data"
+MOVE = "UPDATE address SET pool = ?, place = ? WHERE address = ? AND place < 0"
+"""Of an address that is in no pool: its place is negative."""
 OF_HOLDER = """
 network = :network AND container = :container AND interface = :interface
     AND (container <> '' OR namespace = :namespace AND pod = :pod)
@@ -99,27 +103,26 @@ class Store(Database):
 
     SCHEMA = SCHEMA
 
-    def put(self, pool: Pool, addresses: Sequence[Address]) -> None:
-        """Add a pool, or change it. An address that is taken out of it stays with its holder until that gives it back.
-        InputError if an address is in another pool."""
-        name = pool.name
+    def put(self, *pools: tuple[Pool, Sequence[Address]]) -> None:
+        """Add pools with their addresses, or change them: all, or none. An address that is in none of them any more
+        stays with its holder until that gives it back; one that is in another of them goes there, with its holder.
+        InputError if an address is in a pool that keeps it."""
         with self.transaction() as database:
-            database.execute(
-                "INSERT INTO pool (name, data) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET data = excluded.data",
-                (name, json.dumps(written(pool))),
-            )
-            before = dict(
-                database.execute("SELECT address, container NOT NULL FROM address WHERE pool = ?", (name,)).fetchall()
-            )
-            database.execute("UPDATE address SET place = -1 - place WHERE pool = ? AND place >= 0", (name,))
-            for place, address in enumerate(map(str, addresses)):
-                if address in before:
-                    database.execute("UPDATE address SET place = ? WHERE address = ?", (place, address))
-                    continue
-                if other := database.execute("SELECT pool FROM address WHERE address = ?", (address,)).fetchone():
-                    raise InputError(f"{address} is in pool {other[0]}, too", where=f"pool {name}")
-                database.execute("INSERT INTO address (pool, place, address) VALUES (?, ?, ?)", (name, place, address))
-            database.execute("DELETE FROM address WHERE pool = ? AND place < 0 AND container IS NULL", (name,))
+            for pool, _ in pools:
+                database.execute(PUT_POOL, (pool.name, json.dumps(written(pool))))
+                database.execute("UPDATE address SET place = -rowid WHERE pool = ?", (pool.name,))
+            for pool, addresses in pools:
+                for place, address in enumerate(map(str, addresses)):
+                    if database.execute(MOVE, (pool.name, place, address)).rowcount:
+                        continue
+                    try:
+                        database.execute(
+                            "INSERT INTO address (pool, place, address) VALUES (?, ?, ?)", (pool.name, place, address)
+                        )
+                    except sqlite3.IntegrityError:
+                        other = database.execute("SELECT pool FROM address WHERE address = ?", (address,)).fetchone()
+                        raise InputError(f"{address} is in pool {other[0]}, too", where=f"pool {pool.name}") from None
+            database.execute("DELETE FROM address WHERE place < 0 AND container IS NULL")
 
     def pool(self, name: str) -> Pool | None:
         with self.explained():

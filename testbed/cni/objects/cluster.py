@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from testbed.cni.objects import manifests
+from testbed.cni.objects import admission, manifests
 from testbed.cni.objects.kinds import KINDS
 from testbed.cni.objects.manifests import DEFAULT, Object
 from testbed.cni.objects.store import Store
@@ -30,7 +30,10 @@ class Cluster:
         """See `testbed.lab.pods.Objects`."""
         objects = manifests.make(manifest) if isinstance(manifest, Mapping) else None
         found = [objects] if objects else manifests.load(self._directory / Path(str(manifest)))
-        self.put(*found)
+        with Store(self._file) as store:
+            if any(one.kind == "SpiderIPPool" for one in found):
+                admission.check_pools(store.all("SpiderIPPool"), found)
+            store.put(found)
         for one in found:
             self._emit("object", "", f"{one} is applied", object=str(one))
         return [str(one) for one in found]
