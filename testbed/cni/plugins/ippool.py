@@ -42,7 +42,7 @@ class Configuration(Part):
     default_ipv4_ippool: list[str] = Field(default_factory=list)
     default_ipv6_ippool: list[str] = Field(default_factory=list)
     policy: Policy = "lowest-free"
-    cool_down_s: Annotated[float, Field(ge=0, strict=False)] = Field(0.0, alias="coolDown")
+    cool_down_s: Annotated[float, Field(ge=0, le=1e9, strict=False)] = Field(0.0, alias="coolDown")
     routes: list[RoutePart] = Field(default_factory=list)
     dns: dict[str, Any] = Field(default_factory=dict)
 

@@ -94,7 +94,8 @@ class PodNetworks:
             known = described(pod, self.objects(pod.context), container)
             wanted = self._wanted(pod, known, networks)
         lists = yield from in_order([runtime.validate(one.network, f"pod {pod.name}") for one in wanted])
-        self.objects(pod.context).put(known)
+        with named(f"pod {pod.name}"):
+            self.objects(pod.context).put(known)
         begun = self._attached.setdefault(pod, [])
 
         def add(one: _Wanted, network: Conflist) -> Steps[None]:
@@ -189,7 +190,7 @@ def named(who: str) -> Iterator[None]:
     """Errors in it begin with `who`."""
     try:
         yield
-    except InputError as error:
+    except TestbedError as error:
         error.message = f"{who}: {error.message}"
         raise
 
