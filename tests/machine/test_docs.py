@@ -64,12 +64,12 @@ def test_the_pytest_files_of_the_page_on_traffic_pass(testbed, tmp_path):
     assert f"{len(snippets)} passed" in done.out
 
 
-def test_the_plugin_of_its_page_is_found_to_announce_nothing_and_is_mended(testbed, tmp_path):
+def test_the_plugin_of_its_page_is_found_to_announce_nothing_and_is_fixed(testbed, tmp_path):
     """A plugin author's walk, with what comes back of the test that fails."""
     python = blocks("docs/cni.md", "python")
     (plugin,) = [block for block in python if block.startswith("#!")]
     (test,) = [block for block in python if "def test_" in block]
-    (mended,) = [block for block in python if block.startswith("    in_pod(")]
+    (fix,) = [block for block in python if block.startswith("    in_pod(")]
     (command,) = re.findall(r"^testbed (pytest test_fabric.py .*)$", (TOP / "docs/cni.md").read_text(), re.MULTILINE)
     file = tmp_path / "cni-plugins" / "fabric"
     file.parent.mkdir()
@@ -89,7 +89,7 @@ def test_the_plugin_of_its_page_is_found_to_announce_nothing_and_is_mended(testb
 
     lines = plugin.splitlines(keepends=True)
     (place,) = [number for number, line in enumerate(lines, 1) if '"route", "add"' in line]
-    file.write_text("".join([*lines[:place], mended, *lines[place:]]))
+    file.write_text("".join([*lines[:place], fix, *lines[place:]]))
     done = testbed(*command.split())
     assert done.status == 0, done.out + done.err
     (log,) = (tmp_path / "runs/pytest/latest/tmp").glob("test_the_next_pod*0/node2-cni.log")
