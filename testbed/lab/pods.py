@@ -148,6 +148,7 @@ class Pods:
         labels: Mapping[str, str] | None = None,
         annotations: Mapping[str, str] | None = None,
         owner: str = "",
+        privileged: bool = False,
     ) -> Pod:
         """
         Makes a pod on a host, attached to `networks` in their order: its interfaces are eth0, net1, net2, …
@@ -155,9 +156,9 @@ class Pods:
         A network is a conflist: a file beside the scenario or the test, or a dict. docs/cni.md describes what happens.
         Behind them come those of the annotation ``k8s.v1.cni.cncf.io/networks``. If a network refuses the pod, nothing
         of it is left. Without `caller` it is one attempt, as Multus makes it. The rest is what Kubernetes knows of the
-        pod: see `PodMetadata`.
+        pod: see `PodMetadata`. Programs of a pod that is `privileged` find the files of all RDMA devices of its node.
         """
-        metadata = PodMetadata(namespace, dict(labels or {}), dict(annotations or {}), owner)
+        metadata = PodMetadata(namespace, dict(labels or {}), dict(annotations or {}), owner, privileged)
         return run(self._ready, self._create(PodRequest(host, name, networks, metadata), caller or Caller()))
 
     def create_all(
