@@ -7,8 +7,6 @@ PORT, ROUNDS = "18515", 200
 HALF_S, PATIENCE_S = 1.0, 30.0
 """When the other pod ends, and how long the job has then."""
 PINGPONG = ("ibv_rc_pingpong", "-e", "-g", "1", "-n", str(ROUNDS))
-
-
 OPENS = "yes"
 
 
