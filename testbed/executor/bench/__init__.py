@@ -41,8 +41,14 @@ class Cluster:
     def hosts(self, nodes: int) -> list[Host]:
         return [self.lab.host(f"node{number}") for number in range(nodes)]
 
-    def create(self, wanted: Sequence[tuple[Host, str, Sequence[Network]]]) -> list[Pod | TestbedError]:
-        return self.lab.pods.create_all(wanted, self._at_once)
+    def create(
+        self, wanted: Sequence[tuple[Host, str, Sequence[Network]]], at_once: int | None = None
+    ) -> list[Pod | TestbedError]:
+        """Each pod, or why it was refused. The first refusal is reported."""
+        made = self.lab.pods.create_all(wanted, at_once or self._at_once)
+        for error in [one for one in made if isinstance(one, TestbedError)][:1]:
+            self._on("bench", "", str(error))
+        return made
 
     def delete(self, pods: Sequence[Pod]) -> None:
         self.lab.pods.delete_all(pods, self._at_once)
@@ -67,7 +73,8 @@ def host_local(start: int, size: int) -> dict[str, Any]:
     """`size` addresses of each family, from the `start`-th on."""
     ends = {family: (first + start, first + start + size - 1) for family, first in FIRST.items()}
     ranges = [
-        [{"subnet": SUBNETS[family], "rangeStart": low, "rangeEnd": high}] for family, (low, high) in ends.items()
+        [{"subnet": SUBNETS[family], "rangeStart": str(low), "rangeEnd": str(high)}]
+        for family, (low, high) in ends.items()
     ]
     return {"type": "host-local", "ranges": ranges}
 

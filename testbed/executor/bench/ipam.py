@@ -101,7 +101,7 @@ class Comparison:
         seconds of each call, and how many were refused."""
         self._cluster.delete(present(pods[::SHARE]))
         before, wanted = len(self._cluster.adds), list(self._wanted(networks))[::SHARE]
-        made = self._cluster.lab.pods.create_all(wanted, at_once=1)
+        made = self._cluster.create(wanted, at_once=1)
         self._cluster.delete(present(made))
         return self._cluster.adds[before:], len(made) - len(present(made))
 

@@ -27,7 +27,8 @@ def run(request: PodsBench, context: Context) -> PodsRow:
         made, create_s = cluster.timed(f"{request.pods} pods are there", lambda: cluster.create(wanted))
         pods = present(made)
         after = memory_mb()
-        pairs = list(itertools.pairwise(pods[:: len(pods) // request.nodes + 1]))  # neighbours are of different nodes
+        apart = 1 + request.nodes * (len(pods) // request.nodes**2)  # on different nodes
+        pairs = list(itertools.pairwise(pods[::apart]))
         failed, _ = cluster.timed(f"{len(pairs)} pods have written", lambda: sum(not writes(*pair) for pair in pairs))
         _, delete_s = cluster.timed("all are gone", lambda: cluster.delete(pods))
     return {
