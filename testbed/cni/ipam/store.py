@@ -31,6 +31,8 @@ CREATE TABLE IF NOT EXISTS address (
 );
 CREATE INDEX IF NOT EXISTS free ON address (pool, place) WHERE container IS NULL;
 CREATE INDEX IF NOT EXISTS held ON address (network, container, interface) WHERE container IS NOT NULL;
+CREATE INDEX IF NOT EXISTS of_pod ON address (namespace, pod, network, interface) WHERE container IS NOT NULL;
+CREATE INDEX IF NOT EXISTS taken_out ON address (place) WHERE place < 0;
 """
 PUT_POOL = "INSERT INTO pool (name, data) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET data = excluded.data"
 MOVE = "UPDATE address SET pool = ?, place = ? WHERE address = ? AND place < 0"
@@ -42,7 +44,7 @@ network = :network AND container = :container AND interface = :interface
 HELD_BY = f"SELECT pool, address FROM address WHERE {OF_HOLDER} ORDER BY pool, place"  # noqa: S608
 SAME_POD = """
 SELECT pool, place, address FROM address
-WHERE network = :network AND interface = :interface AND namespace = :namespace AND pod = :pod
+WHERE network = :network AND interface = :interface AND namespace = :namespace AND pod = :pod AND container NOT NULL
 """
 TAKE = """
 UPDATE address SET network = :network, container = :container, interface = :interface, namespace = :namespace,
@@ -54,6 +56,7 @@ UPDATE address SET network = NULL, container = NULL, interface = NULL, namespace
     node = NULL, since_ns = NULL, released_ns = :now
 WHERE {OF_HOLDER}
 """  # noqa: S608
+DROP = "DELETE FROM address WHERE place < 0 AND container IS NULL"
 NEXT = """
 SELECT place, address FROM address
 WHERE pool = :pool AND container IS NULL AND place > :after AND (released_ns IS NULL OR released_ns <= :warm)
@@ -148,8 +151,9 @@ class Store(Database):
             if pool in pools:
                 return Lease(pool, ip_address(address), holder)
         now = time.monotonic_ns()
-        for pool, place, address in self._database.execute(SAME_POD, asdict(holder)).fetchall():
-            if fixed and pool in pools:
+        kept = self._database.execute(SAME_POD, asdict(holder)).fetchall() if fixed else []
+        for pool, place, address in kept:
+            if pool in pools:
                 self._database.execute(TAKE, {**asdict(holder), "from": pool, "place": place, "now": now})
                 return Lease(pool, ip_address(address), holder)
         warm = now - int(cool_down_s * 1e9) if policy == "cool-down" else now
@@ -201,7 +205,7 @@ class Store(Database):
         with self.transaction() as database:
             given = [ip_address(address) for _, address in database.execute(HELD_BY, asdict(holder))]
             database.execute(GIVE_BACK, {**asdict(holder), "now": time.monotonic_ns()})
-            database.execute("DELETE FROM address WHERE place < 0 AND container IS NULL")
+            database.execute(DROP)
         return given
 
 

@@ -251,12 +251,15 @@ def reported(
 ) -> Steps[Result | None]:
     """Do it, and emit an event with how it ended."""
     text = f"{command} {network.name} on {attachment.interface} by {', '.join(network.types)}"
-    data = {"command": command, "network": network.name, "interface": attachment.interface, "host": pod.host.name}
+    data: dict[str, Any] = {"command": command, "network": network.name, "interface": attachment.interface}
+    data["host"] = pod.host.name
+    began = time.monotonic()
     try:
         result = yield from job
     except TestbedError as error:
         pod.context.emit("cni", pod.name, f"{text} fails: {error.message}", **data, error=error.message)
         raise
+    data["took_s"] = time.monotonic() - began
     given = [entry["address"] for entry in result.get("ips", [])] if result else []
     pod.context.emit("cni", pod.name, ": ".join(filter(None, (text, ", ".join(given)))), **data, result=result)
     return result
