@@ -81,7 +81,7 @@ class PodRestartStorm(Scenario[Settings]):
         return {"leaf": profile(p.profile).replace(arp_pps=p.pps, **values)}
 
     def run(self, run: Run, p: Settings) -> None:
-        leaf, client = run.lab.switch("leaf"), run.lab.host("client")["eth1"]
+        client = run.lab.host("client")["eth1"]
         for number in range(p.pods):
             for node in at(number), at(number + 1):
                 run.lab.host(node).add_vf(f"eth1v{number}", "eth1")
@@ -98,7 +98,7 @@ class PodRestartStorm(Scenario[Settings]):
             run.lab.pods.delete_all(before)
             pods = start(run, p, 1)
             for pod in pods:
-                pod["eth0"].set_neighbour(pod.host["eth1"].gateway(), leaf.svi_mac())
+                run.silence(pod["eth0"], pod.host["eth1"])
             if p.announce:
                 announce(run, pods, p)
             again = len(addresses(before) & addresses(pods))

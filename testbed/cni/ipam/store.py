@@ -125,7 +125,7 @@ class Store(Database):
                     except sqlite3.IntegrityError:
                         other = database.execute("SELECT pool FROM address WHERE address = ?", (address,)).fetchone()
                         raise InputError(f"{address} is in pool {other[0]}, too", where=f"pool {pool.name}") from None
-            database.execute("DELETE FROM address WHERE place < 0 AND container IS NULL")
+            database.execute(DROP)
 
     def pool(self, name: str) -> Pool | None:
         with self.explained():
