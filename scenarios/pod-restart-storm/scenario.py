@@ -45,7 +45,8 @@ class PodRestartStorm(Scenario[Settings]):
 
     A machine starts pods in turn, which a cluster's nodes do together, so they begin when the last one is up, as those
     of a gang-scheduled job. The default is 12 pods, and the limit of 7 packets a second is to them what SONiC's default
-    of 600 is to a thousand: `testbed run pod-restart-storm --set pods=1000 --set pps=600`.
+    of 600 is to a thousand: `testbed run pod-restart-storm --variant cool-down-limited --set pods=1000 --set pps=600`,
+    which takes long on an emulated CPU.
 
     On real gear: `show ip arp` has addresses of running pods with MACs that no port has, and ages from before the
     restart; drops of control-plane policing in the class with ARP grew in its first second. NCCL reports "transport
