@@ -104,6 +104,8 @@ JSON_COMMANDS = {
     "fault list": ["nope"],
     "fault describe": ["nope"],
     "image info": ["nope"],
+    "bench ipam": ["--ipam", "nope"],
+    "bench pods": ["--pods", "0"],
     "doctor": ["--machine", "nope"],
 }
 """Every command that prints JSON, and wrong input for it."""
