@@ -59,8 +59,9 @@ def kubelet(attempts: int = 30) -> Caller:
 class Objects(Protocol):
     """Objects of Kubernetes that networks of pods need, as they are in an API server: `lab.objects`.
 
-    Known are NetworkAttachmentDefinition, SpiderIPPool, SpiderReservedIP, Namespace, Node, Pod, Deployment,
-    StatefulSet, DaemonSet and Job. `lab.pods` makes the Pods.
+    Known are NetworkAttachmentDefinition, SpiderMultusConfig, SpiderCoordinator, SpiderIPPool, SpiderReservedIP,
+    Namespace, Node, Pod, Deployment, StatefulSet, DaemonSet and Job. `lab.pods` makes the Pods, and a
+    SpiderMultusConfig makes a NetworkAttachmentDefinition.
     """
 
     def apply(self, manifest: str | Path | Mapping[str, Any]) -> list[str]:
@@ -148,6 +149,7 @@ class Pods:
         labels: Mapping[str, str] | None = None,
         annotations: Mapping[str, str] | None = None,
         owner: str = "",
+        resources: Mapping[str, int] | None = None,
     ) -> Pod:
         """
         Makes a pod on a host, attached to `networks` in their order: its interfaces are eth0, net1, net2, …
@@ -157,7 +159,7 @@ class Pods:
         of it is left. Without `caller` it is one attempt, as Multus makes it. The rest is what Kubernetes knows of the
         pod: see `PodMetadata`.
         """
-        metadata = PodMetadata(namespace, dict(labels or {}), dict(annotations or {}), owner)
+        metadata = PodMetadata(namespace, dict(labels or {}), dict(annotations or {}), owner, dict(resources or {}))
         return run(self._ready, self._create(PodRequest(host, name, networks, metadata), caller or Caller()))
 
     def create_all(

@@ -10,7 +10,10 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from testbed.cni.objects.kinds import KINDS, Free, IPPool, Kind, Metadata, NetworkAttachmentDefinition, ReservedIP
+from testbed.cni.objects.coordinator import CoordinatorSpec
+from testbed.cni.objects.kinds import Free, IPPool, Metadata, NetworkAttachmentDefinition, ReservedIP
+from testbed.cni.objects.known import KINDS, Kind
+from testbed.cni.objects.multus import MultusConfig
 from testbed.documents import text
 from testbed.documents.problems import Problems, dotted, wrong_value
 from testbed.documents.text import choices, quoted
@@ -117,8 +120,12 @@ def _check_spec(head: _Head, kind: Kind, value: Mapping[str, Any], problems: Pro
                 spec.addresses()
             case NetworkAttachmentDefinition():
                 spec.conflist(head.metadata.name, "spec.config")
+            case MultusConfig():
+                spec.check(head.metadata.name, head.metadata.annotations)
+            case CoordinatorSpec() if head.metadata.name != DEFAULT:
+                problems.add(("metadata", "name"), f"there is one {head.kind} only, and it is called {DEFAULT}")
     except InputError as error:
-        where = f"{error.where}: " if error.where.startswith("spec.config") else ""
+        where = f"{error.where}: " if error.where.startswith("spec.") else ""
         problems.add(("spec",), f"{where}{error.message}")
 
 

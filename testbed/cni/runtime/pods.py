@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import time
-import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,12 +15,12 @@ from typing import Any
 from testbed.cni.ipam import reclaim
 from testbed.cni.ipam.store import ADDRESSES, Holder
 from testbed.cni.ipam.store import Store as Addresses
-from testbed.cni.objects import manifests
 from testbed.cni.objects.cluster import Cluster
 from testbed.cni.objects.kinds import NetworkAttachmentDefinition
 from testbed.cni.objects.manifests import Object
 from testbed.cni.objects.store import OBJECTS
 from testbed.cni.objects.store import Store as Objects
+from testbed.cni.runtime.admission import admitted, uid
 from testbed.cni.runtime.libcni import SHARED, Runtime
 from testbed.cni.runtime.plugin import CniError, Limit
 from testbed.cni.spec import conflist, selection
@@ -91,7 +90,7 @@ class PodNetworks:
         self._pods += 1
         container = hashlib.sha256(f"{pod.context.lab}/{pod.name}/{self._pods}".encode()).hexdigest()
         with named(f"pod {pod.name}"):
-            known = described(pod, self.objects(pod.context), container)
+            known = admitted(pod, self.objects(pod.context), container)
             wanted = self._wanted(pod, known, networks)
         lists = yield from in_order([runtime.validate(one.network, f"pod {pod.name}") for one in wanted])
         self.objects(pod.context).put(known)
@@ -192,43 +191,6 @@ def named(who: str) -> Iterator[None]:
     except InputError as error:
         error.message = f"{who}: {error.message}"
         raise
-
-
-def uid(container: str) -> str:
-    """A pod's, from its container's."""
-    return str(uuid.UUID(container[-32:]))
-
-
-def described(pod: Pod, cluster: Cluster, container: str) -> Object:
-    """The pod as Kubernetes has it; its owner's template is in it."""
-    given = pod.metadata
-    labels, annotations, owners = dict(given.labels), dict(given.annotations), []
-    if given.owner:
-        kind, slash, name = given.owner.partition("/")
-        if not slash:
-            raise InputError(f"owner {given.owner!r} is not of the form Kind/name")
-        owner = cluster.find(kind, name, given.namespace)
-        template = (owner.spec.get("template") or {}).get("metadata") or {}
-        labels = {**(template.get("labels") or {}), **labels}
-        annotations = {**(template.get("annotations") or {}), **annotations}
-        version = owner.data["apiVersion"]
-        owners.append({"apiVersion": version, "kind": kind, "name": name, "controller": True})
-    return manifests.make(
-        {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {
-                "name": pod.name,
-                "namespace": given.namespace,
-                "uid": uid(container),
-                "labels": labels,
-                "annotations": annotations,
-                "ownerReferences": owners,
-            },
-            "spec": {"nodeName": pod.host.name},
-            "status": {"phase": "Running"},
-        }
-    )
 
 
 def attachment_of(pod: Pod, wanted: _Wanted, container: str) -> Attachment:
