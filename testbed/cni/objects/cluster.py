@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from testbed.cni.ipam.pool import Address
+from testbed.cni.ipam.store import ADDRESSES
+from testbed.cni.ipam.store import Store as Addresses
 from testbed.cni.objects import controllers, manifests
 from testbed.cni.objects.known import KINDS
 from testbed.cni.objects.manifests import DEFAULT, Object
@@ -56,13 +59,23 @@ class Cluster:
             there |= {str(one): one for one in applied}
             for one in deleted:
                 there.pop(str(one), None)
-            made, gone = controllers.follow(there)
+            made, gone, notes = controllers.follow(there, self._held())
             again = {str(one) for one in made}
             away = [one for one in [*deleted, *gone] if str(one) not in again]
             store.put([*applied, *made], away)
         for text, objects in (("applied", [*applied, *made]), ("deleted", away)):
             for one in objects:
                 self._emit("object", "", f"{one} is {text}", object=str(one))
+        for note in notes:
+            self._emit("object", "", note)
+
+    def _held(self) -> Collection[Address]:
+        """The addresses that pods have of pools."""
+        file = self._file.with_name(ADDRESSES)
+        if not file.exists():
+            return ()
+        with Addresses(file) as store:
+            return {lease.address for lease in store.leases()}
 
     def put(self, *objects: Object) -> None:
         with Store(self._file) as store:

@@ -2,32 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from testbed.cni.objects import manifests
+from testbed.cni.ipam.pool import Address
+from testbed.cni.objects import autopools, manifests
 from testbed.cni.objects.coordinator import CoordinatorSpec
 from testbed.cni.objects.manifests import Object
 from testbed.cni.objects.multus import CR_NAME, RESOURCE_NAME, MultusConfig
 from testbed.errors import InputError
 
 OWNER, COORDINATOR, DEFINITION = "SpiderMultusConfig", "SpiderCoordinator", "NetworkAttachmentDefinition"
-READ = (OWNER, COORDINATOR, DEFINITION)
+READ = (OWNER, COORDINATOR, DEFINITION, autopools.POOL, autopools.SUBNET, *autopools.APPLICATIONS)
 """The kinds that controllers look at."""
 
 
 class Changes(NamedTuple):
     made: list[Object]
     gone: list[Object]
+    notes: list[str]
+    """What could not be had."""
 
 
-def follow(objects: Mapping[str, Object]) -> Changes:
-    """What has to change, so that definitions are those of SpiderMultusConfigs; `objects` are those of the kinds
-    `READ`, by their names as text. InputError if two want one."""
-    wanted = definitions(objects.values())
+def follow(objects: Mapping[str, Object], held: Collection[Address] = ()) -> Changes:
+    """What has to change, so that definitions are those of SpiderMultusConfigs, and pools those of applications;
+    `objects` are those of the kinds `READ`, by their names as text, and `held` are the addresses that pods have.
+    InputError if two want one definition, or annotations are wrong."""
+    pools = autopools.pools(objects, held)
+    wanted = definitions(objects.values()) | pools.wanted
     made = [one for text, one in wanted.items() if text not in objects or objects[text].data != one.data]
-    gone = [one for text, one in objects.items() if text not in wanted and _owner(one)]
-    return Changes(made, gone)
+    gone = [one for text, one in objects.items() if text not in wanted and (_owner(one) or autopools.is_auto(one))]
+    return Changes(made, gone, pools.notes)
 
 
 def definitions(objects: Iterable[Object]) -> dict[str, Object]:
