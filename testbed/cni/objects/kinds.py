@@ -145,8 +145,13 @@ class ReservedIP(Part):
         return [address for text in self.ips for address in pool.range_of(text)]
 
 
+class TemplateMetadata(Free):
+    labels: Texts | None = None
+    annotations: Texts | None = None
+
+
 class Template(Free):
-    metadata: Annotated[dict[str, Any], Field()] = {}
+    metadata: TemplateMetadata = TemplateMetadata()
 
 
 class Workload(Free):

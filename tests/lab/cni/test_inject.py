@@ -7,6 +7,7 @@ import time
 import pytest
 from networks import bridge
 
+from testbed.cni.runtime.plugin import CniError
 from testbed.errors import InputError
 from testbed.lab.pods import Caller, UnschedulableError
 from testbed.workload import connected
@@ -105,3 +106,32 @@ def test_an_annotation_that_no_config_has_is_refused_before_anything_is_made(lab
     with pytest.raises(InputError, match="pod web: no SpiderMultusConfig has the annotation"):
         make("web", annotations={"cni.spidernet.io/rdma-resource-inject": "rail"})
     assert lab.resources() == before
+
+
+def test_a_pool_follows_its_application(lab, make):
+    """Of a SpiderSubnet; the deployment's pods have a network without pools of its own."""
+
+    def deploy(replicas):
+        annotations = {
+            "k8s.v1.cni.cncf.io/networks": "rail",
+            "ipam.spidernet.io/subnet": '{"interface": "net1", "ipv4": ["own"]}',
+            "ipam.spidernet.io/ippool-ip-number": "+0",
+        }
+        spec = {"replicas": replicas, "template": {"metadata": {"annotations": annotations}}}
+        metadata = {"name": "web", "namespace": "ai"}
+        lab.objects.apply({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec})
+
+    lab.objects.apply("subnet.yaml")
+    deploy(1)
+    one = make("one", owner="Deployment/web")
+    with pytest.raises(CniError, match="no address is free in auto4-web-net1-"):
+        make("two", owner="Deployment/web")
+    deploy(2)
+    two = make("two", "node2", owner="Deployment/web")
+    assert [str(pod["net1"].address().ip) for pod in (one, two)] == ["10.0.10.200", "10.0.10.201"]
+    one.delete()
+    deploy(1)
+    assert next(pool["spec"]["ips"] for pool in lab.objects.list("SpiderIPPool")) == ["10.0.10.201"]
+    two.delete()
+    lab.objects.delete("Deployment", "web", "ai")
+    assert [pool["metadata"]["name"] for pool in lab.objects.list("SpiderIPPool")] == ["rail1", "rail2"]

@@ -173,6 +173,11 @@ def test_the_size_of_applications(kind, spec, status, count):
     assert pods(manifests.make(application(kind, status=status, **spec))) == count
 
 
+def test_what_yaml_takes_for_a_number_has_to_be_quoted(cluster):
+    with pytest.raises(InputError, match=f"{NUMBER} must be a string, not the number 2; quote it"):
+        cluster.apply(application(more={NUMBER: 2}))  # type: ignore[dict-item]
+
+
 @pytest.mark.parametrize(
     ("more", "wrong"),
     [
