@@ -63,7 +63,7 @@ class CoordinatorConflict(Scenario[Settings]):
             delay_arp(run.lab.host("storage"))
         with run.step("a pod starts"):
             pod = run.lab.pods.create(run.lab.host("node1"), "worker", [network(p, taken)], KUBELET)
-        refused = [event["text"] for event in run.events("pod") if "refused" in event["text"]]
+        refused = [event["data"]["error"] for event in run.events("pod.refused")]
         got = pod["eth0"].address().ip
         status = connection.write().status
         known = run.lab.switch("leaf").neighbour(taken)

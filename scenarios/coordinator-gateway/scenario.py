@@ -66,7 +66,7 @@ class CoordinatorGateway(Scenario[Settings]):
             pod = run.lab.pods.create(run.lab.host("node1"), "worker", [network(p, "10.0.20.100")], KUBELET)
             ready = run.now
             status = run.write(pod["eth0"], storage)
-        refused = [event["text"] for event in run.events("pod") if "refused" in event["text"]]
+        refused = [event["data"]["error"] for event in run.events("pod.refused")]
         run.note(outcome=status, refused=len(refused), ready_s=round(ready, 1))
         if status != "SUCCESS":
             run.observe("fault", f"the job's first queue pair dies of {status}")

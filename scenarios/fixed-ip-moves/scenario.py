@@ -61,7 +61,7 @@ def started(run: Run, node: str, name: str, p: Settings) -> Pod:
     host = run.lab.host(node)
     host.add_vf("eth1v0", "eth1")
     pod = run.lab.pods.create(host, name, [network(p)], owner=f"{p.owner}/storage")
-    pod["eth0"].set_neighbour(host["eth1"].gateway(), run.lab.switch("leaf").svi_mac())
+    run.silence(pod["eth0"], host["eth1"])
     return pod
 
 

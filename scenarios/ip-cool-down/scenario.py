@@ -80,7 +80,7 @@ def started(run: Run, number: int, p: Settings) -> Pod:
     node, vf = run.lab.host(NODES[number % 2]), f"eth1v{number}"
     node.add_vf(vf, "eth1")
     pod = run.lab.pods.create(node, f"worker{number}", [network(p, vf)])
-    pod["eth0"].set_neighbour(pod.host["eth1"].gateway(), run.lab.switch("leaf").svi_mac())
+    run.silence(pod["eth0"], node["eth1"])
     return pod
 
 

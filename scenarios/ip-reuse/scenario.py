@@ -144,5 +144,5 @@ def start_pod(run: Run, name: str, node: str, p: Settings, *, static_gateway: bo
     """A pod with the address; with a static gateway entry it has no reason to speak ARP."""
     pod = run.lab.pods.create(run.lab.host(node), name, [f"{p.network}.conflist"])
     if static_gateway:
-        pod["eth0"].set_neighbour(pod.host["eth1"].gateway(), run.lab.switch("leaf").svi_mac())
+        run.silence(pod["eth0"], pod.host["eth1"])
     return pod

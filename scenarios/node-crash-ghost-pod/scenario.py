@@ -72,10 +72,9 @@ class NodeCrashGhostPod(Scenario[Settings]):
             switch_arp=owner_of(run.lab.switch("leaf").neighbour(pod["eth0"].address().ip), ghost["eth0"], pod["eth0"])
         )
         run.observe_status(status, "the client goes on")
-        refused = [event["text"] for event in run.events("pod") if "refused" in event["text"]]
         run.expect(
             "attempts that are refused because of the ghost",
-            [ghost["eth0"].mac in text for text in refused],
+            [ghost["eth0"].mac in event["data"]["error"] for event in run.events("pod.refused")],
             [True] * p.detect,
         )
         taken_back = run.events("ipam")

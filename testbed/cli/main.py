@@ -55,6 +55,7 @@ COMMANDS = {
     "fault": ("testbed.cli.known", "The faults that a lab can have; inject them into one that lives."),
     "profile": ("testbed.cli.known", "The profiles of switches; change that of a switch in a lab."),
     "cni": ("testbed.cli.cni", "Try a CNI conflist out, as cnitool does."),
+    "bench": ("testbed.cli.bench", "Measure IPAM plugins and RDMA devices with many pods."),
     "image": ("testbed.cli.image", "Build, show, move or remove the image that machines boot from."),
     "doctor": ("testbed.cli.doctor", "Check what works on this machine, and how to fix what does not."),
     "completion": (

@@ -77,9 +77,10 @@ def wrong_value(detail: ErrorDetails, name: str) -> str:
     if kind == "value_error":
         return str(context["error"])
     if kind == "literal_error":
-        known = [choice.strip("'") for choice in context["expected"].replace(" or ", ", ").split(", ")]
+        expected = context["expected"].replace("False", "false").replace("True", "true")  # as documents have them
+        known = [choice.strip("'") for choice in expected.replace(" or ", ", ").split(", ")]
         guess = did_you_mean(value, known, aside=True)
-        return f"{name} must be {context['expected']}, not {describe(value)}{guess}"
+        return f"{name} must be {expected}, not {describe(value)}{guess}"
     if kind == "too_short":
         return f"too few entries in {name}: {context['actual_length']}, at least {context['min_length']}"
     if kind == "too_long":

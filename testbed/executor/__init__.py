@@ -32,6 +32,8 @@ HANDLERS: dict[type[Request[Any]], str] = {
     requests.Variant: "variant:run",
     requests.Pytest: "tests:run",
     requests.Cni: "networks:run",
+    requests.IpamBench: "bench.ipam:run",
+    requests.PodsBench: "bench.pods:run",
     requests.Layer: "layer:install",
     requests.Live: "live.lab:run",
     requests.Describe: "describe:scenario",

@@ -7,6 +7,9 @@ such programs would talk with each other without a frame on the wire. libibverbs
 netlink, and of that only devices whose character device it can stat (rdma-core, libibverbs/init.c and
 ibdev_nl.c): so each program begins in a mount namespace of its own, in which the files of the others are not there.
 
+A pod shares its machine with its node and the node's other pods. In shared mode it finds their devices in sysfs, as in
+any container, but no files of them: a container gets those that it is given. A privileged one gets all.
+
 The kernel's netlink (`rdma link`) still lists all devices in shared mode.
 """
 
@@ -16,7 +19,8 @@ import contextlib
 import os
 import shutil
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.kernel import mounts, netns
@@ -34,42 +38,85 @@ CONNECTION_MANAGER = "rdma_cm"
 ABI_VERSION = "abi_version"
 
 
-class OwnDevices:
-    """The files of one namespace's RDMA devices, in directories that are there. Running programs see each `refresh`."""
+class _Devices:
+    """The RDMA devices of one network namespace's interfaces: `files` has the character device of each."""
 
-    def __init__(self, places: Mapping[str, Path], sysfs: Path | None = None) -> None:
-        """`places` by the names of SHOWN. In exclusive mode a device is in the sysfs of its network namespace only:
-        that is mounted on `sysfs`, or it is the /sys that programs have anyway (None)."""
-        self._places = places
-        self._sysfs = sysfs
+    def __init__(self) -> None:
+        self.files: dict[str, tuple[str, int] | None] = {}
         self._known: dict[tuple[str, int], bool] | None = None
         """Whether a device, by name and index, is one of this namespace; none ever moves to another."""
 
-    def refresh(self) -> None:
-        """Take in devices that came and let go of those that went. Called in the namespace."""
-        with Rdma() as here:
-            there = {(name, index) for name, index in here.devices().items()}
-            before = self._known or {}
-            if self._known is not None and there == before.keys():
-                return
-            new = {device: here.interface(device[1]) is not None for device in sorted(there - before.keys())}
-            self._known = {device: own for device, own in {**before, **new}.items() if device in there}
-            self._write({name: here.character_device(index) for (name, index), own in self._known.items() if own}, here)
+    def update(self, here: Rdma) -> bool:
+        """Take in devices that came and let go of those that went. Whether the namespace sees others than before."""
+        there = {(name, index) for name, index in here.devices().items()}
+        before = self._known or {}
+        if self._known is not None and there == before.keys():
+            return False
+        new = {device: here.interface(device[1]) is not None for device in sorted(there - before.keys())}
+        self._known = {device: own for device, own in {**before, **new}.items() if device in there}
+        self.files = {name: here.character_device(index) for (name, index), own in self._known.items() if own}
+        return True
 
-    def _write(self, devices: Mapping[str, tuple[str, int] | None], here: Rdma) -> None:
-        files = dict(filter(None, devices.values()))
+
+class OwnDevices:
+    """The files of one namespace's RDMA devices, in directories that are there. Running programs see each `refresh`."""
+
+    def __init__(
+        self,
+        places: Mapping[str, Path],
+        sysfs: Path | None = None,
+        beside: Callable[[], Sequence[str]] = tuple,
+        *,
+        privileged: bool = False,
+    ) -> None:
+        """`places` by the names of SHOWN. In exclusive mode a device is in the sysfs of its network namespace only:
+        that is mounted on `sysfs`, or it is the /sys that programs have anyway (None). `beside` returns the other
+        namespaces of the machine, whose files are among these if it is `privileged`."""
+        self._places = places
+        self._sysfs = sysfs
+        self._beside = beside
+        self._privileged = privileged
+        self._own = _Devices()
+        self._others: dict[str, _Devices] = {}
+
+    def refresh(self) -> None:
+        """Bring the files up to date. Called in the namespace."""
+        with Rdma() as here:
+            exclusive = here.exclusive
+            changed = self._own.update(here)
+            hidden = exclusive and not self._privileged
+            if not hidden and (changed or exclusive):  # which shows each namespace changes of its own only
+                changed |= self._update_others()
+            if changed:
+                self._write(exclusive=exclusive)
+
+    def _update_others(self) -> bool:
+        """The same of the other namespaces of the machine."""
+        before = {name: dict(devices.files) for name, devices in self._others.items()}
+        self._others = {name: self._others.get(name) or _Devices() for name in self._beside()}
+        for name, devices in self._others.items():
+            with netns.entered(name), Rdma() as there:
+                devices.update(there)
+        return before != {name: devices.files for name, devices in self._others.items()}
+
+    def _write(self, *, exclusive: bool) -> None:
+        others = {name: file for devices in self._others.values() for name, file in devices.files.items()}
+        shown = self._own.files if exclusive else {**others, **self._own.files}
+        given = {**others, **self._own.files} if self._privileged else self._own.files
+        files = dict(filter(None, given.values()))
         for name in _others(self._places["dev"], [*files, CONNECTION_MANAGER]):
             (self._places["dev"] / name).unlink()
         for name, number in files.items():
             _make_node(self._places["dev"] / name, number)
-        self._link("infiniband_verbs", {name: f"../../devices/virtual/infiniband_verbs/{name}" for name in files})
+        verbs = dict(filter(None, shown.values()))
+        self._link("infiniband_verbs", {name: f"../../devices/virtual/infiniband_verbs/{name}" for name in verbs})
         top = Path("../..")
-        if here.exclusive and self._sysfs is not None:
+        if exclusive and self._sysfs is not None:
             top = self._sysfs
             if not os.path.ismount(top):
                 top.mkdir(exist_ok=True)
                 mounts.mount("sysfs", top, kind="sysfs")
-        self._link("infiniband", {name: f"{top}/devices/virtual/infiniband/{name}" for name in devices})
+        self._link("infiniband", {name: f"{top}/devices/virtual/infiniband/{name}" for name in shown})
 
     def _link(self, place: str, links: Mapping[str, str]) -> None:
         for name in _others(self._places[place], [*links, ABI_VERSION]):
@@ -94,8 +141,19 @@ class _Common:
             (places["infiniband_verbs"] / ABI_VERSION).write_bytes(self._version)
 
 
-_OF: dict[str, OwnDevices | None] = {}
-"""By namespace; None before its first program."""
+@dataclass
+class _View:
+    """What the programs of a namespace find."""
+
+    machine: str
+    """The namespace of the node that it is of."""
+    privileged: bool
+    devices: OwnDevices | None = None
+    """None before its first program."""
+
+
+_OF: dict[str, _View] = {}
+"""By namespace."""
 
 
 def begin() -> None:
@@ -117,30 +175,39 @@ def end() -> None:
         mounts.unmount(ROOT)
 
 
-def add(namespace: str) -> None:
-    """Have programs that are started in the namespace from now on see its devices only."""
-    _OF[namespace] = None
+def add(namespace: str, node: str = "", *, privileged: bool = False) -> None:
+    """Have programs that are started in the namespace from now on see its devices only. That of a pod is on the machine
+    of its `node`, another namespace, and may be `privileged`."""
+    _OF[namespace] = _View(node or namespace, privileged)
 
 
 def _own(namespace: str) -> OwnDevices | None:
     """Return the files of a namespace, which are made for its first program; None for one that no node has."""
-    if _OF.get(namespace) is None and namespace in _OF:
-        _OF[namespace] = _make(namespace)
-    return _OF.get(namespace)
+    view = _OF.get(namespace)
+    if view is not None and view.devices is None:
+        view.devices = _make(namespace, view)
+    return view.devices if view else None
 
 
-def _make(namespace: str) -> OwnDevices:
+def _make(namespace: str, view: _View) -> OwnDevices:
     top = ROOT / namespace
     shutil.rmtree(top, ignore_errors=True)  # of a lab that was killed
     places = {name: top / name for name in SHOWN}
     for place in places.values():
         place.mkdir(parents=True)
     _Common().put(places)
-    return OwnDevices(places, top / "sys")
+
+    def beside() -> Sequence[str]:
+        if view.machine == namespace:
+            return ()
+        return [name for name, other in _OF.items() if other.machine == view.machine and name != namespace]
+
+    return OwnDevices(places, top / "sys", beside, privileged=view.privileged)
 
 
 def remove(namespace: str) -> None:
-    if _OF.pop(namespace, None):
+    view = _OF.pop(namespace, None)
+    if view and view.devices:
         top = ROOT / namespace
         if os.path.ismount(top / "sys"):
             mounts.unmount(top / "sys")

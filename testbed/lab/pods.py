@@ -156,6 +156,7 @@ class Pods:
         labels: Mapping[str, str] | None = None,
         annotations: Mapping[str, str] | None = None,
         owner: str = "",
+        privileged: bool = False,
         resources: Mapping[str, int] | None = None,
     ) -> Pod:
         """
@@ -164,9 +165,10 @@ class Pods:
         A network is a conflist: a file beside the scenario or the test, or a dict. docs/cni.md describes what happens.
         Behind them come those of the annotation ``k8s.v1.cni.cncf.io/networks``. If a network refuses the pod, nothing
         of it is left. Without `caller` it is one attempt, as Multus makes it. The rest is what Kubernetes knows of the
-        pod: see `PodMetadata`.
+        pod: see `PodMetadata`. Programs of a pod that is `privileged` find the files of all RDMA devices of its node.
         """
-        metadata = PodMetadata(namespace, dict(labels or {}), dict(annotations or {}), owner, dict(resources or {}))
+        given = dict(labels or {}), dict(annotations or {})
+        metadata = PodMetadata(namespace, *given, owner, privileged, dict(resources or {}))
         return run(self._ready, self._create(PodRequest(host, name, networks, metadata), caller or Caller()))
 
     def create_all(
@@ -186,8 +188,10 @@ class Pods:
             except InputError:
                 raise
             except TestbedError as error:
-                again = f"refused on {wanted.host.name}, attempt {attempt} of {caller.attempts}: {error.message}"
-                wanted.host.context.emit("pod", wanted.name, again, host=wanted.host.name, attempt=attempt)
+                host = wanted.host
+                again = f"refused on {host.name}, attempt {attempt} of {caller.attempts}: {error.message}"
+                data = {"host": host.name, "attempt": attempt, "error": error.message}
+                host.context.emit("pod.refused", wanted.name, again, **data)
             yield from pause(caller.pause)
         return (yield from self._attempt(wanted, caller))
 

@@ -93,6 +93,44 @@ class CniAnswer(TypedDict):
     kept: list[str]
 
 
+class IpamRow(TypedDict):
+    """What an IPAM plugin cost. `addresses` are those of each family. `add_…` is ADD of the network with macvlan,
+    `ipam_…` that of the IPAM plugin alone.
+
+    `waste` are pods without an address though there is one for each, `conflicts` addresses of several pods, `leaks`
+    addresses that are held when all pods are gone."""
+
+    ipam: str
+    pods: int
+    addresses: int
+    create_s: float
+    recreate_s: float
+    delete_s: float
+    add_p50_ms: float
+    add_p99_ms: float
+    ipam_p50_ms: float
+    ipam_p99_ms: float
+    conflicts: int
+    waste: int
+    leaks: int
+
+
+class PodsRow(TypedDict):
+    """What pods with RDMA devices cost that are there at the same time. `memory_mb` is what of the machine's memory is
+    in use with them, `pod_mb` a pod's share; `failed` are pods without a device, and WRITEs that failed."""
+
+    pods: int
+    nodes: int
+    create_s: float
+    delete_s: float
+    add_p50_ms: float
+    add_p99_ms: float
+    memory_mb: float
+    pod_mb: float
+    writes: int
+    failed: int
+
+
 class Event(TypedDict):
     """A line of events.jsonl. `t` is in virtual nanoseconds since the variant began, `data` depends on `kind`."""
 

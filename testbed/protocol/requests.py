@@ -16,9 +16,11 @@ from testbed.protocol import (
     ConvertedPlan,
     FaultInfo,
     GraphStyle,
+    IpamRow,
     Picture,
     PlanInfo,
     PlanRows,
+    PodsRow,
     ProfileInfo,
     ScenarioInfo,
     VariantOutcome,
@@ -138,6 +140,26 @@ class Cni(Request[CniAnswer]):
     arguments: str = ""
     capabilities: str = ""
     """The last two as in cnitool's CNI_ARGS and CAP_ARGS."""
+
+
+class IpamBench(Request[list[IpamRow]]):
+    """Measure IPAM plugins: `apps` times `replicas` pods on `nodes` nodes, `at_once` of them side by side. `spare` are
+    addresses more than pods. Reports are events."""
+
+    ipam: list[Literal["host-local", "ippool"]]
+    apps: int
+    replicas: int
+    nodes: int
+    spare: list[int]
+    at_once: int
+
+
+class PodsBench(Request[PodsRow]):
+    """Measure pods with RDMA devices, all of them alive at the same time. Reports are events."""
+
+    pods: int
+    nodes: int
+    at_once: int
 
 
 class Layer(Request[dict[str, str]]):

@@ -70,7 +70,7 @@ class Owners:
     def _follow(self, event: Event) -> None:
         data, node, t = event["data"], event["node"], event["t"]
         match event["kind"]:
-            case "pod" if isinstance(host := data.get("host"), str):
+            case "pod" | "pod.refused" if isinstance(host := data.get("host"), str):
                 self.hosts[node] = host
             case "cni":
                 self._cni(t, node, data)

@@ -199,8 +199,10 @@ class Timeline:
             self._finish(("port", port), event["t"])
         self._point(number, "Links", port)
 
-    def _pod(self, number: int, event: Event, _: str) -> None:
-        if event["text"].startswith("deleted"):
+    def _pod(self, number: int, event: Event, what: str) -> None:
+        if what == "refused":
+            self._point(number, "Pods", event["node"], "bad")
+        elif event["text"].startswith(("deleted", "lost")):
             self._finish(("pod", event["node"]), event["t"])
         else:
             on = f"on {event['data'].get('host')}"

@@ -198,6 +198,13 @@ class Run:
             statuses.append(attempt())
         return statuses
 
+    def silence(self, interface: HostInterface, nic: HostInterface | None = None) -> None:
+        """Sets a static neighbour entry of its gateway, so that an interface has no reason to send ARP. A pod has the
+        gateway of its node's `nic`. InputError if there is no switch with an SVI at the other end."""
+        nic = nic or interface
+        switch = nic.peer.node if nic.peer else nic.node
+        interface.set_neighbour(nic.gateway(), self.lab.switch(switch.name).svi_mac())
+
     def wait_for_gateway(
         self,
         interface: HostInterface,

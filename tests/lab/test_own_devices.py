@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from testbed import Lab, Topology
 from testbed.cni.runtime.pods import PodNetworks
-from testbed.kernel import own_devices
+from testbed.kernel import own_devices, rdma
 from testbed.lab import Host
 from testbed.lab.lab import RdmaMode
 from testbed.scenario.events import EventLog
@@ -21,7 +22,7 @@ topology:
     - {endpoints: ["leaf:e1", "a:eth1"], vlan: 10}
     - {endpoints: ["leaf:e2", "b:eth1"], vlan: 10}
 """
-POD = {
+POD: dict[str, Any] = {
     "cniVersion": "1.0.0",
     "name": "rdma",
     "plugins": [
@@ -44,6 +45,22 @@ def pair(request: pytest.FixtureRequest, tmp_path: Path, log: EventLog):
     topology = Topology.parse(PAIR)
     with Lab(topology, tmp_path, log.emit, rdma_mode=mode, networks=PodNetworks(tmp_path)) as running:
         yield running
+
+
+def network(name: str) -> dict[str, Any]:
+    """That of a pod p1, p2, …, with an address of its own."""
+    macvlan, rxe = POD["plugins"]
+    address = {"type": "static", "addresses": [{"address": f"10.0.10.10{name[1:]}/24"}]}
+    return {**POD, "plugins": [{**macvlan, "ipam": address}, rxe]}
+
+
+def device_files(node: Host) -> set[str]:
+    return {name for name in node.run("ls", "/dev/infiniband").stdout.split() if name.startswith("uverbs")}
+
+
+def wrong_device(node: Host, device: str) -> str:
+    done = node.run("ibv_rc_pingpong", "-d", device, "-g", "1", check=False)
+    return done.stdout + done.stderr
 
 
 def listed(node: Host) -> list[str]:
@@ -90,6 +107,48 @@ def test_a_pod_and_its_host_see_each_their_own(pair):
     assert listed(a) == ["a-eth1"]
     pod.delete()
     assert not (own_devices.ROOT / pod.namespace).exists()
+
+
+def test_a_pod_finds_the_machine_s_devices_in_sysfs_and_its_own_files_only(pair):
+    a, b = pair.host("a"), pair.host("b")
+    pod, other, far = (
+        pair.pods.create(host, name, [network(name)]) for name, host in (("p1", a), ("p2", a), ("p3", b))
+    )
+    with rdma.Rdma() as system:
+        exclusive = system.exclusive
+    own, foreign = pod["eth0"].device, other["eth0"].device
+    assert listed(pod) == [own]
+    assert set(in_sysfs(pod)) == ({own} if exclusive else {own, foreign, "a-eth1"})
+    assert in_sysfs(a) == ["a-eth1"]
+    assert len(device_files(pod)) == 1
+    assert not device_files(pod) & device_files(other)
+    assert "not found" in wrong_device(pod, foreign)
+
+    other.delete()
+    assert set(in_sysfs(pod)) == ({own} if exclusive else {own, "a-eth1"})
+    assert set(in_sysfs(far)) == ({far["eth0"].device} if exclusive else {far["eth0"].device, "b-eth1"})
+
+
+def test_a_privileged_pod_has_the_files_of_its_machine_and_exclusive_mode_stops_it(pair):
+    a, b = pair.host("a"), pair.host("b")
+    before = pair.pods.create(a, "p1", [network("p1")])
+    pod = pair.pods.create(a, "p2", [network("p2")], privileged=True)
+    with rdma.Rdma() as system:
+        exclusive = system.exclusive
+    own, foreign = pod["eth0"].device, before["eth0"].device
+    assert set(listed(pod)) == ({own} if exclusive else {own, foreign, "a-eth1"})
+    assert device_files(pod) == device_files(a) | device_files(before) | device_files(pod)
+    assert not device_files(pod) & device_files(b)
+    (file,) = device_files(before)
+    said = pod.run("sh", "-c", f"exec 3</dev/infiniband/{file}", check=False)
+    assert ("Operation not permitted" in said.stderr) is exclusive
+    assert (said.returncode != 0) is exclusive
+
+    later = pair.pods.create(a, "p3", [network("p3")])
+    assert device_files(later) < device_files(pod)
+    later.delete()
+    before.delete()
+    assert len(device_files(pod)) == 2
 
 
 def test_what_a_program_mounts_stays_and_pins_no_namespace(pair):

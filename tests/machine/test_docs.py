@@ -5,6 +5,7 @@ import re
 import sys
 from pathlib import Path
 from types import ModuleType
+from xml.etree import ElementTree
 
 import pytest
 
@@ -61,6 +62,39 @@ def test_the_pytest_files_of_the_page_on_traffic_pass(testbed, tmp_path):
     done = testbed("pytest", tmp_path)
     assert done.status == 0, done.out
     assert f"{len(snippets)} passed" in done.out
+
+
+def test_the_plugin_of_its_page_is_found_to_announce_nothing_and_is_fixed(testbed, tmp_path):
+    """A plugin author's walk, with what comes back of the test that fails."""
+    python = blocks("docs/cni.md", "python")
+    (plugin,) = [block for block in python if block.startswith("#!")]
+    (test,) = [block for block in python if "def test_" in block]
+    (fix,) = [block for block in python if block.startswith("    in_pod(")]
+    (command,) = re.findall(r"^testbed (pytest test_fabric.py .*)$", (TOP / "docs/cni.md").read_text(), re.MULTILINE)
+    file = tmp_path / "cni-plugins" / "fabric"
+    file.parent.mkdir()
+    file.write_text(plugin)
+    file.chmod(0o755)
+    (tmp_path / "test_fabric.py").write_text(test)
+
+    done = testbed(*command.split())
+
+    assert done.status == 1, done.out + done.err
+    assert "RDMA_CM_EVENT_UNREACHABLE" in done.out
+    (case,) = ElementTree.parse(tmp_path / "junit.xml").iter("testcase")  # noqa: S314  # our own file
+    assert "for the pod on node2, whose MAC is" in case.find("failure").text
+    (directory,) = (tmp_path / "runs/pytest/latest/tmp").glob("test_the_next_pod*0")
+    assert '"text":"ADD rdma on eth0 by fabric, rxe: 10.0.20.100/24"' in (directory / "events.jsonl").read_text()
+    assert (directory / "tables.jsonl").exists()
+
+    lines = plugin.splitlines(keepends=True)
+    (place,) = [number for number, line in enumerate(lines, 1) if '"route", "add"' in line]
+    file.write_text("".join([*lines[:place], fix, *lines[place:]]))
+    done = testbed(*command.split())
+    assert done.status == 0, done.out + done.err
+    (log,) = (tmp_path / "runs/pytest/latest/tmp").glob("test_the_next_pod*0/node2-cni.log")
+    assert "ARPING 10.0.20.100 from 10.0.20.100 eth0" in log.read_text()
+    assert not list(ElementTree.parse(tmp_path / "junit.xml").iter("failure"))  # noqa: S314  # our own file
 
 
 def test_the_mininet_script_of_its_page_passes(testbed, tmp_path):

@@ -7,6 +7,7 @@ of that node, whoever calls them, and nobody else does.
 from __future__ import annotations
 
 import os
+import select
 import signal
 import socket
 import threading
@@ -93,11 +94,31 @@ class _Server:
                 return  # the caller was killed before it had said all
             *values, stdin = given
             environment = dict(zip(VARIABLES, map(os.fsdecode, values), strict=True))
-            try:
-                status, output = contract.answer(self._plugins[name.decode()], environment, stdin)
-            except Exception:
-                self._note(traceback.format_exc())
-                status, output = 1, contract.error_object(999, "the agent has a defect; its log tells more")
             what = f"{environment['CNI_COMMAND']} {name.decode()} {environment['CNI_CONTAINERID'][:12]}"
-            self._note(f"{what} {environment['CNI_IFNAME']}: {output or 'done'}\n")
-            client.sendall(f"{status}\n{output}".encode())
+            what += f" {environment['CNI_IFNAME']}"
+            if _is_gone(client):
+                self._note(f"{what}: not done, its caller was killed\n")
+                return
+            status, output = self._carried_out(name.decode(), environment, stdin)
+            self._note(f"{what}: {output or 'done'}\n")
+            try:
+                client.sendall(f"{status}\n{output}".encode())
+            except OSError:
+                if environment["CNI_COMMAND"] == "ADD":  # its DEL may have been before it
+                    self._carried_out(name.decode(), {**environment, "CNI_COMMAND": "DEL"}, stdin)
+                    self._note(f"{what}: undone, its caller was killed\n")
+
+    def _carried_out(self, name: str, environment: Mapping[str, str], stdin: bytes) -> tuple[int, str]:
+        """The exit status and the standard output of the plugin."""
+        try:
+            return contract.answer(self._plugins[name], environment, stdin)
+        except Exception:
+            self._note(traceback.format_exc())
+            return 1, contract.error_object(999, "the agent has a defect; its log tells more")
+
+
+def _is_gone(client: socket.socket) -> bool:
+    """Whether nobody waits for an answer: the runtime has killed its plugin after its time, and has gone on."""
+    poll = select.poll()
+    poll.register(client, 0)
+    return any(event & select.POLLHUP for _, event in poll.poll(0))

@@ -10,6 +10,8 @@ from testbed.cni.ipam.pool import Address
 from testbed.cni.objects.kinds import IPPool, ReservedIP
 from testbed.cni.objects.store import Store
 
+NONE: list[Address] = []
+
 
 class Catalogue:
     """Puts each pool into the store of addresses when it is new, or another than before."""
@@ -30,8 +32,8 @@ class Catalogue:
             found = {}
             for number, (written, pool) in enumerate(given):
                 name = written or (f"{network}-{number}" if number else network)
-                self._store.put(*pool.made(name))
                 found[name] = pool
+            self._store.put(*(pool.made(name) for name, pool in found.items()))
             self._inline[text] = found
         return self._inline[text]
 
@@ -48,12 +50,9 @@ class Catalogue:
         return self._pools
 
     def _read(self, versions: dict[str, int]) -> None:
-        for name in self._pools.keys() - versions:
-            pool, _ = self._pools.pop(name).made(name)
-            self._store.put(pool, [])  # what is held stays with its holder
-        for one in self._objects.all("SpiderIPPool"):
-            if versions.get(one.name) != self._versions.get(one.name):
-                self._pools[one.name] = IPPool.model_validate(one.spec)
-                pool, addresses_of_it = self._pools[one.name].made(one.name)
-                self._store.put(pool, [address for address in addresses_of_it if address not in self._reserved])
-        self._versions = versions
+        pools = {one.name: IPPool.model_validate(one.spec) for one in self._objects.all("SpiderIPPool")}
+        made = [pool.made(name) for name, pool in pools.items() if versions.get(name) != self._versions.get(name)]
+        left = [(pool, [one for one in addresses if one not in self._reserved]) for pool, addresses in made]
+        gone = [(self._pools[name].made(name)[0], NONE) for name in self._pools.keys() - pools.keys()]
+        self._store.put(*gone, *left)
+        self._pools, self._versions = pools, versions

@@ -8,23 +8,18 @@ from dataclasses import dataclass
 
 from testbed.cni.ipam.store import Holder, Lease
 from testbed.cni.ipam.store import Store as Addresses
-from testbed.cni.objects.manifests import Object
 from testbed.cni.objects.store import Store as Objects
 
 ENDED = ("Succeeded", "Failed")
 """Phases of a pod that does not run any more; Failed is that of an evicted one, too."""
 
 
-def is_wanted_again(name: str, pod: Object, objects: Objects) -> bool:
-    """Whether a StatefulSet wants a pod of this name: its pods keep their addresses from one container to the next."""
-    owners = pod.data["metadata"].get("ownerReferences") or ()
-    return any(_is_one_of(name, one["name"], pod.namespace, objects) for one in owners if one["kind"] == "StatefulSet")
-
-
-def _is_one_of(pod: str, name: str, namespace: str, objects: Objects) -> bool:
-    owner = objects.get("StatefulSet", name, namespace)
-    number = re.fullmatch(rf"{re.escape(name)}-(\d+)", pod)
-    return owner is not None and number is not None and int(number[1]) < int(owner.spec.get("replicas", 1))
+def is_wanted_again(holder: Holder, objects: Objects) -> bool:
+    """Whether a StatefulSet wants a pod of this name: its pods keep their addresses from one container to the next,
+    and when nothing but the name is left of one."""
+    found = re.fullmatch(r"(.+)-(\d+)", holder.pod)
+    owner = objects.get("StatefulSet", found[1], holder.namespace) if found else None
+    return found is not None and owner is not None and int(found[2]) < int(owner.spec.get("replicas", 1))
 
 
 @dataclass(frozen=True)
@@ -57,7 +52,7 @@ def _reason(holder: Holder, objects: Objects) -> str:
         return ""  # its runtime says nothing of pods: CNI's GC finds it
     pod = objects.get("Pod", holder.pod, holder.namespace)
     if pod is None:
-        return "" if _wants(holder, objects) else "its pod is gone"
+        return "" if is_wanted_again(holder, objects) else "its pod is gone"
     metadata, phase = pod.data["metadata"], (pod.data.get("status") or {}).get("phase", "")
     terminating = metadata.get("deletionTimestamp") and not _is_ready(holder.node, objects)
     reasons = {
@@ -66,11 +61,6 @@ def _reason(holder: Holder, objects: Objects) -> str:
         f"its pod is terminating, and {holder.node} is not ready": terminating,
     }
     return next((reason for reason, holds in reasons.items() if holds), "")
-
-
-def _wants(holder: Holder, objects: Objects) -> bool:
-    sets = [one for one in objects.all("StatefulSet") if one.namespace == holder.namespace]
-    return any(_is_one_of(holder.pod, one.name, one.namespace, objects) for one in sets)
 
 
 def _is_ready(name: str, objects: Objects) -> bool:

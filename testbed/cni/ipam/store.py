@@ -7,6 +7,7 @@ only.
 from __future__ import annotations
 
 import json
+import sqlite3
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -30,7 +31,12 @@ CREATE TABLE IF NOT EXISTS address (
 );
 CREATE INDEX IF NOT EXISTS free ON address (pool, place) WHERE container IS NULL;
 CREATE INDEX IF NOT EXISTS held ON address (network, container, interface) WHERE container IS NOT NULL;
+CREATE INDEX IF NOT EXISTS of_pod ON address (namespace, pod, network, interface) WHERE container IS NOT NULL;
+CREATE INDEX IF NOT EXISTS taken_out ON address (place) WHERE place < 0;
 """
+PUT_POOL = "INSERT INTO pool (name, data) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET data = excluded.data"
+MOVE = "UPDATE address SET pool = ?, place = ? WHERE address = ? AND place < 0"
+"""Of an address that is in no pool: its place is negative."""
 OF_HOLDER = """
 network = :network AND container = :container AND interface = :interface
     AND (container <> '' OR namespace = :namespace AND pod = :pod)
@@ -38,7 +44,7 @@ network = :network AND container = :container AND interface = :interface
 HELD_BY = f"SELECT pool, address FROM address WHERE {OF_HOLDER} ORDER BY pool, place"  # noqa: S608
 SAME_POD = """
 SELECT pool, place, address FROM address
-WHERE network = :network AND interface = :interface AND namespace = :namespace AND pod = :pod
+WHERE network = :network AND interface = :interface AND namespace = :namespace AND pod = :pod AND container NOT NULL
 """
 TAKE = """
 UPDATE address SET network = :network, container = :container, interface = :interface, namespace = :namespace,
@@ -50,6 +56,7 @@ UPDATE address SET network = NULL, container = NULL, interface = NULL, namespace
     node = NULL, since_ns = NULL, released_ns = :now
 WHERE {OF_HOLDER}
 """  # noqa: S608
+DROP = "DELETE FROM address WHERE place < 0 AND container IS NULL"
 NEXT = """
 SELECT place, address FROM address
 WHERE pool = :pool AND container IS NULL AND place > :after AND (released_ns IS NULL OR released_ns <= :warm)
@@ -99,27 +106,26 @@ class Store(Database):
 
     SCHEMA = SCHEMA
 
-    def put(self, pool: Pool, addresses: Sequence[Address]) -> None:
-        """Add a pool, or change it. An address that is taken out of it stays with its holder until that gives it back.
-        InputError if an address is in another pool."""
-        name = pool.name
+    def put(self, *pools: tuple[Pool, Sequence[Address]]) -> None:
+        """Add pools with their addresses, or change them: all, or none. An address that is in none of them any more
+        stays with its holder until that gives it back; one that is in another of them goes there, with its holder.
+        InputError if an address is in a pool that keeps it."""
         with self.transaction() as database:
-            database.execute(
-                "INSERT INTO pool (name, data) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET data = excluded.data",
-                (name, json.dumps(written(pool))),
-            )
-            before = dict(
-                database.execute("SELECT address, container NOT NULL FROM address WHERE pool = ?", (name,)).fetchall()
-            )
-            database.execute("UPDATE address SET place = -1 - place WHERE pool = ? AND place >= 0", (name,))
-            for place, address in enumerate(map(str, addresses)):
-                if address in before:
-                    database.execute("UPDATE address SET place = ? WHERE address = ?", (place, address))
-                    continue
-                if other := database.execute("SELECT pool FROM address WHERE address = ?", (address,)).fetchone():
-                    raise InputError(f"{address} is in pool {other[0]}, too", where=f"pool {name}")
-                database.execute("INSERT INTO address (pool, place, address) VALUES (?, ?, ?)", (name, place, address))
-            database.execute("DELETE FROM address WHERE pool = ? AND place < 0 AND container IS NULL", (name,))
+            for pool, _ in pools:
+                database.execute(PUT_POOL, (pool.name, json.dumps(written(pool))))
+                database.execute("UPDATE address SET place = -rowid WHERE pool = ?", (pool.name,))
+            for pool, addresses in pools:
+                for place, address in enumerate(map(str, addresses)):
+                    if database.execute(MOVE, (pool.name, place, address)).rowcount:
+                        continue
+                    try:
+                        database.execute(
+                            "INSERT INTO address (pool, place, address) VALUES (?, ?, ?)", (pool.name, place, address)
+                        )
+                    except sqlite3.IntegrityError:
+                        other = database.execute("SELECT pool FROM address WHERE address = ?", (address,)).fetchone()
+                        raise InputError(f"{address} is in pool {other[0]}, too", where=f"pool {pool.name}") from None
+            database.execute(DROP)
 
     def pool(self, name: str) -> Pool | None:
         with self.explained():
@@ -145,8 +151,9 @@ class Store(Database):
             if pool in pools:
                 return Lease(pool, ip_address(address), holder)
         now = time.monotonic_ns()
-        for pool, place, address in self._database.execute(SAME_POD, asdict(holder)).fetchall():
-            if fixed and pool in pools:
+        kept = self._database.execute(SAME_POD, asdict(holder)).fetchall() if fixed else []
+        for pool, place, address in kept:
+            if pool in pools:
                 self._database.execute(TAKE, {**asdict(holder), "from": pool, "place": place, "now": now})
                 return Lease(pool, ip_address(address), holder)
         warm = now - int(cool_down_s * 1e9) if policy == "cool-down" else now
@@ -198,7 +205,7 @@ class Store(Database):
         with self.transaction() as database:
             given = [ip_address(address) for _, address in database.execute(HELD_BY, asdict(holder))]
             database.execute(GIVE_BACK, {**asdict(holder), "now": time.monotonic_ns()})
-            database.execute("DELETE FROM address WHERE place < 0 AND container IS NULL")
+            database.execute(DROP)
         return given
 
 

@@ -9,7 +9,8 @@ from typing import Any
 from testbed.cni.ipam.pool import Address
 from testbed.cni.ipam.store import ADDRESSES
 from testbed.cni.ipam.store import Store as Addresses
-from testbed.cni.objects import controllers, manifests
+from testbed.cni.objects import admission, controllers, manifests
+from testbed.cni.objects.autopools import POOL
 from testbed.cni.objects.known import KINDS
 from testbed.cni.objects.manifests import DEFAULT, Object
 from testbed.cni.objects.store import Store
@@ -56,6 +57,8 @@ class Cluster:
         """Change objects, and with them those that follow."""
         with Store(self._file) as store:
             there = {str(one): one for kind in controllers.READ for one in store.all(kind)}
+            if any(one.kind == POOL for one in applied):
+                admission.check_pools([one for one in there.values() if one.kind == POOL], applied)
             there |= {str(one): one for one in applied}
             for one in deleted:
                 there.pop(str(one), None)

@@ -77,6 +77,8 @@ def answer(plugin: Plugin, environment: Mapping[str, str], stdin: bytes) -> tupl
         code, message, details = refusal.code, refusal.message, refusal.details
     except TestbedError as error:
         code, message, details = CONFIG if isinstance(error, InputError) else OWN, str(error), error.hint
+    except UnicodeEncodeError:
+        code, message, details = DECODE, "a string of the configuration is no Unicode: it holds half a character", ""
     except OSError as error:
         code, message, details = OWN, f"the kernel refused: {error.strerror}", ""
     return 1, error_object(code, message, details, version)

@@ -42,7 +42,7 @@ class Configuration(Part):
     default_ipv4_ippool: list[str] = Field(default_factory=list)
     default_ipv6_ippool: list[str] = Field(default_factory=list)
     policy: Policy = "lowest-free"
-    cool_down_s: Annotated[float, Field(ge=0, strict=False)] = Field(0.0, alias="coolDown")
+    cool_down_s: Annotated[float, Field(ge=0, le=1e9, strict=False)] = Field(0.0, alias="coolDown")
     routes: list[RoutePart] = Field(default_factory=list)
     dns: dict[str, Any] = Field(default_factory=dict)
 
@@ -66,16 +66,13 @@ class Ippool:
             store, objects, _ = self._opened
             match asked.command:
                 case "ADD":
-                    return self._add(asked, settings, store, fixed=self._is_fixed(asked, objects))
+                    return self._add(asked, settings, store, objects)
                 case "CHECK":
                     self._check(asked, store)
                 case "DEL":
-                    if self._is_fixed(asked, objects):
-                        store.keep(self._holder(asked))
-                    else:
-                        store.give_back(self._holder(asked))
+                    _release(self._holder(asked), store, objects)
                 case "GC":
-                    self._collect(asked, store)
+                    self._collect(asked, store, objects)
                 case "STATUS":
                     self._status(asked, settings, store)
         return None
@@ -99,20 +96,17 @@ class Ippool:
         name = asked.arguments.get("K8S_POD_NAME", "")
         return objects.get("Pod", name, asked.arguments.get("K8S_POD_NAMESPACE", "")) if name else None
 
-    def _is_fixed(self, asked: Call, objects: Objects) -> bool:
-        """Whether the pod's addresses are its own for as long as what made it wants a pod of its name."""
-        pod = self._pod(asked, objects)
-        return pod is not None and reclaim.is_wanted_again(pod.name, pod, objects)
-
     def _holder(self, asked: Call) -> Holder:
         namespace, pod, uid = (asked.arguments.get(f"K8S_POD_{name}", "") for name in ("NAMESPACE", "NAME", "UID"))
         return Holder(asked.network, asked.container, asked.interface, namespace, pod, self._node, uid)
 
-    def _add(self, asked: Call, settings: Configuration, store: Store, *, fixed: bool) -> Mapping[str, Any]:
+    def _add(self, asked: Call, settings: Configuration, store: Store, objects: Objects) -> Mapping[str, Any]:
         wanted, families = self._pools(asked, settings)
+        holder = self._holder(asked)
+        fixed = reclaim.is_wanted_again(holder, objects)
         keeps_gateway = not (wanted and wanted.clean_gateway)
         try:
-            leases = store.take(self._holder(asked), families, settings.policy, settings.cool_down_s, fixed)
+            leases = store.take(holder, families, settings.policy, settings.cool_down_s, fixed)
         except ExhaustedError as error:
             raise Refusal(LATER if error.cooling else OWN, error.message) from None
         ips, routes = [], [route.model_dump() for route in settings.routes]
@@ -135,13 +129,21 @@ class Ippool:
         if foreign := [str(address) for address in held if given and address not in given]:
             raise Refusal(OWN, f"{asked.interface} has not {', '.join(foreign)}, which is the pod's in the store")
 
-    def _collect(self, asked: Call, store: Store) -> None:
+    def _collect(self, asked: Call, store: Store, objects: Objects) -> None:
         valid = asked.valid()
         for lease in store.leases(asked.network, self._node):
             if lease.holder.container and (lease.holder.container, lease.holder.interface) not in valid:
-                store.give_back(lease.holder)
+                _release(lease.holder, store, objects)
 
     def _status(self, asked: Call, settings: Configuration, store: Store) -> None:
         for names in self._pools(asked, settings)[1]:
             if not any(map(store.free, names)):
                 raise Refusal(UNAVAILABLE, f"no address is free in {', '.join(names)}")
+
+
+def _release(holder: Holder, store: Store, objects: Objects) -> None:
+    """The holder's container is no more: its addresses are free, or kept for its pod's next one."""
+    if reclaim.is_wanted_again(holder, objects):
+        store.keep(holder)
+    else:
+        store.give_back(holder)

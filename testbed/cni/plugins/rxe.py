@@ -22,6 +22,8 @@ from testbed.kernel.syscalls import CLONE_NEWNET, enter
 from testbed.kernel.turns import turn
 
 IFLA_IPVLAN_MODE, IPVLAN_L2 = 1, 0
+KEY = "rdma-device"
+"""In a result, of an interface that has a device."""
 
 
 def device_name(container: str, interface: str) -> str:
@@ -45,7 +47,17 @@ def call(asked: Call) -> Mapping[str, Any] | None:
         check(asked.namespace, asked.interface, device)
         return None
     add(asked.namespace, asked.interface, device)
-    return result
+    return naming(result, asked, device)
+
+
+def naming(result: Mapping[str, Any], asked: Call, device: str) -> dict[str, Any]:
+    """Return the result with the device in the entry of its interface. CNI has no place for it; the name of the key is
+    the one of the Device Information Specification, which has it for PCI devices only."""
+    entries = [dict(entry) for entry in result.get("interfaces", [])]
+    for entry in entries:
+        if (entry.get("name"), entry.get("sandbox")) == (asked.interface, asked.namespace):
+            entry[KEY] = device
+    return {**result, "interfaces": entries} if entries else dict(result)
 
 
 def check_kind(interface: str) -> None:

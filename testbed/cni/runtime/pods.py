@@ -32,7 +32,7 @@ from testbed.errors import InputError, TestbedError
 from testbed.kernel import netns, rdma
 from testbed.lab import Host, Pod
 from testbed.lab.context import Context
-from testbed.lab.pods import Caller, Network, UnschedulableError
+from testbed.lab.pods import Caller, Network
 from testbed.lab.steps import Steps, in_order, together
 from testbed.topology import pod_mac
 
@@ -97,7 +97,8 @@ class PodNetworks:
             held = yield from self._devices.schedule(pod, known, self.objects(pod.context), caller.pending)
             wanted = self._wanted(pod, known, networks, held)
         lists = yield from in_order([runtime.validate(one.network, f"pod {pod.name}") for one in wanted])
-        self.objects(pod.context).put(known)
+        with named(f"pod {pod.name}"):
+            self.objects(pod.context).put(known)
         begun = self._attached.setdefault(pod, [])
 
         def add(one: _Wanted, network: Conflist) -> Steps[None]:
@@ -194,7 +195,7 @@ def named(who: str) -> Iterator[None]:
     """Errors in it begin with `who`."""
     try:
         yield
-    except (InputError, UnschedulableError) as error:
+    except TestbedError as error:
         error.message = f"{who}: {error.message}"
         raise
 
@@ -218,12 +219,15 @@ def reported(
 ) -> Steps[Result | None]:
     """Do it, and emit an event with how it ended."""
     text = f"{command} {network.name} on {attachment.interface} by {', '.join(network.types)}"
-    data = {"command": command, "network": network.name, "interface": attachment.interface, "host": pod.host.name}
+    data: dict[str, Any] = {"command": command, "network": network.name, "interface": attachment.interface}
+    data["host"] = pod.host.name
+    began = time.monotonic()
     try:
         result = yield from job
     except TestbedError as error:
         pod.context.emit("cni", pod.name, f"{text} fails: {error.message}", **data, error=error.message)
         raise
+    data["took_s"] = time.monotonic() - began
     given = [entry["address"] for entry in result.get("ips", [])] if result else []
     pod.context.emit("cni", pod.name, ": ".join(filter(None, (text, ", ".join(given)))), **data, result=result)
     return result

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import Protocol
 
-from testbed.kernel import ipv6
+from testbed.kernel import ipv6, own_devices
 from testbed.lab.context import Context
 from testbed.lab.host_interface import HostInterface
 from testbed.lab.host_routes import HostRoutes, Route
@@ -109,6 +109,8 @@ class PodMetadata:
     owner: str = ""
     """What made it, such as ``StatefulSet/web``: an object of its namespace, whose template has more labels,
     annotations and containers."""
+    privileged: bool = False
+    """Whether its container is privileged: its programs find the RDMA devices of its node and of all pods there."""
     resources: Mapping[str, int] = field(default_factory=dict)
     """Limits of its first container, such as ``{"spidernet.io/gpu1sriov": 1}``."""
 
@@ -121,6 +123,7 @@ class Pod(Host):
         self.host = host
         self.metadata = metadata
         self._owner = owner
+        own_devices.add(self.namespace, host.namespace, privileged=metadata.privileged)
 
     def check(self) -> None:
         """Has the networks' plugins look whether the pod is as they made it (CNI's CHECK); raises what they miss."""

@@ -40,7 +40,7 @@ def test_kubelet_tries_again_with_another_container(lab, log):
     assert 30 <= (log.now - began) / 1e9 < 32
     added = [event for event in log.find("cni", command="ADD") if event["node"] == "web"]
     assert ["error" in event["data"] for event in added] == [True, True, True, False]
-    assert [event["data"]["attempt"] for event in log.find("pod") if "refused" in event["text"]] == [1, 2, 3]
+    assert [event["data"]["attempt"] for event in log.find("pod.refused")] == [1, 2, 3]
     deleted = [event for event in log.find("cni", command="DEL") if event["node"] == "web"]
     assert len(deleted) == 3
 

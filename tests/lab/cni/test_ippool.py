@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import signal
+import sqlite3
+import subprocess
 
 import pytest
 from networks import FLAT, ROUTED, ipam, ippool, macvlan, network
@@ -11,6 +16,8 @@ from testbed import Lab, Topology
 from testbed.cni.ipam.store import Store
 from testbed.cni.runtime.plugin import CniError
 from testbed.cni.runtime.pods import PodNetworks
+from testbed.errors import TestbedError
+from testbed.lab.pods import Caller
 from testbed.workload.verbs import connect_pair, open_endpoint
 
 
@@ -23,7 +30,8 @@ def make(lab, name, addresses, node="node1"):
 
 
 def agent_log(lab, node="node1"):
-    return (lab.directory / f"{node}-cni-agent.log").read_text()
+    log = lab.directory / f"{node}-cni-agent.log"
+    return log.read_text() if log.exists() else ""
 
 
 @pytest.mark.topology(FLAT)
@@ -157,6 +165,60 @@ def test_without_its_agent_a_node_takes_no_pod(lab):
 
 
 @pytest.mark.topology(ROUTED)
+def test_an_agent_that_does_not_answer_is_waited_for_so_long_and_then_does_nothing(lab):
+    agent = lab.pods.networks.runtime(lab.host("node1")).agent
+    os.kill(agent.pid, signal.SIGSTOP)
+    before = lab.resources()
+    with pytest.raises(CniError, match=r'type="macvlan" name="rdma" failed \(add\): it was still running'):
+        lab.pods.create(lab.host("node1"), "web", [macvlan(ippool(10))], Caller(plugin_limit=2))
+    os.kill(agent.pid, signal.SIGCONT)
+    assert lab.scheduler.wait(lambda: agent_log(lab).count("not done, its caller was killed") == 2, 5)
+    assert [line.split()[:2] for line in agent_log(lab).splitlines()[:2]] == [["ADD", "ippool"], ["DEL", "rxe"]]
+    assert lab.resources() == before
+    assert address(make(lab, "web", ippool(10))) == "10.0.10.100"
+
+
+@pytest.mark.topology(ROUTED)
+def test_what_is_done_for_a_caller_that_was_killed_meanwhile_is_undone(lab):
+    """Without a DEL, which may be before the end of its ADD."""
+    make(lab, "first", ippool(10)).delete()
+    with contextlib.closing(sqlite3.connect(lab.directory / "cluster/addresses.sqlite")) as store:
+        store.execute("BEGIN IMMEDIATE")
+        lab.scheduler.after(4, store.rollback)
+        caller = Caller(plugin_limit=2, deletes_failed=False)
+        with pytest.raises(CniError, match="it was still running after 2 s"):
+            lab.pods.create(lab.host("node1"), "web", [macvlan(ippool(10))], caller)
+        assert lab.scheduler.wait(lambda: "undone, its caller was killed" in agent_log(lab), 20)
+    with Store(lab.directory / "cluster/addresses.sqlite") as addresses:
+        assert addresses.leases() == []
+
+
+@pytest.mark.topology(ROUTED)
+def test_a_full_disk_is_one_message_and_nothing_is_left(lab):
+    directory = lab.directory / "cluster"
+    directory.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=128k", "none", directory], check=True)
+    try:
+        pod = make(lab, "holds", ippool(10))
+        filler = directory / "filler"
+        with contextlib.suppress(OSError), filler.open("wb") as full:
+            while True:
+                full.write(bytes(4096))
+                full.flush()
+        with pytest.raises(
+            TestbedError, match=r"pod web: the cluster's store cannot be used: database or disk is full"
+        ):
+            make(lab, "web", ippool(10))
+        assert "web" not in lab.nodes
+        filler.unlink()
+        with Store(directory / "addresses.sqlite") as store:
+            assert [lease.holder.pod for lease in store.leases()] == ["holds"]
+        pod.delete()
+    finally:
+        subprocess.run(["umount", "-l", directory], check=True)
+
+
+@pytest.mark.topology(ROUTED)
 def test_the_agent_logs_its_calls(lab):
     make(lab, "web", ippool(10)).delete()
     lines = [line.split()[:2] for line in agent_log(lab).splitlines()]
@@ -221,8 +283,11 @@ def test_a_pod_of_a_stateful_set_has_the_same_address_again_until_it_is_wanted_n
     second.delete(), first.delete()
     second, lost = web(1), web(0)
     lost.lose()
+    lab.pods.collect(node, [of_cluster()])
+    other = lab.pods.create(node, "other", [of_cluster()])
     again = web(0)
     assert (address(second), address(again)) == ("10.0.10.51", "10.0.10.50")
+    other.delete()
     stop = lab.pods.reclaim(grace=0, every=1)
     second.delete()
     lab.scheduler.sleep(2.5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Callable
@@ -163,6 +164,15 @@ def test_a_result_that_is_not_true(lab, broken):
     broken(f"echo '{{\"interfaces\": [{sandbox}]}}'")
     error = refused(lab, network({"type": "broken"}))
     assert error.message.startswith('pod web: network "rdma": the plugins\' result is not so: ')
+
+
+@pytest.mark.topology(ROUTED)
+def test_an_address_outside_the_subnet_of_its_gateway(lab, broken):
+    given = {"cniVersion": "1.0.0", "ips": [{"address": "10.0.99.7/24", "gateway": "10.0.10.1"}]}
+    broken(f"echo '{json.dumps({**given, 'routes': [{'dst': '0.0.0.0/0'}]})}'")
+    error = refused(lab, bridge(), macvlan({"type": "broken"}))
+    assert error.message.startswith('pod web: plugin type="macvlan" name="rdma" failed (add): failed to add route ')
+    assert error.message.endswith("network is unreachable (code 999)")
 
 
 @pytest.mark.topology(ROUTED)

@@ -20,6 +20,7 @@ CONTAINER = "0123456789abcdef0123456789abcdef"
 DEVICE = "0123456789abcdef0123-net1"
 NAMESPACE = "pod"
 RESULT = {"cniVersion": "1.0.0", "interfaces": [{"name": "net1", "sandbox": "/run/netns/pod"}], "dns": {}}
+NAMED = {**RESULT, "interfaces": [{"name": "net1", "sandbox": "/run/netns/pod", "rdma-device": DEVICE}]}
 CONFIG = {"cniVersion": "1.0.0", "name": "rdma", "type": "rxe", "prevResult": RESULT}
 
 
@@ -80,7 +81,7 @@ def test_it_tells_its_versions():
 
 @pytest.mark.usefixtures("pod")
 def test_a_pod_gets_a_device_and_gives_it_back():
-    assert call("ADD") == (0, RESULT)
+    assert call("ADD") == (0, NAMED)
     assert devices() == {DEVICE}
     assert call("CHECK") == (0, None)
 

@@ -41,7 +41,7 @@ class Killing(sqlite3.Connection):
 
 
 def fill(store: Store, first: int, last: int) -> None:
-    store.put(*pools.make("p", "10.0.10.0/24", [f"10.0.10.{first}-10.0.10.{last}"], (), "10.0.10.254"))
+    store.put(pools.make("p", "10.0.10.0/24", [f"10.0.10.{first}-10.0.10.{last}"], (), "10.0.10.254"))
 
 
 def left(file: Path) -> Any:
@@ -61,7 +61,7 @@ def outcomes(act: str, directory: Path) -> Iterator[Any]:
         file = directory / f"store{number}"
         with Store(file) as store:
             fill(store, 1, 4)
-            store.put(*pools.make("six", "fd00::/64", ["fd00::1-fd00::9"]))
+            store.put(pools.make("six", "fd00::/64", ["fd00::1-fd00::9"]))
             store.take(POD, POOLS, "lowest-free")
         if not (child := os.fork()):
             sqlite3.connect = lambda *a, **k: connect(*a, factory=Killing, **k)  # type: ignore[assignment, misc]

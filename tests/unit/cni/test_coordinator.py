@@ -46,7 +46,7 @@ def test_all_that_is_wrong_is_one_message() -> None:
     assert said.value.message.split("; ") == [
         "steps[1] must be 'mac', 'conflict', 'gateway', 'announce', 'rp_filter', 'veth' or 'routes', "
         "not the string 'arp'",
-        "detectIPConflict must be False, True, 'spiderpool' or 'rfc5227', not the string 'arping'",
+        "detectIPConflict must be false, true, 'spiderpool' or 'rfc5227', not the string 'arping'",
         "detectOptions.timeout: the number 0.1 is not a number with a unit (us, ms, s), such as 50us",
         "podMACPrefix: the string '01:00' is not the first two bytes of a unicast MAC address, such as 0a:1b",
         "podRPFilter must be -1, 0, 1 or 2, not the number 3",

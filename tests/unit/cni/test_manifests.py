@@ -121,6 +121,10 @@ def test_a_cluster_keeps_what_was_applied(tmp_path):
     with pytest.raises(InputError, match="there is no SpiderIPPool/rail-v4") as said:
         cluster.get("SpiderIPPool", "rail-v4")
     assert said.value.hint == "Did you mean rail1-v4? There are: p, rail1-v4."
+    with pytest.raises(InputError, match=r"SpiderIPPool/q: 10\.0\.30\.7 is in SpiderIPPool/p, too"):
+        cluster.apply(pool(subnet="10.0.30.0/24", ips=["10.0.30.7"]) | {"metadata": {"name": "q"}})
+    cluster.apply(pool(subnet="10.0.30.0/24", ips=["10.0.30.1"]))
+    cluster.apply(pool(subnet="10.0.30.0/24", ips=["10.0.30.7"]) | {"metadata": {"name": "q"}})
     cluster.delete("SpiderIPPool", "p")
     assert events[-1] == "SpiderIPPool/p is deleted"
     with pytest.raises(InputError, match="there is no SpiderIPPool/p"):

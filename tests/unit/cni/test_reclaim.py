@@ -44,7 +44,7 @@ class Cluster:
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
     with Addresses(tmp_path / "addresses") as addresses, Objects(tmp_path / "objects") as objects:
-        addresses.put(*pools.make("p", "10.0.10.0/24", ["10.0.10.1-10.0.10.4"]))
+        addresses.put(pools.make("p", "10.0.10.0/24", ["10.0.10.1-10.0.10.4"]))
         yield Cluster(addresses, objects)
 
 
@@ -119,6 +119,17 @@ def test_a_stateful_pod_keeps_its_address_for_as_long_as_it_is_wanted(cluster):
     cluster.objects.put([made("StatefulSet", "web", "apps/v1", spec={"replicas": 0})])
     assert cluster.reasons() == ["web-0: its pod is gone"]
     assert cluster.addresses.leases() == []
+
+
+def test_only_names_that_a_stateful_set_gives_are_wanted_again(cluster):
+    for name in ("web", "web-", "web-0-x", "0"):
+        assert not reclaim.is_wanted_again(replace(WEB, pod=name), cluster.objects)
+    cluster.objects.put([made("StatefulSet", "web", "apps/v1")])
+    wanted = [
+        n for n in ("web", "web-0", "web-1", "x-0") if reclaim.is_wanted_again(replace(WEB, pod=n), cluster.objects)
+    ]
+    assert wanted == ["web-0"]
+    assert not reclaim.is_wanted_again(replace(WEB, namespace="other"), cluster.objects)
 
 
 def test_an_address_of_a_lost_container_is_its_successors_too(cluster):

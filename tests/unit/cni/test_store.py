@@ -31,7 +31,7 @@ def pod(number: int) -> Holder:
 
 
 def fill(store: Store, name: str = "p", first: int = 1, last: int = 4, net: int = 10) -> None:
-    store.put(*pools.make(name, f"10.0.{net}.0/24", [f"10.0.{net}.{first}-10.0.{net}.{last}"], (), f"10.0.{net}.254"))
+    store.put(pools.make(name, f"10.0.{net}.0/24", [f"10.0.{net}.{first}-10.0.{net}.{last}"], (), f"10.0.{net}.254"))
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def test_the_same_holder_gets_the_same_again(store: Store) -> None:
 
 
 def test_an_address_of_each_family_or_none(store: Store) -> None:
-    store.put(*pools.make("six", "fd00::/64", ["fd00::1"]))
+    store.put(pools.make("six", "fd00::/64", ["fd00::1"]))
     leases = store.take(pod(1), [["p"], ["six"]], "lowest-free")
     assert [str(lease.address) for lease in leases] == ["10.0.10.1", "fd00::1"]
     with pytest.raises(ExhaustedError, match="no address is free in six"):
@@ -129,11 +129,39 @@ def test_an_address_is_in_one_pool(store: Store) -> None:
     assert store.pool("q") is None
 
 
+def test_a_range_moves_to_another_pool_with_who_has_it(store: Store) -> None:
+    assert [take(store, pod(n)) for n in (1, 2, 3)] == [1, 2, 3]
+    q = pools.make("q", "10.0.10.0/24", ["10.0.10.3-10.0.10.9"])
+    p = pools.make("p", "10.0.10.0/24", ["10.0.10.1-10.0.10.2"])
+    store.put(q, p)
+    assert [(lease.pool, lease.address.packed[-1]) for lease in store.leases()] == [("p", 1), ("p", 2), ("q", 3)]
+    assert store.give_back(pod(3)) == [ip_address("10.0.10.3")]
+    assert (store.free("p"), store.free("q")) == (0, 7)
+
+
+def test_what_a_pool_lost_twice_is_held_still(store: Store) -> None:
+    assert [take(store, pod(n)) for n in (1, 2, 3, 4)] == [1, 2, 3, 4]
+    for last in (3, 2, 1):
+        fill(store, last=last)
+    assert len(store.leases()) == 4
+    fill(store, last=3)
+    store.give_back(pod(4))
+    assert [lease.address.packed[-1] for lease in store.leases()] == [1, 2, 3]
+    assert take(store, pod(1)) == 1
+
+
+def test_pools_are_put_all_or_none(store: Store) -> None:
+    with pytest.raises(InputError, match="is in pool p, too"):
+        store.put(pools.make("r", "10.1.0.0/24", ["10.1.0.1"]), pools.make("q", "10.0.10.0/24", ["10.0.10.4"]))
+    assert store.pool("r") is None
+    assert store.free("p") == 4
+
+
 def test_a_pool_is_read_as_it_was_written(store: Store) -> None:
     made, addresses = pools.make(
         "r", "10.1.0.0/24", ["10.1.0.9"], (), "10.1.0.1", [pools.Route("10.0.0.0/8", "10.1.0.1")]
     )
-    store.put(made, addresses)
+    store.put((made, addresses))
     assert store.pool("r") == made
 
 
@@ -219,3 +247,13 @@ class Model(RuleBasedStateMachine):
 
 Model.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
 TestModel = Model.TestCase
+
+
+@pytest.mark.parametrize("name", ["HELD_BY", "SAME_POD", "KEEP", "GIVE_BACK", "DROP", "NEXT"])
+def test_what_each_pod_asks_does_not_read_all_addresses(name: str, store: Store) -> None:
+    statement: str = getattr(module, name)
+    values = {"pool": "p", "after": -1, "warm": 0, "skip": 0, "now": 0} | vars(POD)
+    with store.transaction() as database:
+        plan = [step for *_, step in database.execute(f"EXPLAIN QUERY PLAN {statement}", values)]
+    assert all("USING" in step and "INDEX" in step for step in plan if "address" in step), plan
+    assert not any(step.startswith("SCAN") for step in plan), plan

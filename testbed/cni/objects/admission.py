@@ -1,0 +1,27 @@
+"""What the webhooks of a cluster refuse: objects that are right by themselves, but not beside the others.
+
+Source: Spiderpool 1.0, pkg/ippoolmanager/ippool_validate.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from testbed.cni.ipam.pool import Address
+from testbed.cni.objects.kinds import IPPool
+from testbed.cni.objects.manifests import Object
+from testbed.errors import InputError
+
+
+def check_pools(there: Sequence[Object], applied: Sequence[Object]) -> None:
+    """Refuse a SpiderIPPool of `applied` with an address of another one. A pool of `there` that is replaced does not
+    count. InputError."""
+    wanted = {one.name: one for one in applied if one.kind == "SpiderIPPool"}
+    kept = [one for one in there if one.name not in wanted]
+    owners: dict[Address, Object] = {}
+    for one in [*kept, *wanted.values()]:
+        _, addresses = IPPool.model_validate(one.spec).made(one.name)
+        if first := next((address for address in addresses if address in owners), None):
+            hint = "An address is in one pool; a range moves from one to another if one file has both."
+            raise InputError(f"{one}: {first} is in {owners[first]}, too", hint=hint)
+        owners.update(dict.fromkeys(addresses, one))
