@@ -21,6 +21,10 @@ Network = str | Path | Mapping[str, Any]
 """A network that a pod is attached to: a CNI conflist, as a file or as what is in one."""
 
 
+class UnschedulableError(TestbedError):
+    """The node of a pod has not the devices that it asks for; no plugin was called."""
+
+
 @dataclass(frozen=True)
 class Caller:
     """How the programs above the CNI plugins start a pod. Times are in seconds."""
@@ -40,6 +44,8 @@ class Caller:
     """Whether a failed ADD is followed by DEL and the end of the sandbox, as CNI demands of a runtime. If not, the pod
     stays in the lab with what the plugins made before the error, and no plugin is called for it again. There is one
     attempt then."""
+    pending: float = 0.0
+    """That the pod may wait for devices of its node which other pods have. Then, or at once, it is refused."""
 
     def __post_init__(self) -> None:
         if not self.deletes_failed and self.attempts > 1:
@@ -59,8 +65,10 @@ def kubelet(attempts: int = 30) -> Caller:
 class Objects(Protocol):
     """Objects of Kubernetes that networks of pods need, as they are in an API server: `lab.objects`.
 
-    Known are NetworkAttachmentDefinition, SpiderIPPool, SpiderReservedIP, Namespace, Node, Pod, Deployment,
-    StatefulSet, DaemonSet and Job. `lab.pods` makes the Pods.
+    Known are NetworkAttachmentDefinition, SpiderMultusConfig, SpiderCoordinator, SpiderIPPool, SpiderSubnet,
+    SpiderReservedIP, SriovNetworkNodePolicy, ConfigMap, Namespace, Node, Pod, Deployment, StatefulSet,
+    DaemonSet and Job. `lab.pods` makes the Pods, a SpiderMultusConfig makes a NetworkAttachmentDefinition, and a
+    SpiderSubnet a SpiderIPPool for each application.
     """
 
     def apply(self, manifest: str | Path | Mapping[str, Any]) -> list[str]:
@@ -149,6 +157,7 @@ class Pods:
         annotations: Mapping[str, str] | None = None,
         owner: str = "",
         privileged: bool = False,
+        resources: Mapping[str, int] | None = None,
     ) -> Pod:
         """
         Makes a pod on a host, attached to `networks` in their order: its interfaces are eth0, net1, net2, …
@@ -158,7 +167,8 @@ class Pods:
         of it is left. Without `caller` it is one attempt, as Multus makes it. The rest is what Kubernetes knows of the
         pod: see `PodMetadata`. Programs of a pod that is `privileged` find the files of all RDMA devices of its node.
         """
-        metadata = PodMetadata(namespace, dict(labels or {}), dict(annotations or {}), owner, privileged)
+        given = dict(labels or {}), dict(annotations or {})
+        metadata = PodMetadata(namespace, *given, owner, privileged, dict(resources or {}))
         return run(self._ready, self._create(PodRequest(host, name, networks, metadata), caller or Caller()))
 
     def create_all(
@@ -193,7 +203,7 @@ class Pods:
         try:
             yield from plugged.attach(pod, networks, caller)
         except BaseException as error:
-            wrong_input = isinstance(error, InputError)  # found before any plugin is called
+            wrong_input = isinstance(error, InputError | UnschedulableError)  # found before any plugin is called
             if isinstance(error, TestbedError) and not (wrong_input or caller.deletes_failed):
                 plugged.forget(pod)
                 pod.context.emit("pod", name, f"left on {host.name} after a failed ADD: no DEL", host=host.name)

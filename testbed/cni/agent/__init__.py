@@ -28,6 +28,9 @@ VARIABLES = ("CNI_COMMAND", "CNI_CONTAINERID", "CNI_NETNS", "CNI_ARGS", "CNI_IFN
 """In the order in which `call.pl` sends them."""
 
 
+MOST_FILES = 1 << 20
+
+
 class Agent:
     """The agent of one node: the parent's end. It ends with this process at the latest.
 
@@ -57,6 +60,8 @@ class Agent:
 
     def _serve(self, listening: socket.socket) -> None:
         """The child's whole life."""
+        for first, last in ((3, listening.fileno()), (listening.fileno() + 1, MOST_FILES)):
+            os.closerange(first, last)  # a socket in a pod's namespace would keep the namespace when the pod has ended
         syscalls.name_process(leaks.CNI_AGENT)
         syscalls.enter(netns.path(self._namespace), CLONE_NEWNET)
         plugins: dict[str, Plugin] = {

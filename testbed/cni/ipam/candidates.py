@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from testbed.cni.objects import subnet
 from testbed.cni.objects.kinds import IPPool, Selector
 from testbed.cni.objects.manifests import Object
 from testbed.cni.spec import selection
@@ -41,10 +42,7 @@ class Asking:
             return {}
         found = self.pod.labels
         for owner in self.pod.data["metadata"].get("ownerReferences") or ():
-            group, _, version = owner["apiVersion"].rpartition("/")
-            of_it = {"api-group": group, "api-version": version, "kind": owner["kind"], "name": owner["name"]}
-            of_it["namespace"] = self.pod.namespace
-            found |= {f"{PREFIX}/app-{key}": value for key, value in of_it.items()}
+            found |= subnet.labels_of(owner["apiVersion"], owner["kind"], self.pod.namespace, owner["name"])
         return found
 
     @property
@@ -86,11 +84,27 @@ _NAMES = TypeAdapter(Annotated[list[str], Field(min_length=1)])
 
 def named(asking: Asking, configured: Mapping[int, Sequence[str]]) -> Named | None:
     """The first that says so: the pod's annotations, its namespace's, the network's configuration."""
+    if asking.pod and (found := _of_application(asking.pod, asking.interface)):
+        return found
     if asking.pod and (found := _of_pod(asking.pod.annotations, asking.interface)):
         return found
     if asking.namespace and (found := _of_namespace(asking.namespace.annotations)):
         return found
     return Named(configured, "the network's configuration") if any(configured.values()) else None
+
+
+def _of_application(pod: Object, interface: str) -> Named | None:
+    """The pools that its application has of SpiderSubnets."""
+    settings = subnet.settings(pod.annotations)
+    wanted = [one for one in settings.pools if one.interface == interface] if settings else []
+    owners = list(pod.data["metadata"].get("ownerReferences") or ())
+    if wanted and not owners:
+        raise InputError("a pool of a SpiderSubnet is for the pods of an application, and it has no owner")
+    names = {
+        one.family: [subnet.pool_name(one.family, owners[0]["kind"], pod.namespace, owners[0]["name"], interface)]
+        for one in wanted
+    }
+    return Named(names, f"the annotation {subnet.ONE} or {subnet.SEVERAL}") if names else None
 
 
 def _of_pod(annotations: Mapping[str, str], interface: str) -> Named | None:

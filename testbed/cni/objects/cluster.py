@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from testbed.cni.objects import admission, manifests
-from testbed.cni.objects.kinds import KINDS
+from testbed.cni.ipam.pool import Address
+from testbed.cni.ipam.store import ADDRESSES
+from testbed.cni.ipam.store import Store as Addresses
+from testbed.cni.objects import admission, controllers, manifests
+from testbed.cni.objects.autopools import POOL
+from testbed.cni.objects.known import KINDS
 from testbed.cni.objects.manifests import DEFAULT, Object
 from testbed.cni.objects.store import Store
 from testbed.documents.text import choices
@@ -30,12 +34,7 @@ class Cluster:
         """See `testbed.lab.pods.Objects`."""
         objects = manifests.make(manifest) if isinstance(manifest, Mapping) else None
         found = [objects] if objects else manifests.load(self._directory / Path(str(manifest)))
-        with Store(self._file) as store:
-            if any(one.kind == "SpiderIPPool" for one in found):
-                admission.check_pools(store.all("SpiderIPPool"), found)
-            store.put(found)
-        for one in found:
-            self._emit("object", "", f"{one} is applied", object=str(one))
+        self._change(found, [])
         return [str(one) for one in found]
 
     def get(self, kind: str, name: str, namespace: str = DEFAULT) -> dict[str, Any]:
@@ -43,13 +42,43 @@ class Cluster:
 
     def list(self, kind: str) -> list[dict[str, Any]]:
         check_kind(kind)
+        return [dict(one.data) for one in self.all(kind)]
+
+    def all(self, kind: str) -> Sequence[Object]:
+        """In the order of namespaces and names."""
         with Store(self._file) as store:
-            return [dict(one.data) for one in store.all(kind)]
+            return store.all(kind)
 
     def delete(self, kind: str, name: str, namespace: str = DEFAULT) -> None:
         there = self.find(kind, name, namespace)
-        self.remove(there)
-        self._emit("object", "", f"{there} is deleted", object=str(there))
+        self._change([], [there])
+
+    def _change(self, applied: Sequence[Object], deleted: Sequence[Object]) -> None:
+        """Change objects, and with them those that follow."""
+        with Store(self._file) as store:
+            there = {str(one): one for kind in controllers.READ for one in store.all(kind)}
+            if any(one.kind == POOL for one in applied):
+                admission.check_pools([one for one in there.values() if one.kind == POOL], applied)
+            there |= {str(one): one for one in applied}
+            for one in deleted:
+                there.pop(str(one), None)
+            made, gone, notes = controllers.follow(there, self._held())
+            again = {str(one) for one in made}
+            away = [one for one in [*deleted, *gone] if str(one) not in again]
+            store.put([*applied, *made], away)
+        for text, objects in (("applied", [*applied, *made]), ("deleted", away)):
+            for one in objects:
+                self._emit("object", "", f"{one} is {text}", object=str(one))
+        for note in notes:
+            self._emit("object", "", note)
+
+    def _held(self) -> Collection[Address]:
+        """The addresses that pods have of pools."""
+        file = self._file.with_name(ADDRESSES)
+        if not file.exists():
+            return ()
+        with Addresses(file) as store:
+            return {lease.address for lease in store.leases()}
 
     def put(self, *objects: Object) -> None:
         with Store(self._file) as store:

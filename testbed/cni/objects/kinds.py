@@ -1,4 +1,4 @@
-"""The kinds of objects that are known, and what is in their `spec` as users write it.
+"""What is in the `spec` of objects as users write it, see also `multus.py`, `subnet.py` and `devices.py`.
 
 Sources: Kubernetes API 1.31; the network plumbing group's NetworkAttachmentDefinition 1.3; Spiderpool 1.0,
 docs/reference/crd-*.md.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
@@ -39,7 +38,7 @@ def texts(value: Any) -> Any:
     if isinstance(value, dict):
         for key, one in value.items():
             if not isinstance(one, str):
-                raise ValueError(f"{key} must be a string, not {describe(one)}; quote it")  # noqa: TRY004 (as pydantic)  # noqa: TRY004 (pydantic wants it)
+                raise ValueError(f"{key} must be a string, not {describe(one)}; quote it")  # noqa: TRY004 (pydantic wants it)
     return value
 
 
@@ -146,8 +145,13 @@ class ReservedIP(Part):
         return [address for text in self.ips for address in pool.range_of(text)]
 
 
+class TemplateMetadata(Free):
+    labels: Texts | None = None
+    annotations: Texts | None = None
+
+
 class Template(Free):
-    metadata: Annotated[dict[str, Any], Field()] = {}
+    metadata: TemplateMetadata = TemplateMetadata()
 
 
 class Workload(Free):
@@ -155,27 +159,3 @@ class Workload(Free):
 
     replicas: Annotated[int, Field(ge=0)] = 1
     template: Template = Template()
-
-
-@dataclass(frozen=True)
-class Kind:
-    versions: tuple[str, ...]
-    namespaced: bool
-    spec: type[BaseModel] | None
-    """None: anything, and nothing of it is read."""
-
-
-SPIDERPOOL = ("spiderpool.spidernet.io/v2beta1",)
-APPS = ("apps/v1",)
-KINDS = {
-    "NetworkAttachmentDefinition": Kind(("k8s.cni.cncf.io/v1",), True, NetworkAttachmentDefinition),
-    "SpiderIPPool": Kind(SPIDERPOOL, False, IPPool),
-    "SpiderReservedIP": Kind(SPIDERPOOL, False, ReservedIP),
-    "Namespace": Kind(("v1",), False, None),
-    "Node": Kind(("v1",), False, None),
-    "Pod": Kind(("v1",), True, None),
-    "Deployment": Kind(APPS, True, Workload),
-    "StatefulSet": Kind(APPS, True, Workload),
-    "DaemonSet": Kind(APPS, True, Workload),
-    "Job": Kind(("batch/v1",), True, Workload),
-}

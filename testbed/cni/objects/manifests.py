@@ -10,7 +10,13 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from testbed.cni.objects.kinds import KINDS, Free, IPPool, Kind, Metadata, NetworkAttachmentDefinition, ReservedIP
+from testbed.cni.objects import devices
+from testbed.cni.objects.coordinator import CoordinatorSpec
+from testbed.cni.objects.devices import NodePolicy
+from testbed.cni.objects.kinds import Free, IPPool, Metadata, NetworkAttachmentDefinition, ReservedIP
+from testbed.cni.objects.known import KINDS, Kind
+from testbed.cni.objects.multus import MultusConfig
+from testbed.cni.objects.subnet import SubnetSpec
 from testbed.documents import text
 from testbed.documents.problems import Problems, dotted, wrong_value
 from testbed.documents.text import choices, quoted
@@ -104,6 +110,7 @@ def _read(value: Any, problems: Problems) -> Object:
 
 def _check_spec(head: _Head, kind: Kind, value: Mapping[str, Any], problems: Problems) -> None:
     if not kind.spec:
+        _check_devices(head, value, problems)
         return
     spec = _validated(kind.spec, value.get("spec") or {}, ("spec",), problems)
     try:
@@ -117,9 +124,29 @@ def _check_spec(head: _Head, kind: Kind, value: Mapping[str, Any], problems: Pro
                 spec.addresses()
             case NetworkAttachmentDefinition():
                 spec.conflist(head.metadata.name, "spec.config")
+            case MultusConfig():
+                spec.check(head.metadata.name, head.metadata.annotations)
+            case SubnetSpec():
+                spec.addresses(head.metadata.name)
+            case NodePolicy():
+                spec.check()
+            case CoordinatorSpec() if head.metadata.name != DEFAULT:
+                problems.add(("metadata", "name"), f"there is one {head.kind} only, and it is called {DEFAULT}")
     except InputError as error:
-        where = f"{error.where}: " if error.where.startswith("spec.config") else ""
+        where = f"{error.where}: " if error.where.startswith("spec.") else ""
         problems.add(("spec",), f"{where}{error.message}")
+
+
+def _check_devices(head: _Head, value: Mapping[str, Any], problems: Problems) -> None:
+    """What a ConfigMap or a Node says of devices."""
+    part, read = {"ConfigMap": ("data", devices.shared_devices), "Node": ("status", devices.allocatable)}.get(
+        head.kind, ("", None)
+    )
+    try:
+        if read and isinstance(given := value.get(part), Mapping):
+            read(given)
+    except InputError as error:
+        problems.add((part,), error.message)
 
 
 def _validated(model: type[Model], value: Any, above: text.Path, problems: Problems) -> Model | None:

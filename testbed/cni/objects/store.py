@@ -25,12 +25,14 @@ class Store(Database):
 
     SCHEMA = SCHEMA
 
-    def put(self, objects: Sequence[Object]) -> None:
-        """All, or none if one cannot be. Those that are there already are replaced."""
+    def put(self, objects: Sequence[Object], gone: Sequence[Object] = ()) -> None:
+        """All, or none if one cannot be. Those that are there already are replaced; `gone` are deleted."""
         rows = [(one.kind, one.namespace, one.name, json.dumps(one.data)) for one in objects]
         with self.transaction() as database:
             database.execute("UPDATE version SET last = last + 1")
             database.executemany("INSERT OR REPLACE INTO object SELECT ?, ?, ?, ?, last FROM version", rows)
+            keys = [(one.kind, one.namespace, one.name) for one in gone]
+            database.executemany("DELETE FROM object WHERE kind = ? AND namespace = ? AND name = ?", keys)
 
     def versions(self, kind: str) -> dict[str, int]:
         """By name; an object that is put again has another one. For kinds without namespaces."""

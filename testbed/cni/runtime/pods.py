@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import time
-import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,14 +15,16 @@ from typing import Any
 from testbed.cni.ipam import reclaim
 from testbed.cni.ipam.store import ADDRESSES, Holder
 from testbed.cni.ipam.store import Store as Addresses
-from testbed.cni.objects import manifests
 from testbed.cni.objects.cluster import Cluster
 from testbed.cni.objects.kinds import NetworkAttachmentDefinition
 from testbed.cni.objects.manifests import Object
 from testbed.cni.objects.store import OBJECTS
 from testbed.cni.objects.store import Store as Objects
+from testbed.cni.runtime.admission import admitted, uid
+from testbed.cni.runtime.given import Given
 from testbed.cni.runtime.libcni import SHARED, Runtime
 from testbed.cni.runtime.plugin import CniError, Limit
+from testbed.cni.runtime.scheduling import Devices, Held
 from testbed.cni.spec import conflist, selection
 from testbed.cni.spec.conflist import Attachment, Conflist
 from testbed.cni.spec.versions import Result
@@ -50,6 +51,7 @@ class PodNetworks:
         self._runtimes: dict[str, Runtime] = {}
         self._cluster: Cluster | None = None
         self._attached: dict[Pod, list[tuple[Conflist, Attachment]]] = {}
+        self._devices = Devices()
         self._pods = 0
 
     def runtime(self, node: Host) -> Runtime:
@@ -91,8 +93,9 @@ class PodNetworks:
         self._pods += 1
         container = hashlib.sha256(f"{pod.context.lab}/{pod.name}/{self._pods}".encode()).hexdigest()
         with named(f"pod {pod.name}"):
-            known = described(pod, self.objects(pod.context), container)
-            wanted = self._wanted(pod, known, networks)
+            known = admitted(pod, self.objects(pod.context), container)
+            held = yield from self._devices.schedule(pod, known, self.objects(pod.context), caller.pending)
+            wanted = self._wanted(pod, known, networks, held)
         lists = yield from in_order([runtime.validate(one.network, f"pod {pod.name}") for one in wanted])
         with named(f"pod {pod.name}"):
             self.objects(pod.context).put(known)
@@ -112,25 +115,26 @@ class PodNetworks:
         jobs = [partial(add, one, network) for one, network in zip(wanted, lists, strict=True)]
         raise_first((yield from together(jobs, at_once=len(jobs))))
 
-    def _wanted(self, pod: Pod, known: Object, networks: Sequence[Network]) -> list[_Wanted]:
+    def _wanted(self, pod: Pod, known: Object, networks: Sequence[Network], held: Held) -> list[_Wanted]:
         """The networks of a pod: those it is given, then those of its annotations."""
         default = selection.default(known.annotations, known.namespace)
+        given = Given(held)
         found = [_Wanted(self.load(network), "eth0" if not n else f"net{n}") for n, network in enumerate(networks)]
         if default and not found:
-            found.append(self._defined(pod, default, "eth0"))
+            found.append(self._defined(pod, default, "eth0", given))
         after = max(1, len(found))
         for number, one in enumerate(selection.selected(known.annotations, known.namespace), after):
-            found.append(self._defined(pod, one, f"net{number}"))
+            found.append(self._defined(pod, one, f"net{number}", given))
         interfaces = [one.interface for one in found]
         if twice := [name for name in interfaces if interfaces.count(name) > 1]:
             raise InputError(f"two of its networks are to be {twice[0]}")
         return found
 
-    def _defined(self, pod: Pod, one: selection.Selected, interface: str) -> _Wanted:
+    def _defined(self, pod: Pod, one: selection.Selected, interface: str, given: Given) -> _Wanted:
         """A network that is defined by an object."""
         there = self.objects(pod.context).find("NetworkAttachmentDefinition", one.name, one.namespace)
         network = NetworkAttachmentDefinition.model_validate(there.spec).conflist(one.name, f"{there}: spec.config")
-        return _Wanted(network, one.interface or interface, one.capabilities)
+        return _Wanted(given.device(there, network), one.interface or interface, one.capabilities)
 
     def check(self, pod: Pod) -> Steps[None]:
         runtime = self.runtime(pod.host)
@@ -151,6 +155,7 @@ class PodNetworks:
             self.forget(pod)
 
     def forget(self, pod: Pod) -> None:
+        self._devices.give_back(pod)
         if pod in self._attached:
             del self._attached[pod]
             self.objects(pod.context).remove(Object("Pod", pod.name, pod.metadata.namespace, {}))
@@ -193,43 +198,6 @@ def named(who: str) -> Iterator[None]:
     except TestbedError as error:
         error.message = f"{who}: {error.message}"
         raise
-
-
-def uid(container: str) -> str:
-    """A pod's, from its container's."""
-    return str(uuid.UUID(container[-32:]))
-
-
-def described(pod: Pod, cluster: Cluster, container: str) -> Object:
-    """The pod as Kubernetes has it; its owner's template is in it."""
-    given = pod.metadata
-    labels, annotations, owners = dict(given.labels), dict(given.annotations), []
-    if given.owner:
-        kind, slash, name = given.owner.partition("/")
-        if not slash:
-            raise InputError(f"owner {given.owner!r} is not of the form Kind/name")
-        owner = cluster.find(kind, name, given.namespace)
-        template = (owner.spec.get("template") or {}).get("metadata") or {}
-        labels = {**(template.get("labels") or {}), **labels}
-        annotations = {**(template.get("annotations") or {}), **annotations}
-        version = owner.data["apiVersion"]
-        owners.append({"apiVersion": version, "kind": kind, "name": name, "controller": True})
-    return manifests.make(
-        {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {
-                "name": pod.name,
-                "namespace": given.namespace,
-                "uid": uid(container),
-                "labels": labels,
-                "annotations": annotations,
-                "ownerReferences": owners,
-            },
-            "spec": {"nodeName": pod.host.name},
-            "status": {"phase": "Running"},
-        }
-    )
 
 
 def attachment_of(pod: Pod, wanted: _Wanted, container: str) -> Attachment:

@@ -107,10 +107,12 @@ class PodMetadata:
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     owner: str = ""
-    """What made it, such as ``StatefulSet/web``: an object of its namespace, whose template has more labels and
-    annotations."""
+    """What made it, such as ``StatefulSet/web``: an object of its namespace, whose template has more labels,
+    annotations and containers."""
     privileged: bool = False
     """Whether its container is privileged: its programs find the RDMA devices of its node and of all pods there."""
+    resources: Mapping[str, int] = field(default_factory=dict)
+    """Limits of its first container, such as ``{"spidernet.io/gpu1sriov": 1}``."""
 
 
 class Pod(Host):

@@ -9,7 +9,8 @@ import pytest
 
 from testbed.cni.objects import manifests
 from testbed.cni.objects.cluster import Cluster
-from testbed.cni.objects.kinds import KINDS, Selector
+from testbed.cni.objects.kinds import Selector
+from testbed.cni.objects.known import KINDS
 from testbed.cni.objects.manifests import Object
 from testbed.errors import InputError
 from testbed.lab.pods import Objects

@@ -1,0 +1,80 @@
+"""Objects that follow others, as the controllers of a cluster make them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
+
+from testbed.cni.ipam.pool import Address
+from testbed.cni.objects import autopools, manifests
+from testbed.cni.objects.coordinator import CoordinatorSpec
+from testbed.cni.objects.manifests import Object
+from testbed.cni.objects.multus import CR_NAME, RESOURCE_NAME, MultusConfig
+from testbed.errors import InputError
+
+OWNER, COORDINATOR, DEFINITION = "SpiderMultusConfig", "SpiderCoordinator", "NetworkAttachmentDefinition"
+READ = (OWNER, COORDINATOR, DEFINITION, autopools.POOL, autopools.SUBNET, *autopools.APPLICATIONS)
+"""The kinds that controllers look at."""
+
+
+class Changes(NamedTuple):
+    made: list[Object]
+    gone: list[Object]
+    notes: list[str]
+    """What could not be had."""
+
+
+def follow(objects: Mapping[str, Object], held: Collection[Address] = ()) -> Changes:
+    """What has to change, so that definitions are those of SpiderMultusConfigs, and pools those of applications;
+    `objects` are those of the kinds `READ`, by their names as text, and `held` are the addresses that pods have.
+    InputError if two want one definition, or annotations are wrong."""
+    pools = autopools.pools(objects, held)
+    wanted = definitions(objects.values()) | pools.wanted
+    made = [one for text, one in wanted.items() if text not in objects or objects[text].data != one.data]
+    gone = [one for text, one in objects.items() if text not in wanted and (_owner(one) or autopools.is_auto(one))]
+    return Changes(made, gone, pools.notes)
+
+
+def definitions(objects: Iterable[Object]) -> dict[str, Object]:
+    """The NetworkAttachmentDefinitions of SpiderMultusConfigs."""
+    of_kinds: dict[str, list[Object]] = {OWNER: [], COORDINATOR: []}
+    for one in objects:
+        of_kinds.get(one.kind, []).append(one)
+    defaults = [CoordinatorSpec.model_validate(one.spec) for one in of_kinds[COORDINATOR]]
+    found: dict[str, Object] = {}
+    for config in of_kinds[OWNER]:
+        one = definition(config, defaults[0] if defaults else None)
+        if str(one) in found:
+            other = f"{OWNER} {_owner(found[str(one)])}"
+            raise InputError(f"{config} is to make {one}, which {other} of its namespace makes: change {CR_NAME}")
+        found[str(one)] = one
+    return found
+
+
+def definition(config: Object, cluster: CoordinatorSpec | None) -> Object:
+    spec = MultusConfig.model_validate(config.spec)
+    name = config.annotations.get(CR_NAME, config.name)
+    annotations = config.annotations
+    if spec.sriov:
+        annotations[RESOURCE_NAME] = spec.sriov.resourceName
+    owner = {"apiVersion": config.data["apiVersion"], "kind": OWNER, "name": config.name, "controller": True}
+    return manifests.make(
+        {
+            "apiVersion": "k8s.cni.cncf.io/v1",
+            "kind": DEFINITION,
+            "metadata": {
+                "name": name,
+                "namespace": config.namespace,
+                "annotations": annotations,
+                "ownerReferences": [owner],
+            },
+            "spec": {"config": spec.config(name, annotations, cluster)},
+        }
+    )
+
+
+def _owner(one: Object) -> str:
+    """The SpiderMultusConfig that a definition is of, or nothing."""
+    owners = one.data["metadata"].get("ownerReferences") or ()
+    of_definition = one.kind == DEFINITION
+    return next((str(owner["name"]) for owner in owners if of_definition and owner.get("kind") == OWNER), "")

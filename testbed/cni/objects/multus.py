@@ -1,0 +1,219 @@
+"""SpiderMultusConfig: what a network is, from which its NetworkAttachmentDefinition is made.
+
+Sources: Spiderpool 1.0, docs/reference/crd-spidermultusconfig.md and docs/usage/spider-multus-config.md; what its
+webhook refuses is refused, and so is what a lab has not, by name.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from testbed.cni.objects.coordinator import CoordinatorSpec
+from testbed.cni.objects.kinds import Part
+from testbed.cni.spec import conflist
+from testbed.documents.text import choices, quoted
+from testbed.errors import InputError
+
+INJECT_RDMA, INJECT = "cni.spidernet.io/rdma-resource-inject", "cni.spidernet.io/network-resource-inject"
+CR_NAME, CNI_VERSION = "multus.spidernet.io/cr-name", "multus.spidernet.io/cni-version"
+RESOURCE_NAME = "k8s.v1.cni.cncf.io/resourceName"
+"""Of a definition: the resource whose device its first plugin is given."""
+DEFAULT_VERSION = "0.3.1"
+OTHERS = {
+    "ib-sriov": "the lab's NICs are Ethernet",
+    "ipoib": "the lab's NICs are Ethernet",
+    "ovs": "the lab has no Open vSwitch",
+    "vlan": "soft-RoCE does not run on a VLAN device; macvlan has `vlanID`",
+}
+"""The other cniTypes, and why there are none of them."""
+KINDS = ("macvlan", "ipvlan", "sriov", "custom")
+
+
+def _cni_type(value: Any) -> Any:
+    if value in OTHERS:
+        raise ValueError(f"cniType {value} is not supported: {OTHERS[value]}")
+    if isinstance(value, str) and value not in KINDS:
+        raise ValueError(f"cniType {quoted(value)} is not supported; supported: {choices(value, KINDS)}")
+    return value
+
+
+class Bond(Part):
+    name: Annotated[str, Field(min_length=1)]
+    mode: Annotated[int, Field(ge=0, le=6)]
+    options: str = ""
+
+
+class Pools(Part):
+    """Names of SpiderIPPools."""
+
+    ipv4: list[str] = Field(default_factory=list)
+    ipv6: list[str] = Field(default_factory=list)
+    matchMasterSubnet: Literal[False] = False  # noqa: N815 (Spiderpool's names, here and below)
+
+
+class OnNic(Part):
+    """macvlan and ipvlan."""
+
+    master: Annotated[list[str], Field(min_length=1)]
+    vlanID: Annotated[int, Field(ge=0, le=4094)] = 0  # noqa: N815
+    bond: Bond | None = None
+    rdmaResourceName: str = ""  # noqa: N815
+    enableRdma: bool = False  # noqa: N815
+    """Of older versions: whether `rdmaResourceName` counts."""
+    mtu: Annotated[int, Field(ge=68, le=65535)] | None = None
+    ippools: Pools | None = None
+
+    @model_validator(mode="after")
+    def _is_complete(self) -> Self:
+        if len(self.master) > 1 and not self.bond:
+            raise ValueError("master: with more than one interface, bond is missing")
+        if self.enableRdma and not self.rdmaResourceName:
+            raise ValueError("enableRdma: rdmaResourceName is missing")
+        return self
+
+    @property
+    def resource(self) -> str:
+        return self.rdmaResourceName
+
+    @property
+    def rdma(self) -> bool:
+        return bool(self.rdmaResourceName)
+
+    @property
+    def key(self) -> str:
+        """What networks are sorted by when they are injected."""
+        return self.bond.name if self.bond and len(self.master) > 1 else self.master[0]
+
+    def plugins(self, kind: str, ipam: Mapping[str, Any]) -> list[dict[str, Any]]:
+        bonded = self.bond and len(self.master) > 1
+        made: dict[str, Any] = {"bond": self.bond.model_dump()} if self.bond and bonded else {}
+        if self.vlanID:
+            made["vlanID"] = self.vlanID
+        first = [{"type": "ifacer", "interfaces": self.master, **made}] if made else []
+        child = {"type": kind, "master": f"{self.key}.{self.vlanID}" if self.vlanID else self.key}
+        mode = {"mode": "bridge", "capabilities": {"mac": True}} if kind == "macvlan" else {}
+        return [*first, {**child, **mode, **({"mtu": self.mtu} if self.mtu else {}), **ipam}]
+
+
+class Sriov(Part):
+    resourceName: Annotated[str, Field(min_length=1)]  # noqa: N815
+    vlanID: int = 0  # noqa: N815
+    minTxRateMbps: int = 0  # noqa: N815
+    maxTxRateMbps: int = 0  # noqa: N815
+    enableRdma: bool = False  # noqa: N815
+    """The older name of `rdmaIsolation`."""
+    rdmaIsolation: bool = False  # noqa: N815
+    mtu: Annotated[int, Field(ge=68, le=65535)] | None = None
+    ippools: Pools | None = None
+
+    @model_validator(mode="after")
+    def _can_be_had(self) -> Self:
+        for key in ("vlanID", "minTxRateMbps", "maxTxRateMbps"):
+            if getattr(self, key):
+                raise ValueError(f"sriov.{key} is not supported: a VF of the lab has no VLAN and no rate of its own")
+        return self
+
+    @property
+    def resource(self) -> str:
+        return self.resourceName
+
+    @property
+    def rdma(self) -> bool:
+        return self.enableRdma or self.rdmaIsolation
+
+    @property
+    def key(self) -> str:
+        return self.resourceName
+
+    def plugins(self, kind: str, ipam: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Host-device moves the VF that the pod is given into it, as sriov-cni does."""
+        tuned = [{"type": "tuning", "mtu": self.mtu}] if self.mtu else []
+        return [{"type": "host-device", **ipam}, *tuned]
+
+
+class MultusConfig(Part):
+    """SpiderMultusConfig."""
+
+    cniType: Annotated[str, BeforeValidator(_cni_type)] = "custom"  # noqa: N815
+    macvlan: OnNic | None = None
+    ipvlan: OnNic | None = None
+    sriov: Sriov | None = None
+    ibsriov: Any = None
+    ipoib: Any = None
+    ovs: Any = None
+    enableCoordinator: bool = True  # noqa: N815
+    disableIPAM: bool = False  # noqa: N815
+    coordinator: CoordinatorSpec | None = None
+    customCNI: str | None = None  # noqa: N815
+    chainCNIJsonData: list[str] = Field(default_factory=list)  # noqa: N815
+
+    @model_validator(mode="after")
+    def _is_of_one_type(self) -> Self:
+        own = "customCNI" if self.cniType == "custom" else self.cniType
+        if not getattr(self, own):
+            raise ValueError(f"cniType is {self.cniType}, but spec.{own} is missing")
+        of_types = ("macvlan", "ipvlan", "sriov", "ibsriov", "ipoib", "ovs", "customCNI")
+        if others := [name for name in of_types if name != own and getattr(self, name) is not None]:
+            raise ValueError(f"cniType is {self.cniType}, but there is spec.{others[0]}, too: remove it")
+        return self
+
+    @property
+    def network(self) -> OnNic | Sriov | None:
+        """None: its configuration is the user's."""
+        return self.macvlan or self.ipvlan or self.sriov
+
+    @property
+    def pools(self) -> Pools:
+        return self.network.ippools or Pools() if self.network else Pools()
+
+    def config(self, name: str, annotations: Mapping[str, str], cluster: CoordinatorSpec | None = None) -> str:
+        """The `config` of its NetworkAttachmentDefinition. `cluster` are the coordinator's defaults. InputError."""
+        network = self.network
+        if not network:
+            return self.customCNI or ""
+        ipam: dict[str, Any] = {}
+        if not self.disableIPAM:
+            pools = {f"default_ipv{family}_ippool": names for family, names in self._pools_by_family() if names}
+            ipam = {"ipam": {"type": "ippool", **pools}}
+        plugins = network.plugins(self.cniType, ipam)
+        if self.enableCoordinator:
+            own = self.coordinator.given() if self.coordinator else {}
+            plugins.append({"type": "coordinator", **(cluster.given() if cluster else {}), **own})
+        plugins += [_chained(text, number) for number, text in enumerate(self.chainCNIJsonData)]
+        if network.rdma:  # where Spiderpool has `rdma`; a soft-RoCE device is made of an interface that is complete
+            plugins.append({"type": "rxe"})
+        version = annotations.get(CNI_VERSION, DEFAULT_VERSION)
+        return json.dumps({"cniVersion": version, "name": name, "plugins": plugins})
+
+    def _pools_by_family(self) -> list[tuple[int, list[str]]]:
+        return [(4, self.pools.ipv4), (6, self.pools.ipv6)]
+
+    def check(self, name: str, annotations: Mapping[str, str]) -> None:
+        """InputError if no NetworkAttachmentDefinition can be made of it, or it cannot be injected and is to be."""
+        if INJECT_RDMA in annotations or INJECT in annotations:
+            self.check_injection(rdma=INJECT_RDMA in annotations)
+        source = "its configuration" if self.network else "spec.customCNI"
+        conflist.definition(self.config(name, annotations), name, source)
+
+    def check_injection(self, *, rdma: bool) -> None:
+        if not self.network:
+            raise InputError("cniType custom does not support that resources or networks are injected")
+        if rdma and not self.network.resource:
+            raise InputError(f"spec.{self.cniType}.rdmaResourceName is missing: {INJECT_RDMA} needs it")
+        if not any(names for _, names in self._pools_by_family()):
+            raise InputError(f"spec.{self.cniType}.ippools names no pool: injecting it into pods needs one")
+
+
+def _chained(text: str, number: int) -> dict[str, Any]:
+    where = f"spec.chainCNIJsonData[{number}]"
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{where} is no JSON: {error}") from None
+    if not isinstance(value, dict) or not value.get("type"):
+        raise InputError(f"{where} is not the configuration of a plugin: a JSON object with `type`")
+    return value

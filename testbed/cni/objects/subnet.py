@@ -1,0 +1,147 @@
+"""SpiderSubnet: addresses from which applications get pools of their own, which follow their size.
+
+Sources: Spiderpool 1.0, docs/usage/spider-subnet.md, docs/reference/crd-spidersubnet.md and annotation.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from testbed.cni.ipam import pool
+from testbed.cni.ipam.pool import Address, Route
+from testbed.cni.objects.kinds import Part, RoutePart
+from testbed.documents.problems import dotted, wrong_value
+from testbed.errors import InputError
+
+PREFIX = "ipam.spidernet.io"
+ONE, SEVERAL = f"{PREFIX}/subnet", f"{PREFIX}/subnets"
+NUMBER, RECLAIM = f"{PREFIX}/ippool-ip-number", f"{PREFIX}/ippool-reclaim"
+REDUNDANT = "+1"
+"""What Spiderpool's chart has for applications that name no number."""
+LONGEST_NAME = 253
+
+
+class SubnetSpec(Part):
+    subnet: str
+    ipVersion: Literal[4, 6] | None = None  # noqa: N815 (Spiderpool's names)
+    ips: list[str] = Field(default_factory=list)
+    excludeIPs: list[str] = Field(default_factory=list)  # noqa: N815
+    gateway: str = ""
+    vlan: int = 0
+    routes: list[RoutePart] = Field(default_factory=list)
+
+    def addresses(self, name: str) -> list[Address]:
+        """InputError."""
+        routes = [Route(route.dst, route.gw) for route in self.routes]
+        made, found = pool.make(name, self.subnet, self.ips, self.excludeIPs, self.gateway, routes)
+        if self.ipVersion not in (None, made.family):
+            raise InputError(f"spec.ipVersion is {self.ipVersion}, but {made.subnet} is IPv{made.family}")
+        return found
+
+
+class _Subnets(Part):
+    interface: str = "eth0"
+    ipv4: list[Annotated[str, Field(min_length=1)]] = Field(default_factory=list)
+    ipv6: list[Annotated[str, Field(min_length=1)]] = Field(default_factory=list)
+
+
+class _SubnetsOfInterface(_Subnets):
+    interface: str
+
+
+_ONE = TypeAdapter(_Subnets)
+_SEVERAL = TypeAdapter(Annotated[list[_SubnetsOfInterface], Field(min_length=1)])
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A pool that an application is to have."""
+
+    subnet: str
+    family: int
+    interface: str
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the annotations of a pod template say. `count` is of addresses, beyond the pods if `flexible`."""
+
+    pools: Sequence[Wanted]
+    count: int
+    flexible: bool
+    reclaim: bool
+
+    def size(self, pods: int) -> int:
+        return pods + self.count if self.flexible else self.count
+
+
+def settings(annotations: Mapping[str, str]) -> Settings | None:
+    """None if no subnet is named. Of several subnets of an interface the first counts. InputError."""
+    key = SEVERAL if SEVERAL in annotations else ONE
+    if key not in annotations:
+        return None
+    entries = _entries(key, annotations[key])
+    wanted = [one for entry in entries for one in _of_entry(entry)]
+    if not wanted:
+        raise InputError("it names no subnet", where=f"annotation {key}")
+    if len({entry.interface for entry in entries}) < len(entries):
+        raise InputError("an interface is there twice", where=f"annotation {key}")
+    if len({one.subnet for one in wanted}) < len(wanted):
+        raise InputError("a subnet is there twice", where=f"annotation {key}")
+    number = annotations.get(NUMBER, REDUNDANT)
+    if not re.fullmatch(r"\+?\d{1,5}", number):
+        raise InputError(f"{number!r} is neither a number such as '5' nor one such as '+1'", where=NUMBER)
+    reclaim = annotations.get(RECLAIM, "true").lower()
+    if reclaim not in ("true", "false"):
+        raise InputError(f"{reclaim!r} is neither 'true' nor 'false'", where=RECLAIM)
+    return Settings(wanted, int(number), number.startswith("+"), reclaim == "true")
+
+
+def _of_entry(entry: _Subnets) -> Iterator[Wanted]:
+    for family, names in ((4, entry.ipv4), (6, entry.ipv6)):
+        if names:
+            yield Wanted(names[0], family, entry.interface)
+
+
+def _entries(key: str, text: str) -> Sequence[_Subnets]:
+    try:
+        value: Any = json.loads(text)
+        return _SEVERAL.validate_python(value) if key == SEVERAL else [_ONE.validate_python(value)]
+    except ValidationError as error:
+        wrong = [wrong_value(one, dotted(one["loc"]) or "it") for one in error.errors(include_url=False)]
+        raise InputError("; ".join(wrong), where=f"annotation {key}") from None
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"it is no JSON: {error}", where=f"annotation {key}") from None
+
+
+def pool_name(family: int, kind: str, namespace: str, name: str, interface: str) -> str:
+    """Of the pool of an application: as Spiderpool's, but its end is of the application's name and not of a random
+    UID."""
+    end = hashlib.sha256(f"{kind}/{namespace}/{name}".encode()).hexdigest()[:5]
+    room = LONGEST_NAME - len(f"auto4--{interface}-{end}")
+    return f"auto{family}-{name[:room]}-{interface}-{end}".lower()
+
+
+def labels_of(api_version: str, kind: str, namespace: str, name: str) -> dict[str, str]:
+    """Those that affinities know an application by."""
+    group, _, version = api_version.rpartition("/")
+    of_it = {"api-group": group, "api-version": version, "kind": kind, "name": name, "namespace": namespace}
+    return {f"{PREFIX}/app-{key}": value for key, value in of_it.items()}
+
+
+def ranges(addresses: Sequence[Address]) -> list[str]:
+    """``10.0.10.1-10.0.10.3`` and the like, of addresses in their order."""
+    found: list[list[Address]] = []
+    for address in addresses:
+        if found and int(address) == int(found[-1][-1]) + 1:
+            found[-1].append(address)
+        else:
+            found.append([address])
+    return [f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in found]

@@ -1,0 +1,75 @@
+"""What an API server makes of a pod before anything starts it."""
+
+from __future__ import annotations
+
+import copy
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+from testbed.cni.objects import manifests
+from testbed.cni.objects.cluster import Cluster
+from testbed.cni.objects.inject import injected
+from testbed.cni.objects.manifests import Object
+from testbed.cni.spec.selection import NETWORKS
+from testbed.errors import InputError
+from testbed.lab import Pod
+
+
+def admitted(pod: Pod, cluster: Cluster, container: str) -> Object:
+    """The pod as Kubernetes has it, with what is injected into it. InputError."""
+    known = described(pod, cluster, container)
+    namespaces = {one.name: one for one in cluster.all("Namespace")}
+    found = injected(known, namespaces.get(known.namespace), cluster.all("SpiderMultusConfig"))
+    if found is not known:
+        networks = found.annotations[NETWORKS]
+        pod.context.emit("pod", pod.name, f"networks are injected: {networks}", networks=networks)
+    return found
+
+
+def uid(container: str) -> str:
+    """A pod's, from its container's."""
+    return str(uuid.UUID(container[-32:]))
+
+
+def described(pod: Pod, cluster: Cluster, container: str) -> Object:
+    """The pod as Kubernetes has it; its owner's template is in it."""
+    given = pod.metadata
+    labels, annotations, owners = dict(given.labels), dict(given.annotations), []
+    containers: list[dict[str, Any]] = []
+    if given.owner:
+        kind, slash, name = given.owner.partition("/")
+        if not slash:
+            raise InputError(f"owner {given.owner!r} is not of the form Kind/name")
+        owner = cluster.find(kind, name, given.namespace)
+        template = owner.spec.get("template") or {}
+        metadata = template.get("metadata") or {}
+        labels = {**(metadata.get("labels") or {}), **labels}
+        annotations = {**(metadata.get("annotations") or {}), **annotations}
+        containers = copy.deepcopy((template.get("spec") or {}).get("containers") or [])
+        version = owner.data["apiVersion"]
+        owners.append({"apiVersion": version, "kind": kind, "name": name, "controller": True})
+    if given.resources:
+        containers[:1] = [_asking(containers[0] if containers else {"name": "main"}, given.resources)]
+    return manifests.make(
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": pod.name,
+                "namespace": given.namespace,
+                "uid": uid(container),
+                "labels": labels,
+                "annotations": annotations,
+                "ownerReferences": owners,
+            },
+            "spec": {"nodeName": pod.host.name, **({"containers": containers} if containers else {})},
+            "status": {"phase": "Running"},
+        }
+    )
+
+
+def _asking(container: Mapping[str, Any], resources: Mapping[str, int]) -> dict[str, Any]:
+    """The container with limits."""
+    own = container.get("resources") or {}
+    return {**container, "resources": {**own, "limits": {**(own.get("limits") or {}), **resources}}}

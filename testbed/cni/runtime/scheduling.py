@@ -1,0 +1,145 @@
+"""The devices of nodes, and which pod has them: what the scheduler and kubelet's device manager do."""
+
+from __future__ import annotations
+
+import errno
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from testbed.cni.objects import devices
+from testbed.cni.objects.cluster import Cluster
+from testbed.cni.objects.devices import NodePolicy, Offer
+from testbed.cni.objects.manifests import Object
+from testbed.lab import Host, Pod
+from testbed.lab.pods import UnschedulableError
+from testbed.lab.steps import Steps, pause
+
+EVERY = 1.0
+"""Seconds between two looks whether a pod that waits can be scheduled."""
+GONE_WITHIN = 10.0
+"""Seconds in which the kernel takes a namespace down that nobody has."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a pod has of its node: amounts and VFs with their NICs by resource, and the interfaces whose RDMA device it
+    shares."""
+
+    amounts: Mapping[str, int] = field(default_factory=dict)
+    vfs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    shared: Sequence[str] = ()
+
+
+class Devices:
+    """Who has what, of all nodes."""
+
+    def __init__(self) -> None:
+        self._held: dict[Pod, Held] = {}
+
+    def schedule(self, pod: Pod, known: Object, cluster: Cluster, limit: float) -> Steps[Held]:
+        """Give the pod what it asks for, or wait `limit` seconds for others to give it back. UnschedulableError."""
+        wanted = asked(known)
+        deadline, waits = time.monotonic() + limit, False
+        while True:
+            offered = offers(pod.host, cluster)
+            try:
+                held = self._take(pod, wanted, offered)
+                break
+            except UnschedulableError as error:
+                if time.monotonic() >= deadline:
+                    if waits:
+                        cluster.remove(known)
+                    raise
+                if not waits:
+                    cluster.put(pending(known, error.message))
+                    pod.context.emit("pod", pod.name, f"pending: {error.message}", host=pod.host.name)
+                waits = True
+            yield from pause(min(EVERY, deadline - time.monotonic()))
+        for vfs in held.vfs.values():
+            for vf, nic in vfs.items():
+                yield from made(pod.host, vf, nic)
+        return held
+
+    def give_back(self, pod: Pod) -> None:
+        """All that the pod has; a second time nothing."""
+        self._held.pop(pod, None)
+
+    def _take(self, pod: Pod, wanted: Mapping[str, int], offered: Mapping[str, Offer]) -> Held:
+        others = {other.name: held for other, held in self._held.items() if other.host is pod.host and other is not pod}
+        used = sum((Counter(held.amounts) for held in others.values()), Counter[str]())
+        taken = {vf for held in others.values() for vfs in held.vfs.values() for vf in vfs}
+        free: dict[str, list[str]] = {}
+        missing = []
+        for resource, count in wanted.items():
+            offer = offered.get(resource, Offer(0))
+            free[resource] = [vf for vf in offer.vfs if vf not in taken][:count]
+            left = len(free[resource]) if offer.vfs else offer.amount - used[resource]
+            if left < count:
+                missing.append(resource)
+            taken.update(free[resource])
+        if missing:
+            raise UnschedulableError(
+                f"0/1 nodes are available: {', '.join(f'1 Insufficient {name}' for name in missing)}.",
+                hint=" ".join(_explained(pod.host, name, offered.get(name), others) for name in missing),
+            )
+        vfs = {name: {vf: offered[name].vfs[vf] for vf in found} for name, found in free.items() if found}
+        shared = [name for resource in wanted for name in offered[resource].shared]
+        self._held[pod] = Held(wanted, vfs, shared)
+        return self._held[pod]
+
+
+def made(host: Host, vf: str, nic: str) -> Steps[None]:
+    """The VF, unless it is there: it ends with the namespace of a pod that is lost, and the next one of its MAC cannot
+    be set up until the kernel has done away with that."""
+    deadline = time.monotonic() + GONE_WITHIN
+    try:
+        index = host.kernel.index(vf)
+    except OSError:
+        host.add_vf(vf, nic)
+        index = host.kernel.index(vf)
+    while True:
+        try:
+            host.kernel.set_link(index, up=True)
+            break
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or time.monotonic() > deadline:
+                raise
+        yield from pause(0.001)
+    host.kernel.set_link(index, up=False)
+
+
+def _explained(host: Host, resource: str, offer: Offer | None, others: Mapping[str, Held]) -> str:
+    if offer is None:
+        return f"Nothing offers {resource}: that is a ConfigMap, a SriovNetworkNodePolicy or a Node's allocatable."
+    holders = [f"{name} {held.amounts[resource]}" for name, held in others.items() if held.amounts.get(resource)]
+    return f"{host} has {offer.amount} of {resource}; held are: {', '.join(holders) or 'none'}."
+
+
+def asked(known: Object) -> dict[str, int]:
+    """The devices that a pod asks for, all containers together: limits, or requests without limits. InputError."""
+    found = Counter[str]()
+    for container in known.spec.get("containers") or ():
+        own = container.get("resources") or {}
+        for name, value in {**(own.get("requests") or {}), **(own.get("limits") or {})}.items():
+            if "/" in name:  # others, such as cpu, are not the lab's
+                found[name] += devices.amount(name, value)
+    return {name: count for name, count in sorted(found.items()) if count}
+
+
+def offers(host: Host, cluster: Cluster) -> dict[str, Offer]:
+    node = next((one for one in cluster.all("Node") if one.name == host.name), None)
+    labels = {"kubernetes.io/os": "linux", "kubernetes.io/hostname": host.name, **(node.labels if node else {})}
+    status = node.data.get("status") or {} if node else {}
+    maps = [one.data.get("data") or {} for one in cluster.all("ConfigMap")]
+    shared = [device for data in maps for device in devices.shared_devices(data)]
+    policies = [NodePolicy.model_validate(one.spec) for one in cluster.all("SriovNetworkNodePolicy")]
+    return devices.offers(host.interfaces, labels, status, shared, policies)
+
+
+def pending(known: Object, reason: str) -> Object:
+    """The pod as the scheduler leaves it."""
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": reason}
+    status = {"phase": "Pending", "conditions": [condition]}
+    return Object(known.kind, known.name, known.namespace, {**known.data, "status": status})

@@ -1,0 +1,137 @@
+"""Networks and devices that are injected into pods, and what happens when a node has no more of them."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from networks import bridge
+
+from testbed.cni.runtime.plugin import CniError
+from testbed.errors import InputError
+from testbed.lab.pods import Caller, UnschedulableError
+from testbed.workload import connected
+
+pytestmark = pytest.mark.topology("rails.clab.yml")
+INSUFFICIENT = "0/1 nodes are available: 1 Insufficient spidernet.io/"
+
+
+@pytest.fixture
+def make(lab):
+    lab.objects.apply("inject.yaml")
+
+    def create(name, node="node1", *networks, **keys):
+        given = {"namespace": "ai", "owner": "Deployment/trainer", **keys}
+        return lab.pods.create(lab.host(node), name, networks or [bridge()], **given)
+
+    return create
+
+
+def test_rdma_works_on_all_networks_that_were_injected(lab, make):
+    one, two = make("one"), make("two", "node2")
+    assert list(one.interfaces) == ["eth0", "net1", "net2"]
+    known = lab.objects.get("Pod", "one", "ai")
+    assert known["metadata"]["annotations"]["k8s.v1.cni.cncf.io/networks"] == (
+        "spiderpool/gpu1-macvlan,spiderpool/gpu2-sriov"
+    )
+    limits = {"memory": "1Gi", "spidernet.io/gpu2sriov": 1, "spidernet.io/shared_cx5_gpu1": 1}
+    assert known["spec"]["containers"] == [{"name": "trainer", "resources": {"limits": limits}}]
+    for name, subnet in (("net1", "10.0.10"), ("net2", "10.0.20")):
+        assert str(one[name].address().ip) == f"{subnet}.100"
+        with connected(one[name], two[name]) as (here, _):
+            assert here.write(4096, within=5).ok
+    one.delete(), two.delete()
+
+
+def test_a_third_pod_of_a_node_is_refused_or_waits(lab, make):
+    first, _ = make("first"), make("second")
+    before = lab.resources()
+    with pytest.raises(UnschedulableError) as said:
+        make("third")
+    assert said.value.message == f"pod third: {INSUFFICIENT}gpu2sriov, 1 Insufficient spidernet.io/shared_cx5_gpu1."
+    assert "node1 has 2 of spidernet.io/gpu2sriov; held are: first 1, second 1." in said.value.hint
+    assert "third" not in lab.nodes
+    assert lab.resources() == before
+    make("elsewhere", "node2")
+
+    phases = []
+    lab.scheduler.after(2, lambda: phases.append(lab.objects.get("Pod", "third", "ai")["status"]["phase"]))
+    lab.scheduler.after(3, first.delete)
+    third = make("third", caller=Caller(pending=10))
+    assert phases == ["Pending"]
+    assert lab.objects.get("Pod", "third", "ai")["status"]["phase"] == "Running"
+    assert third["net2"].rdma
+
+
+def test_a_pod_that_has_waited_long_enough_is_refused_and_leaves_nothing(lab, make):
+    make("first"), make("second")
+    began = time.monotonic()
+    with pytest.raises(UnschedulableError, match=INSUFFICIENT):
+        make("third", caller=Caller(pending=5))
+    assert 5 <= time.monotonic() - began < 6
+    assert [one["metadata"]["name"] for one in lab.objects.list("Pod")] == ["first", "second"]
+
+
+def test_a_lost_pod_gives_its_vf_back(lab, make):
+    make("first").lose()
+    make("second"), make("third")
+    with pytest.raises(UnschedulableError):
+        make("fourth")
+
+
+def test_devices_may_be_asked_for_by_hand(lab, make):
+    """A VF's network without a VF is host-device's error; a macvlan child has RDMA if its master's device is shared."""
+    lab.objects.apply(
+        {
+            "apiVersion": "spiderpool.spidernet.io/v2beta1",
+            "kind": "SpiderMultusConfig",
+            "metadata": {"name": "plain", "namespace": "ai"},
+            "spec": {"cniType": "macvlan", "macvlan": {"master": ["eth1"], "ippools": {"ipv4": ["rail1"]}}},
+        }
+    )
+    networks = {"k8s.v1.cni.cncf.io/networks": "plain"}
+    without = make("without", owner="", annotations=networks)
+    assert without["net1"].rdma is None
+    shared = {"spidernet.io/shared_cx5_gpu1": 1}
+    assert make("with", owner="", annotations=networks, resources=shared)["net1"].rdma
+    with pytest.raises(UnschedulableError, match=f"{INSUFFICIENT}shared_cx5_gpu1"):
+        make("greedy", owner="", resources={"spidernet.io/shared_cx5_gpu1": 2})
+    with pytest.raises(UnschedulableError) as said:
+        make("foreign", owner="", resources={"nvidia.com/gpu": 1})
+    assert said.value.hint.startswith("Nothing offers nvidia.com/gpu:")
+
+
+def test_an_annotation_that_no_config_has_is_refused_before_anything_is_made(lab, make):
+    before = lab.resources()
+    with pytest.raises(InputError, match="pod web: no SpiderMultusConfig has the annotation"):
+        make("web", annotations={"cni.spidernet.io/rdma-resource-inject": "rail"})
+    assert lab.resources() == before
+
+
+def test_a_pool_follows_its_application(lab, make):
+    """Of a SpiderSubnet; the deployment's pods have a network without pools of its own."""
+
+    def deploy(replicas):
+        annotations = {
+            "k8s.v1.cni.cncf.io/networks": "rail",
+            "ipam.spidernet.io/subnet": '{"interface": "net1", "ipv4": ["own"]}',
+            "ipam.spidernet.io/ippool-ip-number": "+0",
+        }
+        spec = {"replicas": replicas, "template": {"metadata": {"annotations": annotations}}}
+        metadata = {"name": "web", "namespace": "ai"}
+        lab.objects.apply({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec})
+
+    lab.objects.apply("subnet.yaml")
+    deploy(1)
+    one = make("one", owner="Deployment/web")
+    with pytest.raises(CniError, match="no address is free in auto4-web-net1-"):
+        make("two", owner="Deployment/web")
+    deploy(2)
+    two = make("two", "node2", owner="Deployment/web")
+    assert [str(pod["net1"].address().ip) for pod in (one, two)] == ["10.0.10.200", "10.0.10.201"]
+    one.delete()
+    deploy(1)
+    assert next(pool["spec"]["ips"] for pool in lab.objects.list("SpiderIPPool")) == ["10.0.10.201"]
+    two.delete()
+    lab.objects.delete("Deployment", "web", "ai")
+    assert [pool["metadata"]["name"] for pool in lab.objects.list("SpiderIPPool")] == ["rail1", "rail2"]
