@@ -41,6 +41,8 @@ class Devices:
     def schedule(self, pod: Pod, known: Object, cluster: Cluster, limit: float) -> Steps[Held]:
         """Give the pod what it asks for, or wait `limit` seconds for others to give it back. UnschedulableError."""
         wanted = asked(known)
+        if not wanted:
+            return Held()
         deadline, waits = time.monotonic() + limit, False
         while True:
             offered = offers(pod.host, cluster)

@@ -105,7 +105,7 @@ JSON_COMMANDS = {
     "fault describe": ["nope"],
     "image info": ["nope"],
     "bench ipam": ["--ipam", "nope"],
-    "bench pods": ["--pods", "0"],
+    "bench pods": ["--pods", "nope"],
     "doctor": ["--machine", "nope"],
 }
 """Every command that prints JSON, and wrong input for it."""
