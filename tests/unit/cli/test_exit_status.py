@@ -92,6 +92,8 @@ def test_a_misspelled_file_gets_the_one_that_was_meant(
 
 
 JSON_COMMANDS = {
+    "bench ipam": ["--ipam", "nope"],
+    "bench pods": ["--pods", "nope"],
     "run": ["nope"],
     "matrix": ["nope", "--over", "x"],
     "list": ["--tag", "nope"],
