@@ -106,8 +106,6 @@ JSON_COMMANDS = {
     "fault list": ["nope"],
     "fault describe": ["nope"],
     "image info": ["nope"],
-    "bench ipam": ["--ipam", "nope"],
-    "bench pods": ["--pods", "nope"],
     "doctor": ["--machine", "nope"],
 }
 """Every command that prints JSON, and wrong input for it."""
