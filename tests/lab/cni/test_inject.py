@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 
 import pytest
@@ -72,11 +73,28 @@ def test_a_pod_that_has_waited_long_enough_is_refused_and_leaves_nothing(lab, ma
     assert [one["metadata"]["name"] for one in lab.objects.list("Pod")] == ["first", "second"]
 
 
-def test_a_lost_pod_gives_its_vf_back(lab, make):
-    make("first").lose()
-    make("second"), make("third")
+def test_a_lost_pod_gives_its_vf_back(lab):
+    """On a network that the user defines: its plugin gets the VF that its resource stands for."""
+    lab.objects.apply("inject.yaml")
+    annotations = {"k8s.v1.cni.cncf.io/resourceName": "spidernet.io/gpu2sriov"}
+    definition = {"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition"}
+    config = json.dumps({"cniVersion": "1.0.0", "type": "host-device"})
+    metadata = {"name": "vf", "annotations": annotations}
+    lab.objects.apply({**definition, "metadata": metadata, "spec": {"config": config}})
+
+    def make(name):
+        given = {"annotations": {"k8s.v1.cni.cncf.io/networks": "vf"}, "resources": {"spidernet.io/gpu2sriov": 1}}
+        return lab.pods.create(lab.host("node1"), name, **given)
+
+    first = make("first")
+    first.lose()
+    second, third = make("second"), make("third")
+    assert second["net1"].mac == first["net1"].mac != third["net1"].mac
     with pytest.raises(UnschedulableError):
         make("fourth")
+    second.delete(), third.delete()
+    for file in (lab.directory / "cni/node1/lib/results").iterdir():  # of the lost one
+        file.unlink()
 
 
 def test_devices_may_be_asked_for_by_hand(lab, make):
