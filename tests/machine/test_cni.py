@@ -19,7 +19,7 @@ def test_add_prints_the_result(testbed, tmp_path):
     done = testbed("cni", "add", file, "--ifname", "net1", "--capability-args", json.dumps({"mac": MAC}))
     assert done.status == 0, done.err
     result = done.json
-    sandbox = result["interfaces"][0].pop("sandbox")
+    sandbox, device = (result["interfaces"][0].pop(key) for key in ("sandbox", "rdma-device"))
     assert result == {
         "cniVersion": "1.0.0",
         "interfaces": [{"name": "net1", "mac": MAC}],
@@ -27,6 +27,7 @@ def test_add_prints_the_result(testbed, tmp_path):
         "dns": {},
     }
     assert sandbox.startswith("/run/netns/")
+    assert device.endswith("-net1")
 
 
 def test_check_and_del_print_nothing(testbed, tmp_path):

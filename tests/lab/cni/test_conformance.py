@@ -324,6 +324,8 @@ def test_an_ipam_plugin_answers_without_interfaces_and_gives_back(direct, kind):
     assert len(set(again)) == 10
     with pytest.raises(CniError):
         direct("ADD", kind, CNI_CONTAINERID="one more")
+    for number in range(10):
+        direct("DEL", kind, CNI_CONTAINERID=str(number))
 
 
 @pytest.mark.parametrize("kind", ["tuning", "sbr", "coordinator", "rxe"])
