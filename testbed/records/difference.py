@@ -14,7 +14,9 @@ from testbed.records.events import Log
 
 MEASURED = {"completion": ("elapsed_s",), "routing.converged": ("seconds",)}
 """Data of events, by their kinds, that is measured time: it differs as the times of events do, and the text has it,
-too. `happened_ns` of any event is such."""
+too."""
+TIMES = ("happened_ns", "took_s")
+"""The same of any event, but not in its text."""
 ALIGNED = 200
 """Events of each side behind the first difference in which those of both are looked for."""
 Pair = tuple[int | None, int | None]
@@ -24,7 +26,7 @@ Pair = tuple[int | None, int | None]
 def content(event: Event) -> str:
     """What an event says but for times, for comparison."""
     measured = MEASURED.get(event["kind"], ())
-    data = {key: value for key, value in event["data"].items() if key not in (*measured, "happened_ns")}
+    data = {key: value for key, value in event["data"].items() if key not in (*measured, *TIMES)}
     text = "" if measured else event["text"]
     return json.dumps([event["kind"], event["node"], text, data], sort_keys=True)
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import Phase, given, seed, settings
 from hypothesis import strategies as st
 
-INSIDE = Path(__file__).parent / "cni_fuzz" / "test_cases.py"
+INSIDE = Path(__file__).parent / "cni_fuzz" / "inside.py"
 PARTS, CASES = 5, 100
 VALID = {"network": cases.networks(cases.CHAINS)[0], "odd": {}}
 ANSWERED = st.tuples(st.just(0), cases.ANSWERS)
@@ -47,7 +47,7 @@ def chosen(part: int) -> list[dict[str, Any]]:
 def test_whatever_plugins_are_told_and_say(testbed, tmp_path, part):
     inside = tmp_path / "inside"
     inside.mkdir()
-    shutil.copy(INSIDE, inside)
+    shutil.copy(INSIDE, inside / "test_cases.py")
     (inside / "cases.json").write_text(json.dumps(chosen(part)))
     done = testbed("pytest", inside)
     assert done.status == 0, done.out + done.err

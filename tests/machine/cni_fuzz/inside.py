@@ -1,4 +1,4 @@
-"""Runs inside: each case of cases.json is a pod or one error that names it, and afterwards nothing is left of it."""
+"""Runs inside, as test_cases.py: each of cases.json is a pod or one error that names it, and nothing is left of it."""
 
 from __future__ import annotations
 
