@@ -85,6 +85,17 @@ def test_measured_time_is_time(keep: Keep, diff) -> None:
     assert diff(slow, fast)[0] == 1
 
 
+def test_what_an_add_took_is_time_and_its_text_is_not(keep: Keep, diff) -> None:
+    def add(seconds: float, text: str) -> list[Event]:
+        return [event(0, "cni", "a", text, command="ADD", took_s=seconds), *steps("x", "y")]
+
+    slow, fast, other = (keep(f"{name}/a", add(seconds, text)) for name, seconds, text in (
+        ("slow", 0.2, "ADD rdma by macvlan"), ("fast", 0.1, "ADD rdma by macvlan"), ("other", 0.1, "ADD rdma by bridge"),
+    ))  # fmt: skip
+    assert diff(slow, fast)[1]["variants"][0]["times_only"]
+    assert not diff(fast, other)[1]["variants"][0]["times_only"]
+
+
 def test_other_times_alone_are_shown_where_they_begin(keep: Keep, diff, capsys: pytest.CaptureFixture[str]) -> None:
     late = steps("x", "y", "z")
     late[1]["t"] += 7
