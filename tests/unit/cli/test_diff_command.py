@@ -90,7 +90,7 @@ def test_what_an_add_took_is_time_and_its_text_is_not(keep: Keep, diff) -> None:
         return [event(0, "cni", "a", text, command="ADD", took_s=seconds), *steps("x", "y")]
 
     slow, fast, other = (keep(f"{name}/a", add(seconds, text)) for name, seconds, text in (
-        ("slow", 0.2, "ADD rdma by macvlan"), ("fast", 0.1, "ADD rdma by macvlan"), ("other", 0.1, "ADD rdma by bridge"),
+        ("slow", 0.2, "ADD rdma by macvlan"), ("fast", 0.1, "ADD rdma by macvlan"), ("bridge", 0.1, "ADD rdma by ptp"),
     ))  # fmt: skip
     assert diff(slow, fast)[1]["variants"][0]["times_only"]
     assert not diff(fast, other)[1]["variants"][0]["times_only"]
