@@ -94,9 +94,7 @@ def ipam(
     if as_json:
         click.echo(json.dumps(rows, indent=2))
     else:
-        output_console().print(
-            ipam_table(rows), *ratios(rows), *(wrong or ["no conflict, no waste, no leak"]), sep="\n"
-        )
+        output_console().print(ipam_table(rows), *ratios(rows), *(wrong or [FINE]), sep="\n")
     return int(bool(wrong))
 
 

@@ -85,9 +85,7 @@ def test_each_case_is_a_pod_or_one_error_and_nothing_is_left(lab, tmp_path, monk
         began, errors = tried(lab, case["network"])
 
         texts = ["\n".join([str(error), *getattr(error, "__notes__", ())]) for error in errors]
-        assert not [
-            text for text, error in zip(texts, errors, strict=True) if "pod web: " not in text and not error.where
-        ]
+        assert all("pod web: " in text or error.where for text, error in zip(texts, errors, strict=True)), (case, texts)
         assert "web" not in lab.nodes, case
         if any("failed (delete)" in text for text in texts):
             tidy(lab)
