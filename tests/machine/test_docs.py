@@ -66,11 +66,13 @@ def test_the_pytest_files_of_the_page_on_traffic_pass(testbed, tmp_path):
 
 def test_the_plugin_of_its_page_is_found_to_announce_nothing_and_is_fixed(testbed, tmp_path):
     """A plugin author's walk, with what comes back of the test that fails."""
-    python = blocks("docs/cni.md", "python")
+    python = blocks("docs/cni-own.md", "python")
     (plugin,) = [block for block in python if block.startswith("#!")]
     (test,) = [block for block in python if "def test_" in block]
     (fix,) = [block for block in python if block.startswith("    in_pod(")]
-    (command,) = re.findall(r"^testbed (pytest test_fabric.py .*)$", (TOP / "docs/cni.md").read_text(), re.MULTILINE)
+    (command,) = re.findall(
+        r"^testbed (pytest test_fabric.py .*)$", (TOP / "docs/cni-own.md").read_text(), re.MULTILINE
+    )
     file = tmp_path / "cni-plugins" / "fabric"
     file.parent.mkdir()
     file.write_text(plugin)

@@ -1,6 +1,6 @@
 """What CNI 1.1.0 demands of a runtime, shown to a plugin that records, and of plugins, asked of the real ones.
 
-docs/cni.md has the table of the demands with their tests.
+docs/cni-own.md has the table of the demands with their tests.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from networks import ROUTED, calls, ipam, ippool, macvlan, network, recorder
 
 from testbed.cni.runtime import libcni, plugin
 from testbed.cni.runtime.plugin import CniError, Limit, Place
-from testbed.kernel import mounts, netns
+from testbed.kernel import netns
+from testbed.kernel.mounts import Isolated
 from testbed.lab.steps import run
 
 ANSWER = {"cniVersion": "1.1.0", "ips": [{"address": "192.0.2.7/24"}], "dns": {}}
@@ -193,7 +194,9 @@ class Direct:
         for name in "lib", "run":
             (directory / name).mkdir()
         binds = {libcni.STATE: directory / "lib", libcni.VOLATILE: directory / "run"}
-        self._place = Place(self.node.namespace, binds, directory / "log")
+        self._isolated = Isolated(netns.path(self.node.namespace), binds)
+        self.node.defer(self._isolated.close)
+        self._place = Place(self._isolated, directory / "log")
         path = libcni.search_path()
         self._find = lambda kind: plugin.find(kind, path, "test")
         self.variables = {
@@ -210,8 +213,7 @@ class Direct:
         """The program with any bytes as its input."""
         command = [self._find(kind)]
         options = {"input": stdin, "stdout": subprocess.PIPE, "env": {**self.variables, **variables}}
-        place = netns.path(self.node.namespace)
-        return mounts.isolated(place, {}, lambda: subprocess.run(command, check=False, **options))
+        return self._isolated.run(lambda: subprocess.run(command, check=False, **options))
 
     def __call__(self, command, kind, config=None, version="1.0.0", **variables):
         own = {**PLUGINS.get(kind, {}), "ipam": ippool(10) if kind == "ippool" else ipam(10)}

@@ -1,4 +1,4 @@
-"""The table of CNI's demands in docs/cni.md and the tests that it names belong together."""
+"""The table of CNI's demands in docs/cni-own.md and the tests that it names belong together."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def defined(file: Path) -> set[str]:
 
 
 def test_each_test_of_the_table_is_there_and_each_test_of_conformance_in_the_table() -> None:
-    table = named((ROOT / "docs" / "cni.md").read_text().partition("## Conformance")[2])
+    table = named((ROOT / "docs" / "cni-own.md").read_text().partition("## Conformance")[2])
     there = set().union(*map(defined, TESTS.glob("test_*.py")))
     assert not table - there
     assert not defined(TESTS / "test_conformance.py") - table
