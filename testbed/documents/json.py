@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
+from pydantic import TypeAdapter, ValidationError
+
+from testbed.documents.problems import dotted, wrong_value
 from testbed.documents.text import Mark, Path, check_size, decode, place
 from testbed.errors import InputError
 
+T = TypeVar("T")
 _WHITE_SPACE = re.compile(r"[ \t\r\n]*")
 _DECODER = json.JSONDecoder()
 
@@ -56,6 +60,15 @@ def loads(text: str, source: str) -> Any:
         raise InputError("nested too deeply", where=source) from None
     except ValueError as error:  # NaN, or a number of thousands of digits
         raise InputError(f"not valid JSON: {error}", where=source) from None
+
+
+def typed(text: str, wanted: TypeAdapter[T], source: str) -> T:
+    """The value of a text that is a part of another document. InputError with all that is wrong in it."""
+    try:
+        return wanted.validate_python(loads(text, source))
+    except ValidationError as error:
+        wrong = [wrong_value(one, dotted(one["loc"]) or "it") for one in error.errors(include_url=False)]
+        raise InputError("; ".join(wrong), where=source) from None
 
 
 def _refuse(constant: str) -> NoReturn:

@@ -12,7 +12,7 @@ from typing import TypeVar
 from testbed.kernel import syscalls
 from testbed.kernel.syscalls import CLONE_FS, CLONE_NEWNET, CLONE_NEWNS, closing_fd, explained, setns, unshare
 
-MS_BIND, MS_REC, MS_PRIVATE, MS_SHARED = 4096, 16384, 1 << 18, 1 << 20
+MS_BIND, MS_REC, MS_PRIVATE, MS_SLAVE, MS_SHARED = 4096, 16384, 1 << 18, 1 << 19, 1 << 20
 MNT_DETACH = 2
 T = TypeVar("T")
 
@@ -59,20 +59,40 @@ def within(process: int, action: Callable[[], T]) -> T:
         return _in_a_thread(enter)
 
 
-def isolated(namespace: str | Path, binds: Mapping[str, Path], action: Callable[[], T]) -> T:
-    """Run `action` as a machine of its own would: in the network namespace with this path, with its sysfs, and with
-    the directories `binds` names (where, what) instead of this machine's. Processes it starts stay in there."""
+class Isolated:
+    """Namespaces of a machine of its own: the network namespace with this path, with its sysfs, and mounts in which the
+    directories that `binds` names (where, what) are there instead of this machine's. What is mounted on this machine
+    later, such as the namespaces of pods, is there too; what is mounted there stays there."""
 
-    def enter() -> T:
-        syscalls.enter(namespace, CLONE_NEWNET)
-        unshare(CLONE_NEWNS)
-        mount("none", "/", MS_REC | MS_PRIVATE)
-        mount("sysfs", "/sys", kind="sysfs")
-        for where, what in binds.items():
-            mount(what, where, MS_BIND)
-        return action()
+    def __init__(self, namespace: str | Path, binds: Mapping[str, Path]) -> None:
+        self._namespace = namespace
 
-    return _in_a_thread(enter)
+        def make() -> int:
+            syscalls.enter(namespace, CLONE_NEWNET)
+            unshare(CLONE_NEWNS)
+            mount("none", "/", MS_REC | MS_SLAVE)
+            mount("sysfs", "/sys", kind="sysfs")
+            for where, what in binds.items():
+                mount(what, where, MS_BIND)
+            return os.open("/proc/thread-self/ns/mnt", os.O_RDONLY)
+
+        self._mounts = _in_a_thread(make)
+
+    def run(self, action: Callable[[], T]) -> T:
+        """Run `action` in there, in this working directory. Processes that it starts stay in there."""
+        directory = os.getcwd()
+
+        def enter() -> T:
+            syscalls.enter(self._namespace, CLONE_NEWNET)
+            unshare(CLONE_FS)
+            setns(self._mounts, CLONE_NEWNS)
+            os.chdir(directory)
+            return action()
+
+        return _in_a_thread(enter)
+
+    def close(self) -> None:
+        os.close(self._mounts)
 
 
 def _in_a_thread(action: Callable[[], T]) -> T:

@@ -6,21 +6,20 @@ Sources: Spiderpool 1.0, docs/reference/annotation.md and docs/usage/spider-affi
 from __future__ import annotations
 
 import fnmatch
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from testbed.cni.objects import subnet
 from testbed.cni.objects.kinds import IPPool, Selector
 from testbed.cni.objects.manifests import Object
+from testbed.cni.objects.subnet import PREFIX
 from testbed.cni.spec import selection
-from testbed.documents.problems import dotted, wrong_value
+from testbed.documents import json
 from testbed.errors import InputError, did_you_mean
 
-PREFIX = "ipam.spidernet.io"
 FAMILIES = (4, 6)
 
 
@@ -110,30 +109,24 @@ def _of_application(pod: Object, interface: str) -> Named | None:
 def _of_pod(annotations: Mapping[str, str], interface: str) -> Named | None:
     key = f"{PREFIX}/ippools"
     if text := annotations.get(key):
-        for one in _parsed(_SEVERAL, text, key):
+        for one in json.typed(text, _SEVERAL, f"annotation {key}"):
             if one.interface == interface:
                 return Named({4: one.ipv4, 6: one.ipv6}, f"the annotation {key}", one.cleangateway)
     key = f"{PREFIX}/ippool"
     if text := annotations.get(key):
-        pools = _parsed(_ONE, text, key)
+        pools = json.typed(text, _ONE, f"annotation {key}")
         return Named({4: pools.ipv4, 6: pools.ipv6}, f"the annotation {key}")
     return None
 
 
 def _of_namespace(annotations: Mapping[str, str]) -> Named | None:
     keys = {family: f"{PREFIX}/default-ipv{family}-ippool" for family in FAMILIES}
-    found = {family: _parsed(_NAMES, annotations[key], key) for family, key in keys.items() if annotations.get(key)}
+    found = {
+        family: json.typed(annotations[key], _NAMES, f"annotation {key}")
+        for family, key in keys.items()
+        if annotations.get(key)
+    }
     return Named(found, "the annotations of its namespace") if found else None
-
-
-def _parsed(adapter: TypeAdapter[Any], text: str, key: str) -> Any:
-    try:
-        return adapter.validate_python(json.loads(text))
-    except ValidationError as error:
-        wrong = [wrong_value(one, dotted(one["loc"]) or "it") for one in error.errors(include_url=False)]
-        raise InputError("; ".join(wrong), where=f"annotation {key}") from None
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"it is no JSON: {error}", where=f"annotation {key}") from None
 
 
 def candidates(asking: Asking, wanted: Named | None, pools: Mapping[str, IPPool]) -> list[list[str]]:

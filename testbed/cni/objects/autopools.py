@@ -15,7 +15,6 @@ from testbed.errors import InputError
 APPLICATIONS = ("Deployment", "StatefulSet", "DaemonSet", "Job")
 POOL, SUBNET = "SpiderIPPool", "SpiderSubnet"
 OWNER = f"{subnet.PREFIX}/owner-spider-subnet"
-RECLAIM = f"{subnet.PREFIX}/ippool-reclaim"
 
 
 class Pools(NamedTuple):
@@ -49,7 +48,7 @@ def pools(objects: Mapping[str, Object], held: Collection[Address]) -> Pools:
             if chosen:
                 made = _made(name, source, application, settings, chosen)
                 found[str(made)] = made
-    kept = {text: one for text, one in mine.items() if one.labels.get(RECLAIM) == "false"}
+    kept = {text: one for text, one in mine.items() if one.labels.get(subnet.RECLAIM) == "false"}
     return Pools(kept | found, notes)
 
 
@@ -102,7 +101,7 @@ def addresses_of(one: Object) -> list[Address]:
 
 
 def _addresses(source: Object) -> list[Address]:
-    return SubnetSpec.model_validate(source.spec).addresses(source.name)
+    return SubnetSpec.model_validate(source.spec).made(source.name)[1]
 
 
 def _made(name: str, source: Object, application: Object, settings: Settings, chosen: list[Address]) -> Object:
@@ -115,7 +114,7 @@ def _made(name: str, source: Object, application: Object, settings: Settings, ch
             "kind": POOL,
             "metadata": {
                 "name": name,
-                "labels": {OWNER: source.name, RECLAIM: str(settings.reclaim).lower()},
+                "labels": {OWNER: source.name, subnet.RECLAIM: str(settings.reclaim).lower()},
                 "annotations": {f"{subnet.PREFIX}/application": str(application)},
             },
             "spec": {**spec, "ips": subnet.ranges(chosen), "podAffinity": affinity},

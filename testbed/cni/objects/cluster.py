@@ -9,10 +9,10 @@ from typing import Any
 from testbed.cni.ipam.pool import Address
 from testbed.cni.ipam.store import ADDRESSES
 from testbed.cni.ipam.store import Store as Addresses
-from testbed.cni.objects import admission, controllers, manifests
+from testbed.cni.objects import controllers, manifests, overlap
 from testbed.cni.objects.autopools import POOL
-from testbed.cni.objects.known import KINDS
-from testbed.cni.objects.manifests import DEFAULT, Object
+from testbed.cni.objects.known import DEFAULT, KINDS
+from testbed.cni.objects.manifests import Object
 from testbed.cni.objects.store import Store
 from testbed.documents.text import choices
 from testbed.errors import InputError, did_you_mean
@@ -58,7 +58,7 @@ class Cluster:
         with Store(self._file) as store:
             there = {str(one): one for kind in controllers.READ for one in store.all(kind)}
             if any(one.kind == POOL for one in applied):
-                admission.check_pools([one for one in there.values() if one.kind == POOL], applied)
+                overlap.check_pools([one for one in there.values() if one.kind == POOL], applied)
             there |= {str(one): one for one in applied}
             for one in deleted:
                 there.pop(str(one), None)
@@ -89,13 +89,17 @@ class Cluster:
         with Store(self._file) as store:
             store.delete(one.kind, one.name, one.namespace)
 
+    def look(self, kind: str, name: str, namespace: str = "") -> Object | None:
+        """The object, if it is there. `namespace` is empty if the kind has none."""
+        with Store(self._file) as store:
+            return store.get(kind, name, namespace)
+
     def find(self, kind: str, name: str, namespace: str) -> Object:
         """The object. InputError if there is none."""
         within = namespace if check_kind(kind).namespaced else ""
-        with Store(self._file) as store:
-            if found := store.get(kind, name, within):
-                return found
-            known = [one.name for one in store.all(kind) if one.namespace == within]
+        if found := self.look(kind, name, within):
+            return found
+        known = [one.name for one in self.all(kind) if one.namespace == within]
         hint = f"{did_you_mean(name, known)}There are: {', '.join(known)}." if known else f"Apply a {kind} first."
         raise InputError(f"there is no {Object(kind, name, within, {})}", hint=hint)
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from testbed.cni.objects.kinds import Part
+from testbed.cni.objects.kinds import Part, Spec
 from testbed.documents.text import describe
 
 Mode = Literal["auto", "underlay", "overlay", "disable"]
@@ -58,7 +58,7 @@ def _nothing(value: Any) -> Any:
 NotSet = Annotated[int | bool | None, AfterValidator(_nothing)]
 
 
-class CoordinatorSpec(Part):
+class CoordinatorSpec(Part, Spec):
     """SpiderCoordinator, and the part `coordinator` of a SpiderMultusConfig. None: the default counts."""
 
     mode: Mode | None = None

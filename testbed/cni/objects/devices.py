@@ -6,16 +6,15 @@ docs/usage/install/ai has them. A lab's NICs have names, and neither PCI address
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, ValidationError
+from pydantic import BeforeValidator, Field, TypeAdapter
 
-from testbed.cni.objects.kinds import Part, Texts
-from testbed.documents.problems import dotted, wrong_value
+from testbed.cni.objects.kinds import Free, Metadata, Part, Spec, Texts
+from testbed.documents import json
 from testbed.errors import InputError
 
 CONFIG = "config.json"
@@ -92,7 +91,7 @@ class Functions(Part):
         return found
 
 
-class NodePolicy(Part):
+class NodePolicy(Part, Spec):
     """SriovNetworkNodePolicy."""
 
     resourceName: Annotated[str, Field(min_length=1)]  # noqa: N815
@@ -110,9 +109,25 @@ class NodePolicy(Part):
     def resource(self) -> str:
         return f"{PREFIX}/{self.resourceName}"
 
-    def check(self) -> None:
-        """InputError."""
+    def check(self, metadata: Metadata) -> None:
         self.nicSelector.by_name(self.numVfs)
+
+
+class ConfigMapData(Free, Spec):
+    """The `data` of a ConfigMap."""
+
+    def check(self, metadata: Metadata) -> None:
+        shared_devices(self.model_extra or {})
+
+
+class NodeStatus(Free, Spec):
+    """The `status` of a Node."""
+
+    def check(self, metadata: Metadata) -> None:
+        allocatable(self.model_extra or {})
+
+
+_SHARED = TypeAdapter(SharedDevices)
 
 
 def shared_devices(data: Mapping[str, Any]) -> list[SharedDevice]:
@@ -120,13 +135,7 @@ def shared_devices(data: Mapping[str, Any]) -> list[SharedDevice]:
     text = data.get(CONFIG)
     if not isinstance(text, str) or "configList" not in text:
         return []
-    try:
-        return SharedDevices.model_validate(json.loads(text)).configList
-    except ValidationError as error:
-        wrong = [wrong_value(one, dotted(one["loc"]) or "it") for one in error.errors(include_url=False)]
-        raise InputError(f"{CONFIG}: {'; '.join(wrong)}") from None
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{CONFIG} is no JSON: {error}") from None
+    return json.typed(text, _SHARED, f"data.{CONFIG}").configList
 
 
 def allocatable(status: Mapping[str, Any]) -> dict[str, Offer]:

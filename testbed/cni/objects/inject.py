@@ -21,8 +21,8 @@ LEFT_ALONE = ("kube-system", "kube-public", "spiderpool", "metallb-system", "ist
 
 def injected(pod: Object, namespace: Object | None, configs: Sequence[Object]) -> Object:
     """The pod with what is injected into it, or as it was. InputError if no config is as the annotation says."""
-    wanted = _wanted(pod, namespace)
-    if not wanted or pod.namespace in LEFT_ALONE:
+    wanted = asks(pod, namespace)
+    if not wanted:
         return pod
     key, value = wanted
     chosen = sorted((one for one in configs if one.annotations.get(key) == value), key=_order)
@@ -35,8 +35,10 @@ def injected(pod: Object, namespace: Object | None, configs: Sequence[Object]) -
     return manifests.make(data)
 
 
-def _wanted(pod: Object, namespace: Object | None) -> tuple[str, str] | None:
+def asks(pod: Object, namespace: Object | None) -> tuple[str, str] | None:
     """The annotation that counts: the pod's own or its namespace's, the one for RDMA first."""
+    if pod.namespace in LEFT_ALONE:
+        return None
     of_namespace = namespace.annotations if namespace else {}
     for key in (INJECT_RDMA, INJECT):
         if found := pod.annotations.get(key) or of_namespace.get(key):

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
 
 from testbed.cni.ipam import pool
 from testbed.cni.ipam.pool import Route
@@ -61,8 +61,18 @@ class Metadata(Free):
     annotations: Texts = {}
 
 
-class NetworkAttachmentDefinition(Part):
+class Spec(BaseModel):
+    """What a kind of object is about: its `spec`, or the part that it has instead."""
+
+    def check(self, metadata: Metadata) -> None:
+        """InputError for what is wrong though each value is right."""
+
+
+class NetworkAttachmentDefinition(Part, Spec):
     config: str
+
+    def check(self, metadata: Metadata) -> None:
+        self.conflist(metadata.name, "spec.config")
 
     def conflist(self, name: str, source: str) -> Conflist:
         """The network that it defines. InputError."""
@@ -105,8 +115,8 @@ class RoutePart(Part):
     gw: str
 
 
-class IPPool(Part):
-    """SpiderIPPool."""
+class Addresses(Part, Spec):
+    """Addresses of a subnet."""
 
     subnet: str
     ipVersion: Literal[4, 6] | None = None  # noqa: N815
@@ -115,6 +125,35 @@ class IPPool(Part):
     gateway: str = ""
     vlan: int = 0
     routes: list[RoutePart] = []
+
+    @field_validator("ipVersion")
+    @classmethod
+    def _is_the_subnet_s(cls, value: int | None, known: ValidationInfo) -> int | None:
+        subnet = known.data.get("subnet", "")
+        if subnet and value not in (None, _family(subnet)):
+            raise ValueError(f"spec.ipVersion is {value}, but {subnet} is IPv{_family(subnet)}")
+        return value
+
+    @property
+    def family(self) -> int:
+        return _family(self.subnet)
+
+    def made(self, name: str) -> tuple[pool.Pool, list[pool.Address]]:
+        """A pool of them, and the addresses. InputError."""
+        routes = [Route(route.dst, route.gw) for route in self.routes]
+        return pool.make(name, self.subnet, self.ips, self.excludeIPs, self.gateway, routes)
+
+    def check(self, metadata: Metadata) -> None:
+        self.made(metadata.name)
+
+
+def _family(subnet: str) -> int:
+    return 6 if ":" in subnet else 4
+
+
+class IPPool(Addresses):
+    """SpiderIPPool."""
+
     podAffinity: Selector | None = None  # noqa: N815
     namespaceAffinity: Selector | None = None  # noqa: N815
     namespaceName: list[str] = []  # noqa: N815
@@ -124,17 +163,8 @@ class IPPool(Part):
     default: bool = False
     disable: bool = False
 
-    @property
-    def family(self) -> int:
-        return 6 if ":" in self.subnet else 4
 
-    def made(self, name: str) -> tuple[pool.Pool, list[pool.Address]]:
-        """The pool and its addresses. InputError."""
-        routes = [Route(route.dst, route.gw) for route in self.routes]
-        return pool.make(name, self.subnet, self.ips, self.excludeIPs, self.gateway, routes)
-
-
-class ReservedIP(Part):
+class ReservedIP(Part, Spec):
     """SpiderReservedIP: addresses that no pool gives."""
 
     ips: list[str]
@@ -143,6 +173,9 @@ class ReservedIP(Part):
     def addresses(self) -> list[pool.Address]:
         """InputError."""
         return [address for text in self.ips for address in pool.range_of(text)]
+
+    def check(self, metadata: Metadata) -> None:
+        self.addresses()
 
 
 class TemplateMetadata(Free):
@@ -154,7 +187,7 @@ class Template(Free):
     metadata: TemplateMetadata = TemplateMetadata()
 
 
-class Workload(Free):
+class Workload(Free, Spec):
     """What makes pods: its size, and its pods' labels and annotations."""
 
     replicas: Annotated[int, Field(ge=0)] = 1

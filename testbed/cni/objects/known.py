@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pydantic import BaseModel
-
 from testbed.cni.objects.coordinator import CoordinatorSpec
-from testbed.cni.objects.devices import NodePolicy
-from testbed.cni.objects.kinds import IPPool, NetworkAttachmentDefinition, ReservedIP, Workload
+from testbed.cni.objects.devices import ConfigMapData, NodePolicy, NodeStatus
+from testbed.cni.objects.kinds import IPPool, NetworkAttachmentDefinition, ReservedIP, Spec, Workload
 from testbed.cni.objects.multus import MultusConfig
 from testbed.cni.objects.subnet import SubnetSpec
 
@@ -17,10 +15,16 @@ from testbed.cni.objects.subnet import SubnetSpec
 class Kind:
     versions: tuple[str, ...]
     namespaced: bool
-    spec: type[BaseModel] | None
+    spec: type[Spec] | None
     """None: anything, and nothing of it is read."""
+    part: str = "spec"
+    """Where that is."""
+    only: str = ""
+    """The name, if there is one object only."""
 
 
+DEFAULT = "default"
+"""The namespace of an object that names none, and the name of a SpiderCoordinator."""
 SPIDERPOOL = ("spiderpool.spidernet.io/v2beta1",)
 APPS = ("apps/v1",)
 KINDS = {
@@ -29,11 +33,11 @@ KINDS = {
     "SpiderSubnet": Kind(SPIDERPOOL, False, SubnetSpec),
     "SpiderReservedIP": Kind(SPIDERPOOL, False, ReservedIP),
     "SpiderMultusConfig": Kind(SPIDERPOOL, True, MultusConfig),
-    "SpiderCoordinator": Kind(SPIDERPOOL, False, CoordinatorSpec),
+    "SpiderCoordinator": Kind(SPIDERPOOL, False, CoordinatorSpec, only=DEFAULT),
     "SriovNetworkNodePolicy": Kind(("sriovnetwork.openshift.io/v1",), True, NodePolicy),
-    "ConfigMap": Kind(("v1",), True, None),
+    "ConfigMap": Kind(("v1",), True, ConfigMapData, "data"),
     "Namespace": Kind(("v1",), False, None),
-    "Node": Kind(("v1",), False, None),
+    "Node": Kind(("v1",), False, NodeStatus, "status"),
     "Pod": Kind(("v1",), True, None),
     "Deployment": Kind(APPS, True, Workload),
     "StatefulSet": Kind(APPS, True, Workload),

@@ -10,13 +10,8 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from testbed.cni.objects import devices
-from testbed.cni.objects.coordinator import CoordinatorSpec
-from testbed.cni.objects.devices import NodePolicy
-from testbed.cni.objects.kinds import Free, IPPool, Metadata, NetworkAttachmentDefinition, ReservedIP
-from testbed.cni.objects.known import KINDS, Kind
-from testbed.cni.objects.multus import MultusConfig
-from testbed.cni.objects.subnet import SubnetSpec
+from testbed.cni.objects.kinds import Free, Metadata
+from testbed.cni.objects.known import DEFAULT, KINDS, Kind
 from testbed.documents import text
 from testbed.documents.problems import Problems, dotted, wrong_value
 from testbed.documents.text import choices, quoted
@@ -24,8 +19,6 @@ from testbed.documents.yaml import parse
 from testbed.errors import InputError, did_you_mean
 
 Model = TypeVar("Model", bound=BaseModel)
-DEFAULT = "default"
-"""The namespace of an object that names none."""
 
 
 @dataclass(frozen=True)
@@ -109,44 +102,17 @@ def _read(value: Any, problems: Problems) -> Object:
 
 
 def _check_spec(head: _Head, kind: Kind, value: Mapping[str, Any], problems: Problems) -> None:
+    if kind.only not in ("", head.metadata.name):
+        problems.add(("metadata", "name"), f"there is one {head.kind} only, and it is called {kind.only}")
     if not kind.spec:
-        _check_devices(head, value, problems)
         return
-    spec = _validated(kind.spec, value.get("spec") or {}, ("spec",), problems)
+    spec = _validated(kind.spec, value.get(kind.part) or {}, (kind.part,), problems)
     try:
-        match spec:
-            case IPPool():
-                pool, _ = spec.made(head.metadata.name)
-                if spec.ipVersion not in (None, pool.family):
-                    wrong = f"spec.ipVersion is {spec.ipVersion}, but {pool.subnet} is IPv{pool.family}"
-                    problems.add(("spec", "ipVersion"), wrong)
-            case ReservedIP():
-                spec.addresses()
-            case NetworkAttachmentDefinition():
-                spec.conflist(head.metadata.name, "spec.config")
-            case MultusConfig():
-                spec.check(head.metadata.name, head.metadata.annotations)
-            case SubnetSpec():
-                spec.addresses(head.metadata.name)
-            case NodePolicy():
-                spec.check()
-            case CoordinatorSpec() if head.metadata.name != DEFAULT:
-                problems.add(("metadata", "name"), f"there is one {head.kind} only, and it is called {DEFAULT}")
+        if spec:
+            spec.check(head.metadata)
     except InputError as error:
-        where = f"{error.where}: " if error.where.startswith("spec.") else ""
-        problems.add(("spec",), f"{where}{error.message}")
-
-
-def _check_devices(head: _Head, value: Mapping[str, Any], problems: Problems) -> None:
-    """What a ConfigMap or a Node says of devices."""
-    part, read = {"ConfigMap": ("data", devices.shared_devices), "Node": ("status", devices.allocatable)}.get(
-        head.kind, ("", None)
-    )
-    try:
-        if read and isinstance(given := value.get(part), Mapping):
-            read(given)
-    except InputError as error:
-        problems.add((part,), error.message)
+        where = f"{error.where}: " if error.where.startswith(f"{kind.part}.") else ""
+        problems.add((kind.part,), f"{where}{error.message}")
 
 
 def _validated(model: type[Model], value: Any, above: text.Path, problems: Problems) -> Model | None:

@@ -13,8 +13,9 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from testbed.cni.objects.coordinator import CoordinatorSpec
-from testbed.cni.objects.kinds import Part
+from testbed.cni.objects.kinds import Metadata, Part, Spec
 from testbed.cni.spec import conflist
+from testbed.documents.json import loads
 from testbed.documents.text import choices, quoted
 from testbed.errors import InputError
 
@@ -135,7 +136,7 @@ class Sriov(Part):
         return [{"type": "host-device", **ipam}, *tuned]
 
 
-class MultusConfig(Part):
+class MultusConfig(Part, Spec):
     """SpiderMultusConfig."""
 
     cniType: Annotated[str, BeforeValidator(_cni_type)] = "custom"  # noqa: N815
@@ -192,12 +193,13 @@ class MultusConfig(Part):
     def _pools_by_family(self) -> list[tuple[int, list[str]]]:
         return [(4, self.pools.ipv4), (6, self.pools.ipv6)]
 
-    def check(self, name: str, annotations: Mapping[str, str]) -> None:
+    def check(self, metadata: Metadata) -> None:
         """InputError if no NetworkAttachmentDefinition can be made of it, or it cannot be injected and is to be."""
+        annotations = metadata.annotations
         if INJECT_RDMA in annotations or INJECT in annotations:
             self.check_injection(rdma=INJECT_RDMA in annotations)
         source = "its configuration" if self.network else "spec.customCNI"
-        conflist.definition(self.config(name, annotations), name, source)
+        conflist.definition(self.config(metadata.name, annotations), metadata.name, source)
 
     def check_injection(self, *, rdma: bool) -> None:
         if not self.network:
@@ -210,10 +212,7 @@ class MultusConfig(Part):
 
 def _chained(text: str, number: int) -> dict[str, Any]:
     where = f"spec.chainCNIJsonData[{number}]"
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{where} is no JSON: {error}") from None
+    value = loads(text, where)
     if not isinstance(value, dict) or not value.get("type"):
         raise InputError(f"{where} is not the configuration of a plugin: a JSON object with `type`")
     return value

@@ -6,18 +6,16 @@ Sources: Spiderpool 1.0, docs/usage/spider-subnet.md, docs/reference/crd-spiders
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter
 
-from testbed.cni.ipam import pool
-from testbed.cni.ipam.pool import Address, Route
-from testbed.cni.objects.kinds import Part, RoutePart
-from testbed.documents.problems import dotted, wrong_value
+from testbed.cni.ipam.pool import Address
+from testbed.cni.objects.kinds import Addresses, Part
+from testbed.documents import json
 from testbed.errors import InputError
 
 PREFIX = "ipam.spidernet.io"
@@ -28,22 +26,8 @@ REDUNDANT = "+1"
 LONGEST_NAME = 253
 
 
-class SubnetSpec(Part):
-    subnet: str
-    ipVersion: Literal[4, 6] | None = None  # noqa: N815 (Spiderpool's names)
-    ips: list[str] = Field(default_factory=list)
-    excludeIPs: list[str] = Field(default_factory=list)  # noqa: N815
-    gateway: str = ""
-    vlan: int = 0
-    routes: list[RoutePart] = Field(default_factory=list)
-
-    def addresses(self, name: str) -> list[Address]:
-        """InputError."""
-        routes = [Route(route.dst, route.gw) for route in self.routes]
-        made, found = pool.make(name, self.subnet, self.ips, self.excludeIPs, self.gateway, routes)
-        if self.ipVersion not in (None, made.family):
-            raise InputError(f"spec.ipVersion is {self.ipVersion}, but {made.subnet} is IPv{made.family}")
-        return found
+class SubnetSpec(Addresses):
+    """SpiderSubnet."""
 
 
 class _Subnets(Part):
@@ -111,14 +95,10 @@ def _of_entry(entry: _Subnets) -> Iterator[Wanted]:
 
 
 def _entries(key: str, text: str) -> Sequence[_Subnets]:
-    try:
-        value: Any = json.loads(text)
-        return _SEVERAL.validate_python(value) if key == SEVERAL else [_ONE.validate_python(value)]
-    except ValidationError as error:
-        wrong = [wrong_value(one, dotted(one["loc"]) or "it") for one in error.errors(include_url=False)]
-        raise InputError("; ".join(wrong), where=f"annotation {key}") from None
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"it is no JSON: {error}", where=f"annotation {key}") from None
+    where = f"annotation {key}"
+    if key == ONE:
+        return [json.typed(text, _ONE, where)]
+    return json.typed(text, _SEVERAL, where)
 
 
 def pool_name(family: int, kind: str, namespace: str, name: str, interface: str) -> str:

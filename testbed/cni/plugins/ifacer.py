@@ -1,6 +1,6 @@
 """
 The CNI plugin `ifacer`: it makes the interface of the node that the next plugin has as its `master`, a VLAN device, a
-bond, or a VLAN device on a bond, as Spiderpool's ifacer does. docs/cni.md describes its configuration.
+bond, or a VLAN device on a bond, as Spiderpool's ifacer does. docs/cni-plugins.md describes its configuration.
 
 The interface is there for all pods of the node, so nothing deletes it.
 """

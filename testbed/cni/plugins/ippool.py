@@ -1,4 +1,4 @@
-"""The IPAM plugin `ippool`: addresses of pools that all nodes share. docs/cni.md describes its configuration.
+"""The IPAM plugin `ippool`: addresses of pools that all nodes share. docs/cni-plugins.md describes its configuration.
 
 It keeps nothing of its own: who has which address is in the store (`cni/ipam/store.py`).
 """

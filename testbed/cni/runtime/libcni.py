@@ -17,6 +17,8 @@ from testbed.cni.spec import versions
 from testbed.cni.spec.conflist import Attachment, Conflist, capabilities_of
 from testbed.cni.spec.versions import Result
 from testbed.errors import InputError
+from testbed.kernel import netns
+from testbed.kernel.mounts import Isolated
 from testbed.kernel.readiness import readable
 from testbed.lab import Host
 from testbed.lab.steps import Steps, run, together
@@ -44,7 +46,9 @@ class Runtime:
         self.agent = Agent(node.name, node.namespace, files(SHARED), files(f"{node.name}-cni-agent.log"))
         self.agent.start()
         node.defer(self.agent.stop)
-        self._place = Place(node.namespace, binds, node.context.file(f"{node.name}-cni.log"))
+        isolated = Isolated(netns.path(node.namespace), binds)
+        node.defer(isolated.close)
+        self._place = Place(isolated, node.context.file(f"{node.name}-cni.log"))
         self._cache = Cache(binds[STATE])
         self._node = node.name
         self.path = search_path(own)

@@ -18,7 +18,7 @@ from typing import IO, Any
 
 from testbed.cni.spec import versions
 from testbed.errors import InputError, TestbedError, did_you_mean
-from testbed.kernel import mounts, netns
+from testbed.kernel.mounts import Isolated
 from testbed.lab.steps import Steps, Until
 
 
@@ -63,10 +63,9 @@ class CniError(TestbedError):
 
 @dataclass(frozen=True)
 class Place:
-    """The place where a node's plugins run. `binds` are the directories that each node has for itself."""
+    """The place where a node's plugins run."""
 
-    namespace: str
-    binds: Mapping[str, Path]
+    node: Isolated
     log: Path
     """Takes what they write to stderr."""
 
@@ -82,7 +81,7 @@ def find(kind: str, path: Sequence[Path], where: str) -> Path:
             return file
     there = [file for directory in path if directory.is_dir() for file in directory.iterdir()]
     names = sorted({file.name for file in there if file.is_file() and os.access(file, os.X_OK)})
-    hint = f"{did_you_mean(kind, names)}There are: {', '.join(names)}. Your own: docs/cni.md, A plugin of your own."
+    hint = f"{did_you_mean(kind, names)}There are: {', '.join(names)}. Your own: docs/cni-own.md."
     raise InputError(f'{where}: failed to find plugin "{kind}"', hint=hint)
 
 
@@ -123,7 +122,7 @@ def call(
     with place.log.open("ab") as log:
         begin = log.tell()
         start = partial(Running, file, variables, stdin, log, what)
-        running = mounts.isolated(netns.path(place.namespace), place.binds, start)
+        running = place.node.run(start)
     try:
         return (yield from outcome(running, limit, what))
     except CniError as error:

@@ -20,10 +20,10 @@ from testbed.cni.objects.kinds import NetworkAttachmentDefinition
 from testbed.cni.objects.manifests import Object
 from testbed.cni.objects.store import OBJECTS
 from testbed.cni.objects.store import Store as Objects
-from testbed.cni.runtime.admission import admitted, uid
 from testbed.cni.runtime.given import Given
 from testbed.cni.runtime.libcni import SHARED, Runtime
 from testbed.cni.runtime.plugin import CniError, Limit
+from testbed.cni.runtime.pod_object import admitted, uid
 from testbed.cni.runtime.scheduling import Devices, Held
 from testbed.cni.spec import conflist, selection
 from testbed.cni.spec.conflist import Attachment, Conflist

@@ -1,4 +1,4 @@
-"""The announcements of a starting pod, by plugin: the table of docs/cni.md, which decides what a switch learns."""
+"""The announcements of a starting pod, by plugin (table of docs/cni-plugins.md): they decide what a switch learns."""
 
 from __future__ import annotations
 

@@ -171,7 +171,10 @@ VF = {"resourceName": "x/y"}
         ({"cniType": "macvlan", "macvlan": NIC, "coordinator": {"mode": "x"}}, "spec.coordinator.mode must be 'auto'"),
         ({"cniType": "macvlan", "macvlan": NIC, "coordinator": {"podMACPrefix": "1"}}, "the string '1' is not the fi"),
         ({"cniType": "macvlan", "macvlan": NIC, "coordinator": {"txQueueLen": 9}}, "the number 9 is not supported:"),
-        ({"cniType": "macvlan", "macvlan": NIC, "chainCNIJsonData": ["{"]}, "spec.chainCNIJsonData[0] is no JSON"),
+        (
+            {"cniType": "macvlan", "macvlan": NIC, "chainCNIJsonData": ["{"]},
+            "spec.chainCNIJsonData[0]:1:2: not valid JSON",
+        ),
         ({"cniType": "macvlan", "macvlan": NIC, "chainCNIJsonData": ["7"]}, "spec.chainCNIJsonData[0] is not the co"),
     ],
 )

@@ -85,14 +85,17 @@ def test_other_config_maps_are_left_alone():
 @pytest.mark.parametrize(
     ("value", "wrong"),
     [
-        (config_map(text='{"configList": ['), "config.json is no JSON"),
-        (config_map({**GPU1, "rdmaHcaMax": -1}), "config.json: configList[0].rdmaHcaMax: Input should be greater"),
-        (config_map({**GPU1, "rdmaHcaMax": "100"}), "config.json: configList[0].rdmaHcaMax must be an integer"),
+        (config_map(text='{"configList": ['), "data.config.json:1:17: not valid JSON"),
+        (config_map({**GPU1, "rdmaHcaMax": -1}), "data.config.json: configList[0].rdmaHcaMax: Input should be greater"),
+        (config_map({**GPU1, "rdmaHcaMax": "100"}), "data.config.json: configList[0].rdmaHcaMax must be an integer"),
         (
             config_map({**GPU1, "selectors": {"vendors": ["15b3"]}}),
-            "config.json: vendors is not supported: the lab's NICs have no PCI addresses and IDs; say which by ifNames",
+            "data.config.json: vendors is not supported: the lab's NICs have no PCI addresses and IDs; say which by if",
         ),
-        (config_map({**GPU1, "selectors": {"ifNames": []}}), "config.json: too few entries in configList[0].selectors"),
+        (
+            config_map({**GPU1, "selectors": {"ifNames": []}}),
+            "data.config.json: too few entries in configList[0].sel",
+        ),
         (
             policy(nicSelector={"rootDevices": ["0000:86:00.0"]}),
             "rootDevices is not supported: the lab's NICs have no PCI addresses and IDs; say which by pfNames",

@@ -13,6 +13,7 @@ from testbed.cni.ipam.catalogue import Catalogue
 from testbed.cni.ipam.store import Holder
 from testbed.cni.ipam.store import Store as Addresses
 from testbed.cni.objects import manifests
+from testbed.cni.objects.kinds import IPPool
 from testbed.cni.objects.store import Store as Objects
 from testbed.errors import InputError
 
@@ -67,7 +68,7 @@ def test_a_reserved_address_is_in_no_pool_until_it_is_not_reserved_any_more(clus
 
 
 def test_a_pool_of_a_configuration_keeps_its_addresses_and_the_clusters_come_when_they_can(cluster):
-    cluster.catalogue.inline("net", [("mine", manifests.IPPool(subnet="10.0.10.0/24", ips=["10.0.10.4"]))])
+    cluster.catalogue.inline("net", [("mine", IPPool(subnet="10.0.10.0/24", ips=["10.0.10.4"]))])
     with pytest.raises(InputError, match=r"pool a: 10\.0\.10\.4 is in pool mine, too"):
         cluster.free(pool("a", "10.0.10.1-10.0.10.4"))
     assert cluster.free(pool("a", "10.0.10.1-10.0.10.3")) == {"a": 3}

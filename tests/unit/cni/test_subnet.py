@@ -92,6 +92,21 @@ def test_pools_of_one_subnet_share_no_address(cluster, events):
     assert events[-1] == "Deployment/default/db wants 10 addresses; SpiderSubnet/rail1 has 4 for it"
 
 
+def test_applications_of_one_file_share_no_address(cluster, events, tmp_path):
+    """Each gets what it wants, to the last address, and nothing is said about it."""
+    both = [application(more={NUMBER: "4"}), application(name="db", more={NUMBER: "5"})]
+    (tmp_path / "both.yaml").write_text("\n---\n".join(map(json.dumps, both)))
+    cluster.apply("both.yaml")
+    assert list(ips(cluster).values()) == [["10.0.10.6-10.0.10.10"], ["10.0.10.2-10.0.10.5"]]
+    assert not any("wants" in event for event in events)
+
+
+def test_an_application_that_asks_for_no_pool_has_none(cluster):
+    cluster.apply({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "bare"}})
+    cluster.apply(application(name="plain") | {"spec": {"template": {"metadata": {"labels": {"app": "plain"}}}}})
+    assert ips(cluster) == {}
+
+
 def test_an_address_that_a_pod_has_stays(cluster, tmp_path):
     cluster.apply(application(replicas=4))
     (made,) = cluster.list("SpiderIPPool")
@@ -181,7 +196,7 @@ def test_what_yaml_takes_for_a_number_has_to_be_quoted(cluster):
 @pytest.mark.parametrize(
     ("more", "wrong"),
     [
-        ({ONE: "{"}, "it is no JSON"),
+        ({ONE: "{"}, "not valid JSON"),
         ({ONE: "{}"}, "it names no subnet"),
         ({ONE: '{"ipv4": [""]}'}, "ipv4[0]: String should have at least 1 character"),
         ({ONE: '{"ip4": ["rail1"]}'}, "ip4: Extra inputs are not permitted"),

@@ -2,7 +2,7 @@
 The CNI plugin `coordinator`: what Spiderpool's coordinator and IPAM do for a pod's interface besides making it.
 
 It stands behind the plugin that made the interface, and before `rxe`. ADD goes through steps, whose order is part of
-the configuration, because the order is what goes wrong; docs/cni.md describes them.
+the configuration, because the order is what goes wrong; docs/cni-plugins.md describes them.
 """
 
 from __future__ import annotations

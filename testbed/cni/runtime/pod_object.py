@@ -9,7 +9,7 @@ from typing import Any
 
 from testbed.cni.objects import manifests
 from testbed.cni.objects.cluster import Cluster
-from testbed.cni.objects.inject import injected
+from testbed.cni.objects.inject import asks, injected
 from testbed.cni.objects.manifests import Object
 from testbed.cni.spec.selection import NETWORKS
 from testbed.errors import InputError
@@ -19,8 +19,9 @@ from testbed.lab import Pod
 def admitted(pod: Pod, cluster: Cluster, container: str) -> Object:
     """The pod as Kubernetes has it, with what is injected into it. InputError."""
     known = described(pod, cluster, container)
-    namespaces = {one.name: one for one in cluster.all("Namespace")}
-    found = injected(known, namespaces.get(known.namespace), cluster.all("SpiderMultusConfig"))
+    namespace = cluster.look("Namespace", known.namespace)
+    configs = cluster.all("SpiderMultusConfig") if asks(known, namespace) else []
+    found = injected(known, namespace, configs)
     if found is not known:
         networks = found.annotations[NETWORKS]
         pod.context.emit("pod", pod.name, f"networks are injected: {networks}", networks=networks)
