@@ -1,4 +1,5 @@
-from typing import Any, Literal
+from ipaddress import IPv4Address
+from typing import Any, Literal, get_args
 
 from testbed import Caller, Field, Host, IPAddress, Parameters, Pod, Run, Scenario, Variant
 
@@ -6,12 +7,19 @@ KUBELET = Caller(attempts=3)
 """kubelet's pause, and no more attempts than are needed."""
 SLOW_MS = 150
 """The owner's delay; the window of a Spiderpool probe is 100 ms."""
+Method = Literal["no", "spiderpool", "rfc5227"]
+METHODS: tuple[Method, ...] = get_args(Method)
+FREE = IPv4Address("10.0.20.100")
+"""Nobody has it, nor the next ones."""
+TIMED = 5
+"""Pods whose ADD is timed with each method."""
 
 
 class Settings(Parameters):
-    detect: Literal["no", "spiderpool", "rfc5227"] = Field("no", description="how a duplicate address is looked for")
+    detect: Method = Field("no", description="how a duplicate address is looked for")
     slow_owner: bool = Field(False, description="whether the owner answers ARP late, as a busy machine does")
     at_once: bool = Field(False, description="whether two pods start at once with one address; else storage has it")
+    cost: bool = Field(False, description="whether pods with free addresses start, with each method, and ADD is timed")
 
 
 class CoordinatorConflict(Scenario[Settings]):
@@ -24,7 +32,7 @@ class CoordinatorConflict(Scenario[Settings]):
     kubelet's next attempt gets the next address. Spiderpool asks once and waits for 100 ms. An owner that answers after
     150 ms is missed, and so are two pods that start at the same moment, because a probe is no answer: two nodes whose
     IPAM gave one address twice (whereabouts #110). RFC 5227 asks three times at random intervals, and takes another
-    one's probe for a conflict. It costs each pod 4 to 7 s.
+    one's probe for a conflict. Who asks makes each pod wait whose address is free: 0.1 s, or 4 to 7 s.
 
     On real gear: kubelet's event says `pod's interface … with an conflicting ip … is located at` and the owner's MAC.
     Without detection the switch logs a duplicate address, or a MAC that moves; `arping -D` from another host of the
@@ -44,12 +52,15 @@ class CoordinatorConflict(Scenario[Settings]):
         Variant("slow-owner-rfc5227", "healthy", "three probes, 4 to 7 s", {"detect": "rfc5227", "slow_owner": True}),
         Variant("at-once", "fault", "two pods probe at the same moment", {"detect": "spiderpool", "at_once": True}),
         Variant("at-once-rfc5227", "healthy", "each hears the other's probe", {"detect": "rfc5227", "at_once": True}),
+        Variant("cost", "healthy", "how long ADD takes with each method if the address is free", {"cost": True}),
     )
 
     def run(self, run: Run, p: Settings) -> None:
         for name in "node1", "node2":
             run.lab.host(name).add_vf("eth1v0", "eth1")
-        if p.at_once:
+        if p.cost:
+            self.time_adds(run)
+        elif p.at_once:
             self.start_two(run, p)
         else:
             self.start_one(run, p)
@@ -62,7 +73,7 @@ class CoordinatorConflict(Scenario[Settings]):
         if p.slow_owner:
             delay_arp(run.lab.host("storage"))
         with run.step("a pod starts"):
-            pod = run.lab.pods.create(run.lab.host("node1"), "worker", [network(p, taken)], KUBELET)
+            pod = run.lab.pods.create(run.lab.host("node1"), "worker", [network(p.detect, taken)], KUBELET)
         refused = [event["data"]["error"] for event in run.events("pod.refused")]
         got = pod["eth0"].address().ip
         status = connection.write().status
@@ -78,36 +89,53 @@ class CoordinatorConflict(Scenario[Settings]):
         client = run.lab.host("client")["eth1"]
         with run.step("a pod starts on each node"):
             names = ("node1", "node2")
-            made = run.lab.pods.create_all([(run.lab.host(name), f"of-{name}", [network_at_once(p)]) for name in names])
+            made = run.lab.pods.create_all(
+                [(run.lab.host(name), f"of-{name}", [network_at_once(p.detect)]) for name in names]
+            )
         pods = [pod for pod in made if isinstance(pod, Pod)]
         run.note(started=len(pods), refused=len(made) - len(pods))
         if not pods:
             with run.step("kubelet tries again, one pod after the other"):
-                pods = [run.lab.pods.create(run.lab.host("node1"), "of-node1", [network_at_once(p)])]
+                pods = [run.lab.pods.create(run.lab.host("node1"), "of-node1", [network_at_once(p.detect)])]
         connections = [run.connect(f"the client works with {pod.name}", client, pod["eth0"]) for pod in pods]
         statuses = [connection.write().status for connection in connections]
         run.note(completions=", ".join(statuses))
         run.observe_status(statuses[0], "who was connected first goes on")
         run.expect("two pods have one address", len(pods) == 2, statuses[0] != "SUCCESS")
 
+    def time_adds(self, run: Run) -> None:
+        """Pods one after the other; nobody has their addresses."""
+        took: dict[str, float] = {}
+        for method in METHODS:
+            conflist = network(method, FREE)
+            with run.step(f"pods start, detection: {method}"):
+                for number in range(TIMED):
+                    run.lab.pods.create(run.lab.host("node1"), f"{method}-{number}", [conflist]).delete()
+            adds = sorted(event["data"]["took_s"] for event in run.events("cni", command="ADD")[-TIMED:])
+            took[method] = adds[TIMED // 2]
+            run.note(**{method: f"{adds[0]:.2f} to {adds[-1]:.2f} s"})
+        run.observe("healthy", "every pod starts")
+        run.expect("Spiderpool's probe costs its 0.1 s", took["spiderpool"] - took["no"], lambda s: 0.1 <= s < 0.2)
+        run.expect("RFC 5227's cost 4 to 7 s", took["rfc5227"] - took["no"], lambda s: 4 <= s < 7.2)
 
-def network(p: Settings, first: IPAddress) -> dict[str, Any]:
+
+def network(detect: Method, first: IPAddress) -> dict[str, Any]:
     """The conflist of a pool that begins with `first`."""
     pool = {"subnet": "10.0.20.0/24", "ips": [f"{first}-{first + 9}"], "gateway": "10.0.20.1"}
-    return vf({"type": "ippool", "pools": [pool], "policy": "round-robin"}, p)
+    return vf({"type": "ippool", "pools": [pool], "policy": "round-robin"}, detect)
 
 
-def network_at_once(p: Settings) -> dict[str, Any]:
+def network_at_once(detect: Method) -> dict[str, Any]:
     """The conflist of a pool that each node has for itself."""
     given = {"subnet": "10.0.20.0/24", "rangeStart": "10.0.20.100", "rangeEnd": "10.0.20.100", "gateway": "10.0.20.1"}
-    return vf({"type": "host-local", "ranges": [[given]], "routes": [{"dst": "0.0.0.0/0"}]}, p)
+    return vf({"type": "host-local", "ranges": [[given]], "routes": [{"dst": "0.0.0.0/0"}]}, detect)
 
 
-def vf(ipam: dict[str, Any], p: Settings) -> dict[str, Any]:
+def vf(ipam: dict[str, Any], detect: Method) -> dict[str, Any]:
     coordinator = {
         "type": "coordinator",
         "steps": ["conflict", "announce"],
-        "detectIPConflict": False if p.detect == "no" else p.detect,
+        "detectIPConflict": False if detect == "no" else detect,
     }
     plugins = [{"type": "host-device", "device": "eth1v0", "ipam": ipam}, coordinator, {"type": "rxe"}]
     return {"cniVersion": "1.0.0", "name": "vf", "plugins": plugins}
