@@ -90,7 +90,9 @@ def test_devices_on_others(both, veth):
 
 def test_values_of_an_interface(both, veth):
     kernel, ip = both
-    Path("/proc/sys/net/ipv6/conf/near/disable_ipv6").write_text("1")  # it would send reports of its own
+    for namespace, interface in (("one", "near"), ("other", "far")):
+        with netns.entered(namespace):  # it would send reports of its own
+            Path(f"/proc/sys/net/ipv6/conf/{interface}/disable_ipv6").write_text("1")
     kernel.set_link(veth, mac="02:00:00:00:00:07", mtu=1300)
     found, _, _ = link(ip, "near")
     assert (found.get_attr("IFLA_ADDRESS"), kernel.mtu(veth)) == ("02:00:00:00:00:07", 1300)

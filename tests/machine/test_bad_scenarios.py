@@ -17,7 +17,7 @@ from testbed.machine.qemu import Qemu
         ("asks", "else breakpoint()` asks for input, and no keyboard is connected to a machine"),
         ("debugs", "else breakpoint()` asks for input, and no keyboard is connected to a machine"),
         ("sleeps", "still running after 30 virtual seconds"),
-        ("spins", "virtual seconds in a row without an event (the limit is 10), at misbehave.py:"),
+        ("spins", "virtual seconds in a row without an event (the limit is 4), at misbehave.py:"),
         ("crashes", "ended by signal 11"),
         ("panics", "sysrq: Trigger a crash"),
         ("observes-nothing", "ended without an observation"),
