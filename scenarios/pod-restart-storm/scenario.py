@@ -3,8 +3,20 @@ from collections import Counter
 from ipaddress import ip_address
 from typing import Any, Literal
 
-from testbed import Field, HostInterface, Parameters, Pod, Profile, ProfileName, Run, Scenario, Variant, profile
-from testbed.workload import Endpoint, connect_pair, open_endpoint
+from testbed import (
+    Field,
+    HostInterface,
+    Parameters,
+    Pod,
+    Profile,
+    ProfileName,
+    Run,
+    Scenario,
+    Variant,
+    kubelet,
+    profile,
+)
+from testbed.workload import Attributes, Endpoint, connect_pair, open_endpoint
 
 NODES = ("node1", "node2", "node3", "node4")
 FIRST = ip_address("10.0.33.0")
@@ -23,6 +35,7 @@ class Settings(Parameters):
     room: float = Field(0.0, ge=0, description="entries for each pod in the leaf's ARP table; 0: the profile's own")
     announce: bool = Field(False, description="whether a pod announces itself when it is up")
     wave: int = Field(1000, ge=1, description="pods that announce themselves at once; the next ones a second later")
+    timeout: int = Field(14, ge=12, le=20, description="local ACK timeout of a queue pair: 4.096 us * 2^timeout")
     retry_for: float = Field(5.0, ge=0, description="seconds for which pods try again, after 1, 2, 4 … s")
 
 
@@ -136,14 +149,14 @@ def at(number: int) -> str:
 
 def start(run: Run, p: Settings, generation: int) -> list[Pod]:
     """All pods, each on a VF. The next generation has each on the next node."""
-    pool = {"subnet": "10.0.32.0/19", "ips": [f"{FIRST}-{FIRST + 2 * p.pods - 1}"], "gateway": "10.0.32.1"}
+    pool = {"subnet": "10.0.32.0/19", "ips": [f"{FIRST}-{FIRST + 3 * p.pods - 1}"], "gateway": "10.0.32.1"}
     ipam = {"type": "ippool", "pools": [pool], "policy": p.policy, "coolDown": 86400}
     wanted = []
     for number in range(p.pods):
         plugins = [{"type": "host-device", "device": f"eth1v{number}", "ipam": ipam}, {"type": "rxe"}]
         network = {"cniVersion": "1.0.0", "name": "vf", "plugins": plugins}
         wanted.append((run.lab.host(at(number + generation)), f"worker{number}", [network]))
-    made = run.lab.pods.create_all(wanted)
+    made = run.lab.pods.create_all(wanted, caller=kubelet())
     run.expect("pods that start", sum(isinstance(pod, Pod) for pod in made), p.pods)
     return [pod for pod in made if isinstance(pod, Pod)]
 
@@ -176,7 +189,7 @@ def connect_all(run: Run, pods: list[Pod], client: HostInterface, p: Settings) -
     """All pods write to the client at once, and those that fail try again: the statuses of each try."""
     ends, pause, tries = run.now + p.retry_for, 1, list[Counter[str]]()
     while True:
-        statuses = write_all(pods, client)
+        statuses = write_all(pods, client, Attributes(timeout=p.timeout))
         tries.append(Counter(statuses))
         pods = [pod for pod, status in zip(pods, statuses, strict=True) if status != "SUCCESS"]
         run.log.emit("storm", "", f"try {len(tries)}: {len(pods)} pods do not connect", failed=len(pods))
@@ -186,14 +199,14 @@ def connect_all(run: Run, pods: list[Pod], client: HostInterface, p: Settings) -
         pause *= 2
 
 
-def write_all(pods: list[Pod], client: HostInterface) -> list[str]:
-    """The statuses of a WRITE of each pod, over new connections, all posted at once."""
+def write_all(pods: list[Pod], client: HostInterface, attributes: Attributes) -> list[str]:
+    """The statuses of a WRITE of one packet of each pod, over new connections, all posted at once."""
     pairs: list[tuple[Endpoint, Endpoint]] = []
     try:
         for pod in pods:
             pairs.append((open_endpoint(pod["eth0"]), open_endpoint(client)))
-            connect_pair(*pairs[-1])
-        posted = [(near, near.post_write(4096)) for near, _ in pairs]
+            connect_pair(*pairs[-1], attributes)
+        posted = [(near, near.post_write(1024)) for near, _ in pairs]
         return [near.wait(number, within=60).status for near, number in posted]
     finally:
         for near, far in pairs:
