@@ -73,4 +73,4 @@ examples: ready
 lock: setup
 	@.venv/bin/python -m pip install --quiet uv
 	@.venv/bin/uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes \
-		--no-header --no-annotate --no-emit-index-url --quiet --output-file requirements.lock
+		--no-header --no-annotate --no-emit-index-url --no-strip-extras --quiet --output-file requirements.lock
