@@ -62,7 +62,8 @@ class Pmem:
     def __init__(self, path: str) -> None:
         self.fd = os.open(path, os.O_RDWR | os.O_DIRECT)
         self.size = os.lseek(self.fd, 0, os.SEEK_END)
-        self.buffer = mmap.mmap(-1, CHUNK)
+        # Private: the job is a fork, and this process interrupts it at any moment to write here, too.
+        self.buffer = mmap.mmap(-1, CHUNK, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
     def read(self, offset: int, length: int) -> bytes:
         start = offset - offset % BLOCK

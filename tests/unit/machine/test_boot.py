@@ -75,6 +75,24 @@ def work(boot: ModuleType, bundle: Bundle, outcome: Outcome, monkeypatch: pytest
     return run
 
 
+def test_a_fork_writes_to_a_device_through_a_buffer_of_its_own(
+    boot: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of the two may be interrupted when its buffer is full and not yet written."""
+    monkeypatch.setattr(os, "O_DIRECT", 0)  # not every file system has it
+    file = tmp_path / "device"
+    file.write_bytes(bytes(2 * devices.BLOCK))
+    pmem = boot.Pmem(str(file))
+    pmem.write(0, b"a" * devices.BLOCK)
+    if (child := os.fork()) == 0:
+        pmem.write(devices.BLOCK, b"b" * devices.BLOCK)
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert file.read_bytes() == b"a" * devices.BLOCK + b"b" * devices.BLOCK
+    assert pmem.buffer[: devices.BLOCK] == b"a" * devices.BLOCK
+    os.close(pmem.fd)
+
+
 def test_both_ends_have_the_same_constants(boot: ModuleType) -> None:
     for name in ("IN_MAGIC", "OUT_MAGIC", "BLOCK", "PROGRESS_END", "PULSE", "FINISHED"):
         assert getattr(boot, name) == getattr(devices, name), name
