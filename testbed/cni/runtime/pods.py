@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from ipaddress import ip_interface
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +19,10 @@ from testbed.cni.objects.kinds import NetworkAttachmentDefinition
 from testbed.cni.objects.manifests import Object
 from testbed.cni.objects.store import OBJECTS
 from testbed.cni.objects.store import Store as Objects
+from testbed.cni.runtime import verification
 from testbed.cni.runtime.given import Given
 from testbed.cni.runtime.libcni import SHARED, Runtime
-from testbed.cni.runtime.plugin import CniError, Limit
+from testbed.cni.runtime.plugin import Limit
 from testbed.cni.runtime.pod_object import admitted, uid
 from testbed.cni.runtime.scheduling import Devices, Held
 from testbed.cni.spec import conflist, selection
@@ -106,7 +106,7 @@ class PodNetworks:
             begun.append((network, attachment))
             result = yield from reported(pod, "ADD", network, attachment, runtime.add(network, attachment, limit))
             assert result is not None, "ADD has a result"
-            take_in(pod, network, attachment, result)
+            take_in(pod, attachment, result)
 
         if not caller.side_by_side:
             for one, network in zip(wanted, lists, strict=True):
@@ -254,20 +254,13 @@ def raise_first(outcomes: Sequence[Any]) -> None:
         raise errors[0]
 
 
-def take_in(pod: Pod, network: Conflist, attachment: Attachment, result: Result) -> None:
-    """Give the pod the interfaces, addresses and RDMA devices that the plugins report."""
-    interfaces = result.get("interfaces", [])
-    try:
-        for entry in interfaces:
-            if entry.get("sandbox") == attachment.netns:
-                pod.adopt(entry["name"], entry.get("mac", "").lower())
-        for entry in result.get("ips", []):
-            name = interfaces[entry["interface"]]["name"] if "interface" in entry else attachment.interface
-            address = ip_interface(entry["address"])
-            if name in pod.interfaces or "interface" in entry:  # without interfaces a result is an IPAM plugin's
-                pod.interfaces[name].addresses.setdefault(address.version, address)
-    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-        raise CniError(f'pod {pod.name}: network "{network.name}": the plugins\' result is not so: {error}') from error
+def take_in(pod: Pod, attachment: Attachment, result: Result) -> None:
+    """Give the pod the interfaces, addresses and RDMA devices of a result that is verified."""
+    for name, mac in verification.interfaces(attachment, result).items():
+        pod.adopt(name, mac)
+    for given in verification.addresses(attachment, result):
+        if given.interface in pod.interfaces:  # without interfaces a result is an IPAM plugin's
+            pod.interfaces[given.interface].addresses.setdefault(given.address.version, given.address)
     with pod.entered(), rdma.Rdma() as here:
         found = here.links()
     for interface, device in found.items():
