@@ -2,6 +2,7 @@ from ipaddress import IPv4Address
 from typing import Any, Literal, get_args
 
 from testbed import Caller, Field, Host, IPAddress, Parameters, Pod, Run, Scenario, Variant
+from testbed.faults import ArpDrop
 
 KUBELET = Caller(attempts=3)
 """kubelet's pause, and no more attempts than are needed."""
@@ -18,6 +19,7 @@ TIMED = 5
 class Settings(Parameters):
     detect: Method = Field("no", description="how a duplicate address is looked for")
     slow_owner: bool = Field(False, description="whether the owner answers ARP late, as a busy machine does")
+    probe_lost: bool = Field(False, description="whether the network loses the first probe")
     at_once: bool = Field(False, description="whether two pods start at once with one address; else storage has it")
     cost: bool = Field(False, description="whether pods with free addresses start, with each method, and ADD is timed")
 
@@ -29,10 +31,12 @@ class CoordinatorConflict(Scenario[Settings]):
     storage's packets to the pod, and all that were connected to storage see RETRY_EXC_ERR.
 
     The fix: the CNI plugin asks before it announces (Spiderpool's enableIPConflictDetection), refuses the pod, and
-    kubelet's next attempt gets the next address. Spiderpool asks once and waits for 100 ms. An owner that answers after
-    150 ms is missed, and so are two pods that start at the same moment, because a probe is no answer: two nodes whose
-    IPAM gave one address twice (whereabouts #110). RFC 5227 asks three times at random intervals, and takes another
-    one's probe for a conflict. Who asks makes each pod wait whose address is free: 0.1 s, or 4 to 7 s.
+    kubelet's next attempt gets the next address. That needs a pool with `policy: round-robin`, as here: `lowest-free`
+    gives the address that the refused pod gave back, so each attempt is refused. Spiderpool asks once and waits for
+    100 ms. An owner that answers after 150 ms is missed, and one whose probe the network lost; and so are two pods that
+    start at the same moment, because a probe is no answer: two nodes whose IPAM gave one address twice (whereabouts
+    #110). RFC 5227 asks three times at random intervals, and takes another one's probe for a conflict. Who asks makes
+    each pod wait whose address is free: 0.1 s, or 4 to 7 s.
 
     On real gear: kubelet's event says `pod's interface … with an conflicting ip … is located at` and the owner's MAC.
     Without detection the switch logs a duplicate address, or a MAC that moves; `arping -D` from another host of the
@@ -50,6 +54,15 @@ class CoordinatorConflict(Scenario[Settings]):
             {"detect": "spiderpool", "slow_owner": True},
         ),
         Variant("slow-owner-rfc5227", "healthy", "three probes, 4 to 7 s", {"detect": "rfc5227", "slow_owner": True}),
+        Variant(
+            "probe-lost",
+            "fault",
+            "the network loses the one probe, so nobody answers",
+            {"detect": "spiderpool", "probe_lost": True},
+        ),
+        Variant(
+            "probe-lost-rfc5227", "healthy", "the second probe is answered", {"detect": "rfc5227", "probe_lost": True}
+        ),
         Variant("at-once", "fault", "two pods probe at the same moment", {"detect": "spiderpool", "at_once": True}),
         Variant("at-once-rfc5227", "healthy", "each hears the other's probe", {"detect": "rfc5227", "at_once": True}),
         Variant("cost", "healthy", "how long ADD takes with each method if the address is free", {"cost": True}),
@@ -72,6 +85,8 @@ class CoordinatorConflict(Scenario[Settings]):
         connection = run.connect("the client works with storage", run.lab.host("client")["eth1"], storage)
         if p.slow_owner:
             delay_arp(run.lab.host("storage"))
+        if p.probe_lost:
+            lose_one_probe(run)
         with run.step("a pod starts"):
             pod = run.lab.pods.create(run.lab.host("node1"), "worker", [network(p.detect, taken)], KUBELET)
         refused = [event["data"]["error"] for event in run.events("pod.refused")]
@@ -151,3 +166,17 @@ def delay_arp(owner: Host) -> None:
         f"qdisc add dev eth1 parent 1:3 netem delay {SLOW_MS}ms\n"
         "filter add dev eth1 parent 1: protocol arp u32 match u32 0 0 flowid 1:3\n",
     )
+
+
+def lose_one_probe(run: Run) -> None:
+    """The next ARP request of node1 is lost at the switch. Its pod's probes are seconds apart."""
+    fault = ArpDrop(end="node1:eth1", operation="request")
+    loss = run.inject(fault)
+
+    def look() -> None:
+        if lost := fault.hits(run.lab):
+            stop()
+            loss.recover()
+            run.expect("one probe is lost", lost, 1)
+
+    stop = run.lab.scheduler.every(0.01, look)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NoReturn, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
 
 from testbed.documents.problems import dotted, wrong_value
 from testbed.documents.text import Mark, Path, check_size, decode, place
@@ -29,15 +30,7 @@ class JsonDocument:
 
     def find(self, path: Path, *, key: bool = False) -> Mark:
         """The place of the value at `path` (or of its key), else the nearest thing around it that is there."""
-        mark = at = _skip(self._text, 0)
-        for step in path:
-            # Of a key that is given twice the last one counts.
-            found = [entry[1:] for entry in _entries(self._text, at) if entry[0] == step]
-            if not found:
-                break
-            key_at, at = found[-1]
-            mark = key_at if key else at
-        return Mark.of(self._text, mark)
+        return _find(self._text, path, key=key)
 
 
 def value_of(text: str) -> Any:
@@ -62,13 +55,34 @@ def loads(text: str, source: str) -> Any:
         raise InputError(f"not valid JSON: {error}", where=source) from None
 
 
-def typed(text: str, wanted: TypeAdapter[T], source: str) -> T:
-    """The value of a text that is a part of another document. InputError with all that is wrong in it."""
+def typed(
+    text: str, wanted: TypeAdapter[T], source: str, worded: Callable[[ErrorDetails, str], str] = wrong_value
+) -> T:
+    """
+    The value of a text that is a part of another document.
+
+    InputError with all that is wrong in it, `worded` from pydantic's error and the name of the value, and with the
+    place of the first.
+    """
     try:
         return wanted.validate_python(loads(text, source))
     except ValidationError as error:
-        wrong = [wrong_value(one, dotted(one["loc"]) or "it") for one in error.errors(include_url=False)]
-        raise InputError("; ".join(wrong), where=source) from None
+        found = error.errors(include_url=False)
+        wrong = [worded(one, dotted(one["loc"]) or "it") for one in found]
+        where = place(source, _find(text, found[0]["loc"]))
+        raise InputError("; ".join(wrong), where=where) from None
+
+
+def _find(text: str, path: Path, *, key: bool = False) -> Mark:
+    mark = at = _skip(text, 0)
+    for step in path:
+        # Of a key that is given twice the last one counts.
+        found = [entry[1:] for entry in _entries(text, at) if entry[0] == step]
+        if not found:
+            break
+        key_at, at = found[-1]
+        mark = key_at if key else at
+    return Mark.of(text, mark)
 
 
 def _refuse(constant: str) -> NoReturn:

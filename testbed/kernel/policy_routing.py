@@ -73,13 +73,17 @@ class Rule:
 class PolicyRouting(Rtnetlink):
     """An rtnetlink socket for routes and rules."""
 
-    def routes_in(self, table: int, family: Family) -> Iterator[Route]:
-        """Yield the unicast routes of a table."""
+    def all_routes(self, family: Family) -> Iterator[tuple[int, Route]]:
+        """Yield (table, route) of all unicast routes."""
         header = RTMSG.pack(FAMILIES[family], *bytes(7), 0)
         for _, body in self.request(RTM_GETROUTE, header, netlink.DUMP):
-            found = _route(body, family)
-            if found and found[0] == table:
-                yield from found[1]
+            if found := _route(body, family):
+                table, routes = found
+                yield from ((table, route) for route in routes)
+
+    def routes_in(self, table: int, family: Family) -> Iterator[Route]:
+        """Yield the unicast routes of a table."""
+        return (route for number, route in self.all_routes(family) if number == table)
 
     def put_route(self, route: Route, table: int) -> None:
         """Make a route before those to the same destination, or leave it as it is there."""
@@ -127,9 +131,7 @@ class PolicyRouting(Rtnetlink):
         used = set()
         for family in families:
             used |= {rule.table for rule in self.rules(family)}
-            header = RTMSG.pack(FAMILIES[family], *bytes(7), 0)
-            bodies = self.request(RTM_GETROUTE, header, netlink.DUMP)
-            used |= {found[0] for _, body in bodies if (found := _route(body, family))}
+            used |= {table for table, _ in self.all_routes(family)}
         return next(number for number in range(first, MAIN) if number not in used)
 
 

@@ -17,8 +17,12 @@ BUSY_S = 30.0
 """How long a transaction waits for the others'."""
 
 
+class StoreError(TestbedError):
+    """The file is none of ours, or it cannot be read or written: damaged, full, locked for too long."""
+
+
 class Database:
-    """One connection. Raises TestbedError if the file is none of ours, or cannot be read or written."""
+    """One connection. Raises StoreError."""
 
     SCHEMA = ""
 
@@ -43,7 +47,7 @@ class Database:
         try:
             yield
         except sqlite3.Error as error:
-            raise TestbedError(f"the cluster's store cannot be used: {error}", where=str(self.file)) from error
+            raise StoreError(f"the cluster's store cannot be used: {error}", where=str(self.file)) from error
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
@@ -51,7 +55,8 @@ class Database:
             self._database.execute("BEGIN IMMEDIATE")
             try:
                 yield self._database
+                self._database.execute("COMMIT")
             except BaseException:
-                self._database.execute("ROLLBACK")
+                if self._database.in_transaction:  # a full disk ends it (sqlite.org/lang_transaction.html)
+                    self._database.execute("ROLLBACK")
                 raise
-            self._database.execute("COMMIT")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from testbed.cni.objects.database import StoreError
 from testbed.errors import InputError, TestbedError
 
 SUPPORTED = ["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"]
@@ -21,6 +22,9 @@ REQUIRED = {
 """Variables that must be in the environment."""
 VERSION, ENVIRONMENT, IO, DECODE, CONFIG, NETNS, LATER, UNAVAILABLE, OWN = 1, 4, 5, 6, 7, 8, 11, 50, 100
 """Codes of errors; from 100 on they are a plugin's own."""
+
+CODES = {InputError: CONFIG, StoreError: IO}
+"""Of our errors; others have the first of our own codes."""
 
 
 class Refusal(Exception):  # noqa: N818 (it is the answer, not an accident)
@@ -76,7 +80,8 @@ def answer(plugin: Plugin, environment: Mapping[str, str], stdin: bytes) -> tupl
     except Refusal as refusal:
         code, message, details = refusal.code, refusal.message, refusal.details
     except TestbedError as error:
-        code, message, details = CONFIG if isinstance(error, InputError) else OWN, str(error), error.hint
+        code = next((code for kind, code in CODES.items() if isinstance(error, kind)), OWN)
+        message, details = str(error), error.hint
     except UnicodeEncodeError:
         code, message, details = DECODE, "a string of the configuration is no Unicode: it holds half a character", ""
     except OSError as error:

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from testbed.cni.agent import Agent
-from testbed.cni.runtime import plugin
+from testbed.cni.runtime import plugin, verification
 from testbed.cni.runtime.cache import Cache
 from testbed.cni.runtime.plugin import OURS, CniError, Limit, Place
 from testbed.cni.spec import versions
-from testbed.cni.spec.conflist import Attachment, Conflist, capabilities_of
+from testbed.cni.spec.conflist import Attachment, Conflist, called_by, capabilities_of
 from testbed.cni.spec.versions import Result
 from testbed.errors import InputError
 from testbed.kernel import netns
@@ -70,15 +70,19 @@ class Runtime:
         return replace(conflist, versions=common)
 
     def add(self, conflist: Conflist, attachment: Attachment, limit: Limit = LIMIT) -> Steps[Result]:
-        """ADD of each plugin, in order. CniError of the first that fails: then it is the caller who has to `delete`."""
-        result: Result | None = None
+        """ADD of each plugin, in order. CniError of the first that fails, or whose result is not true: then it is the
+        caller who has to `delete`."""
+        results: list[Result] = []
         for config in conflist.plugins:
+            result = results[-1] if results else None
             answer = yield from self._call("ADD", conflist, config, attachment, result, limit)
             what = f"pod {attachment.pod}: {failed('ADD', conflist, config)}"
-            result = understood(answer, conflist.version, what)
-        assert result is not None, "a conflist has a plugin"
-        self._cache.write(conflist, attachment, result)
-        return result
+            results.append(understood(answer, conflist.version, what))
+        self._cache.write(conflist, attachment, results[-1])
+        if wrong := verification.problem(conflist, attachment, results):
+            what = f"pod {attachment.pod}: {failed('ADD', conflist, {'type': wrong.plugin})}"
+            raise CniError(f"{what}: {wrong.text}", code=wrong.code)
+        return results[-1]
 
     def check(self, conflist: Conflist, attachment: Attachment) -> Steps[None]:
         """CHECK of each plugin, in order, unless the conflist has `disableCheck`."""
@@ -148,12 +152,6 @@ class Runtime:
         file = plugin.find(config["type"], self.path, what)
         variables = {"CNI_COMMAND": command, "CNI_PATH": joined(self.path)}
         yield from plugin.call(file, variables, {**own_part(conflist, config), **given}, self._place, LIMIT, what)
-
-
-def called_by(config: Mapping[str, Any]) -> list[str]:
-    """The plugins that one entry of a conflist has run: its own, and the IPAM plugin that this one calls."""
-    ipam = config.get("ipam")
-    return [config["type"], *([ipam["type"]] if ipam else [])]
 
 
 def no_common_version(conflist: Conflist, known: Mapping[str, Sequence[str]], what: str) -> InputError:

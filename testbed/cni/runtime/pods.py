@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from ipaddress import ip_interface
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +15,13 @@ from testbed.cni.ipam import reclaim
 from testbed.cni.ipam.store import ADDRESSES, Holder
 from testbed.cni.ipam.store import Store as Addresses
 from testbed.cni.objects.cluster import Cluster
+from testbed.cni.objects.database import StoreError
 from testbed.cni.objects.kinds import NetworkAttachmentDefinition
 from testbed.cni.objects.manifests import Object
 from testbed.cni.objects.store import OBJECTS
 from testbed.cni.objects.store import Store as Objects
+from testbed.cni.plugins.contract import IO
+from testbed.cni.runtime import verification
 from testbed.cni.runtime.given import Given
 from testbed.cni.runtime.libcni import SHARED, Runtime
 from testbed.cni.runtime.plugin import CniError, Limit
@@ -93,11 +95,14 @@ class PodNetworks:
         self._pods += 1
         container = hashlib.sha256(f"{pod.context.lab}/{pod.name}/{self._pods}".encode()).hexdigest()
         with named(f"pod {pod.name}"):
+            given = [self.load(network) for network in networks]
+            asked = selection.selected(pod.metadata.annotations, pod.metadata.namespace)
+        with named(f"pod {pod.name}"), storing([*(one.name for one in given), *(one.name for one in asked)]):
             known = admitted(pod, self.objects(pod.context), container)
             held = yield from self._devices.schedule(pod, known, self.objects(pod.context), caller.pending)
-            wanted = self._wanted(pod, known, networks, held)
+            wanted = self._wanted(pod, known, given, held)
         lists = yield from in_order([runtime.validate(one.network, f"pod {pod.name}") for one in wanted])
-        with named(f"pod {pod.name}"):
+        with named(f"pod {pod.name}"), storing([one.network.name for one in wanted]):
             self.objects(pod.context).put(known)
         begun = self._attached.setdefault(pod, [])
 
@@ -106,7 +111,7 @@ class PodNetworks:
             begun.append((network, attachment))
             result = yield from reported(pod, "ADD", network, attachment, runtime.add(network, attachment, limit))
             assert result is not None, "ADD has a result"
-            take_in(pod, network, attachment, result)
+            take_in(pod, attachment, result)
 
         if not caller.side_by_side:
             for one, network in zip(wanted, lists, strict=True):
@@ -115,16 +120,16 @@ class PodNetworks:
         jobs = [partial(add, one, network) for one, network in zip(wanted, lists, strict=True)]
         raise_first((yield from together(jobs, at_once=len(jobs))))
 
-    def _wanted(self, pod: Pod, known: Object, networks: Sequence[Network], held: Held) -> list[_Wanted]:
+    def _wanted(self, pod: Pod, known: Object, given: Sequence[Conflist], held: Held) -> list[_Wanted]:
         """The networks of a pod: those it is given, then those of its annotations."""
         default = selection.default(known.annotations, known.namespace)
-        given = Given(held)
-        found = [_Wanted(self.load(network), "eth0" if not n else f"net{n}") for n, network in enumerate(networks)]
+        devices = Given(held)
+        found = [_Wanted(network, "eth0" if not n else f"net{n}") for n, network in enumerate(given)]
         if default and not found:
-            found.append(self._defined(pod, default, "eth0", given))
+            found.append(self._defined(pod, default, "eth0", devices))
         after = max(1, len(found))
         for number, one in enumerate(selection.selected(known.annotations, known.namespace), after):
-            found.append(self._defined(pod, one, f"net{number}", given))
+            found.append(self._defined(pod, one, f"net{number}", devices))
         interfaces = [one.interface for one in found]
         if twice := [name for name in interfaces if interfaces.count(name) > 1]:
             raise InputError(f"two of its networks are to be {twice[0]}")
@@ -156,9 +161,9 @@ class PodNetworks:
 
     def forget(self, pod: Pod) -> None:
         self._devices.give_back(pod)
-        if pod in self._attached:
-            del self._attached[pod]
-            self.objects(pod.context).remove(Object("Pod", pod.name, pod.metadata.namespace, {}))
+        if (begun := self._attached.pop(pod, None)) is not None:
+            with named(f"pod {pod.name}"), storing([network.name for network, _ in begun]):
+                self.objects(pod.context).remove(Object("Pod", pod.name, pod.metadata.namespace, {}))
 
     def collect(self, host: Host, networks: Sequence[Network]) -> Steps[None]:
         runtime = self.runtime(host)
@@ -198,6 +203,19 @@ def named(who: str) -> Iterator[None]:
     except TestbedError as error:
         error.message = f"{who}: {error.message}"
         raise
+
+
+@contextlib.contextmanager
+def storing(networks: Sequence[str]) -> Iterator[None]:
+    """An error of the store of objects in it is CNI's, and names the networks that a pod is to be on."""
+    try:
+        yield
+    except StoreError as error:
+        names = ", ".join(f'"{name}"' for name in networks)
+        what = f"network{'s' * (len(networks) > 1)} {names}: " if names else ""
+        failure = CniError(f"{what}{error.message}", code=IO)
+        failure.where = error.where
+        raise failure from error
 
 
 def attachment_of(pod: Pod, wanted: _Wanted, container: str) -> Attachment:
@@ -254,20 +272,13 @@ def raise_first(outcomes: Sequence[Any]) -> None:
         raise errors[0]
 
 
-def take_in(pod: Pod, network: Conflist, attachment: Attachment, result: Result) -> None:
-    """Give the pod the interfaces, addresses and RDMA devices that the plugins report."""
-    interfaces = result.get("interfaces", [])
-    try:
-        for entry in interfaces:
-            if entry.get("sandbox") == attachment.netns:
-                pod.adopt(entry["name"], entry.get("mac", "").lower())
-        for entry in result.get("ips", []):
-            name = interfaces[entry["interface"]]["name"] if "interface" in entry else attachment.interface
-            address = ip_interface(entry["address"])
-            if name in pod.interfaces or "interface" in entry:  # without interfaces a result is an IPAM plugin's
-                pod.interfaces[name].addresses.setdefault(address.version, address)
-    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-        raise CniError(f'pod {pod.name}: network "{network.name}": the plugins\' result is not so: {error}') from error
+def take_in(pod: Pod, attachment: Attachment, result: Result) -> None:
+    """Give the pod the interfaces, addresses and RDMA devices of a result that is verified."""
+    for name, mac in verification.interfaces(attachment, result).items():
+        pod.adopt(name, mac)
+    for given in verification.addresses(attachment, result):
+        if given.interface in pod.interfaces:  # without interfaces a result is an IPAM plugin's
+            pod.interfaces[given.interface].addresses.setdefault(given.address.version, given.address)
     with pod.entered(), rdma.Rdma() as here:
         found = here.links()
     for interface, device in found.items():

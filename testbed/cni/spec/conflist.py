@@ -75,6 +75,12 @@ def capabilities_of(plugin: Mapping[str, Any]) -> list[str]:
     return [name for name, wanted in (plugin.get("capabilities") or {}).items() if wanted]
 
 
+def called_by(plugin: Mapping[str, Any]) -> list[str]:
+    """The plugins that one entry of a conflist has run: its own, and the IPAM plugin that this one calls."""
+    ipam = plugin.get("ipam")
+    return [plugin["type"], *([ipam["type"]] if ipam else [])]
+
+
 def check_name(name: Any) -> Any:
     if not isinstance(name, str) or not re.fullmatch(NAME, name):
         raise ValueError(

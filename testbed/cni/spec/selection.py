@@ -5,17 +5,18 @@ Source: Kubernetes Network Custom Resource Definition De-facto Standard 1.3, sec
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from ipaddress import ip_interface
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic_core import ErrorDetails
 
 from testbed.cni.spec import conflist
-from testbed.documents.problems import dotted, wrong_value
+from testbed.documents import json
+from testbed.documents.problems import wrong_value
 from testbed.documents.text import quoted
 from testbed.errors import InputError, did_you_mean
 
@@ -36,14 +37,34 @@ class Selected:
     """What is asked of the plugins: `mac`, `ips`."""
 
 
+def check_mac(text: str) -> str:
+    if text and not _MAC.fullmatch(text):
+        raise ValueError(f"{quoted(text)} is no MAC address")
+    return text.lower()
+
+
+def check_address(text: str) -> str:
+    try:
+        ip_interface(text)
+    except ValueError:
+        raise ValueError(f"{quoted(text)} is no address") from None
+    return text
+
+
 class _Element(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     name: str
     namespace: str = ""
     interface: str = ""
-    ips: list[str] = []
-    mac: str = ""
+    ips: list[Annotated[str, AfterValidator(check_address)]] = []
+    mac: Annotated[str, AfterValidator(check_mac)] = ""
+
+    def selected(self, namespace: str) -> Selected:
+        """The network, in the namespace of its pod if it names none."""
+        asked = {"mac": self.mac, "ips": self.ips}
+        given = {key: value for key, value in asked.items() if value}
+        return Selected(self.name, self.namespace or namespace, self.interface, given)
 
 
 _ELEMENTS = TypeAdapter(Annotated[list[_Element], Field(min_length=1)])
@@ -59,14 +80,14 @@ NOT_SUPPORTED = {
 
 def selected(annotations: Mapping[str, str], namespace: str) -> list[Selected]:
     """The networks of a pod's annotation `k8s.v1.cni.cncf.io/networks`, in their order. InputError."""
-    text = annotations.get(NETWORKS, "").strip()
-    return _parsed(text, namespace, NETWORKS) if text else []
+    text = annotations.get(NETWORKS, "")
+    return _parsed(text, namespace, NETWORKS) if text.strip() else []
 
 
 def default(annotations: Mapping[str, str], namespace: str) -> Selected | None:
     """The network of the pod's eth0, by its annotation `v1.multus-cni.io/default-network`."""
-    text = annotations.get(DEFAULT_NETWORK, "").strip()
-    if not text:
+    text = annotations.get(DEFAULT_NETWORK, "")
+    if not text.strip():
         return None
     found = _parsed(text, namespace, DEFAULT_NETWORK)
     if len(found) > 1:
@@ -75,8 +96,8 @@ def default(annotations: Mapping[str, str], namespace: str) -> Selected | None:
 
 
 def _parsed(text: str, namespace: str, where: str) -> list[Selected]:
-    if text.startswith("["):
-        return _long(text, namespace, where)
+    if text.lstrip().startswith("["):
+        return [element.selected(namespace) for element in json.typed(text, _ELEMENTS, where, _worded)]
     found = []
     for part in text.split(","):
         match = _SHORT.fullmatch(part.strip())
@@ -87,40 +108,13 @@ def _parsed(text: str, namespace: str, where: str) -> list[Selected]:
     return found
 
 
-def _long(text: str, namespace: str, where: str) -> list[Selected]:
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"it is neither a list of names nor JSON: {error}", where=where) from None
-    try:
-        elements = _ELEMENTS.validate_python(value)
-    except ValidationError as error:
-        wrong = "; ".join(_wrong(detail) for detail in error.errors(include_url=False))
-        raise InputError(wrong, where=where) from None
-    return [_checked(element, namespace, where) for element in elements]
-
-
-def _wrong(detail: Any) -> str:
-    name, key = dotted(detail["loc"]), str(detail["loc"][-1]) if detail["loc"] else ""
+def _worded(detail: ErrorDetails, name: str) -> str:
     if detail["type"] == "missing":
         return f"{name} is missing"
+    if detail["type"] == "value_error":
+        return f"{name}: {wrong_value(detail, name)}"
     if detail["type"] != "extra_forbidden":
-        return wrong_value(detail, name or "it")
+        return wrong_value(detail, name)
+    key = str(detail["loc"][-1])
     near = did_you_mean(key, _Element.model_fields, aside=True)
     return f"{name} is not supported{': ' + NOT_SUPPORTED[key] if key in NOT_SUPPORTED else near}"
-
-
-def _checked(element: _Element, namespace: str, where: str) -> Selected:
-    given: dict[str, Any] = {}
-    if element.mac:
-        if not _MAC.fullmatch(element.mac):
-            raise InputError(f"{element.name}: mac {quoted(element.mac)} is no MAC address", where=where)
-        given["mac"] = element.mac.lower()
-    for address in element.ips:
-        try:
-            ip_interface(address)
-        except ValueError:
-            raise InputError(f"{element.name}: ips: {quoted(address)} is no address", where=where) from None
-    if element.ips:
-        given["ips"] = element.ips
-    return Selected(element.name, element.namespace or namespace, element.interface, given)

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from networks import ipam, ippool, network
 
-from testbed import Lab
+from testbed import Caller, Lab
+from testbed.cni.ipam.store import Store
 from testbed.cni.plugins.contract import Call, Refusal
 from testbed.cni.plugins.coordinator import call
 from testbed.cni.plugins.coordinator.detection import CONFLICT, UNREACHABLE, probe
@@ -59,6 +60,32 @@ def test_an_owner_that_answers_is_found_by_both_methods_and_a_slow_one_by_rfc522
     attempt("spiderpool").delete()
     with pytest.raises(CniError, match=f"in use by {owner.mac}"):
         attempt("rfc5227")
+
+
+def test_a_fixed_address_in_conflict_is_refused_at_every_attempt_and_kept(lab):
+    """A pod of a StatefulSet gets no other address, whatever the policy."""
+    owner = lab.host("node2")["eth1"]
+    taken = owner.address().ip
+    first = taken.packed[-1]
+    list_ = rail(first=first, last=first + 1, detectIPConflict=True)
+    list_["plugins"][0]["ipam"]["policy"] = "round-robin"
+    stateful = {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "web"}, "spec": {"replicas": 1}}
+    lab.objects.apply(stateful)
+    twice = Caller(attempts=2, pause=1)
+
+    def start(name, **keys):
+        return lab.pods.create(lab.host("node1"), name, [list_], twice, **keys)
+
+    for _ in range(2):
+        with pytest.raises(CniError, match=f"address {taken} is in use by {owner.mac}") as said:
+            start("web-0", owner="StatefulSet/web")
+        assert said.value.code == CONFLICT
+        with Store(lab.directory / "cluster/addresses.sqlite") as store:
+            assert [(lease.address, lease.holder.pod) for lease in store.leases()] == [(taken, "web-0")]
+
+    assert start("another")["eth0"].address().ip == taken + 1
+    owner.remove_address()
+    assert start("web-0", owner="StatefulSet/web")["eth0"].address().ip == taken
 
 
 def test_who_probes_for_the_same_address_is_a_conflict_for_rfc5227(lab):

@@ -10,13 +10,12 @@ import sqlite3
 import subprocess
 
 import pytest
-from networks import FLAT, ROUTED, ipam, ippool, macvlan, network
+from networks import FLAT, ROUTED, bridge, ipam, ippool, macvlan, network
 
 from testbed import Lab, Topology
 from testbed.cni.ipam.store import Store
 from testbed.cni.runtime.plugin import CniError
 from testbed.cni.runtime.pods import PodNetworks
-from testbed.errors import TestbedError
 from testbed.lab.pods import Caller
 from testbed.workload.verbs import connect_pair, open_endpoint
 
@@ -124,13 +123,45 @@ def test_check_finds_an_address_that_the_store_does_not_have(lab):
         pod.check()
 
 
-@pytest.mark.topology(ROUTED)
-def test_a_damaged_store_is_one_message_and_nothing_is_left(lab):
-    lab.pods.create(lab.host("node1"), "first", [])
-    (lab.directory / "cluster/addresses.sqlite").write_bytes(b"no database" * 100)
-    with pytest.raises(CniError, match=r"the cluster's store cannot be used: file is not a database"):
-        make(lab, "web", ippool(10))
+def refused(lab, *networks):
+    """The error of a pod, of which nothing is left."""
+    before = lab.resources()
+    with pytest.raises(CniError) as said:
+        lab.pods.create(lab.host("node1"), "web", list(networks))
     assert "web" not in lab.nodes
+    assert lab.resources() == before
+    return said.value
+
+
+def damage(file):
+    file.write_bytes(b"no database" * 100)
+
+
+@pytest.mark.topology(ROUTED)
+def test_a_damaged_store_of_addresses_is_one_message_and_nothing_is_left(lab):
+    lab.pods.create(lab.host("node1"), "first", [])
+    addresses = lab.directory / "cluster/addresses.sqlite"
+    damage(addresses)
+    error = refused(lab, macvlan(ippool(10)))
+    assert str(error) == (
+        f'pod web: plugin type="macvlan" name="rdma" failed (add): {addresses}: '
+        "the cluster's store cannot be used: file is not a database (code 5)"
+    )
+    assert error.code == 5
+
+
+@pytest.mark.topology(ROUTED)
+def test_a_damaged_store_of_objects_is_one_message_and_nothing_is_left(lab):
+    """No plugin is called: the pod's object comes before them."""
+    lab.pods.create(lab.host("node1"), "first", []).delete()
+    objects = lab.directory / "cluster/objects.sqlite"
+    damage(objects)
+    wrong = "the cluster's store cannot be used: file is not a database (code 5)"
+    error = refused(lab, macvlan(ippool(10)))
+    assert str(error) == f'{objects}: pod web: network "rdma": {wrong}'
+    assert error.code == 5
+    error = refused(lab, macvlan(ippool(10)), bridge())
+    assert str(error) == f'{objects}: pod web: networks "rdma", "metadata": {wrong}'
 
 
 @pytest.mark.parametrize(
@@ -194,29 +225,85 @@ def test_what_is_done_for_a_caller_that_was_killed_meanwhile_is_undone(lab):
         assert addresses.leases() == []
 
 
-@pytest.mark.topology(ROUTED)
-def test_a_full_disk_is_one_message_and_nothing_is_left(lab):
-    directory = lab.directory / "cluster"
+@contextlib.contextmanager
+def small_disk(directory):
+    """A file system for a directory, which ends with the block; yields a function that fills it and returns another
+    one, which makes room again."""
     directory.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=128k", "none", directory], check=True)
-    try:
-        pod = make(lab, "holds", ippool(10))
-        filler = directory / "filler"
+    filler = directory / "filler"
+
+    def fill():
         with contextlib.suppress(OSError), filler.open("wb") as full:
             while True:
                 full.write(bytes(4096))
                 full.flush()
-        with pytest.raises(
-            TestbedError, match=r"pod web: the cluster's store cannot be used: database or disk is full"
-        ):
-            make(lab, "web", ippool(10))
-        assert "web" not in lab.nodes
-        filler.unlink()
-        with Store(directory / "addresses.sqlite") as store:
-            assert [lease.holder.pod for lease in store.leases()] == ["holds"]
-        pod.delete()
+        return filler.unlink
+
+    try:
+        yield fill
     finally:
         subprocess.run(["umount", "-l", directory], check=True)
+
+
+@pytest.mark.topology(ROUTED)
+def test_a_full_store_of_objects_is_one_message_and_nothing_is_left(lab):
+    with small_disk(lab.directory / "cluster") as fill:
+        pod = make(lab, "holds", ippool(10))
+        make_room = fill()
+        error = refused(lab, macvlan(ippool(10)))
+        assert str(error) == (
+            f"{lab.directory}/cluster/objects.sqlite: "
+            'pod web: network "rdma": the cluster\'s store cannot be used: database or disk is full (code 5)'
+        )
+        assert error.code == 5
+        make_room()
+        with Store(lab.directory / "cluster/addresses.sqlite") as store:
+            assert [lease.holder.pod for lease in store.leases()] == ["holds"]
+        pod.delete()
+
+
+@pytest.mark.topology(ROUTED)
+def test_a_full_store_of_addresses_is_one_message_and_what_was_made_is_undone(lab):
+    """The addresses have a disk of their own, so the pod's object is there and its first network made."""
+    with small_disk(lab.directory / "small") as fill:
+        addresses = lab.directory / "cluster/addresses.sqlite"
+        addresses.parent.mkdir()
+        addresses.symlink_to(lab.directory / "small/addresses.sqlite")
+        pod = make(lab, "holds", ippool(10))
+        lab.pods.create(lab.host("node1"), "other", [bridge()]).delete()  # what the first pod of a bridge leaves
+        make_room = fill()
+        error = refused(lab, bridge(), macvlan(ippool(10)))
+        assert str(error) == (
+            f'pod web: plugin type="macvlan" name="rdma" failed (add): {addresses}: '
+            "the cluster's store cannot be used: database or disk is full (code 5)"
+        )
+        assert error.code == 5
+        assert [one["metadata"]["name"] for one in lab.objects.list("Pod")] == ["holds"]
+        make_room()
+        with Store(addresses) as store:
+            assert [lease.holder.pod for lease in store.leases()] == ["holds"]
+        make(lab, "web", ippool(10)).delete()
+        pod.delete()
+
+
+@pytest.mark.topology(ROUTED)
+def test_an_agent_that_is_killed_in_a_call_holds_no_address_and_the_next_one_gives_it(lab):
+    make(lab, "first", ippool(10)).delete()
+    agent = lab.pods.networks.runtime(lab.host("node1")).agent
+    with contextlib.closing(sqlite3.connect(lab.directory / "cluster/addresses.sqlite")) as store:
+        store.execute("BEGIN IMMEDIATE")  # the agent waits for its turn
+        lab.scheduler.after(2, agent.stop)
+        error = refused(lab, macvlan(ippool(10)))
+        store.rollback()
+    assert str(error) == (
+        'pod web: plugin type="macvlan" name="rdma" failed (add): '
+        "the agent of this node does not answer (code 11): it ended"
+    )
+    with Store(lab.directory / "cluster/addresses.sqlite") as addresses:
+        assert addresses.leases() == []
+    agent.start()
+    assert address(make(lab, "web", ippool(10))) == "10.0.10.100"
 
 
 @pytest.mark.topology(ROUTED)

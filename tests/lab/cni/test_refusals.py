@@ -159,20 +159,86 @@ def test_a_plugin_that_does_not_obey_the_contract(lab, broken, add, message, hin
 
 
 @pytest.mark.topology(ROUTED)
-def test_a_result_that_is_not_true(lab, broken):
+def test_an_interface_that_the_pod_has_not(lab, broken):
     sandbox = '{"name": "eth7", "mac": "06:00:00:00:00:01", "sandbox": "\'$CNI_NETNS\'"}'
     broken(f"echo '{{\"interfaces\": [{sandbox}]}}'")
     error = refused(lab, network({"type": "broken"}))
-    assert error.message.startswith('pod web: network "rdma": the plugins\' result is not so: ')
+    assert str(error) == f"{FAILED}its result has an interface eth7, and the pod has none of this name (code 7)"
 
 
 @pytest.mark.topology(ROUTED)
-def test_an_address_outside_the_subnet_of_its_gateway(lab, broken):
-    given = {"cniVersion": "1.0.0", "ips": [{"address": "10.0.99.7/24", "gateway": "10.0.10.1"}]}
-    broken(f"echo '{json.dumps({**given, 'routes': [{'dst': '0.0.0.0/0'}]})}'")
-    error = refused(lab, bridge(), macvlan({"type": "broken"}))
+def test_an_address_of_an_interface_that_the_result_has_not(lab, broken):
+    broken('echo \'{"ips": [{"address": "10.0.10.7/24", "interface": 1}]}\'')
+    error = refused(lab, network({"type": "broken"}))
+    assert str(error) == f"{FAILED}its result is malformed: ips names interface 1 of 0 (code 6)"
+
+
+@pytest.fixture
+def gives(broken: Callable[..., None]) -> Callable[..., dict[str, Any]]:
+    """Makes an IPAM plugin that gives an address, and maybe a gateway and routes; its configuration."""
+
+    def make(address: str, gateway: str = "", *routes: str) -> dict[str, Any]:
+        given = {"address": address, **({"gateway": gateway} if gateway else {})}
+        answer = {"cniVersion": "1.0.0", "ips": [given], "routes": [{"dst": route} for route in routes]}
+        broken(f"echo '{json.dumps(answer)}'")
+        return {"type": "broken"}
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("address", "gateway", "wrong"),
+    [
+        (
+            "10.0.99.7/24",
+            "10.0.10.1",
+            "10.0.99.7/24 with the gateway 10.0.10.1, which is not in 10.0.99.0/24, and to which net1 has no route",
+        ),
+        ("10.0.10.255/24", "", "10.0.10.255/24, the broadcast address of 10.0.10.0/24"),
+        ("10.0.10.0/24", "", "10.0.10.0/24, the network address of 10.0.10.0/24"),
+        ("fd00:10::/64", "", "fd00:10::/64, the anycast address of the routers of fd00:10::/64"),
+        ("224.0.0.7/24", "", "224.0.0.7/24, which is no unicast address"),
+    ],
+)
+@pytest.mark.topology(ROUTED)
+def test_an_address_that_no_host_can_have_or_that_does_not_reach_its_gateway(lab, gives, address, gateway, wrong):
+    error = refused(lab, bridge(), macvlan(gives(address, gateway)))
+    assert str(error) == f"{FAILED}it gave {wrong} (code 7)"
+    assert isinstance(error, CniError)
+    assert error.code == 7
+
+
+@pytest.mark.topology(ROUTED)
+def test_a_gateway_outside_the_subnet_fails_at_the_plugin_that_makes_its_route(lab, gives):
+    error = refused(lab, bridge(), macvlan(gives("10.0.99.7/24", "10.0.10.1", "0.0.0.0/0")))
     assert error.message.startswith('pod web: plugin type="macvlan" name="rdma" failed (add): failed to add route ')
     assert error.message.endswith("network is unreachable (code 999)")
+
+
+@pytest.mark.parametrize(
+    ("main", "address", "gateway"),
+    [
+        ("macvlan", "10.0.10.50/32", "169.254.1.1"),  # as Calico
+        ("macvlan", "10.0.10.50/31", "10.0.10.51"),
+        ("macvlan", "fd00:10::/127", "fd00:10::1"),
+        ("macvlan", "fd00:10::7/64", "fe80::1"),
+        ("ptp", "10.77.0.2/24", "10.88.0.1"),  # which has a route to its gateway
+    ],
+)
+@pytest.mark.topology(ROUTED)
+def test_addresses_and_gateways_that_are_legal(lab, gives, main, address, gateway):
+    given = gives(address, gateway)
+    keys = {"master": "eth1"} if main == "macvlan" else {}
+    pod = lab.pods.create(lab.host("node1"), "web", [network({"type": main, **keys, "ipam": given})])
+    assert [str(one) for one in pod["eth0"].addresses.values()] == [address]
+    pod.delete()
+
+
+@pytest.mark.topology(ROUTED)
+def test_a_chained_plugin_that_reports_another_address_than_the_pod_has(lab, broken):
+    broken(r"""sed 's/.*"prevResult": \({.*}\)}$/\1/; s/10.0.10.100/10.0.10.177/'""")
+    error = refused(lab, bridge(), macvlan(ipam(10), {"type": "broken"}))
+    assert str(error) == f"{FAILED}its result has 10.0.10.177/24 on net1, where the kernel has 10.0.10.100/24 (code 7)"
 
 
 @pytest.mark.topology(ROUTED)

@@ -55,18 +55,18 @@ def test_the_pods_annotation_comes_before_its_namespaces_and_that_before_the_con
 
 
 @pytest.mark.parametrize(
-    ("annotation", "wrong"),
+    ("annotation", "wrong", "place"),
     [
-        ({"ippool": ["a"]}, "it must be a mapping, not a list"),
-        ({"ippools": [{"ipv4": ["a"]}]}, "[0].interface"),
-        ({"ippool": {"ipv4": "a"}}, "ipv4 must be a list, not the string 'a'"),
+        ({"ippool": ["a"]}, "it must be a mapping, not a list", "1:1"),
+        ({"ippools": [{"ipv4": ["a"]}]}, "[0].interface", "1:2"),
+        ({"ippool": {"ipv4": "a"}}, "ipv4 must be a list, not the string 'a'", "1:10"),
     ],
 )
-def test_an_annotation_that_is_wrong_is_named(annotation, wrong):
+def test_an_annotation_that_is_wrong_is_named(annotation, wrong, place):
     with pytest.raises(InputError) as said:
         named(replace(ASKING, pod=pod(**annotation)))
     assert said.value.message.startswith(wrong)
-    assert said.value.where == f"annotation ipam.spidernet.io/{next(iter(annotation))}"
+    assert said.value.where == f"annotation ipam.spidernet.io/{next(iter(annotation))}:{place}"
 
 
 def pool(**keys: Any) -> IPPool:

@@ -70,7 +70,7 @@ def holds(found: Conflist) -> None:
     assert again == found
     assert found.version in SUPPORTED
     for config in found.plugins:
-        for kind in libcni.called_by(config):
+        for kind in conflist.called_by(config):
             assert not (Path("/nowhere") / kind).exists()
         stdin = libcni.stdin_of(found, config, POD, None)
         assert "capabilities" not in stdin

@@ -86,15 +86,21 @@ def test_other_config_maps_are_left_alone():
     ("value", "wrong"),
     [
         (config_map(text='{"configList": ['), "data.config.json:1:17: not valid JSON"),
-        (config_map({**GPU1, "rdmaHcaMax": -1}), "data.config.json: configList[0].rdmaHcaMax: Input should be greater"),
-        (config_map({**GPU1, "rdmaHcaMax": "100"}), "data.config.json: configList[0].rdmaHcaMax must be an integer"),
+        (
+            config_map({**GPU1, "rdmaHcaMax": -1}),
+            "data.config.json:1:121: configList[0].rdmaHcaMax: Input sh",
+        ),
+        (
+            config_map({**GPU1, "rdmaHcaMax": "100"}),
+            "data.config.json:1:121: configList[0].rdmaHcaMax must be an",
+        ),
         (
             config_map({**GPU1, "selectors": {"vendors": ["15b3"]}}),
-            "data.config.json: vendors is not supported: the lab's NICs have no PCI addresses and IDs; say which by if",
+            "data.config.json:1:139: vendors is not supported: the lab's NICs have no PCI addresses and IDs; say",
         ),
         (
             config_map({**GPU1, "selectors": {"ifNames": []}}),
-            "data.config.json: too few entries in configList[0].sel",
+            "data.config.json:1:151: too few entries in configList[0].sel",
         ),
         (
             policy(nicSelector={"rootDevices": ["0000:86:00.0"]}),

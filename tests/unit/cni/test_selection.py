@@ -38,25 +38,30 @@ def test_the_list_asks_for_addresses_and_macs():
 
 
 @pytest.mark.parametrize(
-    ("text", "wrong"),
+    ("text", "wrong", "place"),
     [
-        ("rail1,,rail2", "'' is no network"),
-        ("a/b/c", "'a/b/c' is no network"),
-        ("rail1@", "'rail1@' is no network"),
-        ("[", "it is neither a list of names nor JSON"),
-        ("[]", "too few entries in it: 0, at least 1"),
-        ('[{"nam": "rail1"}]', "[0].name is missing; [0].nam is not supported; did you mean 'name'?"),
-        ('[{"name": 7}]', "[0].name must be a string, not the number 7; quote it"),
-        ('[{"name": "rail1", "mac": "02:00"}]', "rail1: mac '02:00' is no MAC address"),
-        ('[{"name": "rail1", "ips": ["10.0.0.256"]}]', "rail1: ips: '10.0.0.256' is no address"),
-        ('[{"name": "rail1", "bandwidth": {}}]', "[0].bandwidth is not supported: put it in the definition's `config`"),
+        ("rail1,,rail2", "'' is no network", ""),
+        ("a/b/c", "'a/b/c' is no network", ""),
+        ("rail1@", "'rail1@' is no network", ""),
+        ("[", "not valid JSON: Expecting value", ":1:2"),
+        ('\n[{"name": "rail1"},\n {"nam"]', "not valid JSON: Expecting ':' delimiter", ":3:8"),
+        ('[{"name": "rail1"},\n {"name": NaN}]', "not valid JSON: NaN is no value", ""),
+        ("[]", "too few entries in it: 0, at least 1", ":1:1"),
+        ('[{"nam": "rail1"}]', "[0].name is missing; [0].nam is not supported; did you mean 'name'?", ":1:2"),
+        ('[{"name": "rail1"},\n {"name": 7}]', "[1].name must be a string, not the number 7; quote it", ":2:11"),
+        ('[{"name": "rail1", "mac": "02:00"}]', "[0].mac: '02:00' is no MAC address", ":1:27"),
+        ('[{"name": "rail1", "ips": ["10.0.0.256"]}]', "[0].ips[0]: '10.0.0.256' is no address", ":1:28"),
+        (
+            '[{"name": "rail1", "bandwidth": {}}]',
+            "[0].bandwidth is not supported: put it in the definition's `config`",
+            ":1:33",
+        ),
     ],
 )
-def test_an_annotation_that_is_wrong(text, wrong):
+def test_an_annotation_that_is_wrong(text, wrong, place):
     with pytest.raises(InputError) as said:
         selected(text)
-    assert said.value.message == wrong or said.value.message.startswith(f"{wrong}: ")
-    assert said.value.where == NETWORKS
+    assert (said.value.message, said.value.where) == (wrong, f"{NETWORKS}{place}")
 
 
 def test_there_is_one_default_network():

@@ -194,7 +194,7 @@ def test_agents_side_by_side_give_nothing_twice(tmp_path: Path) -> None:
     assert len({lease.address for lease in leases}) == len({lease.holder for lease in leases}) == 120
 
 
-@pytest.mark.parametrize("act", ["take", "give-back", "put"])
+@pytest.mark.parametrize("act", ["take", "take-fixed", "give-back", "keep", "put", "put-objects"])
 def test_a_kill_before_any_statement_leaves_all_or_nothing(act: str, tmp_path: Path) -> None:
     """In a process of its own: each child that is killed would leave a broken file of the coverage's."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("COV")}

@@ -1,0 +1,146 @@
+"""The result of a network, verified against the rules of addressing and the kernel of the pod.
+
+libcni takes a result as it is: with a wrong one the pod starts, and nobody reaches it.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping, Sequence
+from ipaddress import ip_address, ip_interface
+from typing import Any, NamedTuple
+
+from testbed.cni.plugins.contract import CONFIG, DECODE
+from testbed.cni.spec.conflist import Attachment, Conflist, called_by
+from testbed.cni.spec.versions import Result
+from testbed.kernel import netns
+from testbed.kernel.policy_routing import PolicyRouting
+from testbed.kernel.rtnetlink import POINT_TO_POINT
+from testbed.topology import IPAddress, IPInterface, IPNetwork
+
+POINT_TO_POINT6 = 127
+"""From this prefix length on an IPv6 subnet has no anycast address of its routers (RFC 6164)."""
+
+
+class Given(NamedTuple):
+    """An address of a result, with the pod's interface that has it."""
+
+    interface: str
+    address: IPInterface
+    gateway: IPAddress | None
+
+
+class Problem(NamedTuple):
+    code: int
+    """Of CNI."""
+    plugin: str
+    """The type of the plugin whose answer is wrong."""
+    text: str
+
+
+def interfaces(attachment: Attachment, result: Result) -> dict[str, str]:
+    """The pod's interfaces of a result: their names and MACs. ValueError if it is malformed."""
+    found = {}
+    for entry in result.get("interfaces", []):
+        if entry.get("sandbox") == attachment.netns:
+            name, mac = entry.get("name"), entry.get("mac", "")
+            if not isinstance(name, str) or not isinstance(mac, str):
+                raise ValueError("the name and the MAC of an interface are strings")
+            found[name] = mac.lower()
+    return found
+
+
+def addresses(attachment: Attachment, result: Result) -> list[Given]:
+    """The addresses of a result. One that names no interface is of the attachment's. ValueError if it is malformed."""
+    there, found = result.get("interfaces", []), []
+    for entry in result.get("ips", []):
+        number, gateway = entry.get("interface"), entry.get("gateway")
+        name = attachment.interface
+        if number is not None:
+            if not isinstance(number, int) or not 0 <= number < len(there):
+                raise ValueError(f"ips names interface {number!r} of {len(there)}")
+            name = str(there[number].get("name"))
+            if there[number].get("sandbox") != attachment.netns:
+                raise ValueError(f"ips names interface {name}, which is not the pod's")
+        address = ip_interface(str(entry.get("address")))
+        found.append(Given(name, address, ip_address(str(gateway)) if gateway else None))
+    return found
+
+
+def problem(conflist: Conflist, attachment: Attachment, results: Sequence[Result]) -> Problem | None:
+    """
+    The first thing that is wrong in the last of `results`, those of ADD of each plugin of the conflist.
+
+    Addresses are host addresses of their subnets, the pod has the interfaces and addresses, gateways are on the link.
+    The plugin is the first one whose result has what is wrong; for what an IPAM plugin decides, the one that it calls.
+    """
+    result = results[-1]
+    try:
+        ends, given = interfaces(attachment, result), addresses(attachment, result)
+    except ValueError as error:
+        return Problem(DECODE, conflist.types[-1], f"its result is malformed: {error}")
+    origins = [called_by(conflist.plugins[_first(results, "ips", entry)]) for entry in result.get("ips", [])]
+    for one, (*_, ipam) in zip(given, origins, strict=True):
+        if reason := not_of_a_host(one.address):
+            return Problem(CONFIG, ipam, f"it gave {one.address}, {reason}")
+    if not ends:
+        return None  # without interfaces a result is an IPAM plugin's, and nothing is made
+    with netns.entered(attachment.netns), PolicyRouting() as kernel:
+        indices = {name: index for index, name in socket.if_nameindex()}
+        for entry in result["interfaces"]:
+            if entry.get("sandbox") == attachment.netns and (name := entry["name"]) not in indices:
+                kind = conflist.types[_first(results, "interfaces", entry)]
+                return Problem(CONFIG, kind, f"its result has an interface {name}, and the pod has none of this name")
+        for one, callers in zip(given, origins, strict=True):
+            if wrong := _problem_in_pod(kernel, indices.get(one.interface, 0), one, callers):
+                return wrong
+    return None
+
+
+def not_of_a_host(address: IPInterface) -> str:
+    """The reason why no host can have an address, or nothing."""
+    subnet, ip = address.network, address.ip
+    if ip.is_multicast or ip.is_unspecified:
+        return "which is no unicast address"
+    if subnet.prefixlen >= (POINT_TO_POINT if ip.version == 4 else POINT_TO_POINT6):
+        return ""
+    if ip == subnet.network_address:
+        return f"the {'network address' if ip.version == 4 else 'anycast address of the routers'} of {subnet}"
+    if ip.version == 4 and ip == subnet.broadcast_address:
+        return f"the broadcast address of {subnet}"
+    return ""
+
+
+def _problem_in_pod(kernel: PolicyRouting, index: int, given: Given, callers: Sequence[str]) -> Problem | None:
+    """`callers` are the plugin whose answer the address is in and, if there is one, the IPAM plugin that it calls."""
+    family = given.address.version
+    there = [address for at, address in kernel.addresses() if at == index and address.version == family]
+    if given.address not in there:
+        instead = ", ".join(str(address) for address in there if not address.is_link_local) or "none"
+        wrong = f"its result has {given.address} on {given.interface}, where the kernel has {instead}"
+        return Problem(CONFIG, callers[0], wrong)
+    if given.gateway and not _is_on_link(kernel, index, given.address.network, given.gateway):
+        wrong = f"it gave {given.address} with the gateway {given.gateway}, which is not in {given.address.network}"
+        return Problem(CONFIG, callers[-1], f"{wrong}, and to which {given.interface} has no route")
+    return None
+
+
+def _is_on_link(kernel: PolicyRouting, index: int, subnet: IPNetwork, gateway: IPAddress) -> bool:
+    """Whether a gateway is in the subnet, link-local, of an address without a subnet (Calico's 169.254.1.1), or the
+    target or the next hop of a route over the interface, as that of the plugin ptp."""
+    if gateway in subnet or gateway.is_link_local or subnet.num_addresses == 1:
+        return True
+    over = [route for _, route in kernel.all_routes(gateway.version) if route.index == index]
+    return any(gateway in route.to if route.gateway is None else gateway == route.gateway for route in over)
+
+
+def _first(results: Sequence[Result], key: str, entry: Mapping[str, Any]) -> int:
+    """The number of the first result from which on all have an entry."""
+    number = len(results) - 1
+    while number and any(_identity(one) == _identity(entry) for one in results[number - 1].get(key, [])):
+        number -= 1
+    return number
+
+
+def _identity(entry: Mapping[str, Any]) -> list[Any]:
+    return [entry.get(key) for key in ("name", "sandbox", "address", "gateway")]
