@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from testbed.cni.spec.codes import CONFIG, DECODE, ENVIRONMENT, OWN, VERSION
 from testbed.errors import InputError, TestbedError
 
 SUPPORTED = ["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"]
@@ -19,8 +20,6 @@ REQUIRED = {
     "STATUS": ("CNI_PATH",),
 }
 """Variables that must be in the environment."""
-VERSION, ENVIRONMENT, IO, DECODE, CONFIG, NETNS, LATER, UNAVAILABLE, OWN = 1, 4, 5, 6, 7, 8, 11, 50, 100
-"""Codes of errors; from 100 on they are a plugin's own."""
 
 
 class Refusal(Exception):  # noqa: N818 (it is the answer, not an accident)

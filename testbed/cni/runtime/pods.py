@@ -21,11 +21,12 @@ from testbed.cni.objects.manifests import Object
 from testbed.cni.objects.store import OBJECTS
 from testbed.cni.objects.store import Store as Objects
 from testbed.cni.runtime.given import Given
-from testbed.cni.runtime.libcni import SHARED, Runtime
+from testbed.cni.runtime.libcni import SHARED, Runtime, failed
 from testbed.cni.runtime.plugin import CniError, Limit
 from testbed.cni.runtime.pod_object import admitted, uid
 from testbed.cni.runtime.scheduling import Devices, Held
 from testbed.cni.spec import conflist, selection
+from testbed.cni.spec.codes import DECODE
 from testbed.cni.spec.conflist import Attachment, Conflist
 from testbed.cni.spec.versions import Result
 from testbed.errors import InputError, TestbedError
@@ -137,6 +138,8 @@ class PodNetworks:
         return _Wanted(given.device(there, network), one.interface or interface, one.capabilities)
 
     def check(self, pod: Pod) -> Steps[None]:
+        if pod not in self._attached:
+            raise InputError(f"pod {pod.name}: there is nothing to check: its ADD failed, or DEL has followed")
         runtime = self.runtime(pod.host)
         for network, attachment in self._attached[pod]:
             yield from reported(pod, "CHECK", network, attachment, runtime.check(network, attachment))
@@ -163,13 +166,12 @@ class PodNetworks:
     def collect(self, host: Host, networks: Sequence[Network]) -> Steps[None]:
         runtime = self.runtime(host)
         for network in (yield from self._validated(runtime, networks, f"node {host.name}")):
-            valid = [
-                attachment
-                for pod, begun in self._attached.items()
-                for other, attachment in begun
-                if pod.host is host and other.name == network.name
-            ]
+            valid = partial(self._attachments, host, network.name)
             yield from reported_of_node(host, "GC", network, runtime.collect(network, valid))
+
+    def _attachments(self, host: Host, network: str) -> list[Attachment]:
+        begun = [entry for pod, entries in self._attached.items() if pod.host is host for entry in entries]
+        return [attachment for other, attachment in begun if other.name == network]
 
     def status(self, host: Host, networks: Sequence[Network]) -> Steps[None]:
         runtime = self.runtime(host)
@@ -256,20 +258,29 @@ def raise_first(outcomes: Sequence[Any]) -> None:
 
 def take_in(pod: Pod, network: Conflist, attachment: Attachment, result: Result) -> None:
     """Give the pod the interfaces, addresses and RDMA devices that the plugins report."""
+    what = f"pod {pod.name}: {failed('ADD', network, network.types[-1])}"
     interfaces = result.get("interfaces", [])
     try:
         for entry in interfaces:
             if entry.get("sandbox") == attachment.netns:
-                pod.adopt(entry["name"], entry.get("mac", "").lower())
+                adopt(pod, entry, what)
         for entry in result.get("ips", []):
             name = interfaces[entry["interface"]]["name"] if "interface" in entry else attachment.interface
             address = ip_interface(entry["address"])
             if name in pod.interfaces or "interface" in entry:  # without interfaces a result is an IPAM plugin's
                 pod.interfaces[name].addresses.setdefault(address.version, address)
-    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-        raise CniError(f'pod {pod.name}: network "{network.name}": the plugins\' result is not so: {error}') from error
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise CniError(f"{what}: its result is not so: {error}", code=DECODE) from error
     with pod.entered(), rdma.Rdma() as here:
         found = here.links()
     for interface, device in found.items():
         if interface in pod.interfaces and pod[interface].rdma is None:
             pod[interface].adopt_rdma(device)
+
+
+def adopt(pod: Pod, entry: Mapping[str, Any], what: str) -> None:
+    """Give the pod an interface that a result has."""
+    try:
+        pod.adopt(entry["name"], entry.get("mac", "").lower())
+    except OSError as error:
+        raise CniError(f"{what}: its result names {entry['name']}: {error.strerror}", code=DECODE) from error

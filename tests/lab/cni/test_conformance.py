@@ -15,7 +15,6 @@ from testbed.cni.runtime import libcni, plugin
 from testbed.cni.runtime.plugin import CniError, Limit, Place
 from testbed.kernel import netns
 from testbed.kernel.mounts import Isolated
-from testbed.lab.steps import run
 
 ANSWER = {"cniVersion": "1.1.0", "ips": [{"address": "192.0.2.7/24"}], "dns": {}}
 LAST = {"cniVersion": "1.1.0", "ips": [{"address": "192.0.2.8/24"}], "dns": {}}
@@ -220,7 +219,7 @@ class Direct:
         stdin = {"cniVersion": version, "name": "net", "type": kind, **(own if config is None else config)}
         given = {**self.variables, "CNI_COMMAND": command, **variables}
         job = plugin.call(self._find(kind), given, stdin, self._place, Limit(), "test")
-        return run(self.lab.scheduler.ready, job)
+        return self.lab.scheduler.run(job)
 
     def interfaces(self):
         return {
