@@ -54,6 +54,11 @@ def recorder(number: int, answer: dict[str, Any] | None = None, **keys: Any) -> 
     return {"type": "recorder", "number": number, **({"answer": {**answer, "end": 0}} if answer else {}), **keys}
 
 
+def failed(kind: str = "macvlan", operation: str = "add", who: str = "pod web", network: str = "rdma") -> str:
+    """The begin of each message about a plugin."""
+    return f'{who}: plugin type="{kind}" name="{network}" failed ({operation}): '
+
+
 class Call(NamedTuple):
     """One call of the plugin `recorder`."""
 
