@@ -20,7 +20,7 @@ from testbed.kernel import netns
 from testbed.lab import Lab, Pod
 from testbed.lab.context import Emit
 from testbed.lab.leaks import inventory
-from testbed.lab.steps import Steps, run
+from testbed.lab.steps import Steps
 from testbed.protocol import CniAnswer
 from testbed.protocol.requests import Cni
 from testbed.switch.profile import load_profiles, value_problems
@@ -83,7 +83,7 @@ class Trial:
         self._network = self._now(runtime.validate(command.network, f"pod {POD}"))
 
     def _now(self, job: Steps[T]) -> T:
-        return run(self._lab.scheduler.ready, job)
+        return self._lab.scheduler.run(job)
 
     def pod(self) -> Pod:
         """A pod without networks."""
@@ -122,7 +122,7 @@ class Trial:
         pod = self.pod()
         self._now(self._runtime.add(self._network, self._attachment(pod, self._lost)))
         pod.lose()
-        self._now(self._runtime.collect(self._network, []))
+        self._now(self._runtime.collect(self._network, list))
 
     def kept(self, command: str, life: Callable[[], object]) -> list[str]:
         """The things that the first pod of a node leaves, such as a bridge. Raises TestbedError if each pod leaves

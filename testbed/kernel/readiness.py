@@ -28,7 +28,9 @@ def readable(watched: Sequence[Any], within: float) -> bool:
     files = (_PollFd * len(numbers))(*(_PollFd(number, select.POLLIN, 0) for number in numbers))
     deadline = time.monotonic() + within
     while True:
-        fraction, seconds = math.modf(max(0.0, deadline - time.monotonic()))
-        limit = _Timespec(int(seconds), int(fraction * 1e9))
+        limit = None
+        if within < math.inf:
+            fraction, seconds = math.modf(max(0.0, deadline - time.monotonic()))
+            limit = ctypes.byref(_Timespec(int(seconds), int(fraction * 1e9)))
         with contextlib.suppress(InterruptedError):
-            return syscalls.call("ppoll", files, len(numbers), ctypes.byref(limit), None) > 0
+            return syscalls.call("ppoll", files, len(numbers), limit, None) > 0

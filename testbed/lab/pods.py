@@ -7,16 +7,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from testbed.errors import InputError, TestbedError
 from testbed.kernel.rtnetlink import FAMILIES
 from testbed.lab.context import Context
 from testbed.lab.node import Node, take_down
 from testbed.lab.nodes.host import Host, Pod, PodMetadata
-from testbed.lab.steps import Steps, pause, run, together
+from testbed.lab.steps import Steps, pause, together
 from testbed.topology.values import check_label
 
+T = TypeVar("T")
 Network = str | Path | Mapping[str, Any]
 """A network that a pod is attached to: a CNI conflist, as a file or as what is in one."""
 
@@ -132,7 +133,9 @@ class Pods:
         self._nodes = nodes
         self._networks = networks
         self._context = context
-        self._ready = context.scheduler.ready
+        self._run = context.scheduler.run
+        self._operations: dict[Pod, str] = {}
+        """What is under way for a pod."""
 
     @property
     def networks(self) -> Networks:
@@ -169,7 +172,7 @@ class Pods:
         """
         given = dict(labels or {}), dict(annotations or {})
         metadata = PodMetadata(namespace, *given, owner, privileged, dict(resources or {}))
-        return run(self._ready, self._create(PodRequest(host, name, networks, metadata), caller or Caller()))
+        return self._run(self._create(PodRequest(host, name, networks, metadata), caller or Caller()))
 
     def create_all(
         self,
@@ -179,7 +182,7 @@ class Pods:
     ) -> list[Pod | TestbedError]:
         """Makes several pods, of which `at_once` start side by side; each, or why it was refused, in their order."""
         jobs = [partial(self._create, PodRequest(*pod), caller or Caller()) for pod in pods]
-        return run(self._ready, together(jobs, at_once))
+        return self._run(together(jobs, at_once))
 
     def _create(self, wanted: PodRequest, caller: Caller) -> Steps[Pod]:
         for attempt in range(1, caller.attempts):
@@ -197,9 +200,23 @@ class Pods:
 
     def _attempt(self, wanted: PodRequest, caller: Caller) -> Steps[Pod]:
         host, name, networks, metadata = wanted
-        plugged = self.networks
         self._check_name(host, name)
         pod = self._nodes[name] = Pod(host, name, self, metadata)
+        return (yield from self._alone(pod, "created", self._attached(pod, networks, caller)))
+
+    def _alone(self, pod: Pod, operation: str, job: Steps[T]) -> Steps[T]:
+        """The job, unless another one is under way for the pod, which a timer has interrupted."""
+        if under_way := self._operations.get(pod):
+            wrong = f"{pod.name} cannot be {operation} while it is being {under_way}"
+            raise InputError(f"{wrong}: CNI has one operation at a time for a container")
+        self._operations[pod] = operation
+        try:
+            return (yield from job)
+        finally:
+            del self._operations[pod]
+
+    def _attached(self, pod: Pod, networks: Sequence[Network], caller: Caller) -> Steps[Pod]:
+        host, name, plugged = pod.host, pod.name, self.networks
         try:
             yield from plugged.attach(pod, networks, caller)
         except BaseException as error:
@@ -238,24 +255,24 @@ class Pods:
 
     def check(self, pod: Pod) -> None:
         """See `Pod.check`."""
-        run(self._ready, self.networks.check(pod))
+        self._run(self._alone(pod, "checked", self.networks.check(pod)))
 
     def detach(self, pod: Pod) -> None:
-        run(self._ready, self.networks.detach(pod))
+        self._run(self.networks.detach(pod))
 
     def delete(self, pod: Pod) -> None:
         """See `Pod.delete`."""
-        run(self._ready, self._delete(pod))
+        self._run(self._delete(pod))
 
     def delete_all(self, pods: Iterable[Pod], at_once: int = 10) -> None:
         """Deletes several pods, of which `at_once` end side by side. Raises the first error after all have ended."""
-        for outcome in run(self._ready, together([partial(self._delete, pod) for pod in pods], at_once)):
+        for outcome in self._run(together([partial(self._delete, pod) for pod in pods], at_once)):
             if outcome:
                 raise outcome
 
     def _delete(self, pod: Pod) -> Steps[None]:
         if self._nodes.get(pod.name) is pod:
-            yield from self._detached(pod)
+            yield from self._alone(pod, "deleted", self._detached(pod))
             pod.context.emit("pod", pod.name, f"deleted from {pod.host.name}", host=pod.host.name)
 
     def _detached(self, pod: Pod) -> Steps[None]:
@@ -280,11 +297,11 @@ class Pods:
         As libcni does it: DEL for each pod that was added and is neither there nor deleted, then GC of each plugin if
         the network is of CNI 1.1.0 or later. Raises what failed, after all has been tried.
         """
-        run(self._ready, self.networks.collect(host, networks))
+        self._run(self.networks.collect(host, networks))
 
     def status(self, host: Host, networks: Sequence[Network]) -> None:
         """CNI's STATUS of `networks` on a host; raises what a plugin says that cannot serve a pod now (CNI 1.1.0)."""
-        run(self._ready, self.networks.status(host, networks))
+        self._run(self.networks.status(host, networks))
 
     def reclaim(self, grace: float = 35.0, every: float = 600.0) -> Callable[[], None]:
         """

@@ -7,15 +7,18 @@ import itertools
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from testbed.kernel.changes import Changes
 from testbed.kernel.readiness import readable
 from testbed.lab.processes import Process
+from testbed.lab.steps import Runner, Steps
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.01, 1.0
 """Between two looks at a condition that nothing announces; they double."""
+T = TypeVar("T")
 
 
 class Source(Protocol):
@@ -42,6 +45,7 @@ class Scheduler:
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = itertools.count()
         self._actions: deque[Callable[[], None]] = deque()
+        self._runner = Runner(partial(self.ready, or_timer=True))
 
     def watch(self, program: Process) -> None:
         """Has waits wake when a program ends."""
@@ -98,6 +102,10 @@ class Scheduler:
                 self._actions.popleft()
         finally:
             self._actions.clear()
+
+    def run(self, job: Steps[T]) -> T:
+        """Carries out a job."""
+        return self._runner.run(job)
 
     def ready(self, watched: Sequence[Any], within: float, *, or_timer: bool = False) -> bool:
         """Whether one of `watched` is readable, or with `or_timer` one of `after` was due, before `within` seconds have

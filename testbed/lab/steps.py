@@ -5,10 +5,12 @@ One thread carries them out, so that what happens at the same virtual moment hap
 
 from __future__ import annotations
 
+import math
+import os
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from testbed.errors import TestbedError
 from testbed.kernel.readiness import readable
@@ -23,6 +25,8 @@ class Until:
 
     deadline: float
     files: Sequence[Any] = ()
+    for_jobs: bool = False
+    """Whether it is other jobs that end the wait."""
 
 
 Steps = Generator[Until, bool, T]
@@ -41,49 +45,136 @@ def in_order(jobs: Iterable[Steps[T]]) -> Steps[list[T]]:
     return results
 
 
+class Runner:
+    """Carries out jobs. A timer that is due while one waits may begin another one, which is then carried out first; if
+    that has to wait for jobs begun before it, they go on meanwhile."""
+
+    def __init__(self, ready: Ready) -> None:
+        """`ready` waits. It may return early after a timer, as a lab's scheduler does with `or_timer`."""
+        self._ready = ready
+        self._begun: list[_Begun[Any]] = []
+
+    def run(self, job: Steps[T]) -> T:
+        begun = _Begun(job)
+        before = tuple(self._begun)
+        self._begun.append(begun)
+        try:
+            begun.go_on(None)
+            while until := begun.until:
+                going_on = [*before, begun] if until.for_jobs else [begun]
+                first = _first([other.until for other in going_on if other.until])
+                self._ready(first.files, max(0.0, first.deadline - time.monotonic()))
+                _go_on(going_on)
+        finally:
+            self._begun.pop()
+            job.close()
+        return begun.result()
+
+
 def run(ready: Ready, job: Steps[T]) -> T:
-    """Carry out a job. `ready` waits, as that of a lab's scheduler does."""
-    try:
-        until = next(job)
-        while True:
-            until = job.send(ready(until.files, max(0.0, until.deadline - time.monotonic())))
-    except StopIteration as end:
-        result: T = end.value
-        return result
-    finally:
-        job.close()
+    """Carry out one job."""
+    return Runner(ready).run(job)
+
+
+class _Begun(Generic[T]):
+    """A job that has begun, and how it ended."""
+
+    def __init__(self, job: Steps[T]) -> None:
+        self.job = job
+        self.until: Until | None = None
+        """What it waits for. None while it does something, and after its end."""
+        self.outcome: list[T | TestbedError] = []
+
+    def go_on(self, answer: bool | None) -> None:
+        """Begin the job, or answer what it waits for. Another exception than a TestbedError is the caller's."""
+        self.until = None
+        try:
+            self.until = next(self.job) if answer is None else self.job.send(answer)
+        except StopIteration as end:
+            self.outcome = [end.value]
+        except TestbedError as error:
+            self.outcome = [error]
+
+    def result(self) -> T:
+        (outcome,) = self.outcome
+        if isinstance(outcome, TestbedError):
+            raise outcome
+        return outcome
+
+
+def _first(waits: Sequence[Until]) -> Until:
+    """The first of these waits that is over."""
+    files = [file for until in waits for file in until.files]
+    return Until(min(until.deadline for until in waits), files, any(until.for_jobs for until in waits))
+
+
+def _go_on(jobs: Iterable[_Begun[Any]]) -> None:
+    """Answer those that wait no longer, in their order."""
+    for begun in jobs:
+        if until := begun.until:
+            answer = readable(until.files, 0)
+            if answer or until.deadline <= time.monotonic():
+                begun.go_on(answer)
 
 
 def together(jobs: Sequence[Callable[[], Steps[T]]], at_once: int) -> Steps[list[T | TestbedError]]:
     """A job of several, of which `at_once` are under way; what each returned or raised, in their order. Another
     exception than a TestbedError ends all."""
-    outcomes: dict[int, T | TestbedError] = {}
-    under_way: dict[int, tuple[Steps[T], Until]] = {}
-    ahead = list(enumerate(jobs))
-
-    def go_on(number: int, job: Steps[T], answer: bool | None) -> None:
-        try:
-            under_way[number] = job, next(job) if answer is None else job.send(answer)
-        except StopIteration as end:
-            outcomes[number] = end.value
-        except TestbedError as error:
-            outcomes[number] = error
-
+    begun: list[_Begun[T]] = []
+    under_way: list[_Begun[T]] = []
     try:
-        while ahead or under_way:
-            while ahead and len(under_way) < at_once:
-                number, make = ahead.pop(0)
-                go_on(number, make(), None)
+        while True:
+            while len(begun) < len(jobs) and len(under_way) < at_once:
+                begun.append(_Begun(jobs[len(begun)]()))
+                begun[-1].go_on(None)
+                under_way += [begun[-1]] if begun[-1].until else []
             if not under_way:
-                continue
-            waits = [until for _, until in under_way.values()]
-            yield Until(min(until.deadline for until in waits), [file for until in waits for file in until.files])
-            for number, (job, until) in sorted(under_way.items()):
-                answer = readable(until.files, 0)
-                if answer or until.deadline <= time.monotonic():
-                    del under_way[number]
-                    go_on(number, job, answer)
+                return [outcome for one in begun for outcome in one.outcome]
+            yield _first([one.until for one in under_way if one.until])
+            _go_on(under_way)
+            under_way = [one for one in under_way if one.until]
     finally:
-        for job, _ in under_way.values():
-            job.close()
-    return [outcomes[number] for number in range(len(jobs))]
+        for one in under_way:
+            one.job.close()
+
+
+class Gate:
+    """Lets any number of jobs in side by side, or one alone, in the order in which they come."""
+
+    def __init__(self) -> None:
+        self._turns: list[_Turn] = []
+
+    def passing(self, job: Steps[T], *, alone: bool = False) -> Steps[T]:
+        """The job, which begins when no other is in, or none that has to be alone."""
+        turn = _Turn(alone)
+        self._turns.append(turn)
+        try:
+            while not self._is_due(turn):
+                yield Until(math.inf, [turn], for_jobs=True)
+            return (yield from job)
+        finally:
+            self._turns.remove(turn)
+            turn.close()
+            for other in filter(self._is_due, self._turns):
+                other.wake()
+
+    def _is_due(self, turn: _Turn) -> bool:
+        before = self._turns[: self._turns.index(turn)]
+        return not before if turn.alone else not any(other.alone for other in before)
+
+
+class _Turn:
+    """A job that is in a gate or before it."""
+
+    def __init__(self, alone: bool) -> None:
+        self.alone = alone
+        self._event = os.eventfd(0)
+
+    def fileno(self) -> int:
+        return self._event
+
+    def wake(self) -> None:
+        os.eventfd_write(self._event, 1)
+
+    def close(self) -> None:
+        os.close(self._event)

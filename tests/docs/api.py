@@ -26,7 +26,7 @@ INTERNAL = {
     "HostInterface": {"configure_address"},
     "Lab": {"close"},
     "Routing": {"catch_up", "close", "fileno", "hear", "start", "take"},
-    "Scheduler": {"close", "watch"},
+    "Scheduler": {"close", "run", "watch"},
     "Scenario": {"changes", "info", "settle", "variant", "words"},
     "Run": {"outcome"},
     "EventLog": {"epoch", "kernel_ns", "settle", "write"},

@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import pytest
+
 IPAM = {"type": "host-local", "ranges": [[{"subnet": "10.0.10.0/24", "rangeStart": "10.0.10.100"}]]}
 MACVLAN = {"type": "macvlan", "master": "eth1", "capabilities": {"mac": True}, "ipam": IPAM}
 MAC = "06:00:00:00:00:07"
@@ -54,11 +56,13 @@ def test_a_plugin_s_error_is_1_with_its_code(testbed, tmp_path):
 def test_a_conflist_that_the_plugins_cannot_be_asked_is_2(testbed, tmp_path):
     done = testbed("cni", "add", written(tmp_path, {"type": "macvlen"}))
     assert (done.status, done.out) == (2, "")
-    assert 'failed to find plugin "macvlen" Did you mean macvlan?' in done.error
+    begin = 'error: pod cnitool: plugin type="macvlen" name="rdma" failed (version): failed to find plugin "macvlen"'
+    assert f"{begin} (code 7) Did you mean macvlan? There are: " in done.error
 
 
-def test_a_plugin_of_one_s_own_is_called(testbed, tmp_path):
-    """A script of CNI_PATH with its module, by the configuration of one plugin."""
+@pytest.mark.parametrize("given", ["CNI_PATH", "--plugin-dir"])
+def test_a_plugin_of_one_s_own_is_called(testbed, tmp_path, given):
+    """A script with its module, by the configuration of one plugin."""
     own = tmp_path / "own"
     own.mkdir()
     (own / "words.py").write_text('DOMAIN = "mine.example"\n')
@@ -71,7 +75,10 @@ def test_a_plugin_of_one_s_own_is_called(testbed, tmp_path):
     )
     (own / "mine").chmod(0o755)
     (tmp_path / "mine.conf").write_text('{"cniVersion": "1.0.0", "name": "net", "type": "mine"}')
-    done = testbed("cni", "add", "mine.conf", env={"CNI_PATH": f"{own}:/nowhere"})
+    if given == "CNI_PATH":
+        done = testbed("cni", "add", "mine.conf", env={"CNI_PATH": f"{own}:/nowhere"})
+    else:
+        done = testbed("cni", "add", "mine.conf", "--plugin-dir", "own")
     assert done.status == 0, done.err
     assert done.json == {"cniVersion": "1.0.0", "dns": {"domain": "mine.example"}}
     assert f"your plugins of {own}: mine, words.py" in done.error

@@ -8,7 +8,8 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BeforeValidator, ValidationError
 
 from testbed.cni.objects.kinds import Part
-from testbed.cni.plugins.contract import CONFIG, Refusal
+from testbed.cni.plugins.contract import Refusal
+from testbed.cni.spec.codes import CONFIG
 from testbed.documents.problems import dotted, wrong_value
 from testbed.topology.values import parse_delay
 

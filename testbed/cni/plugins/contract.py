@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from testbed.cni.objects.database import StoreError
+from testbed.cni.spec.codes import CONFIG, DECODE, ENVIRONMENT, IO, OWN, VERSION
 from testbed.errors import InputError, TestbedError
 
 SUPPORTED = ["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"]
@@ -20,8 +21,6 @@ REQUIRED = {
     "STATUS": ("CNI_PATH",),
 }
 """Variables that must be in the environment."""
-VERSION, ENVIRONMENT, IO, DECODE, CONFIG, NETNS, LATER, UNAVAILABLE, OWN = 1, 4, 5, 6, 7, 8, 11, 50, 100
-"""Codes of errors; from 100 on they are a plugin's own."""
 
 CODES = {InputError: CONFIG, StoreError: IO}
 """Of our errors; others have the first of our own codes."""

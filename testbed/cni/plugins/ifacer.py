@@ -16,8 +16,9 @@ from pydantic import BeforeValidator, Field
 
 from testbed.cni.objects.kinds import Part
 from testbed.cni.plugins.configuration import own, validated
-from testbed.cni.plugins.contract import CONFIG, OWN, Call, Refusal
+from testbed.cni.plugins.contract import Call, Refusal
 from testbed.cni.spec import versions
+from testbed.cni.spec.codes import CONFIG, OWN
 from testbed.documents.text import choices, describe, quoted
 from testbed.kernel.links import BOND_OPTIONS, Links, kind_of
 

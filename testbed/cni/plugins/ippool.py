@@ -22,8 +22,9 @@ from testbed.cni.objects.manifests import Object
 from testbed.cni.objects.store import OBJECTS
 from testbed.cni.objects.store import Store as Objects
 from testbed.cni.plugins.configuration import validated
-from testbed.cni.plugins.contract import LATER, OWN, UNAVAILABLE, Call, Refusal
+from testbed.cni.plugins.contract import Call, Refusal
 from testbed.cni.spec import versions
+from testbed.cni.spec.codes import LATER, OWN, UNAVAILABLE
 
 EVERYWHERE = {4: "0.0.0.0/0", 6: "::/0"}
 

@@ -15,7 +15,8 @@ import struct
 from collections.abc import Mapping
 from typing import Any
 
-from testbed.cni.plugins.contract import CONFIG, NETNS, OWN, Call, Refusal
+from testbed.cni.plugins.contract import Call, Refusal
+from testbed.cni.spec.codes import CONFIG, NETNS, OWN
 from testbed.kernel import rdma
 from testbed.kernel.links import Links, kind_of
 from testbed.kernel.syscalls import CLONE_NEWNET, enter

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,16 +12,16 @@ from typing import Any
 from testbed.cni.agent import Agent
 from testbed.cni.runtime import plugin, verification
 from testbed.cni.runtime.cache import Cache
-from testbed.cni.runtime.plugin import OURS, CniError, Limit, Place
+from testbed.cni.runtime.plugin import OURS, CniError, Limit, NotCallableError, Place
 from testbed.cni.spec import versions
+from testbed.cni.spec.codes import DECODE, VERSION
 from testbed.cni.spec.conflist import Attachment, Conflist, called_by, capabilities_of
 from testbed.cni.spec.versions import Result
-from testbed.errors import InputError
 from testbed.kernel import netns
 from testbed.kernel.mounts import Isolated
 from testbed.kernel.readiness import readable
 from testbed.lab import Host
-from testbed.lab.steps import Steps, run, together
+from testbed.lab.steps import Gate, Steps, run, together
 
 PLUGINS = (Path("/usr/lib/cni"), Path("/opt/cni/bin"))
 """The directories of plugins if CNI_PATH is not set: Debian's, and that of everybody else."""
@@ -34,7 +34,8 @@ STATE, VOLATILE = "/var/lib/cni", "/run/cni"
 
 class Runtime:
     """The plugins of one node: they run in its network namespace, with a /var/lib/cni and a /run/cni of its own. Those
-    in the directories `own`, the user's, come before all others."""
+    in the directories `own`, the user's, come before all others. GC has the node's plugins for itself, as the
+    specification demands: it begins when the ADDs and DELs before it have ended, and later ones wait for it."""
 
     def __init__(self, node: Host, own: Sequence[Path] = ()) -> None:
         state = node.context.file("cni") / node.name
@@ -50,6 +51,7 @@ class Runtime:
         node.defer(isolated.close)
         self._place = Place(isolated, node.context.file(f"{node.name}-cni.log"))
         self._cache = Cache(binds[STATE])
+        self._gate = Gate()
         self._node = node.name
         self.path = search_path(own)
 
@@ -57,38 +59,42 @@ class Runtime:
         """Check before anything is made that every plugin is there, as libcni's ValidateNetworkList does. Returns the
         conflist with those of its versions that all plugins speak, IPAM's included: of these the highest counts
         (CNI specification 1.1.0, "Version considerations"). `who` begins messages."""
-        what = f'{who}: network "{conflist.name}"'
         types = dict.fromkeys(kind for config in conflist.plugins for kind in called_by(config))
-        files = {kind: plugin.find(kind, self.path, what) for kind in types}
-        known = {}
+        what = {kind: f"{who}: {failed('VERSION', conflist, kind)}" for kind in types}
+        files = {kind: plugin.find(kind, self.path, what[kind]) for kind in types}
+        common = conflist.versions
         for kind, file in files.items():
-            asked = f'{who}: plugin type="{kind}" name="{conflist.name}" failed (version)'
-            known[kind] = yield from plugin.supported(file, asked)
-        common = tuple(version for version in conflist.versions if all(version in each for each in known.values()))
-        if not common:
-            raise no_common_version(conflist, known, what)
+            known = yield from plugin.supported(file, what[kind])
+            left = tuple(version for version in common if version in known)
+            if not left:
+                raise no_common_version(conflist, common, known, what[kind])
+            common = left
         return replace(conflist, versions=common)
 
     def add(self, conflist: Conflist, attachment: Attachment, limit: Limit = LIMIT) -> Steps[Result]:
         """ADD of each plugin, in order. CniError of the first that fails, or whose result is not true: then it is the
         caller who has to `delete`."""
+        return self._gate.passing(self._add(conflist, attachment, limit))
+
+    def _add(self, conflist: Conflist, attachment: Attachment, limit: Limit) -> Steps[Result]:
         results: list[Result] = []
         for config in conflist.plugins:
             result = results[-1] if results else None
             answer = yield from self._call("ADD", conflist, config, attachment, result, limit)
-            what = f"pod {attachment.pod}: {failed('ADD', conflist, config)}"
+            what = f"pod {attachment.pod}: {failed('ADD', conflist, config['type'])}"
             results.append(understood(answer, conflist.version, what))
         self._cache.write(conflist, attachment, results[-1])
         if wrong := verification.problem(conflist, attachment, results):
-            what = f"pod {attachment.pod}: {failed('ADD', conflist, {'type': wrong.plugin})}"
+            what = f"pod {attachment.pod}: {failed('ADD', conflist, wrong.plugin)}"
             raise CniError(f"{what}: {wrong.text}", code=wrong.code)
         return results[-1]
 
     def check(self, conflist: Conflist, attachment: Attachment) -> Steps[None]:
         """CHECK of each plugin, in order, unless the conflist has `disableCheck`."""
         if not versions.at_least(conflist.version, "0.4.0"):
+            what = f"pod {attachment.pod}: {failed('CHECK', conflist, conflist.types[0])}"
             wrong = f'configuration version "{conflist.version}" does not support CHECK command'
-            raise CniError(f'pod {attachment.pod}: network "{conflist.name}": {wrong}')
+            raise CniError(f"{what}: {wrong}", code=VERSION)
         if conflist.disable_check:
             return
         result = self._cache.read(conflist.name, attachment)
@@ -97,20 +103,27 @@ class Runtime:
 
     def delete(self, conflist: Conflist, attachment: Attachment) -> Steps[None]:
         """DEL of each plugin, the last one first; the first error ends it. To be called after a failed ADD as well."""
+        return self._gate.passing(self._delete(conflist, attachment))
+
+    def _delete(self, conflist: Conflist, attachment: Attachment) -> Steps[None]:
         cached = versions.at_least(conflist.version, "0.4.0")
         result = self._cache.read(conflist.name, attachment) if cached else None
         for config in reversed(conflist.plugins):
             yield from self._call("DEL", conflist, config, attachment, result)
         self._cache.delete(conflist.name, attachment)
 
-    def collect(self, conflist: Conflist, valid: Collection[Attachment]) -> Steps[None]:
+    def collect(self, conflist: Conflist, valid: Callable[[], Collection[Attachment]]) -> Steps[None]:
         """DEL of each attachment of the network that is in the cache and not `valid`, then GC of each plugin if the
-        version is 1.1.0 or later, unless the conflist has `disableGC`. CniError with all that failed."""
+        version is 1.1.0 or later, unless the conflist has `disableGC`. CniError with all that failed. `valid` is asked
+        when no ADD and no DEL is under way."""
+        return self._gate.passing(self._collect(conflist, valid), alone=True)
+
+    def _collect(self, conflist: Conflist, valid: Callable[[], Collection[Attachment]]) -> Steps[None]:
         if conflist.disable_gc:
             return
-        known = {(attachment.container, attachment.interface) for attachment in valid}
+        known = {(attachment.container, attachment.interface) for attachment in valid()}
         jobs = [
-            partial(self.delete, conflist, attachment)
+            partial(self._delete, conflist, attachment)
             for attachment in self._cache.attachments(conflist.name)
             if (attachment.container, attachment.interface) not in known
         ]
@@ -138,7 +151,7 @@ class Runtime:
         result: Result | None,
         limit: Limit = LIMIT,
     ) -> Steps[dict[str, Any] | None]:
-        what = f"pod {attachment.pod}: {failed(command, conflist, config)}"
+        what = f"pod {attachment.pod}: {failed(command, conflist, config['type'])}"
         file = plugin.find(config["type"], self.path, what)
         variables = variables_of(command, attachment, self.path)
         stdin = stdin_of(conflist, config, attachment, result)
@@ -148,28 +161,33 @@ class Runtime:
         self, command: str, conflist: Conflist, config: Mapping[str, Any], given: Mapping[str, Any]
     ) -> Steps[None]:
         """A command that is about a network, and no attachment."""
-        what = f"node {self._node}: {failed(command, conflist, config)}"
+        what = f"node {self._node}: {failed(command, conflist, config['type'])}"
         file = plugin.find(config["type"], self.path, what)
         variables = {"CNI_COMMAND": command, "CNI_PATH": joined(self.path)}
         yield from plugin.call(file, variables, {**own_part(conflist, config), **given}, self._place, LIMIT, what)
 
 
-def no_common_version(conflist: Conflist, known: Mapping[str, Sequence[str]], what: str) -> InputError:
-    """The error of a conflist that offers no version which all its plugins speak. `known` is by plugin."""
-    for kind, versions_of_it in known.items():
-        if not set(conflist.versions) & set(versions_of_it):
-            wrong = f'{what}: plugin type="{kind}" does not support cniVersion {" or ".join(conflist.versions)}'
-            return InputError(wrong, hint=f"It supports {', '.join(versions_of_it)}.")
-    hint = "; ".join(f"{kind} supports {', '.join(found)}" for kind, found in known.items())
-    return InputError(f"{what}: no cniVersion of {', '.join(conflist.versions)} is common to its plugins", hint=hint)
+def no_common_version(conflist: Conflist, common: Sequence[str], known: Sequence[str], what: str) -> NotCallableError:
+    """The error of a plugin that speaks the versions `known`, none of which is `common` to those before it."""
+    wrong = f"{what}: it does not support cniVersion {' or '.join(common)}"
+    if rest := [version for version in conflist.versions if version not in common]:
+        wrong += f"; the plugins before it do not support {' or '.join(rest)}"
+    return NotCallableError(wrong, code=VERSION, hint=f"It supports {', '.join(known)}.")
 
 
-OPERATIONS = {"ADD": "add", "CHECK": "check", "DEL": "delete", "GC": "gc", "STATUS": "status"}
+OPERATIONS = {
+    "ADD": "add",
+    "CHECK": "check",
+    "DEL": "delete",
+    "GC": "gc",
+    "STATUS": "status",
+    "VERSION": "version",
+}
 
 
-def failed(command: str, conflist: Conflist, config: Mapping[str, Any]) -> str:
-    """The words of kubelet's events for a plugin's failure."""
-    return f'plugin type="{config["type"]}" name="{conflist.name}" failed ({OPERATIONS[command]})'
+def failed(command: str, conflist: Conflist, kind: str) -> str:
+    """The words of kubelet's events for the failure of plugin `kind`."""
+    return f'plugin type="{kind}" name="{conflist.name}" failed ({OPERATIONS[command]})'
 
 
 def variables_of(command: str, attachment: Attachment, path: Sequence[Path]) -> dict[str, str]:
@@ -210,14 +228,15 @@ def stdin_of(
 def understood(answer: dict[str, Any] | None, version: str, what: str) -> Result:
     """A plugin's result in the version of the conflist. A result without a version is of that one."""
     if answer is None:
-        raise CniError(f"{what}: it ended well and gave no result")
+        raise CniError(f"{what}: it ended well and gave no result", code=DECODE)
     found = answer.get("cniVersion") or version
     if found not in versions.RESULTS:
-        raise CniError(f"{what}: its result is of version {found}, which is none of {', '.join(versions.RESULTS)}")
+        wrong = f"its result is of version {found}, which is none of {', '.join(versions.RESULTS)}"
+        raise CniError(f"{what}: {wrong}", code=VERSION)
     try:
         return versions.convert(answer, version)
     except (AttributeError, TypeError, ValueError):
-        raise CniError(f"{what}: its result is not shaped as one") from None
+        raise CniError(f"{what}: its result is not shaped as one", code=DECODE) from None
 
 
 def search_path(own: Sequence[Path] = ()) -> list[Path]:

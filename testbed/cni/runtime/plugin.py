@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import math
 import os
@@ -10,16 +11,17 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, BinaryIO
 
 from testbed.cni.spec import versions
+from testbed.cni.spec.codes import CONFIG, DECODE, IO
 from testbed.errors import InputError, TestbedError, did_you_mean
 from testbed.kernel.mounts import Isolated
-from testbed.lab.steps import Steps, Until
+from testbed.lab.steps import Steps, Until, pause
 
 
 @dataclass(frozen=True)
@@ -45,20 +47,28 @@ VARIABLES = ("CNI_COMMAND", "CNI_CONTAINERID", "CNI_NETNS", "CNI_ARGS", "CNI_IFN
 
 
 class CniError(TestbedError):
-    """A plugin failed, or is no plugin. `code` and `details` are those of its error object; without such an object
-    `code` is None. Codes: CNI specification, section 5."""
+    """A plugin failed, or could not be called. `code` and `details` are those of its error object, or `code` is the
+    runtime's (docs/cni.md). It is None if several plugins failed."""
 
-    def __init__(self, message: str, *, code: int | None = None, details: str = "") -> None:
+    def __init__(self, message: str, *, code: int | None = None, details: str = "", hint: str = "") -> None:
         text = f"{message} (code {code})" if code is not None else message
-        super().__init__(f"{text}: {details}" if details else text)
+        super().__init__(f"{text}: {details}" if details else text, hint=hint)
         self.code = code
         self.details = details
 
-    def add_stderr(self, log: IO[bytes], begin: int) -> None:
-        """Without an error object of the plugin, its stderr is all there is: the end of `log`, from byte `begin` on."""
+
+class NoAnswerError(CniError):
+    """A plugin said neither a result nor an error as CNI has them."""
+
+    def add_stderr(self, log: BinaryIO, begin: int) -> None:
+        """What it wrote to stderr is all there is: the end of `log`, from byte `begin` on."""
         log.seek(begin)
-        if self.code is None and (text := log.read().decode(errors="replace").strip()[-400:]):
+        if text := log.read().decode(errors="replace").strip()[-400:]:
             self.hint = f"On stderr: {text}"
+
+
+class NotCallableError(CniError, InputError):
+    """A conflist names what cannot be called on this node."""
 
 
 @dataclass(frozen=True)
@@ -70,19 +80,19 @@ class Place:
     """Takes what they write to stderr."""
 
 
-def find(kind: str, path: Sequence[Path], where: str) -> Path:
-    """The file of plugin `kind`, the first in the directories of `path`."""
+def find(kind: str, path: Sequence[Path], what: str) -> Path:
+    """The file of plugin `kind`, the first in the directories of `path`. `what` begins a message."""
     for directory in path:
         file = directory / kind
         if file.is_file():
             if not file.stat().st_mode & 0o111:
                 hint = f"chmod +x {directory.name}/{kind}"
-                raise InputError(f'{where}: plugin "{kind}" cannot be executed', hint=hint)
+                raise NotCallableError(f"{what}: it cannot be executed", code=IO, hint=hint)
             return file
     there = [file for directory in path if directory.is_dir() for file in directory.iterdir()]
     names = sorted({file.name for file in there if file.is_file() and os.access(file, os.X_OK)})
     hint = f"{did_you_mean(kind, names)}There are: {', '.join(names)}. Your own: docs/cni-own.md."
-    raise InputError(f'{where}: failed to find plugin "{kind}"', hint=hint)
+    raise NotCallableError(f'{what}: failed to find plugin "{kind}"', code=CONFIG, hint=hint)
 
 
 def supported(file: Path, what: str) -> Steps[list[str]]:
@@ -103,16 +113,18 @@ def ask_versions(file: Path, what: str) -> Steps[list[str]]:
     with tempfile.TemporaryFile() as log:
         try:
             given = {"cniVersion": versions.SUPPORTED[-1]}
-            answer = yield from outcome(Running(file, variables, given, log, what), Limit(), what)
+            running = yield from started(partial(Running, file, variables, given, log), what)
+            answer = yield from outcome(running, Limit(), what)
         except CniError as error:
             if "unknown CNI_COMMAND: VERSION" in error.message:  # as plugins before 0.2.0 say
                 return ["0.1.0"]
-            error.add_stderr(log, 0)
+            if isinstance(error, NoAnswerError):
+                error.add_stderr(log, 0)
             raise
     match answer:
         case {"supportedVersions": [*found]}:
             return [str(version) for version in found]
-    raise CniError(f"{what}: its answer has no supportedVersions")
+    raise CniError(f"{what}: its answer has no supportedVersions", code=DECODE)
 
 
 def call(
@@ -121,14 +133,31 @@ def call(
     """Call a plugin; its answer, None after commands without one. CniError, with `what` in front, if it failed."""
     with place.log.open("ab") as log:
         begin = log.tell()
-        start = partial(Running, file, variables, stdin, log, what)
-        running = place.node.run(start)
+        start = partial(Running, file, variables, stdin, log)
+        running = yield from started(partial(place.node.run, start), what)
     try:
         return (yield from outcome(running, limit, what))
-    except CniError as error:
+    except NoAnswerError as error:
         with place.log.open("rb") as written:
             error.add_stderr(written, begin)
         raise
+
+
+BUSY_RUNS, BUSY_PAUSE = 6, 1.0
+"""So often, and after so many seconds, libcni executes a plugin whose file is open for writing (RawExec.ExecPlugin)."""
+
+
+def started(start: Callable[[], Running], what: str) -> Steps[Running]:
+    """A plugin that is begun by `start`."""
+    runs = 1
+    while True:
+        try:
+            return start()
+        except OSError as error:
+            if error.errno != errno.ETXTBSY or runs == BUSY_RUNS:
+                raise CniError(f"{what}: it cannot be started: {error.strerror}", code=IO) from error
+        yield from pause(BUSY_PAUSE)
+        runs += 1
 
 
 class Running:
@@ -136,19 +165,14 @@ class Running:
     libcni. It has run when its standard output is at its end, as for libcni: a daemon that it starts has to close it.
     """
 
-    def __init__(
-        self, file: Path, variables: Mapping[str, str], stdin: Mapping[str, Any], stderr: IO[bytes], what: str
-    ) -> None:
+    def __init__(self, file: Path, variables: Mapping[str, str], stdin: Mapping[str, Any], stderr: BinaryIO) -> None:
         environment = {**os.environ, **{name: variables.get(name, "") for name in VARIABLES}}
         with tempfile.TemporaryFile() as given:
             given.write(json.dumps(stdin).encode())
             given.seek(0)
-            try:
-                self._process = subprocess.Popen(
-                    [file], env=environment, stdin=given, stdout=subprocess.PIPE, stderr=stderr, start_new_session=True
-                )
-            except OSError as error:
-                raise CniError(f"{what}: it cannot be started: {error.strerror}") from error
+            self._process = subprocess.Popen(
+                [file], env=environment, stdin=given, stdout=subprocess.PIPE, stderr=stderr, start_new_session=True
+            )
         self._handle = os.pidfd_open(self._process.pid)
         assert self._process.stdout
         self._stdout = self._process.stdout
@@ -192,7 +216,7 @@ def outcome(running: Running, limit: Limit, what: str) -> Steps[dict[str, Any] |
         if not ended:
             running.kill()  # it has a session of its own, and would be at work while DEL is called
     if not ended:
-        raise CniError(f"{what}: {limit}")
+        raise NoAnswerError(f"{what}: {limit}", code=IO)
     return understand(*running.end(), what)
 
 
@@ -207,7 +231,7 @@ def understand(status: int, output: bytes, what: str) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         answer = None
     if not isinstance(answer, dict):
-        raise CniError(f"{what}: its answer is no JSON object: {shown(output)}")
+        raise NoAnswerError(f"{what}: its answer is no JSON object: {shown(output)}", code=DECODE)
     return answer
 
 
@@ -215,12 +239,13 @@ def refusal(status: int, output: bytes, what: str) -> CniError:
     """The error of a plugin that ended with a status other than 0."""
     end = f"signal {-status}" if status < 0 else f"status {status}"
     if not output.strip():
-        return CniError(f"{what}: it ended with {end} and no error object")
+        return NoAnswerError(f"{what}: it ended with {end} and no error object", code=DECODE)
     try:
         error = json.loads(output)
         code, message, details = int(error["code"]), str(error.get("msg", "")), str(error.get("details", ""))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return CniError(f"{what}: it ended with {end} and what is no error object: {shown(output)}")
+        wrong = f"it ended with {end} and what is no error object: {shown(output)}"
+        return NoAnswerError(f"{what}: {wrong}", code=DECODE)
     return CniError(f"{what}: {message}", code=code, details=details)
 
 

@@ -20,7 +20,6 @@ from testbed.cni.objects.kinds import NetworkAttachmentDefinition
 from testbed.cni.objects.manifests import Object
 from testbed.cni.objects.store import OBJECTS
 from testbed.cni.objects.store import Store as Objects
-from testbed.cni.plugins.contract import IO
 from testbed.cni.runtime import verification
 from testbed.cni.runtime.given import Given
 from testbed.cni.runtime.libcni import SHARED, Runtime
@@ -28,6 +27,7 @@ from testbed.cni.runtime.plugin import CniError, Limit
 from testbed.cni.runtime.pod_object import admitted, uid
 from testbed.cni.runtime.scheduling import Devices, Held
 from testbed.cni.spec import conflist, selection
+from testbed.cni.spec.codes import IO
 from testbed.cni.spec.conflist import Attachment, Conflist
 from testbed.cni.spec.versions import Result
 from testbed.errors import InputError, TestbedError
@@ -142,6 +142,8 @@ class PodNetworks:
         return _Wanted(given.device(there, network), one.interface or interface, one.capabilities)
 
     def check(self, pod: Pod) -> Steps[None]:
+        if pod not in self._attached:
+            raise InputError(f"pod {pod.name}: there is nothing to check: its ADD failed, or DEL has followed")
         runtime = self.runtime(pod.host)
         for network, attachment in self._attached[pod]:
             yield from reported(pod, "CHECK", network, attachment, runtime.check(network, attachment))
@@ -168,13 +170,12 @@ class PodNetworks:
     def collect(self, host: Host, networks: Sequence[Network]) -> Steps[None]:
         runtime = self.runtime(host)
         for network in (yield from self._validated(runtime, networks, f"node {host.name}")):
-            valid = [
-                attachment
-                for pod, begun in self._attached.items()
-                for other, attachment in begun
-                if pod.host is host and other.name == network.name
-            ]
+            valid = partial(self._attachments, host, network.name)
             yield from reported_of_node(host, "GC", network, runtime.collect(network, valid))
+
+    def _attachments(self, host: Host, network: str) -> list[Attachment]:
+        begun = [entry for pod, entries in self._attached.items() if pod.host is host for entry in entries]
+        return [attachment for other, attachment in begun if other.name == network]
 
     def status(self, host: Host, networks: Sequence[Network]) -> Steps[None]:
         runtime = self.runtime(host)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from ipaddress import ip_address, ip_interface
 from typing import Any, NamedTuple
 
-from testbed.cni.plugins.contract import CONFIG, DECODE
+from testbed.cni.spec.codes import CONFIG, DECODE
 from testbed.cni.spec.conflist import Attachment, Conflist, called_by
 from testbed.cni.spec.versions import Result
 from testbed.kernel import netns

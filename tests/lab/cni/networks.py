@@ -54,6 +54,11 @@ def recorder(number: int, answer: dict[str, Any] | None = None, **keys: Any) -> 
     return {"type": "recorder", "number": number, **({"answer": {**answer, "end": 0}} if answer else {}), **keys}
 
 
+def failed(kind: str = "macvlan", operation: str = "add", who: str = "pod web", network: str = "rdma") -> str:
+    """The begin of each message about a plugin."""
+    return f'{who}: plugin type="{kind}" name="{network}" failed ({operation}): '
+
+
 class Call(NamedTuple):
     """One call of the plugin `recorder`."""
 
@@ -62,6 +67,8 @@ class Call(NamedTuple):
     stdin: dict[str, Any]
     there: bool
     """Whether the namespace was there."""
+    namespace: str
+    """The network namespace in which it ran, as in /proc/self/ns/net."""
 
 
 def calls(lab: Lab, node: str) -> list[Call]:
@@ -69,6 +76,21 @@ def calls(lab: Lab, node: str) -> list[Call]:
     log = lab.directory / f"{node}-cni.log"
     told = [json.loads(line) for line in log.read_text().splitlines() if line[0] == "{"] if log.exists() else []
     return [Call(one["environment"]["CNI_COMMAND"], **one) for one in told]
+
+
+def under_way(lab: Lab, node: str) -> list[list[tuple[str, str]]]:
+    """Command and container of the calls of `recorder` that were under way together, whenever one began."""
+    now: list[tuple[str, str]] = []
+    found = []
+    for line in (lab.directory / f"{node}-cni.log").read_text().splitlines():
+        if line[0] == "{":
+            environment = json.loads(line)["environment"]
+            now.append((environment["CNI_COMMAND"], environment["CNI_CONTAINERID"]))
+            found.append([*now])
+        elif line.startswith("ended "):
+            _, command, container = f"{line} ".split(" ")[:3]
+            now.remove((command, container))
+    return found
 
 
 def write_plugin(directory: Path, name: str, add: str, delete: str = ":") -> None:

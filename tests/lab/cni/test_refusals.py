@@ -18,6 +18,8 @@ from testbed.errors import InputError, TestbedError
 from testbed.lab.leaks import inventory
 
 FAILED = 'pod web: plugin type="broken" name="rdma" failed (add): '
+NOT_CALLED = 'pod web: plugin type="{}" name="rdma" failed (version): '
+RESULTS = "0.3.0, 0.3.1, 0.4.0, 1.0.0, 1.1.0"
 DEFAULT_PATH = "/usr/lib/cni"
 
 
@@ -72,7 +74,7 @@ def test_the_networks_before_are_taken_away_last_one_first(lab, log):
 def test_an_unknown_plugin_is_found_before_anything_is_made(lab, log):
     error = refused(lab, bridge(), network({"type": "macvlen", "ipam": ipam(10)}))
     assert isinstance(error, InputError)
-    assert error.message == 'pod web: network "rdma": failed to find plugin "macvlen"'
+    assert error.message == f'{NOT_CALLED.format("macvlen")}failed to find plugin "macvlen" (code 7)'
     assert error.hint.startswith("Did you mean macvlan? There are: bandwidth, beside, bridge, ")
     assert "rxe" in error.hint
     assert not log.find("cni")
@@ -81,13 +83,23 @@ def test_an_unknown_plugin_is_found_before_anything_is_made(lab, log):
 @pytest.mark.topology(ROUTED)
 def test_an_unknown_ipam_plugin_is_found_too(lab):
     error = refused(lab, network({"type": "macvlan", "ipam": {"type": "whereabouts"}}))
-    assert 'failed to find plugin "whereabouts"' in error.message
+    assert error.message == f'{NOT_CALLED.format("whereabouts")}failed to find plugin "whereabouts" (code 7)'
+
+
+@pytest.mark.topology(ROUTED)
+def test_a_plugin_without_an_execute_bit_is_found_too(lab, broken, tmp_path, log):
+    broken(":")
+    (tmp_path / "plugins/broken").chmod(0o644)
+    error = refused(lab, bridge(), network({"type": "broken"}))
+    assert error.message == f"{NOT_CALLED.format('broken')}it cannot be executed (code 5)"
+    assert error.hint == "chmod +x plugins/broken"
+    assert not log.find("cni")
 
 
 @pytest.mark.topology(ROUTED)
 def test_a_version_that_a_plugin_does_not_speak(lab, log):
     error = refused(lab, macvlan(ipam(10), version="1.1.0"))
-    assert error.message == 'pod web: network "rdma": plugin type="macvlan" does not support cniVersion 1.1.0'
+    assert error.message == f"{NOT_CALLED.format('macvlan')}it does not support cniVersion 1.1.0 (code 1)"
     assert error.hint == "It supports 0.1.0, 0.2.0, 0.3.0, 0.3.1, 0.4.0, 1.0.0."
     assert not log.find("cni")
 
@@ -97,8 +109,13 @@ def test_versions_of_which_no_one_is_spoken_by_all(lab, broken, log):
     broken(":")  # 1.0.0 only
     mixed = {**network({"type": "broken"}, {"type": "rxe"}, version="0.4.0"), "cniVersions": ["1.1.0"]}
     error = refused(lab, mixed)
-    assert error.message == 'pod web: network "rdma": plugin type="broken" does not support cniVersion 0.4.0 or 1.1.0'
+    assert error.message == f"{NOT_CALLED.format('broken')}it does not support cniVersion 0.4.0 or 1.1.0 (code 1)"
     assert error.hint == "It supports 1.0.0."
+    after = {**network({"type": "macvlan"}, {"type": "broken"}, version="0.4.0"), "cniVersions": ["1.1.0"]}
+    assert refused(lab, after).message == (
+        f"{NOT_CALLED.format('broken')}it does not support cniVersion 0.4.0; "
+        "the plugins before it do not support 1.1.0 (code 1)"
+    )
     assert not log.find("cni")
 
 
@@ -128,7 +145,8 @@ def test_a_plugin_that_hangs_is_killed_with_what_it_started(lab, broken, log):
 
     error = refused(lab, bridge(), network({"type": "broken"}))
 
-    assert error.message == f"{FAILED}it was still running after 30 s and has been killed"
+    assert error.message == f"{FAILED}it was still running after 30 s and has been killed (code 5)"
+    assert error.code == 5
     assert error.hint == "On stderr: about to hang"
     assert 30 < (log.now - begin) / 1e9 < 32
     assert "about to hang" in (lab.directory / "node1-cni.log").read_text()
@@ -137,25 +155,34 @@ def test_a_plugin_that_hangs_is_killed_with_what_it_started(lab, broken, log):
 @pytest.mark.parametrize(
     ("add", "message", "hint"),
     [
-        ("echo '<html>'", "its answer is no JSON object: '<html>\\n'", ""),
-        ("echo '[1]'", "its answer is no JSON object: '[1]\\n'", ""),
-        (":", "it ended well and gave no result", ""),
-        ("exit 3", "it ended with status 3 and no error object", ""),
-        ("echo no such thing >&2; exit 3", "it ended with status 3 and no error object", "On stderr: no such thing"),
-        ("kill -SEGV $$", "it ended with signal 11 and no error object", ""),
-        ("echo oops; exit 1", "it ended with status 1 and what is no error object: 'oops\\n'", ""),
-        ("echo '{\"a\": 1}'; exit 1", "it ended with status 1 and what is no error object: '{\"a\": 1}\\n'", ""),
+        ("echo '<html>'", "its answer is no JSON object: '<html>\\n' (code 6)", ""),
+        ("echo '[1]'", "its answer is no JSON object: '[1]\\n' (code 6)", ""),
+        (":", "it ended well and gave no result (code 6)", ""),
+        ("exit 3", "it ended with status 3 and no error object (code 6)", ""),
+        ("echo none >&2; exit 3", "it ended with status 3 and no error object (code 6)", "On stderr: none"),
+        ("kill -SEGV $$", "it ended with signal 11 and no error object (code 6)", ""),
+        ("echo oops; exit 1", "it ended with status 1 and what is no error object: 'oops\\n' (code 6)", ""),
+        ("echo '{}'; exit 1", "it ended with status 1 and what is no error object: '{}\\n' (code 6)", ""),
         ("echo '{\"code\": 7, \"msg\": \"bad\", \"details\": \"very\"}'; exit 1", "bad (code 7): very", ""),
-        ("echo '{\"cniVersion\": \"9.0\"}'", "its result is of version 9.0, which is none of", ""),
-        ("echo '{\"ips\": 5}'", "its result is not shaped as one", ""),
+        ("echo '{\"cniVersion\": \"9.0\"}'", f"its result is of version 9.0, which is none of {RESULTS} (code 1)", ""),
+        ("echo '{\"ips\": 5}'", "its result is not shaped as one (code 6)", ""),
     ],
 )  # fmt: skip
 @pytest.mark.topology(ROUTED)
 def test_a_plugin_that_does_not_obey_the_contract(lab, broken, add, message, hint):
     broken(add)
     error = refused(lab, bridge(), network({"type": "broken"}))
-    assert error.message.startswith(FAILED + message)
-    assert error.hint == hint
+    assert (error.message, error.hint) == (FAILED + message, hint)
+    assert isinstance(error, CniError)
+    assert f"(code {error.code})" in message
+
+
+@pytest.mark.topology(ROUTED)
+def test_a_plugin_that_does_not_say_its_versions(lab, broken, tmp_path):
+    broken(":")
+    (tmp_path / "plugins/broken").write_text("#!/bin/sh\necho '{}'\n")
+    error = refused(lab, bridge(), network({"type": "broken"}))
+    assert error.message == f"{NOT_CALLED.format('broken')}its answer has no supportedVersions (code 6)"
 
 
 @pytest.mark.topology(ROUTED)
@@ -246,7 +273,7 @@ def test_a_plugin_that_cannot_be_started(lab, broken, tmp_path):
     broken(":")
     (tmp_path / "plugins/broken").write_text("#!/no/such/shell\n")
     error = refused(lab, network({"type": "broken"}))
-    assert error.message == FAILED.replace("add", "version") + "it cannot be started: No such file or directory"
+    assert error.message == f"{NOT_CALLED.format('broken')}it cannot be started: No such file or directory (code 5)"
 
 
 @pytest.mark.topology(ROUTED)
@@ -255,7 +282,7 @@ def test_a_failing_del_does_not_hide_why_the_pod_failed(lab, broken, log):
     error = refused(lab, bridge(), network({"type": "broken"}))
     assert error.message == f"{FAILED}try later (code 11)"
     deleted = [event["data"].get("error") for event in log.find("cni", command="DEL")]
-    assert deleted == [f"{FAILED.replace('add', 'delete')}it ended with status 5 and no error object", None]
+    assert deleted == [f"{FAILED.replace('add', 'delete')}it ended with status 5 and no error object (code 6)", None]
 
 
 @pytest.mark.topology(ROUTED)
@@ -263,8 +290,9 @@ def test_a_del_that_never_comes_to_rxe_leaves_no_rdma_device(lab, broken):
     broken('cat | sed \'s/.*\\("prevResult": {.*}\\)}$/\\1/; s/^"prevResult": //\'', "exit 5")
     pod = lab.pods.create(lab.host("node1"), "web", [macvlan(ipam(10), {"type": "broken"})])
     device = pod["eth0"].device
-    with pytest.raises(CniError, match=r'type="broken" name="rdma" failed \(delete\)'):
+    with pytest.raises(CniError) as said:
         pod.delete()
+    assert said.value.message == f"{FAILED.replace('add', 'delete')}it ended with status 5 and no error object (code 6)"
     assert f"RDMA device {device}" not in inventory()
     state = lab.directory / "cni/node1/lib"
     assert (state / "networks/rdma/10.0.10.100").exists()  # as under libcni, until kubelet tries again
@@ -280,7 +308,10 @@ def test_rdma_where_soft_roce_cannot_be(lab):
     )
 
     layer3 = network({"type": "ipvlan", "master": "eth1", "mode": "l3", "ipam": ipam(10)}, {"type": "rxe"})
-    assert "eth0 is an ipvlan in a layer-3 mode, which carries no RoCE: use mode l2" in refused(lab, layer3).message
+    assert refused(lab, layer3).message == (
+        'pod web: plugin type="rxe" name="rdma" failed (add): '
+        "eth0 is an ipvlan in a layer-3 mode, which carries no RoCE: use mode l2 (code 100)"
+    )
 
 
 def test_the_plugins_of_the_distribution_are_there():

@@ -1,12 +1,19 @@
-"""The table of CNI's demands in docs/cni-own.md and the tests that it names belong together."""
+"""The tables of CNI's demands in docs/cni-own.md and the tests that they name belong together."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[3]
-TESTS = ROOT / "tests" / "lab" / "cni"
+LAB = ROOT / "tests" / "lab" / "cni"
+FILES = [*LAB.glob("test_*.py"), *Path(__file__).parent.glob("test_*.py")]
+TEXT = (ROOT / "docs" / "cni-own.md").read_text().partition("## Conformance")[2]
+ROWS = [line.strip("|").split("|") for line in TEXT.splitlines() if line.startswith("| ")]
+REASON = re.compile(r"none: \w.{10,}")
+"""Stands in a column in the place of tests."""
 
 
 def named(text: str) -> set[str]:
@@ -18,7 +25,19 @@ def defined(file: Path) -> set[str]:
 
 
 def test_each_test_of_the_table_is_there_and_each_test_of_conformance_in_the_table() -> None:
-    table = named((ROOT / "docs" / "cni-own.md").read_text().partition("## Conformance")[2])
-    there = set().union(*map(defined, TESTS.glob("test_*.py")))
-    assert not table - there
-    assert not defined(TESTS / "test_conformance.py") - table
+    there = set().union(*map(defined, FILES))
+    assert not named(TEXT) - there
+    assert not defined(LAB / "test_conformance.py") - named(TEXT)
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row[0].strip() != "Demand"], ids=lambda row: row[0].strip())
+def test_each_demand_has_tests_of_both_kinds_or_a_reason(row: list[str]) -> None:
+    demand, *columns = (cell.strip() for cell in row)
+    assert demand
+    assert len(columns) == 2
+    for column in columns:
+        assert named(column) or REASON.fullmatch(column), column
+
+
+def test_there_is_a_table_for_the_runtime_and_one_for_plugins() -> None:
+    assert [row[0].strip() for row in ROWS].count("Demand") == 2

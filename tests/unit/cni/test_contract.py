@@ -14,7 +14,7 @@ import pytest
 from testbed.cni.plugins import contract, rxe
 from testbed.cni.runtime import libcni, plugin
 from testbed.cni.runtime.cache import Cache
-from testbed.cni.runtime.plugin import CniError
+from testbed.cni.runtime.plugin import CniError, NoAnswerError, NotCallableError
 from testbed.cni.spec import conflist, versions
 from testbed.cni.spec.conflist import Attachment
 from testbed.errors import InputError
@@ -78,8 +78,10 @@ def test_plugins_of_the_user_s_own_come_first(tmp_path: Path) -> None:
 
 def test_a_plugin_that_cannot_be_executed_is_named(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("#!/bin/sh\n")
-    with pytest.raises(InputError, match=r'test: plugin "mine" cannot be executed\n  chmod [+]x .*/mine'):
+    with pytest.raises(NotCallableError) as said:
         plugin.find("mine", [tmp_path], "test")
+    assert str(said.value) == f"test: it cannot be executed (code 5)\n  chmod +x {tmp_path.name}/mine"
+    assert (said.value.code, said.value.exit_status) == (5, InputError.exit_status)
 
 
 def test_plugins_are_looked_for_in_ours_and_in_cni_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -88,8 +90,10 @@ def test_plugins_are_looked_for_in_ours_and_in_cni_path(monkeypatch: pytest.Monk
     monkeypatch.setenv("CNI_PATH", f"{tmp_path}:/else")
     assert libcni.search_path()[1:] == [tmp_path, Path("/else")]
     assert plugin.find("rxe", libcni.search_path(), "test").name == "rxe"
-    with pytest.raises(InputError, match='failed to find plugin "rxf"\n  Did you mean rxe'):
+    with pytest.raises(NotCallableError) as said:
         plugin.find("rxf", libcni.search_path(), "test")
+    assert str(said.value).startswith('test: failed to find plugin "rxf" (code 7)\n  Did you mean rxe')
+    assert (said.value.code, said.value.exit_status) == (7, InputError.exit_status)
 
 
 # Results
@@ -136,25 +140,24 @@ def test_an_error_object_is_told_with_its_code() -> None:
     )
     assert str(error) == "pod web: x: try later (code 11): busy"
     assert (error.code, error.details, error.exit_status) == (11, "busy", 1)
-    error.add_stderr(io.BytesIO(b"noise"), 0)
-    assert not error.hint
+    assert not isinstance(error, NoAnswerError), "its stderr is no part of the message"
 
 
 @pytest.mark.parametrize(
     ("status", "output", "said"),
     [
-        (3, b" \n", "x: it ended with status 3 and no error object"),
-        (-9, b"", "x: it ended with signal 9 and no error object"),
-        (1, b"panic: nil", "x: it ended with status 1 and what is no error object: 'panic: nil'"),
-        (1, b"[]", "x: it ended with status 1 and what is no error object: '[]'"),
-        (1, b'{"code": "many"}', "what is no error object"),
-        (1, b"\xff" * 200, "..."),
+        (3, b" \n", "status 3 and no error object"),
+        (-9, b"", "signal 9 and no error object"),
+        (1, b"panic: nil", "status 1 and what is no error object: 'panic: nil'"),
+        (1, b"[]", "status 1 and what is no error object: '[]'"),
+        (1, b'{"code": "many"}', 'status 1 and what is no error object: \'{"code": "many"}\''),
+        (1, b"\xff" * 200, f"status 1 and what is no error object: '{chr(0xFFFD) * 77}...'"),
     ],
 )
 def test_without_one_stderr_is_what_there_is(status: int, output: bytes, said: str) -> None:
     error = plugin.refusal(status, output, "x")
-    assert said in error.message
-    assert error.code is None
+    assert (error.message, error.code) == (f"x: it ended with {said} (code 6)", 6)
+    assert isinstance(error, NoAnswerError)
     error.add_stderr(io.BytesIO(b"its last words"), 0)
     assert error.hint == "On stderr: its last words"
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from testbed.cni.plugins.contract import CONFIG, Call, Refusal
+from testbed.cni.plugins.contract import Call, Refusal
 from testbed.cni.plugins.ifacer import call, configuration
+from testbed.cni.spec.codes import CONFIG
 
 TWO = ["eth1", "eth2"]
 

@@ -15,10 +15,11 @@ from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 from testbed.cni.plugins.configuration import own, validated
-from testbed.cni.plugins.contract import OWN, Call, Refusal
+from testbed.cni.plugins.contract import Call, Refusal
 from testbed.cni.plugins.coordinator import announcement, configuration, detection, routes, tuning, veth
 from testbed.cni.plugins.coordinator.configuration import Configuration
 from testbed.cni.plugins.coordinator.nic import POD_VETH, Nic, addresses_in
+from testbed.cni.spec.codes import OWN
 from testbed.kernel import netns
 from testbed.kernel.links import IFLA_ADDRESS
 from testbed.kernel.policy_routing import PolicyRouting

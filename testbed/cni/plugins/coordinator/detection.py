@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address
 from random import SystemRandom
 
-from testbed.cni.plugins.contract import OWN, Refusal
+from testbed.cni.plugins.contract import Refusal
 from testbed.cni.plugins.coordinator.nic import Nic
+from testbed.cni.spec.codes import OWN
 from testbed.kernel import sysctl
 from testbed.kernel.packet_socket import PacketSocket
 from testbed.kernel.readiness import readable

@@ -13,8 +13,9 @@ from ipaddress import ip_address, ip_interface
 from pathlib import Path
 from typing import Any, Self
 
-from testbed.cni.plugins.contract import CONFIG, NETNS, OWN, Call, Refusal
+from testbed.cni.plugins.contract import Call, Refusal
 from testbed.cni.plugins.coordinator.configuration import Configuration
+from testbed.cni.spec.codes import CONFIG, NETNS, OWN
 from testbed.kernel import netns
 from testbed.kernel.links import IFLA_ADDRESS
 from testbed.kernel.policy_routing import PolicyRouting

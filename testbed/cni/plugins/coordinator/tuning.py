@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack
 
-from testbed.cni.plugins.contract import OWN, Refusal
+from testbed.cni.plugins.contract import Refusal
 from testbed.cni.plugins.coordinator.nic import Nic
+from testbed.cni.spec.codes import OWN
 from testbed.kernel import rdma, sysctl
 from testbed.topology import IPAddress
 
