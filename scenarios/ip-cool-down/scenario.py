@@ -38,7 +38,7 @@ class IpCoolDown(Scenario[Settings]):
 
                      cisco-nxos   sonic   arista-eos
         lowest-free          88      88           94
-        random               25      44           44
+        random               38      44           44
         round-robin           0       0           25
         cool-down             0      31           31
 
