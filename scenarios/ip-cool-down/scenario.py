@@ -32,7 +32,17 @@ class IpCoolDown(Scenario[Settings]):
     On real gear: `show ip arp` has an age from before the pod.
 
     The fix: a pool with more addresses than pods start while an entry lives, and a policy that goes through them all.
-    `testbed matrix ip-cool-down --over policy --over profile=cisco-nxos,arista-eos,sonic` draws the whole table.
+
+    Outages per 100 starts, scaled from the 16 of a run: one is 6 of the table. `--set restarts=100` makes a hundred.
+    The cool-down is 1600 s, the ages are 25 min, 30 min and 4 h. Those of random are one draw.
+
+                     cisco-nxos   sonic   arista-eos
+        lowest-free          88      88           94
+        random               38      44           44
+        round-robin           0       0           25
+        cool-down             0      31           31
+
+    `testbed matrix ip-cool-down --over policy --over profile=cisco-nxos,sonic,arista-eos` draws it.
     """
 
     tags = ("arp", "cni", "kubernetes", "switch")
@@ -67,7 +77,7 @@ class IpCoolDown(Scenario[Settings]):
                 pod.delete()
                 run.lab.scheduler.sleep(p.every)
         again = [later - earlier for earlier, later in pairs(given)]
-        run.note(outages=f"{outages} of {p.restarts} starts", per_100=round(100 * outages / p.restarts))
+        run.note(outages=f"{outages} of {p.restarts} starts", outages_per_100=round(100 * outages / p.restarts))
         run.note(addresses=len(set(given)), soonest_again_s=round(min(again) * p.every) if again else "never")
         worst = "each start is reached" if not outages else f"{outages} of {p.restarts} starts are not reached"
         run.observe("fault" if outages else "healthy", worst)

@@ -101,10 +101,10 @@ def ipam(
 @bench.command(
     help="""Measure pods with RDMA devices that are all there at the same time: time, memory, and whether they work.
 
-    Each has macvlan with IPv4 and IPv6 addresses of ippool, and a soft-RoCE device in exclusive mode. Pods of different
-    nodes then write to each other.
+    Each has macvlan with IPv4 and IPv6 addresses of ippool, and a soft-RoCE device in exclusive mode. Then each takes
+    part in an RDMA WRITE with the next one, on the next node.
 
-    Exit status: 0 all have a device and all writes arrive, 1 not, 2 wrong usage, 3 this machine cannot run it."""
+    Exit status: 0 all have a device and all WRITEs arrive, 1 not, 2 wrong usage, 3 this machine cannot run it."""
 )
 @click.option("--pods", type=click.IntRange(1, 10_000), default=1000, show_default=True)
 @nodes_option

@@ -16,7 +16,7 @@ from rich.text import Text
 from testbed.cli.completing import scenarios as scenarios_
 from testbed.cli.output import json_option
 from testbed.cli.progress import output_console
-from testbed.cli.words import plain, setting
+from testbed.cli.words import plain, plain_lines, setting
 from testbed.errors import InputError, did_you_mean
 from testbed.machine import scenarios
 from testbed.protocol import ScenarioInfo
@@ -95,8 +95,10 @@ def parameters(properties: Mapping[str, Mapping[str, Any]]) -> Table:
 
 
 def paragraphs(console: Console, text: str) -> None:
+    """Fill each. One whose lines are all indented, as those of a table, is shown as it is."""
     for paragraph in filter(None, text.split("\n\n")):
-        console.print(plain(" ".join(paragraph.split())))
+        as_it_is = all(line.startswith(" ") for line in paragraph.splitlines())
+        console.print(plain_lines(paragraph) if as_it_is else plain(" ".join(paragraph.split())))
         console.print()
 
 

@@ -184,6 +184,9 @@ def report(screen: Console, results: Sequence[VariantResult], outages: Sequence[
         )
     screen.print()
     screen.print(table)
+    if not wide:
+        screen.print()
+        screen.print(summary.evidence_below((" ".join(values_of(one.name).values()), one) for one in results))
     for result in results:
         if not result.observed:
             summary.show_failures(screen, f"{plain(result.name)} came to no observation:", result)

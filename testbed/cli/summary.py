@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
@@ -32,11 +32,17 @@ def result_table(results: Sequence[RunResult], width: int) -> RenderableType:
     [result] = results
     if wide:
         return _table(result.variants, evidence=True)
-    below = Table.grid(padding=(0, 1, 0, 0))
-    for variant in result.variants:
-        if variant.evidence:
-            below.add_row(f"{variant.name}:", evidence_text(variant.evidence))
+    below = evidence_below((variant.name, variant) for variant in result.variants)
     return Group(_table(result.variants, evidence=False), Text(), below)
+
+
+def evidence_below(named: Iterable[tuple[str, VariantResult]]) -> Table:
+    """What is below the table of a narrow screen: the evidence of each, behind its name."""
+    below = Table.grid(padding=(0, 1, 0, 0))
+    for name, variant in named:
+        if variant.evidence:
+            below.add_row(plain(f"{name}:"), evidence_text(variant.evidence))
+    return below
 
 
 def _cells(variant: VariantResult) -> tuple[str, ...]:

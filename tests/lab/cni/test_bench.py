@@ -29,6 +29,6 @@ def test_pods_without_an_address_are_waste(tmp_path: Path) -> None:
 
 
 def test_pods_with_rdma_devices_are_there_at_the_same_time_and_work(tmp_path: Path) -> None:
-    row = pods.run(PodsBench(pods=6, nodes=3, at_once=6), context(tmp_path))
-    assert (row["writes"], row["failed"]) == (5, 0)
+    row = pods.run(PodsBench(pods=5, nodes=3, at_once=5), context(tmp_path))
+    assert (row["writes"], row["failed"]) == (3, 0)  # two pairs, and the last one with the first
     assert 0 < row["pod_mb"] < row["memory_mb"]

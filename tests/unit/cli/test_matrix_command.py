@@ -124,7 +124,23 @@ def test_a_matrix_has_a_row_for_each_value(
         ["2", "healthy", "6.50", "s"],
         ["30", "healthy", "6.50", "s"],
     ]
+    assert lines[5:7] == ["2:  packets 2", "30: packets 30"]
     assert lines[-2].startswith("tiny good · 2 runs · ")
+
+
+def test_a_wide_terminal_has_the_evidence_in_the_table(
+    ends_like: Callable[..., None], good: VariantResult, tiny: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setenv("COLUMNS", "120")
+    ends_like(good, [])
+    assert invoke(["matrix", str(tiny), "--over", "packets=2,30", "--variant", "good"]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert lines[1:4] == [
+        ["packets", "users", "see", "outage", "evidence"],
+        ["2", "healthy", "none", "packets", "2"],
+        ["30", "healthy", "none", "packets", "30"],
+    ]
 
 
 def test_a_matrix_is_printed_for_programs(
