@@ -1,6 +1,10 @@
 """Traffic in a lab: RC queue pairs, perftest and rping, counters of bytes, distributed jobs."""
 
 from testbed.workload.attributes import Attributes as Attributes
+from testbed.workload.collectives.engine import CollectiveError as CollectiveError
+from testbed.workload.collectives.group import Group as Group
+from testbed.workload.collectives.results import CollectiveResult as CollectiveResult
+from testbed.workload.collectives.results import bandwidth_table as bandwidth_table
 from testbed.workload.completion import Completion as Completion
 from testbed.workload.flow import Flow as Flow
 from testbed.workload.jobs.job import Failure as Failure
