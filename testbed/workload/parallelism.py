@@ -167,6 +167,19 @@ class Training:
                 found[far, near]["pipeline"] += self.micro_batches * self.activation
         return {pair: dict(found[pair]) for pair in sorted(found)}
 
+    def shares(self) -> dict[Dimension, float]:
+        """The part of all bytes that each dimension has."""
+        found: dict[Dimension, int] = defaultdict(int)
+        for by_dimension in self.matrix().values():
+            for dimension, sent in by_dimension.items():
+                found[dimension] += sent
+        return {dimension: sent / sum(found.values()) for dimension, sent in found.items()}
+
+    def silent_pairs(self) -> float:
+        """The part of all pairs of ranks between which nothing goes, each way counted by itself."""
+        ranks = self.parallel.ranks
+        return 1 - len(self.matrix()) / (ranks * (ranks - 1))
+
     # The steps of each rank
 
     def steps(self) -> list[list[Step]]:
@@ -231,18 +244,3 @@ def _pairs(collective: Collective, ranks: int, size: int) -> Mapping[Pair, int]:
             for send in step.sends:
                 found[rank, send.to] += send.span.length
     return found
-
-
-def shares(matrix: Matrix) -> dict[Dimension, float]:
-    """The part of all bytes that each dimension has."""
-    found: dict[Dimension, int] = defaultdict(int)
-    for by_dimension in matrix.values():
-        for dimension, sent in by_dimension.items():
-            found[dimension] += sent
-    total = sum(found.values()) or 1
-    return {dimension: sent / total for dimension, sent in found.items()}
-
-
-def silent(matrix: Matrix, ranks: int) -> float:
-    """The part of all pairs of ranks between which nothing goes, each way counted by itself."""
-    return 1 - len(matrix) / (ranks * (ranks - 1))

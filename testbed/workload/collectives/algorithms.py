@@ -48,10 +48,12 @@ class Receive:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What a rank does side by side. Messages between two ranks are received in the order in which they are sent."""
+    """What a rank does side by side, when it has computed for so many seconds. Messages between two ranks are received
+    in the order in which they are sent."""
 
     sends: Sequence[Send] = ()
     receives: Sequence[Receive] = ()
+    computes_s: float = 0.0
 
 
 Steps = Iterator[Step]

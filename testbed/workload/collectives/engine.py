@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import select
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -16,16 +15,14 @@ from typing import TYPE_CHECKING
 from testbed.errors import DeadlineError, TestbedError
 from testbed.lab.processes import Ready
 from testbed.workload.collectives.algorithms import Receive, Send, Span, Step
+from testbed.workload.collectives.lanes import Lane, QueuePair
 from testbed.workload.completion import Completion
-from testbed.workload.verbs import Endpoint
 
 if TYPE_CHECKING:
     import numpy as np
 
 Combine = Callable[[memoryview, memoryview], object]
 """Combines the elements in the first one with those in the second."""
-SLOTS = 4
-"""Messages that may be under way on a queue pair, in each direction."""
 
 
 class CollectiveError(TestbedError):
@@ -36,63 +33,6 @@ class CollectiveError(TestbedError):
         self.rank = rank
         self.peer = peer
         self.status = status
-
-
-class Lane:
-    """A rank's end of a queue pair to a peer. Its memory has SLOTS places for what is sent, then as many for what
-    comes."""
-
-    def __init__(self, rank: int, peer: int, endpoint: Endpoint, message: int) -> None:
-        self.rank = rank
-        self.peer = peer
-        self.endpoint = endpoint
-        self.far: Lane
-        self.arrived: deque[tuple[int, memoryview]] = deque()
-        """The places of messages that came, and what is in them."""
-        self._message = message
-        self._memory = endpoint.memory()
-        self._free = deque(range(SLOTS))
-        self._sends: dict[int, int] = {}
-        self._receives: dict[int, int] = {}
-        self._sent = self._lent = 0
-
-    def begin(self) -> None:
-        """Lend all places to the peer."""
-        for place in range(SLOTS):
-            self.lend(place)
-        self.endpoint.arrivals()
-
-    def lend(self, place: int) -> None:
-        """Post a receive into a place."""
-        number = self.endpoint.post_recv(self._message, offset=(SLOTS + place) * self._message)
-        self._receives[number] = place
-        self._lent += 1
-
-    @property
-    def open(self) -> bool:
-        """Whether there is a place for a message here, and a receive for it there."""
-        return bool(self._free) and self._sent < self.far._lent
-
-    @property
-    def idle(self) -> bool:
-        """Whether all that was sent is acknowledged."""
-        return not self._sends
-
-    def send(self, data: memoryview) -> None:
-        place = self._free.popleft()
-        offset = place * self._message
-        self._memory[offset : offset + len(data)] = data
-        self._sends[self.endpoint.post_send(len(data), offset=offset)] = place
-        self._sent += 1
-
-    def take(self, completion: Completion) -> None:
-        """Note the end of a send or of a receive."""
-        if completion.wr_id in self._sends:
-            self._free.append(self._sends.pop(completion.wr_id))
-            return
-        place = self._receives.pop(completion.wr_id)
-        offset = (SLOTS + place) * self._message
-        self.arrived.append((place, self._memory[offset : offset + completion.byte_len]))
 
 
 @dataclass(slots=True)
@@ -129,10 +69,18 @@ class Rank:
     lanes: dict[int, list[Lane]]
     step: int = 0
     moving: list[Moving] = field(default_factory=list)
+    computes_until: float = 0.0
+    """Of the lab's clock, for a step that has begun and whose messages have not."""
     finished_s: float | None = None
 
     def begin_step(self) -> None:
+        """Begin the messages of the step, or before that its computation."""
         step = self.steps[self.step]
+        if step.computes_s and not self.computes_until:
+            self.computes_until = time.monotonic() + step.computes_s
+        if self.computes:
+            return
+        self.computes_until = 0.0
         self.moving = [
             *(Moving(send, self.lanes[send.to], _part(self.source, send.span)) for send in step.sends),
             *(Moving(receive, self.lanes[receive.of], _part(self.target, receive.span)) for receive in step.receives),
@@ -141,6 +89,10 @@ class Rank:
     @property
     def over(self) -> bool:
         return self.step == len(self.steps)
+
+    @property
+    def computes(self) -> bool:
+        return self.computes_until > time.monotonic()
 
     @property
     def acknowledged(self) -> bool:
@@ -154,6 +106,8 @@ class Rank:
         """What it does at the moment, in words."""
         if self.over:
             return "done" if self.acknowledged else "waits for acknowledgements"
+        if self.computes_until:
+            return f"step {self.step + 1} of {len(self.steps)}: computes"
         waits = [
             f"sends to rank {moving.act.to}" if isinstance(moving.act, Send) else f"waits for rank {moving.act.of}"
             for moving in self.moving
@@ -172,7 +126,8 @@ class Engine:
     def __init__(self, what: str, ranks: Sequence[Rank], message: int, combine: Combine) -> None:
         """`what` names the collective in errors."""
         self._what, self._ranks, self._message, self._combine = what, ranks, message, combine
-        self._by_file = {lane.endpoint.fileno(): lane for rank in ranks for lane in rank.ends()}
+        ends = [lane for rank in ranks for lane in rank.ends() if isinstance(lane, QueuePair)]
+        self._by_file = {lane.endpoint.fileno(): lane for lane in ends}
 
     def run(self, ready: Ready, within: float) -> float:
         """The seconds until the last rank is done. `ready` waits, as a lab's scheduler does.
@@ -185,10 +140,12 @@ class Engine:
                 events.register(file, select.EPOLLIN)
             self._go_on(range(len(self._ranks)), began)
             while any(rank.finished_s is None for rank in self._ranks):
-                left = began + within - time.monotonic()
-                if left <= 0 or not ready([events], left):
+                ends = {number: rank.computes_until for number, rank in enumerate(self._ranks) if rank.computes_until}
+                until = min([began + within, *ends.values()])
+                ready([events], max(0.0, until - time.monotonic()))
+                if time.monotonic() >= began + within:
                     raise DeadlineError(f"{self._what} is not done after {within:g} s: {self.progress()}")
-                woken: dict[int, None] = {}
+                woken = dict.fromkeys(number for number in ends if not self._ranks[number].computes)
                 for file, _ in events.poll(0):
                     lane = self._by_file[file]
                     woken[lane.rank] = None
@@ -201,7 +158,7 @@ class Engine:
         """What the ranks do that are not done."""
         return "; ".join(f"{rank.name}: {rank.progress()}" for rank in self._ranks if rank.finished_s is None)
 
-    def _take(self, lane: Lane, completion: Completion) -> None:
+    def _take(self, lane: QueuePair, completion: Completion) -> None:
         if not completion.ok:
             rank, peer = self._ranks[lane.rank], self._ranks[lane.peer]
             text = f"{self._what}: {rank.name} towards {peer.name}: {completion.opcode} ends with {completion.status}"
@@ -224,6 +181,8 @@ class Engine:
         while not rank.over:
             if not rank.moving:
                 rank.begin_step()
+            if rank.computes_until:
+                break
             rank.moving = [moving for moving in rank.moving if not self._move(rank, moving, woken)]
             if rank.moving:
                 break
@@ -233,9 +192,10 @@ class Engine:
     def _move(self, rank: Rank, moving: Moving, woken: list[int]) -> bool:
         """Move what is possible now; whether that was all."""
         if isinstance(moving.act, Send):
-            while moving.lane.open:
+            while (lane := moving.lane).open:
                 piece = moving.data[moving.at : moving.at + self._message]
-                moving.lane.send(piece)
+                if lane.send(piece):
+                    woken.append(lane.peer)
                 if moving.moved(len(piece)):
                     return True
             return False

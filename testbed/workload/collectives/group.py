@@ -7,13 +7,14 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from testbed.errors import InputError
+from testbed.errors import InputError, TestbedError
 from testbed.lab import HostInterface
 from testbed.topology import Family
 from testbed.workload.attributes import Attributes
 from testbed.workload.collectives.algorithms import Shape, Step, sent, steps_of
-from testbed.workload.collectives.engine import SLOTS, Combine, Engine, Lane, Rank
-from testbed.workload.collectives.results import CollectiveResult
+from testbed.workload.collectives.engine import Combine, Engine, Rank
+from testbed.workload.collectives.lanes import SLOTS, Lane, Memory, QueuePair
+from testbed.workload.collectives.results import CollectiveResult, Progress
 from testbed.workload.verbs import connect_pair, open_endpoint
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ WITHIN_S = 60.0
 
 
 class Group:
-    """Ranks, one on each of the interfaces, in their order; an interface may stand there several times.
+    """Ranks, one on each of the interfaces, in their order. Those of one host use its memory, as NVLink is there.
 
     Queue pairs between two ranks are opened and connected when a collective first needs them, before its time is taken,
     and stay until `close`. Arrays are numpy's, of one dimension, with elements of one type; a collective takes one from
@@ -146,6 +147,17 @@ class Group:
         nothing = [np.zeros(0, np.uint8)] * len(self)
         return self._run("barrier", "dissemination", nothing, nothing, nothing, within=within)
 
+    def carry_out(self, steps: Sequence[Sequence[Step]], what: str, *, within: float) -> Progress:
+        """Carry out the steps of each rank, such as those of `Training.steps`, on bytes of no meaning. `what` names
+        them in the event log."""
+        import numpy as np
+
+        if len(steps) != len(self):
+            raise InputError(f"{what} has steps for {len(steps)} ranks, and the group has {len(self)}")
+        size = max((send.span.stop for each in steps for step in each for send in step.sends), default=0)
+        work = [np.zeros(size, np.uint8) for _ in steps]
+        return self._carry_out(what, steps, work, work, "sum", within)
+
     # What they have in common
 
     def _run(
@@ -160,26 +172,16 @@ class Group:
         root: int = 0,
         within: float,
     ) -> CollectiveResult:
-        if self._failed:
-            raise InputError(f"the group has failed: {self._failed}", hint="Close it, and make another one.")
         if op and op not in UFUNCS:
             raise InputError(f"there is no operation {op!r}", hint=f"It is one of {', '.join(UFUNCS)}.")
         array, count = targets[0], len(self)
         steps = steps_of(collective, algorithm, [Shape(rank, count, len(array), root) for rank in range(count)])
-        self._connect(steps)
-        ranks = [
-            Rank(self.name(rank), steps[rank], sources[rank], targets[rank], self._lanes[rank]) for rank in range(count)
-        ]
         what = f"{collective} ({algorithm}) of {array.nbytes} bytes"
-        engine = Engine(what, ranks, self._message, _combine(op or "sum", array))
-        nic = self._nics[0]
-        try:
-            elapsed = engine.run(nic.node.context.scheduler.ready, within)
-        except Exception as error:
-            self._failed = what
-            nic.node.context.emit("collective", "", str(error), collective=collective, ok=False)
-            raise
-        result = CollectiveResult(
+        progress = self._carry_out(what, steps, sources, targets, op or "sum", within)
+        return CollectiveResult(
+            progress.elapsed_s,
+            progress.finished_s,
+            progress.sent,
             collective,
             algorithm,
             count,
@@ -187,14 +189,35 @@ class Group:
             str(array.dtype),
             op,
             root,
-            elapsed,
-            [rank.finished_s or 0.0 for rank in ranks],
-            [sent(one) * array.itemsize for one in steps],
             outputs,
         )
-        text = f"{what} over {count} ranks takes {elapsed * 1e3:.1f} ms"
-        nic.node.context.emit("collective", "", text, collective=collective, ok=True, finished_s=result.finished_s)
-        return result
+
+    def _carry_out(
+        self,
+        what: str,
+        steps: Sequence[Sequence[Step]],
+        sources: Sequence[np.ndarray],
+        targets: Sequence[np.ndarray],
+        op: Op,
+        within: float,
+    ) -> Progress:
+        if self._failed:
+            raise InputError(f"the group has failed: {self._failed}", hint="Close it, and make another one.")
+        self._connect(steps)
+        works = zip(steps, sources, targets, self._lanes, strict=True)
+        ranks = [Rank(self.name(number), *work) for number, work in enumerate(works)]
+        engine = Engine(what, ranks, self._message, _combine(op, targets[0]))
+        context = self._nics[0].node.context
+        try:
+            elapsed = engine.run(context.scheduler.ready, within)
+        except TestbedError as error:
+            self._failed = what
+            context.emit("collective", "", str(error), ok=False)
+            raise
+        finished = [rank.finished_s or 0.0 for rank in ranks]
+        text = f"{what} over {len(self)} ranks takes {elapsed * 1e3:.1f} ms"
+        context.emit("collective", "", text, ok=True, elapsed_s=elapsed, finished_s=finished)
+        return Progress(elapsed, finished, [sent(one) * targets[0].itemsize for one in steps])
 
     def _connect(self, steps: Sequence[Sequence[Step]]) -> None:
         """Open and connect what these steps need and is not there yet, in the order of the ranks."""
@@ -205,10 +228,17 @@ class Group:
             for send in step.sends
         }
         for low, high in sorted(wanted):
-            if high not in self._lanes[low]:
+            if high in self._lanes[low]:
+                continue
+            if self._nics[low].node is self._nics[high].node:
+                pairs: Sequence[tuple[Lane, Lane]] = [(Memory(low, high), Memory(high, low))]
+            else:
                 pairs = [self._queue_pair(low, high, number) for number in range(self._queue_pairs)]
-                self._lanes[low][high] = [pair[0] for pair in pairs]
-                self._lanes[high][low] = [pair[1] for pair in pairs]
+            for here, there in pairs:
+                here.far, there.far = there, here
+            self._lanes[low][high], self._lanes[high][low] = map(list, zip(*pairs, strict=True))
+            for lane in (lane for pair in pairs for lane in pair if isinstance(lane, QueuePair)):
+                lane.begin()
 
     def _queue_pair(self, low: int, high: int, number: int) -> tuple[Lane, Lane]:
         memory = 2 * SLOTS * self._message
@@ -220,11 +250,7 @@ class Group:
         if self._flow_label:
             attributes = dataclasses.replace(attributes, flow_label=self._flow_label(low, high, number))
         connect_pair(near, far, attributes)
-        here, there = Lane(low, high, near, self._message), Lane(high, low, far, self._message)
-        here.far, there.far = there, here
-        here.begin()
-        there.begin()
-        return here, there
+        return QueuePair(low, high, near, self._message), QueuePair(high, low, far, self._message)
 
     def _check(self, arrays: Sequence[np.ndarray], root: int = 0, *, divisible: bool = False) -> None:
         if len(arrays) != len(self):

@@ -24,13 +24,23 @@ FACTORS: dict[str, Callable[[int], float]] = {
 
 
 @dataclass(frozen=True)
-class CollectiveResult:
+class Progress:
+    """The time that ranks took, in seconds of the lab's clock, and the payload bytes that each one sent.
+
+    `elapsed_s` is from the first post to the end of the last rank, `finished_s` that of each rank.
+    """
+
+    elapsed_s: float
+    finished_s: Sequence[float]
+    sent: Sequence[int]
+
+
+@dataclass(frozen=True)
+class CollectiveResult(Progress):
     """A collective that ended.
 
     `size` is its size in bytes as nccl-tests counts it: all the elements of a rank, those of all ranks where each has
-    a part. `elapsed_s` is from the first post to the end of the last rank, in seconds of the lab's clock, `finished_s`
-    that of each rank, `sent` the payload bytes that each rank sent. `outputs` has an array for each rank, an empty one
-    where a rank has no result.
+    a part. `outputs` has an array for each rank, an empty one where a rank has no result.
     """
 
     collective: str
@@ -40,9 +50,6 @@ class CollectiveResult:
     dtype: str
     op: str
     root: int
-    elapsed_s: float
-    finished_s: Sequence[float]
-    sent: Sequence[int]
     outputs: Sequence[np.ndarray] = field(repr=False)
 
     @property

@@ -6,8 +6,20 @@ import numpy as np
 import pytest
 
 from testbed.errors import DeadlineError, InputError
-from testbed.topology.fabrics import single
-from testbed.workload import Attributes, CollectiveError, Group, Side, Traffic, bandwidth_table, perftest
+from testbed.topology.fabrics import leaf_spine, single
+from testbed.workload import (
+    Attributes,
+    CollectiveError,
+    Group,
+    Model,
+    Parallel,
+    Side,
+    Traffic,
+    Training,
+    bandwidth_table,
+    perftest,
+)  # fmt: skip
+from testbed.workload.collectives.algorithms import Shape, Step, ring_allreduce
 
 FOUR = single(hosts=4).topology()
 SHORT = Attributes(timeout=10, retry_cnt=1)
@@ -164,3 +176,31 @@ def test_wrong_arguments_are_refused_before_anything_is_sent(lab):
             group.broadcast(one, root=4)
         with pytest.raises(InputError, match="there is no operation 'avg'"):
             group.allreduce([one] * 4, "avg")
+
+
+@pytest.mark.topology(leaf_spine(leaves=2, spines=2, hosts=2, rails=2).topology())
+def test_a_step_of_parallel_training_sends_what_its_matrix_says(lab):
+    """8 ranks on 4 hosts with 2 NICs: those of a host pass messages in its memory."""
+    training = Training(Model(layers=4, hidden=64, sequence=64, vocabulary=128), Parallel(2, 2, 2))
+    hosts = [lab.host(f"host{number + 1}") for number in range(4)]
+    nics = [host[f"eth{rail}"] for host in hosts for rail in (1, 2)]
+    with Group(nics) as group:
+        counted = [Traffic(nic) for nic in nics]
+        done = group.carry_out(training.steps(), "a step of training", within=60)
+        bytes_of = [traffic.bytes()["roce_out"] for traffic in counted]
+    assert len(done.finished_s) == 8
+    wire = [0] * 8
+    for (rank, peer), by_dimension in training.matrix().items():
+        wire[rank] += sum(by_dimension.values()) if rank // 2 != peer // 2 else 0
+    assert [sent >= payload for sent, payload in zip(bytes_of, wire, strict=True)] == [True] * 8
+    assert sum(bytes_of) < 1.2 * sum(wire)
+
+
+@pytest.mark.topology(FOUR)
+def test_a_rank_that_computes_for_longer_sets_the_pace_of_all(lab):
+    shapes = [Shape(rank, 4, 1000) for rank in range(4)]
+    steps = [[Step(computes_s=1.0 if rank == 2 else 0.1), *ring_allreduce(shape)] for rank, shape in enumerate(shapes)]
+    with Group(nics(lab)) as group:
+        done = group.carry_out(steps, "one slow rank", within=10)
+    assert min(done.finished_s) > 1.0
+    assert done.elapsed_s < 1.2

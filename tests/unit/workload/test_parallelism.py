@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.errors import InputError
-from testbed.workload.parallelism import Model, Parallel, Training, shares, silent
+from testbed.workload.parallelism import Model, Parallel, Training
 
 GPT_1T = Model(layers=128, hidden=25_600, sequence=2048)
 SMALL = Model(layers=8, hidden=16, sequence=8, vocabulary=64)
@@ -34,11 +34,11 @@ def test_groups_are_those_of_megatron() -> None:
 def test_a_trillion_parameters_on_3072_ranks_most_pairs_are_silent_and_tensor_parallelism_has_the_bytes() -> None:
     """The case of PTD-P, whose traffic "Rail-only" (Wang et al. 2023) draws: over 99 % of the pairs carry nothing."""
     training = Training(GPT_1T, Parallel(tensor=8, pipeline=64, data=6), micro_batches=512)
-    matrix = training.matrix()
+    shares = training.shares()
     assert training.parallel.ranks == 3072
-    assert silent(matrix, 3072) > 0.99
-    assert shares(matrix)["tensor"] > 0.85
-    assert shares(matrix)["data"] < 0.01
+    assert training.silent_pairs() > 0.99
+    assert shares["tensor"] > 0.85
+    assert shares["data"] < 0.01
 
 
 @given(
