@@ -6,7 +6,8 @@ Everything testbed raises on purpose::
     ├── UnsupportedError                     3: this machine cannot do it (tool, kernel, space, network)
     ├── MachineError                         1: the guest hung, panicked or ended early
     ├── DeadlineError                        1: a condition did not come true in time
-    └── ConnectError                         1: the kernel refused to connect a queue pair (workload)
+    ├── ConnectError                         1: the kernel refused to connect a queue pair (workload)
+    └── CollectiveError                      1: a message between two ranks failed (workload)
 
 A message has three parts: what is wrong, where, and what to do about it.
 """

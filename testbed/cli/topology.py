@@ -94,6 +94,8 @@ def _vlans(row: InterfaceRow) -> str:
 @click.option("--rails", type=int, help="NICs of a host, each on a leaf of its own.")
 @click.option("--pods", type=int)
 @click.option("--oversubscription", metavar="DOWN:UP", help="Downlinks to uplinks of a leaf, such as 7:1.")
+@click.option("--parallel", type=int, help="Links between a leaf and each spine; leaf-spine only.")
+@click.option("--rail-only", is_flag=True, default=None, help="Spines of its own for each rail; rail-optimized only.")
 @click.option("--k", type=int, help="Ports of a switch; even.")
 @click.option(
     "--routed/--bridged", default=True, help="Whether leaves route, the default, or bridge: a VLAN a rail, over trunks."

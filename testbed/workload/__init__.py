@@ -1,12 +1,20 @@
 """Traffic in a lab: RC queue pairs, perftest and rping, counters of bytes, distributed jobs."""
 
 from testbed.workload.attributes import Attributes as Attributes
+from testbed.workload.collectives.engine import CollectiveError as CollectiveError
+from testbed.workload.collectives.group import Group as Group
+from testbed.workload.collectives.results import CollectiveResult as CollectiveResult
+from testbed.workload.collectives.results import Progress as Progress
+from testbed.workload.collectives.results import bandwidth_table as bandwidth_table
 from testbed.workload.completion import Completion as Completion
 from testbed.workload.flow import Flow as Flow
 from testbed.workload.jobs.job import Failure as Failure
 from testbed.workload.jobs.job import Job as Job
 from testbed.workload.jobs.mpi import mpirun as mpirun
 from testbed.workload.jobs.torchrun import torchrun as torchrun
+from testbed.workload.parallelism import Model as Model
+from testbed.workload.parallelism import Parallel as Parallel
+from testbed.workload.parallelism import Training as Training
 from testbed.workload.queue_pair import ConnectError as ConnectError
 from testbed.workload.streams import Stream as Stream
 from testbed.workload.streams import Streams as Streams

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import secrets
@@ -263,6 +264,10 @@ class QueuePair:
         return STATES[attr.qp_state]
 
     # Memory
+
+    def memory(self) -> memoryview:
+        """The memory itself, without a copy; not to be used when the endpoint is closed."""
+        return memoryview((ctypes.c_char * self._size).from_address(self._mr.buf)).cast("B")
 
     def load(self, offset: int = 0, length: int | None = None) -> bytes:
         """`length` bytes of the memory, all from `offset` on if None."""

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from testbed.errors import DeadlineError, InputError
+from testbed.kernel.readiness import readable
 from testbed.lab import HostInterface
 from testbed.topology import Family
 from testbed.workload import ibverbs
@@ -120,6 +121,22 @@ class Endpoint(QueuePair):
                 self._channel.get_cq_event(self._cq)
                 self._cq.ack_events(1)
         return self._completed.pop(wr_id)
+
+    def fileno(self) -> int:
+        """Readable when something has completed since the last `arrivals`."""
+        return self._channel_fd
+
+    def arrivals(self) -> list[Completion]:
+        """Take all completions so far, in their order, without waiting; the next one makes this endpoint readable."""
+        with reported(f"{self}: take a completion event"):
+            if readable([self._channel_fd], 0):
+                self._channel.get_cq_event(self._cq)
+                self._cq.ack_events(1)
+            self._cq.req_notify()
+        self._collect()
+        found = list(self._completed.values())
+        self._completed.clear()
+        return found
 
     def _collect(self) -> None:
         with reported(f"{self}: poll completions"):

@@ -15,6 +15,9 @@ from testbed.topology.fabrics import addresses
 from testbed.topology.fabrics.fabric import Fabric, Manner, RoutedManner, at_least_one, at_most
 from testbed.topology.fabrics.words import addressing, count, span
 
+PLANE = "rail{rail}-"
+"""The name of a rail's own spine begins so."""
+
 
 def single(hosts: int = 4, **manner: Unpack[Manner]) -> Fabric:
     """One switch and its hosts in one VLAN. Bridged, their subnet is larger; nothing else differs."""
@@ -39,20 +42,21 @@ def two_tier(switches: int = 2, hosts: int = 4, **manner: Unpack[RoutedManner]) 
         f"{count(switches, 'access switch')} under one core, {count(hosts, 'host')} on each; {fabric.manner}.",
         *addressing(fabric, "rail", "access switch", "core1"),
     ]
-    return _build(fabric, ["core1"], [[f"access{number}"] for number in range(1, switches + 1)], hosts)
+    return _build(fabric, [["core1"]], [[f"access{number}"] for number in range(1, switches + 1)], hosts)
 
 
 def leaf_spine(
-    leaves: int = 4, spines: int = 2, hosts: int = 4, rails: int = 1, **manner: Unpack[RoutedManner]
+    leaves: int = 4, spines: int = 2, hosts: int = 4, rails: int = 1, parallel: int = 1, **manner: Unpack[RoutedManner]
 ) -> Fabric:
     """
-    `leaves` times `hosts` hosts with `rails` NICs each; every leaf has a link to every spine.
+    `leaves` times `hosts` hosts with `rails` NICs each; every leaf has `parallel` links to every spine.
 
     With several rails the leaves stand in groups of as many: NIC r of each host of a group is on leaf r of the group.
     """
     options = {"leaves": leaves, "spines": spines, "hosts": hosts, "rails": rails}
-    fabric = Fabric("leaf-spine", options, manner)
-    at_least_one(**options)
+    fabric = Fabric("leaf-spine", {**options, **({"parallel": parallel} if parallel > 1 else {})}, manner)
+    at_least_one(**options, parallel=parallel)
+    fabric.parallel = parallel
     at_most(addresses.MAX_RAILS, "each needs a VLAN", rails=rails)
     at_most(addresses.MAX_PARTS * rails, "each has a number in an address", leaves=leaves)
     if leaves < rails:
@@ -63,42 +67,60 @@ def leaf_spine(
             hint=f"Leaves stand in groups of one a rail: choose a multiple of {rails}.",
         )
     fabric.check_hosts(hosts, hosts * (leaves // rails if fabric.bridged else 1) * rails)
-    fabric.check_links("leaves", leaves, leaves * spines)
+    fabric.check_links("leaves", leaves, leaves * spines * parallel)
     fabric.about = [
         f"{count(leaves, 'leaf')}, {count(spines, 'spine')}, {count(leaves * hosts, 'host')} with "
         f"{count(rails, 'NIC')} each; {fabric.manner}.",
         *addressing(fabric, "rail", "leaf" if rails == 1 else "group of leaves", "spine1"),
     ]
     names = [[f"leaf{first + rail}" for rail in range(1, rails + 1)] for first in range(0, leaves, rails)]
-    return _build(fabric, _spines(spines), names, hosts * rails)
+    return _build(fabric, [_spines(spines)], names, hosts * rails)
 
 
 def rail_optimized(
-    pods: int = 2, hosts: int = 4, rails: int = 4, oversubscription: str = "1:1", **manner: Unpack[RoutedManner]
+    pods: int = 2,
+    hosts: int = 4,
+    rails: int = 4,
+    oversubscription: str = "1:1",
+    spines: int = 0,
+    rail_only: bool = False,
+    **manner: Unpack[RoutedManner],
 ) -> Fabric:
     """
     Pods of `hosts` hosts with a leaf for each rail.
 
-    `oversubscription` is that of a leaf, downlinks to uplinks. Each uplink goes to a spine of its own, so it decides
-    how many spines there are.
+    `oversubscription` is that of a leaf, downlinks to uplinks. Its uplinks are shared out evenly to so many `spines`,
+    without a number to one each. `rail_only` gives each rail spines of its own: nothing joins two rails.
     """
     options = {"pods": pods, "hosts": hosts, "rails": rails}
-    fabric = Fabric("rail-optimized", {**options, "oversubscription": oversubscription}, manner)
+    chosen: dict[str, int | str] = {"spines": spines} if spines else {}
+    if rail_only:
+        chosen["rail-only"] = ""
+    fabric = Fabric("rail-optimized", {**options, "oversubscription": oversubscription, **chosen}, manner)
     at_least_one(**options)
     at_most(addresses.MAX_RAILS, "each needs a VLAN", rails=rails)
     at_most(addresses.MAX_PARTS, "each has a number in an address", pods=pods)
     fabric.check_hosts(hosts, hosts * pods if fabric.bridged else hosts)
-    spines = _uplinks(hosts, oversubscription)
-    fabric.check_links("pods", pods, pods * rails * spines)
+    uplinks = _uplinks(hosts, oversubscription)
+    spines = spines or uplinks
+    if spines < 0 or uplinks % spines:
+        raise InputError(f"spines is {spines}: the {uplinks} uplinks of a leaf cannot be shared out evenly to them")
+    fabric.parallel = uplinks // spines
+    fabric.check_links("pods", pods, pods * rails * uplinks)
+    each = f"{fabric.parallel} to each spine" if fabric.parallel > 1 else "to a spine each"
     fabric.about = [
         f"{count(pods, 'pod')} of {count(hosts, 'host')} with {count(rails, 'NIC')} each: NIC R of a host is on leaf R "
         "of its pod.",
-        f"A leaf has {count(hosts, 'downlink')} and {count(spines, 'uplink')}, to a spine each ({oversubscription}); "
+        f"A leaf has {count(hosts, 'downlink')} and {count(uplinks, 'uplink')}, {each} ({oversubscription}); "
         f"{fabric.manner}.",
-        *addressing(fabric, "rail", "pod", "spine1"),
+        *(["Each rail has spines of its own: nothing joins two rails."] if rail_only else []),
+        *addressing(fabric, "rail", "pod", f"{PLANE.format(rail=1) if rail_only else ''}spine1"),
     ]
     names = [[f"pod{pod}-leaf{rail}" for rail in range(1, rails + 1)] for pod in range(1, pods + 1)]
-    return _build(fabric, _spines(spines), names, hosts)
+    planes = (
+        [_spines(spines, PLANE.format(rail=rail)) for rail in range(1, rails + 1)] if rail_only else [_spines(spines)]
+    )
+    return _build(fabric, planes, names, hosts)
 
 
 def _uplinks(hosts: int, oversubscription: str) -> int:
@@ -114,18 +136,22 @@ def _uplinks(hosts: int, oversubscription: str) -> int:
     return hosts * up // down
 
 
-def _spines(number: int) -> list[str]:
-    return [f"spine{spine}" for spine in range(1, number + 1)]
+def _spines(number: int, before: str = "") -> list[str]:
+    return [f"{before}spine{spine}" for spine in range(1, number + 1)]
 
 
-def _build(fabric: Fabric, names_above: list[str], groups: list[list[str]], hosts_each: int) -> Fabric:
-    """`groups` has the names of the leaves of each group, by rail."""
-    fabric.check_tree(names_above, [leaves[0] for leaves in groups])
-    fabric.section(span(names_above))
-    uppers = fabric.add("switch", names_above)
-    notes = [f"rail {rail}" for rail in range(1, len(groups[0]) + 1)] if len(groups[0]) > 1 else ["the hosts"]
-    if fabric.bridged:  # a rail is one VLAN, and the first upper switch is its gateway
-        for rail, note in enumerate(notes, start=1):
+def _build(fabric: Fabric, planes: list[list[str]], groups: list[list[str]], hosts_each: int) -> Fabric:
+    """`planes` has the names of the switches over each rail, or one list for all; `groups` has the names of the leaves
+    of each group, by rail."""
+    for names in planes:
+        fabric.check_tree(names, [leaves[0] for leaves in groups])
+    fabric.section(span([name for names in planes for name in names]))
+    above = [fabric.add("switch", names) for names in planes]
+    rails = len(groups[0])
+    uppers_of = above if len(above) == rails else above * rails
+    notes = [f"rail {rail}" for rail in range(1, rails + 1)] if rails > 1 else ["the hosts"]
+    if fabric.bridged:  # a rail is one VLAN, and the first switch above it is its gateway
+        for rail, (note, uppers) in enumerate(zip(notes, uppers_of, strict=True), start=1):
             for upper in uppers:
                 upper.add_vlan(addresses.vlan(rail), fabric.svi(rail, 0) if upper is uppers[0] else {}, note)
     for group, names in enumerate(groups, start=1):
@@ -138,7 +164,7 @@ def _build(fabric: Fabric, names_above: list[str], groups: list[list[str]], host
             gateways = {family: [str(each[family][1]) for each in subnets] for family in subnets[0]}
             for host in hosts:
                 host.add_routes(fabric.anywhere(), gateways)
-        for rail, leaf in enumerate(leaves, start=1):
-            fabric.section(f"{leaf.name} to {span(host_names)} and to {span(names_above)}")
+        for rail, (leaf, uppers) in enumerate(zip(leaves, uppers_of, strict=True), start=1):
+            fabric.section(f"{leaf.name} to {span(host_names)} and to {span([upper.name for upper in uppers])}")
             fabric.add_leaf(leaf, hosts, uppers, addresses.vlan(rail), notes[rail - 1], (rail, group))
     return fabric.finish()

@@ -97,6 +97,8 @@ class Fabric:
         self.family: Families = manner.get("family", 4)
         self.routing: Routing = manner.get("routing", "static")
         self.management: bool = manner.get("management", False)
+        self.parallel = 1
+        """Links between a switch and each one above it."""
         if self.family not in FAMILIES:
             raise InputError(f"family is {self.family!r}; it is 4, 6 or dual")
         if self.routing not in ROUTINGS:
@@ -122,6 +124,11 @@ class Fabric:
 
     def check_links(self, name: str, value: int, links: int) -> None:
         """`value` of the option `name` makes so many links between switches: with static routes each has a VLAN."""
+        if self.bridged and self.parallel > 1:
+            raise InputError(
+                f"bridged, {self.parallel} links between the same two switches are a layer-2 loop",
+                hint="Make it routed.",
+            )
         if not self.bridged and self.routing == "static" and links > (most := addresses.MAX_LINKS):
             made = f"makes {links} links between switches; there are VLANs for {most}"
             raise InputError(f"{name} is {value}, which {made}")
@@ -179,20 +186,27 @@ class Fabric:
         """Routed cables; each upper switch has a route to `below`. Returns the upper addresses: none with FRR."""
         hops: dict[Family, list[str]] = {family: [] for family in FAMILIES[self.family]}
         for upper in uppers:
-            if self.routing == "frr":
-                self._cable(lower, upper.next_port(), {})
-                continue
-            self._links += 1
-            vlan = addresses.link_vlan(self._links)
-            ends = {family: addresses.link(self._links, family) for family in hops}
-            for switch, other, end in (lower, upper, 0), (upper, lower, 1):
-                svis = {family: f"{ends[family][end]}/{addresses.LINK_PREFIX[family]}" for family in hops}
-                switch.add_vlan(vlan, svis, f"to {other.name}")
-            upper.add_routes(below, {family: [low] for family, (low, _) in ends.items()}, lower.name)
-            self._cable(lower, upper.next_port(), {"vlan": vlan})
-            for family, (_, high) in ends.items():
-                hops[family].append(high)
+            lows: dict[Family, list[str]] = {family: [] for family in hops}
+            for _ in range(self.parallel):
+                for family, (low, high) in self._routed_cable(lower, upper).items():
+                    lows[family].append(low)
+                    hops[family].append(high)
+            upper.add_routes(below, lows, lower.name)
         return hops
+
+    def _routed_cable(self, lower: Node, upper: Node) -> dict[Family, tuple[str, str]]:
+        """A cable; the addresses of its lower and its upper end, none with FRR."""
+        if self.routing == "frr":
+            self._cable(lower, upper.next_port(), {})
+            return {}
+        self._links += 1
+        vlan = addresses.link_vlan(self._links)
+        ends = {family: addresses.link(self._links, family) for family in FAMILIES[self.family]}
+        for switch, other, end in (lower, upper, 0), (upper, lower, 1):
+            svis = {family: f"{ends[family][end]}/{addresses.LINK_PREFIX[family]}" for family in ends}
+            switch.add_vlan(vlan, svis, f"to {other.name}")
+        self._cable(lower, upper.next_port(), {"vlan": vlan})
+        return ends
 
     def trunks(self, lower: Node, uppers: Iterable[Node], vlan: int) -> None:
         """Bridged cables."""
@@ -216,7 +230,7 @@ class Fabric:
     @property
     def command(self) -> str:
         """The command that makes the same fabric again."""
-        options = (f"--{name} {value}" for name, value in self.options.items())
+        options = (f"--{name} {value}".strip() for name, value in self.options.items())
         family = [] if self.family == 4 else [f"--family {self.family}"]
         manner = "--bridged" if self.bridged else "--routing frr" if self.routing == "frr" else "--routed"
         management = ["--management"] if self.management else []

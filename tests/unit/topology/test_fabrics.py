@@ -41,6 +41,10 @@ BRIDGED += [
     *(leaf_spine(4, 1, 2, rails, bridged=True, family=family) for rails, family in product((1, 2), (6, "dual"))),
     *(fat_tree(2, bridged=True, family=family) for family in (6, "dual")),
 ]
+ROUTED += [
+    *(leaf_spine(4, 2, 2, rails, parallel=3, family=family) for rails, family in product((1, 2), (4, "dual"))),
+    *(rail_optimized(2, 8, 2, spines=spines) for spines in (1, 2, 4)),
+]
 ALL = ROUTED + BRIDGED
 
 
@@ -85,6 +89,19 @@ class TestWhatAKindConsistsOf:
         assert all(between[leaf, spine] == 1 for leaf in names(plan, "leaf") for spine in names(plan, "spine"))
         assert between["leaf2", "host17"] == between["leaf4", "host64"] == 1
         assert len(plan.links) == 4 * 2 + 64
+
+    def test_a_leaf_with_32_uplinks_to_two_spines(self) -> None:
+        plan = rail_optimized(pods=2, hosts=32, rails=1, spines=2).topology().plan()
+        assert links_between(plan)["pod1-leaf1", "spine2"] == 16
+        assert len(next(route for route in plan.nodes["pod1-leaf1"].routes).via) == 32
+
+    def test_rail_only_nothing_joins_two_rails(self) -> None:
+        plan = rail_optimized(pods=3, hosts=4, rails=2, spines=2, rail_only=True).topology().plan()
+        joined = {(a.node, b.node) for a, b in plan.links if "spine" in b.node}
+        assert {(leaf[-1], spine[4]) for leaf, spine in joined} == {("1", "1"), ("2", "2")}
+        assert links_between(plan)["pod3-leaf2", "rail2-spine1"] == 2
+        targets = {str(route.destination) for route in plan.nodes["rail2-spine1"].routes}
+        assert targets == {f"10.2.{pod}.0/24" for pod in (1, 2, 3)}
 
     def test_with_rails_each_nic_of_a_host_is_on_a_leaf_of_its_own(self) -> None:
         plan = leaf_spine(leaves=4, spines=2, hosts=3, rails=2).topology().plan()
@@ -362,6 +379,9 @@ class TestRefusals:
             ("rail-optimized", {"oversubscription": "0:1"}, "oversubscription is '0:1'; it is downlinks:uplinks"),
             ("rail-optimized", {"oversubscription": "7"}, "oversubscription is '7'; it is downlinks:uplinks"),
             ("rail-optimized", {"pods": 255}, "pods is 255"),
+            ("rail-optimized", {"spines": 3}, "spines is 3: the 4 uplinks of a leaf cannot be shared out evenly"),
+            ("leaf-spine", {"parallel": 0}, "parallel is 0; at least 1 is needed"),
+            ("leaf-spine", {"spines": 1, "parallel": 2, "bridged": True}, "2 links between the same two switches"),
             ("leaf-spain", {}, "there is no kind of fabric 'leaf-spain'\n  Did you mean leaf-spine? Kinds: single, "),
             ("leaf-spine", {"family": 5}, "family is 5; it is 4, 6 or dual"),
             ("single", {"spines": 2}, "single has no option 'spines'\n  It has: hosts, bridged, family, management."),
