@@ -13,6 +13,8 @@ COUNTED = {
     "tcp_out": ("egress", "meta l4proto tcp"),
     "tcp_in": ("ingress", "meta l4proto tcp"),
 }
+ETHERNET = 14
+"""Bytes of a header that nftables does not count at ingress, where the kernel has taken it off."""
 _NUMBERS = itertools.count(1)
 
 
@@ -27,6 +29,15 @@ class Traffic:
 
     def bytes(self) -> dict[str, int]:
         """Bytes on layer 2 (without the FCS) since the start: roce_out, roce_in, tcp_out, tcp_in."""
+        return {
+            name: counter["bytes"] + ETHERNET * counter["packets"] * (COUNTED[name][0] == "ingress")
+            for name, counter in self._counters().items()
+        }
+
+    def packets(self) -> dict[str, int]:
+        """Packets since the start, by the same names."""
+        return {name: counter["packets"] for name, counter in self._counters().items()}
+
+    def _counters(self) -> dict[str, dict[str, int]]:
         with self._host.entered():
-            counters = nftables.counters(self._table)
-        return {name: counter["bytes"] for name, counter in counters.items()}
+            return nftables.counters(self._table)

@@ -10,9 +10,11 @@ import signal
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from testbed.errors import DeadlineError, TestbedError, UnsupportedError
+from testbed.kernel import netns
 from testbed.lab import Host, Lab
 from testbed.lab.processes import Process
 from testbed.workload.jobs.placement import Rank
@@ -30,7 +32,13 @@ STATUS = {
     "remote operation error": "REM_OP_ERR",
 }
 """libibverbs' words for a completion status (ibv_wc_status_str), as UCX prints them, and its name."""
-UNREACHED = re.compile(r"UD endpoint .* unhandled timeout error|Destination is unreachable|Endpoint timeout")
+UCX_SAID = re.compile(
+    r"UD endpoint .* unhandled timeout error|Destination is unreachable|Endpoint timeout"
+    r"|network device '.*' is not available.*"
+)
+"""UCX's words for a peer that is not reached, and for a device that is not there."""
+NUMBER = re.compile(rb"(?:^|\0)(?:OMPI_COMM_WORLD_RANK|RANK)=(\d+)\0")
+"""Of a rank, in its environment."""
 POINTER = re.compile(r" 0x[0-9a-f]+")
 LAST_WORDS = 3
 Blame = Callable[["Job"], "tuple[Rank, str] | None"]
@@ -77,6 +85,8 @@ class Job:
         self.scratch = Path(tempfile.mkdtemp(prefix="job-"))
         """For the launcher's sockets, whose paths must be short."""
         self._processes: list[Process] = []
+        for host in {rank.host: None for rank in self.ranks}:
+            host.defer(partial(self._end_on, host))
         where = ", ".join(str(rank.host) for rank in self.ranks)
         lab.emit("job", "", f"{name} starts on {where}", name=name, ranks=len(self.ranks))
 
@@ -89,7 +99,7 @@ class Job:
     @classmethod
     def alone(cls, lab: Lab, host: Host, program: Path, *arguments: str, name: str) -> Job:
         """One process, forked as a rank is, with no network: what a job can be compared with."""
-        job = cls(lab, name, [Rank(0, host, "", 0)])
+        job = cls(lab, name, [Rank(0, host)])
         job.launch(host, [f"TESTBED_RANKS={job.directory}", "RANK=0", *forked(program), *arguments])
         return job
 
@@ -116,9 +126,11 @@ class Job:
         Raises DeadlineError after `within` seconds of the lab's clock; the job is ended then too.
         """
         over = self.lab.scheduler.wait(lambda: not self.running, within, pause=LOOK_S)
+        ended = [] if over else [str(rank) for rank in self.ranks if rank.number not in self._alive()]
         failure = self._failure()
         self.close()
-        late = "" if over else f"still running after {within:g} s"
+        gone = f", though it has ended on: {', '.join(ended)}" if ended else ""
+        late = "" if over else f"still running after {within:g} s{gone}"
         ending = "; ".join(filter(None, (late, str(failure) if failure else ""))) or "all is well"
         ok = over and failure is None
         self.lab.emit("job", "", f"{self.name} ends: {ending}", name=self.name, ok=ok)
@@ -136,16 +148,36 @@ class Job:
         for process in self._processes:
             process.stop()
         shutil.rmtree(self.scratch, ignore_errors=True)
-        if not self.lab.scheduler.wait(self._gone, GONE_S):
+        self._kill(self._processes_left)
+
+    def _end_on(self, host: Host) -> None:
+        """Ends the ranks of a host or pod that is taken down: its devices cannot go before their queue pairs."""
+        network = netns.path(host.namespace).stat().st_ino
+        self._kill(lambda: [pid for pid in self._processes_left() if _network_of(pid) == network])
+
+    def _kill(self, left: Callable[[], list[str]]) -> None:
+        """Kills processes until there are none."""
+        if not self.lab.scheduler.wait(lambda: self._gone(left()), GONE_S):
             raise DeadlineError(f"job {self.name}: a rank is still there {GONE_S:g} s after it was killed")
 
-    def _gone(self) -> bool:
-        """Kills what is left of the job, which is what works in its directory; whether that was nothing."""
-        left = [pid for pid in filter(str.isdigit, os.listdir("/proc")) if self._is_ours(pid)]
+    def _gone(self, left: list[str]) -> bool:
         for pid in left:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(int(pid), signal.SIGKILL)
         return not left
+
+    def _alive(self) -> set[int]:
+        """The numbers of the ranks that have a process."""
+        found = set()
+        for pid in self._processes_left():
+            with contextlib.suppress(OSError):
+                if number := NUMBER.search(Path(f"/proc/{pid}/environ").read_bytes()):
+                    found.add(int(number[1]))
+        return found
+
+    def _processes_left(self) -> list[str]:
+        """What is left of the job, which is what works in its directory."""
+        return [pid for pid in filter(str.isdigit, os.listdir("/proc")) if self._is_ours(pid)]
 
     def _is_ours(self, pid: str) -> bool:
         try:
@@ -163,7 +195,7 @@ class Job:
                 if words in text:
                     return Failure(rank, status, words)
         for rank, text in said:
-            if found := UNREACHED.search(text):
+            if found := UCX_SAID.search(text):
                 return Failure(rank, "", POINTER.sub("", found[0]))
         if blamed := self._blame(self):
             rank, ending = blamed
@@ -175,6 +207,14 @@ class Job:
         return Failure(
             self.ranks[0], "", "\n  ".join(last[-LAST_WORDS:]) or f"ended with status {max(statuses, key=abs)}"
         )
+
+
+def _network_of(pid: str) -> int | None:
+    """The inode of a process's network namespace; None if the process is gone."""
+    try:
+        return os.stat(f"/proc/{pid}/ns/net").st_ino
+    except OSError:
+        return None
 
 
 def exception_in(text: str) -> str:

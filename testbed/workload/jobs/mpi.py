@@ -17,7 +17,7 @@ from testbed.errors import InputError
 from testbed.kernel import netns, own_devices
 from testbed.lab import Host, Lab
 from testbed.workload.jobs.job import Job, forked, torch_waits
-from testbed.workload.jobs.placement import Rank, each, management, place
+from testbed.workload.jobs.placement import Place, Rank, each, management, place
 from testbed.workload.jobs.ranks import SHIM, build_shim
 
 ROOT = [f"{part}_ALLOW_RUN_AS_ROOT{end}=1" for part in ("OMPI", "PRTE") for end in ("", "_CONFIRM")]
@@ -31,8 +31,10 @@ UCX = {
     # rxe takes 7, UCX's default, as for ever.
     "UCX_RC_VERBS_RETRY_COUNT": "6",
 }
-NATIVE = f'LD_PRELOAD={SHIM}${{LD_PRELOAD:+:$LD_PRELOAD}} exec "$@" >>rank-$OMPI_COMM_WORLD_RANK.log 2>&1'
-"""The start of a rank that is not forked, in the job's directory."""
+DEVICE = ". ./rank-$OMPI_COMM_WORLD_RANK.env"
+FORKED = f'{DEVICE}; exec "$@"'
+NATIVE = f'{DEVICE}; LD_PRELOAD={SHIM}${{LD_PRELOAD:+:$LD_PRELOAD}} exec "$@" >>rank-$OMPI_COMM_WORLD_RANK.log 2>&1'
+"""The start of a rank in the job's directory, as a fork and otherwise."""
 RANK = r"process rank (?P<rank>\d+) with PID \d+ on node \S+ "
 ENDED = {
     "ended by signal {signal}": RANK + r"exited on\s+signal (?P<signal>\d+)",
@@ -45,6 +47,8 @@ FATAL = re.compile(
     r"\*\*\* reported by process \[\d+,(?P<rank>\d+)\]\n.*\n.*\*\*\* (?P<error>.+)\n.*\*\*\* MPI_ERRORS_ARE_FATAL"
 )
 """An error of MPI that the program does not handle. The words are Open MPI's."""
+LOST = re.compile(r"lost communication with a remote daemon.*?Remote daemon: \S+ on node (?P<host>\S+)", re.DOTALL)
+"""mpirun's words for a host whose daemon ended: a pod that was deleted."""
 AGENT = """#!/bin/sh
 # mpirun calls this as it would ssh: HOST COMMAND…
 host=$1
@@ -57,7 +61,7 @@ exec nsenter --net={namespaces}/$namespace unshare --uts --ipc --mount sh -c "{m
 
 def mpirun(
     lab: Lab,
-    hosts: Sequence[Host],
+    hosts: Sequence[Place],
     program: str | Path,
     *arguments: str,
     launcher: Host,
@@ -69,15 +73,16 @@ def mpirun(
     mca: Mapping[str, str] | None = None,
 ) -> Job:
     """Starts `program` as `ranks_per_host` ranks on each of `hosts`, those of the first host first; mpirun itself runs
-    on `launcher`. A host may stand in `hosts` several times: ranks are in the order of the list.
+    on `launcher`. A host may stand in `hosts` several times: ranks are in the order of the list. Pods are hosts, too,
+    and an interface in the place of its host chooses the RDMA device.
 
-    `program` is a file of Python (``.py``), or anything that can be executed: a file, or a name on the PATH. `data` and
-    `management_interface` name the interfaces; `environment` is added to UCX's settings, `mca` to Open MPI's
-    parameters.
+    `program` is a file of Python (``.py``), or anything that can be executed: a file, or a name on the PATH. `data` is
+    the interface of hosts, `management_interface` that of the launcher: hosts are reached by the one that they have in
+    its network. `environment` is added to UCX's settings, `mca` to Open MPI's parameters.
     """
     words = rank_command(program, arguments)
-    ranks = place(each(hosts, ranks_per_host), data)
-    network = management([*hosts, launcher], management_interface).network
+    ranks = place(lab, each(hosts, ranks_per_host), data)
+    network = management(launcher, [rank.host for rank in ranks], management_interface)[0].address().network
     build_shim()
     job = Job(lab, name, ranks, blame)
     for rank in ranks:
@@ -111,7 +116,7 @@ def rank_command(program: str | Path, arguments: Sequence[str]) -> list[str]:
     file = os.path.abspath(program)
     if str(program).endswith(".py") and os.path.isfile(file):
         if torch_waits():
-            return [*forked(file), *arguments]
+            return ["sh", "-c", FORKED, "rank", *forked(file), *arguments]
         return ["sh", "-c", NATIVE, "rank", "python3", "-m", "mpi4py", file, *arguments]
     found = shutil.which(program)
     if found is None:
@@ -126,6 +131,9 @@ def blame(job: Job) -> tuple[Rank, str] | None:
         return job.ranks[int(fatal["rank"])], fatal["error"]
     output = job.launcher_output()
     found = [(said.start(), end, said) for end, words in ENDED.items() if (said := re.search(words, output))]
+    if not found and (lost := LOST.search(output)):
+        ended = (rank for rank in job.ranks if rank.host.name == lost["host"])
+        return next(((rank, "its host or pod has ended") for rank in ended), None)
     if not found:
         return None
     _, end, said = min(found)
@@ -133,13 +141,14 @@ def blame(job: Job) -> tuple[Rank, str] | None:
 
 
 def write_settings(job: Job, rank: Rank) -> None:
-    """The values that differ from host to host, for the agent to read."""
-    settings = {
+    """Files for the agent and for the start of a rank: values that differ from host to host, and from rank to rank."""
+    of_host = {
         "namespace": rank.host.namespace,
         "devices": str(own_devices.directory(rank.host.namespace)),
-        "UCX_NET_DEVICES": f"{rank.device}:1",
-        "UCX_IB_GID_INDEX": str(rank.gid),
         "TESTBED_RANKS": str(job.directory),
     }
-    lines = [f"export {key}={shlex.quote(value)}" for key, value in settings.items()]
-    (job.directory / f"{rank.host}.env").write_text("\n".join(lines) + "\n")
+    lines = [f"export {key}={shlex.quote(value)}\n" for key, value in of_host.items()]
+    (job.directory / f"{rank.host}.env").write_text("".join(lines))
+    of_rank = {"UCX_NET_DEVICES": f"{rank.device}:1", "UCX_IB_GID_INDEX": str(rank.gid)}
+    lines = [f'export {key}="${{{key}:-{value}}}"\n' for key, value in of_rank.items()]  # the caller's own win
+    (job.directory / f"rank-{rank.number}.env").write_text("".join(lines))

@@ -1,14 +1,21 @@
-"""Placement of the ranks of a job: the host, RDMA device and GID of each."""
+"""Placement of the ranks of a job: the host or pod, RDMA device and GID of each."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from ipaddress import IPv4Interface
+from typing import TypeVar
 
-from testbed.errors import InputError
-from testbed.lab import Host
+from testbed.errors import InputError, TestbedError
+from testbed.lab import Host, HostInterface, Lab
 from testbed.workload.queue_pair import gid_index, open_device
+
+Place = Host | HostInterface
+"""Where a rank is: a host or a pod, or one of its interfaces with an RDMA device."""
+NAME = 15
+"""Characters of an RDMA device's name that UCX 1.18 keeps: UCT_MD_NAME_MAX is 16. It finds no device with a longer one,
+and says only that it is not available."""
+AnyPlace = TypeVar("AnyPlace", Host, Place)
 
 
 @dataclass(frozen=True)
@@ -17,44 +24,70 @@ class Rank:
 
     number: int
     host: Host
-    device: str
-    gid: int
+    device: str = ""
+    gid: int = 0
 
     def __str__(self) -> str:
         return f"rank {self.number} on {self.host}"
 
 
-def each(hosts: Sequence[Host], ranks: int) -> list[Host]:
-    """The host of every rank: `ranks` on each of `hosts`, those of the first host first."""
+def each(places: Sequence[AnyPlace], ranks: int) -> list[AnyPlace]:
+    """The place of every rank: `ranks` on each of `places`, those of the first one first."""
     if ranks < 1:
         raise InputError(f"ranks_per_host is {ranks}; at least 1 is needed")
-    return [host for host in hosts for _ in range(ranks)]
+    found = [place for place in places for _ in range(ranks)]
+    if len(found) < 2:
+        raise InputError(
+            f"a job needs two ranks at least, not {len(found)}", hint="Name more hosts, or ranks_per_host."
+        )
+    return found
 
 
-def place(hosts: Sequence[Host], interface: str) -> list[Rank]:
-    """A rank for each of `hosts`, which may name a host several times, on its RDMA device on `interface`. Raises
-    InputError with the first rank that has no place."""
-    if len(hosts) < 2:
-        raise InputError(f"a job needs two ranks at least, not {len(hosts)}")
-    ranks: list[Rank] = []
-    for number, host in enumerate(hosts):
-        devices = {name: end.rdma for name, end in host.interfaces.items() if end.rdma}
-        if interface not in devices:
-            found = ", ".join(f"{device} on {name}" for name, device in devices.items()) or "none"
-            raise InputError(f"rank {number} on {host}: no RDMA device on {interface}", hint=f"It has: {found}.")
-        device, nic = devices[interface], host[interface]
-        address = nic.address(4 if 4 in nic.addresses else 6)
+def place(lab: Lab, places: Sequence[Place], data: str) -> list[Rank]:
+    """A rank for each of `places`, which may name one several times; that of a host is on its interface `data`. Raises
+    the error of the first rank that has no place."""
+    return [_rank(lab, number, where, data) for number, where in enumerate(places)]
+
+
+def _rank(lab: Lab, number: int, where: Place, data: str) -> Rank:
+    host = lab.host(where.node.name) if isinstance(where, HostInterface) else where
+    rank, interface = Rank(number, host), where.name if isinstance(where, HostInterface) else data
+    devices = {name: end.rdma for name, end in host.interfaces.items() if end.rdma}
+    if interface not in devices:
+        found = ", ".join(f"{device} on {name}" for name, device in devices.items()) or "none"
+        raise InputError(f"{rank}: no RDMA device on {interface}", hint=f"It has: {found}.")
+    device, nic = devices[interface], host[interface]
+    if len(device) > NAME:
+        message = f"{rank}: UCX does not find {device}: it knows names of RDMA devices of {NAME} characters at most"
+        raise InputError(
+            message, hint="A device is called NODE-INTERFACE: give the node or the interface a shorter name."
+        )
+    if not nic.addresses:
+        raise InputError(
+            f"{rank}: {interface} has no IP address, so {device} has no GID to use", hint="Add an address."
+        )
+    address = nic.address(4 if 4 in nic.addresses else 6)
+    try:
         gid = gid_index(open_device(host.namespace, device), address.ip)
-        ranks.append(Rank(number, host, device, gid))
-    return ranks
+    except TestbedError as error:
+        hint = error.hint or f"`rdma link` on {host} lists the devices that are there."
+        raise TestbedError(f"{rank}: {error.message}", hint=hint) from error
+    return Rank(number, host, device, gid)
 
 
-def management(hosts: Sequence[Host], interface: str) -> IPv4Interface:
-    """The network that the launcher's own traffic uses: the one all hosts have an address in on `interface`."""
+def management(first: Host, hosts: Sequence[Host], interface: str) -> list[HostInterface]:
+    """The interface of `first`, and those of `hosts` in the same network, whatever they are called: a pod's has the
+    name that its runtime gave it. The job's own traffic uses this network."""
+    if interface not in first.interfaces or 4 not in first[interface].addresses:
+        raise InputError(f"{first} has no address on {interface}, the management network of the job")
+    network = first[interface].address().network
+    found = [first[interface]]
     for host in hosts:
-        if interface not in host.interfaces or 4 not in host[interface].addresses:
-            raise InputError(f"{host} has no address on {interface}, the management network of the job")
-    networks = {host[interface].address().network for host in hosts}
-    if len(networks) > 1:
-        raise InputError(f"the hosts of a job are in several management networks: {', '.join(map(str, networks))}")
-    return IPv4Interface(hosts[0][interface].address())
+        inside = [end for end in host.interfaces.values() if 4 in end.addresses and end.address().network == network]
+        if not inside:
+            message = f"{host} has no address in {network}, the management network of the job"
+            raise InputError(
+                message, hint=f"That is the network on {interface} of {first}; a pod can have a macvlan there."
+            )
+        found.append(inside[0])
+    return found

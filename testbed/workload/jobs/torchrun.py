@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,19 +28,26 @@ def torchrun(
     ranks_per_host: int = 1,
     interface: str = "mgmt0",
 ) -> Job:
-    """Starts `program` (Python) as `ranks_per_host` ranks on each of `hosts`, those of the first host first."""
+    """Starts `program` (Python) as `ranks_per_host` ranks on each of `hosts`, those of the first host first.
+
+    `interface` is the management interface of the first; the others are reached by theirs in the same network."""
     if len(set(hosts)) < len(hosts):
         raise InputError("a host is there twice", hint="torchrun has one agent a host: use ranks_per_host.")
-    address = management(hosts, interface).ip
-    ranks = [Rank(number, host, "", 0) for number, host in enumerate(each(hosts, ranks_per_host))]
+    file = os.path.abspath(program)
+    if not os.path.isfile(file):
+        raise InputError(
+            "there is no such program for a rank", where=str(program), hint="torchrun starts files of Python."
+        )
+    ranks = [Rank(number, host) for number, host in enumerate(each(hosts, ranks_per_host))]
+    ends = management(hosts[0], hosts[1:], interface)
     job = Job(lab, name, ranks, lambda job: blame(job, ranks_per_host))
-    for node, host in enumerate(hosts):
+    for node, (host, end) in enumerate(zip(hosts, ends, strict=True)):
         command = [
             *(f"TMPDIR={job.scratch}", f"TESTBED_RANKS={job.directory}", f"TESTBED_LAUNCHER={agent(node)}"),
-            *(f"GLOO_SOCKET_IFNAME={interface}", "OMP_NUM_THREADS=1"),
+            *(f"GLOO_SOCKET_IFNAME={end.name}", "OMP_NUM_THREADS=1"),
             *(*forked(AGENT), f"--nnodes={len(hosts)}", f"--node-rank={node}", f"--nproc-per-node={ranks_per_host}"),
-            *(f"--master-addr={address}", f"--master-port={PORT}", f"--local-addr={host[interface].address().ip}"),
-            *("--no-python", *forked(program), *arguments),
+            *(f"--master-addr={ends[0].address().ip}", f"--master-port={PORT}", f"--local-addr={end.address().ip}"),
+            *("--no-python", *forked(file), *arguments),
         ]
         job.launch(host, command)
     return job

@@ -17,7 +17,7 @@ from testbed.kernel import netns, rdma
 
 PROGRAM = Path(testbed.cni.__file__).parent / "bin/rxe"
 CONTAINER = "0123456789abcdef0123456789abcdef"
-DEVICE = "0123456789abcdef0123-net1"
+DEVICE = "012345678-net1"
 NAMESPACE = "pod"
 RESULT = {"cniVersion": "1.0.0", "interfaces": [{"name": "net1", "sandbox": "/run/netns/pod"}], "dns": {}}
 NAMED = {**RESULT, "interfaces": [{"name": "net1", "sandbox": "/run/netns/pod", "rdma-device": DEVICE}]}

@@ -124,12 +124,62 @@ def test_torchrun_s_ranks_are_named_too(lab, hosts, way, said):
 
 def test_a_rank_without_a_device_is_named_before_anything_starts(lab, hosts):
     with pytest.raises(InputError, match="rank 1 on launcher: no RDMA device on eth1"):
-        place([hosts[0], lab.host("launcher")], "eth1")
+        place(lab, [hosts[0], lab.host("launcher")], "eth1")
+    hosts[1]["eth1"].remove_address()
+    with pytest.raises(InputError, match="rank 1 on b: eth1 has no IP address, so b-eth1 has no GID to use"):
+        place(lab, hosts, "eth1")
 
 
-def test_one_rank_alone_is_refused(hosts):
-    with pytest.raises(InputError, match="two ranks at least, not 1"):
-        place(hosts[:1], "eth1")
+def test_a_device_that_has_gone_is_named_with_its_rank(lab, hosts):
+    hosts[1].run("rdma", "link", "delete", hosts[1]["eth1"].device)
+    with pytest.raises(TestbedError, match="rank 1 on b: open RDMA device b-eth1"):
+        mpirun(lab, hosts, PROGRAMS / "allreduce.py", launcher=lab.host("launcher"))
+    assert not (lab.directory / "job").exists()
+
+
+def test_a_device_that_ucx_does_not_find_is_named_with_its_rank(lab, hosts):
+    unknown = {"UCX_NET_DEVICES": "mlx5_0:1"}
+    job = mpirun(lab, hosts, PROGRAMS / "allreduce.py", launcher=lab.host("launcher"), environment=unknown)
+    with pytest.raises(TestbedError, match=r"rank 0 on a: .*mlx5_0:1"):
+        job.check(JOB_S)
+    assert not ranks_left()
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_no_rank_and_one_alone_are_refused(lab, hosts, number):
+    program, refused = PROGRAMS / "whoami.py", f"two ranks at least, not {number}"
+    with pytest.raises(InputError, match=refused):
+        mpirun(lab, hosts[:number], program, launcher=lab.host("launcher"))
+    with pytest.raises(InputError, match=refused):
+        torchrun(lab, hosts[:number], program)
+    with pytest.raises(InputError, match="ranks_per_host is 0; at least 1 is needed"):
+        torchrun(lab, hosts, program, ranks_per_host=0)
+    assert not (lab.directory / "job").exists()
+
+
+def test_a_rank_of_mpirun_that_leaves_without_mpi_is_named(start):
+    job = start("misbehave.py", "leaves")
+    with pytest.raises(TestbedError, match="rank 1 on b: ended without MPI_Finalize, or never called MPI_Init"):
+        job.check(JOB_S)
+    assert not ranks_left()
+
+
+def test_a_rank_of_torchrun_that_leaves_the_others_waiting_is_named_at_the_deadline(lab, hosts):
+    job = torchrun(lab, hosts, PROGRAMS / "misbehave.py", "leaves")
+    with pytest.raises(DeadlineError, match="still running after 30 s, though it has ended on: rank 1 on b"):
+        job.check(30)
+    assert not ranks_left()
+
+
+def test_a_script_that_is_none_is_named_with_the_rank_that_met_it(lab, hosts, tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text("this is no Python\n")
+    of_mpirun = mpirun(lab, hosts, script, launcher=lab.host("launcher"))
+    for job in (of_mpirun, torchrun(lab, hosts, script, name="control")):
+        with pytest.raises(TestbedError, match=r"rank \d on [ab]: SyntaxError: invalid syntax"):
+            job.check(JOB_S)
+    with pytest.raises(InputError, match=r"none\.py: there is no such program for a rank"):
+        torchrun(lab, hosts, tmp_path / "none.py")
 
 
 def test_hosts_may_have_several_ranks_in_any_order(lab, hosts):
@@ -235,10 +285,10 @@ def test_a_job_runs_in_exclusive_mode(lab, start):
     assert traffic.bytes()["roce_out"] > 8000
 
 
-def test_a_rank_uses_the_gid_of_its_address_wherever_it_is_in_the_table(hosts):
-    before = [rank.gid for rank in place(hosts, "eth1")]
+def test_a_rank_uses_the_gid_of_its_address_wherever_it_is_in_the_table(lab, hosts):
+    before = [rank.gid for rank in place(lab, hosts, "eth1")]
     hosts[0]["eth1"].add_address(IPv4Interface("10.99.0.1/24"))
-    after = [rank.gid for rank in place(hosts, "eth1")]
+    after = [rank.gid for rank in place(lab, hosts, "eth1")]
     assert after[0] > before[0]
     assert after[1] == before[1]
 
@@ -266,3 +316,10 @@ def test_a_job_runs_on_a_generated_fabric(lab, native, family):
     traffic = Traffic(hosts[0]["eth1"])
     mpirun(lab, hosts, native, launcher=lab.host("launcher")).check(JOB_S)
     assert traffic.bytes()["roce_out"] > 8000
+
+
+@pytest.mark.topology(PAIR.replace("b:", "trainer-two:"))
+def test_a_device_whose_name_ucx_cuts_is_named_with_its_rank(lab):
+    hosts = [lab.host("a"), lab.host("trainer-two")]
+    with pytest.raises(InputError, match="rank 1 on trainer-two: UCX does not find trainer-two-eth1"):
+        mpirun(lab, hosts, "hostname", launcher=lab.host("launcher"))
