@@ -67,13 +67,14 @@ def mpirun(
     management_interface: str = "mgmt0",
     environment: Mapping[str, str] | None = None,
     mca: Mapping[str, str] | None = None,
+    beside: Path | None = None,
 ) -> Job:
     """Starts `program` as `ranks_per_host` ranks on each of `hosts`, those of the first host first; mpirun itself runs
     on `launcher`. A host may stand in `hosts` several times: ranks are in the order of the list.
 
     `program` is a file of Python (``.py``), or anything that can be executed: a file, or a name on the PATH. `data` and
     `management_interface` name the interfaces; `environment` is added to UCX's settings, `mca` to Open MPI's
-    parameters.
+    parameters. The files of the directory `beside` are in the ranks' working directory, too.
     """
     words = rank_command(program, arguments)
     ranks = place(each(hosts, ranks_per_host), data)
@@ -102,6 +103,8 @@ def mpirun(
         *(word for key in settings for word in ("-x", key)),
         *words,
     ]
+    if beside:
+        job.bring(beside)
     job.launch(launcher, command)
     return job
 
