@@ -41,12 +41,20 @@ def job(console: Console, result: RunResult, done: Jobs, _: Sequence[object], wa
     if failures := [text for text in variant.failures if not text.startswith("users saw fault")]:
         summary.show_failures(console, "The run is not what was asked for:", replace(variant, failures=failures))
         console.print()
-    verdict = ("completed", "bold green") if variant.as_expected else ("did not complete", "bold red")
+    if variant.as_expected:
+        verdict = ("completed", "bold green")
+    else:
+        verdict = ("did not complete" if failed(variant, row) else "not what was asked for", "bold red")
     ranks = f" on {summary.number(len(row['ranks']), 'rank')}" if row else ""
     facts = f" · {duration(row['job_s'] if row else variant.virtual_s)} · {duration(wall_s)} wall · seed {result.seed}"
     name = (plain(result.scenario), "bold")
     console.print(Text.assemble(name, ": ", verdict, ranks, (facts, "dim")), soft_wrap=True)
     console.print(Text(plain(result.out / REPORT), "dim"), soft_wrap=True)
+
+
+def failed(variant: VariantResult, row: JobRow | None) -> bool:
+    """Whether the job itself did not come to a good end."""
+    return variant.observed != "healthy" or row is None or bool(row["failure"])
 
 
 def ranks_table(ranks: Sequence[RankRow]) -> Table:

@@ -3,18 +3,19 @@
 import json
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from testbed import Parameters, Run, Scenario, Variant
 from testbed.documents.json import value_of
 from testbed.errors import DeadlineError
 from testbed.faults import Fault
 from testbed.faults.catalogue import KINDS
 from testbed.faults.fault import make
 from testbed.protocol import GIVEN_PROGRAM, RANKS, JobRow, RankRow
+from testbed.scenario.model import Parameters, Scenario
+from testbed.scenario.run import Run, Variant
 from testbed.workload import Failure, Job, Traffic, mpirun
 
 FILES = Path(__file__).parent / GIVEN_PROGRAM
@@ -80,8 +81,8 @@ class Train(Scenario[Settings]):
             )  # fmt: skip
         stop = run.lab.scheduler.every(LOOK_S, Progress(run, job).look)
         with run.step("the job runs"):
-            missed = break_network(run, job, p)
-            failure, hung = wait(job, p.limit - (run.now - began))
+            missed = break_network(run, job, p.faults, began + p.limit)
+            failure, hung = wait(job, began + p.limit - run.now)
         stop()
         ended = run.now
         came = run.log.find("fault.injected")
@@ -120,16 +121,16 @@ class Progress:
             self._run.lab.emit("job.step", "", text, number=self._done, seconds=times)
 
 
-def break_network(run: Run, job: Job, p: Settings) -> list[str]:
+def break_network(run: Run, job: Job, faults: Sequence[Planned], until: float) -> list[str]:
     """Injects the faults when their time comes; those whose step never came, and why."""
     missed: list[str] = []
-    for planned in p.faults:
+    for planned in faults:
         if planned.after_step is None:
             run.inject(planned.made(), after=planned.after_s, lasting=planned.lasting_s, may_outlast_run=True)
-    by_step = [planned for planned in p.faults if planned.after_step is not None]
+    by_step = [planned for planned in faults if planned.after_step is not None]
     for planned in sorted(by_step, key=lambda one: one.after_step or 0):
         number = planned.after_step or 0
-        run.lab.scheduler.wait(lambda: job.steps_done() >= number or not job.running, p.limit, pause=LOOK_S)  # noqa: B023
+        wait_for_step(run, job, number, until)
         done = job.steps_done()
         if done >= number and job.running:
             run.inject(planned.made(), lasting=planned.lasting_s, may_outlast_run=True)
@@ -137,6 +138,12 @@ def break_network(run: Run, job: Job, p: Settings) -> list[str]:
             why = f"every rank had done {done} of {number} steps when the job ended" if done else NONE_DONE
             missed.append(f"fault {planned.made()} never came: {why}")
     return missed
+
+
+def wait_for_step(run: Run, job: Job, number: int, until: float) -> None:
+    """Returns when every rank has done so many steps, or will not."""
+    within = max(until - run.now, 0.0)
+    run.lab.scheduler.wait(lambda: job.steps_done() >= number or not job.running, within, pause=LOOK_S)
 
 
 def wait(job: Job, within: float) -> tuple[Failure | None, str]:

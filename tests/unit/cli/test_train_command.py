@@ -180,7 +180,7 @@ def test_every_host_of_a_topology_has_a_rank(jobs_end: Ends) -> None:
 def test_a_fault_is_a_line(text: str, planned: dict[str, Any], jobs_end: Ends) -> None:
     asked = jobs_end(job(rank(0)))
     assert invoke(["train", "job/train.py", "--on", "mine.clab.yml", "--fault", text]) == 0
-    assert asked[0]["faults"] == [{"name": text.split()[0], **planned}]
+    assert asked[0]["faults"] == [{"name": text.split(maxsplit=1)[0], **planned}]
 
 
 def test_the_script_s_files_and_the_topology_are_in_the_run(jobs_end: Ends) -> None:
@@ -225,6 +225,30 @@ def test_a_job_that_dies_is_1_and_says_who_and_how_long_after(
     out = capsys.readouterr().out
     assert f"{failure}, 4.50 s after the fault." in out
     assert "did not complete on 2 ranks" in out
+
+
+@pytest.mark.parametrize(
+    ("end", "said"),
+    [
+        ("ValueError: environment variable RANK expected, but not set", "Ranks are started by mpirun"),
+        ("RuntimeError: Distributed package doesn't have NCCL built in", "no GPU and no NCCL"),
+        ("ModuleNotFoundError: No module named 'transformers'", "Beside the script's own files there are PyTorch"),
+    ],
+)
+def test_what_a_script_of_a_cluster_lacks_is_said(
+    end: str, said: str, jobs_end: Ends, capsys: pytest.CaptureFixture[str]
+) -> None:
+    jobs_end(job(rank(0, steps=0, slowest_s=None, median_s=None), failure=f"rank 0 on host1: {end}"))
+    assert invoke(["train", "job/train.py"]) == 1
+    assert said in capsys.readouterr().out
+
+
+def test_hosts_without_the_data_network_have_no_rank(jobs_end: Ends) -> None:
+    asked = jobs_end(job(rank(0)))
+    more = MANAGED.replace("a: ,", "a: , stores: ,") + '    - {endpoints: ["leaf:e3", "stores:eth7"], vlan: 10}\n'
+    Path("mine.clab.yml").write_text(more)
+    assert invoke(["train", "job/train.py", "--on", "mine.clab.yml", "--ranks-per-host", "2", "--ranks", "3"]) == 0
+    assert asked[0]["hosts"] == ["a", "a", "b"]
 
 
 def test_a_fault_that_never_came_is_1(jobs_end: Ends, capsys: pytest.CaptureFixture[str]) -> None:
