@@ -25,6 +25,10 @@ COMMANDS = {
     "back": ("testbed.cli.live.stopping:back", "Go back to a step of a run that was kept."),
     "diff": ("testbed.cli.diff", "Show the first event in which two runs differ, and the switch tables there."),
     "matrix": ("testbed.cli.matrix", "Run a variant for each value of a parameter, and compare what users see."),
+    "train": (
+        "testbed.cli.train.command:train",
+        "Run your own training script on a lab, and break the network under it.",
+    ),
     "report": ("testbed.cli.report", "Make the report of a run from its directory."),
     "compare": ("testbed.cli.report", "Put runs, or variants of runs, side by side in one report."),
     "list": ("testbed.cli.catalogue:list_", "List the scenarios."),

@@ -43,7 +43,8 @@ def scenario(request: Describe, context: Context) -> ScenarioInfo:
         if not request.named or variant.name in request.named:
             with loading.blaming(file):
                 parameters = scenario.settle(variant, found["settings"])
-            _, plan, profiles, notes = topologies.lab_of(scenario, parameters, file)
+            given = "" if scenario.topology else request.topology
+            _, plan, profiles, notes = topologies.lab_of(scenario, parameters, file, given)
             if plan not in plans:
                 plans.append(plan)
                 info["notes"] += notes

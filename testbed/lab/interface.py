@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -16,6 +17,17 @@ from testbed.lab.overlay import Overlay
 from testbed.lab.port import Port
 from testbed.topology import Interface as InterfacePlan
 from testbed.topology import Quality
+
+
+@contextlib.contextmanager
+def at_once() -> Iterator[None]:
+    """No program has the CPU before the end of the block, unless it waits."""
+    policy, parameter = os.sched_getscheduler(0), os.sched_getparam(0)
+    os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+    try:
+        yield
+    finally:
+        os.sched_setscheduler(0, policy, parameter)
 
 
 class Interface:
@@ -79,11 +91,13 @@ class Interface:
 
     def _set_state(self, *, up: bool) -> None:
         state = "up" if up else "down"
-        self.node.kernel.set_link(self.index, up=up)
         # The kernel carries out a change of carrier at once when asked for each end (rtnl_getlink). Left alone it does
-        # so up to a second later, and until then what the other end sends fails, which ends its queue pairs.
-        for end in filter(None, (self, self.peer)):
-            end.node.kernel.read(end.index)
+        # so up to a second later, and until then what the other end sends fails, which ends its queue pairs. So nothing
+        # else may have the CPU in between.
+        with at_once():
+            self.node.kernel.set_link(self.index, up=up)
+            for end in filter(None, (self, self.peer)):
+                end.node.kernel.read(end.index)
         self.emit("link", f"{self.name} {state}", state=state)
 
     @property

@@ -61,8 +61,12 @@ def below(root: Path) -> dict[str, bytes]:
 
 def executable(root: Path, names: Iterable[str]) -> list[str]:
     """Those of the files below `root` that can be executed, by whomever."""
-    with reading(root):
-        return [name for name in names if (root / name).stat().st_mode & 0o111]
+    return [name for name in names if can_be_executed(root / name)]
+
+
+def can_be_executed(file: Path) -> bool:
+    with reading(file):
+        return bool(file.stat().st_mode & 0o111)
 
 
 def _paths(root: Path) -> Iterator[Path]:

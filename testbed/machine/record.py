@@ -17,7 +17,7 @@ from testbed.machine import cache, files, qemu, snapshot
 from testbed.machine.jobs import Machine
 from testbed.machine.scenarios import GIVEN, Source
 from testbed.machine.vm import VirtualMachine
-from testbed.protocol import RESULT, SCENARIO, Clock, Epoch, Observed, requests
+from testbed.protocol import GIVEN_PROGRAM, RESULT, SCENARIO, Clock, Epoch, Observed, requests
 from testbed.version import version
 
 MachineName = Literal["vm", "local"]
@@ -72,6 +72,8 @@ class Origin(Identity):
     """The digest of each of the scenario's files."""
     given_topology: str | None = None
     """The name of the file in the place of the scenario's own topology."""
+    given_program: str | None = None
+    """The name of the user's program that the scenario runs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,7 +193,11 @@ def load(directory: Path) -> RunResult:
 def source_of(record: RunResult, directory: Path) -> Source:
     """The copy of a scenario in a run directory."""
     copy, given = directory / SCENARIO, record.made_from.given_topology
-    return Source(record.scenario, copy / record.made_from.file, topology=copy / GIVEN / given if given else None)
+    program = record.made_from.given_program
+    return Source(
+        record.scenario, copy / record.made_from.file, topology=copy / GIVEN / given if given else None,
+        program=copy / GIVEN_PROGRAM / program if program else None,
+    )  # fmt: skip
 
 
 def _check_files(origin: Origin, source: Source) -> None:

@@ -135,6 +135,7 @@ async def run(
         origin = Origin(
             **asdict(identity.result()), file=source.file.name, files=record.digests(files),
             given_topology=source.topology.name if source.topology else None,
+            given_program=source.program.name if source.program else None,
         )  # fmt: skip
         variants, wall_s = [task.result() for task in tasks], time.monotonic() - started[0]
         texts = info["title"], info["text"]

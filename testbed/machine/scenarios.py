@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
+from typing import Any
 
 from testbed.errors import InputError, MachineError, did_you_mean
 from testbed.machine import descriptions, files, questions
 from testbed.machine.jobs import below
-from testbed.protocol import VARIANT, ScenarioInfo
+from testbed.protocol import GIVEN_PROGRAM, VARIANT, ScenarioInfo
 from testbed.protocol.requests import Describe
 
 SHIPPED = Path(__file__).parents[2] / "scenarios"
@@ -27,15 +28,26 @@ class Source:
     file: Path
     topology: Path | None = None
     """A topology file in the place of the scenario's own."""
+    program: Path | None = None
+    """A program of the user's that the scenario runs. All beside it goes along."""
 
     def files(self) -> dict[str, bytes]:
-        """Everything beside the scenario, as it travels to the machine."""
+        """Everything beside the scenario and the program, as it travels to the machine."""
         found = files.below(self.file.parent)
-        return {**found, self.inner_topology: files.read(self.topology)} if self.topology else found
+        if self.topology:
+            found[self.inner_topology] = files.read(self.topology)
+        if self.program:
+            beside = files.below(self.program.parent)
+            found |= {f"{GIVEN_PROGRAM}/{name}": data for name, data in beside.items()}
+        return found
 
     def path(self, name: str) -> Path:
         """The file that travels under this name."""
-        return self.topology if self.topology and name == self.inner_topology else self.file.parent / name
+        if self.topology and name == self.inner_topology:
+            return self.topology
+        if self.program and PurePath(name).parts[0] == GIVEN_PROGRAM:
+            return self.program.parent / PurePath(name).relative_to(GIVEN_PROGRAM)
+        return self.file.parent / name
 
     @property
     def inner_topology(self) -> str:
@@ -44,7 +56,7 @@ class Source:
 
     def executable(self, names: Iterable[str]) -> list[str]:
         """Those of its files that can be executed."""
-        return files.executable(self.file.parent, (name for name in names if name != self.inner_topology))
+        return [name for name in names if name != self.inner_topology and files.can_be_executed(self.path(name))]
 
     def place(self, inner: str) -> str:
         """A place in an error of the job, as the user would write it."""
@@ -79,7 +91,7 @@ def resolve(name: str) -> Source:
     raise InputError(f"there is no scenario {name!r}", hint=did_you_mean(name, known) + shown)
 
 
-async def describe(asked: Sequence[tuple[Source, Mapping[str, str]]], named: Sequence[str] = ()) -> list[ScenarioInfo]:
+async def describe(asked: Sequence[tuple[Source, Mapping[str, Any]]], named: Sequence[str] = ()) -> list[ScenarioInfo]:
     """Describe scenarios, each in a process of its own. The user's settings must fit the variants `named`, or all."""
     infos: dict[int, ScenarioInfo] = {}
     found: dict[str, bytes] = {}
@@ -88,7 +100,8 @@ async def describe(asked: Sequence[tuple[Source, Mapping[str, str]]], named: Seq
         scenario, topology = f"{number}/{source.file.name}", source.inner_topology
         request = Describe(name=source.name, scenario=scenario, settings=settings, named=[*named], topology=topology)
         own = source.files()
-        key = descriptions.key([source.name, str(source.file), str(source.topology), settings, named], own)
+        places = [str(source.file), str(source.topology), str(source.program)]
+        key = descriptions.key([source.name, *places, settings, named], own)
         if known := descriptions.load(key):
             infos[number] = known
         else:

@@ -53,9 +53,11 @@ RESULT, SCENARIO = "result.json", "scenario"
 REPORT, INDEX = "report.html", "index.html"
 """The report of a run in its directory, and the index of a directory of runs."""
 EVENTS, TOPOLOGY, TABLES, PACKETS = "events.jsonl", "topology.json", "tables.jsonl", "packets.pcapng"
-COUNTERS = "counters.jsonl"
+COUNTERS, RANKS = "counters.jsonl", "ranks.json"
 TESTS, EPOCH = "tests.jsonl", "epoch.json"
 """In the directory of a variant."""
+GIVEN_PROGRAM = ".program"
+"""Among a scenario's files the directory of a program of the user's that it runs, with all beside it."""
 VARIANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 """Names of variants: they are directories too."""
 DEBIAN_PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]*[a-z0-9+]")
@@ -129,6 +131,34 @@ class PodsRow(TypedDict):
     pod_mb: float
     writes: int
     failed: int
+
+
+class RankRow(TypedDict):
+    """What is known of a rank of a training job. Times are seconds; None where there was no such step. The first step
+    includes the program's start, so it is in neither the median nor the slowest."""
+
+    rank: int
+    host: str
+    steps: int
+    first_s: float | None
+    median_s: float | None
+    slowest_s: float | None
+    slowest_step: int | None
+    slowest_at_s: float | None
+    """When it began, since the variant did."""
+    saw: str
+    """`completed`, or what the rank's output has of its end: a completion status, an exception."""
+
+
+class JobRow(TypedDict):
+    """The end of a training job: ranks.json. `failure` is empty when it completed; `fault_s` is when the first fault
+    came, since the job's start; `missed` are faults that never came."""
+
+    failure: str
+    job_s: float
+    fault_s: float | None
+    missed: list[str]
+    ranks: list[RankRow]
 
 
 class Event(TypedDict):
@@ -251,6 +281,7 @@ class ParametersSchema(TypedDict):
     """The part of the JSON Schema of parameters that is used."""
 
     properties: NotRequired[dict[str, ParameterSchema]]
+    required: NotRequired[list[str]]
 
 
 class VariantInfo(TypedDict):

@@ -75,7 +75,7 @@ class Describe(Request[ScenarioInfo]):
     apart = True
     name: str
     scenario: str
-    settings: Mapping[str, str]
+    settings: Mapping[str, Any]
     named: list[str]
     topology: str = ""
     """As in `Variant`."""

@@ -45,6 +45,7 @@ OF_LAB: Sequence[Line] = (
     ("*-cni-agent.log", "the calls of testbed's CNI plugins on a node, and their answers"),
     ("*-cni.log", "what CNI plugins on a node wrote to stderr"),
     ("steps/", "the machine as it was at each step, for `testbed back`"),
+    ("ranks.json", "what is known of each rank of a training job: its steps, and how it ended"),
     ("job/", "the files of training jobs, and a log for each rank"),
     ("*.log", "the output of programs on nodes"),
 )

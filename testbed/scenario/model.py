@@ -35,7 +35,7 @@ class Scenario(ABC, Generic[P]):
     """Default: the first line of the docstring."""
     tags: ClassVar[tuple[str, ...]] = ()
     topology: ClassVar[str] = "topology.clab.yml"
-    """The lab's file, beside scenario.py."""
+    """The lab's file, beside scenario.py. Empty: there is none, and whoever runs it gives one."""
     limit_s: ClassVar[float] = 7 * 86400
     """Virtual seconds after which a variant counts as hung."""
     busy_limit_s: ClassVar[float | None] = None

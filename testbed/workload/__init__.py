@@ -10,6 +10,7 @@ from testbed.workload.completion import Completion as Completion
 from testbed.workload.flow import Flow as Flow
 from testbed.workload.jobs.job import Failure as Failure
 from testbed.workload.jobs.job import Job as Job
+from testbed.workload.jobs.job import Step as Step
 from testbed.workload.jobs.mpi import mpirun as mpirun
 from testbed.workload.jobs.torchrun import torchrun as torchrun
 from testbed.workload.parallelism import Model as Model

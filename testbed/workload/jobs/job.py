@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import shutil
@@ -57,6 +58,21 @@ class Failure:
         return f"{self.rank}: {f'{self.status}: ' if self.status else ''}{self.text}"
 
 
+@dataclass(frozen=True)
+class Step:
+    """A step() of an optimizer of torch in a rank. It began when the one before it ended, the first with the program;
+    both are in nanoseconds of CLOCK_MONOTONIC."""
+
+    number: int
+    """From 1."""
+    began_ns: int
+    ended_ns: int
+
+    @property
+    def seconds(self) -> float:
+        return (self.ended_ns - self.began_ns) / 1e9
+
+
 def torch_waits() -> bool:
     """Whether this machine has the process that ranks are forked from."""
     return os.path.exists(SOCKET)
@@ -87,6 +103,7 @@ class Job:
         self._processes: list[Process] = []
         for host in {rank.host: None for rank in self.ranks}:
             host.defer(partial(self._end_on, host))
+        self._links: list[Path] = []
         where = ", ".join(str(rank.host) for rank in self.ranks)
         lab.emit("job", "", f"{name} starts on {where}", name=name, ranks=len(self.ranks))
 
@@ -106,6 +123,19 @@ class Job:
     def output(self, rank: int) -> str:
         """The output of a rank so far."""
         return self.log(f"rank-{rank}")
+
+    def steps(self, rank: int) -> list[Step]:
+        """The steps that a rank has done so far; none of a program without an optimizer of torch."""
+        path = self._steps_file(rank)
+        return [Step(**json.loads(line)) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def steps_done(self) -> int:
+        """The number of steps that every rank has done."""
+        files = [self._steps_file(rank.number) for rank in self.ranks]
+        return min(path.read_bytes().count(b"\n") if path.exists() else 0 for path in files)
+
+    def _steps_file(self, rank: int) -> Path:
+        return self.directory / f"steps-{rank}.jsonl"
 
     def log(self, name: str) -> str:
         path = self.directory / f"{name}.log"
@@ -143,11 +173,28 @@ class Job:
         if failure := self.wait(within):
             raise TestbedError(f"job {self.name}: {failure}", where=str(self.directory))
 
+    def seen_by(self, rank: Rank) -> str:
+        """What a rank's output says of its end: a completion status, a peer that was not reached, an exception; or
+        nothing."""
+        text = self.output(rank.number)
+        found = completion_in(text) or unreached_in(text)
+        return ": ".join(filter(None, found)) if found else exception_in(text)
+
+    def bring(self, directory: Path) -> None:
+        """Links the files of a directory into the job's, where programs find them by relative paths, up to its end."""
+        for path in sorted(directory.iterdir()):
+            link = self.directory / path.name
+            if not link.exists():
+                link.symlink_to(path)
+                self._links.append(link)
+
     def close(self) -> None:
         """Ends what still runs, and waits until it is gone: queue pairs must be gone before their device is."""
         for process in self._processes:
             process.stop()
         shutil.rmtree(self.scratch, ignore_errors=True)
+        while self._links:
+            self._links.pop().unlink(missing_ok=True)
         self._kill(self._processes_left)
 
     def _end_on(self, host: Host) -> None:
@@ -190,13 +237,10 @@ class Job:
         if not any(statuses):
             return None
         said = [(rank, self.output(rank.number)) for rank in self.ranks]
-        for rank, text in said:
-            for words, status in STATUS.items():
-                if words in text:
-                    return Failure(rank, status, words)
-        for rank, text in said:
-            if found := UCX_SAID.search(text):
-                return Failure(rank, "", POINTER.sub("", found[0]))
+        for find in completion_in, unreached_in:
+            for rank, text in said:
+                if found := find(text):
+                    return Failure(rank, *found)
         if blamed := self._blame(self):
             rank, ending = blamed
             return Failure(rank, "", exception_in(self.output(rank.number)) or ending)
@@ -215,6 +259,17 @@ def _network_of(pid: str) -> int | None:
         return os.stat(f"/proc/{pid}/ns/net").st_ino
     except OSError:
         return None
+
+
+def completion_in(text: str) -> tuple[str, str] | None:
+    """The completion status with an error that UCX reports in a rank's output, and libibverbs' words for it."""
+    return next(((status, words) for words, status in STATUS.items() if words in text), None)
+
+
+def unreached_in(text: str) -> tuple[str, str] | None:
+    """UCX's words in a rank's output for a peer that it did not reach. There is no completion status."""
+    found = UCX_SAID.search(text)
+    return ("", POINTER.sub("", found[0])) if found else None
 
 
 def exception_in(text: str) -> str:

@@ -71,6 +71,7 @@ def mpirun(
     management_interface: str = "mgmt0",
     environment: Mapping[str, str] | None = None,
     mca: Mapping[str, str] | None = None,
+    beside: Path | None = None,
 ) -> Job:
     """Starts `program` as `ranks_per_host` ranks on each of `hosts`, those of the first host first; mpirun itself runs
     on `launcher`. A host may stand in `hosts` several times: ranks are in the order of the list. Pods are hosts, too,
@@ -78,7 +79,8 @@ def mpirun(
 
     `program` is a file of Python (``.py``), or anything that can be executed: a file, or a name on the PATH. `data` is
     the interface of hosts, `management_interface` that of the launcher: hosts are reached by the one that they have in
-    its network. `environment` is added to UCX's settings, `mca` to Open MPI's parameters.
+    its network. `environment` is added to UCX's settings, `mca` to Open MPI's parameters. The files of the directory
+    `beside` are in the ranks' working directory, too.
     """
     words = rank_command(program, arguments)
     ranks = place(lab, each(hosts, ranks_per_host), data)
@@ -107,6 +109,8 @@ def mpirun(
         *(word for key in settings for word in ("-x", key)),
         *words,
     ]
+    if beside:
+        job.bring(beside)
     job.launch(launcher, command)
     return job
 

@@ -11,6 +11,7 @@ This file stands alone: it is in the snapshot below the one that has testbed.
 import atexit
 import ctypes
 import functools
+import itertools
 import json
 import os
 import runpy
@@ -20,6 +21,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import traceback
 from typing import Any
 
@@ -146,12 +148,32 @@ def become_rank(wanted: dict[str, Any], namespaces: list[int]) -> None:
     os.environ.update(wanted["environment"])
     os.chdir(wanted["directory"])
     rank = os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ.get("RANK")
+    if rank:
+        record_steps(f"{os.environ['TESTBED_RANKS']}/steps-{rank}.jsonl")
     name = f"rank-{rank}" if rank else os.environ["TESTBED_LAUNCHER"]
     log = os.open(f"{os.environ['TESTBED_RANKS']}/{name}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     for standard in 1, 2:
         os.dup2(log, standard)
     sys.argv = wanted["arguments"]
     sys.path[0] = os.path.dirname(os.path.abspath(sys.argv[0]))
+
+
+def record_steps(path: str) -> None:
+    """Has each step() of an optimizer of torch append a line to a file: its number, from 1, and when it and the one
+    before it ended, or the program began, in nanoseconds of CLOCK_MONOTONIC. The program needs no change."""
+    from torch.optim.optimizer import register_optimizer_step_post_hook
+
+    numbers, began_ns = itertools.count(1), time.monotonic_ns()
+
+    def record(*_: object) -> None:
+        nonlocal began_ns
+        ended_ns = time.monotonic_ns()
+        line = json.dumps({"number": next(numbers), "began_ns": began_ns, "ended_ns": ended_ns})
+        with open(path, "a") as file:
+            file.write(f"{line}\n")
+        began_ns = ended_ns
+
+    register_optimizer_step_post_hook(record)
 
 
 def own_proc() -> None:

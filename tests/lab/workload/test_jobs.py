@@ -323,3 +323,25 @@ def test_a_device_whose_name_ucx_cuts_is_named_with_its_rank(lab):
     hosts = [lab.host("a"), lab.host("trainer-two")]
     with pytest.raises(InputError, match="rank 1 on trainer-two: UCX does not find trainer-two-eth1"):
         mpirun(lab, hosts, "hostname", launcher=lab.host("launcher"))
+
+
+def test_steps_of_an_unchanged_program_are_known_and_files_beside_it_are_there(lab, hosts, tmp_path):
+    (tmp_path / "rate.txt").write_text("0.5")
+    job = mpirun(lab, hosts, PROGRAMS / "steps.py", launcher=lab.host("launcher"), beside=tmp_path)
+    job.check(JOB_S)
+    assert [job.output(rank).splitlines()[-1] for rank in range(2)] == ["-3.0", "-3.0"]
+    for rank in range(2):
+        steps = job.steps(rank)
+        assert [step.number for step in steps] == [1, 2, 3]
+        assert steps[0].ended_ns == steps[1].began_ns
+        assert 2 <= steps[1].seconds < 3
+        assert steps[2].seconds < 1
+    assert job.steps_done() == 3
+    assert not (job.directory / "rate.txt").is_symlink()
+    assert (tmp_path / "rate.txt").exists()
+
+
+def test_a_job_without_an_optimizer_has_no_steps(start):
+    job = start("allreduce.py")
+    job.check(JOB_S)
+    assert (job.steps(0), job.steps_done()) == ([], 0)

@@ -257,7 +257,7 @@ def test_a_run_directory_says_what_its_run_was_made_from(source: Source) -> None
     assert found["made_from"] == {
         "machine": "vm", "testbed": "1.0", "code": "c0de", "image": "ef", "qemu": "10.0.2 (Debian)",
         "accelerator": "tcg", "kernel": None, "python": None,
-        "file": "scenario.py", "files": {"scenario.py": sha256}, "given_topology": None,
+        "file": "scenario.py", "files": {"scenario.py": sha256}, "given_topology": None, "given_program": None,
     }  # fmt: skip
     (variant,) = found["variants"]
     assert variant["variant"] == "v"

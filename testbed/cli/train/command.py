@@ -1,0 +1,176 @@
+"""`testbed train`: a training script of the user's on a lab, with faults, over settings of UCX."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from testbed.cli import completing, options
+from testbed.cli.live.words import duration as time_of
+from testbed.cli.output import json_option
+from testbed.cli.progress import output_console
+from testbed.cli.run import run_shown, split_setting
+from testbed.cli.train import faults, settings, table
+from testbed.cli.words import noted
+from testbed.errors import InputError
+from testbed.machine import processes, questions, runs, scenarios, training
+from testbed.machine.record import RunResult
+from testbed.machine.runs import VariantRun
+from testbed.machine.scenarios import Source
+from testbed.machine.training import Placement
+from testbed.protocol import Clock, Note, PlanRows, ScenarioInfo, requests
+from testbed.records import ranks as records
+
+FABRIC = "fabric.clab.yml"
+"""The topology that is made where none is given, in the run's directory."""
+
+
+class Command(click.Command):
+    """Explains an option that may have been meant for the script."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            text = f"No such option {error.option_name!r}. Options of the script stand behind `--`."
+            raise click.NoSuchOption(error.option_name, text, error.possibilities, error.ctx) from None
+
+
+@click.command(
+    cls=Command,
+    help="""Run your own training script as the ranks of a job, and break the network under it.
+
+    \b
+    testbed train train.py --ranks 4
+    testbed train train.py --fault "link-down leaf1:e1 after step 7 for 5s"
+    testbed train train.py --fault "link-down leaf1:e1 after step 7 for 5s" --matrix ucx_timeout,ucx_retries
+
+    SCRIPT is unchanged: DistributedDataParallel of PyTorch with the backend mpi, or mpi4py. Files beside it go along.
+    ARGs are the script's; options among them stand behind `--`. A step is a step() of an optimizer of torch.
+
+    Exit status: 0 the job completed on all ranks, with --matrix every run was carried out; 1 not, 2 wrong usage or
+    input, 3 this machine cannot run it.""",
+)
+@click.argument("script", type=click.Path(path_type=Path))
+@click.argument("arguments", metavar="[ARG...]", nargs=-1)
+@click.option("--ranks", type=click.IntRange(2), metavar="N", help="Default: one a host; 4 without --on.")
+@click.option("--ranks-per-host", type=click.IntRange(1), metavar="N", default=1, show_default=True)
+@click.option(
+    "--on", "topology", type=click.Path(path_type=Path), metavar="FILE",
+    help="A topology file with a management network and a host `launcher`. Default: two leaves, two spines, and hosts "
+    "for the ranks.",
+)  # fmt: skip
+@click.option(
+    "--fault", "fault_texts", metavar="TEXT", multiple=True, shell_complete=completing.faults,
+    help="FAULT [WHERE] [KEY=VALUE...] [after step N|after TIME] [for TIME]; may be repeated. The step is one that "
+    "every rank has done, the time counts from the job's start.",
+)  # fmt: skip
+@click.option(
+    "--matrix", "matrix_texts", metavar="KEY[=VALUE,...]", multiple=True,
+    help="Run the job for each value of ucx_timeout (20ms,100ms,1s), ucx_retries (2,6) or both.",
+)  # fmt: skip
+@click.option(
+    "--env", "environment", metavar="KEY=VALUE", multiple=True, callback=split_setting,
+    help="Set a variable of the ranks' environment, such as UCX_LOG_LEVEL=info; may be repeated.",
+)  # fmt: skip
+@click.option(
+    "--limit", metavar="TIME", default="1h", show_default=True, callback=time_of,
+    help="A job that lasts longer, on the lab's clock, hangs.",
+)  # fmt: skip
+@options.machine_options
+@options.jobs_option
+@json_option("Print one JSON object: that of `testbed run`, with `job` in each of its variants.")
+def train(
+    script: Path,
+    arguments: tuple[str, ...],
+    ranks: int | None,
+    ranks_per_host: int,
+    topology: Path | None,
+    fault_texts: tuple[str, ...],
+    matrix_texts: tuple[str, ...],
+    environment: dict[str, str],
+    limit: float,
+    seed: int,
+    clock: Clock | None,
+    machine_name: str,
+    out: Path,
+    jobs: int | None,
+    as_json: bool,
+) -> int:
+    if not limit:
+        raise InputError("--limit is 0: no job ends at once")
+    with processes.scratch() as directory:
+        source = training.source(script, topology or directory / FABRIC)
+        planned_faults = [faults.parse(text, questions.kept(requests.Faults())) for text in fault_texts]
+        points = points_of(matrix_texts, environment)
+        if topology is None:
+            (directory / FABRIC).write_text(training.fabric(ranks or training.RANKS, ranks_per_host))
+        placement, notes = placed(source, topology, ranks, ranks_per_host, planned_faults)
+        asked = {
+            "script": script.name,
+            "arguments": [*arguments],
+            "hosts": placement.hosts,
+            "data": placement.data,
+            "launcher": placement.launcher,
+            "management": placement.management,
+            "faults": planned_faults,
+            "limit": limit,
+        }
+        info, variant_runs = asyncio.run(plan(source, asked, environment, points))
+        tasks = [(source, info, variant_runs)]
+        [result], wall_s = run_shown(tasks, machine_name, clock, seed, jobs, out, map(noted, notes))
+    done = {variant.name: records.read(result.out / variant.name) for variant in result.variants}
+    if as_json:
+        found = result.json()
+        found["variants"] = [{**one, "job": done[one["name"]]} for one in found["variants"]]
+        click.echo(json.dumps(found))
+    else:
+        show = table.matrix if matrix_texts else table.job
+        show(output_console(), result, done, points, wall_s)
+    return status(result, done, matrix=bool(matrix_texts))
+
+
+def points_of(texts: Sequence[str], environment: Mapping[str, str]) -> list[settings.Point]:
+    """The combinations of settings; InputError for a setting that the environment has too."""
+    axes = settings.axes(texts)
+    for key in axes:
+        if (variable := settings.VARIABLES[key]) in environment:
+            raise InputError(f"--env sets {variable}, and --matrix varies it as {key}", hint="Leave out one of them.")
+    return settings.points(axes)
+
+
+def placed(
+    source: Source, topology: Path | None, ranks: int | None, ranks_per_host: int, planned: Sequence[Mapping[str, Any]]
+) -> tuple[Placement, list[Note]]:
+    """The places of the ranks, and the notes on the topology; what does not fit it is an InputError."""
+    assert source.topology is not None, "of a script it is given"
+    found = questions.plan(source.topology)
+    where = str(topology) if topology else "the fabric made for the job"
+    rows: PlanRows = {"name": found["name"], "interfaces": found["interfaces"]}
+    placement = training.place(rows, where, ranks or (None if topology else training.RANKS), ranks_per_host)
+    faults.check_places(planned, rows)
+    return placement, found["notes"]
+
+
+async def plan(
+    source: Source, asked: Mapping[str, Any], environment: Mapping[str, str], points: Sequence[settings.Point]
+) -> tuple[ScenarioInfo, list[VariantRun]]:
+    """The scenario, and a run of it for each combination of settings."""
+    described = await scenarios.describe(
+        [(source, {**asked, "environment": {**environment, **settings.environment(point)}}) for point in points]
+    )
+    labels = [settings.label(point) or described[0]["variants"][0]["name"] for point in points]
+    chosen = [runs.choose(info, [])[0].variant for info in described]
+    info = described[0]
+    return info, [VariantRun(info["name"], *one) for one in zip(labels, chosen, strict=True)]
+
+
+def status(result: RunResult, done: Mapping[str, Any], *, matrix: bool) -> int:
+    if not matrix:
+        return 0 if result.as_expected else 1
+    return 0 if all(table.carried_out(variant, done[variant.name]) for variant in result.variants) else 1

@@ -1,0 +1,67 @@
+"""Settings of UCX over which a job is run: ``ucx_timeout=20ms,1s,ucx_retries=2,6``."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Sequence
+
+from testbed.errors import InputError, did_you_mean
+
+TIME = re.compile(r"(\d+(?:\.\d+)?)(us|ms|s)")
+VARIABLES = {"ucx_timeout": "UCX_RC_VERBS_TIMEOUT", "ucx_retries": "UCX_RC_VERBS_RETRY_COUNT"}
+DEFAULTS = {"ucx_timeout": ["20ms", "100ms", "1s"], "ucx_retries": ["2", "6"]}
+"""The values of a setting that is named without any."""
+Point = dict[str, str]
+"""A combination: the value of each setting."""
+
+
+def axes(texts: Sequence[str]) -> dict[str, list[str]]:
+    """The values of each setting. A comma stands before a value, or before the next setting."""
+    found: dict[str, list[str]] = {}
+    for text in texts:
+        key = ""
+        for word in filter(None, (part.strip() for part in text.split(","))):
+            named, equals, value = word.partition("=")
+            if equals or word in VARIABLES or not key:
+                key = named
+                check_name(key, found)
+                found[key] = []
+            if equals or word not in VARIABLES:
+                check_value(key, value if equals else word, found[key])
+                found[key].append(value if equals else word)
+    if texts and not found:
+        raise InputError("--matrix names no setting", hint=f"Settings: {', '.join(VARIABLES)}.")
+    return {key: values or DEFAULTS[key] for key, values in found.items()}
+
+
+def check_name(key: str, found: dict[str, list[str]]) -> None:
+    if key not in VARIABLES:
+        hint = f"{did_you_mean(key, VARIABLES)}Settings: {', '.join(VARIABLES)}."
+        raise InputError(f"--matrix: there is no setting {key!r}", hint=hint)
+    if key in found:
+        raise InputError(f"--matrix: {key} is there twice")
+
+
+def check_value(key: str, value: str, there: Sequence[str]) -> None:
+    if key == "ucx_timeout" and not (TIME.fullmatch(value) and float(TIME.fullmatch(value)[1])):  # type: ignore[index]
+        raise InputError(f"--matrix: ucx_timeout={value} is no time for UCX", hint="Such as 500us, 20ms, 1s.")
+    if key == "ucx_retries" and not re.fullmatch("[0-7]", value):
+        hint = "From 0 to 7; soft-RoCE takes 7 as for ever."
+        raise InputError(f"--matrix: ucx_retries={value} is no number of retries", hint=hint)
+    if value in there:
+        raise InputError(f"--matrix: {key}={value} is there twice")
+
+
+def points(found: dict[str, list[str]]) -> list[Point]:
+    """Every combination; one that sets nothing without an axis."""
+    return [dict(zip(found, values, strict=True)) for values in itertools.product(*found.values())]
+
+
+def label(point: Point) -> str:
+    """The name of a run, and of its directory."""
+    return ",".join(f"{key}={value}" for key, value in point.items())
+
+
+def environment(point: Point) -> dict[str, str]:
+    return {VARIABLES[key]: value for key, value in point.items()}

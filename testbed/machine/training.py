@@ -1,0 +1,119 @@
+"""A training script of the user's: the scenario that runs it, and the hosts of a topology for its ranks."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from ipaddress import ip_interface
+from pathlib import Path
+
+from testbed.errors import InputError
+from testbed.machine import files, questions
+from testbed.machine.scenarios import Source
+from testbed.protocol import InterfaceRow, PlanRows, requests
+
+SCENARIO = Path(__file__).parents[1] / "scenario" / "train" / "scenario.py"
+LAUNCHER, MANAGEMENT = "launcher", "mgmt0"
+RANKS = 4
+"""Of a job on a fabric that is made for it, unless the user names a number."""
+LEAVES, SPINES = 2, 2
+PYTHON = (3, 13)
+"""Of the image. An older one cannot say what is wrong for it."""
+NETWORK_HINT = "`testbed topology new KIND --management` writes a file with one; see docs/training.md."
+
+
+@dataclass(frozen=True)
+class Placement:
+    """The places of a job's ranks: `hosts` has the host of each; `data` and `management` are interfaces of them."""
+
+    hosts: Sequence[str]
+    data: str
+    launcher: str
+    management: str
+
+
+def source(script: Path, topology: Path) -> Source:
+    """The scenario that runs a script. InputError if that is no file of Python."""
+    text = files.read(script)
+    if script.suffix != ".py":
+        raise InputError("is no Python file", where=str(script), hint="A training script's name ends in .py.")
+    if b"\0" in text:
+        raise InputError("is no Python: it has null bytes", where=str(script))
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            compile(text, str(script), "exec", dont_inherit=True)
+    except SyntaxError as error:
+        if sys.version_info >= PYTHON:
+            raise InputError(f"is no Python: {error.msg}", where=f"{script}:{error.lineno}") from None
+    return Source(script.stem, SCENARIO, topology=topology, program=script)
+
+
+def fabric(ranks: int, ranks_per_host: int) -> str:
+    """The text of a topology with hosts for so many ranks behind two leaves, and a management network."""
+    hosts = -(-ranks // ranks_per_host)
+    options = {"leaves": LEAVES, "spines": SPINES, "hosts": -(-hosts // LEAVES), "management": True}
+    return questions.ask(requests.Fabric(fabric="leaf-spine", options=options))
+
+
+def place(plan: PlanRows, where: str, ranks: int | None, ranks_per_host: int) -> Placement:
+    """The hosts of a topology for so many ranks, or one rank a host, in the order of the file: those with an RDMA
+    device on the data network. InputError with what the topology lacks; `where` is its file."""
+    ends: dict[str, dict[str, InterfaceRow]] = {}
+    for row in plan["interfaces"]:
+        if row["kind"] == "host":
+            ends.setdefault(row["node"], {})[row["interface"]] = row
+    launching = ends.pop(LAUNCHER, {})
+    management = management_of(launching, where)
+    data = data_interface(ends)
+    hosts = [host for host, own in ends.items() if data in own and has_device(own[data])]
+    wanted = len(hosts) * ranks_per_host if ranks is None else ranks
+    if wanted > len(hosts) * ranks_per_host or wanted < 2:
+        raise unfitting(where, hosts, data, wanted, ranks_per_host)
+    placed = [host for host in hosts for _ in range(ranks_per_host)][:wanted]
+    network = ip_interface(launching[management]["address"]).network
+    for host in dict.fromkeys(placed):
+        own = ends[host].get(management)
+        if own is None or not own["address"] or ip_interface(own["address"]).network != network:
+            text = f"{host} has no address in {network} on {management}, the launcher's management network"
+            raise InputError(text, where=where, hint=NETWORK_HINT)
+    return Placement(placed, data, LAUNCHER, management)
+
+
+def has_device(row: InterfaceRow) -> bool:
+    """Whether a rank can use an interface: it has an RDMA device and an address."""
+    return bool(row["rdma"] and (row["address"] or row["address6"]))
+
+
+def data_interface(ends: Mapping[str, Mapping[str, InterfaceRow]]) -> str:
+    """The interface that most hosts have with an RDMA device; the first of several."""
+    found = [name for own in ends.values() for name, row in own.items() if has_device(row)]
+    return max(dict.fromkeys(found), key=found.count, default="eth1")
+
+
+def management_of(launching: Mapping[str, InterfaceRow], where: str) -> str:
+    if not launching:
+        text = f"there is no host {LAUNCHER!r}, on which mpirun runs, and no management network"
+        raise InputError(text, where=where, hint=NETWORK_HINT)
+    found = [name for name, row in launching.items() if row["address"] and not row["rdma"]]
+    if not found:
+        text = f"{LAUNCHER} has no interface with an IPv4 address and `rdma: false`, for the management network"
+        raise InputError(text, where=where, hint=NETWORK_HINT)
+    return MANAGEMENT if MANAGEMENT in found else found[0]
+
+
+def unfitting(where: str, hosts: Sequence[str], data: str, wanted: int, ranks_per_host: int) -> InputError:
+    """An error for a number of ranks that a topology has no hosts for."""
+    if not hosts:
+        hint = "A host's interface has one unless the file says `rdma: false`."
+        return InputError("no host has an RDMA device with an address, for a rank to use", where=where, hint=hint)
+    there = f"{len(hosts)} host{'s' if len(hosts) > 1 else ''} with an RDMA device on {data} ({', '.join(hosts)})"
+    if wanted < 2:
+        text = f"a job needs two ranks at least, and there is {there}"
+        return InputError(text, where=where, hint="Name more: --ranks-per-host 2, or another topology.")
+    text = f"{wanted} ranks do not fit: there are {there}, for {ranks_per_host} rank{'s'[: ranks_per_host > 1]} each"
+    fewer = f"--ranks {len(hosts) * ranks_per_host}, " if len(hosts) * ranks_per_host > 1 else ""
+    more = f"--ranks-per-host {-(-wanted // len(hosts))}"
+    hint = f"What fits: {fewer}{more}, or without --on a fabric that is made for so many."
+    return InputError(text, where=where, hint=hint)

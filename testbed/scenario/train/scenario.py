@@ -1,0 +1,191 @@
+"""A training script of the user's, as `testbed train` runs it."""
+
+import json
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from testbed.documents.json import value_of
+from testbed.errors import DeadlineError
+from testbed.faults import Fault
+from testbed.faults.catalogue import KINDS
+from testbed.faults.fault import make
+from testbed.protocol import GIVEN_PROGRAM, RANKS, JobRow, RankRow
+from testbed.scenario.model import Parameters, Scenario
+from testbed.scenario.run import Run, Variant
+from testbed.workload import Failure, Job, Traffic, mpirun
+
+FILES = Path(__file__).parent / GIVEN_PROGRAM
+LOOK_S = 0.05
+"""Between two looks at the steps that are done."""
+NONE_DONE = "the job ended before its first step; without an optimizer of torch no step is known: give a time, after 2s"
+
+
+class Planned(BaseModel):
+    """A fault, and when it comes: when every rank has done so many steps, or so many seconds after the job's start."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    name: str
+    parameters: dict[str, str]
+    after_step: int | None = None
+    after_s: float = 0.0
+    lasting_s: float | None = None
+
+    def made(self) -> Fault:
+        return make(KINDS, self.name, {key: value_of(value) for key, value in self.parameters.items()})
+
+
+class Settings(Parameters):
+    script: str = Field("train.py", description="the script; its directory went along")
+    arguments: list[str] = Field([], description="of the script")
+    hosts: list[str] = Field([], description="the host of each rank")
+    data: str = Field("eth1", description="the hosts' interface of the data network")
+    launcher: str = Field("launcher", description="the host that launches the job")
+    management: str = Field("mgmt0", description="the interface of the management network")
+    environment: dict[str, str] = Field({}, description="of the ranks, such as settings of UCX")
+    faults: list[Planned] = Field([], description="faults, and when they come")
+    limit: float = Field(3600.0, gt=0, description="seconds after which a job hangs")
+
+    @field_validator("faults")
+    @classmethod
+    def _faults_are_known(cls, faults: list[Planned]) -> list[Planned]:
+        for fault in faults:
+            fault.made()
+        return faults
+
+
+class Train(Scenario[Settings]):
+    """A training job of your own script.
+
+    mpirun starts the script, unchanged, as the ranks of a job with Open MPI and UCX over RoCE. Faults come when every
+    rank has done so many steps, or after a time. A step is a step() of an optimizer of torch.
+    """
+
+    tags = ("training",)
+    topology = ""  # always given
+    training = True
+    variants = (Variant("job", "healthy", "the job completes on all ranks"),)
+
+    def run(self, run: Run, p: Settings) -> None:
+        hosts = [run.lab.host(name) for name in p.hosts]
+        sent = {host: Traffic(host[p.data]) for host in dict.fromkeys(hosts)}
+        with run.step(f"{p.script} is started as {len(hosts)} ranks"):
+            began = run.now
+            job = mpirun(
+                run.lab, hosts, FILES / p.script, *p.arguments, launcher=run.lab.host(p.launcher), data=p.data,
+                management_interface=p.management, environment=p.environment, beside=FILES,
+            )  # fmt: skip
+        stop = run.lab.scheduler.every(LOOK_S, Progress(run, job).look)
+        with run.step("the job runs"):
+            missed = break_network(run, job, p.faults, began + p.limit)
+            failure, hung = wait(job, began + p.limit - run.now)
+        stop()
+        ended = run.now
+        came = run.log.find("fault.injected")
+        row: JobRow = {
+            "failure": hung or (str(failure) if failure else ""),
+            "job_s": ended - began,
+            "fault_s": came[0]["t"] / 1e9 - began if came else None,
+            "missed": missed,
+            "ranks": list(rows(run, job, failure, hung)),
+        }
+        run.lab.file(RANKS).write_text(json.dumps(row, indent=1) + "\n")
+        report(run, row, missed)
+        if len(sent) > 1 and not row["failure"]:
+            bytes_sent = sum(traffic.bytes()["roce_out"] for traffic in sent.values())
+            run.note(roce_MB=round(bytes_sent / 1e6, 3))
+            what = (
+                f"the ranks of {p.script} exchange data over RoCE: a training job calls "
+                'torch.distributed.init_process_group("mpi"), or imports mpi4py.MPI'
+            )
+            run.expect(what, bytes_sent, lambda count: count > 0)
+
+
+class Progress:
+    """Emits an event for each step that every rank has done."""
+
+    def __init__(self, run: Run, job: Job) -> None:
+        self._run = run
+        self._job = job
+        self._done = 0
+
+    def look(self) -> None:
+        while self._done < self._job.steps_done():
+            self._done += 1
+            times = [self._job.steps(rank.number)[self._done - 1].seconds for rank in self._job.ranks]
+            text = f"step {self._done} is done on all ranks: {min(times):.3f} to {max(times):.3f} s"
+            self._run.lab.emit("job.step", "", text, number=self._done, seconds=times)
+
+
+def break_network(run: Run, job: Job, faults: Sequence[Planned], until: float) -> list[str]:
+    """Injects the faults when their time comes; those whose step never came, and why."""
+    missed: list[str] = []
+    for planned in faults:
+        if planned.after_step is None:
+            run.inject(planned.made(), after=planned.after_s, lasting=planned.lasting_s, may_outlast_run=True)
+    by_step = [planned for planned in faults if planned.after_step is not None]
+    for planned in sorted(by_step, key=lambda one: one.after_step or 0):
+        number = planned.after_step or 0
+        wait_for_step(run, job, number, until)
+        done = job.steps_done()
+        if done >= number and job.running:
+            run.inject(planned.made(), lasting=planned.lasting_s, may_outlast_run=True)
+        else:
+            why = f"every rank had done {done} of {number} steps when the job ended" if done else NONE_DONE
+            missed.append(f"fault {planned.made()} never came: {why}")
+    return missed
+
+
+def wait_for_step(run: Run, job: Job, number: int, until: float) -> None:
+    """Returns when every rank has done so many steps, or will not."""
+    within = max(until - run.now, 0.0)
+    run.lab.scheduler.wait(lambda: job.steps_done() >= number or not job.running, within, pause=LOOK_S)
+
+
+def wait(job: Job, within: float) -> tuple[Failure | None, str]:
+    """The end of the job: why it died, and whether it hung."""
+    try:
+        return job.wait(max(within, 0.0)), ""
+    except DeadlineError as error:
+        return None, error.message.partition(": ")[2]
+
+
+def rows(run: Run, job: Job, failure: Failure | None, hung: str) -> Iterator[RankRow]:
+    """What is known of each rank."""
+    zero = time.monotonic_ns() - run.log.now
+    for rank in job.ranks:
+        steps = job.steps(rank.number)
+        first, later = steps[:1], steps[1:]
+        slowest = max(later, key=lambda step: step.seconds, default=None)
+        if failure is None and not hung:
+            saw = "completed"
+        elif failure and failure.rank == rank:
+            saw = ": ".join(filter(None, (failure.status, failure.text)))
+        else:
+            saw = job.seen_by(rank) or ("was still running" if hung else "ended with the job")
+        yield {
+            "rank": rank.number,
+            "host": rank.host.name,
+            "steps": len(steps),
+            "first_s": first[0].seconds if first else None,
+            "median_s": statistics.median(step.seconds for step in later) if later else None,
+            "slowest_s": slowest.seconds if slowest else None,
+            "slowest_step": slowest.number if slowest else None,
+            "slowest_at_s": (slowest.began_ns - zero) / 1e9 if slowest else None,
+            "saw": saw,
+        }
+
+
+def report(run: Run, row: JobRow, missed: list[str]) -> None:
+    """Observes the end of the job."""
+    done = [rank["steps"] for rank in row["ranks"]]
+    run.note(steps=min(done), job_s=round(row["job_s"], 3))
+    if row["failure"]:
+        run.observe("fault", f"the job fails: {row['failure']}")
+    else:
+        run.observe("healthy", f"all {len(done)} ranks complete")
+    run.failures += missed

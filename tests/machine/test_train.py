@@ -1,0 +1,55 @@
+"""`testbed train`: scripts that know nothing of testbed run unchanged, and what each rank did and saw comes out."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+PROGRAMS = Path(__file__).parent / "programs"
+DDP, BAD = PROGRAMS / "ddp", PROGRAMS / "bad"
+DOWN = "link-down leaf1:e1 after step 5 for 3s"
+
+
+def job_of(done):
+    [variant] = done.json["variants"]
+    return variant["job"]
+
+
+def test_a_cnn_survives_a_port_that_is_down_or_not_by_its_settings(testbed, tmp_path):
+    matrix = "ucx_timeout=20ms,1s,ucx_retries=6"
+    done = testbed("train", DDP / "cnn.py", "--ranks", "2", "--fault", DOWN, "--matrix", matrix, "--json")
+    assert done.status == 0, done.err
+    dies, survives = [variant["job"] for variant in done.json["variants"]]
+    assert "RETRY_EXC_ERR" in dies["failure"]
+    assert survives["failure"] == ""
+    for rank in survives["ranks"]:
+        assert (rank["steps"], rank["saw"]) == (12, "completed")
+        assert rank["slowest_step"] in (6, 7)
+        assert 3 < rank["slowest_s"] < 3 + 3 * 1.1
+    directory = Path(done.json["out"])
+    [checkpoint] = (tmp_path / directory).glob("ucx_timeout=1s*/job/cnn.pt")
+    assert checkpoint.stat().st_size
+    assert not list((tmp_path / directory).glob("*/job/settings.json"))  # it was there for the script only
+
+
+def test_a_transformer_runs_the_same_again(testbed):
+    done = testbed("train", DDP / "transformer.py", "--ranks", "2", "--json")
+    assert done.status == 0, done.err
+    assert [rank["steps"] for rank in job_of(done)["ranks"]] == [2, 2]
+    assert testbed("rerun", done.json["out"]).status == 0
+
+
+@pytest.mark.parametrize(
+    ("script", "arguments", "said"),
+    [
+        ("prints.py", [], "the ranks of prints.py exchange data over RoCE"),
+        ("raises.py", [], "rank 1 on host2: ValueError: no such data set"),
+        ("gathers.py", ["--fault", DOWN], "never came: the job ended before its first step; without an optimizer"),
+        ("hangs.py", ["--limit", "1m"], "still running after"),
+        ("../ddp/cnn.py", ["--", "--samples", "0"], "ValueError: num_samples should be a positive integer value"),
+    ],
+)
+def test_a_script_that_goes_wrong_is_1_and_says_why(testbed, script, arguments, said):
+    done = testbed("train", BAD / script, "--ranks", "2", "--json", *arguments)
+    assert done.status == 1
+    assert said in json.dumps(done.json)
