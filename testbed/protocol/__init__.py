@@ -56,6 +56,8 @@ EVENTS, TOPOLOGY, TABLES, PACKETS = "events.jsonl", "topology.json", "tables.jso
 COUNTERS = "counters.jsonl"
 TESTS, EPOCH = "tests.jsonl", "epoch.json"
 """In the directory of a variant."""
+FLIGHT = "flight.jsonl"
+"""In the directory of a job."""
 VARIANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 """Names of variants: they are directories too."""
 DEBIAN_PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]*[a-z0-9+]")
