@@ -74,12 +74,16 @@ def rows(one: Diagnosis) -> Iterator[tuple[str, str]]:
     yield "", finding.text
     if not one.healthy:
         yield "since", seconds(finding.since)
+        if finding.link:
+            yield "link", finding.link
     if not one.healthy and (stuck := case.stuck):
         yield "stopped", f"{seconds(stuck.began)}  {stop(stuck)}"
     yield "job", f"{job.name}, {seconds(job.began)} to {seconds(job.ended)}: {ending(case)}"
-    for number, (t, text) in enumerate(one.remarks if one.healthy else finding.evidence):
+    said = one.remarks if one.healthy else finding.evidence
+    width = max((len(seconds(t)) for t, _ in said), default=0)
+    for number, (t, text) in enumerate(said):
         name = "remark" if one.healthy else "evidence"
-        yield "" if number else name, f"{seconds(t)}  {text}"
+        yield "" if number else name, f"{seconds(t):>{width}}  {text}"
 
 
 def stop(stuck: Collective) -> str:

@@ -69,10 +69,7 @@ class Observations:
         every = [log.event(number) for number in range(len(log.lines))]
         events = [event for event in every if event["kind"].partition(".")[0] in SHOWN]
         # A job's directory and logs are called by its name.
-        started = [
-            event["data"] for event in events if event["kind"] == "job" and isinstance(event["data"].get("hosts"), list)
-        ]
-        known = {str(data["name"]): len(data["hosts"]) for data in started if _is_name(data.get("name"))}
+        known = dict(_placements(events))
         flights = {name: list(_flight(directory / name / FLIGHT)) for name in known}
         ranks = [(name, rank) for name, count in known.items() for rank in range(count)]
         logs = {(name, rank): _end_of(directory / name / f"rank-{rank}.log") for name, rank in ranks}
@@ -132,9 +129,17 @@ class Observations:
         return {key: value - before.get(key, 0) for key, value in after.items() if value > before.get(key, 0)}
 
 
-def _is_name(found: object) -> bool:
+def _placements(events: Sequence[Event]) -> Iterator[tuple[str, int]]:
+    """The jobs that began, each with how many ranks it has."""
+    for event in events:
+        match event["kind"], event["data"]:
+            case "job", {"name": str(name), "hosts": [*hosts]} if _is_name(name):
+                yield name, len(hosts)
+
+
+def _is_name(found: str) -> bool:
     """Whether it can be the name of a directory here, and not of one elsewhere."""
-    return isinstance(found, str) and found not in ("", ".", "..") and "/" not in found and "\0" not in found
+    return found not in ("", ".", "..") and "/" not in found and "\0" not in found
 
 
 def _interfaces(file: Path) -> list[InterfaceRow]:

@@ -130,10 +130,19 @@ def downs(case: Case) -> list[Down]:
     return sorted([*found, *left], key=lambda one: one.since)
 
 
-def link(case: Case, node: str, interface: str) -> str:
-    """A link by its two ends: ``leaf2:e2 - n3:eth1``."""
-    peer = case.seen.peers.get((node, interface))
-    return f"{node}:{interface} - {peer[0]}:{peer[1]}" if peer else f"{node}:{interface}"
+def link_name(case: Case, node: str, interface: str) -> str:
+    """The same name of a link from whichever end, the switch's end first: ``leaf2:e2 - n3:eth1``."""
+    first, peer = (node, interface), case.seen.peers.get((node, interface))
+    if peer is None:
+        return f"{node}:{interface}"
+    if first[0] not in case.seen.gateways or (peer[0] in case.seen.gateways and peer < first):
+        first, peer = peer, first
+    return f"{first[0]}:{first[1]} - {peer[0]}:{peer[1]}"
+
+
+def own_link(case: Case, rank: int) -> str:
+    """The link of a rank's NIC."""
+    return next((link_name(case, *end) for end, ranks in case.ports.items() if rank in ranks), "")
 
 
 def ranks_at(case: Case, node: str, interface: str) -> list[int]:
@@ -145,10 +154,12 @@ def ranks_at(case: Case, node: str, interface: str) -> list[int]:
 
 
 def retries(case: Case) -> Iterator[tuple[int, str]]:
-    """The errors that RDMA devices of the ranks counted."""
+    """The errors that the RDMA devices of the ranks counted."""
+    found: dict[str, list[str]] = {}
     for (node, place, name), count in sorted(case.growth.items()):
         if (node, place) in case.seen.devices and name in ERRORS and case.ranks_on(node):
-            yield case.job.ended, f"{place}: {name} {count}"
+            found.setdefault(place, []).append(f"{name} {count}")
+    yield from ((case.job.ended, f"{place}: {', '.join(counts)}") for place, counts in found.items())
 
 
 ERRORS = ("completer_retry_err", "retry_exceeded_err", "retry_rnr_exceeded_err", "rcvd_seq_err", "out_of_seq_request")
@@ -212,7 +223,7 @@ def _down(case: Case, cause: str, which: Callable[[Down], bool], words: str) -> 
         return None
     down = found[0]
     ranks = ranks_at(case, down.node, down.interface)
-    name = link(case, down.node, down.interface)
+    name = link_name(case, down.node, down.interface)
     if not ranks and not (case.unanswered or case.job.status or OF_THE_NETWORK.search(case.job.failure)):
         return None
     whose = words.format(link=name)
@@ -243,13 +254,13 @@ def stale_neighbour(case: Case) -> Finding | None:
         whose = case.seen.owners.name(known)
         other = f"{known}{f', the MAC of {whose}' if whose else ''}"
         since = max(learned or 0, owned)
-        said = f"{switch} has {other}, for {ip} of {_ranks(case, ranks)}, whose MAC is {mac}"
+        said = f"{_ranks(case, ranks)} stalled first: {switch} has {other}, for its address {ip}"
         facts = evidence(
             *([(learned, f"{switch}: {table.upper()} {ip} is at {known}")] if learned is not None else []),
             *([(owned, f"{case.job.hosts[ranks[0]]} has {ip}, with {mac}")] if owned else []),
             hits(case), retries(case),
         )  # fmt: skip
-        return Finding("stale-neighbour", since, said, ranks, address=ip, evidence=facts)
+        return Finding("stale-neighbour", since, said, ranks, own_link(case, ranks[0]), ip, facts)
     return None
 
 
@@ -279,7 +290,7 @@ def wrong_port(case: Case) -> Finding | None:
             port = case.seen.owners.port(host, interface, switch)
             here = text.removeprefix("on ")
             if own == mac and port and here != port:
-                said = f"{switch} has {mac}, the MAC of {_ranks(case, ranks)}, on {here}; it is at {port}"
+                said = f"{_ranks(case, ranks)} stalled first: {switch} has its MAC {mac} on {here}; it is at {port}"
                 since = max((at(e) for e in case.seen.of("fdb") if _writes(e, switch, mac)), default=case.job.began)
                 facts = evidence((since, f"{switch}: FDB {mac} is on {here}"), hits(case), retries(case))
                 return Finding("wrong-port", since, said, ranks, f"{switch}:{here}", ip, facts)
@@ -300,7 +311,7 @@ def mtu_mismatch(case: Case) -> Finding | None:
         other = known.get(case.seen.peers.get(end, ("", "")))
         if (other and other[0] == mtu) or not (ranks := ranks_at(case, *end)):
             continue
-        name = link(case, *end)
+        name = link_name(case, *end)
         text = f"{_ranks(case, ranks)}: the ends of its link {name} have not the same MTU: {end[0]}:{end[1]} has {mtu}"
         facts = evidence((since, f"{end[0]}: {end[1]} has MTU {mtu}"), hits(case), retries(case), losses(case))
         return Finding("mtu-mismatch", since, text, ranks, name, evidence=facts)
@@ -313,10 +324,10 @@ def unresolved(case: Case) -> Finding | None:
         if table in ("arp", "nd") and ip in case.addresses and text in (ASKING, UNANSWERED):
             ranks = case.addresses[ip][1]
             asked = [at(e) for e in case.seen.of(table) if e["node"] == switch and e["data"].get("ip") == ip]
-            said = f"{switch} gets no answer from {ip} of {_ranks(case, ranks)}"
+            said = f"{_ranks(case, ranks)} stalled first: {switch} asks for its address {ip} and gets no answer"
             since = asked[0] if asked else case.job.began
             facts = evidence((since, f"{switch}: {table.upper()} {ip}: {text}"), hits(case), retries(case))
-            return Finding("unresolved", since, said, ranks, address=ip, evidence=facts)
+            return Finding("unresolved", since, said, ranks, own_link(case, ranks[0]), ip, facts)
     return None
 
 
@@ -337,13 +348,13 @@ def _log(case: Case, rank: int) -> str:
 
 def lossy_link(case: Case) -> Finding | None:
     """A link loses packets, or its queue drops them, while no end of it was down."""
-    was_down = {link(case, down.node, down.interface) for down in downs(case)}
+    was_down = {link_name(case, down.node, down.interface) for down in downs(case)}
     lost: Counter[str] = Counter()
     facts: dict[str, list[tuple[int, str]]] = {}
     ends = {}
     for (node, interface), count, text in _losses(case):
-        name = _one_name(case, node, interface)
-        if name in was_down or link(case, node, interface) in was_down or count < LOST:
+        name = link_name(case, node, interface)
+        if name in was_down or count < LOST:
             continue
         lost[name] += count
         ends[name] = node, interface
@@ -355,15 +366,6 @@ def lossy_link(case: Case) -> Finding | None:
     text = f"the link {name} loses packets: {count}{f'; it is that of {_ranks(case, ranks)}' if ranks else ''}"
     since = next((one.began for one in case.pauses), case.job.began)
     return Finding("lossy-link", since, text, ranks, name, evidence=[*facts[name], *retries(case)][:MOST_FACTS])
-
-
-def _one_name(case: Case, node: str, interface: str) -> str:
-    """The name of a link, from whichever end."""
-    peer = case.seen.peers.get((node, interface))
-    first = (node, interface)
-    if peer and (first[0] not in case.seen.gateways or (peer[0] in case.seen.gateways and peer < first)):
-        first = peer
-    return link(case, *first)
 
 
 def _losses(case: Case) -> Iterator[tuple[tuple[str, str], int, str]]:
@@ -428,7 +430,14 @@ def slow_rank(case: Case) -> Finding | None:
     since = min(call.began for call in case.calls)
     times = f"{paces[slow] / 1e6:.0f} ms, the others {others / 1e6:.0f} ms"
     text = f"{case.rank(slow)} sets everybody's pace: between collectives it takes {times}"
-    return Finding("slow-rank", since, text, [slow], evidence=[(since, f"{len(case.collectives)} collectives")])
+    return Finding(
+        "slow-rank",
+        since,
+        text,
+        [slow],
+        own_link(case, slow),
+        evidence=[(since, f"{len(case.collectives)} collectives")],
+    )
 
 
 def _paces(case: Case) -> dict[int, int]:
@@ -453,7 +462,7 @@ def remarks(case: Case) -> Iterator[tuple[int, str]]:
         lasted = f"for {(down.until - down.since) / 1e9:.1f} s" if down.until else "to the end"
         ranks = ranks_at(case, down.node, down.interface)
         whose = f", that of {_ranks(case, ranks)}," if ranks else ""
-        yield down.since, f"the link {link(case, down.node, down.interface)}{whose} was down {lasted}"
+        yield down.since, f"the link {link_name(case, down.node, down.interface)}{whose} was down {lasted}"
     for one in case.pauses:
         lasted_s = (max(call.ended or 0 for call in one.calls) - one.began) / 1e9
         yield one.began, f"{named(one)} took {lasted_s:.1f} s"
