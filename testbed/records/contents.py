@@ -45,7 +45,7 @@ OF_LAB: Sequence[Line] = (
     ("*-cni-agent.log", "the calls of testbed's CNI plugins on a node, and their answers"),
     ("*-cni.log", "what CNI plugins on a node wrote to stderr"),
     ("steps/", "the machine as it was at each step, for `testbed back`"),
-    ("job/", "the files of training jobs, and a log for each rank"),
+    ("job/", "the files of training jobs, a log for each rank, and flight.jsonl: what MPI did in each"),
     ("*.log", "the output of programs on nodes"),
 )
 OTHERS = "written by the scenario, the tests or programs on nodes"

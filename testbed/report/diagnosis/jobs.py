@@ -11,6 +11,7 @@ from statistics import median
 from typing import Any
 
 from testbed.report.diagnosis.observations import Call, Observations, at
+from testbed.report.owners import Owned
 
 GID = re.compile(r"dgid=(?:::ffff:)?(?P<ip>[0-9a-fA-F.:]+)")
 """In UCX's words for a completion with an error: the peer that did not answer."""
@@ -110,6 +111,14 @@ class Collective:
 
 
 @dataclass(frozen=True)
+class Address:
+    """An address of ranks, with the interface that has it."""
+
+    owner: Owned
+    ranks: Sequence[int]
+
+
+@dataclass(frozen=True)
 class Case:
     """A job among the observations of its run."""
 
@@ -133,14 +142,14 @@ class Case:
         return found
 
     @functools.cached_property
-    def addresses(self) -> Mapping[str, tuple[str, list[int]]]:
-        """The MAC and the ranks of each address that ranks use, at the end of the job."""
-        found = {}
-        for ip, owned in self.seen.owners.of_address.items():
-            for one in owned:
-                if one.at(self.job.ended) and (one.node, one.interface) in self.ports:
-                    found[ip] = one.mac, self.ports[one.node, one.interface]
-        return found
+    def addresses(self) -> Mapping[str, Address]:
+        """The addresses that ranks use, at the end of the job."""
+        return {
+            ip: Address(one, self.ports[one.node, one.interface])
+            for ip, owned in self.seen.owners.of_address.items()
+            for one in owned
+            if one.at(self.job.ended) and (one.node, one.interface) in self.ports
+        }
 
     @functools.cached_property
     def calls(self) -> Sequence[Call]:
@@ -182,11 +191,11 @@ class Case:
 
     @functools.cached_property
     def pauses(self) -> list[Collective]:
-        """The collectives that lasted far longer than others."""
+        """The collectives that lasted far longer than others. In the first one of a communicator ranks connect."""
         lasted = {
             (one.communicator, one.sequence): max(call.ended for call in one.calls if call.ended) - one.began
             for one in self.collectives
-            if any(call.ended for call in one.calls)
+            if one.sequence > 1 and any(call.ended for call in one.calls)
         }
         if not lasted:
             return []

@@ -17,7 +17,11 @@ from testbed.report.diagnosis.jobs import Case, Collective
 from testbed.report.diagnosis.observations import at
 
 HEALTHY, UNKNOWN = "healthy", "unknown"
-OF_THE_NETWORK = re.compile(r"unhandled timeout error|unreachable|Endpoint timeout|No route to host|Connection reset")
+OF_THE_NETWORK = re.compile(
+    r"unhandled timeout error|unreachable|Endpoint timeout|No route to host|Connection (reset|closed)|[Tt]imed out"
+)
+DIED = re.compile(r"ended (by|with|without) |called MPI_Abort|[\w.]+(Error|Exception|Interrupt)\b")
+"""The end of a rank in the words of its launcher, or a Python exception."""
 NO_ROUTE = re.compile(r"Destination is unreachable|Network is unreachable|No route to host")
 """Words of UCX and of the kernel."""
 LOST = 3
@@ -166,11 +170,25 @@ ERRORS = ("completer_retry_err", "retry_exceeded_err", "retry_rnr_exceeded_err",
 """Counters of soft-RoCE."""
 
 
+def stalls(case: Case) -> Iterator[tuple[int, str]]:
+    """The last time at which no rank went on, with the states of connected queue pairs."""
+    found = [event for event in case.seen.of("job.stalled") if event["data"].get("name") == case.job.name]
+    for event in found[-1:]:
+        pairs = event["data"].get("queue_pairs")
+        states: Counter[str] = Counter()
+        for kinds in pairs.values() if isinstance(pairs, dict) else ():
+            for state, count in kinds.items() if isinstance(kinds, dict) else ():
+                states[state] += count if isinstance(count, int) and state.startswith("RC ") else 0
+        counted = ", ".join(
+            f"{count} in {state.removeprefix('RC ')}" for state, count in sorted(states.items()) if count
+        )
+        yield at(event), f"no rank goes on{f'; RC queue pairs: {counted}' if counted else ''}"
+
+
 def hits(case: Case) -> Iterator[tuple[int, str]]:
     """The end of the job, and the peers that did not answer."""
     for ip, ranks in case.unanswered.items():
-        mac_and_ranks = case.addresses.get(ip)
-        owner = f", {case.rank(mac_and_ranks[1][0])}" if mac_and_ranks else ""
+        owner = f", {_ranks(case, case.addresses[ip].ranks)}" if ip in case.addresses else ""
         who = " and ".join(case.rank(rank) for rank in ranks[:3])
         yield case.job.ended, f"{ip}{owner}, does not answer {who}"
 
@@ -194,7 +212,7 @@ def stopped(case: Case) -> int:
 def rank_died(case: Case) -> Finding | None:
     """A rank ended, and its words are not those of the network."""
     job = case.job
-    if job.ok is None or job.rank is None or job.status or OF_THE_NETWORK.search(job.failure):
+    if job.rank is None or job.status or OF_THE_NETWORK.search(job.failure) or not DIED.match(job.failure):
         return None
     calls = [call for call in case.calls if call.rank == job.rank]
     last = max((call.ended or call.began for call in calls), default=job.ended)
@@ -214,22 +232,26 @@ def link_down(case: Case) -> Finding | None:
 
 
 def _down(case: Case, cause: str, which: Callable[[Down], bool], words: str) -> Finding | None:
-    when = min(case.job.ended, stopped(case) + BEHIND_NS)
-    found = [down for down in downs(case) if which(down) and down.until is None and down.since <= case.job.ended]
-    if case.stuck:
-        found = [down for down in found if down.since <= when] or found
-    found.sort(key=lambda down: (not _of_a_rank(case, down), down.since))
+    when = stopped(case) + BEHIND_NS if case.stuck else case.job.ended
+    found = [down for down in downs(case) if which(down) and down.until is None and _carries(case, down)]
     if not found:
         return None
-    down = found[0]
+    down = min(found, key=lambda one: (one.since > when, not _of_a_rank(case, one), one.since))
     ranks = ranks_at(case, down.node, down.interface)
     name = link_name(case, down.node, down.interface)
-    if not ranks and not (case.unanswered or case.job.status or OF_THE_NETWORK.search(case.job.failure)):
-        return None
     whose = words.format(link=name)
     text = f"{_ranks(case, ranks)} stalled first: {whose}" if ranks else f"the link {name} is down"
-    facts = evidence((down.since, f"{down.node}: {down.why}"), hits(case), retries(case))
+    facts = evidence((down.since, f"{down.node}: {down.why}"), stalls(case), hits(case), retries(case))
     return Finding(cause, down.since, text, ranks, name, evidence=facts)
+
+
+def _carries(case: Case, down: Down) -> bool:
+    """Whether a link may carry what the job sends: a rank's, or one between switches if the job died of the network."""
+    if ranks_at(case, down.node, down.interface):
+        return True
+    peer = case.seen.peers.get((down.node, down.interface), ("", ""))[0]
+    of_switches = {down.node, peer} <= case.seen.gateways
+    return of_switches and bool(case.job.status or case.job.late or OF_THE_NETWORK.search(case.job.failure))
 
 
 def _of_a_rank(case: Case, down: Down) -> bool:
@@ -246,7 +268,7 @@ def stale_neighbour(case: Case) -> Finding | None:
     for (switch, table, _vlan, ip), text in sorted(case.seen.tables_at(case.job.ended).items()):
         if ip not in case.addresses or table not in ("arp", "nd"):
             continue
-        mac, ranks = case.addresses[ip]
+        mac, ranks = case.addresses[ip].owner.mac, case.addresses[ip].ranks
         known = text.split()[0] if text else ""
         if known in ("", mac) or known.count(":") != 5:
             continue
@@ -258,7 +280,7 @@ def stale_neighbour(case: Case) -> Finding | None:
         facts = evidence(
             *([(learned, f"{switch}: {table.upper()} {ip} is at {known}")] if learned is not None else []),
             *([(owned, f"{case.job.hosts[ranks[0]]} has {ip}, with {mac}")] if owned else []),
-            hits(case), retries(case),
+            stalls(case), hits(case), retries(case),
         )  # fmt: skip
         return Finding("stale-neighbour", since, said, ranks, own_link(case, ranks[0]), ip, facts)
     return None
@@ -284,16 +306,15 @@ def wrong_port(case: Case) -> Finding | None:
     for (switch, table, _vlan, mac), text in sorted(case.seen.tables_at(case.job.ended).items()):
         if table != "fdb":
             continue
-        for ip, (own, ranks) in case.addresses.items():
-            host = case.job.hosts[ranks[0]]
-            interface = next((end for (node, end), there in case.ports.items() if node == host and there == ranks), "")
-            port = case.seen.owners.port(host, interface, switch)
-            here = text.removeprefix("on ")
-            if own == mac and port and here != port:
+        here = text.removeprefix("on ")
+        for ip, address in case.addresses.items():
+            port = case.seen.owners.port(address.owner.node, address.owner.interface, switch)
+            if address.owner.mac == mac and port and here != port:
+                ranks = address.ranks
                 said = f"{_ranks(case, ranks)} stalled first: {switch} has its MAC {mac} on {here}; it is at {port}"
                 since = max((at(e) for e in case.seen.of("fdb") if _writes(e, switch, mac)), default=case.job.began)
                 facts = evidence((since, f"{switch}: FDB {mac} is on {here}"), hits(case), retries(case))
-                return Finding("wrong-port", since, said, ranks, f"{switch}:{here}", ip, facts)
+                return Finding("wrong-port", since, said, ranks, own_link(case, ranks[0]), ip, facts)
     return None
 
 
@@ -322,7 +343,7 @@ def unresolved(case: Case) -> Finding | None:
     """A switch asks for the MAC of a rank's address, and nobody answers."""
     for (switch, table, _vlan, ip), text in sorted(case.seen.tables_at(case.job.ended).items()):
         if table in ("arp", "nd") and ip in case.addresses and text in (ASKING, UNANSWERED):
-            ranks = case.addresses[ip][1]
+            ranks = case.addresses[ip].ranks
             asked = [at(e) for e in case.seen.of(table) if e["node"] == switch and e["data"].get("ip") == ip]
             said = f"{_ranks(case, ranks)} stalled first: {switch} asks for its address {ip} and gets no answer"
             since = asked[0] if asked else case.job.began
@@ -339,7 +360,7 @@ def no_route(case: Case) -> Finding | None:
     ranks = found[:1] or [rank for rank in (case.job.rank,) if rank is not None]
     gone = [(at(event), f"{event['node']}: {event['text']}") for event in case.seen.of("route", "routing")]
     text = f"{_ranks(case, ranks) or 'a rank'} has no route to a peer: {case.job.failure}"
-    return Finding("no-route", stopped(case), text, ranks, evidence=evidence(iter(gone[-3:]), hits(case)))
+    return Finding("no-route", stopped(case), text, ranks, evidence=evidence(iter(gone[-3:]), stalls(case), hits(case)))
 
 
 def _log(case: Case, rank: int) -> str:
@@ -409,7 +430,7 @@ def unknown(case: Case) -> Finding:
         if matters(name)
     ]
     named_ = [case.job.rank] if case.job.rank is not None else []
-    facts = [*evidence(hits(case), retries(case), losses(case)), *counted]
+    facts = [*evidence(stalls(case), hits(case), retries(case), losses(case)), *counted]
     text = f"no known cause; the job {ending(case)}" if case.job.ok is None else f"no known cause; {ending(case)}"
     return Finding(UNKNOWN, stopped(case), text, named_, evidence=list(dict.fromkeys(facts))[:MOST_FACTS])
 

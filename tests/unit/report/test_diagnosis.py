@@ -164,6 +164,24 @@ def test_a_link_between_switches_that_is_down(run: Builder) -> None:
     assert found(one) == ("link-down", [], "leaf1:up - leaf2:up")
 
 
+def test_the_link_of_a_node_without_a_rank_is_not_why(run: Builder) -> None:
+    run.starts().link(2, "leaf1", "e4", "down")
+    assert run.ends(9, **DIED).diagnosis().finding.cause == "unknown"
+
+
+def test_what_the_launcher_says_last_is_no_death_of_a_rank(run: Builder) -> None:
+    how = {"rank": 0, "host": "n0", "status": "", "failure": "PRTE has lost communication with a remote daemon."}
+    one = run.starts().link(2, "leaf2", "e3", "down").ends(9, **how).diagnosis()
+    assert found(one) == ("link-down", [3], "leaf2:e3 - n3:eth1")
+
+
+def test_the_states_of_queue_pairs_are_evidence(run: Builder) -> None:
+    pairs = {"n0": {"RC RTS": 2, "UD RTS": 1}, "n3": {"RC ERR": 1, "RC RTS": 1}}
+    run.starts().event(5, "job.stalled", "", "", name="job", since_ns=2 * S, waiting=[], queue_pairs=pairs)
+    one = run.link(2, "leaf2", "e3", "down").ends(9, **DIED).diagnosis()
+    assert one.finding.evidence[1] == (5 * S, "no rank goes on; RC queue pairs: 1 in ERR, 3 in RTS")
+
+
 def test_a_port_that_the_switch_disabled(run: Builder) -> None:
     run.starts().event(2, "port.disabled", "leaf2", "e3 is disabled", port="e3")
     assert found(run.ends(9, **DIED).diagnosis()) == ("link-down", [3], "leaf2:e3 - n3:eth1")
