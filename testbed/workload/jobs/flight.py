@@ -70,6 +70,8 @@ def path(directory: Path, rank: int) -> Path:
 def read(file: Path, rank: int) -> Iterator[Call]:
     """The calls of a rank that its ring still has, the first one first."""
     data = file.read_bytes()
+    if len(data) < _place(CALLS):  # it ended while it made the file
+        return
     count, groups, _ = HEAD.unpack_from(data)
     names = list(_communicators(data, groups))
     for number in range(max(0, count - CALLS), count):

@@ -11,6 +11,7 @@ from testbed.cli.main import invoke
 from testbed.errors import InputError
 from testbed.report.diagnosis import diagnose
 from testbed.report.diagnosis.jobs import members
+from testbed.report.diagnosis.observations import Observations
 from testbed.report.diagnosis.rules import Diagnosis
 
 S = 10**9
@@ -323,21 +324,25 @@ def test_a_collective_over_queue_pairs_that_failed_is_diagnosed_as_a_job(run: Bu
     assert one.case.job.name == "allreduce (ring) of 4096 bytes"
 
 
-def test_what_names_the_fault_changes_nothing(run: Builder, tmp_path: Path) -> None:
+def test_what_names_the_fault_is_not_observed(run: Builder, tmp_path: Path) -> None:
     """All that a run directory says of its scenario, its expectations and its faults, and what it is called."""
     run.starts().collective(7, *((2.0, None),) * 4).link(2.1, "leaf2", "e3", "down").counters(1.01).ends(9, **DIED)
     before = run.diagnosis().json()
-    names = ("step", "expect", "observed", "evidence", "note", "verdict", "sleep", "fault.injected", "fault.recovered")
+    names = ("step", "expect", "observed", "evidence", "note", "verdict", "sleep", "lab", "fault.injected")
     for number, kind in enumerate(names):
-        run.event(2 + number / 100, kind, "n0", "link-down at n0", interface="eth1", state="down", met=False)
+        run.event(2 + number / 100, kind, "n0", "SECRET", interface="eth1", state="down", fault="SECRET")
     for line in run.counted:
-        line["after"] = "link-down at n0"
-    run.directory = tmp_path / "elsewhere" / "stale-arp"
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "elsewhere/result.json").write_text("no JSON, and nobody reads it")
+        line["after"] = "SECRET"
+    run.directory = tmp_path / "SECRET" / "SECRET"
     run.write()
-    plan = topology() | {"name": "stale-arp"}
-    (run.directory / "topology.json").write_text(json.dumps(plan))
+    (run.directory.parent / "result.json").write_text('"SECRET"')
+    (run.directory / "topology.json").write_text(json.dumps(topology() | {"name": "SECRET"}))
+    row = {"t": S, "after": "SECRET", "switch": "leaf1", "arp": [], "nd": [], "fdb": []}
+    (run.directory / "tables.jsonl").write_text(json.dumps(row) + "\n")
+    seen = Observations.read(run.directory)
+    shown = seen.events, seen.interfaces, seen.counted, seen.flights, seen.logs, seen.tables_at(9 * S)
+    assert "SECRET" not in repr(shown)
+    assert {event["kind"] for event in seen.events} == {"job", "link"}
     (after,) = diagnose(run.directory)
     assert after.json() == before
 
