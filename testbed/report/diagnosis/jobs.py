@@ -101,7 +101,7 @@ class Collective:
 
     @property
     def waiting(self) -> list[int]:
-        return [call.rank for call in self.calls if call.ended is None]
+        return sorted(call.rank for call in self.calls if call.ended is None)
 
     def json(self) -> dict[str, object]:
         return {
