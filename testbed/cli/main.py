@@ -31,6 +31,7 @@ COMMANDS = {
     ),
     "report": ("testbed.cli.report", "Make the report of a run from its directory."),
     "compare": ("testbed.cli.report", "Put runs, or variants of runs, side by side in one report."),
+    "diagnose": ("testbed.cli.diagnose", "Say who stalled first in a job, on which link, since when, why."),
     "list": ("testbed.cli.catalogue:list_", "List the scenarios."),
     "describe": ("testbed.cli.catalogue", "Show what a scenario is, its variants and its parameters."),
     "pytest": ("testbed.cli.pytest", "Run your own pytest files inside a machine."),

@@ -45,13 +45,15 @@ def run(request: Variant, context: Context) -> VariantOutcome:
 
     def listen(event: Event) -> None:
         emit({"event": event})
+        files.hear(event)
         moments.hear(event)
 
     log = EventLog(listen, lambda until_ns: emit({"settled": until_ns}))
     reserve = reserved(out)
-    made: Made = {"parameters": values, "topology": plan_rows(plan), "epoch": log.epoch()}
-    emit({"made": made})
-    lab = Lab(plan, out, log.emit, profiles=profiles, networks=PodNetworks(file.parent))
+    emit({"made": Made(parameters=values, topology=plan_rows(plan), epoch=log.epoch())})
+    lab = Lab(
+        plan, out, log.emit, profiles=profiles, networks=PodNetworks(file.parent), zero_ns=log.zero_ns
+    )  # fmt: skip
     moments.begin(lab, log)
     files = Evidence(lab, log)
     run = Run(lab, log, variant, files)

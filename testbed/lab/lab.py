@@ -47,14 +47,16 @@ class Lab:
         rdma_mode: RdmaMode | None = None,
         profiles: Mapping[str, Profile] | None = None,
         networks: Networks | None = None,
+        zero_ns: int = 0,
     ) -> None:
         """`rdma_mode` wins over the file's; `profiles` replaces the profile of a switch by its name, `profile_values`
-        included; pods need `networks`."""
+        included; pods need `networks`. `zero_ns` is CLOCK_MONOTONIC at t = 0 of the events."""
         if isinstance(topology, Topology):
             topology = topology.plan(profiles=load_profiles(), check_values=value_problems)
         self.plan = topology
         self.directory = directory
         self.emit = emit
+        self.zero_ns = zero_ns
         number = sum(interface.rdma is not None for node in self.plan.nodes.values() for interface in node.interfaces)
         by_size: RdmaMode = "shared" if number <= SHARED_AT_MOST else "exclusive"
         self.rdma_mode: RdmaMode = rdma_mode or self.plan.rdma_mode or by_size

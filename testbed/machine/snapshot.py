@@ -41,7 +41,7 @@ TICK_NS = 4_000_000
 MAGIC = b"TBSNAP4\0"
 OFFSET = qemu.MEMORY + 4096
 """The offset of the devices; the header is a page before that."""
-TORCH_FILES = ("workload/jobs/ranks.py", "workload/jobs/shim.c")
+TORCH_FILES = tuple(f"workload/jobs/{name}" for name in ("ranks.py", "shim.c", "flight.c", "shim.h"))
 KEEP = 8
 """Snapshots kept, by last use; each is 300 to 900 MB."""
 BOOT_LIMIT_S = 300.0

@@ -58,6 +58,8 @@ TESTS, EPOCH = "tests.jsonl", "epoch.json"
 """In the directory of a variant."""
 GIVEN_PROGRAM = ".program"
 """Among a scenario's files the directory of a program of the user's that it runs, with all beside it."""
+FLIGHT = "flight.jsonl"
+"""In the directory of a job."""
 VARIANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 """Names of variants: they are directories too."""
 DEBIAN_PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]*[a-z0-9+]")

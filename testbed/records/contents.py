@@ -46,7 +46,7 @@ OF_LAB: Sequence[Line] = (
     ("*-cni.log", "what CNI plugins on a node wrote to stderr"),
     ("steps/", "the machine as it was at each step, for `testbed back`"),
     ("ranks.json", "what is known of each rank of a training job: its steps, and how it ended"),
-    ("job/", "the files of training jobs, and a log for each rank"),
+    ("job/", "the files of training jobs, a log for each rank, and flight.jsonl: what MPI did in each"),
     ("*.log", "the output of programs on nodes"),
 )
 OTHERS = "written by the scenario, the tests or programs on nodes"

@@ -30,7 +30,7 @@ def at_the_end(found: Any) -> Iterator[tuple[str, str, str, int, bool]]:
         for places in kinds.values() if isinstance(kinds, dict) else ():
             for place, name, value in _values(places):
                 if value:
-                    yield node, place, name, value, _matters(name)
+                    yield node, place, name, value, matters(name)
 
 
 @dataclass
@@ -44,7 +44,7 @@ class Row:
 
     @property
     def group(self) -> int:
-        if _matters(self.name):
+        if matters(self.name):
             return BAD
         if self.name.startswith("queue_") or LEVELS.match(self.name):
             return QUEUES
@@ -107,5 +107,6 @@ def _values(places: Any) -> Iterator[tuple[str, str, int]]:
                 yield place, name, value
 
 
-def _matters(name: str) -> bool:
+def matters(name: str) -> bool:
+    """Whether a counter is to be 0 in a sound network."""
     return MATTERS.search(name) is not None

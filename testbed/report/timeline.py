@@ -211,8 +211,11 @@ class Timeline:
     def _cni(self, number: int, event: Event, _: str) -> None:
         self._point(number, "Pods", event["node"], "bad" if "error" in event["data"] else "plain")
 
-    def _job(self, number: int, event: Event, _: str) -> None:
+    def _job(self, number: int, event: Event, what: str) -> None:
         name, ok = str(event["data"].get("name")), event["data"].get("ok")
+        if what:
+            self._point(number, "Jobs and programs", name, "bad" if what == "stalled" else "note")
+            return
         if ok is None:
             self._begin(("job", name), self._lane("Jobs and programs", name), self._bar(number, name))
             return

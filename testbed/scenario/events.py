@@ -24,21 +24,22 @@ class EventLog:
         self._listen = listen
         self._report_settled = settled
         self._settled = -1
-        self._zero = time.monotonic_ns()
+        self.zero_ns = time.monotonic_ns()
+        """CLOCK_MONOTONIC at t = 0."""
         read = time.time_ns()
-        self.realtime_ns = read - (time.monotonic_ns() - self._zero) // 2
+        self.realtime_ns = read - (time.monotonic_ns() - self.zero_ns) // 2
         """CLOCK_REALTIME at t = 0, by which the time of a captured packet becomes the `t` of an event."""
         self.events: list[Event] = []
 
     @property
     def now(self) -> int:
         """Virtual nanoseconds since the variant began."""
-        return time.monotonic_ns() - self._zero
+        return time.monotonic_ns() - self.zero_ns
 
     def emit(self, kind: str, node: str, text: str, /, *, at_ns: int | None = None, **data: Any) -> None:
         """`at_ns` is a CLOCK_MONOTONIC time for what happened earlier than it is reported. Where the log is settled
         already the event gets the time of its report, and the other as `happened_ns`."""
-        at = self.now if at_ns is None else at_ns - self._zero
+        at = self.now if at_ns is None else at_ns - self.zero_ns
         if at <= self._settled:
             data["happened_ns"] = at
             at = self.now
@@ -73,7 +74,7 @@ class EventLog:
 
     def epoch(self) -> Epoch:
         """The time t = 0 on the clocks of the other files of a run; writes to the kernel's log."""
-        return {"realtime_ns": self.realtime_ns, "monotonic_ns": self._zero, "kernel_ns": self.kernel_ns()}
+        return {"realtime_ns": self.realtime_ns, "monotonic_ns": self.zero_ns, "kernel_ns": self.kernel_ns()}
 
     def find(self, kind: str, **data: Any) -> list[Event]:
         """The events of a kind whose data contains all of `data`, oldest first."""

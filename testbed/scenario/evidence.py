@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 
 from testbed.kernel.devices import counters_of
 from testbed.lab import HostInterface, Lab
-from testbed.protocol import COUNTERS, TABLES
+from testbed.protocol import COUNTERS, TABLES, Event
 from testbed.scenario.events import EventLog
 
 Places = dict[str, dict[str, int]]
@@ -61,6 +61,11 @@ class Evidence:
         with _noting("counters", missing):
             self._append(text, self._read(missing))
         return missing
+
+    def hear(self, event: Event) -> None:
+        """Counts when a job begins, stalls, goes on or ends."""
+        if event["kind"].partition(".")[0] == "job":
+            self.count(event["text"])
 
     def sample(self) -> None:
         """Appends to counters.jsonl what ports of lossless links count and how full they are."""

@@ -42,7 +42,7 @@ def lab(request: pytest.FixtureRequest, tmp_path: Path, log: EventLog) -> Iterat
     mark = request.node.get_closest_marker("topology")
     if mark is None:
         raise pytest.UsageError(f"{request.node.nodeid} uses `lab` and has no @pytest.mark.topology(file or YAML)")
-    options = {"networks": PodNetworks(request.path.parent), **mark.kwargs}
+    options = {"networks": PodNetworks(request.path.parent), "zero_ns": log.zero_ns, **mark.kwargs}
     try:
         with Lab(_topology(mark.args[0], request.path), tmp_path, log.emit, **options) as running:
             (tmp_path / TOPOLOGY).write_text(json.dumps(plan_rows(running.plan), indent=1) + "\n")

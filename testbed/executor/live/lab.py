@@ -44,7 +44,8 @@ def run(request: Live, context: Context) -> None:
     plan, profiles, source = planned(request, directory)
     made: Made = {"parameters": {}, "topology": plan_rows(plan), "epoch": log.epoch()}
     context.emit({"made": made})
-    lab = Lab(plan, context.out, log.emit, profiles=profiles, networks=PodNetworks(directory))
+    networks = PodNetworks(directory)
+    lab = Lab(plan, context.out, log.emit, profiles=profiles, networks=networks, zero_ns=log.zero_ns)
     with ExitStack() as unless_whole:
         unless_whole.enter_context(lab)
         faults.break_from_the_start(lab)

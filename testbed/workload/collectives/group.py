@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from testbed.errors import InputError, TestbedError
+from testbed.errors import DeadlineError, InputError, TestbedError
 from testbed.lab import HostInterface
 from testbed.topology import Family
 from testbed.workload.attributes import Attributes
 from testbed.workload.collectives.algorithms import Shape, Step, sent, steps_of
-from testbed.workload.collectives.engine import Combine, Engine, Rank
+from testbed.workload.collectives.engine import CollectiveError, Combine, Engine, Rank
 from testbed.workload.collectives.lanes import SLOTS, Lane, Memory, QueuePair
 from testbed.workload.collectives.results import CollectiveResult, Progress
 from testbed.workload.verbs import connect_pair, open_endpoint
@@ -208,11 +209,20 @@ class Group:
         ranks = [Rank(self.name(number), *work) for number, work in enumerate(works)]
         engine = Engine(what, ranks, self._message, _combine(op, targets[0]))
         context = self._nics[0].node.context
+        began = time.monotonic_ns()
         try:
             elapsed = engine.run(context.scheduler.ready, within)
         except TestbedError as error:
             self._failed = what
-            context.emit("collective", "", str(error), ok=False)
+            data: dict[str, Any] = {
+                "hosts": [nic.node.name for nic in self._nics],
+                "devices": [nic.device for nic in self._nics],
+            }
+            if isinstance(error, CollectiveError):
+                data |= {"rank": error.rank, "peer": error.peer, "status": error.status}
+            late = isinstance(error, DeadlineError)
+            lasted = time.monotonic_ns() - began
+            context.emit("collective", "", str(error), ok=False, late=late, elapsed_ns=lasted, **data)
             raise
         finished = [rank.finished_s or 0.0 for rank in ranks]
         text = f"{what} over {len(self)} ranks takes {elapsed * 1e3:.1f} ms"

@@ -9,15 +9,17 @@ import re
 import shutil
 import signal
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from testbed.errors import DeadlineError, TestbedError, UnsupportedError
-from testbed.kernel import netns
+from testbed.kernel import devices, netns
 from testbed.lab import Host, Lab
 from testbed.lab.processes import Process
+from testbed.workload.jobs import flight
 from testbed.workload.jobs.placement import Rank
 from testbed.workload.jobs.ranks import SOCKET
 
@@ -25,6 +27,8 @@ STUB = Path(__file__).with_name("stub.py")
 GONE_S = 10.0
 LOOK_S = 0.1
 """Between two looks at whether a job still runs."""
+STALL_S = 1.5
+"""Between two looks at whether its ranks go on; one that waited in the same call at both has stalled."""
 STATUS = {
     "transport retry counter exceeded": "RETRY_EXC_ERR",
     "RNR retry counter exceeded": "RNR_RETRY_EXC_ERR",
@@ -88,6 +92,38 @@ def forked(program: str | Path) -> list[str]:
     return ["/usr/bin/python3", "-I", "-S", str(STUB), str(program)]
 
 
+class Watch:
+    """Reports when no rank of a job goes on any more, with the call in which each waits and the states of their
+    devices' queue pairs, as a watchdog of NCCL does; and when they go on again."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._before: list[flight.Call | None] = []
+        self._stalled = False
+
+    def look(self) -> None:
+        job = self._job
+        now = [flight.last(flight.path(job.directory, rank.number), rank.number) for rank in job.ranks]
+        waits = [call for call in now if call and call.ended_ns is None]
+        if now == self._before and waits and not self._stalled:
+            self._stalled = True
+            since = max(call.began_ns for call in waits)
+            calls = [call.json(str(job.ranks[call.rank].host), job.lab.zero_ns) for call in waits]
+            text = f"{job.name} stalls: {len(waits)} of {len(job.ranks)} ranks wait in {waits[0].operation}"
+            pairs = {str(rank.host): self._queue_pairs(rank) for rank in job.ranks if rank.device}
+            since_ns = since - job.lab.zero_ns
+            job.lab.emit("job.stalled", "", text, name=job.name, since_ns=since_ns, waiting=calls, queue_pairs=pairs)
+        elif now != self._before and self._stalled:
+            self._stalled = False
+            job.lab.emit("job.resumed", "", f"{job.name} goes on", name=job.name)
+        self._before = now
+
+    def _queue_pairs(self, rank: Rank) -> dict[str, int]:
+        """How many of a rank's device are in which state: ``RC RTS``."""
+        found = devices.queue_pairs(rank.device, rank.host.namespace)
+        return dict(sorted(Counter(f"{pair.kind} {pair.state}" for pair in found).items()))
+
+
 class Job:
     """Ranks and what launched them. Output of rank n is in ``<name>/rank-<n>.log`` of the run directory."""
 
@@ -104,8 +140,11 @@ class Job:
         for host in {rank.host: None for rank in self.ranks}:
             host.defer(partial(self._end_on, host))
         self._links: list[Path] = []
-        where = ", ".join(str(rank.host) for rank in self.ranks)
-        lab.emit("job", "", f"{name} starts on {where}", name=name, ranks=len(self.ranks))
+        hosts = [str(rank.host) for rank in self.ranks]
+        text = f"{name} starts on {', '.join(hosts)}"
+        lab.emit("job", "", text, name=name, ranks=len(self.ranks), hosts=hosts, devices=[r.device for r in self.ranks])
+        self._watch = Watch(self)
+        self._unwatch = lab.scheduler.every(STALL_S, self._watch.look)
 
     def launch(self, host: Host, command: Sequence[str]) -> None:
         """Starts a part of the launcher in the job's directory; `command` is env(1)'s: variables, then the program. The
@@ -163,7 +202,11 @@ class Job:
         late = "" if over else f"still running after {within:g} s{gone}"
         ending = "; ".join(filter(None, (late, str(failure) if failure else ""))) or "all is well"
         ok = over and failure is None
-        self.lab.emit("job", "", f"{self.name} ends: {ending}", name=self.name, ok=ok)
+        blamed = {}
+        if failure:
+            host = str(failure.rank.host)
+            blamed = {"rank": failure.rank.number, "host": host, "status": failure.status, "failure": failure.text}
+        self.lab.emit("job", "", f"{self.name} ends: {ending}", name=self.name, ok=ok, late=not over, **blamed)
         if late:
             raise DeadlineError(f"job {self.name}: {ending}")
         return failure
@@ -189,7 +232,9 @@ class Job:
                 self._links.append(link)
 
     def close(self) -> None:
-        """Ends what still runs, and waits until it is gone: queue pairs must be gone before their device is."""
+        """Ends what still runs, and waits until it is gone: queue pairs must be gone before their device is. What ranks
+        recorded becomes flight.jsonl."""
+        self._unwatch()
         for process in self._processes:
             process.stop()
         shutil.rmtree(self.scratch, ignore_errors=True)
@@ -206,6 +251,7 @@ class Job:
         """Kills processes until there are none."""
         if not self.lab.scheduler.wait(lambda: self._gone(left()), GONE_S):
             raise DeadlineError(f"job {self.name}: a rank is still there {GONE_S:g} s after it was killed")
+        flight.write(self.directory, self.ranks, self.lab.zero_ns)
 
     def _gone(self, left: list[str]) -> bool:
         for pid in left:

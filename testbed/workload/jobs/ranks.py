@@ -66,7 +66,8 @@ def start() -> None:
 def build_shim() -> None:
     """Compiles what is preloaded into ranks, where it is not there yet."""
     if not os.path.exists(SHIM):
-        subprocess.run(["tcc", "-shared", "-nostdlib", "-o", SHIM, os.path.join(DIRECTORY, "shim.c")], check=True)
+        sources = [os.path.join(DIRECTORY, name) for name in ("shim.c", "flight.c")]
+        subprocess.run(["tcc", "-shared", "-nostdlib", "-o", SHIM, *sources], check=True)
 
 
 def warm_up() -> None:

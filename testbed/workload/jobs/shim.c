@@ -7,18 +7,9 @@
  * MPI_Comm_spawn is an error at once. Open MPI would start the children beside the job, with neither a place on the
  * lab's network nor a log of their own, and wait for them for ever.
  *
- * No headers: the guest has a compiler and no C library's development files. The libraries behind are found by name: a
- * program that loads MPI at run time, as Python does, keeps them to itself, where RTLD_NEXT does not look.
+ * flight.c, compiled into the same library, records what MPI does.
  */
-typedef long time_t;
-struct timespec { time_t tv_sec; long tv_nsec; };
-extern int clock_gettime(int clock, struct timespec *now);
-extern int nanosleep(const struct timespec *wanted, struct timespec *left);
-extern void *dlopen(const char *name, int flags);
-extern void *dlsym(void *handle, const char *name);
-#define CLOCK_MONOTONIC 1
-#define RTLD_LAZY 1
-#define RTLD_NOLOAD 4
+#include "shim.h"
 #define SHORTEST_NS 2000L
 #define LONGEST_NS 5000000L
 #define NO_SPAWN "MPI_Comm_spawn is not possible in a job of a lab: start all ranks with mpirun"
@@ -27,15 +18,11 @@ static unsigned (*real)(void *worker);
 static long idle_since;
 static int spawn_error;
 
-static void *function(const char *library, const char *name)
-{
-    return dlsym(dlopen(library, RTLD_LAZY | RTLD_NOLOAD), name);
-}
-
 unsigned ucp_worker_progress(void *worker)
 {
-    struct timespec now, pause = {0, 0};
+    struct timespec pause = {0, 0};
     unsigned done;
+    long now;
 
     if (!real)
         real = (unsigned (*)(void *))function("libucp.so.0", "ucp_worker_progress");
@@ -44,12 +31,12 @@ unsigned ucp_worker_progress(void *worker)
         idle_since = 0;
         return done;
     }
-    clock_gettime(CLOCK_MONOTONIC, &now);
+    now = now_ns();
     if (!idle_since) {
-        idle_since = now.tv_sec * 1000000000L + now.tv_nsec;
+        idle_since = now;
         return 0;
     }
-    pause.tv_nsec = (now.tv_sec * 1000000000L + now.tv_nsec - idle_since) / 16;
+    pause.tv_nsec = (now - idle_since) / 16;
     if (pause.tv_nsec < SHORTEST_NS)
         pause.tv_nsec = SHORTEST_NS;
     if (pause.tv_nsec > LONGEST_NS)
@@ -61,9 +48,9 @@ unsigned ucp_worker_progress(void *worker)
 /* Handles of Open MPI are pointers. An error class of our own has words of our own, in every language. */
 static int refuse(void *comm)
 {
-    int (*add_class)(int *) = (int (*)(int *))function("libmpi.so.40", "MPI_Add_error_class");
-    int (*add_string)(int, const char *) = (int (*)(int, const char *))function("libmpi.so.40", "MPI_Add_error_string");
-    int (*call_handler)(void *, int) = (int (*)(void *, int))function("libmpi.so.40", "MPI_Comm_call_errhandler");
+    int (*add_class)(int *) = (int (*)(int *))function(MPI, "MPI_Add_error_class");
+    int (*add_string)(int, const char *) = (int (*)(int, const char *))function(MPI, "MPI_Add_error_string");
+    int (*call_handler)(void *, int) = (int (*)(void *, int))function(MPI, "MPI_Comm_call_errhandler");
 
     if (!spawn_error) {
         add_class(&spawn_error);

@@ -1,5 +1,6 @@
 """Distributed jobs: ranks meet over RoCE, and whatever goes wrong is one error that names the rank."""
 
+import json
 import os
 import subprocess
 import sysconfig
@@ -345,3 +346,54 @@ def test_a_job_without_an_optimizer_has_no_steps(start):
     job = start("allreduce.py")
     job.check(JOB_S)
     assert (job.steps(0), job.steps_done()) == ([], 0)
+
+
+def recorded(job) -> list[dict]:
+    return [json.loads(line) for line in (job.directory / "flight.jsonl").read_text().splitlines()]
+
+
+def test_the_flight_recorder_has_every_call_of_every_rank(lab, hosts, native):
+    job = mpirun(lab, hosts, native, launcher=lab.host("launcher"), ranks_per_host=2)
+    job.check(JOB_S)
+    lines = recorded(job)
+    assert {(line["rank"], line["host"]) for line in lines} == {(0, "a"), (1, "a"), (2, "b"), (3, "b")}
+    for rank in range(4):
+        calls = [line for line in lines if line["rank"] == rank]
+        assert [(line["operation"], line["sequence"], line["bytes"]) for line in calls] == [
+            ("Allreduce", 1, 8000),
+            ("Finalize", 2, 0),
+        ]
+        assert {line["communicator"] for line in calls} == {"0-3"}
+        assert calls[0]["began"] < calls[0]["ended"] <= calls[1]["began"] < calls[1]["ended"]
+    assert not list(job.directory.glob("*.bin"))
+
+
+def test_it_has_the_call_in_which_a_rank_was_when_it_ended(start):
+    job = start("groups.py", "crashes")
+    failure = job.wait(JOB_S)
+    assert failure
+    assert failure.rank.number == 1
+    lines = recorded(job)
+    last = [[line for line in lines if line["rank"] == rank][-1] for rank in (0, 1)]
+    assert (last[0]["operation"], last[0]["ended"]) == ("Allreduce", None)
+    assert (last[1]["operation"], last[1]["sequence"]) == ("Send", 0)
+    assert last[1]["peer"] == 0
+
+
+def test_it_distinguishes_communicators(start):
+    job = start("groups.py", "ends")
+    job.check(JOB_S)
+    calls = [(line["operation"], line["communicator"], line["sequence"]) for line in recorded(job) if not line["rank"]]
+    assert calls[:4] == [("Comm_split", "0-1", 1), ("Barrier", "0", 1), ("Comm_dup", "0-1", 2), ("Barrier", "0-1#2", 1)]
+
+
+def test_a_job_that_stalls_is_reported_with_the_calls_and_queue_pairs(lab, log, start):
+    port = lab.interface("sw:p2")
+    lab.scheduler.after(3.0, port.down)
+    job = start("groups.py", "goes-on")
+    assert job.wait(JOB_S)
+    (stalled,) = log.find("job.stalled")
+    assert {call["operation"] for call in stalled["data"]["waiting"]} == {"Allreduce"}
+    assert [call["ended"] for call in stalled["data"]["waiting"]] == [None, None]
+    assert stalled["data"]["queue_pairs"]["a"]["RC RTS"] >= 1
+    assert stalled["data"]["since_ns"] >= 3e9

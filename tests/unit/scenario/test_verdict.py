@@ -318,7 +318,7 @@ def test_a_sleep_is_part_of_the_run(run: Run, lab: FakeLab) -> None:
 
 
 def test_a_completion_is_reported_when_it_happened(run: Run) -> None:
-    zero = run.log._zero
+    zero = run.log.zero_ns
     ends = {"near": ("10.0.10.2", 17), "far": ("10.0.20.100", 18)}
     completion = SimpleNamespace(opcode="RDMA_WRITE", status="RETRY_EXC_ERR", elapsed_s=0.2684, t_ns=zero + 77, **ends)
     near: Any = SimpleNamespace(node=SimpleNamespace(name="client"))

@@ -1,0 +1,102 @@
+"""`testbed diagnose`: who stalled first in a job, on which link, since when, and why."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from testbed.cli.output import json_option
+from testbed.cli.progress import output_console
+from testbed.cli.words import plain, size
+from testbed.errors import InputError
+from testbed.records.difference import variants
+from testbed.report.diagnosis import diagnose as diagnoses
+from testbed.report.diagnosis.jobs import Collective
+from testbed.report.diagnosis.rules import Diagnosis, ending
+
+
+@click.command(
+    help="""Say of each job of a run who stalled first, on which link, since when, and why; or that it is healthy.
+
+    RUN is a run directory, such as runs/training-smoke/latest, or the directory of a variant in it. It is read alone,
+    and as on a real cluster: logs and flight records of the ranks, events and tables of switches, counters. What was
+    expected or injected is not looked at.
+
+    Exit status: 0 all jobs are healthy, 1 one is not, 2 wrong usage, no run directory or job, damaged files."""
+)
+@click.argument("directory", metavar="RUN", type=click.Path(path_type=Path))
+@json_option()
+def diagnose(directory: Path, as_json: bool) -> int:
+    found = {name: diagnoses(place) for name, place in variants(directory).items()}
+    if not any(found.values()):
+        raise InputError(
+            "no job ran here, or its testbed recorded none",
+            where=str(directory),
+            hint="A job has several ranks: testbed.workload's mpirun and torchrun start them.",
+        )
+    if as_json:
+        rows = [{"variant": name, "jobs": [one.json() for one in jobs]} for name, jobs in found.items()]
+        click.echo(json.dumps({"variants": rows}))
+    else:
+        report(output_console(), found)
+    return 0 if all(one.healthy for jobs in found.values() for one in jobs) else 1
+
+
+def report(screen: Console, found: Mapping[str, Sequence[Diagnosis]]) -> None:
+    for name, jobs in found.items():
+        if not jobs:
+            screen.print(Text(f"- {plain(name)}: no job", "dim"))
+        for one in jobs:
+            mark = ("✓ ", "bold green") if one.healthy else ("✗ ", "bold red")
+            cause = (one.finding.cause, "bold green" if one.healthy else "bold red")
+            screen.print(Text.assemble(mark, (plain(name), "bold"), ": ", cause))
+            screen.print(facts(one))
+
+
+def facts(one: Diagnosis) -> Table:
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
+    table.add_column("", style="dim", no_wrap=True, min_width=9)
+    table.add_column("", overflow="fold")
+    for name, text in rows(one):
+        table.add_row(f"  {name}", plain(text))
+    return table
+
+
+def rows(one: Diagnosis) -> Iterator[tuple[str, str]]:
+    finding, case = one.finding, one.case
+    job = case.job
+    yield "", finding.text
+    if not one.healthy:
+        yield "since", seconds(finding.since)
+        if finding.link:
+            yield "link", finding.link
+    if not one.healthy and (stuck := case.stuck):
+        yield "stopped", f"{seconds(stuck.began)}  {stop(stuck)}"
+    yield "job", f"{job.name}, {seconds(job.began)} to {seconds(job.ended)}: {ending(case)}"
+    said = one.remarks if one.healthy else finding.evidence
+    width = max((len(seconds(t)) for t, _ in said), default=0)
+    for number, (t, text) in enumerate(said):
+        name = "remark" if one.healthy else "evidence"
+        yield "" if number else name, f"{seconds(t):>{width}}  {text}"
+
+
+def stop(stuck: Collective) -> str:
+    call = stuck.calls[0]
+    of = f" of {size(call.bytes)}" if call.bytes else ""
+    waiting = f"ranks {ranks(stuck.waiting)} wait in it"
+    absent = f"; ranks {ranks(stuck.absent)} did not enter it" if stuck.absent else ""
+    return f"collective {stuck.sequence}, {call.operation}{of}: {waiting}{absent}"
+
+
+def ranks(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers[:8])) + (f" and {len(numbers) - 8} more" if numbers[8:] else "")
+
+
+def seconds(nanoseconds: int) -> str:
+    return f"{nanoseconds / 1e9:.3f} s"

@@ -1,0 +1,217 @@
+"""Jobs as they were seen: their ranks, how they ended, and the collective in which they stopped."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from testbed.report.diagnosis.observations import Call, Observations, at
+from testbed.report.owners import Owned
+
+GID = re.compile(r"dgid=(?:::ffff:)?(?P<ip>[0-9a-fA-F.:]+)")
+"""In UCX's words for a completion with an error: the peer that did not answer."""
+READING_NS = 50_000_000
+"""Nanoseconds after an event in which the counters are read that belong to it."""
+SLOW_NS = 1_000_000_000
+"""A call of MPI that lasts so long is a pause of the job, beside `SLOW_TIMES` as much as the median of all."""
+SLOW_TIMES = 10
+MOST_RANKS = 1 << 12
+"""Of a communicator."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """`hosts` are those of the ranks, `devices` their RDMA devices, empty for TCP. `rank`, `status` and `failure` are
+    the first rank that said why it ended, the status of its completion, and its words."""
+
+    name: str
+    hosts: Sequence[str]
+    devices: Sequence[str]
+    began: int
+    ended: int
+    ok: bool | None = None
+    late: bool = False
+    rank: int | None = None
+    peer: int | None = None
+    status: str = ""
+    failure: str = ""
+
+
+def jobs(seen: Observations) -> Iterator[Job]:
+    """The jobs of several ranks, and the collectives over queue pairs that failed."""
+    end = max((event["t"] for event in seen.events), default=0)
+    begun: dict[str, tuple[int, Sequence[str], Sequence[str]]] = {}
+    for event in seen.of("job", "collective"):
+        data = event["data"]
+        match event["kind"], data:
+            case "job", {"name": str(name), "hosts": list(), "devices": list()}:
+                begun[name] = at(event), *_placed(data)
+            case "job", {"name": str(name), "ok": bool(ok)} if name in begun:
+                job = _job(name, *begun.pop(name), at(event), ok, data)
+                if len(job.hosts) > 1:
+                    yield job
+            case "collective", {"ok": False, "hosts": list(), "devices": list()}:
+                name = event["text"].partition(":")[0]
+                began = at(event) - _whole(data.get("elapsed_ns"))
+                yield _job(name, began, *_placed(data), at(event), False, data)
+    for name, (began, hosts, devices) in begun.items():
+        if len(hosts) > 1:
+            yield Job(name, hosts, devices, began, end)
+
+
+def _placed(data: Mapping[str, Any]) -> tuple[Sequence[str], Sequence[str]]:
+    """Hosts and devices of the ranks."""
+    return [str(host) for host in data["hosts"]], [str(device) for device in data["devices"]]
+
+
+def _job(
+    name: str, began: int, hosts: Sequence[str], devices: Sequence[str], ended: int, ok: bool, how: Mapping[str, Any]
+) -> Job:
+    rank, peer = (_rank(how.get(key), len(hosts)) for key in ("rank", "peer"))
+    status, failure = str(how.get("status") or ""), str(how.get("failure") or "")
+    return Job(name, hosts, devices, began, ended, ok, bool(how.get("late")), rank, peer, status, failure)
+
+
+def _whole(found: object) -> int:
+    return found if isinstance(found, int) else 0
+
+
+def _rank(found: object, ranks: int) -> int | None:
+    return found if isinstance(found, int) and 0 <= found < ranks else None
+
+
+@dataclass(frozen=True)
+class Collective:
+    """A collective of a communicator, with the calls of the ranks that entered it."""
+
+    communicator: str
+    sequence: int
+    calls: Sequence[Call]
+    absent: Sequence[int]
+    """The ranks of the communicator that did not."""
+
+    @property
+    def began(self) -> int:
+        return min(call.began for call in self.calls)
+
+    @property
+    def waiting(self) -> list[int]:
+        return sorted(call.rank for call in self.calls if call.ended is None)
+
+    def json(self) -> dict[str, object]:
+        return {
+            "operation": self.calls[0].operation, "communicator": self.communicator, "number": self.sequence,
+            "bytes": self.calls[0].bytes, "since": self.began, "waiting": self.waiting, "absent": list(self.absent),
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Address:
+    """An address of ranks, with the interface that has it."""
+
+    owner: Owned
+    ranks: Sequence[int]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A job among the observations of its run."""
+
+    seen: Observations
+    job: Job
+
+    def rank(self, number: int) -> str:
+        """Such as ``rank 3 on n3``."""
+        return f"rank {number} on {self.job.hosts[number]}"
+
+    def ranks_on(self, node: str) -> list[int]:
+        return [number for number, host in enumerate(self.job.hosts) if host == node]
+
+    @functools.cached_property
+    def ports(self) -> Mapping[tuple[str, str], list[int]]:
+        """The ranks that use an interface of their host for RDMA."""
+        found: dict[tuple[str, str], list[int]] = defaultdict(list)
+        for number, (host, device) in enumerate(zip(self.job.hosts, self.job.devices, strict=False)):
+            if interface := self.seen.devices.get((host, device)):
+                found[host, interface].append(number)
+        return found
+
+    @functools.cached_property
+    def addresses(self) -> Mapping[str, Address]:
+        """The addresses that ranks use, at the end of the job."""
+        return {
+            ip: Address(one, self.ports[one.node, one.interface])
+            for ip, owned in self.seen.owners.of_address.items()
+            for one in owned
+            if one.at(self.job.ended) and (one.node, one.interface) in self.ports
+        }
+
+    @functools.cached_property
+    def calls(self) -> Sequence[Call]:
+        ranks = len(self.job.hosts)
+        return [call for call in self.seen.flights.get(self.job.name, ()) if 0 <= call.rank < ranks]
+
+    @functools.cached_property
+    def collectives(self) -> Sequence[Collective]:
+        """In the order in which they began."""
+        found: dict[tuple[str, int], list[Call]] = defaultdict(list)
+        for call in self.calls:
+            if call.sequence:
+                found[call.communicator, call.sequence].append(call)
+        made = [
+            Collective(name, number, calls, sorted({*members(name)} - {call.rank for call in calls}))
+            for (name, number), calls in found.items()
+        ]
+        return sorted(made, key=lambda one: one.began)
+
+    @functools.cached_property
+    def stuck(self) -> Collective | None:
+        """The first collective in which a rank was when the job ended."""
+        return next((one for one in self.collectives if one.waiting), None)
+
+    @functools.cached_property
+    def unanswered(self) -> Mapping[str, list[int]]:
+        """The addresses that did not answer, with the ranks whose completions said so, as their logs have it."""
+        found: dict[str, list[int]] = {}
+        for (name, rank), text in self.seen.logs.items():
+            if name == self.job.name:
+                for ip in dict.fromkeys(said["ip"] for said in GID.finditer(text)):
+                    found.setdefault(ip, []).append(rank)
+        return found
+
+    @functools.cached_property
+    def growth(self) -> Mapping[tuple[str, str, str], int]:
+        """How much counters grew while the job ran, by node, interface or device, and name."""
+        return self.seen.growth(self.job.began + READING_NS, self.job.ended)
+
+    @functools.cached_property
+    def pauses(self) -> list[Collective]:
+        """The collectives that lasted far longer than others. In the first one of a communicator ranks connect."""
+        lasted = {
+            (one.communicator, one.sequence): max(call.ended for call in one.calls if call.ended) - one.began
+            for one in self.collectives
+            if one.sequence > 1 and any(call.ended for call in one.calls)
+        }
+        if not lasted:
+            return []
+        usual = median(lasted.values())
+        return [
+            one
+            for one in self.collectives
+            if lasted.get((one.communicator, one.sequence), 0) >= max(SLOW_NS, SLOW_TIMES * usual)
+        ]
+
+
+def members(communicator: str) -> list[int]:
+    """The ranks of a communicator by its name: ``0-2,5#2``."""
+    found: list[int] = []
+    for part in communicator.partition("#")[0].partition(" ")[0].split(","):
+        first, _, last = part.partition("-")
+        if first.isdigit() and (not last or last.isdigit()):
+            found += range(int(first), min(int(last or first), int(first) + MOST_RANKS) + 1)
+    return found

@@ -1,0 +1,205 @@
+"""The observations that a diagnosis is made from: what hosts, switches and NICs of a real cluster show.
+
+A run directory also says what was broken: the scenario, its variant, its expectations, its faults. Nothing of that
+passes here: rules get an `Observations`, and no path.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from testbed.errors import InputError
+from testbed.protocol import COUNTERS, FLIGHT, TOPOLOGY, Event, InterfaceRow, PlanRows
+from testbed.records import tables
+from testbed.records.comments import rows
+from testbed.records.events import Log, happened_ns
+from testbed.records.tables import Tables
+from testbed.report.owners import Owners
+
+SHOWN = frozenset((
+    "address", "arp", "cni", "collective", "completion", "fdb", "garp", "job", "link", "lossless", "na", "nd", "pfc",
+    "pod", "port", "qp", "route", "routing",
+))  # fmt: skip
+"""Families of events that logs of switches, hosts and jobs have. A family that is not here stays outside."""
+LOG_BYTES = 1 << 20
+"""Of the end of a log."""
+Counters = Mapping[str, Mapping[str, Mapping[str, int]]]
+"""By node, interface or RDMA device, and name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A line of flight.jsonl."""
+
+    rank: int
+    number: int
+    operation: str
+    communicator: str
+    sequence: int
+    bytes: int
+    began: int
+    ended: int | None
+
+
+@dataclass(frozen=True)
+class Observations:
+    """The events in their order, the cabling and addresses, the counters and switch tables over time, the flight
+    records of jobs and the logs of their ranks."""
+
+    events: Sequence[Event]
+    interfaces: Sequence[InterfaceRow]
+    counted: Sequence[tuple[int, Counters]]
+    """The counters that changed, by the time of their reading."""
+    flights: Mapping[str, Sequence[Call]]
+    """By job."""
+    logs: Mapping[tuple[str, int], str] = field(default_factory=dict)
+    """By job and rank."""
+    tables_at: Callable[[int], Tables] = lambda _: {}
+    """The tables of all switches at a time."""
+
+    @classmethod
+    def read(cls, directory: Path) -> Observations:
+        """Those of a variant's directory. InputError for files that are missing or damaged."""
+        log = Log.read(directory)
+        every = [log.event(number) for number in range(len(log.lines))]
+        events = [event for event in every if event["kind"].partition(".")[0] in SHOWN]
+        # A job's directory and logs are called by its name.
+        known = dict(_placements(events))
+        flights = {name: list(_flight(directory / name / FLIGHT)) for name in known}
+        ranks = [(name, rank) for name, count in known.items() for rank in range(count)]
+        logs = {(name, rank): _end_of(directory / name / f"rank-{rank}.log") for name, rank in ranks}
+        interfaces, counted = _interfaces(directory / TOPOLOGY), list(_counted(directory / COUNTERS))
+
+        def tables_at(t: int) -> Tables:
+            before = [number for number, event in enumerate(every) if event["t"] <= t]
+            return tables.after(directory, log, [before[-1] if before else -1])[0]
+
+        return cls(events, interfaces, counted, flights, logs, tables_at)
+
+    @functools.cached_property
+    def owners(self) -> Owners:
+        return Owners(self.interfaces, self.events)
+
+    @functools.cached_property
+    def peers(self) -> Mapping[tuple[str, str], tuple[str, str]]:
+        """The other end of each link, by node and interface."""
+        found = {}
+        for row in self.interfaces:
+            node, colon, interface = row["peer"].partition(":")
+            if colon:
+                found[row["node"], row["interface"]] = node, interface
+        return found
+
+    @functools.cached_property
+    def gateways(self) -> frozenset[str]:
+        """The nodes that forward for others: switches and bridges."""
+        return frozenset(row["node"] for row in self.interfaces if row["kind"] not in ("host", "linux"))
+
+    @functools.cached_property
+    def devices(self) -> Mapping[tuple[str, str], str]:
+        """The interface of an RDMA device, by node and device."""
+        return {(row["node"], row["rdma"]): row["interface"] for row in self.interfaces if row["rdma"]}
+
+    def of(self, *kinds: str) -> Iterator[Event]:
+        """The events of these kinds or families."""
+        return (one for one in self.events if one["kind"] in kinds or one["kind"].partition(".")[0] in kinds)
+
+    def growth(self, since: int, until: int) -> dict[tuple[str, str, str], int]:
+        """By node, place and name: how much counters grew from the last reading before one time to the first after the
+        other."""
+        before: dict[tuple[str, str, str], int] = {}
+        after: dict[tuple[str, str, str], int] = {}
+        for t, found in self.counted:
+            values = {
+                (node, place, name): value
+                for node, places in found.items()
+                for place, named in places.items()
+                for name, value in named.items()
+            }
+            if t <= since:
+                before |= values
+            after |= values
+            if t >= until:
+                break
+        return {key: value - before.get(key, 0) for key, value in after.items() if value > before.get(key, 0)}
+
+
+def _placements(events: Sequence[Event]) -> Iterator[tuple[str, int]]:
+    """The jobs that began, each with how many ranks it has."""
+    for event in events:
+        match event["kind"], event["data"]:
+            case "job", {"name": str(name), "hosts": [*hosts]} if _is_name(name):
+                yield name, len(hosts)
+
+
+def _is_name(found: str) -> bool:
+    """Whether it can be the name of a directory here, and not of one elsewhere."""
+    return found not in ("", ".", "..") and "/" not in found and "\0" not in found
+
+
+def _interfaces(file: Path) -> list[InterfaceRow]:
+    try:
+        found: PlanRows = json.loads(file.read_bytes())
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", where=str(file)) from None
+    except (ValueError, RecursionError):
+        raise InputError("is damaged: it is not JSON", where=str(file)) from None
+    if not isinstance(found, dict):
+        raise InputError("is damaged: it is no topology", where=str(file))
+    return list(rows(found))
+
+
+def _lines(file: Path) -> Iterator[tuple[int, Any]]:
+    """Number and contents of the lines of a file of JSON; none if it is not there."""
+    for number, line in enumerate(file.read_bytes().splitlines() if file.is_file() else (), 1):
+        try:
+            yield number, json.loads(line)
+        except (ValueError, RecursionError):
+            yield number, None
+
+
+def _counted(file: Path) -> Iterator[tuple[int, Counters]]:
+    for number, line in _lines(file):
+        match line:
+            case {"t": int(t), "counters": dict(found)}:
+                yield t, {node: _of_node(places) for node, places in found.items() if isinstance(places, dict)}
+            case _:
+                raise InputError("is not a line of counters", where=f"{file}:{number}")
+
+
+def _of_node(places: Mapping[str, Any]) -> dict[str, dict[str, int]]:
+    return {
+        place: {name: value for name, value in named.items() if isinstance(value, int)}
+        for place, named in places.items()
+        if isinstance(named, dict)
+    }
+
+
+def _flight(file: Path) -> Iterator[Call]:
+    for number, line in _lines(file):
+        match line:
+            case {
+                "rank": int(rank), "call": int(call), "operation": str(operation), "communicator": str(communicator),
+                "sequence": int(sequence), "bytes": int(size), "began": int(began), "ended": int() | None as ended,
+            }:  # fmt: skip
+                yield Call(rank, call, operation, communicator, sequence, size, began, ended)
+            case _:
+                raise InputError("is not a line of a flight record", where=f"{file}:{number}")
+
+
+def _end_of(file: Path) -> str:
+    if not file.is_file():
+        return ""
+    with file.open("rb") as log:
+        log.seek(max(0, file.stat().st_size - LOG_BYTES))
+        return log.read().decode(errors="replace")
+
+
+def at(event: Event) -> int:
+    """When what an event reports happened."""
+    return happened_ns(event)

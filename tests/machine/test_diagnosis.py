@@ -1,0 +1,50 @@
+"""`testbed diagnose` over all variants of the training scenarios: the right link, rank and cause, from what a real
+cluster shows."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+LAST = ([3], "leaf2:e2 - n3:eth1")
+"""The rank and the link that break in training-smoke."""
+HEALTHY = ("healthy", [], "")
+EXPECTED = {
+    "training-smoke": {
+        "healthy": HEALTHY,
+        "control-gloo": HEALTHY,
+        "link-flap-short": HEALTHY,
+        "link-down": ("link-down", *LAST),
+        "stale-arp-at-start": ("stale-neighbour", *LAST),
+        "readiness-gate": HEALTHY,
+    },
+}
+"""Cause, ranks and link, by scenario and variant: all variants that a scenario has."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scenario", EXPECTED)
+def test_every_variant_has_the_right_diagnosis(testbed, tmp_path, scenario):
+    testbed("run", scenario, "--out", str(tmp_path / "runs"))
+    run = tmp_path / "runs" / scenario / "latest"
+    done = testbed("diagnose", str(run), "--json")
+    jobs = {variant["variant"]: variant["jobs"][0] for variant in done.json["variants"]}
+    found = {name: (job["cause"], [one["rank"] for one in job["ranks"]], job["link"]) for name, job in jobs.items()}
+    assert found == EXPECTED[scenario]
+    assert done.status == int(any(cause != "healthy" for cause, _, _ in found.values()))
+    if scenario == "training-smoke":
+        check_times(jobs, run)
+
+
+def check_times(jobs, run: Path) -> None:
+    """The times are those of the events, and a collective that took long is a remark with the link that made it so."""
+    down = jobs["link-down"]
+    events = [json.loads(line) for line in (run / "link-down/events.jsonl").read_text().splitlines()]
+    (port,) = [event for event in events if event["kind"] == "link"]
+    assert down["since"] == port["t"]
+    assert down["stopped"]["operation"] == "Allreduce"
+    assert abs(down["stopped"]["since"] - port["t"]) < 2e9
+    assert jobs["stale-arp-at-start"]["address"] == "10.0.20.3"
+    link, pause = [remark["text"] for remark in jobs["link-flap-short"]["remarks"]][:2]
+    assert "leaf2:e2 - n3:eth1, that of rank 3 on n3, was down for 3.0 s" in link
+    assert "Allreduce" in pause
