@@ -280,7 +280,7 @@ class Job:
 
     def _failure(self) -> Failure | None:
         statuses = [process.status or 0 for process in self._processes]
-        if not any(statuses):
+        if not any(statuses) and not self._blame(self):  # mpirun that lost a daemon ends with 0
             return None
         said = [(rank, self.output(rank.number)) for rank in self.ranks]
         for find in completion_in, unreached_in:

@@ -158,15 +158,12 @@ def test_no_rank_and_one_alone_are_refused(lab, hosts, number):
     assert not (lab.directory / "job").exists()
 
 
-def test_a_rank_of_mpirun_that_leaves_without_mpi_is_named(start):
-    job = start("misbehave.py", "leaves")
-    with pytest.raises(TestbedError, match="rank 1 on b: ended without MPI_Finalize, or never called MPI_Init"):
-        job.check(JOB_S)
-    assert not ranks_left()
-
-
-def test_a_rank_of_torchrun_that_leaves_the_others_waiting_is_named_at_the_deadline(lab, hosts):
-    job = torchrun(lab, hosts, PROGRAMS / "misbehave.py", "leaves")
+@pytest.mark.parametrize("launched_by", ["mpirun", "torchrun"])
+def test_a_rank_that_leaves_the_others_waiting_is_named_at_the_deadline(lab, hosts, start, launched_by):
+    if launched_by == "mpirun":
+        job = start("misbehave.py", "leaves")
+    else:
+        job = torchrun(lab, hosts, PROGRAMS / "misbehave.py", "leaves")
     with pytest.raises(DeadlineError, match="still running after 30 s, though it has ended on: rank 1 on b"):
         job.check(30)
     assert not ranks_left()
