@@ -200,9 +200,10 @@ class Pods:
 
     def _attempt(self, wanted: PodRequest, caller: Caller) -> Steps[Pod]:
         host, name, networks, metadata = wanted
+        plugged = self.networks
         self._check_name(host, name)
         pod = self._nodes[name] = Pod(host, name, self, metadata)
-        return (yield from self._alone(pod, "created", self._attached(pod, networks, caller)))
+        return (yield from self._alone(pod, "created", self._attached(pod, plugged, networks, caller)))
 
     def _alone(self, pod: Pod, operation: str, job: Steps[T]) -> Steps[T]:
         """The job, unless another one is under way for the pod, which a timer has interrupted."""
@@ -215,8 +216,8 @@ class Pods:
         finally:
             del self._operations[pod]
 
-    def _attached(self, pod: Pod, networks: Sequence[Network], caller: Caller) -> Steps[Pod]:
-        host, name, plugged = pod.host, pod.name, self.networks
+    def _attached(self, pod: Pod, plugged: Networks, networks: Sequence[Network], caller: Caller) -> Steps[Pod]:
+        host, name = pod.host, pod.name
         try:
             yield from plugged.attach(pod, networks, caller)
         except BaseException as error:

@@ -78,7 +78,7 @@ def test_a_plugin_of_one_s_own_is_called(testbed, tmp_path, given):
     if given == "CNI_PATH":
         done = testbed("cni", "add", "mine.conf", env={"CNI_PATH": f"{own}:/nowhere"})
     else:
-        done = testbed("cni", "add", "mine.conf", "--plugin-dir", "own")
+        done = testbed("cni", "add", "mine.conf", "--plugin-dir", own)
     assert done.status == 0, done.err
     assert done.json == {"cniVersion": "1.0.0", "dns": {"domain": "mine.example"}}
     assert f"your plugins of {own}: mine, words.py" in done.error

@@ -177,7 +177,7 @@ def test_gc_beside_pods_that_start_takes_only_what_the_lost_one_had(lab, log):
     lost = lab.pods.create(node, "lost", [rdma])
     address = lost["eth0"].address().ip
     lost.lose()
-    lab.scheduler.after(0.2, lambda: lab.pods.collect(node, [rdma]))
+    lab.scheduler.after(0.05, lambda: lab.pods.collect(node, [rdma]))
     pods = lab.pods.create_all([(node, f"p{n}", [rdma]) for n in range(6)], at_once=3)
     for pod in pods:
         pod.check()
