@@ -100,6 +100,7 @@ JSON_COMMANDS = {
     "describe": ["nope"],
     "rerun": ["nope"],
     "diff": ["nope", "nope"],
+    "diagnose": ["nope"],
     "profile list": ["nope"],
     "profile describe": ["nope"],
     "topology check": ["nope.yml"],
