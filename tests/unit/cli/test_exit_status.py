@@ -108,6 +108,7 @@ JSON_COMMANDS = {
     "fault describe": ["nope"],
     "image info": ["nope"],
     "doctor": ["--machine", "nope"],
+    "train": ["nope.py"],
 }
 """Every command that prints JSON, and wrong input for it."""
 
