@@ -199,7 +199,7 @@ class Job:
         failure = self._failure()
         self.close()
         gone = f", though it has ended on: {', '.join(ended)}" if ended else ""
-        late = "" if over else f"still running after {within:g} s{gone}"
+        late = "" if over else f"still running after {round(within, 1):g} s{gone}"
         ending = "; ".join(filter(None, (late, str(failure) if failure else ""))) or "all is well"
         ok = over and failure is None
         blamed = {}
@@ -241,6 +241,7 @@ class Job:
         while self._links:
             self._links.pop().unlink(missing_ok=True)
         self._kill(self._processes_left)
+        flight.write(self.directory, self.ranks, self.lab.zero_ns)
 
     def _end_on(self, host: Host) -> None:
         """Ends the ranks of a host or pod that is taken down: its devices cannot go before their queue pairs."""
@@ -251,7 +252,6 @@ class Job:
         """Kills processes until there are none."""
         if not self.lab.scheduler.wait(lambda: self._gone(left()), GONE_S):
             raise DeadlineError(f"job {self.name}: a rank is still there {GONE_S:g} s after it was killed")
-        flight.write(self.directory, self.ranks, self.lab.zero_ns)
 
     def _gone(self, left: list[str]) -> bool:
         for pid in left:
