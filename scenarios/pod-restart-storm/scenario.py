@@ -132,7 +132,8 @@ class PodRestartStorm(Scenario[Settings]):
         run.observe("fault" if failed else "healthy", text if failed else "all pods connect at first")
         run.expect("addresses that dead pods had", again, 0 if p.policy == "cool-down" else p.pods)
         to_cpu = min(p.pods, p.wave) if p.announce or p.policy == "cool-down" else 0
-        run.expect("ARP over the limit", limited, to_cpu > p.pps)
+        if failed or to_cpu <= p.pps:  # more than the limit may still come too slowly to reach it: see above
+            run.expect("ARP over the limit", limited, to_cpu > p.pps)
         if failed:
             run.expect("how they fail", set(tries[0]) - {"SUCCESS"}, {"RETRY_EXC_ERR"})
             full = p.pods - (capacity(p) - p.pods - 1) if p.room else 0
