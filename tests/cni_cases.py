@@ -72,7 +72,11 @@ IPPOOL = {
     "coolDown": 60,
     "routes": [{"dst": "10.0.0.0/8", "gw": "10.0.10.1"}],
 }
-STATIC = {"type": "static", "addresses": [{"address": "10.0.10.7/24", "gateway": "10.0.10.1"}]}
+STATIC = {
+    "type": "static",
+    "addresses": [{"address": "10.0.10.7/24", "gateway": "10.0.10.1"}, {"address": "fd00:10::7/64"}],
+}
+"""With the addresses of RESULTS."""
 COORDINATOR = {
     "type": "coordinator",
     "mode": "underlay",

@@ -20,7 +20,9 @@ REFUSED = st.tuples(st.integers(1, 255), cases.REFUSALS)
 SAID = st.tuples(ANSWERED, ANSWERED | REFUSED | st.just((0, ""))).map(lambda said: {"ADD": said[0], "DEL": said[1]})
 """What the plugin `odd` says in two of three cases: an ADD that goes on, and a DEL that may not."""
 FAILED = st.tuples(REFUSED | ANSWERED, st.just((0, ""))).map(lambda said: {"ADD": said[0], "DEL": said[1]})
-ODD = st.sampled_from(cases.networks([[{"type": "odd"}], [*cases.CHAINS[0], {"type": "odd"}]]))
+CHAINED = [{**cases.MACVLAN, "ipam": cases.STATIC}, {"type": "rxe"}, {"type": "odd"}]
+"""What `odd` says of addresses is true if it is not changed."""
+ODD = st.sampled_from(cases.networks([[{"type": "odd"}], CHAINED]))
 WITH_ODD = st.fixed_dictionaries({"network": ODD, "odd": SAID | FAILED})
 CONFIGURED = st.fixed_dictionaries({"network": cases.changed(cases.networks(cases.CHAINS)), "odd": st.just({})})
 
