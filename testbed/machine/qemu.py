@@ -37,6 +37,8 @@ KERNEL_LINE = (
 )
 CURRENT_COUNT = re.compile(r"current_count = (\w+)")
 CAUSE = re.compile(r"sysrq:|Kernel panic|BUG: |Oops|Out of memory")
+MOST_OUTPUT, READ_OUTPUT = 64 << 20, 64 << 10
+"""Bytes of the console that are kept, and of those that are read for an error message."""
 ANSWER_S = 30.0
 """Seconds with a CPU in which QMP must answer: QEMU works or it does not."""
 
@@ -103,30 +105,25 @@ class StateError(MachineError):
 class Qemu:
     """A running QEMU. It dies with this process; its sockets and devices are anonymous, none is on a disk."""
 
-    def __init__(
-        self, process: asyncio.subprocess.Process, qmp: QMPClient, console: socket.socket, bell: socket.socket
-    ) -> None:
-        """`bell` is the second serial port, by which the two sides of a wire wake each other."""
+    def __init__(self, process: asyncio.subprocess.Process, qmp: QMPClient, console: int, bell: socket.socket) -> None:
+        """`console` is the open file of what the guest writes to its first serial port, `bell` is the second one, by
+        which the two sides of a wire wake each other."""
         self.process = process
         self.qmp = qmp
         self.bell = bell
         self._console = console
         self.events = EventListener(("GUEST_PANICKED", "STOP", "SHUTDOWN", "MIGRATION"))
         qmp.register_listener(self.events)
-        self.output = bytearray()
-        asyncio.get_running_loop().add_reader(console.fileno(), self._read_console)
 
-    def _read_console(self) -> None:
-        with contextlib.suppress(BlockingIOError, ConnectionError):
-            data = self._console.recv(1 << 16)
-            if not data:
-                asyncio.get_running_loop().remove_reader(self._console.fileno())
-            self.output += data
-            del self.output[: -(1 << 16)]
+    def bound_output(self) -> None:
+        """Drops what the guest wrote to its console if it is too much to keep."""
+        if os.fstat(self._console).st_size > MOST_OUTPUT:
+            os.truncate(self._console, 0)
 
     def last_output(self, lines: int = 12) -> str:
         """The end of what the guest wrote to its console, for error messages; first, if it panicked, why."""
-        text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\x1bc|\r", "", self.output.decode(errors="replace")).strip()
+        output = os.pread(self._console, READ_OUTPUT, max(0, os.fstat(self._console).st_size - READ_OUTPUT))
+        text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\x1bc|\r", "", output.decode(errors="replace")).strip()
         every = text.splitlines()
         causes = [line for line in every[:-lines] if CAUSE.search(line)]
         return "\n".join(f"  | {line}" for line in causes + every[-lines:]) or "  | (the guest wrote nothing)"
@@ -212,6 +209,7 @@ class Qemu:
                     text = f"QEMU ended with status {ended.result()}. The guest's last output:"
                     raise MachineError(f"{text}\n{self.last_output()}")
                 else:
+                    self.bound_output()
                     await look()
         finally:
             for task in ended, event:
@@ -258,26 +256,27 @@ async def start(command: list[str], *, files: tuple[int, ...], incoming: bool) -
     # This process and QEMU's main thread must not preempt the vCPU when they wake at its pause: see Qemu.at_timer.
     os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     qmp_here, qmp_there = socket.socketpair()
-    console_here, console_there = socket.socketpair()
     bell_here, bell_there = socket.socketpair()
-    for serial in console_here, bell_here:
-        serial.setblocking(False)
+    bell_here.setblocking(False)
+    # A file takes all at once. A socket is full after some 270 characters that nobody has read, and then the guest's
+    # serial port is busy for as long as this process gets no CPU.
+    console = os.fdopen(os.memfd_create("testbed-console"), "rb", buffering=0)
     command = [
         *("setpriv", "--pdeathsig", "KILL", "--"),
         *command,
         *("-chardev", f"socket,id=qmp,fd={qmp_there.fileno()}", "-mon", "chardev=qmp,mode=control"),
-        *("-chardev", f"socket,id=console,fd={console_there.fileno()}", "-serial", "chardev:console"),
+        *("-chardev", f"file,id=console,path=/dev/fd/{console.fileno()},append=on", "-serial", "chardev:console"),
         *("-chardev", f"socket,id=bell,fd={bell_there.fileno()}", "-serial", "chardev:bell"),
         *(["-incoming", "defer", "-S"] if incoming else []),
     ]
     process = await asyncio.create_subprocess_exec(
         *command,
-        pass_fds=(qmp_there.fileno(), console_there.fileno(), bell_there.fileno(), *files),
+        pass_fds=(qmp_there.fileno(), console.fileno(), bell_there.fileno(), *files),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
     )
-    for there in qmp_there, console_there, bell_there:
+    for there in qmp_there, bell_there:
         there.close()
     client = QMPClient("testbed")
     try:
@@ -290,14 +289,14 @@ async def start(command: list[str], *, files: tuple[int, ...], incoming: bool) -
             wrote = (await process.stderr.read()).decode(errors="replace").strip()
             reason = wrote or str(error) or f"it gave no answer within {ANSWER_S:g} s"
             raise MachineError(f"QEMU did not start: {reason}") from error
-        yield Qemu(process, client, console_here, bell_here)
+        yield Qemu(process, client, console.fileno(), bell_here)
     finally:
         if process.returncode is None:
             process.kill()
         await process.wait()
         with contextlib.suppress(Exception):
             await client.disconnect()
-        console_here.close()
+        console.close()
         bell_here.close()
 
 

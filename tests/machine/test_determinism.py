@@ -1,9 +1,15 @@
 """The same image, QEMU, code, scenario, parameters and seed give the same events at the same nanosecond."""
 
+import json
 import multiprocessing
 import os
+import signal
 import subprocess
+import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from conftest import COMMAND
 
 from testbed.machine import qemu, watch
 
@@ -47,6 +53,27 @@ def test_load_on_the_host_changes_nothing(testbed):
     finally:
         for hog in hogs:
             hog.kill()
+
+
+def cpu_ticks(process: int) -> int:
+    return sum(map(int, Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[11:13]))
+
+
+def test_a_command_that_gets_no_cpu_changes_nothing(testbed, tmp_path):
+    """Nobody reads what the guest writes to its console meanwhile: four lines for each new RDMA device."""
+    pods = ("run", "ip-cool-down", "--variant", "as-is", "--json")
+    alone = trace(testbed(*pods))
+    with subprocess.Popen([*COMMAND, *pods], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as command:
+        assert any(b"a pod starts 16 times" in line for line in command.stderr)
+        (machine,) = map(int, Path(f"/proc/{command.pid}/task/{command.pid}/children").read_text().split())
+        command.send_signal(signal.SIGSTOP)
+        then, now = -1, cpu_ticks(machine)
+        while then != now:
+            time.sleep(1)
+            then, now = now, cpu_ticks(machine)
+        command.send_signal(signal.SIGCONT)
+        run = json.loads(command.communicate()[0])
+    assert run["variants"][0]["trace"] == alone
 
 
 def test_hours_of_two_machines_beside_each_other_are_the_same(testbed):
