@@ -18,7 +18,7 @@ from testbed.errors import InputError
 from testbed.records.difference import variants
 from testbed.report.diagnosis import diagnose as diagnoses
 from testbed.report.diagnosis.jobs import Collective
-from testbed.report.diagnosis.rules import Diagnosis, ending
+from testbed.report.diagnosis.rules import Diagnosis
 
 
 @click.command(
@@ -78,7 +78,7 @@ def rows(one: Diagnosis) -> Iterator[tuple[str, str]]:
             yield "link", finding.link
     if not one.healthy and (stuck := case.stuck):
         yield "stopped", f"{seconds(stuck.began)}  {stop(stuck)}"
-    yield "job", f"{job.name}, {seconds(job.began)} to {seconds(job.ended)}: {ending(case)}"
+    yield "job", f"{job.name}, {seconds(job.began)} to {seconds(job.ended)}: {case.ending}"
     said = one.remarks if one.healthy else finding.evidence
     width = max((len(seconds(t)) for t, _ in said), default=0)
     for number, (t, text) in enumerate(said):

@@ -95,6 +95,12 @@ class Collective:
     absent: Sequence[int]
     """The ranks of the communicator that did not."""
 
+    def __str__(self) -> str:
+        """Such as ``collective 7 (Allreduce of 4096 bytes) of ranks 0-3``."""
+        call = self.calls[0]
+        size = f" of {call.bytes} bytes" if call.bytes else ""
+        return f"collective {self.sequence} ({call.operation}{size}) of ranks {self.communicator}"
+
     @property
     def began(self) -> int:
         return min(call.began for call in self.calls)
@@ -129,8 +135,26 @@ class Case:
         """Such as ``rank 3 on n3``."""
         return f"rank {number} on {self.job.hosts[number]}"
 
+    def ranks(self, numbers: Sequence[int]) -> str:
+        """Such as ``rank 2 on n2 and rank 3 on n3 and 6 more``."""
+        more = f" and {len(numbers) - 2} more" if numbers[2:] else ""
+        return " and ".join(self.rank(number) for number in numbers[:2]) + more
+
     def ranks_on(self, node: str) -> list[int]:
         return [number for number, host in enumerate(self.job.hosts) if host == node]
+
+    @property
+    def ending(self) -> str:
+        """The end of the job in words."""
+        job = self.job
+        if job.ok:
+            return "ends well"
+        first = f"{self.rank(job.rank)} ends first" if job.rank is not None else ""
+        how = ": ".join(part for part in (job.status, job.failure) if part)
+        said = f"{first}: {how}" if first and how else first or how
+        if job.late or job.ok is None:
+            return f"still runs when it is ended{f'; {said}' if said else ''}"
+        return said or "ends without success"
 
     @functools.cached_property
     def ports(self) -> Mapping[tuple[str, str], list[int]]:

@@ -1,0 +1,58 @@
+"""The rules by which the cause of a job's trouble is found: each looks for one cause, the first that fits wins.
+
+A module has the rules for one group of causes; here is their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from testbed.report.diagnosis.jobs import Case
+from testbed.report.diagnosis.rules.endings import healthy, remarks, unknown
+from testbed.report.diagnosis.rules.finding import HEALTHY, Finding
+from testbed.report.diagnosis.rules.forwarding import no_route, stale_neighbour, unresolved, wrong_port
+from testbed.report.diagnosis.rules.links import link_down, lossy_link, mtu_mismatch, nic_down
+from testbed.report.diagnosis.rules.ranks import rank_died, rank_hangs, slow_rank
+
+Rule = Callable[[Case], Finding | None]
+OF_AN_END_WITHOUT_SUCCESS: Sequence[Rule] = (
+    rank_died, nic_down, link_down, stale_neighbour, wrong_port, mtu_mismatch, unresolved, no_route, lossy_link,
+    rank_hangs, unknown,
+)  # fmt: skip
+"""The rules for a job that did not end well."""
+OF_SUCCESS: Sequence[Rule] = (slow_rank, lossy_link, healthy)
+"""Those for one that did. The last rule always fits."""
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """The diagnosis of a job; `cause` is `healthy` for one that ended well at its pace. `remarks` are what it
+    survived."""
+
+    case: Case
+    finding: Finding
+    remarks: Sequence[tuple[int, str]] = field(default_factory=list)
+
+    @property
+    def healthy(self) -> bool:
+        return self.finding.cause == HEALTHY
+
+    def json(self) -> dict[str, Any]:
+        found, job, stuck = self.finding, self.case.job, self.case.stuck
+        return {
+            "job": job.name, "healthy": self.healthy, "cause": found.cause, "since": found.since, "text": found.text,
+            "ranks": [{"rank": number, "host": job.hosts[number]} for number in found.ranks],
+            "link": found.link, "address": found.address, "began": job.began, "ended": job.ended,
+            "end": self.case.ending, "stopped": stuck.json() if stuck and not self.healthy else None,
+            "evidence": [{"t": t, "text": text} for t, text in found.evidence],
+            "remarks": [{"t": t, "text": text} for t, text in self.remarks],
+        }  # fmt: skip
+
+
+def conclude(case: Case) -> Diagnosis:
+    """The finding of the first rule that fits; each job has one."""
+    rules = OF_AN_END_WITHOUT_SUCCESS if not case.job.ok else OF_SUCCESS
+    finding = next(found for rule in rules if (found := rule(case)))
+    return Diagnosis(case, finding, sorted(remarks(case)) if finding.cause == HEALTHY else [])

@@ -1,0 +1,50 @@
+"""The findings of jobs that no other rule explains, and what a healthy one survived."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from testbed.report.counters import matters
+from testbed.report.diagnosis.jobs import Case
+from testbed.report.diagnosis.rules.ends import downs, link_name, ranks_at
+from testbed.report.diagnosis.rules.facts import (
+    MOST_FACTS,
+    evidence,
+    hits,
+    losses,
+    retries,
+    stalls,
+    stopped,
+)
+from testbed.report.diagnosis.rules.finding import HEALTHY, UNKNOWN, Finding
+
+
+def healthy(case: Case) -> Finding:
+    count = len(case.collectives)
+    done = f"; {count} collectives" if count else ""
+    return Finding(HEALTHY, case.job.began, f"all {len(case.job.hosts)} ranks end well{done}")
+
+
+def remarks(case: Case) -> Iterator[tuple[int, str]]:
+    """What a job survived."""
+    for down in downs(case):
+        lasted = f"for {(down.until - down.since) / 1e9:.1f} s" if down.until else "to the end"
+        ranks = ranks_at(case, down.node, down.interface)
+        whose = f", that of {case.ranks(ranks)}," if ranks else ""
+        yield down.since, f"the link {link_name(case, down.node, down.interface)}{whose} was down {lasted}"
+    for one in case.pauses:
+        lasted_s = (max(call.ended or 0 for call in one.calls) - one.began) / 1e9
+        yield one.began, f"{one} took {lasted_s:.1f} s"
+
+
+def unknown(case: Case) -> Finding:
+    """No rule fits: the facts that are nearest."""
+    counted = [
+        (case.job.ended, f"{node}: {place}: {name} {count}")
+        for (node, place, name), count in sorted(case.growth.items())
+        if matters(name)
+    ]
+    ranks = [case.job.rank] if case.job.rank is not None else []
+    facts = [*evidence(stalls(case), hits(case), retries(case), losses(case)), *counted]
+    text = f"no known cause; the job {case.ending}" if case.job.ok is None else f"no known cause; {case.ending}"
+    return Finding(UNKNOWN, stopped(case), text, ranks, evidence=list(dict.fromkeys(facts))[:MOST_FACTS])

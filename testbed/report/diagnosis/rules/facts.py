@@ -1,0 +1,85 @@
+"""Facts that several rules use."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+from testbed.report.diagnosis.jobs import Case
+from testbed.report.diagnosis.observations import at
+
+BEHIND_NS = 1_000_000_000
+"""A rank that is so late for a collective, when the job ends, is not on its way."""
+MOST_FACTS = 8
+OF_THE_NETWORK = re.compile(
+    r"unhandled timeout error|unreachable|Endpoint timeout|No route to host|Connection (reset|closed)|[Tt]imed out"
+)
+LOST = 3
+"""Packets that a sound link may lose while its ends are read one after the other."""
+ERRORS = ("completer_retry_err", "retry_exceeded_err", "retry_rnr_exceeded_err", "rcvd_seq_err", "out_of_seq_request")
+"""Counters of soft-RoCE."""
+
+
+def stopped(case: Case) -> int:
+    """When the job stopped: at the beginning of the collective in which it ended, or at its end."""
+    return case.stuck.began if case.stuck else case.job.ended
+
+
+def evidence(*facts: tuple[int, str] | Iterator[tuple[int, str]]) -> list[tuple[int, str]]:
+    """Facts in the order of time."""
+    found: list[tuple[int, str]] = []
+    for fact in facts:
+        found += [fact] if isinstance(fact, tuple) else fact
+    return sorted(found, key=lambda one: one[0])
+
+
+def stalls(case: Case) -> Iterator[tuple[int, str]]:
+    """The last time at which no rank went on, with the states of connected queue pairs."""
+    found = [event for event in case.seen.of("job.stalled") if event["data"].get("name") == case.job.name]
+    for event in found[-1:]:
+        pairs = event["data"].get("queue_pairs")
+        states: Counter[str] = Counter()
+        for kinds in pairs.values() if isinstance(pairs, dict) else ():
+            for state, count in kinds.items() if isinstance(kinds, dict) else ():
+                states[state] += count if isinstance(count, int) and state.startswith("RC ") else 0
+        counted = ", ".join(
+            f"{count} in {state.removeprefix('RC ')}" for state, count in sorted(states.items()) if count
+        )
+        yield at(event), f"no rank goes on{f'; RC queue pairs: {counted}' if counted else ''}"
+
+
+def hits(case: Case) -> Iterator[tuple[int, str]]:
+    """The peers that did not answer."""
+    for ip, ranks in case.unanswered.items():
+        owner = f", {case.ranks(case.addresses[ip].ranks)}" if ip in case.addresses else ""
+        who = " and ".join(case.rank(rank) for rank in ranks[:3])
+        yield case.job.ended, f"{ip}{owner}, does not answer {who}"
+
+
+def retries(case: Case) -> Iterator[tuple[int, str]]:
+    """The errors that the RDMA devices of the ranks counted."""
+    found: dict[str, list[str]] = {}
+    for (node, place, name), count in sorted(case.growth.items()):
+        if (node, place) in case.seen.devices and name in ERRORS and case.ranks_on(node):
+            found.setdefault(place, []).append(f"{name} {count}")
+    yield from ((case.job.ended, f"{place}: {', '.join(counts)}") for place, counts in found.items())
+
+
+def lost_packets(case: Case) -> Iterator[tuple[tuple[str, str], int, str]]:
+    """Where packets were lost, by the end of a link from which they went: dropped by its queue, or not received at the
+    other end."""
+    growth = case.growth
+    for node, interface in case.seen.peers:
+        if dropped := growth.get((node, interface, "queue_dropped"), 0):
+            yield (node, interface), dropped, f"{node}:{interface}: queue_dropped {dropped}"
+        sent = growth.get((node, interface, "tx_packets"), 0)
+        peer = case.seen.peers[node, interface]
+        received = growth.get((*peer, "rx_packets"), 0)
+        if sent - received >= LOST:
+            missing = sent - received
+            yield (node, interface), missing, f"{node}:{interface} sent {sent}, {peer[0]}:{peer[1]} received {received}"
+
+
+def losses(case: Case) -> Iterator[tuple[int, str]]:
+    return ((case.job.ended, text) for _, count, text in lost_packets(case) if count >= LOST)

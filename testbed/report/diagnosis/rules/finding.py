@@ -1,0 +1,23 @@
+"""The result of a rule."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+HEALTHY, UNKNOWN = "healthy", "unknown"
+"""The causes of a job without trouble, and of one that no rule explains."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A cause. `ranks` are those that it hit first, `since` is a virtual time in nanoseconds."""
+
+    cause: str
+    since: int
+    text: str
+    ranks: Sequence[int] = ()
+    link: str = ""
+    address: str = ""
+    evidence: Sequence[tuple[int, str]] = ()
+    """Facts, each with its time."""

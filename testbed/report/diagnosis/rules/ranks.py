@@ -1,0 +1,80 @@
+"""Rules for ranks: one that died, that hangs, or that is slow."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from statistics import median
+
+from testbed.report.diagnosis.jobs import Case
+from testbed.report.diagnosis.rules.ends import own_link
+from testbed.report.diagnosis.rules.facts import BEHIND_NS, OF_THE_NETWORK, retries
+from testbed.report.diagnosis.rules.finding import Finding
+
+DIED = re.compile(r"ended (by|with|without) |called MPI_Abort|[\w.]+(Error|Exception|Interrupt)\b")
+"""The end of a rank in the words of its launcher, or a Python exception."""
+SLOWER = 3.0
+"""A slow rank takes so many times what the median of the others takes from one collective to the next,"""
+SHARE = 0.2
+"""and this costs so much of the job's time in collectives and between them."""
+FEWEST = 5
+"""Collectives by which the pace of ranks is judged."""
+
+
+def rank_died(case: Case) -> Finding | None:
+    """A rank ended, and its words are not those of the network."""
+    job = case.job
+    if job.rank is None or job.status or OF_THE_NETWORK.search(job.failure) or not DIED.match(job.failure):
+        return None
+    calls = [call for call in case.calls if call.rank == job.rank]
+    last = max((call.ended or call.began for call in calls), default=job.ended)
+    where = f"its last call of MPI is {calls[-1].operation}" if calls else "it made no call of MPI"
+    text = f"{case.rank(job.rank)} died: {job.failure}"
+    return Finding("rank-died", last, text, [job.rank], evidence=[(last, f"{case.rank(job.rank)}: {where}")])
+
+
+def rank_hangs(case: Case) -> Finding | None:
+    """Ranks wait in a collective that a rank, which made calls of MPI before, did not enter, and nothing was sent
+    again."""
+    stuck = case.stuck
+    if stuck is None or not stuck.absent or any(True for _ in retries(case)):
+        return None
+    late = {rank: max((c.ended or 0 for c in case.calls if c.rank == rank), default=0) for rank in stuck.absent}
+    rank = min(late, key=lambda one: (late[one], one))
+    if not late[rank] or case.job.ended - late[rank] < BEHIND_NS:
+        return None
+    text = f"{case.rank(rank)} stalled first: it did not enter {stuck}, in which the others wait"
+    return Finding("rank-hangs", late[rank], text, [rank], evidence=[(late[rank], f"{case.rank(rank)} leaves MPI")])
+
+
+def slow_rank(case: Case) -> Finding | None:
+    """A rank takes far longer than the others from one collective to the next: all wait for it."""
+    paces = _paces(case)
+    if len(paces) < 2:
+        return None
+    slow = max(paces, key=lambda rank: paces[rank])
+    others = median(pace for rank, pace in paces.items() if rank != slow)
+    whole = max(call.ended or call.began for call in case.calls) - min(call.began for call in case.calls)
+    if paces[slow] < SLOWER * others or paces[slow] - others < SHARE * whole:
+        return None
+    since = min(call.began for call in case.calls)
+    times = f"{paces[slow] / 1e6:.0f} ms, the others {others / 1e6:.0f} ms"
+    text = f"{case.rank(slow)} sets everybody's pace: between collectives it takes {times}"
+    return Finding(
+        "slow-rank",
+        since,
+        text,
+        [slow],
+        own_link(case, slow),
+        evidence=[(since, f"{len(case.collectives)} collectives")],
+    )
+
+
+def _paces(case: Case) -> dict[int, int]:
+    """Nanoseconds that each rank was outside of MPI between its first call and its last one."""
+    found: dict[int, int] = {}
+    for rank in range(len(case.job.hosts)):
+        calls = [call for call in case.calls if call.rank == rank and call.ended is not None]
+        if sum(call.sequence > 0 for call in calls) >= FEWEST:
+            found[rank] = sum(max(0, after.began - (before.ended or 0)) for before, after in itertools.pairwise(calls))
+    return found
