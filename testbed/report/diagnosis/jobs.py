@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from testbed.report.diagnosis.observations import Call, Observations, at
+from testbed.protocol.flight import Call
+from testbed.report.diagnosis.observations import Observations, at
 from testbed.report.owners import Owned
 
 GID = re.compile(r"dgid=(?:::ffff:)?(?P<ip>[0-9a-fA-F.:]+)")

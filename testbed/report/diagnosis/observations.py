@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from testbed.errors import InputError
-from testbed.protocol import COUNTERS, FLIGHT, TOPOLOGY, Event, InterfaceRow, PlanRows
+from testbed.protocol import COUNTERS, FLIGHT, TOPOLOGY, Event, InterfaceRow, PlanRows, flight
+from testbed.protocol.flight import Call
 from testbed.records import tables
 from testbed.records.comments import rows
 from testbed.records.events import Log, happened_ns
@@ -30,20 +31,6 @@ LOG_BYTES = 1 << 20
 """Of the end of a log."""
 Counters = Mapping[str, Mapping[str, Mapping[str, int]]]
 """By node, interface or RDMA device, and name."""
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A line of flight.jsonl."""
-
-    rank: int
-    number: int
-    operation: str
-    communicator: str
-    sequence: int
-    bytes: int
-    began: int
-    ended: int | None
 
 
 @dataclass(frozen=True)
@@ -182,14 +169,10 @@ def _of_node(places: Mapping[str, Any]) -> dict[str, dict[str, int]]:
 
 def _flight(file: Path) -> Iterator[Call]:
     for number, line in _lines(file):
-        match line:
-            case {
-                "rank": int(rank), "call": int(call), "operation": str(operation), "communicator": str(communicator),
-                "sequence": int(sequence), "bytes": int(size), "began": int(began), "ended": int() | None as ended,
-            }:  # fmt: skip
-                yield Call(rank, call, operation, communicator, sequence, size, began, ended)
-            case _:
-                raise InputError("is not a line of a flight record", where=f"{file}:{number}")
+        try:
+            yield flight.read(line)
+        except ValueError as error:
+            raise InputError(str(error), where=f"{file}:{number}") from None
 
 
 def _end_of(file: Path) -> str:

@@ -7,11 +7,10 @@ import os
 import struct
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from testbed.protocol import FLIGHT
+from testbed.protocol.flight import Call
 from testbed.workload.jobs.placement import Rank
 
 HEAD = struct.Struct("=qii")
@@ -22,44 +21,17 @@ CALL = struct.Struct("=qqqqqii24s")
 CALLS = 2048
 
 
-@dataclass(frozen=True)
-class Call:
-    """`number` counts the calls of a rank, `sequence` the collectives of a communicator, 0 for what is none. `bytes`
-    are those of the buffer that the call is given. `peer` is the other rank, of a collective with one its root.
-
-    `communicator` are its ranks, such as ``0-3`` or ``0,2``; ``0-3#2`` is the second of these ranks. A call that does
-    not wait, such as Isend, has ended when it returned."""
-
-    rank: int
-    number: int
-    operation: str
-    communicator: str
-    sequence: int
-    bytes: int
-    peer: int | None
-    began_ns: int
-    ended_ns: int | None
-
-    def json(self, host: str, zero_ns: int) -> dict[str, Any]:
-        """A line of flight.jsonl, in the time of the events."""
-        return {
-            "rank": self.rank, "host": host, "call": self.number, "operation": self.operation,
-            "communicator": self.communicator, "sequence": self.sequence, "bytes": self.bytes, "peer": self.peer,
-            "began": self.began_ns - zero_ns, "ended": None if self.ended_ns is None else self.ended_ns - zero_ns,
-        }  # fmt: skip
-
-
 def write(directory: Path, ranks: Sequence[Rank], zero_ns: int) -> None:
     """Turn the recorders' files in the directory of a job into its flight.jsonl; nothing where there are none."""
-    found: list[dict[str, Any]] = []
+    found: list[Call] = []
     for rank in ranks:
         file = path(directory, rank.number)
         if file.exists():
-            found += (call.json(str(rank.host), zero_ns) for call in read(file, rank.number))
+            found += read(file, rank, zero_ns)
             file.unlink()
     if found:
-        found.sort(key=lambda line: (line["began"], line["rank"]))
-        lines = (json.dumps(line, separators=(",", ":")) + "\n" for line in found)
+        found.sort(key=lambda call: (call.began, call.rank))
+        lines = (json.dumps(call.json(), separators=(",", ":")) + "\n" for call in found)
         (directory / FLIGHT).write_text("".join(lines))
 
 
@@ -67,18 +39,19 @@ def path(directory: Path, rank: int) -> Path:
     return directory / f"flight-{rank}.bin"
 
 
-def read(file: Path, rank: int) -> Iterator[Call]:
-    """The calls of a rank that its ring still has, the first one first."""
+def read(file: Path, rank: Rank, zero_ns: int) -> Iterator[Call]:
+    """The calls of a rank that its ring still has, the first one first. The monotonic clock shows `zero_ns` at the zero
+    of events."""
     data = file.read_bytes()
     if len(data) < _place(CALLS):  # it ended while it made the file
         return
     count, groups, _ = HEAD.unpack_from(data)
     names = list(_communicators(data, groups))
     for number in range(max(0, count - CALLS), count):
-        yield _call(data, number, rank, names)
+        yield _call(data, number, rank, names, zero_ns)
 
 
-def last(file: Path, rank: int) -> Call | None:
+def last(file: Path, rank: Rank, zero_ns: int) -> Call | None:
     """The last call of a rank, None if there is none yet."""
     try:
         handle = os.open(file, os.O_RDONLY)
@@ -91,19 +64,19 @@ def last(file: Path, rank: int) -> Call | None:
     if len(data) < _place(CALLS):
         return None
     count, groups, _ = HEAD.unpack_from(data)
-    return _call(data, count - 1, rank, list(_communicators(data, groups))) if count else None
+    return _call(data, count - 1, rank, list(_communicators(data, groups)), zero_ns) if count else None
 
 
 def _place(number: int) -> int:
     return HEAD.size + GROUPS * GROUP.size + number * CALL.size
 
 
-def _call(data: bytes, number: int, rank: int, names: Sequence[tuple[str, Sequence[int]]]) -> Call:
+def _call(data: bytes, number: int, rank: Rank, names: Sequence[tuple[str, Sequence[int]]], zero_ns: int) -> Call:
     found, began, ended, size, sequence, group, peer, operation = CALL.unpack_from(data, _place(number % CALLS))
     name, members = names[group] if 0 <= group < len(names) else ("", ())
     return Call(
-        rank, found, operation.partition(b"\0")[0].decode(), name, sequence, size,
-        members[peer] if 0 <= peer < len(members) else None, began, ended or None,
+        rank.number, str(rank.host), found, operation.partition(b"\0")[0].decode(), name, sequence, size,
+        members[peer] if 0 <= peer < len(members) else None, began - zero_ns, ended - zero_ns if ended else None,
     )  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from testbed.errors import DeadlineError, TestbedError, UnsupportedError
 from testbed.kernel import devices, netns
 from testbed.lab import Host, Lab
 from testbed.lab.processes import Process
+from testbed.protocol.flight import Call
 from testbed.workload.jobs import flight
 from testbed.workload.jobs.placement import Rank
 from testbed.workload.jobs.ranks import SOCKET
@@ -98,21 +99,20 @@ class Watch:
 
     def __init__(self, job: Job) -> None:
         self._job = job
-        self._before: list[flight.Call | None] = []
+        self._before: list[Call | None] = []
         self._stalled = False
 
     def look(self) -> None:
         job = self._job
-        now = [flight.last(flight.path(job.directory, rank.number), rank.number) for rank in job.ranks]
-        waits = [call for call in now if call and call.ended_ns is None]
+        now = [flight.last(flight.path(job.directory, rank.number), rank, job.lab.zero_ns) for rank in job.ranks]
+        waits = [call for call in now if call and call.ended is None]
         if now == self._before and waits and not self._stalled:
             self._stalled = True
-            since = max(call.began_ns for call in waits)
-            calls = [call.json(str(job.ranks[call.rank].host), job.lab.zero_ns) for call in waits]
+            since = max(call.began for call in waits)
+            calls = [call.json() for call in waits]
             text = f"{job.name} stalls: {len(waits)} of {len(job.ranks)} ranks wait in {waits[0].operation}"
             pairs = {str(rank.host): self._queue_pairs(rank) for rank in job.ranks if rank.device}
-            since_ns = since - job.lab.zero_ns
-            job.lab.emit("job.stalled", "", text, name=job.name, since_ns=since_ns, waiting=calls, queue_pairs=pairs)
+            job.lab.emit("job.stalled", "", text, name=job.name, since_ns=since, waiting=calls, queue_pairs=pairs)
         elif now != self._before and self._stalled:
             self._stalled = False
             job.lab.emit("job.resumed", "", f"{job.name} goes on", name=job.name)

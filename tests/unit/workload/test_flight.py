@@ -12,6 +12,10 @@ from testbed.workload.jobs import flight
 Calls = list[tuple[Any, ...]]
 
 
+def rank(number: int) -> Any:
+    return SimpleNamespace(number=number, host=f"n{number}")
+
+
 def file(directory: Path, rank: int, groups: list[tuple[int, ...]], calls: Calls) -> Path:
     """`calls` are sequence, group, peer, operation, beginning and end."""
     data = bytearray(flight.HEAD.size + flight.GROUPS * flight.GROUP.size + flight.CALLS * flight.CALL.size)
@@ -34,37 +38,36 @@ def test_calls_name_their_communicator_and_their_peer_by_ranks_of_the_job(tmp_pa
         (1, 2, -1, "Barrier", 50, 60),
         (0, -1, -1, "Wait", 70, 0),
     ]
-    found = list(flight.read(file(tmp_path, 2, [(0, 1, 2, 3), (0, 2), (0, 2)], calls), 2))
+    found = list(flight.read(file(tmp_path, 2, [(0, 1, 2, 3), (0, 2), (0, 2)], calls), rank(2), zero_ns=0))
     assert [(one.operation, one.communicator, one.peer) for one in found] == [
         ("Allreduce", "0-3", None),
         ("Bcast", "0,2", 2),
         ("Barrier", "0,2#2", None),
         ("Wait", "", None),
     ]
-    assert [(one.number, one.ended_ns) for one in found] == [(1, 20), (2, 40), (3, 60), (4, None)]
+    assert [(one.number, one.ended) for one in found] == [(1, 20), (2, 40), (3, 60), (4, None)]
 
 
 def test_a_ring_that_went_round_has_its_last_calls(tmp_path: Path) -> None:
     calls: Calls = [(number, 0, -1, "Barrier", number, number + 1) for number in range(1, flight.CALLS + 11)]
     path = file(tmp_path, 0, [(0, 1)], calls)
-    assert [one.sequence for one in flight.read(path, 0)] == list(range(11, flight.CALLS + 11))
-    last = flight.last(path, 0)
+    assert [one.sequence for one in flight.read(path, rank(0), zero_ns=0)] == list(range(11, flight.CALLS + 11))
+    last = flight.last(path, rank(0), zero_ns=0)
     assert last
     assert last.sequence == flight.CALLS + 10
 
 
 def test_there_is_no_last_call_before_the_first(tmp_path: Path) -> None:
-    assert flight.last(tmp_path / "none", 0) is None
-    assert flight.last(file(tmp_path, 0, [], []), 0) is None
+    assert flight.last(tmp_path / "none", rank(0), zero_ns=0) is None
+    assert flight.last(file(tmp_path, 0, [], []), rank(0), zero_ns=0) is None
     (tmp_path / "begun").write_bytes(b"")
-    assert flight.last(tmp_path / "begun", 0) is None
+    assert flight.last(tmp_path / "begun", rank(0), zero_ns=0) is None
 
 
 def test_the_records_of_all_ranks_become_lines_in_the_order_of_time(tmp_path: Path) -> None:
-    for rank in (0, 1):
-        file(tmp_path, rank, [(0, 1)], [(1, 0, -1, "Barrier", 1100 - rank, 1200)])
-    ranks: Any = [SimpleNamespace(number=number, host=f"n{number}") for number in range(3)]
-    flight.write(tmp_path, ranks, zero_ns=1000)
+    for number in (0, 1):
+        file(tmp_path, number, [(0, 1)], [(1, 0, -1, "Barrier", 1100 - number, 1200)])
+    flight.write(tmp_path, [rank(number) for number in range(3)], zero_ns=1000)
     lines = [json.loads(line) for line in (tmp_path / "flight.jsonl").read_text().splitlines()]
     assert [(line["rank"], line["host"], line["began"], line["ended"]) for line in lines] == [
         (1, "n1", 99, 200),
@@ -76,8 +79,7 @@ def test_the_records_of_all_ranks_become_lines_in_the_order_of_time(tmp_path: Pa
 @pytest.mark.parametrize("data", [b"", b"\1" * 8])
 def test_a_rank_that_ended_while_it_began_its_file_has_no_records(tmp_path: Path, data: bytes) -> None:
     flight.path(tmp_path, 0).write_bytes(data)
-    ranks: Any = [SimpleNamespace(number=0, host="n0")]
-    flight.write(tmp_path, ranks, zero_ns=0)
+    flight.write(tmp_path, [rank(0)], zero_ns=0)
     assert not list(tmp_path.iterdir())
 
 

@@ -1,0 +1,45 @@
+"""The lines of flight.jsonl: the calls of MPI that the ranks of a job made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """`number` counts the calls of a rank, `sequence` the collectives of a communicator, 0 for what is none. `bytes`
+    are those of the buffer that the call is given. `peer` is the other rank, of a collective with one its root.
+
+    `communicator` are its ranks, such as ``0-3`` or ``0,2``; ``0-3#2`` is the second of these ranks. Times are those of
+    the events, in nanoseconds. A call that does not wait, such as Isend, has ended when it returned."""
+
+    rank: int
+    host: str
+    number: int
+    operation: str
+    communicator: str
+    sequence: int
+    bytes: int
+    peer: int | None
+    began: int
+    ended: int | None
+
+    def json(self) -> dict[str, Any]:
+        return {
+            "rank": self.rank, "host": self.host, "call": self.number, "operation": self.operation,
+            "communicator": self.communicator, "sequence": self.sequence, "bytes": self.bytes, "peer": self.peer,
+            "began": self.began, "ended": self.ended,
+        }  # fmt: skip
+
+
+def read(line: Any) -> Call:
+    """The call that `json` made a line of. ValueError for anything else."""
+    match line:
+        case {
+            "rank": int(rank), "host": str(host), "call": int(number), "operation": str(operation),
+            "communicator": str(communicator), "sequence": int(sequence), "bytes": int(size),
+            "peer": int() | None as peer, "began": int(began), "ended": int() | None as ended,
+        }:  # fmt: skip
+            return Call(rank, host, number, operation, communicator, sequence, size, peer, began, ended)
+    raise ValueError("is not a line of a flight record")
