@@ -6,9 +6,11 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from testbed import Lab
+from testbed import Lab, Pod
 
 ROUTED, FLAT = "routed.clab.yml", "flat.clab.yml"
+FAILS = {"cniVersion": "1.1.0", "code": 100, "msg": "no"}
+"""An error that `recorder` ends with."""
 
 
 def ipam(subnet: int, first: int = 100, last: int = 109) -> dict[str, Any]:
@@ -52,6 +54,11 @@ def bridge(name: str = "metadata") -> dict[str, Any]:
 def recorder(number: int, answer: dict[str, Any] | None = None, **keys: Any) -> dict[str, Any]:
     """The configuration of the plugin that says what it is given."""
     return {"type": "recorder", "number": number, **({"answer": {**answer, "end": 0}} if answer else {}), **keys}
+
+
+def make_pod(lab: Lab, *networks: dict[str, Any], name: str = "web") -> Pod:
+    """Create a pod on node1."""
+    return lab.pods.create(lab.host("node1"), name, list(networks))
 
 
 def failed(kind: str = "macvlan", operation: str = "add", who: str = "pod web", network: str = "rdma") -> str:
