@@ -56,7 +56,8 @@ class Memory(Lane):
 
 
 class QueuePair(Lane):
-    """The endpoint's memory has SLOTS places for what is sent, then as many for what comes, of `message` bytes each."""
+    """The endpoint's memory has SLOTS places for what is sent, then as many for what comes, of `message` bytes each. A
+    credit is a receive that the peer has posted and that no message was sent for."""
 
     far: QueuePair
 
@@ -68,7 +69,7 @@ class QueuePair(Lane):
         self._free = deque(range(SLOTS))
         self._sends: dict[int, int] = {}
         self._receives: dict[int, int] = {}
-        self._sent = self._lent = 0
+        self._credits = 0
 
     def begin(self) -> None:
         """Lend all places to the peer."""
@@ -79,12 +80,15 @@ class QueuePair(Lane):
     def lend(self, place: int) -> None:
         number = self.endpoint.post_recv(self._message, offset=(SLOTS + place) * self._message)
         self._receives[number] = place
-        self._lent += 1
+        self.far.credit()
+
+    def credit(self) -> None:
+        self._credits += 1
 
     @property
     def open(self) -> bool:
         """Whether there is a place for a message here, and a receive for it there."""
-        return bool(self._free) and self._sent < self.far._lent
+        return bool(self._free) and self._credits > 0
 
     @property
     def idle(self) -> bool:
@@ -95,7 +99,7 @@ class QueuePair(Lane):
         offset = place * self._message
         self._memory[offset : offset + len(data)] = data
         self._sends[self.endpoint.post_send(len(data), offset=offset)] = place
-        self._sent += 1
+        self._credits -= 1
         return False
 
     def take(self, completion: Completion) -> None:
