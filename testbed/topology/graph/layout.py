@@ -97,8 +97,8 @@ def lay_out(picture: Picture) -> Layout:
     for row in rows:
         for one in row:
             _size(one)
-    width = _place_across(picture, rows, placed)
-    bottom = _place_down(picture, rows, placed)
+    width = _place_across(picture, rows, placed) if rows else 0
+    bottom = _place_down(picture, rows, placed) if rows else TITLE
     for one in placed.values():
         _order_ends(one, placed)
     legend, labels, least = _legend(picture, bottom)
@@ -241,7 +241,8 @@ def _summary(picture: Picture) -> str:
     order = sorted(kinds, key=lambda name: (KINDS[name].is_host, not KINDS[name].has_vlans))
     counts = [(kinds[name], name, KINDS[name].shape.plural) for name in order]
     counts.append((len(picture.plan.links), "link", "s"))
-    return ", ".join(f"{number} {noun}{'' if number == 1 else ending}" for number, noun, ending in counts if number)
+    texts = [f"{number} {noun}{'' if number == 1 else ending}" for number, noun, ending in counts if number]
+    return ", ".join(texts) or "no links"
 
 
 def _legend(picture: Picture, bottom: float) -> tuple[list[tuple[Point, int | None, bool]], list[Label], float]:

@@ -204,6 +204,12 @@ def test_the_title_counts_bridges_by_themselves() -> None:
     assert "3 switches, 1 bridge, 4 hosts, 7 links" in texts
 
 
+def test_a_plan_without_nodes_is_drawn_as_its_title() -> None:
+    """A report has it of a run without links: the rows of a plan name interfaces, and no node without one."""
+    picture = drawn(Plan("apart", {}, ()))
+    assert [text.text for text in picture.iter(f"{SVG}text")] == ["apart", "no links"]
+
+
 def test_each_rail_has_a_colour() -> None:
     picture = drawn(leaf_spine(4, 2, 16, 4).topology().plan())
     colours = defaultdict(set)
