@@ -16,7 +16,7 @@ from testbed.cli.output import json_option, log
 from testbed.cli.progress import output_console
 from testbed.cli.words import duration
 from testbed.machine import benches, runs
-from testbed.protocol import Clock, IpamRow, PodsRow
+from testbed.protocol import IpamRow, PodsRow
 from testbed.protocol.requests import IpamBench, PodsBench, Request
 
 R = TypeVar("R")
@@ -70,10 +70,7 @@ def ipam(
     replicas: int,
     nodes: int,
     at_once: int,
-    seed: int,
-    clock: Clock | None,
-    machine_name: str,
-    out: Path,
+    on: options.MachineOptions,
     as_json: bool,
 ) -> int:
     pods = apps * replicas
@@ -88,8 +85,8 @@ def ipam(
         spare=[0, spare],
         at_once=at_once,
     )
-    machine = options.choose(machine_name, clock, log)
-    rows = measured(request, machine, seed, runs.run_directory(out, "bench-ipam"))
+    machine = options.choose(on.machine, on.clock, log)
+    rows = measured(request, machine, on.seed, runs.run_directory(on.out, "bench-ipam"))
     wrong = faults(rows)
     if as_json:
         click.echo(json.dumps(rows, indent=2))
@@ -111,12 +108,10 @@ def ipam(
 @at_once_option
 @options.machine_options
 @json_option()
-def pods(
-    pods: int, nodes: int, at_once: int, seed: int, clock: Clock | None, machine_name: str, out: Path, as_json: bool
-) -> int:
+def pods(pods: int, nodes: int, at_once: int, on: options.MachineOptions, as_json: bool) -> int:
     request = PodsBench(pods=pods, nodes=nodes, at_once=at_once)
-    machine = options.choose(machine_name, clock, log)
-    row = measured(request, machine, seed, runs.run_directory(out, "bench-pods"))
+    machine = options.choose(on.machine, on.clock, log)
+    row = measured(request, machine, on.seed, runs.run_directory(on.out, "bench-pods"))
     if as_json:
         click.echo(json.dumps(row, indent=2))
     else:

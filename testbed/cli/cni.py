@@ -13,7 +13,6 @@ import click
 from testbed.cli import options
 from testbed.cli.output import log
 from testbed.machine import networks, runs
-from testbed.protocol import Clock
 from testbed.protocol.requests import Cni
 
 
@@ -64,10 +63,7 @@ def add_command(name: Literal["add", "check", "del", "gc", "status"], text: str)
         plugin_directories: tuple[Path, ...],
         topology: Path | None,
         node: str | None,
-        seed: int,
-        clock: Clock | None,
-        machine_name: str,
-        out: Path,
+        on: options.MachineOptions,
     ) -> int:
         request = Cni(
             command=name,
@@ -82,8 +78,8 @@ def add_command(name: Literal["add", "check", "del", "gc", "status"], text: str)
         plugins = networks.own_plugins(conflist, plugin_directories, os.environ.get("CNI_PATH", ""))
         for directory, names in plugins.items():
             log(f"your plugins of {directory}: {', '.join(names)}")
-        machine = options.choose(machine_name, clock, log)
-        answer = asyncio.run(networks.use(request, plugins, machine, seed, runs.run_directory(out, "cni")))
+        machine = options.choose(on.machine, on.clock, log)
+        answer = asyncio.run(networks.use(request, plugins, machine, on.seed, runs.run_directory(on.out, "cni")))
         if name == "add":
             click.echo(json.dumps(answer["result"], indent=4))
         if answer["kept"]:

@@ -7,7 +7,6 @@ import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 import click
 from rich.console import Console
@@ -23,7 +22,7 @@ from testbed.errors import InputError
 from testbed.machine import runs, scenarios
 from testbed.machine.record import VariantResult
 from testbed.machine.runs import LONGEST_S, VariantRun
-from testbed.protocol import EVENTS, Clock, Event, Observed, ScenarioInfo
+from testbed.protocol import EVENTS, Event, Observed, ScenarioInfo
 from testbed.records.events import happened_ns, read
 
 
@@ -63,16 +62,13 @@ def matrix(
     overs: tuple[str, ...],
     variant: str | None,
     settings: dict[str, str],
-    seed: int,
-    clock: Clock | None,
-    machine_name: str,
-    out: Path,
+    on: options.MachineOptions,
     jobs: int | None,
     as_json: bool,
-) -> int:  # fmt: skip
+) -> int:
     source = scenarios.resolve(name)
     info, variant_runs = asyncio.run(plan(source, variant, overs, settings))
-    [result], wall_s = run_shown([(source, info, variant_runs)], machine_name, clock, seed, jobs, out)
+    [result], wall_s = run_shown([(source, info, variant_runs)], on, jobs)
     outages = [outage(read(result.out / one.name / EVENTS), one.observed) for one in result.variants]
     if as_json:
         rows = [
@@ -82,7 +78,7 @@ def matrix(
         click.echo(json.dumps({**result.json(), "variant": variant_runs[0].variant["name"], "variants": rows}))
     else:
         report(output_console(), result.variants, outages)
-        facts = f" · {summary.number(len(outages), 'run')} · {duration(wall_s)} · seed {seed}"
+        facts = f" · {summary.number(len(outages), 'run')} · {duration(wall_s)} · seed {on.seed}"
         name = plain(f"{info['name']} {variant_runs[0].variant['name']}")
         output_console().print(Text.assemble((name, "bold"), (facts, "dim")))
         output_console().print(Text(plain(result.out), "dim"), soft_wrap=True)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
@@ -17,7 +19,6 @@ from testbed.machine.local import LocalMachine
 from testbed.machine.vm import VirtualMachine
 from testbed.protocol import Clock
 
-Command = TypeVar("Command", bound=Callable[..., Any])
 AT_ONCE = 4
 """Variants that run side by side unless the user names a number: each takes a core and up to 1 GB."""
 
@@ -35,8 +36,23 @@ junit_option = click.option(
 )
 
 
-def machine_options(command: Command) -> Command:
-    """--seed, --clock, --machine and --out."""
+@dataclass(frozen=True)
+class MachineOptions:
+    """The values of `machine_options`. `out` is where run directories are made."""
+
+    seed: int
+    clock: Clock | None
+    machine: str
+    out: Path
+
+
+def machine_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """--seed, --clock, --machine and --out, which the command gets as `on`, MachineOptions."""
+
+    @functools.wraps(command)
+    def called(*, seed: int, clock: Clock | None, machine_name: str, out: Path, **others: Any) -> Any:
+        return command(on=MachineOptions(seed, clock, machine_name, out), **others)
+
     for option in reversed((
         click.option(
             "--seed", type=click.IntRange(0), default=1, show_default=True, help="Seed of all randomness in the guest."
@@ -50,8 +66,8 @@ def machine_options(command: Command) -> Command:
         ),
         out_option,
     )):  # fmt: skip
-        command = option(command)
-    return command
+        called = option(called)
+    return called
 
 
 def choose(machine_name: str, clock: Clock | None, log: Callable[[str], None]) -> Machine:

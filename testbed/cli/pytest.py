@@ -17,7 +17,7 @@ from testbed.cli.pages import write_report
 from testbed.errors import InputError, TestbedError
 from testbed.machine import layers, pytests, runs
 from testbed.machine.record import Identity
-from testbed.protocol import EPOCH, Clock
+from testbed.protocol import EPOCH
 from testbed.protocol.requests import Pytest
 
 SECONDS = click.FloatRange(0, min_open=True)
@@ -56,10 +56,7 @@ def pytest(
     test_limit: float | None,
     junit: Path | None,
     packages: tuple[str, ...],
-    seed: int,
-    clock: Clock | None,
-    machine_name: str,
-    out: Path,
+    on: options.MachineOptions,
 ) -> int:
     tests, arguments = pytests.split(paths)
     if junit:
@@ -67,13 +64,13 @@ def pytest(
     if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
         arguments = ["--color=no", *arguments]
     wanted = layers.names(packages)
-    machine = options.choose(machine_name, clock, log)
+    machine = options.choose(on.machine, on.clock, log)
     if wanted:
         machine = asyncio.run(options.equip(machine, wanted))
-    directory = runs.run_directory(out, "pytest")
+    directory = runs.run_directory(on.out, "pytest")
     show = functools.partial(print, end="", flush=True)
     asked = Pytest(arguments=arguments, limit_s=limit, test_limit_s=test_limit)
-    running = pytests.run(tests, asked, seed=seed, training=training, machine=machine, out=directory, show=show)
+    running = pytests.run(tests, asked, seed=on.seed, training=training, machine=machine, out=directory, show=show)
     broken: TestbedError | None = None
     try:
         status = asyncio.run(running)
@@ -83,7 +80,7 @@ def pytest(
     finally:
         if junit:
             reports.write_session(
-                pytests.ended(directory), broken, seed=seed, clock=machine.clock, made_from=Identity.of(machine),
+                pytests.ended(directory), broken, seed=on.seed, clock=machine.clock, made_from=Identity.of(machine),
                 out=directory, file=junit,
             )  # fmt: skip
     log(f"text, tests and files: {directory}")

@@ -55,7 +55,8 @@ def rerun(directory: Path, named: tuple[str, ...], out: Path, jobs: int | None, 
     chosen_records = choose(then, named, directory)
     source = record.source_of(then, directory)
     info, variant_runs = asyncio.run(plan(source, then, chosen_records))
-    [result], _ = run_shown([(source, info, variant_runs)], then.machine, then.clock, then.seed, jobs, out)
+    on = options.MachineOptions(then.seed, then.clock, then.machine, out)
+    [result], _ = run_shown([(source, info, variant_runs)], on, jobs)
     differ = record.differences(then.made_from, result.made_from)
     compared = [
         compare(directory, result, one, other) for one, other in zip(chosen_records, result.variants, strict=True)

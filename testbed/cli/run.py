@@ -23,7 +23,7 @@ from testbed.machine.record import RunResult
 from testbed.machine.runs import Listener, VariantRun
 from testbed.machine.scenarios import Source
 from testbed.machine.vm import VirtualMachine
-from testbed.protocol import Clock, ScenarioInfo
+from testbed.protocol import ScenarioInfo
 
 Task = tuple[Source, ScenarioInfo, list[VariantRun]]
 
@@ -84,10 +84,7 @@ def run(
     named: tuple[str, ...],
     settings: dict[str, str],
     topology: Path | None,
-    seed: int,
-    clock: Clock | None,
-    machine_name: str,
-    out: Path,
+    on: options.MachineOptions,
     keep_steps: bool,
     stop: str,
     jobs: int | None,
@@ -98,7 +95,7 @@ def run(
     if junit:
         reports.require_place(junit)
     lines = [*(noted(note) for _, info, _ in tasks for note in info["notes"]), *kept(tasks, settings)]
-    if (keep_steps or stop) and (machine_name == "local" or clock == "real"):
+    if (keep_steps or stop) and (on.machine == "local" or on.clock == "real"):
         raise click.UsageError("--keep-steps and --stop-at are for the virtual clock")
     if stop:
         from testbed.cli.live import stopping
@@ -107,8 +104,8 @@ def run(
         if len(tasks) > 1 or len(chosen) > 1:
             labels = ", ".join(one.label for one in chosen)
             raise click.UsageError(f"--stop-at is for one variant: add --variant with one of {labels}")
-        return stopping.run(source, info, chosen[0], seed, out, stop, as_json=as_json)
-    results, wall_s = run_shown(tasks, machine_name, clock, seed, jobs, out, lines, keep_steps=keep_steps)
+        return stopping.run(source, info, chosen[0], on.seed, on.out, stop, as_json=as_json)
+    results, wall_s = run_shown(tasks, on, jobs, lines, keep_steps=keep_steps)
     if junit:
         reports.write(results, junit)
     if as_json:
@@ -120,18 +117,22 @@ def run(
 
 
 def run_shown(
-    tasks: Sequence[Task], machine_name: str, clock: Clock | None, seed: int, jobs: int | None, out: Path,
-    lines: Iterable[str] = (), *, keep_steps: bool = False,
-) -> tuple[list[RunResult], float]:  # fmt: skip
+    tasks: Sequence[Task],
+    on: options.MachineOptions,
+    jobs: int | None,
+    lines: Iterable[str] = (),
+    *,
+    keep_steps: bool = False,
+) -> tuple[list[RunResult], float]:
     """Run the variants, shown on standard error, where `lines` come first; the results, and the wall seconds."""
     with console.RunConsole(error_console(), [one for _, _, variant_runs in tasks for one in variant_runs]) as shown:
         for line in lines:
             shown.log(line)
-        machine = options.choose(machine_name, clock, shown.log)
+        machine = options.choose(on.machine, on.clock, shown.log)
         if isinstance(machine, VirtualMachine):
             machine.keep_steps = keep_steps
         started = time.monotonic()
-        results = asyncio.run(run_all(tasks, seed, machine, options.jobs_for(machine, jobs), out, shown))
+        results = asyncio.run(run_all(tasks, on.seed, machine, options.jobs_for(machine, jobs), on.out, shown))
         return results, time.monotonic() - started
 
 

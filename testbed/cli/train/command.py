@@ -23,7 +23,7 @@ from testbed.machine.record import RunResult
 from testbed.machine.runs import VariantRun
 from testbed.machine.scenarios import Source
 from testbed.machine.training import Placement
-from testbed.protocol import Clock, Note, PlanRows, ScenarioInfo, requests
+from testbed.protocol import Note, PlanRows, ScenarioInfo, requests
 from testbed.records import ranks as records
 
 FABRIC = "fabric.clab.yml"
@@ -95,10 +95,7 @@ def train(
     matrix_texts: tuple[str, ...],
     environment: dict[str, str],
     limit: float,
-    seed: int,
-    clock: Clock | None,
-    machine_name: str,
-    out: Path,
+    on: options.MachineOptions,
     jobs: int | None,
     as_json: bool,
 ) -> int:
@@ -123,7 +120,7 @@ def train(
         }
         info, variant_runs = asyncio.run(plan(source, asked, environment, points))
         tasks = [(source, info, variant_runs)]
-        [result], wall_s = run_shown(tasks, machine_name, clock, seed, jobs, out, map(noted, notes))
+        [result], wall_s = run_shown(tasks, on, jobs, map(noted, notes))
     done = {variant.name: records.read(result.out / variant.name) for variant in result.variants}
     if as_json:
         found = result.json()
