@@ -83,8 +83,20 @@ class Qos:
     """Of the profile, by name."""
 
 
+class _Addressed:
+    """An end with an address of each family, or none."""
+
+    __slots__ = ()
+    address: IPv4Interface | None
+    address6: IPv6Interface | None
+
+    @property
+    def addresses(self) -> tuple[IPInterface, ...]:
+        return tuple(address for address in (self.address, self.address6) if address is not None)
+
+
 @dataclass(frozen=True, slots=True)
-class Interface:
+class Interface(_Addressed):
     """One end of a link. On a host it may carry an address and an RDMA device; on a switch or bridge it is a port."""
 
     node: str
@@ -115,13 +127,9 @@ class Interface:
     """Whether it sends and honours pause frames; None: as its kind does."""
     qos: Qos = Qos()
 
-    @property
-    def addresses(self) -> tuple[IPInterface, ...]:
-        return tuple(address for address in (self.address, self.address6) if address is not None)
-
 
 @dataclass(frozen=True, slots=True)
-class Svi:
+class Svi(_Addressed):
     """A switch's own interface in a VLAN; without an address the switch only bridges there."""
 
     vlan: int
@@ -131,10 +139,6 @@ class Svi:
     address6: IPv6Interface | None = None
     proxy_arp: bool = False
     """Whether it answers for all other addresses of its subnets."""
-
-    @property
-    def addresses(self) -> tuple[IPInterface, ...]:
-        return tuple(address for address in (self.address, self.address6) if address is not None)
 
 
 @dataclass(frozen=True, slots=True)
