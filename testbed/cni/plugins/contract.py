@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from testbed.cni.objects.database import StoreError
-from testbed.cni.spec.codes import CONFIG, DECODE, ENVIRONMENT, IO, OWN, VERSION
+from testbed.cni.spec.codes import CONFIG, DECODE, ENVIRONMENT, IO, NETNS, OWN, VERSION
 from testbed.errors import InputError, TestbedError
 
 SUPPORTED = ["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"]
@@ -51,6 +52,14 @@ class Call:
     @property
     def version(self) -> str:
         return str(self.config["cniVersion"])
+
+    def chained(self, plugin: str) -> dict[str, Any]:
+        """The result of the plugins before one that needs it, and the pod's namespace. Refusal if one is missing."""
+        if not isinstance(result := self.config.get("prevResult"), dict):
+            raise Refusal(CONFIG, f"{plugin} has to be chained: there is no result of a plugin before it")
+        if not os.path.exists(self.namespace):
+            raise Refusal(NETNS, f"there is no network namespace {self.namespace}")
+        return result
 
     def valid(self) -> set[tuple[str, str]]:
         """Container and interface of each attachment that GC is to leave alone."""

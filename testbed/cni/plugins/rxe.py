@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from testbed.cni.plugins.contract import Call, Refusal
-from testbed.cni.spec.codes import CONFIG, NETNS, OWN
+from testbed.cni.spec.codes import OWN
 from testbed.kernel import rdma
 from testbed.kernel.links import Links, kind_of
 from testbed.kernel.syscalls import CLONE_NEWNET, enter
@@ -41,10 +41,7 @@ def call(asked: Call) -> Mapping[str, Any] | None:
     if asked.command == "DEL":
         delete(asked.namespace, device)
         return None
-    if not isinstance(result := asked.config.get("prevResult"), dict):
-        raise Refusal(CONFIG, "rxe has to be chained: there is no result of a plugin before it")
-    if not os.path.exists(asked.namespace):
-        raise Refusal(NETNS, f"there is no network namespace {asked.namespace}")
+    result = asked.chained("rxe")
     if asked.command == "CHECK":
         check(asked.namespace, asked.interface, device)
         return None

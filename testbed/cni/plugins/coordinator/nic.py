@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from testbed.cni.plugins.contract import Call, Refusal
 from testbed.cni.plugins.coordinator.configuration import Configuration
-from testbed.cni.spec.codes import CONFIG, NETNS, OWN
+from testbed.cni.spec.codes import CONFIG, OWN
 from testbed.kernel import netns
 from testbed.kernel.links import IFLA_ADDRESS
 from testbed.kernel.policy_routing import PolicyRouting
@@ -48,10 +48,7 @@ class Nic:
     def opened(cls, asked: Call, settings: Configuration) -> Iterator[Self]:
         """Enter the pod's namespace from the node's for the block. Refusal if one of those is missing that are needed:
         the result of the plugins before, the namespace, the interface."""
-        if not isinstance(result := asked.config.get("prevResult"), dict):
-            raise Refusal(CONFIG, "coordinator has to be chained: there is no result of a plugin before it")
-        if not os.path.exists(asked.namespace):
-            raise Refusal(NETNS, f"there is no network namespace {asked.namespace}")
+        result = asked.chained("coordinator")
         with ExitStack() as stack:
             node = stack.enter_context(closing_fd(os.open("/proc/thread-self/ns/net", os.O_RDONLY)))
             host = stack.enter_context(PolicyRouting())
