@@ -30,6 +30,8 @@ UCX = {
     "UCX_UD_VERBS_ETH_DGID_CHECK": "n",
     # rxe takes 7, UCX's default, as for ever.
     "UCX_RC_VERBS_RETRY_COUNT": "6",
+    # With 4096, the default, a rank pins 38 MB for RC alone: 32 ranks need more memory than the machine has.
+    **{f"UCX_{transport}_VERBS_RX_QUEUE_LEN": "1024" for transport in ("RC", "UD")},
 }
 DEVICE = ". ./rank-$OMPI_COMM_WORLD_RANK.env"
 FORKED = f'{DEVICE}; exec "$@"'

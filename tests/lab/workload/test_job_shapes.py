@@ -123,10 +123,10 @@ def test_each_rank_of_a_host_has_its_own_rail(lab):
     ("hosts", "ranks_per_host"),
     [
         pytest.param(hosts, each, marks=pytest.mark.topology(single(hosts=hosts, management=True).topology()))
-        for hosts, each in ((8, 1), (4, 4))
+        for hosts, each in ((8, 1), (4, 4), (8, 4))
     ],
 )
-def test_eight_and_sixteen_ranks_add_up(lab, hosts, ranks_per_host):
+def test_eight_sixteen_and_32_ranks_add_up(lab, hosts, ranks_per_host):
     launcher = lab.host("launcher")
     traffic = Traffic(lab.host("host1")["eth1"])
     job = mpirun(lab, hosts_of(lab, hosts), PROGRAMS / "allreduce.py", launcher=launcher, ranks_per_host=ranks_per_host)
