@@ -1,6 +1,7 @@
 """Kills a process that uses a store before its first statement, its second, and so on, and prints what is left.
 
-`kills.py ACT DIRECTORY`: a list of outcomes; the last is that of the act without a kill.
+`kills.py ACT DIRECTORY`: a list of outcomes; the last is that of the act without a kill. With `--no-transaction` behind
+them each statement is a transaction of its own. With `--writes` it prints the statements of the act that write.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from testbed.cni.ipam import pool as pools
 from testbed.cni.ipam.store import Holder, Store
 from testbed.cni.objects.manifests import Object
 from testbed.cni.objects.store import Store as Objects
+from testbed.errors import TestbedError
 
 POD = Holder("rdma", "c1", "eth0", "default", "web", "node1")
 AGAIN = replace(POD, container="c9")
@@ -30,21 +32,37 @@ ACTS = {
     "take-fixed": lambda store: store.take(AGAIN, POOLS, "round-robin", fixed=True),
     "give-back": lambda store: store.give_back(POD),
     "keep": lambda store: store.keep(POD),
-    "put": lambda store: fill(store, 2, 9),
+    "put": lambda store: fill(store, 3, 9),
     "put-objects": lambda store: store.put([node("a", 2), node("c", 1)], [node("b", 1)]),
 }
 
 
+WRITES = ("INSERT", "UPDATE", "DELETE")
+
+
 class Killing(sqlite3.Connection):
-    """Ends the process before its statement of this number."""
+    """Ends the process when `left` statements have been carried out."""
 
     left = 0
+    transactions = True
 
-    def execute(self, *arguments: Any) -> sqlite3.Cursor:
+    def execute(self, statement: str, *arguments: Any) -> sqlite3.Cursor:
+        Killing.step()
+        if not self.transactions and statement in ("BEGIN IMMEDIATE", "COMMIT"):
+            return self.cursor()
+        return super().execute(statement, *arguments)
+
+    @staticmethod
+    def step() -> None:
         Killing.left -= 1
         if Killing.left < 0:
             os.kill(os.getpid(), signal.SIGKILL)
-        return super().execute(*arguments)
+
+    @staticmethod
+    def install() -> None:
+        """Have all stores that this process opens from now on killed so."""
+        connect = sqlite3.connect
+        sqlite3.connect = lambda *a, **k: connect(*a, factory=Killing, **k)  # type: ignore[assignment, misc]
 
     def executemany(self, statement: str, rows: Iterable[Any]) -> sqlite3.Cursor:
         for row in rows:
@@ -61,7 +79,7 @@ def node(name: str, number: int) -> Object:
 
 
 class OfAddresses:
-    """The store of addresses, in which the pod has some."""
+    """The store of addresses, in which the pod has some. One of them has left its pool since."""
 
     Opened = Store
 
@@ -70,16 +88,26 @@ class OfAddresses:
         fill(store, 1, 4)
         store.put(pools.make("six", "fd00::/64", ["fd00::1-fd00::9"]))
         store.take(POD, POOLS, "lowest-free")
+        fill(store, 2, 4)
 
     @staticmethod
     def left(store: Store) -> Any:
-        """Who has what, how many are free; and all can be given back and taken again."""
+        """Who has what, how many are free, what new pods get, and what one gets when all is given back."""
         held = [(str(lease.address), lease.holder.container) for lease in store.leases()]
-        found = held, store.free("p"), store.free("six")
-        for container in {container for _, container in held}:
+        free = {name: store.free(name) for name in ("p", "six")}
+        new = [replace(POD, container=f"new{number}", pod=f"new{number}") for number in range(free["p"])]
+        found = held, free, [taken(store, pod, POOLS[:1]) for pod in new]
+        for container in {container for _, container in held} | {pod.container for pod in new}:
             store.give_back(replace(POD, container=container))
-        store.take(replace(POD, container="c5"), POOLS, "lowest-free")
-        return found
+        return *found, taken(store, replace(POD, container="c5"), POOLS)
+
+
+def taken(store: Store, pod: Holder, families: list[list[str]]) -> list[str] | str:
+    """The addresses that a pod gets, or why it gets none."""
+    try:
+        return [str(lease.address) for lease in store.take(pod, families, "round-robin")]
+    except TestbedError as error:
+        return str(error)
 
 
 class OfObjects:
@@ -100,27 +128,42 @@ class OfObjects:
         return found
 
 
+def of(act: str) -> Any:
+    return OfObjects if act == "put-objects" else OfAddresses
+
+
 def outcomes(act: str, directory: Path) -> Iterator[Any]:
-    connect = sqlite3.connect
-    of: Any = OfObjects if act == "put-objects" else OfAddresses
+    kind = of(act)
     for number in itertools.count():
         file = directory / f"store{number}"
-        with of.Opened(file) as store:
-            of.prepare(store)
+        with kind.Opened(file) as store:
+            kind.prepare(store)
         if not (child := os.fork()):
-            sqlite3.connect = lambda *a, **k: connect(*a, factory=Killing, **k)  # type: ignore[assignment, misc]
+            Killing.install()
             Killing.left = 10**6
-            store = of.Opened(file)
+            store = kind.Opened(file)
             Killing.left = number
             ACTS[act](store)
             os._exit(0)
         ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         assert ended in (0, -signal.SIGKILL), ended
-        with of.Opened(file) as store:
-            yield of.left(store)
+        with kind.Opened(file) as store:
+            yield kind.left(store)
         if ended == 0:
             return
 
 
+def writes(act: str, directory: Path) -> list[str]:
+    statements: list[str] = []
+    with of(act).Opened(directory / "store") as store:
+        of(act).prepare(store)
+        store._database.set_trace_callback(statements.append)
+        ACTS[act](store)
+    return [statement for statement in statements if statement.split()[0] in WRITES]
+
+
 if __name__ == "__main__":
-    json.dump(list(outcomes(sys.argv[1], Path(sys.argv[2]))), sys.stdout)
+    act, directory, *options = sys.argv[1:]
+    Killing.transactions = "--no-transaction" not in options
+    found = writes if "--writes" in options else outcomes
+    json.dump(list(found(act, Path(directory))), sys.stdout)

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from ipaddress import ip_address
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -194,17 +195,41 @@ def test_agents_side_by_side_give_nothing_twice(tmp_path: Path) -> None:
     assert len({lease.address for lease in leases}) == len({lease.holder for lease in leases}) == 120
 
 
-@pytest.mark.parametrize("act", ["take", "take-fixed", "give-back", "keep", "put", "put-objects"])
-def test_a_kill_before_any_statement_leaves_all_or_nothing(act: str, tmp_path: Path) -> None:
-    """In a process of its own: each child that is killed would leave a broken file of the coverage's."""
+ACTS = ["take", "take-fixed", "give-back", "keep", "put", "put-objects"]
+
+
+def kills(act: str, directory: Path, *options: str) -> list[Any]:
+    """The output of `kills.py`, a process of its own: each child that is killed would leave a broken file of the
+    coverage's."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("COV")}
-    command = [sys.executable, str(Path(__file__).with_name("kills.py")), act, str(tmp_path)]
+    command = [sys.executable, str(Path(__file__).with_name("kills.py")), act, str(directory), *options]
     done = subprocess.run(command, stdout=subprocess.PIPE, env=environment, check=True)
-    outcomes = json.loads(done.stdout)
-    before, after = outcomes[0], outcomes[-1]
-    assert before != after
-    assert [outcome for outcome in outcomes if outcome not in (before, after)] == []
-    assert len(outcomes) > 3
+    found: list[Any] = json.loads(done.stdout)
+    return found
+
+
+def parts(outcomes: list[Any]) -> list[Any]:
+    """Those that are neither that of the first kill nor that of none."""
+    return [outcome for outcome in outcomes if outcome not in (outcomes[0], outcomes[-1])]
+
+
+@pytest.mark.parametrize("act", ACTS)
+def test_a_kill_before_any_statement_leaves_all_or_nothing(act: str, tmp_path: Path) -> None:
+    outcomes = kills(act, tmp_path)
+    assert outcomes[0] != outcomes[-1]
+    assert parts(outcomes) == []
+
+
+@pytest.mark.parametrize("act", [act for act in ACTS if act != "keep"])
+def test_of_several_writes_without_a_transaction_a_kill_would_leave_some(act: str, tmp_path: Path) -> None:
+    """So the test above fails if one is missing."""
+    assert parts(kills(act, tmp_path, "--no-transaction"))
+
+
+def test_to_keep_addresses_is_one_write(tmp_path: Path) -> None:
+    """SQLite carries out one statement whole or not at all, so it has no test without its transaction."""
+    (statement,) = kills("keep", tmp_path, "--writes")
+    assert "container = ''" in statement
 
 
 # Against a model
