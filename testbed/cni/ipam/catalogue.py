@@ -53,6 +53,6 @@ class Catalogue:
         pools = {one.name: IPPool.model_validate(one.spec) for one in self._objects.all("SpiderIPPool")}
         made = [pool.made(name) for name, pool in pools.items() if versions.get(name) != self._versions.get(name)]
         left = [(pool, [one for one in addresses if one not in self._reserved]) for pool, addresses in made]
-        gone = [(self._pools[name].made(name)[0], NONE) for name in self._pools.keys() - pools.keys()]
-        self._store.put(*gone, *left)
+        gone = [(pool, NONE) for pool in self._store.of_cluster() if pool.name not in pools]
+        self._store.put(*gone, *left, of_cluster=True)
         self._pools, self._versions = pools, versions

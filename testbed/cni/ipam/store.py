@@ -23,7 +23,9 @@ Policy = Literal["lowest-free", "round-robin", "random", "cool-down"]
 ADDRESSES = "addresses.sqlite"
 """In the directory that all nodes share."""
 SCHEMA = """
-CREATE TABLE IF NOT EXISTS pool (name TEXT PRIMARY KEY, data TEXT NOT NULL, last INTEGER NOT NULL DEFAULT -1);
+CREATE TABLE IF NOT EXISTS pool (
+    name TEXT PRIMARY KEY, data TEXT NOT NULL, of_cluster INTEGER NOT NULL, last INTEGER NOT NULL DEFAULT -1
+);
 CREATE TABLE IF NOT EXISTS address (
     pool TEXT NOT NULL REFERENCES pool, place INTEGER NOT NULL, address TEXT NOT NULL UNIQUE, released_ns INTEGER,
     network TEXT, container TEXT, interface TEXT, namespace TEXT, pod TEXT, uid TEXT, node TEXT, since_ns INTEGER,
@@ -34,7 +36,14 @@ CREATE INDEX IF NOT EXISTS held ON address (network, container, interface) WHERE
 CREATE INDEX IF NOT EXISTS of_pod ON address (namespace, pod, network, interface) WHERE container IS NOT NULL;
 CREATE INDEX IF NOT EXISTS taken_out ON address (place) WHERE place < 0;
 """
-PUT_POOL = "INSERT INTO pool (name, data) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET data = excluded.data"
+PUT_POOL = """
+INSERT INTO pool (name, data, of_cluster) VALUES (?, ?, ?)
+ON CONFLICT (name) DO UPDATE SET data = excluded.data, of_cluster = excluded.of_cluster
+"""
+OF_CLUSTER = """
+SELECT name, data FROM pool
+WHERE of_cluster AND EXISTS (SELECT * FROM address WHERE pool = name AND place >= 0) ORDER BY name
+"""
 MOVE = "UPDATE address SET pool = ?, place = ? WHERE address = ? AND place < 0"
 """Of an address that is in no pool: its place is negative."""
 OF_HOLDER = """
@@ -106,13 +115,13 @@ class Store(Database):
 
     SCHEMA = SCHEMA
 
-    def put(self, *pools: tuple[Pool, Sequence[Address]]) -> None:
+    def put(self, *pools: tuple[Pool, Sequence[Address]], of_cluster: bool = False) -> None:
         """Add pools with their addresses, or change them: all, or none. An address that is in none of them any more
         stays with its holder until that gives it back; one that is in another of them goes there, with its holder.
-        InputError if an address is in a pool that keeps it."""
+        `of_cluster` are those that are objects. InputError if an address is in a pool that keeps it."""
         with self.transaction() as database:
             for pool, _ in pools:
-                database.execute(PUT_POOL, (pool.name, json.dumps(written(pool))))
+                database.execute(PUT_POOL, (pool.name, json.dumps(written(pool)), of_cluster))
                 database.execute("UPDATE address SET place = -rowid WHERE pool = ?", (pool.name,))
             for pool, addresses in pools:
                 for place, address in enumerate(map(str, addresses)):
@@ -131,6 +140,11 @@ class Store(Database):
         with self.explained():
             found = self._database.execute("SELECT data FROM pool WHERE name = ?", (name,)).fetchone()
         return read(name, json.loads(found[0])) if found else None
+
+    def of_cluster(self) -> list[Pool]:
+        """The pools that were put as the cluster's and have addresses, whoever put them."""
+        with self.explained():
+            return [read(name, json.loads(data)) for name, data in self._database.execute(OF_CLUSTER)]
 
     def take(
         self,

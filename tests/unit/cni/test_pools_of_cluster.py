@@ -60,6 +60,14 @@ def test_a_pool_that_is_deleted_leaves_its_addresses_to_others(cluster):
     assert [lease.pool for lease in cluster.addresses.leases()] == ["b"]
 
 
+def test_a_pool_that_is_deleted_leaves_them_to_what_another_agent_puts(cluster):
+    """That of another node, or the one after a crash."""
+    cluster.free(pool("a", "10.0.10.1-10.0.10.4"))
+    cluster.objects.delete("SpiderIPPool", "a")
+    cluster.catalogue = Catalogue(cluster.addresses, cluster.objects)
+    assert cluster.free(pool("b", "10.0.10.1-10.0.10.4")) == {"b": 4}
+
+
 def test_a_reserved_address_is_in_no_pool_until_it_is_not_reserved_any_more(cluster):
     reserved = spider("SpiderReservedIP", "r", ips=["10.0.10.2"])
     assert cluster.free(pool("a", "10.0.10.1-10.0.10.4"), reserved) == {"a": 3}
