@@ -6,13 +6,14 @@ of that node, whoever calls them, and nobody else does.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
 import socket
 import threading
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -58,6 +59,12 @@ class Agent:
             os.waitpid(self.pid, 0)
             self.pid = 0
 
+    def revive(self) -> None:
+        """Start it again if somebody else has ended it, as kubelet does with the pod of a DaemonSet."""
+        if self.pid and os.waitpid(self.pid, os.WNOHANG) != (0, 0):
+            self._note("the agent was killed; from here on it is another one\n")
+            self.start()
+
     def _serve(self, listening: socket.socket) -> None:
         """The child's whole life."""
         for first, last in ((3, listening.fileno()), (listening.fileno() + 1, MOST_FILES)):
@@ -70,7 +77,7 @@ class Agent:
             "ippool": Ippool(self._shared, self._node).call,
             "rxe": rxe.call,
         }
-        server = _Server(plugins, self._note)
+        server = Server(plugins, self._note)
         while True:
             client, _ = listening.accept()
             threading.Thread(target=server.answer, args=(client,), daemon=True).start()
@@ -80,11 +87,15 @@ class Agent:
             log.write(text)
 
 
-class _Server:
-    """A thread for each call: plugins enter namespaces, and some wait."""
+class Server:
+    """A thread for each call: plugins enter namespaces, and some wait. Calls of one plugin for one attachment come one
+    after the other, so a DEL that the runtime calls when it has killed an ADD is carried out last."""
 
     def __init__(self, plugins: Mapping[str, Plugin], note: Callable[[str], None]) -> None:
         self._plugins, self._note = plugins, note
+        self._busy: set[tuple[str, ...]] = set()
+        """Plugin, container and interface of the calls under way."""
+        self._changed = threading.Condition()
 
     def answer(self, client: socket.socket) -> None:
         with client:
@@ -94,19 +105,34 @@ class _Server:
                 return  # the caller was killed before it had said all
             *values, stdin = given
             environment = dict(zip(VARIABLES, map(os.fsdecode, values), strict=True))
-            what = f"{environment['CNI_COMMAND']} {name.decode()} {environment['CNI_CONTAINERID'][:12]}"
-            what += f" {environment['CNI_IFNAME']}"
-            if _is_gone(client):
-                self._note(f"{what}: not done, its caller was killed\n")
-                return
-            status, output = self._carried_out(name.decode(), environment, stdin)
-            self._note(f"{what}: {output or 'done'}\n")
-            try:
-                client.sendall(f"{status}\n{output}".encode())
-            except OSError:
-                if environment["CNI_COMMAND"] == "ADD":  # its DEL may have been before it
-                    self._carried_out(name.decode(), {**environment, "CNI_COMMAND": "DEL"}, stdin)
-                    self._note(f"{what}: undone, its caller was killed\n")
+            with self._alone((name.decode(), environment["CNI_CONTAINERID"], environment["CNI_IFNAME"])):
+                self._answer(client, name.decode(), environment, stdin)
+
+    @contextlib.contextmanager
+    def _alone(self, key: tuple[str, ...]) -> Iterator[None]:
+        with self._changed:
+            self._changed.wait_for(lambda: key not in self._busy)
+            self._busy.add(key)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._busy.remove(key)
+                self._changed.notify_all()
+
+    def _answer(self, client: socket.socket, name: str, environment: Mapping[str, str], stdin: bytes) -> None:
+        what = f"{environment['CNI_COMMAND']} {name} {environment['CNI_CONTAINERID'][:12]} {environment['CNI_IFNAME']}"
+        if _is_gone(client):
+            self._note(f"{what}: not done, its caller was killed\n")
+            return
+        status, output = self._carried_out(name, environment, stdin)
+        self._note(f"{what}: {output or 'done'}\n")
+        try:
+            client.sendall(f"{status}\n{output}".encode())
+        except OSError:
+            if environment["CNI_COMMAND"] == "ADD":  # its DEL may have been killed, too
+                self._carried_out(name, {**environment, "CNI_COMMAND": "DEL"}, stdin)
+                self._note(f"{what}: undone, its caller was killed\n")
 
     def _carried_out(self, name: str, environment: Mapping[str, str], stdin: bytes) -> tuple[int, str]:
         """The exit status and the standard output of the plugin."""
