@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -14,18 +15,20 @@ from testbed.cni.runtime import plugin, verification
 from testbed.cni.runtime.cache import Cache
 from testbed.cni.runtime.plugin import OURS, CniError, Limit, NotCallableError, Place
 from testbed.cni.spec import versions
-from testbed.cni.spec.codes import DECODE, VERSION
+from testbed.cni.spec.codes import DECODE, LATER, VERSION
 from testbed.cni.spec.conflist import Attachment, Conflist, called_by, capabilities_of
 from testbed.cni.spec.versions import Result
 from testbed.kernel import netns
 from testbed.kernel.mounts import Isolated
 from testbed.kernel.readiness import readable
 from testbed.lab import Host
-from testbed.lab.steps import Gate, Steps, run, together
+from testbed.lab.steps import Gate, Steps, pause, run, together
 
 PLUGINS = (Path("/usr/lib/cni"), Path("/opt/cni/bin"))
 """The directories of plugins if CNI_PATH is not set: Debian's, and that of everybody else."""
 LIMIT = Limit()
+AGAIN_S = 1.0
+"""Pause before a DEL that is repeated."""
 SHARED = "cluster"
 """The directory of the run with what all nodes share."""
 STATE, VOLATILE = "/var/lib/cni", "/run/cni"
@@ -102,8 +105,18 @@ class Runtime:
             yield from self._call("CHECK", conflist, config, attachment, result)
 
     def delete(self, conflist: Conflist, attachment: Attachment) -> Steps[None]:
-        """DEL of each plugin, the last one first; the first error ends it. To be called after a failed ADD as well."""
-        return self._gate.passing(self._delete(conflist, attachment))
+        """DEL of each plugin, the last one first; the first error ends it. To be called after a failed ADD as well.
+
+        If the error is "try again later" (code 11), as without the agent of the node, all of it is repeated for as long
+        as a plugin may take. Kubelet repeats it at any error, and for ever."""
+        deadline = LIMIT.deadline()
+        while True:
+            try:
+                return (yield from self._gate.passing(self._delete(conflist, attachment)))
+            except CniError as error:
+                if error.code != LATER or time.monotonic() >= deadline:
+                    raise
+            yield from pause(AGAIN_S)
 
     def _delete(self, conflist: Conflist, attachment: Attachment) -> Steps[None]:
         cached = versions.at_least(conflist.version, "0.4.0")
@@ -152,19 +165,25 @@ class Runtime:
         limit: Limit = LIMIT,
     ) -> Steps[dict[str, Any] | None]:
         what = f"pod {attachment.pod}: {failed(command, conflist, config['type'])}"
-        file = plugin.find(config["type"], self.path, what)
         variables = variables_of(command, attachment, self.path)
         stdin = stdin_of(conflist, config, attachment, result)
-        return (yield from plugin.call(file, variables, stdin, self._place, limit, what))
+        return (yield from self._run(config["type"], variables, stdin, limit, what))
 
     def _ask(
         self, command: str, conflist: Conflist, config: Mapping[str, Any], given: Mapping[str, Any]
     ) -> Steps[None]:
         """A command that is about a network, and no attachment."""
         what = f"node {self._node}: {failed(command, conflist, config['type'])}"
-        file = plugin.find(config["type"], self.path, what)
         variables = {"CNI_COMMAND": command, "CNI_PATH": joined(self.path)}
-        yield from plugin.call(file, variables, {**own_part(conflist, config), **given}, self._place, LIMIT, what)
+        yield from self._run(config["type"], variables, {**own_part(conflist, config), **given}, LIMIT, what)
+
+    def _run(
+        self, kind: str, variables: Mapping[str, str], stdin: Mapping[str, Any], limit: Limit, what: str
+    ) -> Steps[dict[str, Any] | None]:
+        """Call a plugin, which may need the agent, itself or as a delegate."""
+        file = plugin.find(kind, self.path, what)
+        self.agent.revive()
+        return (yield from plugin.call(file, variables, stdin, self._place, limit, what))
 
 
 def no_common_version(conflist: Conflist, common: Sequence[str], known: Sequence[str], what: str) -> NotCallableError:

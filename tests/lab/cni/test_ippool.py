@@ -308,23 +308,86 @@ def test_a_full_store_of_addresses_is_one_message_and_what_was_made_is_undone(la
         pod.delete()
 
 
+ENDED = f"{failed()}the agent of this node does not answer (code 11): it ended"
+
+
+def leases(lab):
+    with Store(lab.directory / "cluster/addresses.sqlite") as store:
+        return store.leases()
+
+
+def kill(lab):
+    os.kill(lab.pods.networks.runtime(lab.host("node1")).agent.pid, signal.SIGKILL)
+
+
 @pytest.mark.topology(ROUTED)
-def test_an_agent_that_is_killed_in_a_call_holds_no_address_and_the_next_one_gives_it(lab):
+def test_an_agent_that_is_killed_before_the_commit_of_an_add_holds_no_address(lab):
     make(lab, "first", ippool(10)).delete()
-    agent = lab.pods.networks.runtime(lab.host("node1")).agent
     with contextlib.closing(sqlite3.connect(lab.directory / "cluster/addresses.sqlite")) as store:
         store.execute("BEGIN IMMEDIATE")  # the agent waits for its turn
-        lab.scheduler.after(2, agent.stop)
-        error = refused(lab, macvlan(ippool(10)))
-        store.rollback()
-    assert str(error) == (
-        'pod web: plugin type="macvlan" name="rdma" failed (add): '
-        "the agent of this node does not answer (code 11): it ended"
-    )
-    with Store(lab.directory / "cluster/addresses.sqlite") as addresses:
-        assert addresses.leases() == []
-    agent.start()
+
+        def kill_it():
+            kill(lab)
+            store.rollback()
+
+        lab.scheduler.after(2, kill_it)
+        assert str(refused(lab, macvlan(ippool(10)))) == ENDED
+    assert leases(lab) == []
     assert address(make(lab, "web", ippool(10))) == "10.0.10.100"
+
+
+@pytest.mark.topology(ROUTED)
+def test_an_agent_that_is_killed_between_the_commit_of_an_add_and_its_answer_loses_no_address(lab):
+    """The DEL that follows gives the address back: nobody waits for GC."""
+    only = macvlan(ippool(10, last=100))
+    lab.pods.create(lab.host("node1"), "first", [only]).delete()
+    log = lab.directory / "node1-cni-agent.log"
+    log.unlink()
+    os.mkfifo(log)  # in which nobody reads: the agent waits here, behind the COMMIT
+    held = []
+
+    def kill_it():
+        held.extend(leases(lab))
+        kill(lab)
+        log.unlink()
+
+    lab.scheduler.after(2, kill_it)
+    error = refused(lab, only)
+    assert str(error) == ENDED
+    assert not getattr(error, "__notes__", []), "DEL was carried out"
+    assert [(lease.holder.pod, str(lease.address)) for lease in held] == [("web", "10.0.10.100")]
+    assert leases(lab) == []
+    pod = lab.pods.create(lab.host("node1"), "web", [only])
+    assert address(pod) == "10.0.10.100"
+    pod.check()
+
+
+@pytest.mark.topology(ROUTED)
+def test_a_del_whose_agent_is_killed_is_repeated_with_the_next_one(lab):
+    pod = make(lab, "web", ippool(10))
+    before = agent_log(lab)
+    with contextlib.closing(sqlite3.connect(lab.directory / "cluster/addresses.sqlite")) as store:
+        store.execute("BEGIN IMMEDIATE")
+
+        def kill_it():
+            kill(lab)
+            store.rollback()
+
+        lab.scheduler.after(2, kill_it)
+        pod.delete()
+    assert leases(lab) == []
+    lines = [line.split()[:2] for line in agent_log(lab).removeprefix(before).splitlines()]
+    assert lines == [["DEL", "rxe"], ["the", "agent"], ["DEL", "rxe"], ["DEL", "ippool"]]
+
+
+@pytest.mark.topology(ROUTED)
+def test_a_del_without_an_agent_waits_for_one(lab):
+    pod = make(lab, "web", ippool(10))
+    agent = lab.pods.networks.runtime(lab.host("node1")).agent
+    agent.stop()
+    lab.scheduler.after(10, agent.start)
+    pod.delete()
+    assert leases(lab) == []
 
 
 @pytest.mark.topology(ROUTED)
