@@ -25,6 +25,11 @@ class Call:
     began: int
     ended: int | None
 
+    @property
+    def seconds(self) -> float:
+        """How long it lasted; infinite for one that has not ended."""
+        return float("inf") if self.ended is None else (self.ended - self.began) / 1e9
+
     def json(self) -> dict[str, Any]:
         return {
             "rank": self.rank, "host": self.host, "call": self.number, "operation": self.operation,

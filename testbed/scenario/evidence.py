@@ -68,11 +68,12 @@ class Evidence:
             self.count(event["text"])
 
     def sample(self) -> None:
-        """Appends to counters.jsonl what ports of lossless links count and how full they are."""
+        """Appends to counters.jsonl what queues count and how full they are: those of links with a rate, a delay or a
+        loss, and the ports of lossless links."""
         found: dict[str, dict[str, Places]] = {}
         for node in self._lab.nodes.values():
-            if ports := {end.name: end.port.counters() for end in node.interfaces.values() if end.port}:
-                found[node.name] = {"interfaces": ports, "rdma": {}}
+            if queues := {end.name: counted for end in node.interfaces.values() if (counted := end.queue_counters())}:
+                found[node.name] = {"interfaces": queues, "rdma": {}}
         self._append("a sample", found)
 
     def _append(self, text: str, found: Mapping[str, Mapping[str, Places]]) -> None:

@@ -73,8 +73,8 @@ class Run:
 
     @contextlib.contextmanager
     def sampled(self, every: float) -> Iterator[None]:
-        """While it lasts, the counters of lossless ports go to counters.jsonl every so many virtual seconds: queues,
-        pauses and the rates of queue pairs as time series, which the report draws."""
+        """While it lasts, the counters of queues go to counters.jsonl every so many virtual seconds: how full they are,
+        and on lossless ports pauses and the rates of queue pairs, as time series that the report draws."""
         stop = self.lab.scheduler.every(every, self._files.sample)
         try:
             yield

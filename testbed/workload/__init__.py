@@ -1,5 +1,6 @@
 """Traffic in a lab: RC queue pairs, perftest and rping, counters of bytes, distributed jobs."""
 
+from testbed.protocol.flight import Call as Call
 from testbed.workload.attributes import Attributes as Attributes
 from testbed.workload.collectives.engine import CollectiveError as CollectiveError
 from testbed.workload.collectives.group import Group as Group

@@ -18,6 +18,17 @@ EXPECTED = {
         "stale-arp-at-start": ("stale-neighbour", *LAST),
         "readiness-gate": HEALTHY,
     },
+    "link-flap-during-allreduce": {
+        "longer": ("link-flap", [2], "leaf:e2 - n2:eth1"),
+        "shorter": HEALTHY,
+        "more-retries": HEALTHY,
+        "longer-timeout": HEALTHY,
+    },
+    "slow-rank": {
+        "slow-link": ("slow-link", [2], "leaf:e2 - n2:eth1"),
+        "lossy-link": ("lossy-link", [2], "leaf:e2 - n2:eth1"),
+        "repaired": HEALTHY,
+    },
 }
 """Cause, ranks and link, by scenario and variant: all variants that a scenario has."""
 

@@ -107,6 +107,11 @@ class Collective:
         return min(call.began for call in self.calls)
 
     @property
+    def ended(self) -> int:
+        """When the last rank left it; its beginning if none has."""
+        return max((call.ended for call in self.calls if call.ended), default=self.began)
+
+    @property
     def waiting(self) -> list[int]:
         return sorted(call.rank for call in self.calls if call.ended is None)
 
@@ -215,10 +220,15 @@ class Case:
         return self.seen.growth(self.job.began + READING_NS, self.job.ended)
 
     @functools.cached_property
+    def waiting(self) -> Mapping[tuple[str, str], float]:
+        """Packets that waited in the queue of an interface, on average over the readings while the job ran."""
+        return self.seen.mean("queue_waiting", self.job.began, self.job.ended)
+
+    @functools.cached_property
     def pauses(self) -> list[Collective]:
         """The collectives that lasted far longer than others. In the first one of a communicator ranks connect."""
         lasted = {
-            (one.communicator, one.sequence): max(call.ended for call in one.calls if call.ended) - one.began
+            (one.communicator, one.sequence): one.ended - one.began
             for one in self.collectives
             if one.sequence > 1 and any(call.ended for call in one.calls)
         }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -114,6 +115,24 @@ class Observations:
             if t >= until:
                 break
         return {key: value - before.get(key, 0) for key, value in after.items() if value > before.get(key, 0)}
+
+    def mean(self, name: str, since: int, until: int) -> dict[tuple[str, str], float]:
+        """The mean of a gauge over the readings between two times, by node and place."""
+        now: dict[tuple[str, str], int] = {}
+        total: Counter[tuple[str, str]] = Counter()
+        readings = 0
+        for t, found in self.counted:
+            # What has not changed is not in a reading.
+            now |= {
+                (node, place): named[name]
+                for node, places in found.items()
+                for place, named in places.items()
+                if name in named
+            }
+            if since <= t <= until:
+                total.update(now)
+                readings += 1
+        return {place: value / readings for place, value in total.items()}
 
 
 def _placements(events: Sequence[Event]) -> Iterator[tuple[str, int]]:

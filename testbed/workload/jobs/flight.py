@@ -11,6 +11,7 @@ from pathlib import Path
 
 from testbed.protocol import FLIGHT
 from testbed.protocol.flight import Call
+from testbed.protocol.flight import read as of_line
 from testbed.workload.jobs.placement import Rank
 
 HEAD = struct.Struct("=qii")
@@ -33,6 +34,15 @@ def write(directory: Path, ranks: Sequence[Rank], zero_ns: int) -> None:
         found.sort(key=lambda call: (call.began, call.rank))
         lines = (json.dumps(call.json(), separators=(",", ":")) + "\n" for call in found)
         (directory / FLIGHT).write_text("".join(lines))
+
+
+def calls(directory: Path, rank: Rank, zero_ns: int) -> list[Call]:
+    """The calls of a rank so far, while its job runs and afterwards."""
+    file, written = path(directory, rank.number), directory / FLIGHT
+    if file.exists():
+        return list(read(file, rank, zero_ns))
+    lines = written.read_text().splitlines() if written.exists() else ()
+    return [call for call in map(of_line, map(json.loads, lines)) if call.rank == rank.number]
 
 
 def path(directory: Path, rank: int) -> Path:

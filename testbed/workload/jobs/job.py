@@ -176,6 +176,25 @@ class Job:
     def _steps_file(self, rank: int) -> Path:
         return self.directory / f"steps-{rank}.jsonl"
 
+    def calls(self, rank: int, operation: str) -> list[Call]:
+        """The calls of an operation of MPI, such as ``Allreduce``, that a rank has made so far: those that are among
+        its last 2048 calls."""
+        found = flight.calls(self.directory, self.ranks[rank], self.lab.zero_ns)
+        return [call for call in found if call.operation == operation]
+
+    def reaches(self, operation: str, count: int, within: float) -> bool:
+        """Returns when every rank has completed so many calls of an operation, or the job has ended: whether it still
+        runs. False after `within` seconds, too."""
+
+        def reached() -> bool:
+            return all(
+                sum(call.ended is not None for call in self.calls(rank.number, operation)) >= count
+                for rank in self.ranks
+            )
+
+        over = self.lab.scheduler.wait(lambda: reached() or not self.running, within, pause=LOOK_S)
+        return over and self.running
+
     def log(self, name: str) -> str:
         path = self.directory / f"{name}.log"
         return path.read_text(errors="replace") if path.exists() else ""

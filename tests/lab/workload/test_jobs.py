@@ -345,6 +345,24 @@ def test_a_job_without_an_optimizer_has_no_steps(start):
     assert (job.steps(0), job.steps_done()) == ([], 0)
 
 
+def test_calls_are_known_while_a_job_runs_and_afterwards(start):
+    job = start("collects.py")
+    assert job.reaches("Allreduce", 2, within=JOB_S)
+    done = [sum(call.ended is not None for call in job.calls(rank, "Allreduce")) for rank in range(2)]
+    assert min(done) >= 2
+    assert max(done) < 4
+    job.check(JOB_S)
+    calls = job.calls(1, "Allreduce")
+    assert [(call.rank, call.bytes) for call in calls] == [(1, 40)] * 4
+    assert all(0 < call.seconds < JOB_S for call in calls)
+
+
+def test_a_job_that_ended_reaches_nothing(start):
+    job = start("allreduce.py")
+    assert not job.reaches("Allreduce", 2, within=JOB_S)
+    job.check(JOB_S)
+
+
 def recorded(job) -> list[dict]:
     return [json.loads(line) for line in (job.directory / "flight.jsonl").read_text().splitlines()]
 

@@ -193,6 +193,49 @@ def test_a_link_that_was_up_again_when_the_job_died_is_not_why(run: Builder) -> 
     assert run.ends(9, **DIED).diagnosis().finding.cause == "unknown"
 
 
+def test_a_link_that_came_back_after_the_last_retry(run: Builder) -> None:
+    run.starts().collective(7, *((2.1, None),) * 4).link(2, "leaf2", "e3", "down").link(6, "leaf2", "e3", "up")
+    one = run.ends(7, **DIED).diagnosis()
+    assert found(one) == ("link-flap", [3], "leaf2:e3 - n3:eth1")
+    assert "was down for 4.0 s" in one.finding.text
+
+
+def test_a_link_that_came_back_before_the_job_stopped_is_not_why(run: Builder) -> None:
+    run.starts().collective(7, *((4.0, None),) * 4).link(2, "leaf2", "e3", "down").link(3, "leaf2", "e3", "up")
+    assert run.ends(9, **DIED).diagnosis().finding.cause == "unknown"
+
+
+def in_turn(run: Builder, waiting: dict[str, int], sent: dict[str, int]) -> Builder:
+    """Ten collectives that take most of the job's time, in which so many packets wait at ports, which send bytes."""
+    run.starts()
+    for number in range(1, 11):
+        run.collective(number, *((float(number), number + 0.8),) * 4)
+        leaves: dict[str, dict[str, dict[str, int]]] = {"leaf1": {}, "leaf2": {}}
+        for port in range(4):
+            values = {"queue_waiting": waiting.get(f"e{port}", 0), "tx_bytes": number * sent.get(f"e{port}", 1000)}
+            leaves[f"leaf{port // 2 + 1}"][f"e{port}"] = values
+        run.counters(number + 0.5, **leaves)
+    return run.ends(12, ok=True)
+
+
+def test_a_link_that_is_slow_without_a_drop(run: Builder) -> None:
+    one = in_turn(run, {"e2": 12}, {}).diagnosis()
+    assert found(one) == ("slow-link", [2], "leaf2:e2 - n2:eth1")
+    assert [text for _, text in one.finding.evidence] == [
+        "leaf2:e2: 12.0 packets wait on average, at the others 0.0",
+        "leaf2:e2 sends 10000 bytes, the others 10000",
+        "73% of the time is spent in 9 collectives",
+    ]
+
+
+def test_queues_that_are_alike_are_no_slow_link(run: Builder) -> None:
+    assert in_turn(run, {f"e{port}": 12 for port in range(4)}, {}).diagnosis().healthy
+
+
+def test_the_target_of_an_incast_has_no_slow_link(run: Builder) -> None:
+    assert in_turn(run, {"e2": 12}, {"e2": 3000}).diagnosis().healthy
+
+
 def test_a_host_s_own_nic_that_is_down(run: Builder) -> None:
     run.starts().link(2, "n2", "eth1", "down")
     how = {"rank": 2, "host": "n2", "status": "WR_FLUSH_ERR", "failure": "Work Request Flushed Error"}

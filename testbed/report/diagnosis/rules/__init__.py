@@ -13,16 +13,16 @@ from testbed.report.diagnosis.jobs import Case
 from testbed.report.diagnosis.rules.endings import healthy, remarks, unknown
 from testbed.report.diagnosis.rules.finding import HEALTHY, Finding
 from testbed.report.diagnosis.rules.forwarding import no_route, stale_neighbour, unresolved, wrong_port
-from testbed.report.diagnosis.rules.links import link_down, lossy_link, mtu_mismatch, nic_down
+from testbed.report.diagnosis.rules.links import link_down, link_flap, lossy_link, mtu_mismatch, nic_down, slow_link
 from testbed.report.diagnosis.rules.ranks import rank_died, rank_hangs, slow_rank
 
 Rule = Callable[[Case], Finding | None]
 OF_AN_END_WITHOUT_SUCCESS: Sequence[Rule] = (
-    rank_died, nic_down, link_down, stale_neighbour, wrong_port, mtu_mismatch, unresolved, no_route, lossy_link,
-    rank_hangs, unknown,
+    rank_died, nic_down, link_down, link_flap, stale_neighbour, wrong_port, mtu_mismatch, unresolved, no_route,
+    lossy_link, rank_hangs, unknown,
 )  # fmt: skip
 """The rules for a job that did not end well."""
-OF_SUCCESS: Sequence[Rule] = (slow_rank, lossy_link, healthy)
+OF_SUCCESS: Sequence[Rule] = (slow_rank, lossy_link, slow_link, healthy)
 """Those for one that did. The last rule always fits."""
 
 

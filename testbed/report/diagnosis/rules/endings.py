@@ -33,8 +33,7 @@ def remarks(case: Case) -> Iterator[tuple[int, str]]:
         whose = f", that of {case.ranks(ranks)}," if ranks else ""
         yield down.since, f"the link {link_name(case, down.node, down.interface)}{whose} was down {lasted}"
     for one in case.pauses:
-        lasted_s = (max(call.ended or 0 for call in one.calls) - one.began) / 1e9
-        yield one.began, f"{one} took {lasted_s:.1f} s"
+        yield one.began, f"{one} took {(one.ended - one.began) / 1e9:.1f} s"
 
 
 def unknown(case: Case) -> Finding:

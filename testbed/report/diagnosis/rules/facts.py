@@ -17,6 +17,10 @@ OF_THE_NETWORK = re.compile(
 )
 LOST = 3
 """Packets that a sound link may lose while its ends are read one after the other."""
+SLOWER = 3.0
+"""A rank or a link is slow that takes so many times what the median of the others takes,"""
+SHARE = 0.2
+"""if this costs so much of the job's time in collectives and between them."""
 ERRORS = ("completer_retry_err", "retry_exceeded_err", "retry_rnr_exceeded_err", "rcvd_seq_err", "out_of_seq_request")
 """Counters of soft-RoCE."""
 

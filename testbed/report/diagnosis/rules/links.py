@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from statistics import median
 
 from testbed.report.diagnosis.jobs import Case
 from testbed.report.diagnosis.observations import at
@@ -13,6 +14,8 @@ from testbed.report.diagnosis.rules.facts import (
     LOST,
     MOST_FACTS,
     OF_THE_NETWORK,
+    SHARE,
+    SLOWER,
     evidence,
     hits,
     losses,
@@ -23,6 +26,11 @@ from testbed.report.diagnosis.rules.facts import (
 )
 from testbed.report.diagnosis.rules.finding import Finding
 
+WAITS = 1.0
+"""Packets that wait on average at the switch port of a slow link, while the job runs,"""
+MORE = 1.5
+"""which carries at most so many times what the ports of the others carry; one with more is the target of an incast."""
+
 
 def nic_down(case: Case) -> Finding | None:
     """A host's own end of a link is down."""
@@ -32,6 +40,26 @@ def nic_down(case: Case) -> Finding | None:
 def link_down(case: Case) -> Finding | None:
     """A switch's end of a rank's link, or of one between switches, is down."""
     return _down(case, "link-down", lambda down: down.node in case.seen.gateways, "its link {link} is down")
+
+
+def link_flap(case: Case) -> Finding | None:
+    """A link was down when the job stopped, and came back too late: the retries were used up."""
+    stuck = case.stuck
+    if stuck is None or case.job.status != "RETRY_EXC_ERR":
+        return None
+    for down in downs(case):
+        if down.until is None or down.until <= stuck.began or not _carries(case, down):
+            continue
+        ranks, name = ranks_at(case, down.node, down.interface), link_name(case, down.node, down.interface)
+        seconds = (down.until - down.since) / 1e9
+        lasted = f"the link {name} was down for {seconds:.1f} s, and up again after the last retry"
+        said = f"{case.ranks(ranks)} stalled first: {lasted}" if ranks else lasted
+        facts = evidence(
+            (down.since, f"{down.node}: {down.why}"), (down.until, f"{down.node}: {down.interface} is up again"),
+            stalls(case), hits(case), retries(case),
+        )  # fmt: skip
+        return Finding("link-flap", down.since, said, ranks, name, evidence=facts)
+    return None
 
 
 def _down(case: Case, cause: str, which: Callable[[Down], bool], words: str) -> Finding | None:
@@ -82,6 +110,36 @@ def lossy_link(case: Case) -> Finding | None:
     text = f"the link {name} loses packets: {count}{f'; it is that of {case.ranks(ranks)}' if ranks else ''}"
     since = next((one.began for one in case.pauses), case.job.began)
     return Finding("lossy-link", since, text, ranks, name, evidence=[*facts[name], *retries(case)][:MOST_FACTS])
+
+
+def slow_link(case: Case) -> Finding | None:
+    """Packets for a rank wait at its switch port, which carries no more than those of the others: the link is slow, and
+    all wait in collectives for it."""
+    began = min((one.began for one in case.collectives), default=0)
+    whole = max((call.ended or call.began for call in case.calls), default=0) - began
+    lasted = sum(one.ended - one.began for one in case.collectives[1:])  # ranks that start wait in the first
+    ports = [case.seen.peers[end] for end in case.ports if case.seen.peers.get(end, ("", ""))[0] in case.seen.gateways]
+    if len(ports) < 2 or lasted < SHARE * whole:
+        return None
+    waiting = {port: case.waiting.get(port, 0.0) for port in ports}
+    slow = max(ports, key=lambda port: waiting[port])
+    others = [port for port in ports if port != slow]
+    usual = median(waiting[port] for port in others)
+    carried = {port: case.growth.get((*port, "tx_bytes"), 0) for port in ports}
+    if waiting[slow] < max(WAITS, SLOWER * usual) or carried[slow] > MORE * median(carried[port] for port in others):
+        return None
+    ranks, name = ranks_at(case, *slow), link_name(case, *slow)
+    since = next((one.began for one in case.collectives[1:]), began)
+    facts = [
+        (since, f"{slow[0]}:{slow[1]}: {waiting[slow]:.1f} packets wait on average, at the others {usual:.1f}"),
+        (
+            since,
+            f"{slow[0]}:{slow[1]} sends {carried[slow]} bytes, the others {median(carried[p] for p in others):.0f}",
+        ),
+        (since, f"{lasted / whole:.0%} of the time is spent in {len(case.collectives) - 1} collectives"),
+    ]
+    text = f"the link {name} is slow and sets everybody's pace; it is that of {case.ranks(ranks)}"
+    return Finding("slow-link", since, text, ranks, name, evidence=facts)
 
 
 def mtu_mismatch(case: Case) -> Finding | None:

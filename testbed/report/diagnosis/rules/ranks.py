@@ -8,15 +8,11 @@ from statistics import median
 
 from testbed.report.diagnosis.jobs import Case
 from testbed.report.diagnosis.rules.ends import own_link
-from testbed.report.diagnosis.rules.facts import BEHIND_NS, OF_THE_NETWORK, retries
+from testbed.report.diagnosis.rules.facts import BEHIND_NS, OF_THE_NETWORK, SHARE, SLOWER, retries
 from testbed.report.diagnosis.rules.finding import Finding
 
 DIED = re.compile(r"ended (by|with|without) |called MPI_Abort|[\w.]+(Error|Exception|Interrupt)\b")
 """The end of a rank in the words of its launcher, or a Python exception."""
-SLOWER = 3.0
-"""A slow rank takes so many times what the median of the others takes from one collective to the next,"""
-SHARE = 0.2
-"""and this costs so much of the job's time in collectives and between them."""
 FEWEST = 5
 """Collectives by which the pace of ranks is judged."""
 

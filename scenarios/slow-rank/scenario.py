@@ -1,0 +1,96 @@
+from itertools import pairwise
+from pathlib import Path
+from statistics import mean
+from typing import Literal
+
+from testbed import Field, Parameters, Run, Scenario, Variant
+from testbed.faults import LinkLoss, LinkRate
+from testbed.workload import Job, mpirun
+
+PROGRAM = Path(__file__).with_name("train.py")
+ENDS = "leaf:e2", "n2:eth1"
+"""Of the link of rank 2."""
+RANKS, STEPS, BYTES = 4, 10, 200_000
+COMPUTE_S = 0.1
+"""Seconds that train.py computes in a step."""
+RING = {"coll_tuned_use_dynamic_rules": "1", "coll_tuned_allreduce_algorithm": "4"}
+"""Each rank sends and receives 2 * (RANKS - 1) / RANKS of the gradient, as in rings of NCCL."""
+SLOW = 2.0
+"""A job is slow that takes so many times what its computation and its bytes need."""
+SAMPLE_S = 0.05
+JOB_S = 300.0
+
+
+class Settings(Parameters):
+    link: Literal["sound", "slow", "lossy"] = Field("slow", description="the link of rank 2")
+    rate: int = Field(4_000_000, ge=1_000_000, le=40_000_000, description="bit/s of a slow one; the others have 40e6")
+    loss: float = Field(1.0, gt=0, le=20, description="percent that a lossy one loses, each way")
+
+
+class SlowRank(Scenario[Settings]):
+    """One degraded link sets the pace of all ranks, and all look alike.
+
+    A link came up with fewer lanes or at a lower speed, a cable is bad, or a NIC sits in a slot of half the width. The
+    job runs, its results are right, and each step takes several times as long. All ranks wait in the same Allreduce for
+    the bytes that pass this one link, so all report the same slow step: no log names the rank.
+
+    On real gear: the throughput of the job falls, `nccl-tests` over all nodes is slow and fast over the sound half of
+    them; `show interface status` has a port at another speed than its neighbours, `show queuing interface` or the
+    queue's watermark says that packets wait at this port alone, without a drop; with a bad cable FCS errors and
+    `out_of_sequence`, `local_ack_timeout_err` on the NICs of both sides of each pair with this rank. Ports of the
+    others are idle most of a step.
+
+    The fix: the link is repaired, or the node leaves the job. Bisecting the nodes finds it, and so does the telemetry
+    of queues: `testbed diagnose` names the link by the one queue that is never empty.
+    """
+
+    tags = ("training", "link")
+    variants = (
+        Variant("slow-link", "fault", "the link of rank 2 has a tenth of the rate of the others"),
+        Variant("lossy-link", "fault", "it loses one packet of 100", {"link": "lossy"}),
+        Variant("repaired", "healthy", "it is like the others", {"link": "sound"}),
+    )
+
+    def run(self, run: Run, p: Settings) -> None:
+        hosts = [run.lab.host(f"n{number}") for number in range(RANKS)]
+        with run.step("the job trains"):
+            for end in ENDS:
+                if p.link == "slow":
+                    run.inject(LinkRate(end=end, rate=p.rate))
+                elif p.link == "lossy":
+                    run.inject(LinkLoss(end=end, loss=p.loss))
+            with run.sampled(SAMPLE_S):
+                job = mpirun(
+                    run.lab, hosts, PROGRAM, str(STEPS), str(BYTES), launcher=run.lab.host("launcher"), mca=RING
+                )
+                job.check(JOB_S)
+
+        paces = [mean(step_times(job, rank)) for rank in range(RANKS)]
+        computing = [mean(times_outside(job, rank)) for rank in range(RANKS)]
+        bits = 8 * BYTES * 2 * (RANKS - 1) / RANKS
+        expected_s = COMPUTE_S + bits / 40e6
+        queues = [run.lab.interface(f"leaf:e{number}").queue_counters() for number in range(RANKS)]
+        dropped = [queue["queue_dropped"] for queue in queues]
+        run.note(step_s=[round(pace, 2) for pace in paces], expected_step_s=round(expected_s, 2), dropped=dropped)
+        if max(paces) > SLOW * expected_s:
+            run.observe("fault", f"a step takes {max(paces):.2f} s on all ranks, {expected_s:.2f} s on sound links")
+        else:
+            run.observe("healthy", f"a step takes {max(paces):.2f} s")
+        run.expect("all ranks have the same pace", max(paces) / min(paces), lambda ratio: ratio < 1.1)
+        run.expect("all ranks compute for the same time", max(computing) / min(computing), lambda ratio: ratio < 1.2)
+        lossy = p.link == "lossy"
+        run.expect("the ports that drop packets", [count > 0 for count in dropped], [False, False, lossy, False])
+        if p.link == "slow":
+            run.expect("the slow link's bytes take the time", max(paces), lambda pace: pace > bits / p.rate)
+
+
+def step_times(job: Job, rank: int) -> list[float]:
+    """Seconds from the end of an Allreduce to the end of the next."""
+    ends = [call.began / 1e9 + call.seconds for call in job.calls(rank, "Allreduce")]
+    return [after - before for before, after in pairwise(ends)]
+
+
+def times_outside(job: Job, rank: int) -> list[float]:
+    """Seconds of a step outside of MPI."""
+    calls = job.calls(rank, "Allreduce")
+    return [seconds - call.seconds for seconds, call in zip(step_times(job, rank), calls[1:], strict=True)]
