@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Literal
+
+from testbed import Field, Host, Parameters, Run, Scenario, Variant, owner_of
+from testbed.faults import LinkDown
+from testbed.workload import Job, mpirun
+
+PROGRAM = Path(__file__).with_name("train.py")
+JOB_S = 3600.0
+"""mpirun waits minutes for a daemon that is silent."""
+STEPS_BEFORE = 6
+
+
+class Settings(Parameters):
+    steps: int = Field(14, ge=10, description="training steps of the whole training")
+    every: int = Field(4, ge=1, description="steps from one checkpoint to the next")
+    fix: Literal["none", "announce", "clear"] = Field("none", description="what is done for the leaf's ARP entry")
+
+
+class StandbyTakesAddress(Scenario[Settings]):
+    """A node dies in training, a standby takes its address, and the job does not resume: the leaf has the dead MAC.
+
+    n1 loses its power. Eight seconds later rank 0 ends with RETRY_EXC_ERR; mpirun waits a quarter of an hour for TCP to
+    give n1's daemon up. A standby takes the address of n1 beside its own, so that nothing else has to be changed, and
+    the job is started again from its last checkpoint. The standby has been up for long: it knows the MAC of its
+    gateway and asks nobody, and the NIC of an RDMA-only host says nothing else. The leaf routes to the MAC of the dead
+    node. UCX's wire-up gets no answer, and the job dies half a minute after its start, in its first collective.
+
+    On real gear: `show ip arp` on the leaf has the dead node's MAC, minutes or hours old, and `show mac address-table`
+    has no port for that. Everything works on the management network, and the standby reaches its gateway from its own
+    address.
+
+    The fixes: whatever gives a standby its address announces it (`arping -U`, keepalived), or clears the address on the
+    leaf. The job then resumes at its last checkpoint, and its parameters in the end are those of a job that was never
+    interrupted, to the bit. Lost are the steps since that checkpoint.
+    """
+
+    tags = ("training", "arp", "recovery")
+    training = True
+    variants = (
+        Variant("as-is", "fault", "the standby is silent"),
+        Variant("announced", "healthy", "the standby announces its address", {"fix": "announce"}),
+        Variant("cleared", "healthy", "the address is cleared on the leaf", {"fix": "clear"}),
+    )
+
+    def run(self, run: Run, p: Settings) -> None:
+        n0, n1, standby = (run.lab.host(name) for name in ("n0", "n1", "standby"))
+        leaf, address = run.lab.switch("leaf1"), n1["eth1"].address()
+        checkpoints = run.lab.file("checkpoints")
+        checkpoints.mkdir()
+        with run.step("the standby is up, under an address of its own"):
+            run.expect("it reaches its gateway", standby["eth1"].ping_gateway(), True)
+
+        with run.step("n1 dies in training"):
+            job = start(run, [n0, n1], p, "job", checkpoints)
+            begun = run.lab.scheduler.wait(
+                lambda: job.steps_done() >= STEPS_BEFORE or not job.running, JOB_S, pause=0.05
+            )
+            run.expect("the job trains", begun and job.running, True)
+            for end in "leaf2:e1", "mgmt:p1":
+                run.inject(LinkDown(end=end), may_outlast_run=True)
+            died_at = run.now
+            run.eventually("rank 0 ends of unanswered retries", lambda: job.seen_by(job.ranks[0]), is_retry, within=60)
+            run.note(rank_0_ended_after_s=round(run.now - died_at, 1))
+            failure = job.wait(JOB_S)
+            done, saved = job.steps_done(), saved_steps(checkpoints)
+            run.expect("mpirun names its end", failure and failure.status, "RETRY_EXC_ERR")
+            run.expect("there is a checkpoint", saved, done // p.every * p.every)
+            run.note(mpirun_ended_after_s=round(run.now - died_at), steps_done=done, steps_lost=done - saved)
+        run.expect("the leaf has n1's MAC", leaf.neighbour(address.ip), n1["eth1"].mac)
+
+        with run.step("the standby takes the address of n1"):
+            standby["eth1"].add_address(address)
+            if p.fix == "announce":
+                standby["eth1"].announce()
+            elif p.fix == "clear":
+                leaf.clear_arp(ip=address.ip)
+
+        with run.step("the job resumes"):
+            resumed = start(run, [n0, standby], p, "resumed", checkpoints)
+            failure = resumed.wait(JOB_S)
+        known = owner_of(leaf.neighbour(address.ip), n1["eth1"], standby["eth1"])
+        run.note(switch_arp=known)
+        if failure:
+            run.observe("fault", f"the job does not resume: {failure}")
+            run.expect("UCX could not connect", failure.text, lambda text: "timeout" in text)
+            run.expect("no rank did a step", resumed.steps_done(), 0)
+            run.expect("the leaf still has the MAC of", known, "n1's MAC")
+            return
+        run.observe("healthy", "the job resumes and trains to the end")
+        run.expect("the leaf has the MAC of", known, "standby's MAC")
+        run.expect("it resumed at the checkpoint", first_step(resumed), saved)
+        with run.step("the same training without an interruption"):
+            whole = start(run, [n0, standby], p, "uninterrupted")
+            whole.check(JOB_S)
+        run.expect("that one began at 0", first_step(whole), 0)
+        same = [parameters(resumed, rank) == parameters(whole, rank) for rank in range(2)]
+        run.note(parameters="equal to the bit" if all(same) else "different")
+        run.expect("the parameters of both ranks are the same to the bit", same, [True, True])
+
+
+def start(run: Run, hosts: list[Host], p: Settings, name: str, checkpoints: Path | None = None) -> Job:
+    arguments = [f"--steps={p.steps}", "--rate=0.1"]
+    arguments += [f"--checkpoints={checkpoints}", f"--every={p.every}"] if checkpoints else []
+    return mpirun(run.lab, hosts, PROGRAM, *arguments, launcher=run.lab.host("launcher"), name=name)
+
+
+def is_retry(words: str) -> bool:
+    return words.startswith("RETRY_EXC_ERR")
+
+
+def saved_steps(checkpoints: Path) -> int:
+    """The number of steps that the last checkpoint has."""
+    return max((int(path.stem.removeprefix("step-")) for path in checkpoints.glob("step-*.pt")), default=0)
+
+
+def first_step(job: Job) -> int:
+    return int(json.loads(next(line for line in job.output(0).splitlines() if line.startswith('{"step"')))["step"])
+
+
+def parameters(job: Job, rank: int) -> bytes:
+    return (job.directory / f"parameters-{rank}.f32").read_bytes()
