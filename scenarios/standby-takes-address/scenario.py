@@ -1,16 +1,11 @@
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Literal
 
-from testbed import Field, Host, Parameters, Run, Scenario, Variant, owner_of
-from testbed.faults import LinkDown
-from testbed.workload import Job, mpirun
+from training import JOB_S, first_step, lose_power, parameters, saved_steps, start
 
-PROGRAM = Path(__file__).with_name("train.py")
-JOB_S = 3600.0
-"""mpirun waits minutes for a daemon that is silent."""
+from testbed import Field, Parameters, Run, Scenario, Variant, owner_of
+
 STEPS_BEFORE = 6
 
 
@@ -55,21 +50,11 @@ class StandbyTakesAddress(Scenario[Settings]):
             run.expect("it reaches its gateway", standby["eth1"].ping_gateway(), True)
 
         with run.step("n1 dies in training"):
-            job = start(run, [n0, n1], p, "job", checkpoints)
-            begun = run.lab.scheduler.wait(
-                lambda: job.steps_done() >= STEPS_BEFORE or not job.running, JOB_S, pause=0.05
-            )
-            run.expect("the job trains", begun and job.running, True)
-            for end in "leaf2:e1", "mgmt:p1":
-                run.inject(LinkDown(end=end), may_outlast_run=True)
-            died_at = run.now
-            run.eventually("rank 0 ends of unanswered retries", lambda: job.seen_by(job.ranks[0]), is_retry, within=60)
-            run.note(rank_0_ended_after_s=round(run.now - died_at, 1))
-            failure = job.wait(JOB_S)
+            job = start(run, [n0, n1], "job", p.steps, checkpoints, p.every)
+            lose_power(run, job, n1, after=STEPS_BEFORE)
             done, saved = job.steps_done(), saved_steps(checkpoints)
-            run.expect("mpirun names its end", failure and failure.status, "RETRY_EXC_ERR")
             run.expect("there is a checkpoint", saved, done // p.every * p.every)
-            run.note(mpirun_ended_after_s=round(run.now - died_at), steps_done=done, steps_lost=done - saved)
+            run.note(steps_done=done, steps_lost=done - saved)
         run.expect("the leaf has n1's MAC", leaf.neighbour(address.ip), n1["eth1"].mac)
 
         with run.step("the standby takes the address of n1"):
@@ -80,7 +65,7 @@ class StandbyTakesAddress(Scenario[Settings]):
                 leaf.clear_arp(ip=address.ip)
 
         with run.step("the job resumes"):
-            resumed = start(run, [n0, standby], p, "resumed", checkpoints)
+            resumed = start(run, [n0, standby], "resumed", p.steps, checkpoints, p.every)
             failure = resumed.wait(JOB_S)
         known = owner_of(leaf.neighbour(address.ip), n1["eth1"], standby["eth1"])
         run.note(switch_arp=known)
@@ -94,32 +79,9 @@ class StandbyTakesAddress(Scenario[Settings]):
         run.expect("the leaf has the MAC of", known, "standby's MAC")
         run.expect("it resumed at the checkpoint", first_step(resumed), saved)
         with run.step("the same training without an interruption"):
-            whole = start(run, [n0, standby], p, "uninterrupted")
+            whole = start(run, [n0, standby], "uninterrupted", p.steps)
             whole.check(JOB_S)
         run.expect("that one began at 0", first_step(whole), 0)
-        same = [parameters(resumed, rank) == parameters(whole, rank) for rank in range(2)]
+        same = [parameters(resumed, rank).tobytes() == parameters(whole, rank).tobytes() for rank in "01"]
         run.note(parameters="equal to the bit" if all(same) else "different")
         run.expect("the parameters of both ranks are the same to the bit", same, [True, True])
-
-
-def start(run: Run, hosts: list[Host], p: Settings, name: str, checkpoints: Path | None = None) -> Job:
-    arguments = [f"--steps={p.steps}", "--rate=0.1"]
-    arguments += [f"--checkpoints={checkpoints}", f"--every={p.every}"] if checkpoints else []
-    return mpirun(run.lab, hosts, PROGRAM, *arguments, launcher=run.lab.host("launcher"), name=name)
-
-
-def is_retry(words: str) -> bool:
-    return words.startswith("RETRY_EXC_ERR")
-
-
-def saved_steps(checkpoints: Path) -> int:
-    """The number of steps that the last checkpoint has."""
-    return max((int(path.stem.removeprefix("step-")) for path in checkpoints.glob("step-*.pt")), default=0)
-
-
-def first_step(job: Job) -> int:
-    return int(json.loads(next(line for line in job.output(0).splitlines() if line.startswith('{"step"')))["step"])
-
-
-def parameters(job: Job, rank: int) -> bytes:
-    return (job.directory / f"parameters-{rank}.f32").read_bytes()

@@ -1,0 +1,1 @@
+../standby-takes-address/training.py
