@@ -25,7 +25,9 @@ from testbed.workload.tools import Result as Result
 from testbed.workload.tools import Side as Side
 from testbed.workload.tools import perftest as perftest
 from testbed.workload.tools import rping as rping
+from testbed.workload.traffic import LinkTraffic as LinkTraffic
 from testbed.workload.traffic import Traffic as Traffic
+from testbed.workload.traffic import wire_bytes as wire_bytes
 from testbed.workload.verbs import Endpoint as Endpoint
 from testbed.workload.verbs import connect_pair as connect_pair
 from testbed.workload.verbs import connected as connected

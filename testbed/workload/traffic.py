@@ -1,11 +1,12 @@
-"""Counters of RoCE and TCP on an interface."""
+"""Counters of RoCE and TCP on an interface, of bytes on links, and what a message is on the wire."""
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 
 from testbed.kernel import nftables
-from testbed.lab import HostInterface
+from testbed.lab import HostInterface, Interface
 
 COUNTED = {
     "roce_out": ("egress", "udp dport 4791"),
@@ -15,7 +16,30 @@ COUNTED = {
 }
 ETHERNET = 14
 """Bytes of a header that nftables does not count at ingress, where the kernel has taken it off."""
+HEADERS = ETHERNET + 20 + 8 + 12 + 4
+"""Bytes of a RoCE packet over IPv4 beside its payload: Ethernet, IPv4, UDP, BTH and ICRC."""
 _NUMBERS = itertools.count(1)
+
+
+def wire_bytes(payload: int, *, path_mtu: int = 1024) -> int:
+    """Bytes on layer 2 (without the FCS) of a SEND or a WRITE over IPv4 in packets of `path_mtu` bytes, without
+    the WRITE's RETH and without acknowledgements."""
+    return payload + HEADERS * max(1, -(-payload // path_mtu))
+
+
+class LinkTraffic:
+    """Counts from now on the bytes on layer 2 that interfaces, such as a leaf's uplinks, send over their links."""
+
+    def __init__(self, interfaces: Iterable[Interface]) -> None:
+        self._interfaces = list(interfaces)
+        self._before = self._counters()
+
+    def sent(self) -> dict[str, int]:
+        """Bytes since the start, by interface: ``leaf1:e3``. What a queue dropped was not sent."""
+        return {name: count - self._before[name] for name, count in self._counters().items()}
+
+    def _counters(self) -> dict[str, int]:
+        return {str(interface): interface.counters()["tx_bytes"] for interface in self._interfaces}
 
 
 class Traffic:
