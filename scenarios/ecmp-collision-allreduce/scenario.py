@@ -1,4 +1,5 @@
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal
 
 from testbed import Field, HostInterface, Lab, Parameters, Run, Scenario, Variant
@@ -13,6 +14,8 @@ CHOSEN = {"one-uplink": ("e3", "e3", "e3", "e4"), "an-uplink-each": ("e3", "e3",
 LABELS = range(1, 65)
 """Flow labels to choose from."""
 TRAINING = Training(Model(layers=2, hidden=128, sequence=64, vocabulary=512), Parallel(data=len(RANKS)))
+FIRST = replace(TRAINING, scale=1 << 20)
+"""The same with hardly a byte."""
 MESSAGE = 32 << 10
 
 
@@ -68,6 +71,7 @@ class EcmpCollisionAllreduce(Scenario[Settings]):
             run.step("a step of training: a ring allreduce of the gradients"),
             Group(nics, attributes, queue_pairs=p.qps, message=MESSAGE, flow_label=label) as group,
         ):
+            group.carry_out(FIRST.steps(), "a small step, for which switches ask for MACs", within=60)
             traffic = LinkTraffic(ports)
             progress = group.carry_out(TRAINING.steps(), "a step of training", within=60)
             sent = traffic.sent()
