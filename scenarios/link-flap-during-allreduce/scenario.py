@@ -61,7 +61,7 @@ class LinkFlapDuringAllreduce(Scenario[Settings]):
         settings = {"UCX_RC_VERBS_TIMEOUT": f"{p.timeout:g}s", "UCX_RC_VERBS_RETRY_COUNT": str(p.retries)}
         with run.step("the job trains"):
             job = mpirun(
-                run.lab, hosts, PROGRAM, str(STEPS), str(BYTES), launcher=run.lab.host("launcher"), environment=settings
+                run.lab, hosts, PROGRAM, *STEPS * [str(BYTES)], launcher=run.lab.host("launcher"), environment=settings
             )
             trains = job.reaches("Allreduce", BROKEN_AT, within=JOB_S)
             run.expect(f"the ranks have done {BROKEN_AT} steps", trains, True)

@@ -1,6 +1,7 @@
 """Does what a network has of data-parallel training: each step computes, then adds up the gradients of all ranks.
 
-``train.py STEPS BYTES``, with mpi4py. A sum that is wrong ends the job.
+``train.py BYTES…``, with mpi4py: a step for each number, with a gradient of so many bytes. A sum that is wrong ends the
+job.
 """
 
 import sys
@@ -14,11 +15,10 @@ COMPUTE_S = 0.1
 
 
 def main() -> None:
-    steps, size = (int(word) for word in sys.argv[1:])
     world = MPI.COMM_WORLD
-    gradient, total = array("f", [world.rank + 1.0]) * (size // 4), array("f", bytes(size))
     expected = world.size * (world.size + 1) / 2
-    for step in range(1, steps + 1):
+    for step, size in enumerate(map(int, sys.argv[1:]), 1):
+        gradient, total = array("f", [world.rank + 1.0]) * (size // 4), array("f", bytes(size))
         time.sleep(COMPUTE_S)
         world.Allreduce(gradient, total)
         if set(total) != {expected}:

@@ -61,7 +61,7 @@ class SlowRank(Scenario[Settings]):
                     run.inject(LinkLoss(end=end, loss=p.loss))
             with run.sampled(SAMPLE_S):
                 job = mpirun(
-                    run.lab, hosts, PROGRAM, str(STEPS), str(BYTES), launcher=run.lab.host("launcher"), mca=RING
+                    run.lab, hosts, PROGRAM, *STEPS * [str(BYTES)], launcher=run.lab.host("launcher"), mca=RING
                 )
                 job.check(JOB_S)
 

@@ -38,6 +38,20 @@ EXPECTED = {
         "cleared": [DEAD, HEALTHY, HEALTHY],
     },
     "elastic-restart": {name: [LOST, HEALTHY] for name in ("as-is", "every-4", "every-step")},
+    "worker-before-arp": {
+        "as-is": ("unresolved", [2], "leaf:e2 - n2:eth1"),
+        "patient": HEALTHY,
+        "readiness-gate": HEALTHY,
+    },
+    "mtu-mismatch-rank": {
+        "as-is": ("mtu-mismatch", [3], "leaf:e3 - n3:eth1"),
+        "port-mtu": HEALTHY,
+    },
+    "wrong-gid-rank": {
+        "empty-place": ("wrong-gid", [2], "leaf:e2 - n2:eth1"),
+        "link-local": ("wrong-gid", [2], "leaf:e2 - n2:eth1"),
+        "by-address": HEALTHY,
+    },
 }
 """Cause, ranks and link, by scenario and variant: all variants that a scenario has. A list is that of its jobs."""
 

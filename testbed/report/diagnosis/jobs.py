@@ -146,6 +146,10 @@ class Case:
         more = f" and {len(numbers) - 2} more" if numbers[2:] else ""
         return " and ".join(self.rank(number) for number in numbers[:2]) + more
 
+    def log(self, rank: int) -> str:
+        """The end of a rank's output."""
+        return self.seen.logs.get((self.job.name, rank), "")
+
     def ranks_on(self, node: str) -> list[int]:
         return [number for number, host in enumerate(self.job.hosts) if host == node]
 
@@ -164,7 +168,15 @@ class Case:
 
     @functools.cached_property
     def ports(self) -> Mapping[tuple[str, str], list[int]]:
-        """The ranks that use an interface of their host for RDMA."""
+        """The ranks by the end of a link that is theirs; those in pods by that of their host."""
+        found: dict[tuple[str, str], list[int]] = defaultdict(list)
+        for nic, ranks in self.nics.items():
+            found[self.seen.cabled(*nic)] += ranks
+        return found
+
+    @functools.cached_property
+    def nics(self) -> Mapping[tuple[str, str], list[int]]:
+        """The ranks that use an interface of their host or pod for RDMA."""
         found: dict[tuple[str, str], list[int]] = defaultdict(list)
         for number, (host, device) in enumerate(zip(self.job.hosts, self.job.devices, strict=False)):
             if interface := self.seen.devices.get((host, device)):
@@ -175,10 +187,10 @@ class Case:
     def addresses(self) -> Mapping[str, Address]:
         """The addresses that ranks use, at the end of the job."""
         return {
-            ip: Address(one, self.ports[one.node, one.interface])
+            ip: Address(one, self.nics[one.node, one.interface])
             for ip, owned in self.seen.owners.of_address.items()
             for one in owned
-            if one.at(self.job.ended) and (one.node, one.interface) in self.ports
+            if one.at(self.job.ended) and (one.node, one.interface) in self.nics
         }
 
     @functools.cached_property

@@ -11,6 +11,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from ipaddress import ip_address, ip_interface
 from pathlib import Path
 from typing import Any
 
@@ -90,8 +91,31 @@ class Observations:
 
     @functools.cached_property
     def devices(self) -> Mapping[tuple[str, str], str]:
-        """The interface of an RDMA device, by node and device."""
-        return {(row["node"], row["rdma"]): row["interface"] for row in self.interfaces if row["rdma"]}
+        """The interface of an RDMA device, by node and device, also of pods that are gone."""
+        found = {(row["node"], row["rdma"]): row["interface"] for row in self.interfaces if row["rdma"]}
+        for event in self.of("cni"):
+            match event["data"]:
+                case {"command": "ADD", "result": {"interfaces": list(made)}}:
+                    for one in made:
+                        match one:
+                            case {"name": str(interface), "rdma-device": str(device)}:
+                                found[event["node"], device] = interface
+        return found
+
+    def cabled(self, node: str, interface: str) -> tuple[str, str]:
+        """The end of a link that an interface uses: itself, or of a pod's that of its host in the same subnet."""
+        host = self.owners.hosts.get(node)
+        has = [
+            ip
+            for ip, owned in self.owners.of_address.items()
+            if any((one.node, one.interface) == (node, interface) for one in owned)
+        ]
+        for row in self.interfaces if host else ():
+            if row["node"] == host and row["address"]:
+                subnet = ip_interface(row["address"]).network
+                if any(ip_address(ip) in subnet for ip in has):
+                    return row["node"], row["interface"]
+        return node, interface
 
     def of(self, *kinds: str) -> Iterator[Event]:
         """The events of these kinds or families."""

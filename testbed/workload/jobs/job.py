@@ -40,9 +40,9 @@ STATUS = {
 """libibverbs' words for a completion status (ibv_wc_status_str), as UCX prints them, and its name."""
 UCX_SAID = re.compile(
     r"UD endpoint .* unhandled timeout error|Destination is unreachable|Endpoint timeout"
-    r"|network device '.*' is not available.*"
+    r"|network device '.*' is not available.*|ibv_create_ah\(.*\) .* failed: [\w ]+"
 )
-"""UCX's words for a peer that is not reached, and for a device that is not there."""
+"""UCX's words for a peer that is not reached, and for a device or a GID that it cannot use."""
 NUMBER = re.compile(rb"(?:^|\0)(?:OMPI_COMM_WORLD_RANK|RANK)=(\d+)\0")
 """Of a rank, in its environment."""
 POINTER = re.compile(r" 0x[0-9a-f]+")

@@ -236,6 +236,60 @@ def test_the_target_of_an_incast_has_no_slow_link(run: Builder) -> None:
     assert in_turn(run, {"e2": 12}, {"e2": 3000}).diagnosis().healthy
 
 
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ("UCX WARN network device 'n2-eth1:1' is not available, please use", "there is none at the index it was given"),
+        (
+            "ERROR ibv_create_ah(dlid=1 dgid=fe80::4 sgid_index=0) for UD failed: Network is unreachable",
+            "the GID fe80::4 is link-local",
+        ),
+    ],
+)
+def test_a_rank_with_a_wrong_gid_index(run: Builder, said: str, why: str) -> None:
+    one = run.starts().log(2, said).ends(3, rank=2, host="n2", status="", failure="Unknown error").diagnosis()
+    assert found(one) == ("wrong-gid", [2], "leaf2:e2 - n2:eth1")
+    assert one.finding.text == f"rank 2 on n2 has a wrong GID index for n2-eth1: {why}"
+
+
+def after_small_ones(run: Builder, sizes: dict[str, int]) -> Builder:
+    """Ten collectives of 33000 bytes are done, one of a megabyte is not; hosts have received packets of these sizes."""
+    run.starts().paces().collective(11, *((2.0, None),) * 4)
+    for call in run.calls[-4:]:
+        call["bytes"] = 1_000_000
+    run.counters(1.01)
+    got = {
+        host: {"eth1": {"rx_packets": 100, "rx_bytes": 100 * sizes.get(host, 800)}, f"{host}-eth1": {}}
+        for host in HOSTS
+    }
+    return run.counters(9, **got).ends(9, **DIED)
+
+
+def test_a_rank_that_gets_small_packets_only(run: Builder) -> None:
+    one = after_small_ones(run, {"n3": 120}).diagnosis()
+    assert found(one) == ("mtu-mismatch", [3], "leaf2:e3 - n3:eth1")
+    assert [text for _, text in one.finding.evidence] == [
+        "collectives of 33000 bytes are done, none of 1000000",
+        "n3:eth1 receives 120 bytes a packet, the others 800",
+    ]
+
+
+def test_packets_of_one_size_are_no_mismatch(run: Builder) -> None:
+    assert after_small_ones(run, {}).diagnosis().finding.cause == "unknown"
+
+
+def test_a_rank_in_a_pod_has_the_link_of_its_node(run: Builder) -> None:
+    pod = {
+        "interfaces": [{"name": "net1", "mac": "02:00:00:00:00:77", "rdma-device": "0123-net1"}],
+        "ips": [{"address": "10.0.0.100/24"}],
+    }
+    run.event(0.5, "cni", "worker", "ADD", command="ADD", interface="net1", host="n3", result=pod)
+    hosts, devices = ["n0", "worker"], ["n0-eth1", "0123-net1"]
+    run.event(1, "job", "", "job starts", name="job", ranks=2, hosts=hosts, devices=devices)
+    one = run.link(2, "leaf2", "e3", "down").ends(9, rank=0, host="n0", status="RETRY_EXC_ERR").diagnosis()
+    assert found(one) == ("link-down", [1], "leaf2:e3 - n3:eth1")
+
+
 def test_a_host_s_own_nic_that_is_down(run: Builder) -> None:
     run.starts().link(2, "n2", "eth1", "down")
     how = {"rank": 2, "host": "n2", "status": "WR_FLUSH_ERR", "failure": "Work Request Flushed Error"}

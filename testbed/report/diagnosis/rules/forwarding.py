@@ -90,14 +90,10 @@ def unresolved(case: Case) -> Finding | None:
 
 def no_route(case: Case) -> Finding | None:
     """A rank has no way to a peer."""
-    found = [rank for rank in range(len(case.job.hosts)) if NO_ROUTE.search(_log(case, rank))]
+    found = [rank for rank in range(len(case.job.hosts)) if NO_ROUTE.search(case.log(rank))]
     if not found and not NO_ROUTE.search(case.job.failure):
         return None
     ranks = found[:1] or [rank for rank in (case.job.rank,) if rank is not None]
     gone = [(at(event), f"{event['node']}: {event['text']}") for event in case.seen.of("route", "routing")]
     text = f"{case.ranks(ranks) or 'a rank'} has no route to a peer: {case.job.failure}"
     return Finding("no-route", stopped(case), text, ranks, evidence=evidence(iter(gone[-3:]), stalls(case), hits(case)))
-
-
-def _log(case: Case, rank: int) -> str:
-    return case.seen.logs.get((case.job.name, rank), "")

@@ -31,6 +31,9 @@ WAITS = 1.0
 MORE = 1.5
 """which carries at most so many times what the ports of the others carry; one with more is the target of an incast."""
 
+SMALLER = 2.0
+"""Packets are small where others have so many times the bytes, on average."""
+
 
 def nic_down(case: Case) -> Finding | None:
     """A host's own end of a link is down."""
@@ -157,3 +160,29 @@ def mtu_mismatch(case: Case) -> Finding | None:
         facts = evidence((since, f"{end[0]}: {end[1]} has MTU {mtu}"), hits(case), retries(case), losses(case))
         return Finding("mtu-mismatch", since, text, ranks, name, evidence=facts)
     return None
+
+
+def small_packets_only(case: Case) -> Finding | None:
+    """Collectives of few bytes are done and the first of more is not, while only small packets came to a rank."""
+    stuck, done = case.stuck, [one.calls[0].bytes for one in case.collectives if not one.waiting and not one.absent]
+    if stuck is None or case.job.status != "RETRY_EXC_ERR" or not done or max(done) >= stuck.calls[0].bytes:
+        return None
+    sizes = {
+        end: case.growth.get((*end, "rx_bytes"), 0) / packets
+        for end in case.ports
+        if (packets := case.growth.get((*end, "rx_packets"), 0))
+    }
+    if len(sizes) < 2:
+        return None
+    small = min(sizes, key=lambda end: sizes[end])
+    others = median(size for end, size in sizes.items() if end != small)
+    if SMALLER * sizes[small] > others:
+        return None
+    ranks, name = case.ports[small], link_name(case, *small)
+    text = f"{case.ranks(ranks)}: small packets pass its link {name}, large ones do not: an MTU on the way is too small"
+    facts = evidence(
+        (stuck.began, f"collectives of {max(done)} bytes are done, none of {stuck.calls[0].bytes}"), hits(case),
+        (case.job.ended, f"{small[0]}:{small[1]} receives {sizes[small]:.0f} bytes a packet, the others {others:.0f}"),
+        retries(case),
+    )  # fmt: skip
+    return Finding("mtu-mismatch", stuck.began, text, ranks, name, evidence=facts)

@@ -13,6 +13,10 @@ from testbed.report.diagnosis.rules.finding import Finding
 
 DIED = re.compile(r"ended (by|with|without) |called MPI_Abort|[\w.]+(Error|Exception|Interrupt)\b")
 """The end of a rank in the words of its launcher, or a Python exception."""
+NO_GID = re.compile(
+    r"network device '[^']*' is not available|ibv_create_ah\(.*\bdgid=(?P<gid>fe80:[0-9a-f:]+).*failed.*"
+)
+"""UCX's words for a device without a GID at the index, and for a link-local one."""
 FEWEST = 5
 """Collectives by which the pace of ranks is judged."""
 
@@ -27,6 +31,18 @@ def rank_died(case: Case) -> Finding | None:
     where = f"its last call of MPI is {calls[-1].operation}" if calls else "it made no call of MPI"
     text = f"{case.rank(job.rank)} died: {job.failure}"
     return Finding("rank-died", last, text, [job.rank], evidence=[(last, f"{case.rank(job.rank)}: {where}")])
+
+
+def wrong_gid(case: Case) -> Finding | None:
+    """A rank cannot use its RDMA device, which is there, or its GID there is link-local."""
+    for rank, (host, device) in enumerate(zip(case.job.hosts, case.job.devices, strict=False)):
+        said = NO_GID.search(case.log(rank))
+        if said and (host, device) in case.seen.devices:
+            which = f"the GID {said['gid']} is link-local" if said["gid"] else "there is none at the index it was given"
+            text = f"{case.rank(rank)} has a wrong GID index for {device}: {which}"
+            facts = [(case.job.ended, f"{case.rank(rank)}: {said[0]}")]
+            return Finding("wrong-gid", case.job.began, text, [rank], own_link(case, rank), evidence=facts)
+    return None
 
 
 def rank_hangs(case: Case) -> Finding | None:
