@@ -38,6 +38,12 @@ EXPECTED = {
         "cleared": [DEAD, HEALTHY, HEALTHY],
     },
     "elastic-restart": {name: [LOST, HEALTHY] for name in ("as-is", "every-4", "every-step")},
+    "training-on-reused-ip": {
+        "as-is": ("stale-neighbour", [1], "leaf:e2 - node2:eth1"),
+        "announced": HEALTHY,
+        "cool-down": HEALTHY,
+        "readiness-gate": HEALTHY,
+    },
     "worker-before-arp": {
         "as-is": ("unresolved", [2], "leaf:e2 - n2:eth1"),
         "patient": HEALTHY,
