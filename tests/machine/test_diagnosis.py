@@ -44,6 +44,11 @@ EXPECTED = {
         "cool-down": HEALTHY,
         "readiness-gate": HEALTHY,
     },
+    "leaf-dies": {
+        "one-rail": ("switch-down", [0, 1], ""),
+        "bond-itself": ("switch-down", [0, 1], ""),
+        "bridge-over-bond": HEALTHY,
+    },
     "worker-before-arp": {
         "as-is": ("unresolved", [2], "leaf:e2 - n2:eth1"),
         "patient": HEALTHY,

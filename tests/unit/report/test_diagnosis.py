@@ -160,6 +160,19 @@ def test_the_link_of_a_rank_comes_before_one_that_no_rank_uses(run: Builder) -> 
     assert found(run.ends(9, **DIED).diagnosis()) == ("link-down", [3], "leaf2:e3 - n3:eth1")
 
 
+def test_a_switch_all_of_whose_links_are_down(run: Builder) -> None:
+    run.starts().link(2, "leaf2", "e2", "down").link(2.1, "leaf2", "e3", "down").link(2.2, "leaf1", "up", "down")
+    one = run.ends(9, **DIED).diagnosis()
+    assert found(one) == ("switch-down", [2, 3], "")
+    assert one.finding.text == "rank 2 on n2 and rank 3 on n3 stalled first: all links of leaf2 are down"
+    assert one.finding.since == 2 * S
+
+
+def test_a_switch_with_a_link_that_came_back_is_not_down(run: Builder) -> None:
+    run.starts().link(2, "leaf2", "e2", "down").link(2, "leaf2", "e3", "down").link(2, "leaf2", "up", "down")
+    assert found(run.link(3, "leaf2", "up", "up").ends(9, **DIED).diagnosis())[0] == "link-down"
+
+
 def test_a_link_between_switches_that_is_down(run: Builder) -> None:
     one = run.starts().link(2, "leaf2", "up", "down").ends(9, **DIED).diagnosis()
     assert found(one) == ("link-down", [], "leaf1:up - leaf2:up")
