@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from testbed.lab.processes import Process as Process
     from testbed.lab.routing import Routing as Routing
     from testbed.lab.scheduler import Scheduler as Scheduler
+    from testbed.lab.service import Service as Service
     from testbed.scenario.events import EventLog as EventLog
     from testbed.scenario.model import Parameters as Parameters
     from testbed.scenario.model import Scenario as Scenario
@@ -55,6 +56,7 @@ _HOMES = {
     "testbed.lab.processes": "Process",
     "testbed.lab.routing": "Routing",
     "testbed.lab.scheduler": "Scheduler",
+    "testbed.lab.service": "Service",
     "testbed.scenario.events": "EventLog",
     "testbed.scenario.model": "Parameters Scenario",
     "testbed.scenario.run": "Connection Run Variant owner_of",

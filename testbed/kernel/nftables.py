@@ -14,6 +14,7 @@ import json
 import os
 import threading
 from collections.abc import Mapping
+from ipaddress import IPv4Address
 from typing import Any
 
 from testbed.errors import TestbedError, UnsupportedError
@@ -84,3 +85,18 @@ def counters(table: str) -> dict[str, dict[str, int]]:
     """Return the counters of a table of `counting`: `packets` and `bytes` of each."""
     found = run(f"list counters table netdev {table}")
     return {entry["counter"]["name"]: entry["counter"] for entry in found if "counter" in entry}
+
+
+def forwarding(table: str, of: tuple[IPv4Address, int], to: tuple[IPv4Address, int]) -> str:
+    """Return the commands for a table that sends new TCP connections to an address and port elsewhere: those that come
+    in, and those of the node's own programs. It replaces the table of that name at once, if there is one. Connections
+    that are there keep their way: conntrack has it, and a hook of type nat is passed by the first packet only."""
+    rule = f"ip daddr {of[0]} tcp dport {of[1]} counter dnat to {to[0]}:{to[1]}"
+    chains = (f"chain {hook} {{ type nat hook {hook} priority dstnat; {rule}; }}" for hook in ("prerouting", "output"))
+    return "\n".join([f"table ip {table} {{}}", f"delete table ip {table}", f"table ip {table} {{", *chains, "}"])
+
+
+def forwarded(table: str) -> int:
+    """Return how many connections a table of `forwarding` has sent elsewhere."""
+    rules = (entry["rule"]["expr"] for entry in run(f"list table ip {table}") if "rule" in entry)
+    return sum(part["counter"]["packets"] for rule in rules for part in rule if "counter" in part)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from ipaddress import ip_address
+from ipaddress import IPv4Address, ip_address
 from typing import Protocol
 
 from testbed.kernel import ipv6, own_devices
@@ -12,6 +12,7 @@ from testbed.lab.context import Context
 from testbed.lab.host_interface import HostInterface
 from testbed.lab.host_routes import HostRoutes, Route
 from testbed.lab.node import Node
+from testbed.lab.service import Service
 from testbed.switch import ecmp
 from testbed.topology import Interface as InterfacePlan
 from testbed.topology import IPAddress, IPNetwork, NicModel, pod_mac
@@ -77,6 +78,11 @@ class Host(Node[HostInterface]):
         """
         mac = pod_mac(self.context.lab, f"{self.name}/{name}")
         self.kernel.add_macvlan(name, self[parent].index, mac)
+
+    def service(self, address: IPv4Address, port: int) -> Service:
+        """A stable address and TCP port for what moves from host to host: ``host.service(address, 80).forward(to,
+        8080)``. The host needs a route to the address."""
+        return Service(self, address, port)
 
     def add_route(self, destination: IPNetwork, *via: IPAddress) -> None:
         """Several next hops are of equal cost: each flow takes one of them."""
