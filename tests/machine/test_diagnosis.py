@@ -37,6 +37,11 @@ EXPECTED = {
         "announced": [DEAD, HEALTHY, HEALTHY],
         "cleared": [DEAD, HEALTHY, HEALTHY],
     },
+    "host-network-port-clash": {
+        "as-is": [("rank-died", [0], ""), HEALTHY],  # the job that ends first is the first
+        "random-ports": [HEALTHY, HEALTHY],
+        "pod-network": [HEALTHY, HEALTHY],
+    },
     "elastic-restart": {name: [LOST, HEALTHY] for name in ("as-is", "every-4", "every-step")},
     "training-on-reused-ip": {
         "as-is": ("stale-neighbour", [1], "leaf:e2 - node2:eth1"),

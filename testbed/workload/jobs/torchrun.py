@@ -27,10 +27,12 @@ def torchrun(
     name: str = "job",
     ranks_per_host: int = 1,
     interface: str = "mgmt0",
+    port: int = PORT,
 ) -> Job:
     """Starts `program` (Python) as `ranks_per_host` ranks on each of `hosts`, those of the first host first.
 
-    `interface` is the management interface of the first; the others are reached by theirs in the same network."""
+    `interface` is the management interface of the first; the others are reached by theirs in the same network.
+    `port` is that of the store on the first, by which the agents meet: torchrun's --master-port."""
     if len(set(hosts)) < len(hosts):
         raise InputError("a host is there twice", hint="torchrun has one agent a host: use ranks_per_host.")
     file = os.path.abspath(program)
@@ -46,7 +48,7 @@ def torchrun(
             *(f"TMPDIR={job.scratch}", f"TESTBED_RANKS={job.directory}", f"TESTBED_LAUNCHER={agent(node)}"),
             *(f"GLOO_SOCKET_IFNAME={end.name}", "OMP_NUM_THREADS=1"),
             *(*forked(AGENT), f"--nnodes={len(hosts)}", f"--node-rank={node}", f"--nproc-per-node={ranks_per_host}"),
-            *(f"--master-addr={ends[0].address().ip}", f"--master-port={PORT}", f"--local-addr={end.address().ip}"),
+            *(f"--master-addr={ends[0].address().ip}", f"--master-port={port}", f"--local-addr={end.address().ip}"),
             *("--no-python", *forked(file), *arguments),
         ]
         job.launch(host, command)
