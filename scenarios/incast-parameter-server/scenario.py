@@ -1,0 +1,93 @@
+from typing import Literal
+
+from testbed import Field, Parameters, Run, Scenario, Variant
+from testbed.workload import Attributes, CollectiveError, Group, wire_bytes
+
+WORKERS = 4
+GRADIENT = 512 << 10
+"""Bytes of a worker."""
+LOSSLESS, LOSSLESS_DSCP = 3, 26
+"""The priority of the lossless class, and its DSCP."""
+
+
+class Settings(Parameters):
+    exchange: Literal["server", "ring"] = Field("server", description="who adds up the gradients")
+    dscp: int = Field(0, ge=0, le=63, description="DSCP of the traffic; 26 is in the lossless class")
+
+
+class IncastParameterServer(Scenario[Settings]):
+    """All workers send their gradients to a parameter server at once, and its port drops what its buffer cannot hold.
+
+    Each of N workers has G bytes for the server, and gets as many back: the server's link carries N G each way, in a
+    burst that N links fill and one drains. In a lossy class the port drops, queue pairs send all behind the gap again
+    (go-back-N), into the same full buffer, and the step takes a multiple, or a worker dies of its retries.
+
+    Two things are wrong, and each fix is for one. A lossless class ends the losses; the server's link is the
+    bottleneck all the same. A ring (reduce-scatter, then allgather) gives each rank the same 2 (n-1)/n G, over
+    n ranks, and no port has two senders: nothing to lose even in a lossy class, and of the time one n-th.
+
+        step = 2 N G / rate with a server        step = 2 (n - 1) / n G / rate with a ring
+
+    This run compares with both; here N = 4 workers and the server are the n = 5 ranks.
+
+    On real gear: output discards of the server's port (lossless: its pause frames, `rx_prio3_pause` at the workers);
+    `out_of_sequence` at the server, `packet_seq_err` at the workers; the server's link full and the workers' links one
+    quarter full. The same is a gather to rank 0, as of metrics or of a checkpoint. Rates are scaled: 50 Mbit/s stand
+    for 40 Gbit/s.
+
+    The fixes: an allreduce by a ring or a tree in the place of the server; the lossless class where a gather is needed,
+    with DCQCN (pfc-or-irn, dcqcn-fairness); several servers that share the parameters (BytePS, PS-Lite).
+    """
+
+    tags = ("fabric", "congestion", "lossless", "training")
+    variants = (
+        Variant("as-is", "fault", "to a server, in a lossy class"),
+        Variant("lossless", "healthy", "the same in a lossless class: no loss, five times a ring's time", {"dscp": 26}),
+        Variant("ring", "healthy", "an allreduce by a ring, in the lossy class", {"exchange": "ring"}),
+    )
+
+    def run(self, run: Run, p: Settings) -> None:
+        import numpy as np
+
+        nics = run.nics("server", *(f"worker{number}" for number in range(1, WORKERS + 1)))
+        ports = [nic.peer.lossless for nic in nics if nic.peer]
+        gradients = [np.full(GRADIENT, rank, np.uint8) for rank in range(len(nics))]
+        attributes = Attributes(timeout=16, retry_cnt=3, traffic_class=p.dscp << 2)
+
+        died, began = "", run.now
+        with run.step(f"a step, by a {p.exchange}"), Group(nics, attributes) as group:
+            group.barrier()
+            began = run.now
+            try:
+                if p.exchange == "ring":
+                    group.allreduce(gradients)
+                else:
+                    group.gather(gradients)
+                    group.scatter(np.zeros(GRADIENT * len(nics), np.uint8))
+            except CollectiveError as error:
+                died = f"{group.name(error.rank)} dies: {error.status}"
+            seconds = run.now - began
+
+        rate = nics[0].sends.quality.rate or 1
+        n = len(nics)
+        server = 2 * WORKERS * wire_bytes(GRADIENT) * 8 / rate
+        ring = 2 * (n - 1) * wire_bytes(GRADIENT // n) * 8 / rate
+        times = round(seconds / (ring if p.exchange == "ring" else server), 2)
+        drops = sum(port.queue(priority).dropped_packets for port in ports for priority in range(8))
+        pauses = sum(nic.lossless.counters()[f"rx_prio{LOSSLESS}_pause"] for nic in nics)
+        gaps = sum(nic.rdma_counters()["out_of_seq_request"] for nic in nics)
+        run.note(step_s=round(seconds, 3), times_of_formula=times, times_of_ring=round(seconds / ring, 2))
+        run.note(drops=drops, gaps=gaps, pause_frames=pauses, died=died or "nobody")
+        if died or times > 1.35:
+            run.observe("fault", died or f"the step takes {times} times as long as the server's link needs")
+            run.expect("the switch drops", drops, lambda packets: packets > 50)
+            run.expect("receivers miss packets", gaps, lambda count: count > 0)
+            run.expect("nobody is told to stop", pauses, 0)
+            return
+        run.observe("healthy", f"the step takes {seconds / ring:.1f} times as long as a ring's bytes")
+        run.expect("nothing is dropped, and nothing sent again", (drops, gaps), (0, 0))
+        run.expect("the step takes what the formula says (30 %)", times, lambda part: 0.95 < part < 1.3)
+        if p.dscp == LOSSLESS_DSCP:
+            run.expect("the workers are told to stop, again and again", pauses, lambda frames: frames > 50)
+        else:
+            run.expect("nobody is told to stop", pauses, 0)
