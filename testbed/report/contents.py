@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.protocol import Event, PlanRows
-from testbed.report import counters, folds, gear, packets, places
+from testbed.report import counters, folds, gear, matrices, packets, places
 from testbed.report.model import Part, Run, read_events, read_json, read_plan
 from testbed.report.owners import Owners
 from testbed.report.timeline import Lane, Timeline
@@ -87,7 +87,7 @@ def _part(part: Part, drawings: Drawings, base: Path) -> dict[str, Any]:
         "lanes": [_lane(lane) for lane in lanes], "folds": folds.folds(times, end), "events": _events(events),
         "captures": [one.json() for one in captured], "gear": gear.on_real_gear(lanes, events),
         "counters": list(counters.at_the_end(read_json(part.directory / "counters.json"))),
-        "counted": counted,
+        "counted": counted, "matrices": list(matrices.matrices(events)),
         "files": list(_files(part.directory, base)), "directory": os.path.relpath(part.directory, base),
     }  # fmt: skip
 

@@ -15,7 +15,16 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from testbed.errors import InputError
-from testbed.workload.collectives.algorithms import Receive, Send, Shape, Span, Step, pairwise_alltoall, ring_allreduce
+from testbed.workload.collectives.algorithms import (
+    Receive,
+    Send,
+    Shape,
+    Span,
+    Step,
+    between,
+    pairwise_alltoall,
+    ring_allreduce,
+)
 
 Dimension = Literal["tensor", "expert", "data", "pipeline"]
 Pair = tuple[int, int]
@@ -238,9 +247,4 @@ def _among(members: Sequence[int], rank: int, collective: Collective, size: int)
 
 def _pairs(collective: Collective, ranks: int, size: int) -> Mapping[Pair, int]:
     """What goes from rank to rank in a collective."""
-    found: dict[Pair, int] = defaultdict(int)
-    for rank in range(ranks):
-        for step in collective(Shape(rank, ranks, size)):
-            for send in step.sends:
-                found[rank, send.to] += send.span.length
-    return found
+    return between([list(collective(Shape(rank, ranks, size))) for rank in range(ranks)])

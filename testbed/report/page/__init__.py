@@ -15,7 +15,7 @@ from typing import Any
 
 SCRIPTS = (
     "base.js", "folded.js", "marks.js", "timeline.js", "summary.js", "packets.js", "sections.js", "counted.js",
-    "events.js", "main.js", "load.js",
+    "matrices.js", "events.js", "main.js", "load.js",
 )  # fmt: skip
 LIBRARY = "echarts/echarts.min.js"
 """Apache ECharts, the parts of it that are used; its README says how it was made."""

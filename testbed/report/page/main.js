@@ -223,6 +223,7 @@ function single(report) {
     ],
     ["packets", "Packets", packetTable(part)],
     ...(plots ? [["counted", "Counters over time", plots.element]] : []),
+    ...(part.matrices.length ? [["matrices", "Traffic matrix", matrices(part)]] : []),
     ["counters", "Counters", counted.element || counted],
     ["gear", "On real gear", gear(part, run)],
     ["events", "Events", events.element],

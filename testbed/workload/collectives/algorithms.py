@@ -8,7 +8,8 @@ Communication Operations in MPICH" (2005) for halving and doubling; MPI's and NC
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -254,3 +255,12 @@ def steps_of(collective: str, algorithm: str, shapes: Sequence[Shape]) -> list[l
 def sent(steps: Sequence[Step]) -> int:
     """The elements that a rank sends in these steps."""
     return sum(send.span.length for step in steps for send in step.sends)
+
+
+def between(steps: Sequence[Sequence[Step]]) -> Mapping[tuple[int, int], int]:
+    """The elements that go from rank to rank in the steps of each rank, in the order of the ranks."""
+    found: Counter[tuple[int, int]] = Counter()
+    for rank, own in enumerate(steps):
+        for send in (send for step in own for send in step.sends):
+            found[rank, send.to] += send.span.length
+    return {pair: found[pair] for pair in sorted(found)}

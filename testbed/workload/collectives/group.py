@@ -12,7 +12,7 @@ from testbed.errors import DeadlineError, InputError, TestbedError
 from testbed.lab import HostInterface
 from testbed.topology import Family
 from testbed.workload.attributes import Attributes
-from testbed.workload.collectives.algorithms import Shape, Step, sent, steps_of
+from testbed.workload.collectives.algorithms import Shape, Step, between, sent, steps_of
 from testbed.workload.collectives.engine import CollectiveError, Combine, Engine, Rank
 from testbed.workload.collectives.lanes import SLOTS, Lane, Memory, QueuePair
 from testbed.workload.collectives.results import CollectiveResult, Progress
@@ -209,15 +209,13 @@ class Group:
         ranks = [Rank(self.name(number), *work) for number, work in enumerate(works)]
         engine = Engine(what, ranks, self._message, _combine(op, targets[0]))
         context = self._nics[0].node.context
+        hosts = [nic.node.name for nic in self._nics]
         began = time.monotonic_ns()
         try:
             elapsed = engine.run(context.scheduler.ready, within)
         except TestbedError as error:
             self._failed = what
-            data: dict[str, Any] = {
-                "hosts": [nic.node.name for nic in self._nics],
-                "devices": [nic.device for nic in self._nics],
-            }
+            data: dict[str, Any] = {"hosts": hosts, "devices": [nic.device for nic in self._nics]}
             if isinstance(error, CollectiveError):
                 data |= {"rank": error.rank, "peer": error.peer, "status": error.status}
             late = isinstance(error, DeadlineError)
@@ -226,7 +224,10 @@ class Group:
             raise
         finished = [rank.finished_s or 0.0 for rank in ranks]
         text = f"{what} over {len(self)} ranks takes {elapsed * 1e3:.1f} ms"
-        context.emit("collective", "", text, ok=True, elapsed_s=elapsed, finished_s=finished)
+        matrix = [(*pair, count * targets[0].itemsize) for pair, count in between(steps).items()]
+        context.emit(
+            "collective", "", text, ok=True, elapsed_s=elapsed, finished_s=finished, hosts=hosts, matrix=matrix
+        )
         return Progress(elapsed, finished, [sent(one) * targets[0].itemsize for one in steps])
 
     def _connect(self, steps: Sequence[Sequence[Step]]) -> None:

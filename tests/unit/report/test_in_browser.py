@@ -260,3 +260,23 @@ def test_a_hundred_thousand_events_are_shown_at_once(page: Browser, tmp_path: Pa
     assert min(took) < FAST_MS, f"milliseconds in each of three times: {took}"
     assert text_of(page, "#events .tools").endswith("100000 of 100000 events")
     page.screenshot(SCREENSHOTS / "hundred-thousand-events.png")
+
+
+def test_a_traffic_matrix_has_a_cell_for_each_pair_that_talks(page: Browser, tmp_path: Path) -> None:
+    """A ring over rails, and twice a tensor parallel pair: bytes add up, and hosts have their names."""
+    hosts = ["host1", "host1", "host2", "host2"]
+    ring = event(2 * MS, "collective", ok=True, hosts=hosts, matrix=[[0, 2, 4000], [2, 0, 4000], [1, 3, 2000]])
+    pair = event(3 * MS, "collective", ok=True, hosts=hosts, matrix=[[0, 1, 500_000]])
+    failed = event(4 * MS, "collective", ok=False, hosts=hosts)
+    page.look(width=1280, height=900)
+    page.open(report_of(make_run(tmp_path / "run", [ring, pair, pair, failed])))
+    assert text_of(page, "#matrices tbody th").split("\n") == ["0 host1", "1 host1", "2 host2", "3 host2"]
+    assert text_of(page, "#matrices tbody tr:first-child td").split("\n") == ["", "1.0 MB", "4.0 kB", ""]
+    assert "3 collectives of 4 ranks: 1.0 MB" in text_of(page, "#matrices figcaption")
+    assert "67 % of the pairs carry nothing" in text_of(page, "#matrices figcaption")
+    page.screenshot(SCREENSHOTS / "matrix.png")
+    assert page.errors == []
+
+
+def test_a_run_without_collectives_has_no_matrix(shown: Browser) -> None:
+    assert shown.run("document.querySelector('#matrices')") is None

@@ -1,0 +1,29 @@
+"""Traffic matrices: how many bytes went from rank to rank in the collectives over queue pairs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from testbed.protocol import Event
+
+MOST = 128
+"""Ranks of a matrix that is drawn."""
+
+
+def matrices(events: Sequence[Event]) -> Iterator[dict[str, Any]]:
+    """A matrix for each group of ranks, with the bytes of all its collectives that ended well."""
+    found: dict[tuple[str, ...], Counter[tuple[int, int]]] = {}
+    collectives: Counter[tuple[str, ...]] = Counter()
+    for event in events:
+        match event:
+            case {"kind": "collective", "data": {"hosts": list(hosts), "matrix": list(cells)}} if len(hosts) <= MOST:
+                group = tuple(hosts)
+                collectives[group] += 1
+                of_group = found.setdefault(group, Counter())
+                for sender, receiver, size in cells:
+                    of_group[sender, receiver] += size
+    for group, sizes in found.items():
+        cells = [(*pair, size) for pair, size in sorted(sizes.items()) if size]
+        yield {"ranks": group, "collectives": collectives[group], "cells": cells}
