@@ -103,13 +103,15 @@ class Parallel:
 @dataclass(frozen=True)
 class Training:
     """A step of training: `micro_batches` of `micro_batch` samples pass each pipeline. Bytes are divided by `scale`,
-    for labs whose links are slower than real ones."""
+    for labs whose links are slower than real ones. `computes_s` are the seconds that a rank computes for a micro-batch
+    in one direction."""
 
     model: Model
     parallel: Parallel
     micro_batch: int = 1
     micro_batches: int = 4
     scale: int = 1
+    computes_s: float = 0.0
 
     def __post_init__(self) -> None:
         if self.model.layers % self.parallel.pipeline:
@@ -230,7 +232,9 @@ class Training:
             yield from _among(members["data"], rank, ring_allreduce, self.gradient)
 
     def _pass(self, rank: int, tensor: Sequence[int], expert: Sequence[int]) -> Iterator[Step]:
-        """The collectives of a micro-batch on its way through a stage, in one direction."""
+        """The computation and the collectives of a micro-batch on its way through a stage, in one direction."""
+        if self.computes_s:
+            yield Step(computes_s=self.computes_s)
         for _ in range(self.layers):
             for _ in range(self.tensor_allreduces // self.layers):
                 yield from _among(tensor, rank, ring_allreduce, self.activation)

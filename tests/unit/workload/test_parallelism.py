@@ -72,3 +72,9 @@ def test_what_cannot_be_shared_out_is_refused() -> None:
         Parallel(tensor=0)
     with pytest.raises(InputError, match="6 experts cannot be shared out to 4 ranks"):
         Training(Model(8, 16, 8, experts=6), Parallel(data=4, expert=4))
+
+
+def test_a_rank_computes_for_each_micro_batch_forward_and_backward() -> None:
+    training = Training(SMALL, Parallel(pipeline=2, data=2), micro_batches=3, computes_s=0.5)
+    for own in training.steps():
+        assert sum(step.computes_s for step in own) == 2 * 3 * 0.5
