@@ -43,6 +43,12 @@ EXPECTED = {
         "random-ports": [HEALTHY, HEALTHY],
         "pod-network": [HEALTHY, HEALTHY],
     },
+    "metadata-down-data-up": {
+        "as-is": ("link-down", [1], "mgmt:p1 - n1:mgmt0"),
+        "metadata-flap": HEALTHY,
+        "data-down": ("link-down", [1], "leaf:e1 - n1:eth1"),
+        "data-flap": HEALTHY,
+    },
     "elastic-restart": {name: [LOST, HEALTHY] for name in ("as-is", "every-4", "every-step")},
     "training-on-reused-ip": {
         "as-is": ("stale-neighbour", [1], "leaf:e2 - node2:eth1"),
