@@ -179,7 +179,7 @@ def test_wrong_arguments_are_refused_before_anything_is_sent(lab):
 
 
 @pytest.mark.topology(leaf_spine(leaves=2, spines=2, hosts=2, rails=2).topology())
-def test_a_step_of_parallel_training_sends_what_its_matrix_says(lab):
+def test_a_step_of_parallel_training_sends_what_its_matrix_says(lab, log):
     """8 ranks on 4 hosts with 2 NICs: those of a host pass messages in its memory."""
     training = Training(Model(layers=4, hidden=64, sequence=64, vocabulary=128), Parallel(2, 2, 2))
     hosts = [lab.host(f"host{number + 1}") for number in range(4)]
@@ -194,6 +194,10 @@ def test_a_step_of_parallel_training_sends_what_its_matrix_says(lab):
         wire[rank] += sum(by_dimension.values()) if rank // 2 != peer // 2 else 0
     assert [sent >= payload for sent, payload in zip(bytes_of, wire, strict=True)] == [True] * 8
     assert sum(bytes_of) < 1.2 * sum(wire)
+    (event,) = log.find("collective")
+    whole = {pair: sum(by_dimension.values()) for pair, by_dimension in training.matrix().items()}
+    assert {(rank, peer): size for rank, peer, size in event["data"]["matrix"]} == whole
+    assert event["data"]["hosts"] == [nic.node.name for nic in nics]
 
 
 @pytest.mark.topology(FOUR)
