@@ -24,7 +24,7 @@ def test_a_cnn_survives_a_port_that_is_down_or_not_by_its_settings(testbed, tmp_
     assert survives["failure"] == ""
     for rank in survives["ranks"]:
         assert (rank["steps"], rank["saw"]) == (12, "completed")
-        assert rank["slowest_step"] in (6, 7)
+        assert rank["slowest_step"] in (6, 7, 8)  # steps are shorter than the pause between two looks at them
         assert 3 < rank["slowest_s"] < 3 + 3 * 1.1
     directory = Path(done.json["out"])
     [checkpoint] = (tmp_path / directory).glob("ucx_timeout=1s*/job/cnn.pt")
