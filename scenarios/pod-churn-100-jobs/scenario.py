@@ -19,7 +19,7 @@ class Settings(Parameters):
         "lowest-free", description="which address of the pool is next"
     )
     cool_down: float = Field(1600.0, ge=0, description="seconds that an address rests, of the policy cool-down")
-    jobs: int = Field(12, ge=2, le=1000, description="jobs that come and go")
+    jobs: int = Field(100, ge=2, le=1000, description="jobs that come and go")
     every: float = Field(300.0, gt=0, description="seconds between two of them")
 
 

@@ -8,9 +8,6 @@ from typing import Any
 
 from testbed.protocol import Event
 
-MOST = 128
-"""Ranks of a matrix that is drawn."""
-
 
 def matrices(events: Sequence[Event]) -> Iterator[dict[str, Any]]:
     """A matrix for each group of ranks, with the bytes of all its collectives that ended well."""
@@ -18,7 +15,7 @@ def matrices(events: Sequence[Event]) -> Iterator[dict[str, Any]]:
     collectives: Counter[tuple[str, ...]] = Counter()
     for event in events:
         match event:
-            case {"kind": "collective", "data": {"hosts": list(hosts), "matrix": list(cells)}} if len(hosts) <= MOST:
+            case {"kind": "collective", "data": {"hosts": list(hosts), "matrix": list(cells)}}:
                 group = tuple(hosts)
                 collectives[group] += 1
                 of_group = found.setdefault(group, Counter())

@@ -278,5 +278,17 @@ def test_a_traffic_matrix_has_a_cell_for_each_pair_that_talks(page: Browser, tmp
     assert page.errors == []
 
 
+def test_of_more_ranks_than_a_table_shows_there_is_the_sum(page: Browser, tmp_path: Path) -> None:
+    hosts = [f"host{number}" for number in range(129)]
+    ring = event(
+        2 * MS, "collective", ok=True, hosts=hosts, matrix=[[rank, (rank + 1) % 129, 1000] for rank in range(129)]
+    )
+    page.open(report_of(make_run(tmp_path / "run", [ring])))
+    assert "1 collective of 129 ranks: 129 kB" in text_of(page, "#matrices figcaption")
+    assert "too many ranks" in text_of(page, "#matrices figcaption")
+    assert page.run("document.querySelector('#matrices table')") is None
+    assert page.errors == []
+
+
 def test_a_run_without_collectives_has_no_matrix(shown: Browser) -> None:
     assert shown.run("document.querySelector('#matrices')") is None
