@@ -58,11 +58,12 @@ EXPECTED = {
     },
     "leaf-dies": {
         "one-rail": ("switch-down", [0, 1], ""),
+        "second-rail": [("switch-down", [0, 1], ""), HEALTHY],
         "bond-itself": ("switch-down", [0, 1], ""),
         "bridge-over-bond": HEALTHY,
     },
     "worker-before-arp": {
-        "as-is": ("unresolved", [2], "leaf:e2 - n2:eth1"),
+        "as-is": [("unresolved", [2], "leaf:e2 - n2:eth1"), HEALTHY],
         "patient": HEALTHY,
         "readiness-gate": HEALTHY,
     },

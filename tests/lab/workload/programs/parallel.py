@@ -1,8 +1,8 @@
 """Trains a small model that is shared out as Megatron does it: tensor, pipeline, data and expert parallel.
 
 A stage is an MLP, its hidden features shared out to the tensor parallel ranks, and a mixture of experts, one on each
-data parallel rank: token i is for expert i mod their number. `parallel.py TENSOR PIPELINE DATA`; in one process the
-groups have one rank, and the same model is trained with all experts there.
+data parallel rank: token i is for expert i mod their number. `parallel.py TENSOR PIPELINE DATA`; one process trains the
+same model, with all its stages and experts, by `parallel.py PIPELINE`.
 """
 
 import json
@@ -157,13 +157,14 @@ def update(parameters):
 
 
 def main():
-    tensors, stages, shares = map(int, sys.argv[1:])
-    if tensors * stages * shares == 1:
-        both = [Stage(number, 0, 1, range(SHARES)) for number in range(2)]
+    sizes = [int(word) for word in sys.argv[1:]]
+    if len(sizes) == 1:
+        every = [Stage(number, 0, 1, range(SHARES)) for number in range(*sizes)]
         for step in range(STEPS):
-            print(json.dumps({"step": step, "loss": alone(both)}), flush=True)
-            update([parameter for stage in both for parameter in stage.parameters])
+            print(json.dumps({"step": step, "loss": alone(every)}), flush=True)
+            update([parameter for stage in every for parameter in stage.parameters])
         return
+    tensors, stages, shares = sizes
     dist.init_process_group("mpi")
     rank = dist.get_rank()
     tensor, share, number = rank % tensors, rank // tensors % shares, rank // tensors // shares
