@@ -31,16 +31,12 @@ class VirtualMachine:
         self.clock = flavour.clock
         self.log = log
         self.keep_steps = keep_steps
-        self._snapshots: dict[bool, Snapshot] = {}
         self._making = asyncio.Lock()
 
     async def source(self, training: bool) -> Snapshot:
-        """The snapshot that jobs begin from."""
+        """The snapshot that jobs begin from. Commands beside this one may have displaced it since the last job."""
         async with self._making:
-            if training not in self._snapshots:
-                made = await snapshot.ensure(self.image, self.flavour, self.log, training=training)
-                self._snapshots[training] = made
-            return self._snapshots[training]
+            return await snapshot.ensure(self.image, self.flavour, self.log, training=training)
 
     async def run(self, job: Job[Any], out: Path) -> float:
         """See `Machine.run`."""

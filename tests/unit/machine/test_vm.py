@@ -105,3 +105,18 @@ def test_no_file_of_the_user_takes_the_place_of_the_job(
     assert {str(Path(name).relative_to(below)): data for name, data in arrived.items()} == files
     assert messages.take(job["requests"][0]) == REQUEST
     assert modes == {"job.json": 0o644, f"{below}/job.json": 0o644, f"{below}/scenario.py": 0o755}
+
+
+def test_each_job_asks_for_the_snapshot_which_others_may_have_displaced(
+    machine_with: Callable[[Guest], VirtualMachine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = machine_with(lambda _, outcome: finish(outcome))
+    asked: list[bool] = []
+
+    async def ensure(*_: Any, training: bool) -> None:
+        asked.append(training)
+
+    monkeypatch.setattr(snapshot, "ensure", ensure)
+    for training in (False, False, True):
+        asyncio.run(machine.run(Job([REQUEST], limit_s=60, training=training), tmp_path))
+    assert asked == [False, False, True]
