@@ -1,62 +1,81 @@
+from collections import Counter
 from collections.abc import Sequence
 from typing import Literal
 
-from testbed import Field, HostInterface, Parameters, Run, Scenario, Variant
-from testbed.workload import Attributes, Group, LinkTraffic, wire_bytes
+from testbed import Field, HostInterface, Interface, Parameters, Run, Scenario, Switch, Variant
+from testbed.workload import Attributes, Group, LinkTraffic, paths, wire_bytes
 
 LEAVES, HOSTS = 2, 7
 """And hosts on a leaf."""
 RANKS = LEAVES * HOSTS
-UPLINKS = ("leaf1:e8", "leaf2:e8")
-DOWNLINKS = ("spine1:e1", "spine1:e2")
 BLOCK = 16 << 10
 """Bytes that a rank has for another one."""
+LABELS = range(1, 33)
+"""Flow labels to choose from."""
+
+Flow = tuple[int, int]
+"""The rank that sends, and the one that receives."""
 
 
 class Settings(Parameters):
-    ratio: float = Field(7, ge=1, le=7, description="a leaf's downlinks to its uplinks, in bits per second")
+    ratio: Literal["1:1", "3.5:1", "7:1"] = Field("7:1", description="a leaf's downlinks to its uplinks, of one rate")
     collective: Literal["alltoall", "allreduce"] = Field("alltoall", description="allreduce is by a ring")
     ranks: Literal["in-order", "alternating"] = Field(
         "in-order", description="a leaf's hosts follow each other, or the leaves take turns"
+    )
+    flow_labels: Literal["spread", "by-number"] = Field(
+        "spread", description="of each pair of ranks: chosen to spread flows over links, or by number"
     )
 
 
 class Oversubscription(Scenario[Settings]):
     """A 7:1 fabric makes an all-to-all nearly four times as long, and a ring only if its ranks are in the wrong order.
 
-    Seven hosts share an uplink of one NIC's rate. Of an all-to-all 7 of the 13 blocks of each rank leave the leaf: 49
-    blocks pass the uplink in the time in which a NIC sends 13, so the step is 49/13 = 3.8 times as long. A ring of
-    ranks in order leaves a leaf once, whatever the number of ranks, and a NIC's rate is enough. With ranks that take
-    turns between leaves each of its hops leaves one: seven times as long. A step lasts as long as its fullest link,
+    Seven hosts of a leaf share one uplink (7:1), or have two or seven, which are parallel links to a spine (1:1). Of an
+    all-to-all 7 of the 13 blocks of each rank leave the leaf: 49 blocks pass an uplink in the time in which a NIC sends
+    13, so the step is 49/13 = 3.8 times as long. A ring of ranks in order leaves a leaf once, whatever the number of
+    ranks, and a NIC's rate is enough. With ranks that take turns between leaves each of its hops leaves one: seven
+    times as long. A step lasts as long as its fullest link,
 
         max(bytes of a NIC / its rate, bytes of an uplink / its rate)
 
-    and at most as if all ranks waited for each other behind each message, because not every one is from leaf to leaf.
-    This run compares with both. Measured, as times of what a NIC needs:
+    and at most as if all ranks waited for each other behind each message, because not every one is from leaf to leaf,
+    and each switch on the way forwarded a packet then.
 
-                              1:1    2:1    4:1    7:1
-        all-to-all            1.0    1.5    2.3    3.8
-        ring, in order        1.0    1.0    1.0    1.0
-        ring, alternating     1.0    2.0    4.1    7.0
+    Parallel links are 1:1 only if ECMP spreads flows evenly. It hashes them: with flow labels by number some of seven
+    uplinks have two flows or three in a step of the all-to-all, and others none. Labels (UDP source ports) that were
+    chosen spread them. The switches are asked for the links of each flow; this run compares the bytes of each link
+    with that, and the time with both formulas. Measured, as times of what a NIC needs:
 
-    `testbed matrix oversubscription-7to1 --over ratio=1,2,4,7` draws the first line, with `--variant in-order` and
-    `--variant alternating` the others.
+                                 1:1   3.5:1    7:1
+        all-to-all               1.3    2.2     3.8
+        labels by number         1.7    2.4     3.8
+        ring, in order           1.0    1.0     1.0
+        ring, alternating        1.0    4.0     7.0
 
-    The uplink here is one link of all uplinks' rate. Real leaves have several, and ECMP shares flows out unevenly: see
-    ecmp-collision-allreduce, and `testbed topology new leaf-spine --parallel` for such a fabric.
+    `testbed matrix oversubscription-7to1 --over flow_labels --over ratio` draws the first two lines, with `--variant
+    in-order` and `--variant alternating` the others. In its table `evenly` is what a step would take if ECMP shared
+    evenly, `fullest link` what the fullest one needs, `by steps` the upper bound.
 
     On real gear: the leaf's uplinks are full and marked (ECN) in each all-to-all, and far from full in between; jobs
     whose ranks the scheduler placed otherwise have another busbw on the same nodes. Rates are scaled: 5 Mbit/s stand
     for 400 Gbit/s.
 
     The fixes: ranks in the order of the network (the scheduler's topology plugin, NCCL's own search within what it was
-    given); expert parallelism, the all-to-all, within a leaf and data parallelism across; more uplinks.
+    given); expert parallelism, the all-to-all, within a leaf and data parallelism across; more uplinks, and an even use
+    of them by adaptive routing, or by several queue pairs between two ranks (ecmp-collision-allreduce).
     """
 
     tags = ("fabric", "congestion", "training")
     variants = (
         Variant("as-is", "fault", "an all-to-all over 7:1"),
-        Variant("one-to-one", "healthy", "an all-to-all over 1:1", {"ratio": 1}),
+        Variant("one-to-one", "healthy", "an all-to-all over 1:1", {"ratio": "1:1"}),
+        Variant(
+            "one-to-one-hashed",
+            "fault",
+            "the same with flow labels by number, which ECMP hashes unevenly",
+            {"ratio": "1:1", "flow_labels": "by-number"},
+        ),
         Variant(
             "alternating",
             "fault",
@@ -66,6 +85,9 @@ class Oversubscription(Scenario[Settings]):
         Variant("in-order", "healthy", "a ring over 7:1, ranks in order", {"collective": "allreduce"}),
     )
 
+    def topology_for(self, parameters: Settings) -> str:
+        return {"1:1": "1-to-1.clab.yml", "3.5:1": "3.5-to-1.clab.yml"}.get(parameters.ratio, self.topology)
+
     def run(self, run: Run, p: Settings) -> None:
         import numpy as np
 
@@ -73,43 +95,79 @@ class Oversubscription(Scenario[Settings]):
         if p.ranks == "alternating":
             hosts = [host for pair in zip(hosts[:HOSTS], hosts[HOSTS:], strict=True) for host in pair]
         nics = run.nics(*hosts)
-        uplinks = [run.lab.interface(name) for name in UPLINKS]
+        links = fabric_links(run)
         rate = nics[0].sends.quality.rate or 1
-        for link in (*uplinks, *map(run.lab.interface, DOWNLINKS)):
-            link.sends.change(rate=round(rate * HOSTS / p.ratio))
-
+        routes = route(nics, p)
         arrays = [np.full(BLOCK * RANKS, rank, np.uint8) for rank in range(RANKS)]
-        with run.step(f"{p.collective} over {p.ratio:g}:1"), Group(nics, Attributes(timeout=20)) as group:
+
+        def label(low: int, high: int, _: int) -> int:
+            return routes[(low, high) if (low, high) in routes else (high, low)][0]
+
+        with (
+            run.step(f"{p.collective} over {p.ratio}"),
+            Group(nics, Attributes(timeout=20), flow_label=label) as group,
+        ):
             collective = group.alltoall if p.collective == "alltoall" else group.allreduce
             collective([array[:RANKS] for array in arrays])  # a small one, for which switches ask for MACs
-            traffic = LinkTraffic(uplinks)
+            traffic = LinkTraffic(links)
             result = collective(arrays)
             sent = traffic.sent()
-        dropped = sum(link.sends.counters()["dropped"] for link in uplinks)
 
-        leaving, least, by_steps = formula(p, nics)
-        times = result.elapsed_s * rate / 8 / wire_bytes(max(result.sent))
-        run.note(times=round(times, 2), fullest_link=round(least, 2), by_steps=round(by_steps, 2))
-        run.note(uplinks_kb=", ".join(f"{name} {count >> 10}" for name, count in sent.items()))
-        run.note(busbw=f"{result.bus_bandwidth * 8 / 1e6:.2f} Mbit/s")
-        run.expect("nothing is dropped", dropped, 0)
-        carried = sent[UPLINKS[0]] / wire_bytes(leaving)
-        run.expect("the uplink carries what the placement says", carried, lambda part: 1 <= part < 1.1)
+        each = [Counter(str(link) for flow in step for link in routes[flow][1]) for step in steps(p)]
+        planned = sum(each, Counter[str]())  # blocks
+        least = max(planned.values()) / len(each)
+        forwarding = wire_bytes(1024) / wire_bytes(BLOCK) * (max(len(path) for _, path in routes.values()) - 1)
+        by_steps = sum(max(step.values()) for step in each) / len(each) + forwarding
+        uplinks = [link for link in links if link.node.name.startswith("leaf")]
+        evenly = max(1, sum(planned[str(link)] for link in uplinks) / len(uplinks) / len(each))
+        times = result.elapsed_s * rate / 8 / (len(each) * wire_bytes(BLOCK))
+        run.note(times=round(times, 2), evenly=round(evenly, 2), fullest_link=round(least, 2))
+        kilobytes = [sent[str(link)] >> 10 for link in uplinks]
+        run.note(by_steps=round(by_steps, 2), emptiest_kb=min(kilobytes), fullest_kb=max(kilobytes))
+        run.note(busbw_mbit_per_s=round(result.bus_bandwidth * 8 / 1e6, 2))
+        run.expect("nothing is dropped", sum(link.sends.counters()["dropped"] for link in links), 0)
+        carried = {name: sent[name] / wire_bytes(BLOCK) / planned[name] for name in sent if planned[name]}
+        run.expect(
+            "each link carries what the switches' hashes give it (10 %, with acknowledgements)",
+            carried,
+            lambda parts: all(1 <= part < 1.1 for part in parts.values()),
+        )
         run.expect("no step is faster than its fullest link (5 %)", times / least, lambda part: part > 0.95)
-        run.expect("nor slower than its messages one by one (25 %)", times / by_steps, lambda part: part < 1.25)
+        run.expect("nor slower than its messages one by one (10 %)", times / by_steps, lambda part: part < 1.1)
         text = f"the step takes {times:.1f} times as long as the NICs need"
-        run.observe("fault" if times > 1.7 else "healthy", text)
+        run.observe("fault" if times > 1.5 else "healthy", text)
 
 
-def formula(p: Settings, nics: Sequence[HostInterface]) -> tuple[int, float, float]:
-    """Payload that leaves leaf1, and the times of a step by what a NIC needs: that of the fullest link; and if all
-    ranks waited for each other behind each message."""
-    leaf = [str(nic.peer.node) for nic in nics if nic.peer]
+def steps(p: Settings) -> list[list[Flow]]:
+    """The flows of each step of the collective, all of them with one block."""
     distances = range(1, RANKS) if p.collective == "alltoall" else [1] * 2 * (RANKS - 1)
-    leaving = [
-        sum(here == "leaf1" != leaf[(rank + distance) % RANKS] for rank, here in enumerate(leaf))
-        for distance in distances
-    ]
-    uplink = [count * p.ratio / HOSTS for count in leaving]
-    messages = len(distances)
-    return sum(leaving) * BLOCK, max(messages, sum(uplink)) / messages, sum(max(1, one) for one in uplink) / messages
+    return [[(rank, (rank + distance) % RANKS) for rank in range(RANKS)] for distance in distances]
+
+
+def route(nics: Sequence[HostInterface], p: Settings) -> dict[Flow, tuple[int, list[Interface]]]:
+    """The flow label and the links of each flow. The two ranks of a pair have one label for both ways."""
+    step_of = {flow: number for number, step in enumerate(steps(p)) for flow in step}
+    pairs: dict[Flow, list[Flow]] = {}
+    for flow in step_of:
+        pairs.setdefault((min(flow), max(flow)), []).append(flow)
+    labels = {pair: LABELS if p.flow_labels == "spread" else [number] for number, pair in enumerate(sorted(pairs), 1)}
+    choices = [(flow, label) for pair, flows in pairs.items() for flow in flows for label in labels[pair]]
+    ends = [(nics[near], nics[far], Attributes(flow_label=label).source_port) for (near, far), label in choices]
+    candidates = dict(zip(choices, paths(ends), strict=True))
+    taken, chosen = Counter[tuple[int, str]](), {}
+    for pair, flows in pairs.items():
+        loads = {
+            label: [(step_of[flow], str(link)) for flow in flows for link in candidates[flow, label]]
+            for label in labels[pair]
+        }
+        best = min(loads, key=lambda label: sum(taken[load] for load in loads[label]))
+        taken.update(loads[best])
+        chosen.update({flow: (best, candidates[flow, best]) for flow in flows})
+    return chosen
+
+
+def fabric_links(run: Run) -> list[Interface]:
+    """The ports of switches to switches."""
+    switches = [node for node in run.lab.nodes.values() if isinstance(node, Switch)]
+    ports = [switch[name] for switch in switches for name in switch.interfaces]
+    return [port for port in ports if port.peer and isinstance(port.peer.node, Switch)]

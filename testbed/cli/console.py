@@ -222,10 +222,16 @@ def result_line(result: VariantResult, name: str) -> Text:
 def evidence_text(evidence: Mapping[str, Any]) -> Text:
     """`completion RETRY_EXC_ERR, aged after 25 min 00 s`; a number whose name ends in `_s` is in seconds."""
     text = Text()
-    for name, value in evidence.items():
+    for label, value in (evidence_item(*item) for item in evidence.items()):
         text.append(", " if text else "")
-        timed = name.endswith("_s") and not name.endswith("_per_s")
-        seconds = timed and isinstance(value, (int, float)) and abs(value) < LONGEST_S
-        text.append(plain(name.removesuffix("_s") if seconds else name).replace("_", " "), "dim")
-        text.append(f" {duration(value) if seconds else plain(value)}")
+        text.append(label, "dim")
+        text.append(f" {value}")
     return text
+
+
+def evidence_item(name: str, value: Any) -> tuple[str, str]:
+    """The name and the value as people read them."""
+    timed = name.endswith("_s") and not name.endswith("_per_s")
+    if timed and isinstance(value, (int, float)) and abs(value) < LONGEST_S:
+        return plain(name.removesuffix("_s")).replace("_", " "), duration(value)
+    return plain(name).replace("_", " "), plain(value)

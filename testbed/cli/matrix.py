@@ -169,8 +169,9 @@ def request_worked(event: Event) -> bool | None:
 
 
 def report(screen: Console, results: Sequence[VariantResult], outages: Sequence[Outage]) -> None:
-    wide = screen.width >= summary.WIDE
-    table = columns(*values_of(results[0].name), "users see", "outage", *(["evidence"] if wide else []))
+    keys, figures = list(values_of(results[0].name)), names_of_figures(results)
+    wide = screen.width >= summary.WIDE and not figures
+    table = columns(*keys, "users see", "outage", *(["evidence"] if wide else []))
     for result, found in zip(results, outages, strict=True):
         table.add_row(
             *map(plain, values_of(result.name).values()),
@@ -180,10 +181,26 @@ def report(screen: Console, results: Sequence[VariantResult], outages: Sequence[
         )
     screen.print()
     screen.print(table)
-    if not wide:
+    if figures:
+        # A word of a name on each line: many columns are beside each other on 80 characters.
+        below = columns(*keys, *(console.evidence_item(name, 0)[0].replace(" ", "\n") for name in figures))
+        below.padding = (0, 1, 0, 0)
+        for result in results:
+            cells = (console.evidence_item(name, result.evidence[name])[1] for name in figures)
+            below.add_row(*map(plain, values_of(result.name).values()), *cells)
+        screen.print()
+        screen.print(below)
+    elif not wide:
         screen.print()
         screen.print(summary.evidence_below((" ".join(values_of(one.name).values()), one) for one in results))
     for result in results:
         if not result.observed:
             summary.show_failures(screen, f"{plain(result.name)} came to no observation:", result)
     screen.print()
+
+
+def names_of_figures(results: Sequence[VariantResult]) -> list[str]:
+    """The names of the evidence, if every run has numbers by the same names: a column for each is read best."""
+    names = list(results[0].evidence)
+    numbers = all(type(value) in (int, float) for one in results for value in one.evidence.values())
+    return names if numbers and all(list(one.evidence) == names for one in results) else []

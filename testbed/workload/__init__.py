@@ -17,6 +17,7 @@ from testbed.workload.jobs.torchrun import torchrun as torchrun
 from testbed.workload.parallelism import Model as Model
 from testbed.workload.parallelism import Parallel as Parallel
 from testbed.workload.parallelism import Training as Training
+from testbed.workload.paths import paths as paths
 from testbed.workload.picture import matrix_svg as matrix_svg
 from testbed.workload.queue_pair import ConnectError as ConnectError
 from testbed.workload.streams import Stream as Stream

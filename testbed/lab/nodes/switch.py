@@ -110,16 +110,23 @@ class Switch(Node[Interface]):
         return macs[0]
 
     def uplinks(self, source: IPAddress, target: IPAddress, source_ports: Sequence[int]) -> list[str]:
-        """The port by which RoCE packets from one address to another leave, for each UDP source port. The kernel is
-        asked, which hashes as it does for packets; the packets come from where `source` is attached."""
+        """The port by which RoCE packets from one address to another leave, for each UDP source port; see
+        `egress_ports`."""
+        return self.egress_ports([(source, target, port) for port in source_ports])
+
+    def egress_ports(self, flows: Sequence[tuple[IPAddress, IPAddress, int]]) -> list[str]:
+        """The port by which RoCE packets of each flow leave: from an address, to an address, with a UDP source port.
+        The kernel is asked, which hashes as it does for packets; the packets come from where the source is attached."""
         plan = self.planned
-        here = [svi.name for svi in plan.svis if any(source in address.network for address in svi.addresses)]
-        here += [svi.name for svi in plan.svis if svi.addresses] + [port.name for port in plan.routed_ports]
-        if not here:
+        routed = [svi.name for svi in plan.svis if svi.addresses] + [port.name for port in plan.routed_ports]
+        if not routed:
             raise InputError(f"{self.name} routes nothing: it has no SVI with an address and no routed port")
-        flow = f"route get {target} from {source} iif {here[0]} ipproto udp dport 4791"
-        lines = "".join(f"{flow} sport {port}\n" for port in source_ports)
-        answers = self.run("ip", "-j", "-batch", "-", text=lines).stdout.splitlines()
+        networks = [(address.network, svi.name) for svi in plan.svis for address in svi.addresses]
+        lines = []
+        for source, target, port in flows:
+            here = next((name for network, name in networks if source in network), routed[0])
+            lines.append(f"route get {target} from {source} iif {here} ipproto udp dport 4791 sport {port}\n")
+        answers = self.run("ip", "-j", "-batch", "-", text="".join(lines)).stdout.splitlines()
         devices = [route["dev"] for line in answers if line for route in json.loads(line)]
         ports = {svi.name: port.name for svi in plan.svis for port in plan.interfaces if port.vlan == svi.vlan}
         return [ports.get(device, device) for device in devices]  # a routed port is the device itself

@@ -1,11 +1,13 @@
 """`testbed matrix`: the values it takes, what it calls an outage, and what it prints."""
 
+import io
 import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from testbed.cli import matrix
 from testbed.cli.main import invoke
@@ -141,6 +143,30 @@ def test_a_wide_terminal_has_the_evidence_in_the_table(
         ["2", "healthy", "none", "packets", "2"],
         ["30", "healthy", "none", "packets", "30"],
     ]
+
+
+@pytest.mark.parametrize(
+    ("second", "below"),
+    [
+        ({"step_s": 2, "kb": 7}, [["packets", "step", "kb"], ["2", "500", "ms", "30"], ["30", "2", "s", "7"]]),
+        ({"step_s": 2}, [["2:", "step", "500", "ms,", "kb", "30"], ["30:", "step", "2", "s"]]),
+        (
+            {"step_s": 2, "kb": "-"},
+            [["2:", "step", "500", "ms,", "kb", "30"], ["30:", "step", "2", "s,", "kb", "-"]],
+        ),
+    ],
+)
+def test_figures_of_the_same_names_have_a_column_each(
+    good: VariantResult, second: dict[str, object], below: list[list[str]]
+) -> None:
+    screen = Console(file=io.StringIO(), width=80)
+    results = [
+        replace(good, name="packets=2", evidence={"step_s": 0.5, "kb": 30}),
+        replace(good, name="packets=30", evidence=second),
+    ]
+    with screen.capture() as captured:
+        matrix.report(screen, results, [matrix.Outage(0.0, "none")] * 2)
+    assert [line.split() for line in captured.get().splitlines()[5:]][: len(below)] == below
 
 
 def test_a_matrix_is_printed_for_programs(
