@@ -32,14 +32,14 @@ class PodChurn(Scenario[Settings]):
     MAC, and what is sent there reaches nobody. A connect needs both ends, so a job fails if either address is one that
     was used while the switch's entry lived: more often than a single pod does (ip-cool-down).
 
-    First connects that fail, of 100 jobs, scaled from the 12 of a run: one is 8 of the table. `--set jobs=100` makes a
-    hundred. The cool-down is 1600 s, the ages are 25 min, 30 min and 4 h. Those of random are one draw.
+    First connects that fail, of 100 jobs. The cool-down is 1600 s, the ages are 25 min, 30 min and 4 h. Those of random
+    are one draw.
 
                      cisco-nxos   sonic   arista-eos
-        lowest-free          58      75           83
-        random               25      33           58
-        round-robin           0       0           33
-        cool-down             0       0           33
+        lowest-free          64      97           95
+        random               38      77           89
+        round-robin           0       0           80
+        cool-down             0       0           84
 
     `testbed matrix pod-churn-100-jobs --over policy --over profile=cisco-nxos,sonic,arista-eos` draws it. Eight
     addresses at one in 300 s come back after 40 minutes: with Arista's 4 hours no policy is enough, only a larger pool.

@@ -17,7 +17,7 @@ from testbed.cli.words import plain, size
 from testbed.errors import InputError
 from testbed.records.difference import variants
 from testbed.report.diagnosis import diagnose as diagnoses
-from testbed.report.diagnosis.jobs import Collective
+from testbed.report.diagnosis.case import Collective
 from testbed.report.diagnosis.rules import Diagnosis
 
 
@@ -28,6 +28,9 @@ from testbed.report.diagnosis.rules import Diagnosis
     and as on a real cluster: logs and flight records of the ranks, events and tables of switches, counters. What was
     expected or injected is not looked at.
 
+    Jobs are those of mpirun and torchrun and the collectives of a Group; in a run without any, the queue pairs that its
+    scenario writes over.
+
     Exit status: 0 all jobs are healthy, 1 one is not, 2 wrong usage, no run directory or job, damaged files."""
 )
 @click.argument("directory", metavar="RUN", type=click.Path(path_type=Path))
@@ -36,9 +39,10 @@ def diagnose(directory: Path, as_json: bool) -> int:
     found = {name: diagnoses(place) for name, place in variants(directory).items()}
     if not any(found.values()):
         raise InputError(
-            "no job ran here, or its testbed recorded none",
+            "no job of several ranks ran here, or its testbed recorded none",
             where=str(directory),
-            hint="A job has several ranks: testbed.workload's mpirun and torchrun start them.",
+            hint="Jobs are those of mpirun, torchrun and Group of testbed.workload; without one, queue pairs that a "
+            "scenario writes over. What other programs did is in the report.",
         )
     if as_json:
         rows = [{"variant": name, "jobs": [one.json() for one in jobs]} for name, jobs in found.items()]

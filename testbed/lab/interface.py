@@ -56,8 +56,10 @@ class Interface:
 
     def queue_counters(self) -> dict[str, int]:
         """Return the counters of what its packets wait in, if it has a queue: see `Direction.counters`, of a lossless
-        link `Port.counters`."""
+        link `Port.counters`; and `queue_rate_bps`, the bits per second at which it sends."""
         found = self.port.counters() if self.port else {}
+        if self._sends and self._sends.quality.rate:
+            found["queue_rate_bps"] = self._sends.quality.rate
         if self._sends and self._sends.shaped:
             found |= {f"queue_{name}": value for name, value in self._sends.counters().items()}
         return found

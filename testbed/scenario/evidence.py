@@ -63,8 +63,8 @@ class Evidence:
         return missing
 
     def hear(self, event: Event) -> None:
-        """Counts when a job begins, stalls, goes on or ends."""
-        if event["kind"].partition(".")[0] == "job":
+        """Counts when a job begins, stalls, goes on or ends, and when a collective has ended."""
+        if event["kind"].partition(".")[0] in ("job", "collective"):
             self.count(event["text"])
 
     def sample(self) -> None:

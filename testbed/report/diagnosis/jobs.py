@@ -1,34 +1,26 @@
-"""Jobs as they were seen: their ranks, how they ended, and the collective in which they stopped."""
+"""The jobs of a run: those of launchers, groups of ranks that do collectives, and queue pairs."""
 
 from __future__ import annotations
 
-import functools
-import re
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from statistics import median
+from dataclasses import dataclass, replace
 from typing import Any
 
+from testbed.protocol import Event
 from testbed.protocol.flight import Call
 from testbed.report.diagnosis.observations import Observations, at
-from testbed.report.owners import Owned
 
-GID = re.compile(r"dgid=(?:::ffff:)?(?P<ip>[0-9a-fA-F.:]+)")
-"""In UCX's words for a completion with an error: the peer that did not answer."""
 READING_NS = 50_000_000
-"""Nanoseconds after an event in which the counters are read that belong to it."""
-SLOW_NS = 1_000_000_000
-"""A call of MPI that lasts so long is a pause of the job, beside `SLOW_TIMES` as much as the median of all."""
-SLOW_TIMES = 10
-MOST_RANKS = 1 << 12
-"""Of a communicator."""
+"""Nanoseconds after the event of a job's beginning in which the counters are read for it."""
+LONGEST_S = 1e9
+"""Of a collective that can be."""
 
 
 @dataclass(frozen=True)
 class Job:
     """`hosts` are those of the ranks, `devices` their RDMA devices, empty for TCP. `rank`, `status` and `failure` are
-    the first rank that said why it ended, the status of its completion, and its words."""
+    the first rank that said why it ended, the status of its completion, and its words. `collectives` are those of a
+    group, whose counters are read behind each; a launched job has its flight records."""
 
     name: str
     hosts: Sequence[str]
@@ -41,13 +33,24 @@ class Job:
     peer: int | None = None
     status: str = ""
     failure: str = ""
+    collectives: Sequence[Call] = ()
+    computed: Sequence[int] = ()
+    """Nanoseconds for which each rank of a group computed within its collectives."""
+    counted_ns: int | None = 0
+    """Nanoseconds after `began` in which the counters are read for it; None if they are not."""
 
 
-def jobs(seen: Observations) -> Iterator[Job]:
-    """The jobs of several ranks, and the collectives over queue pairs that failed."""
+def jobs(seen: Observations) -> list[Job]:
+    """The jobs of several ranks and the groups of ranks that did collectives, in the order of their ends. Where there
+    are none each queue pair is a job of the two hosts at its ends; beside jobs it only tests the network for them."""
+    found = [*_launched(seen), *_groups(seen)] or _connections(seen)
+    return sorted(found, key=lambda job: job.ended)
+
+
+def _launched(seen: Observations) -> Iterator[Job]:
     end = max((event["t"] for event in seen.events), default=0)
     begun: dict[str, tuple[int, Sequence[str], Sequence[str]]] = {}
-    for event in seen.of("job", "collective"):
+    for event in seen.of("job"):
         data = event["data"]
         match event["kind"], data:
             case "job", {"name": str(name), "hosts": list(), "devices": list()}:
@@ -55,14 +58,64 @@ def jobs(seen: Observations) -> Iterator[Job]:
             case "job", {"name": str(name), "ok": bool(ok)} if name in begun:
                 job = _job(name, *begun.pop(name), at(event), ok, data)
                 if len(job.hosts) > 1:
-                    yield job
-            case "collective", {"ok": False, "hosts": list(), "devices": list()}:
-                name = event["text"].partition(":")[0]
-                began = at(event) - _whole(data.get("elapsed_ns"))
-                yield _job(name, began, *_placed(data), at(event), False, data)
+                    yield replace(job, counted_ns=READING_NS)
     for name, (began, hosts, devices) in begun.items():
         if len(hosts) > 1:
-            yield Job(name, hosts, devices, began, end)
+            yield Job(name, hosts, devices, began, end, counted_ns=READING_NS)
+
+
+def _groups(seen: Observations) -> Iterator[Job]:
+    """The collectives over queue pairs of ranks on the same NICs are a job, up to the first that fails: it ends the
+    group."""
+    found: list[list[Event]] = []
+    going: dict[str, list[Event]] = {}
+    for event in seen.of("collective"):
+        match event["data"]:
+            case {"ok": bool(ok), "hosts": list(), "devices": list()}:
+                ranks = str(_placed(event["data"]))
+                if ranks not in going:
+                    going[ranks] = []
+                    found.append(going[ranks])
+                going[ranks].append(event)
+                if not ok:
+                    del going[ranks]
+    for number, events in enumerate(found, 1):
+        hosts, devices = _placed(events[0]["data"])
+        calls = [call for sequence, event in enumerate(events, 1) for call in _of_group(sequence, event, hosts)]
+        last = events[-1]
+        began = min((call.began for call in calls), default=at(events[0]))
+        job = _job(f"group-{number}", began, hosts, devices, at(last), last["data"]["ok"], last["data"])
+        times = [_list_of_times(event["data"].get("computed_s")) for event in events]
+        computed = [sum(one[rank] or 0 for one in times if rank < len(one)) for rank in range(len(hosts))]
+        yield replace(job, collectives=calls, computed=computed)
+
+
+def _of_group(sequence: int, event: Event, hosts: Sequence[str]) -> Iterator[Call]:
+    """A collective of a group, as its ranks would have recorded it."""
+    data = event["data"]
+    began = at(event) - (_nanoseconds(data.get("elapsed_s")) or 0)
+    lasted = [*_list_of_times(data.get("finished_s")), *(None for _ in hosts)]
+    operation, ranks = str(data.get("operation") or ""), f"0-{len(hosts) - 1}"
+    for rank, (host, took) in enumerate(zip(hosts, lasted, strict=False)):
+        ended = None if took is None else began + took
+        yield Call(rank, host, sequence, operation, ranks, sequence, 0, None, began, ended)
+
+
+def _connections(seen: Observations) -> Iterator[Job]:
+    """Two hosts, of which the first one has a queue pair to the other one and sends over it."""
+    found: dict[str, list[Event]] = {}
+    for event in seen.of("completion"):
+        match event["data"]:
+            case {"near": [str(), int()] as near, "far": [str(), int()] as far}:
+                found.setdefault(str([event["node"], near, far]), []).append(event)
+    for events in found.values():
+        first, last = events[0], events[-1]
+        hosts, devices = zip(*(seen.device_of(last["data"][end][0], at(last)) for end in ("near", "far")), strict=True)
+        began = at(first) - (_nanoseconds(first["data"].get("elapsed_s")) or 0)
+        status = str(last["data"].get("status"))
+        how = {} if status == "SUCCESS" else {"rank": 0, "peer": 1, "status": status}
+        job = _job(f"{hosts[0]} to {hosts[1]}", began, hosts, devices, at(last), not how, how)
+        yield replace(job, counted_ns=None)
 
 
 def _placed(data: Mapping[str, Any]) -> tuple[Sequence[str], Sequence[str]]:
@@ -78,187 +131,14 @@ def _job(
     return Job(name, hosts, devices, began, ended, ok, bool(how.get("late")), rank, peer, status, failure)
 
 
-def _whole(found: object) -> int:
-    return found if isinstance(found, int) else 0
+def _nanoseconds(found: object) -> int | None:
+    """Those of a number of seconds; None of anything else."""
+    return round(found * 1e9) if isinstance(found, float | int) and 0 <= found < LONGEST_S else None
+
+
+def _list_of_times(found: object) -> list[int | None]:
+    return [*map(_nanoseconds, found)] if isinstance(found, list) else []
 
 
 def _rank(found: object, ranks: int) -> int | None:
     return found if isinstance(found, int) and 0 <= found < ranks else None
-
-
-@dataclass(frozen=True)
-class Collective:
-    """A collective of a communicator, with the calls of the ranks that entered it."""
-
-    communicator: str
-    sequence: int
-    calls: Sequence[Call]
-    absent: Sequence[int]
-    """The ranks of the communicator that did not."""
-
-    def __str__(self) -> str:
-        """Such as ``collective 7 (Allreduce of 4096 bytes) of ranks 0-3``."""
-        call = self.calls[0]
-        size = f" of {call.bytes} bytes" if call.bytes else ""
-        return f"collective {self.sequence} ({call.operation}{size}) of ranks {self.communicator}"
-
-    @property
-    def began(self) -> int:
-        return min(call.began for call in self.calls)
-
-    @property
-    def ended(self) -> int:
-        """When the last rank left it; its beginning if none has."""
-        return max((call.ended for call in self.calls if call.ended), default=self.began)
-
-    @property
-    def waiting(self) -> list[int]:
-        return sorted(call.rank for call in self.calls if call.ended is None)
-
-    def json(self) -> dict[str, object]:
-        return {
-            "operation": self.calls[0].operation, "communicator": self.communicator, "number": self.sequence,
-            "bytes": self.calls[0].bytes, "since": self.began, "waiting": self.waiting, "absent": list(self.absent),
-        }  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Address:
-    """An address of ranks, with the interface that has it."""
-
-    owner: Owned
-    ranks: Sequence[int]
-
-
-@dataclass(frozen=True)
-class Case:
-    """A job among the observations of its run."""
-
-    seen: Observations
-    job: Job
-
-    def rank(self, number: int) -> str:
-        """Such as ``rank 3 on n3``."""
-        return f"rank {number} on {self.job.hosts[number]}"
-
-    def ranks(self, numbers: Sequence[int]) -> str:
-        """Such as ``rank 2 on n2 and rank 3 on n3 and 6 more``."""
-        more = f" and {len(numbers) - 2} more" if numbers[2:] else ""
-        return " and ".join(self.rank(number) for number in numbers[:2]) + more
-
-    def log(self, rank: int) -> str:
-        """The end of a rank's output."""
-        return self.seen.logs.get((self.job.name, rank), "")
-
-    def ranks_on(self, node: str) -> list[int]:
-        return [number for number, host in enumerate(self.job.hosts) if host == node]
-
-    @property
-    def ending(self) -> str:
-        """The end of the job in words."""
-        job = self.job
-        if job.ok:
-            return "ends well"
-        first = f"{self.rank(job.rank)} ends first" if job.rank is not None else ""
-        how = ": ".join(part for part in (job.status, job.failure) if part)
-        said = f"{first}: {how}" if first and how else first or how
-        if job.late or job.ok is None:
-            return f"still runs when it is ended{f'; {said}' if said else ''}"
-        return said or "ends without success"
-
-    @functools.cached_property
-    def ports(self) -> Mapping[tuple[str, str], list[int]]:
-        """The ranks by the end of a link that is theirs; those in pods by that of their host."""
-        found: dict[tuple[str, str], list[int]] = defaultdict(list)
-        for nic, ranks in self.nics.items():
-            found[self.seen.cabled(*nic)] += ranks
-        return found
-
-    @functools.cached_property
-    def nics(self) -> Mapping[tuple[str, str], list[int]]:
-        """The ranks that use an interface of their host or pod for RDMA."""
-        found: dict[tuple[str, str], list[int]] = defaultdict(list)
-        for number, (host, device) in enumerate(zip(self.job.hosts, self.job.devices, strict=False)):
-            if interface := self.seen.devices.get((host, device)):
-                found[host, interface].append(number)
-        return found
-
-    @functools.cached_property
-    def addresses(self) -> Mapping[str, Address]:
-        """The addresses that ranks use, at the end of the job."""
-        return {
-            ip: Address(one, self.nics[one.node, one.interface])
-            for ip, owned in self.seen.owners.of_address.items()
-            for one in owned
-            if one.at(self.job.ended) and (one.node, one.interface) in self.nics
-        }
-
-    @functools.cached_property
-    def calls(self) -> Sequence[Call]:
-        ranks = len(self.job.hosts)
-        return [call for call in self.seen.flights.get(self.job.name, ()) if 0 <= call.rank < ranks]
-
-    @functools.cached_property
-    def collectives(self) -> Sequence[Collective]:
-        """In the order in which they began."""
-        found: dict[tuple[str, int], list[Call]] = defaultdict(list)
-        for call in self.calls:
-            if call.sequence:
-                found[call.communicator, call.sequence].append(call)
-        made = [
-            Collective(name, number, calls, sorted({*members(name)} - {call.rank for call in calls}))
-            for (name, number), calls in found.items()
-        ]
-        return sorted(made, key=lambda one: one.began)
-
-    @functools.cached_property
-    def stuck(self) -> Collective | None:
-        """The first collective in which a rank was when the job ended."""
-        return next((one for one in self.collectives if one.waiting), None)
-
-    @functools.cached_property
-    def unanswered(self) -> Mapping[str, list[int]]:
-        """The addresses that did not answer, with the ranks whose completions said so, as their logs have it."""
-        found: dict[str, list[int]] = {}
-        for (name, rank), text in self.seen.logs.items():
-            if name == self.job.name:
-                for ip in dict.fromkeys(said["ip"] for said in GID.finditer(text)):
-                    found.setdefault(ip, []).append(rank)
-        return found
-
-    @functools.cached_property
-    def growth(self) -> Mapping[tuple[str, str, str], int]:
-        """How much counters grew while the job ran, by node, interface or device, and name."""
-        return self.seen.growth(self.job.began + READING_NS, self.job.ended)
-
-    @functools.cached_property
-    def waiting(self) -> Mapping[tuple[str, str], float]:
-        """Packets that waited in the queue of an interface, on average over the readings while the job ran."""
-        return self.seen.mean("queue_waiting", self.job.began, self.job.ended)
-
-    @functools.cached_property
-    def pauses(self) -> list[Collective]:
-        """The collectives that lasted far longer than others. In the first one of a communicator ranks connect."""
-        lasted = {
-            (one.communicator, one.sequence): one.ended - one.began
-            for one in self.collectives
-            if one.sequence > 1 and any(call.ended for call in one.calls)
-        }
-        if not lasted:
-            return []
-        usual = median(lasted.values())
-        return [
-            one
-            for one in self.collectives
-            if lasted.get((one.communicator, one.sequence), 0) >= max(SLOW_NS, SLOW_TIMES * usual)
-        ]
-
-
-def members(communicator: str) -> list[int]:
-    """The ranks of a communicator by its name: ``0-2,5#2``."""
-    found: list[int] = []
-    for part in communicator.partition("#")[0].partition(" ")[0].split(","):
-        first, _, last = part.partition("-")
-        if first.isdigit() and (not last or last.isdigit()):
-            found += range(int(first), min(int(last or first), int(first) + MOST_RANKS) + 1)
-    return found

@@ -102,6 +102,14 @@ class Observations:
                                 found[event["node"], device] = interface
         return found
 
+    def device_of(self, ip: str, t: int) -> tuple[str, str]:
+        """The node that has an address at a time, and the RDMA device of its interface, empty if that is not known; the
+        address in the place of the node where nobody has it, or several have."""
+        owned = [(one.node, one.interface) for one in self.owners.owners(ip, t)]
+        if len(owned) != 1:
+            return ip, ""
+        return owned[0][0], next((device for (of, device), name in self.devices.items() if (of, name) == owned[0]), "")
+
     def cabled(self, node: str, interface: str) -> tuple[str, str]:
         """The end of a link that an interface uses: itself, or of a pod's that of its host in the same subnet."""
         host = self.owners.hosts.get(node)
@@ -139,6 +147,20 @@ class Observations:
             if t >= until:
                 break
         return {key: value - before.get(key, 0) for key, value in after.items() if value > before.get(key, 0)}
+
+    def latest(self, name: str, until: int) -> dict[tuple[str, str], int]:
+        """The last value of a gauge up to the first reading after a time, by node and place."""
+        last: dict[tuple[str, str], int] = {}
+        for t, found in self.counted:
+            last |= {
+                (node, place): named[name]
+                for node, places in found.items()
+                for place, named in places.items()
+                if name in named
+            }
+            if t >= until:
+                break
+        return last
 
     def mean(self, name: str, since: int, until: int) -> dict[tuple[str, str], float]:
         """The mean of a gauge over the readings between two times, by node and place."""

@@ -71,6 +71,8 @@ class Rank:
     moving: list[Moving] = field(default_factory=list)
     computes_until: float = 0.0
     """Of the lab's clock, for a step that has begun and whose messages have not."""
+    computed_s: float = 0.0
+    """Seconds of its computations so far."""
     finished_s: float | None = None
 
     def begin_step(self) -> None:
@@ -78,6 +80,7 @@ class Rank:
         step = self.steps[self.step]
         if step.computes_s and not self.computes_until:
             self.computes_until = time.monotonic() + step.computes_s
+            self.computed_s += step.computes_s
         if self.computes:
             return
         self.computes_until = 0.0

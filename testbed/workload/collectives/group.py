@@ -209,25 +209,25 @@ class Group:
         ranks = [Rank(self.name(number), *work) for number, work in enumerate(works)]
         engine = Engine(what, ranks, self._message, _combine(op, targets[0]))
         context = self._nics[0].node.context
-        hosts = [nic.node.name for nic in self._nics]
-        began = time.monotonic_ns()
+        placed = {"hosts": [nic.node.name for nic in self._nics], "devices": [nic.device for nic in self._nics]}
+        began = time.monotonic()
         try:
             elapsed = engine.run(context.scheduler.ready, within)
         except TestbedError as error:
             self._failed = what
-            data: dict[str, Any] = {"hosts": hosts, "devices": [nic.device for nic in self._nics]}
+            how: dict[str, Any] = {"late": isinstance(error, DeadlineError)}
             if isinstance(error, CollectiveError):
-                data |= {"rank": error.rank, "peer": error.peer, "status": error.status}
-            late = isinstance(error, DeadlineError)
-            lasted = time.monotonic_ns() - began
-            context.emit("collective", "", str(error), ok=False, late=late, elapsed_ns=lasted, **data)
+                how |= {"rank": error.rank, "peer": error.peer, "status": error.status}
+            how |= {"elapsed_s": time.monotonic() - began, "finished_s": [rank.finished_s for rank in ranks]}
+            how |= {"computed_s": [rank.computed_s for rank in ranks]}
+            context.emit("collective", "", str(error), ok=False, operation=what, **how, **placed)
             raise
         finished = [rank.finished_s or 0.0 for rank in ranks]
         text = f"{what} over {len(self)} ranks takes {elapsed * 1e3:.1f} ms"
         matrix = [(*pair, count * targets[0].itemsize) for pair, count in between(steps).items()]
-        context.emit(
-            "collective", "", text, ok=True, elapsed_s=elapsed, finished_s=finished, hosts=hosts, matrix=matrix
-        )
+        how = {"elapsed_s": elapsed, "finished_s": finished, "matrix": matrix}
+        how |= {"computed_s": [rank.computed_s for rank in ranks]}
+        context.emit("collective", "", text, ok=True, operation=what, **how, **placed)
         return Progress(elapsed, finished, [sent(one) * targets[0].itemsize for one in steps])
 
     def _connect(self, steps: Sequence[Sequence[Step]]) -> None:

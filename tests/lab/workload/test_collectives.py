@@ -128,7 +128,7 @@ def test_a_ring_allreduce_reaches_most_of_what_ib_write_bw_reaches(lab, tmp_path
 
 
 @pytest.mark.topology(FOUR)
-def test_a_dead_path_fails_with_the_ranks_at_its_ends_and_the_status(lab):
+def test_a_dead_path_fails_with_the_ranks_at_its_ends_and_the_status(lab, log):
     arrays = [np.ones(1000, np.float32)] * 4
     with Group(nics(lab), SHORT) as group:
         group.allreduce(arrays)
@@ -140,6 +140,11 @@ def test_a_dead_path_fails_with_the_ranks_at_its_ends_and_the_status(lab):
         assert (error.value.rank, error.value.peer, error.value.status) == (1, 2, "RETRY_EXC_ERR")
         with pytest.raises(InputError, match="the group has failed: allreduce"):
             group.barrier()
+    done, failed = (event["data"] for event in log.find("collective"))
+    assert done["operation"] == failed["operation"] == "allreduce (ring) of 4000 bytes"
+    assert done["devices"] == failed["devices"] == [f"host{number}-eth1" for number in range(1, 5)]
+    assert None not in done["finished_s"]
+    assert failed["finished_s"][1] is failed["finished_s"][2] is None
 
 
 @pytest.mark.topology(FOUR)
@@ -201,10 +206,12 @@ def test_a_step_of_parallel_training_sends_what_its_matrix_says(lab, log):
 
 
 @pytest.mark.topology(FOUR)
-def test_a_rank_that_computes_for_longer_sets_the_pace_of_all(lab):
+def test_a_rank_that_computes_for_longer_sets_the_pace_of_all(lab, log):
     shapes = [Shape(rank, 4, 1000) for rank in range(4)]
     steps = [[Step(computes_s=1.0 if rank == 2 else 0.1), *ring_allreduce(shape)] for rank, shape in enumerate(shapes)]
     with Group(nics(lab)) as group:
         done = group.carry_out(steps, "one slow rank", within=10)
+    (event,) = log.find("collective")
+    assert event["data"]["computed_s"] == [0.1, 0.1, 1.0, 0.1]
     assert min(done.finished_s) > 1.0
     assert done.elapsed_s < 1.2

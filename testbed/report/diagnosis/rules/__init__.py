@@ -9,21 +9,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from testbed.report.diagnosis.jobs import Case
+from testbed.report.diagnosis.case import Case
+from testbed.report.diagnosis.rules.congestion import congested_link, slow_link, uneven_links
 from testbed.report.diagnosis.rules.endings import healthy, remarks, unknown
 from testbed.report.diagnosis.rules.finding import HEALTHY, Finding
 from testbed.report.diagnosis.rules.forwarding import no_route, stale_neighbour, unresolved, wrong_port
 from testbed.report.diagnosis.rules.links import link_down, link_flap, nic_down, switch_down
-from testbed.report.diagnosis.rules.packets import lossy_link, mtu_mismatch, slow_link, small_packets_only
+from testbed.report.diagnosis.rules.packets import late_by_a_loss, lossy_link, mtu_mismatch, small_packets_only
 from testbed.report.diagnosis.rules.ranks import rank_died, rank_hangs, slow_rank, wrong_gid
 
 Rule = Callable[[Case], Finding | None]
 OF_AN_END_WITHOUT_SUCCESS: Sequence[Rule] = (
     rank_died, wrong_gid, nic_down, switch_down, link_down, link_flap, stale_neighbour, wrong_port, mtu_mismatch,
-    small_packets_only, unresolved, no_route, lossy_link, rank_hangs, unknown,
+    small_packets_only, unresolved, no_route, congested_link, lossy_link, rank_hangs, unknown,
 )  # fmt: skip
 """The rules for a job that did not end well."""
-OF_SUCCESS: Sequence[Rule] = (slow_rank, lossy_link, slow_link, healthy)
+OF_SUCCESS: Sequence[Rule] = (
+    slow_rank, congested_link, lossy_link, late_by_a_loss, slow_link, uneven_links, healthy,
+)  # fmt: skip
 """Those for one that did. The last rule always fits."""
 
 

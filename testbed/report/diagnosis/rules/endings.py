@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from testbed.report.counters import matters
-from testbed.report.diagnosis.jobs import Case
+from testbed.report.diagnosis.case import Case
+from testbed.report.diagnosis.rules.congestion import target_of_all
 from testbed.report.diagnosis.rules.ends import downs, link_name, ranks_at
 from testbed.report.diagnosis.rules.facts import (
     MOST_FACTS,
@@ -33,7 +34,12 @@ def remarks(case: Case) -> Iterator[tuple[int, str]]:
         whose = f", that of {case.ranks(ranks)}," if ranks else ""
         yield down.since, f"the link {link_name(case, down.node, down.interface)}{whose} was down {lasted}"
     for one in case.pauses:
-        yield one.began, f"{one} took {(one.ended - one.began) / 1e9:.1f} s"
+        yield one.began, f"{one} took {one.lasted / 1e9:.1f} s"
+    if target := target_of_all(case):
+        whose = case.ranks(ranks_at(case, *target.end))
+        yield case.job.ended, f"all send to {whose} over its link {link_name(case, *target.end)}: {target.text}"
+    for t, text in retries(case):
+        yield t, f"packets were sent again: {text}"
 
 
 def unknown(case: Case) -> Finding:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from testbed.protocol import Event
-from testbed.report.diagnosis.jobs import Case
+from testbed.report.diagnosis.case import Case
 from testbed.report.diagnosis.observations import at
 
 

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from testbed.report.diagnosis.jobs import Case
+from testbed.report.diagnosis.case import Case
 from testbed.report.diagnosis.observations import at
 
 BEHIND_NS = 1_000_000_000
@@ -15,6 +15,8 @@ MOST_FACTS = 8
 OF_THE_NETWORK = re.compile(
     r"unhandled timeout error|unreachable|Endpoint timeout|No route to host|Connection (reset|closed)|[Tt]imed out"
 )
+DROPPED = re.compile(r"(queue_dropped|SAI_QUEUE_STAT_DROPPED_PACKETS:\d+)$")
+"""What the queue of a port dropped."""
 LOST = 3
 """Packets that a sound link may lose while its ends are read one after the other."""
 SLOWER = 3.0
@@ -74,9 +76,10 @@ def lost_packets(case: Case) -> Iterator[tuple[tuple[str, str], int, str]]:
     """Where packets were lost, by the end of a link from which they went: dropped by its queue, or not received at the
     other end."""
     growth = case.growth
+    for (node, interface, name), dropped in growth.items():
+        if (node, interface) in case.seen.peers and DROPPED.match(name):
+            yield (node, interface), dropped, f"{node}:{interface}: {name} {dropped}"
     for node, interface in case.seen.peers:
-        if dropped := growth.get((node, interface, "queue_dropped"), 0):
-            yield (node, interface), dropped, f"{node}:{interface}: queue_dropped {dropped}"
         sent = growth.get((node, interface, "tx_packets"), 0)
         peer = case.seen.peers[node, interface]
         received = growth.get((*peer, "rx_packets"), 0)

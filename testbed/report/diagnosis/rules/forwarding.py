@@ -6,7 +6,7 @@ import re
 
 from testbed.protocol import Event
 from testbed.records.tables import ASKING, SET, UNANSWERED
-from testbed.report.diagnosis.jobs import Case
+from testbed.report.diagnosis.case import Case
 from testbed.report.diagnosis.observations import at
 from testbed.report.diagnosis.rules.ends import own_link
 from testbed.report.diagnosis.rules.facts import evidence, hits, retries, stalls, stopped
@@ -80,12 +80,25 @@ def unresolved(case: Case) -> Finding | None:
     for (switch, table, _vlan, ip), text in sorted(case.seen.tables_at(case.job.ended).items()):
         if table in ("arp", "nd") and ip in case.addresses and text in (ASKING, UNANSWERED):
             ranks = case.addresses[ip].ranks
-            asked = [at(e) for e in case.seen.of(table) if e["node"] == switch and e["data"].get("ip") == ip]
+            asked = _asked(case, table, switch, ip)
             said = f"{case.ranks(ranks)} stalled first: {switch} asks for its address {ip} and gets no answer"
-            since = asked[0] if asked else case.job.began
+            since = case.job.began if asked is None else asked
             facts = evidence((since, f"{switch}: {table.upper()} {ip}: {text}"), hits(case), retries(case))
             return Finding("unresolved", since, said, ranks, own_link(case, ranks[0]), ip, facts)
     return None
+
+
+def _asked(case: Case, table: str, switch: str, ip: str) -> int | None:
+    """When a switch began to ask for what it has not had an answer for at the end of the job."""
+    since: int | None = None
+    for event in case.seen.of(table):
+        if event["node"] == switch and event["data"].get("ip") == ip and at(event) <= case.job.ended:
+            what = event["kind"].partition(".")[2]
+            if what in SET:
+                since = None
+            elif since is None and what in ("miss", "failed"):
+                since = at(event)
+    return since
 
 
 def no_route(case: Case) -> Finding | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from testbed.report.diagnosis.jobs import Case
+from testbed.report.diagnosis.case import Case
 from testbed.report.diagnosis.rules.ends import Down, downs, link_name, ranks_at
 from testbed.report.diagnosis.rules.facts import (
     BEHIND_NS,

@@ -1,18 +1,17 @@
-"""Rules for links that are up and do not carry packets as they should: some are lost, are slow, or are too large."""
+"""Rules for links that are up and do not carry packets as they should: some are lost, or are too large."""
 
 from __future__ import annotations
 
 from collections import Counter
 from statistics import median
 
-from testbed.report.diagnosis.jobs import Case
+from testbed.report.diagnosis.case import Case
 from testbed.report.diagnosis.observations import at
-from testbed.report.diagnosis.rules.ends import downs, link_name, ranks_at
+from testbed.report.diagnosis.rules.ends import downs, link_name, own_link, ranks_at
 from testbed.report.diagnosis.rules.facts import (
     LOST,
     MOST_FACTS,
     SHARE,
-    SLOWER,
     evidence,
     hits,
     losses,
@@ -21,11 +20,8 @@ from testbed.report.diagnosis.rules.facts import (
 )
 from testbed.report.diagnosis.rules.finding import Finding
 
-WAITS = 1.0
-"""Packets that wait on average at the switch port of a slow link, while the job runs,"""
-MORE = 1.5
-"""which carries at most so many times what the ports of the others carry; one with more is the target of an incast."""
-
+MISSED = "out_of_seq_request"
+"""Counter of soft-RoCE for gaps in what came; mlx5's is out_of_sequence."""
 SMALLER = 2.0
 """Packets are small where others have so many times the bytes, on average."""
 
@@ -52,34 +48,28 @@ def lossy_link(case: Case) -> Finding | None:
     return Finding("lossy-link", since, text, ranks, name, evidence=[*facts[name], *retries(case)][:MOST_FACTS])
 
 
-def slow_link(case: Case) -> Finding | None:
-    """Packets for a rank wait at its switch port, which carries no more than those of the others: the link is slow, and
-    all wait in collectives for it."""
-    began = min((one.began for one in case.collectives), default=0)
-    whole = max((call.ended or call.began for call in case.calls), default=0) - began
-    lasted = sum(one.ended - one.began for one in case.collectives[1:])  # ranks that start wait in the first
-    ports = [case.seen.peers[end] for end in case.ports if case.seen.peers.get(end, ("", ""))[0] in case.seen.gateways]
-    if len(ports) < 2 or lasted < SHARE * whole:
+def late_by_a_loss(case: Case) -> Finding | None:
+    """A collective of a group took far longer than another of its kind, and in that time a rank missed packets."""
+    if not case.job.collectives or downs(case):
         return None
-    waiting = {port: case.waiting.get(port, 0.0) for port in ports}
-    slow = max(ports, key=lambda port: waiting[port])
-    others = [port for port in ports if port != slow]
-    usual = median(waiting[port] for port in others)
-    carried = {port: case.growth.get((*port, "tx_bytes"), 0) for port in ports}
-    if waiting[slow] < max(WAITS, SLOWER * usual) or carried[slow] > MORE * median(carried[port] for port in others):
-        return None
-    ranks, name = ranks_at(case, *slow), link_name(case, *slow)
-    since = next((one.began for one in case.collectives[1:]), began)
-    facts = [
-        (since, f"{slow[0]}:{slow[1]}: {waiting[slow]:.1f} packets wait on average, at the others {usual:.1f}"),
-        (
-            since,
-            f"{slow[0]}:{slow[1]} sends {carried[slow]} bytes, the others {median(carried[p] for p in others):.0f}",
-        ),
-        (since, f"{lasted / whole:.0%} of the time is spent in {len(case.collectives) - 1} collectives"),
-    ]
-    text = f"the link {name} is slow and sets everybody's pace; it is that of {case.ranks(ranks)}"
-    return Finding("slow-link", since, text, ranks, name, evidence=facts)
+    for one in case.done:
+        usual = min(other.lasted for other in case.done if other.calls[0].operation == one.calls[0].operation)
+        if one.lasted - usual < SHARE * usual:
+            continue
+        growth = case.seen.growth(one.began, one.ended)
+        missed = {
+            rank: count
+            for rank, device in enumerate(zip(case.job.hosts, case.job.devices, strict=False))
+            if (count := growth.get((*device, MISSED), 0))
+        }
+        if not missed:
+            continue
+        rank = max(missed, key=lambda number: missed[number])
+        late = f"{one} takes {one.lasted / 1e9:.2f} s, another {usual / 1e9:.2f} s"
+        text = f"packets to {case.rank(rank)} are lost on the way, and all wait for them: {late}"
+        facts = evidence((one.began, late), retries(case))
+        return Finding("lossy-link", one.began, text, [rank], own_link(case, rank), evidence=facts)
+    return None
 
 
 def mtu_mismatch(case: Case) -> Finding | None:

@@ -6,7 +6,7 @@ import itertools
 import re
 from statistics import median
 
-from testbed.report.diagnosis.jobs import Case
+from testbed.report.diagnosis.case import Case
 from testbed.report.diagnosis.rules.ends import own_link
 from testbed.report.diagnosis.rules.facts import BEHIND_NS, OF_THE_NETWORK, SHARE, SLOWER, retries
 from testbed.report.diagnosis.rules.finding import Finding
@@ -60,7 +60,8 @@ def rank_hangs(case: Case) -> Finding | None:
 
 
 def slow_rank(case: Case) -> Finding | None:
-    """A rank takes far longer than the others from one collective to the next: all wait for it."""
+    """A rank computes for far longer than the others, or takes longer from one collective to the next: all wait for
+    it."""
     paces = _paces(case)
     if len(paces) < 2:
         return None
@@ -71,7 +72,7 @@ def slow_rank(case: Case) -> Finding | None:
         return None
     since = min(call.began for call in case.calls)
     times = f"{paces[slow] / 1e6:.0f} ms, the others {others / 1e6:.0f} ms"
-    text = f"{case.rank(slow)} sets everybody's pace: between collectives it takes {times}"
+    text = f"{case.rank(slow)} sets everybody's pace: apart from communication it takes {times}"
     return Finding(
         "slow-rank",
         since,
@@ -83,7 +84,10 @@ def slow_rank(case: Case) -> Finding | None:
 
 
 def _paces(case: Case) -> dict[int, int]:
-    """Nanoseconds that each rank was outside of MPI between its first call and its last one."""
+    """Nanoseconds that each rank was outside of MPI between its first call and its last one; in a group those that it
+    computed."""
+    if case.job.computed:
+        return dict(enumerate(case.job.computed))
     found: dict[int, int] = {}
     for rank in range(len(case.job.hosts)):
         calls = [call for call in case.calls if call.rank == rank and call.ended is not None]

@@ -1,0 +1,228 @@
+"""A job among the observations of its run: where it stopped, its links and addresses, and what was counted."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from testbed.protocol.flight import Call
+from testbed.report.diagnosis.jobs import Job
+from testbed.report.diagnosis.observations import Observations
+from testbed.report.owners import Owned
+
+GID = re.compile(r"dgid=(?:::ffff:)?(?P<ip>[0-9a-fA-F.:]+)")
+"""In UCX's words for a completion with an error: the peer that did not answer."""
+SLOW_NS = 1_000_000_000
+"""A call of MPI that lasts so long is a pause of the job, beside `SLOW_TIMES` as much as the median of all."""
+SLOW_TIMES = 10
+MOST_RANKS = 1 << 12
+"""Of a communicator."""
+
+
+@dataclass(frozen=True)
+class Collective:
+    """A collective of a communicator, with the calls of the ranks that entered it."""
+
+    communicator: str
+    sequence: int
+    calls: Sequence[Call]
+    absent: Sequence[int]
+    """The ranks of the communicator that did not."""
+
+    def __str__(self) -> str:
+        """Such as ``collective 7 (Allreduce of 4096 bytes) of ranks 0-3``."""
+        call = self.calls[0]
+        size = f" of {call.bytes} bytes" if call.bytes else ""
+        return f"collective {self.sequence} ({call.operation}{size}) of ranks {self.communicator}"
+
+    @property
+    def began(self) -> int:
+        return min(call.began for call in self.calls)
+
+    @property
+    def ended(self) -> int:
+        """When the last rank left it; its beginning if none has."""
+        return max((call.ended for call in self.calls if call.ended), default=self.began)
+
+    @property
+    def lasted(self) -> int:
+        return self.ended - self.began
+
+    @property
+    def waiting(self) -> list[int]:
+        return sorted(call.rank for call in self.calls if call.ended is None)
+
+    def json(self) -> dict[str, object]:
+        return {
+            "operation": self.calls[0].operation, "communicator": self.communicator, "number": self.sequence,
+            "bytes": self.calls[0].bytes, "since": self.began, "waiting": self.waiting, "absent": list(self.absent),
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Address:
+    """An address of ranks, with the interface that has it."""
+
+    owner: Owned
+    ranks: Sequence[int]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A job among the observations of its run."""
+
+    seen: Observations
+    job: Job
+
+    def rank(self, number: int) -> str:
+        """Such as ``rank 3 on n3``."""
+        return f"rank {number} on {self.job.hosts[number]}"
+
+    def ranks(self, numbers: Sequence[int]) -> str:
+        """Such as ``rank 2 on n2 and rank 3 on n3 and 6 more``."""
+        more = f" and {len(numbers) - 2} more" if numbers[2:] else ""
+        return " and ".join(self.rank(number) for number in numbers[:2]) + more
+
+    def log(self, rank: int) -> str:
+        """The end of a rank's output."""
+        return self.seen.logs.get((self.job.name, rank), "")
+
+    def ranks_on(self, node: str) -> list[int]:
+        return [number for number, host in enumerate(self.job.hosts) if host == node]
+
+    @property
+    def ending(self) -> str:
+        """The end of the job in words."""
+        job = self.job
+        if job.ok:
+            return "ends well"
+        first = f"{self.rank(job.rank)} ends first" if job.rank is not None else ""
+        how = ": ".join(part for part in (job.status, job.failure) if part)
+        said = f"{first}: {how}" if first and how else first or how
+        if job.late or job.ok is None:
+            return f"still runs when it is ended{f'; {said}' if said else ''}"
+        return said or "ends without success"
+
+    @functools.cached_property
+    def ports(self) -> Mapping[tuple[str, str], list[int]]:
+        """The ranks by the end of a link that is theirs; those in pods by that of their host."""
+        found: dict[tuple[str, str], list[int]] = defaultdict(list)
+        for nic, ranks in self.nics.items():
+            found[self.seen.cabled(*nic)] += ranks
+        return found
+
+    @functools.cached_property
+    def nics(self) -> Mapping[tuple[str, str], list[int]]:
+        """The ranks that use an interface of their host or pod for RDMA."""
+        found: dict[tuple[str, str], list[int]] = defaultdict(list)
+        for number, (host, device) in enumerate(zip(self.job.hosts, self.job.devices, strict=False)):
+            if interface := self.seen.devices.get((host, device)):
+                found[host, interface].append(number)
+        return found
+
+    @functools.cached_property
+    def addresses(self) -> Mapping[str, Address]:
+        """The addresses that ranks use, at the end of the job."""
+        return {
+            ip: Address(one, self.nics[one.node, one.interface])
+            for ip, owned in self.seen.owners.of_address.items()
+            for one in owned
+            if one.at(self.job.ended) and (one.node, one.interface) in self.nics
+        }
+
+    @functools.cached_property
+    def calls(self) -> Sequence[Call]:
+        ranks = len(self.job.hosts)
+        recorded = self.job.collectives or self.seen.flights.get(self.job.name, ())
+        return [call for call in recorded if 0 <= call.rank < ranks]
+
+    @functools.cached_property
+    def collectives(self) -> Sequence[Collective]:
+        """In the order in which they began."""
+        found: dict[tuple[str, int], list[Call]] = defaultdict(list)
+        for call in self.calls:
+            if call.sequence:
+                found[call.communicator, call.sequence].append(call)
+        made = [
+            Collective(name, number, calls, sorted({*members(name)} - {call.rank for call in calls}))
+            for (name, number), calls in found.items()
+        ]
+        return sorted(made, key=lambda one: one.began)
+
+    @functools.cached_property
+    def done(self) -> Sequence[Collective]:
+        """Those by which a job's pace is judged: in the first one of a launched job ranks wait for each other's
+        start."""
+        return [one for one in self.collectives[0 if self.job.collectives else 1 :] if not one.waiting]
+
+    @functools.cached_property
+    def lasted(self) -> int:
+        """Nanoseconds that were spent in these."""
+        return sum(one.lasted for one in self.done)
+
+    @functools.cached_property
+    def stuck(self) -> Collective | None:
+        """The first collective in which a rank was when the job ended."""
+        return next((one for one in self.collectives if one.waiting), None)
+
+    @functools.cached_property
+    def unanswered(self) -> Mapping[str, list[int]]:
+        """The addresses that did not answer, with the ranks whose completions said so, as their logs have it."""
+        found: dict[str, list[int]] = {}
+        for (name, rank), text in self.seen.logs.items():
+            if name == self.job.name:
+                for ip in dict.fromkeys(said["ip"] for said in GID.finditer(text)):
+                    found.setdefault(ip, []).append(rank)
+        return found
+
+    @functools.cached_property
+    def growth(self) -> Mapping[tuple[str, str, str], int]:
+        """How much counters grew while the job ran, by node, interface or device, and name. What they counted beside a
+        job for which they are not read is not held against it if it ended well."""
+        if self.job.counted_ns is None and self.job.ok:
+            return {}
+        return self.seen.growth(self.job.began + (self.job.counted_ns or 0), self.job.ended)
+
+    @functools.cached_property
+    def busy(self) -> Mapping[tuple[str, str], float]:
+        """Seconds for which each end of a link sent while the job ran: its bytes by its rate, where that is known."""
+        rates = self.seen.latest("queue_rate_bps", self.job.ended)
+        return {
+            end: 8 * self.growth.get((*end, "tx_bytes"), 0) / rates[end] for end in self.seen.peers if rates.get(end)
+        }
+
+    @functools.cached_property
+    def waiting(self) -> Mapping[tuple[str, str], float]:
+        """Packets that waited in the queue of an interface, on average over the readings while the job ran."""
+        return self.seen.mean("queue_waiting", self.job.began, self.job.ended)
+
+    @functools.cached_property
+    def pauses(self) -> list[Collective]:
+        """The collectives that lasted far longer than others. In the first one of a communicator ranks connect."""
+        lasted = {
+            (one.communicator, one.sequence): one.lasted
+            for one in self.collectives
+            if one.sequence > 1 and any(call.ended for call in one.calls)
+        }
+        if not lasted:
+            return []
+        usual = median(lasted.values())
+        return [
+            one
+            for one in self.collectives
+            if lasted.get((one.communicator, one.sequence), 0) >= max(SLOW_NS, SLOW_TIMES * usual)
+        ]
+
+
+def members(communicator: str) -> list[int]:
+    """The ranks of a communicator by its name: ``0-2,5#2``."""
+    found: list[int] = []
+    for part in communicator.partition("#")[0].partition(" ")[0].split(","):
+        first, _, last = part.partition("-")
+        if first.isdigit() and (not last or last.isdigit()):
+            found += range(int(first), min(int(last or first), int(first) + MOST_RANKS) + 1)
+    return found

@@ -1,0 +1,55 @@
+"""What switches have of the addresses and NICs of ranks, and routes."""
+
+from diagnosis_runs import DIED, IPS, MACS, OLD, SILENT, Builder, S, found
+
+
+def learned(run: Builder, t: float, ip: str, mac: str, switch: str = "leaf1") -> Builder:
+    return run.event(t, "arp.learned", switch, f"ARP {ip} is at {mac}", vlan=10, ip=ip, mac=mac, port="up")
+
+
+def test_a_switch_that_has_the_mac_of_the_node_that_had_the_address(run: Builder) -> None:
+    learned(run, 0.4, "10.0.0.9", OLD)
+    run.event(0.5, "address", "old", "", interface="eth1", ip="10.0.0.9", has=False)
+    run.event(0.6, "address", "n3", "", interface="eth1", ip="10.0.0.4", has=False)
+    run.event(0.7, "address", "n3", "", interface="eth1", ip="10.0.0.9", has=True)
+    learned(run, 1.2, "10.0.0.1", MACS["n0"])
+    one = run.starts().ends(31, **SILENT).diagnosis()
+    assert found(one) == ("stale-neighbour", [3], "leaf2:e3 - n3:eth1")
+    assert (one.finding.address, one.finding.since) == ("10.0.0.9", 0.7 * S)
+    assert f"leaf1 has {OLD}, the MAC of old, for its address 10.0.0.9" in one.finding.text
+
+
+def test_a_switch_that_learned_the_new_mac_is_not_why(run: Builder) -> None:
+    learned(run, 0.4, IPS["n3"], OLD)
+    learned(run, 0.8, IPS["n3"], MACS["n3"])
+    assert run.starts().ends(31, **SILENT).diagnosis().finding.cause == "unknown"
+
+
+def test_a_switch_that_has_a_mac_on_another_port(run: Builder) -> None:
+    run.event(2, "fdb.moved", "leaf2", "", vlan=10, mac=MACS["n3"], port="e2", old_port="e3")
+    one = run.starts().ends(9, **DIED).diagnosis()
+    assert (one.finding.cause, one.finding.ranks) == ("wrong-port", [3])
+    assert "on e2; it is at e3" in one.finding.text
+
+
+def test_an_address_that_nobody_answers_for(run: Builder) -> None:
+    run.event(1.5, "arp.failed", "leaf1", "no answer", vlan=10, ip=IPS["n2"])
+    one = run.starts().ends(31, **SILENT).diagnosis()
+    assert found(one) == ("unresolved", [2], "leaf2:e2 - n2:eth1")
+    assert one.finding.address == IPS["n2"]
+
+
+def test_a_rank_without_a_route(run: Builder) -> None:
+    run.event(1.5, "route.lost", "leaf1", "10.0.0.0/24 is gone")
+    how = {"rank": 0, "host": "n0", "status": "", "failure": "Destination is unreachable"}
+    one = run.starts().ends(2, **how).diagnosis()
+    assert found(one) == ("no-route", [0], "")
+    assert one.finding.evidence == [(1.5 * S, "leaf1: 10.0.0.0/24 is gone")]
+
+
+def test_an_address_for_which_a_switch_asks_again_after_its_entry_aged(run: Builder) -> None:
+    learned(run, 0.5, IPS["n2"], MACS["n2"])
+    for t, what in (0.4, "miss"), (20, "aged"), (25, "miss"), (25.5, "miss"):
+        run.event(t, f"arp.{what}", "leaf1", what, vlan=10, ip=IPS["n2"])
+    one = run.starts().ends(26, **SILENT).diagnosis()
+    assert (one.finding.cause, one.finding.since) == ("unresolved", 25 * S)

@@ -1,0 +1,99 @@
+"""Links of which an end was down."""
+
+from diagnosis_runs import DIED, Builder, S, found
+
+
+def test_a_switch_port_that_is_down(run: Builder) -> None:
+    run.starts().collective(7, *((2.0, None),) * 4).link(2.1, "leaf2", "e3", "down")
+    run.log(1, "send completion with error: transport retry counter exceeded\n[rqpn 0x17 dgid=::ffff:10.0.0.4 x=1]")
+    run.counters(1.01).counters(9, n1={"n1-eth1": {"completer_retry_err": 6}})
+    one = run.ends(9, **DIED).diagnosis()
+    assert found(one) == ("link-down", [3], "leaf2:e3 - n3:eth1")
+    assert one.finding.since == 2.1 * S
+    assert one.finding.text == "rank 3 on n3 stalled first: its link leaf2:e3 - n3:eth1 is down"
+    assert [text for _, text in one.finding.evidence] == [
+        "leaf2: e3 down",
+        "10.0.0.4, rank 3 on n3, does not answer rank 1 on n1",
+        "n1-eth1: completer_retry_err 6",
+    ]
+
+
+def test_the_link_of_a_rank_comes_before_one_that_no_rank_uses(run: Builder) -> None:
+    run.starts().link(0.5, "leaf1", "e4", "down").link(2.1, "leaf2", "e3", "down")
+    assert found(run.ends(9, **DIED).diagnosis()) == ("link-down", [3], "leaf2:e3 - n3:eth1")
+
+
+def test_a_switch_all_of_whose_links_are_down(run: Builder) -> None:
+    run.starts().link(2, "leaf2", "e2", "down").link(2.1, "leaf2", "e3", "down").link(2.2, "leaf1", "up", "down")
+    one = run.ends(9, **DIED).diagnosis()
+    assert found(one) == ("switch-down", [2, 3], "")
+    assert one.finding.text == "rank 2 on n2 and rank 3 on n3 stalled first: all links of leaf2 are down"
+    assert one.finding.since == 2 * S
+
+
+def test_a_switch_with_a_link_that_came_back_is_not_down(run: Builder) -> None:
+    run.starts().link(2, "leaf2", "e2", "down").link(2, "leaf2", "e3", "down").link(2, "leaf2", "up", "down")
+    assert found(run.link(3, "leaf2", "up", "up").ends(9, **DIED).diagnosis())[0] == "link-down"
+
+
+def test_a_link_between_switches_that_is_down(run: Builder) -> None:
+    one = run.starts().link(2, "leaf2", "up", "down").ends(9, **DIED).diagnosis()
+    assert found(one) == ("link-down", [], "leaf1:up - leaf2:up")
+
+
+def test_the_link_of_a_node_without_a_rank_is_not_why(run: Builder) -> None:
+    run.starts().link(2, "leaf1", "e4", "down")
+    assert run.ends(9, **DIED).diagnosis().finding.cause == "unknown"
+
+
+def test_what_the_launcher_says_last_is_no_death_of_a_rank(run: Builder) -> None:
+    how = {"rank": 0, "host": "n0", "status": "", "failure": "PRTE has lost communication with a remote daemon."}
+    one = run.starts().link(2, "leaf2", "e3", "down").ends(9, **how).diagnosis()
+    assert found(one) == ("link-down", [3], "leaf2:e3 - n3:eth1")
+
+
+def test_the_states_of_queue_pairs_are_evidence(run: Builder) -> None:
+    pairs = {"n0": {"RC RTS": 2, "UD RTS": 1}, "n3": {"RC ERR": 1, "RC RTS": 1}}
+    run.starts().event(5, "job.stalled", "", "", name="job", since_ns=2 * S, waiting=[], queue_pairs=pairs)
+    one = run.link(2, "leaf2", "e3", "down").ends(9, **DIED).diagnosis()
+    assert one.finding.evidence[1] == (5 * S, "no rank goes on; RC queue pairs: 1 in ERR, 3 in RTS")
+
+
+def test_a_port_that_the_switch_disabled(run: Builder) -> None:
+    run.starts().event(2, "port.disabled", "leaf2", "e3 is disabled", port="e3")
+    assert found(run.ends(9, **DIED).diagnosis()) == ("link-down", [3], "leaf2:e3 - n3:eth1")
+
+
+def test_a_link_that_was_up_again_when_the_job_died_is_not_why(run: Builder) -> None:
+    run.starts().link(2, "leaf2", "e3", "down").link(3, "leaf2", "e3", "up")
+    assert run.ends(9, **DIED).diagnosis().finding.cause == "unknown"
+
+
+def test_a_link_that_came_back_after_the_last_retry(run: Builder) -> None:
+    run.starts().collective(7, *((2.1, None),) * 4).link(2, "leaf2", "e3", "down").link(6, "leaf2", "e3", "up")
+    one = run.ends(7, **DIED).diagnosis()
+    assert found(one) == ("link-flap", [3], "leaf2:e3 - n3:eth1")
+    assert "was down for 4.0 s" in one.finding.text
+
+
+def test_a_link_that_came_back_before_the_job_stopped_is_not_why(run: Builder) -> None:
+    run.starts().collective(7, *((4.0, None),) * 4).link(2, "leaf2", "e3", "down").link(3, "leaf2", "e3", "up")
+    assert run.ends(9, **DIED).diagnosis().finding.cause == "unknown"
+
+
+def test_a_rank_in_a_pod_has_the_link_of_its_node(run: Builder) -> None:
+    pod = {
+        "interfaces": [{"name": "net1", "mac": "02:00:00:00:00:77", "rdma-device": "0123-net1"}],
+        "ips": [{"address": "10.0.0.100/24"}],
+    }
+    run.event(0.5, "cni", "worker", "ADD", command="ADD", interface="net1", host="n3", result=pod)
+    hosts, devices = ["n0", "worker"], ["n0-eth1", "0123-net1"]
+    run.event(1, "job", "", "job starts", name="job", ranks=2, hosts=hosts, devices=devices)
+    one = run.link(2, "leaf2", "e3", "down").ends(9, rank=0, host="n0", status="RETRY_EXC_ERR").diagnosis()
+    assert found(one) == ("link-down", [1], "leaf2:e3 - n3:eth1")
+
+
+def test_a_host_s_own_nic_that_is_down(run: Builder) -> None:
+    run.starts().link(2, "n2", "eth1", "down")
+    how = {"rank": 2, "host": "n2", "status": "WR_FLUSH_ERR", "failure": "Work Request Flushed Error"}
+    assert found(run.ends(2.2, **how).diagnosis()) == ("nic-down", [2], "leaf2:e2 - n2:eth1")
