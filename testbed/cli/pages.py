@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from pathlib import Path
 
+from testbed.errors import InputError
 from testbed.machine import questions
 from testbed.protocol import REPORT
 
@@ -21,3 +22,12 @@ def write_report(directory: Path) -> Path:
 
     write([read_run(directory)], questions.draw_plan, directory / REPORT)
     return directory / REPORT
+
+
+def report_line(directory: Path) -> str:
+    """Write the report of a session of tests with labs, if it can be: its files are the tests', so anything may be in
+    them. Returns a line that says so."""
+    try:
+        return f"report: {write_report(directory)}"
+    except InputError as error:
+        return f"there is no report: {error.where} {error.message}"

@@ -13,8 +13,8 @@ import click
 from testbed.cli import junit as reports
 from testbed.cli import options
 from testbed.cli.output import log
-from testbed.cli.pages import write_report
-from testbed.errors import InputError, TestbedError
+from testbed.cli.pages import report_line
+from testbed.errors import TestbedError
 from testbed.machine import layers, pytests, runs
 from testbed.machine.record import Identity
 from testbed.protocol import EPOCH
@@ -85,14 +85,6 @@ def pytest(
             )  # fmt: skip
     log(f"text, tests and files: {directory}")
     if any(directory.glob(f"tmp/*/{EPOCH}")):
-        show_report(directory)
+        log(report_line(directory))
+        pytests.explain(directory)
     return status
-
-
-def show_report(directory: Path) -> None:
-    """Write the report of a session with labs, whose files are the tests': anything may be in them."""
-    try:
-        log(f"report: {write_report(directory)}")
-    except InputError as error:
-        log(f"there is no report: {error.where} {error.message}")
-    pytests.explain(directory)

@@ -14,7 +14,9 @@ from testbed.scenario.session import Session
 def run(request: Pytest, context: Context) -> int:
     os.chdir(context.files)
     imports.add(context.files)
-    limits = {"limit_s": request.limit_s, "test_limit_s": request.test_limit_s}
-    session = Session(context.files, context.out, context.emit, **limits)
+    session = Session(
+        context.files, context.out, context.emit,
+        limit_s=request.limit_s, test_limit_s=request.test_limit_s, tests=request.tests, options=request.options,
+    )  # fmt: skip
     sys.stdout = sys.stderr = session.terminal
     return session.run(request.arguments)

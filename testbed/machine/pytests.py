@@ -7,8 +7,8 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -47,14 +47,44 @@ def split(words: Sequence[Path]) -> tuple[list[Path], list[str]]:
     return [Path(text) for text in texts[:first]], texts[first:]
 
 
-def place(tests: Sequence[Path]) -> tuple[Path, list[str]]:
-    """The directory that holds all tests and their conftest.py files, and their names below it, with ``::`` parts."""
+def place(tests: Sequence[Path], root: Path | None = None) -> tuple[Path, list[str]]:
+    """The directory that holds all tests, the packages they are in and their conftest.py files, of those below `root`;
+    and their names below it, with ``::`` parts."""
     split_names = [str(test).partition("::") for test in tests]
     files = [Path(name).resolve() for name, _, _ in split_names]
     top = Path(os.path.commonpath([path if path.is_dir() else path.parent for path in files]))
-    while (top.parent / "conftest.py").is_file():
+    while top != root and ((top.parent / "conftest.py").is_file() or (top / "__init__.py").is_file()):
         top = top.parent
     return top, [f"{path.relative_to(top)}{sep}{rest}" for path, (_, sep, rest) in zip(files, split_names, strict=True)]
+
+
+@dataclass(frozen=True)
+class Sent:
+    """The files for a session, by their paths below the directory `top`."""
+
+    top: Path
+    contents: Mapping[str, bytes]
+    executable: Sequence[str]
+
+    @classmethod
+    def below(cls, top: Path) -> Sent:
+        found = files.below(top)
+        return cls(top, found, files.executable(top, found))
+
+    @classmethod
+    def of(cls, root: Path, tests: Sequence[Path], also: Sequence[str]) -> Sent:
+        """The files beside tests, those named or below the directories named `also`, and nothing else below `root`."""
+        root = root.resolve()
+        for test in tests:
+            if not test.resolve().is_relative_to(root):
+                raise InputError(f"is not below pytest's rootdir, {root}", where=str(test), hint="Give --rootdir.")
+        found: dict[str, bytes] = {}
+        for top in (place(tests, root)[0], *(root / name for name in also)):
+            if not top.resolve().is_relative_to(root):
+                raise InputError(f"is not below pytest's rootdir, {root}", where=str(top))
+            single = {"": files.read(top)} if top.is_file() else files.below(top)
+            found |= {os.path.normpath(top.relative_to(root) / name): data for name, data in single.items()}
+        return cls(root, found, files.executable(root, found))
 
 
 class Ended(Tested):
@@ -64,11 +94,15 @@ class Ended(Tested):
 
 
 class Follower:
-    """Keeps the reports of a session: all of them are in the directory `out` at once, however the session ends."""
+    """Keeps the reports of a session: all of them are in the directory `out` at once, however the session ends. `show`
+    gets what tests write to the terminal, `reported` pytest's own reports as pytest serialises them."""
 
-    def __init__(self, out: Path, show: Callable[[str], None]) -> None:
+    def __init__(
+        self, out: Path, show: Callable[[str], None], reported: Callable[[dict[str, Any]], None] | None = None
+    ) -> None:
         self._out = out
         self._show = show
+        self._reported = reported
         self.running = ""
         self._since = time.monotonic()
         self.tests: list[Ended] = []
@@ -93,6 +127,8 @@ class Follower:
                     file.write(json.dumps(ended) + "\n")
             case {"report": {"file": str(file), "given": str(given)}} if REPORT.fullmatch(file):
                 self.reports[file] = given
+            case {"reported": dict(report)} if self._reported:
+                self._reported(report)
             case _:
                 raise MachineError(f"a line of progress is no output: {str(record)[:80]}")
 
@@ -145,12 +181,21 @@ async def run(
     """Runs the tests with everything in their common directory beside them. 0 all passed, 1 not, 2 no such test. `show`
     gets what they write to the terminal. What had ended is kept, and what ran is named, however it ends."""
     top, names = place(tests)
-    found = files.below(top)
+    sent = Sent.below(top)
     follower = Follower(out, show)
+    asked = replace(asked, arguments=[*names, *asked.arguments])
+    status = await execute(asked, sent, follower, seed=seed, training=training, machine=machine, out=out)
+    return 2 if status in USAGE else status
+
+
+async def execute(
+    asked: Pytest, sent: Sent, follower: Follower, *, seed: int, training: bool, machine: Machine, out: Path
+) -> int:
+    """Runs a session of pytest; its status. What had ended is kept, and what ran is named, however it ends."""
     job = Job(
-        [replace(asked, arguments=[*names, *asked.arguments])],
-        found,
-        files.executable(top, found),
+        [asked],
+        sent.contents,
+        sent.executable,
         limit_s=LIMIT_S if asked.limit_s is None else asked.limit_s + END_S,
         seed=seed,
         training=training,
@@ -158,13 +203,13 @@ async def run(
     )
     try:
         await machine.run(job, out)
-        status = job.answer(about=top, place=below(top))
+        status = job.answer(about=sent.top, place=below(sent.top))
     except TestbedError as error:
         if error.exit_status != 1:
             raise
         follower.cut_short()
         hint = f"{len(follower.tests)} tests had ended: {out / TESTS}, {out / TEXT}"
-        raise MachineError(error.message, where=follower.running or str(top), hint=hint) from error
+        raise MachineError(error.message, where=follower.running or str(sent.top), hint=hint) from error
     finally:
         try:
             follower.deliver(asked.arguments)
@@ -173,4 +218,4 @@ async def run(
             explain(out)
     if not 0 <= status < 256:
         raise MachineError(f"the response is damaged: {status} is no exit status")
-    return 2 if status in USAGE else status
+    return status

@@ -67,6 +67,11 @@ class Pytest(Request[int]):
     """Seconds of the machine's clock for all tests together; None is no limit."""
     test_limit_s: float | None = None
     """The same for each test without a mark `limit`."""
+    tests: list[str] = field(default_factory=list)
+    """Node ids of the tests to run, in this order; pytest's own reports of them are sent, too. None: all that the
+    arguments select."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Values of options that conftest.py files of the user's define, by their names."""
 
 
 class Describe(Request[ScenarioInfo]):

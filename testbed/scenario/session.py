@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import builtins
 import io
+import json
 import math
 import os
 import shutil
 import signal
 import sys
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any, Literal
@@ -31,6 +32,8 @@ REPORT_OPTIONS = {"xmlpath": "junitxml", "log_file": "log-file"}
 """The places where pytest keeps the names of files that it is to write, and the options for them."""
 SHORTEST_S = 1e-6
 """A timer of 0 is none."""
+OUTSIDE = "no:testbed"
+"""Keeps out the plugin that sends tests to machines (cli/plugin.py): on this very kernel it may be installed."""
 
 
 class Terminal(io.TextIOBase):
@@ -53,10 +56,20 @@ class Terminal(io.TextIOBase):
 
 class Session:
     """A plugin of pytest. `files` is the directory of the user's tests, `out` takes what goes back; a limit is in
-    seconds of this machine's clock, for the whole session or for each test that has no mark `limit`."""
+    seconds of this machine's clock, for the whole session or for each test that has no mark `limit`. With `tests`, node
+    ids, those are run in that order, and pytest's reports of them are emitted. `options` are values for options that
+    the user's conftest.py files define."""
 
     def __init__(
-        self, files: Path, out: Path, emit: Emit, *, limit_s: float | None = None, test_limit_s: float | None = None
+        self,
+        files: Path,
+        out: Path,
+        emit: Emit,
+        *,
+        limit_s: float | None = None,
+        test_limit_s: float | None = None,
+        tests: Sequence[str] = (),
+        options: Mapping[str, Any] | None = None,
     ) -> None:
         self._files = files
         self._out = out
@@ -64,6 +77,8 @@ class Session:
         self.terminal = Terminal(emit)
         self._limit_s = limit_s
         self._test_limit_s = test_limit_s
+        self._tests = tests
+        self._options = options or {}
         self._deadline = math.inf if limit_s is None else time.monotonic() + limit_s
         self._test_limit = self._test_deadline = math.inf
         self._ended = 0
@@ -82,7 +97,8 @@ class Session:
         self._keyboard = sys.stdin
         signal.signal(signal.SIGALRM, self._over)
         self._arm()
-        options = ["-p", "no:cacheprovider", "-p", "testbed.scenario.plugin", "--color=yes"]
+        plugins = "no:cacheprovider", OUTSIDE, "testbed.scenario.plugin"
+        options = [*(f"-p{name}" for name in plugins), "--color=yes"]
         status = pytest.main([*options, f"--basetemp={self._out / 'tmp'}", *arguments], plugins=[self])
         self._keep_written()
         return int(status)
@@ -96,6 +112,8 @@ class Session:
                 raise pytest.UsageError(
                     f"{name} waits for a keyboard, and none is connected to a machine: leave it out"
                 )
+        for option, value in self._options.items():
+            setattr(config.option, option, value)
         given = {"xmlpath": config.getoption("xmlpath")}
         given["log_file"] = config.getoption("log_file") or config.getini("log_file")
         for option, path in given.items():
@@ -192,6 +210,10 @@ class Session:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         assert self._result is not None, "a test is running"
+        if self._tests and self._session:
+            config = self._session.config
+            plain = config.hook.pytest_report_to_serializable(config=config, report=report)
+            self._emit({"reported": json.loads(json.dumps(plain, default=repr))})  # a property may be any object
         if report.failed:
             self._result["outcome"] = "failed" if report.when == "call" else "error"
             self._result["text"] += "\n".join([report.longreprtext, *(text for _, text in report.sections)])
@@ -205,6 +227,12 @@ class Session:
 
     def pytest_sessionstart(self, session: pytest.Session) -> None:
         self._session = session
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        if self._tests:
+            found = {item.nodeid: item for item in items}
+            items[:] = [found[test] for test in self._tests if test in found]
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:

@@ -139,7 +139,18 @@ from testbed.faults import Injection, LinkDown
 def test_cut(lab):
     Injection(lab, LinkDown(end="leaf:e1")).inject_after(0, lasting=5)
 ''')
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "testbed.scenario.plugin", str(file)]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:testbed",
+        "-p",
+        "testbed.scenario.plugin",
+        str(file),
+    ]
     environment = {**os.environ, "PYTHONPATH": str(Path(testbed.__file__).parents[1])}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=tmp_path)
     return done.stdout + done.stderr

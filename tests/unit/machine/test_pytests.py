@@ -59,6 +59,28 @@ def run(tmp_path: Path, record: Any, status: Any) -> tuple[int, str]:
     return go(tmp_path, FakeMachine([record], status))
 
 
+def test_packages_and_conftest_files_go_along_up_to_rootdir(tmp_path: Path) -> None:
+    inner = tmp_path / "repository" / "tests" / "inner"
+    inner.mkdir(parents=True)
+    for file in (inner / "__init__.py", inner.parent / "__init__.py", inner / "test_a.py"):
+        file.touch()
+    (tmp_path / "conftest.py").touch()
+    assert pytests.place([inner])[0] == tmp_path
+    assert pytests.place([inner], tmp_path / "repository")[0] == tmp_path / "repository"
+    (inner.parent / "__init__.py").unlink()
+    assert pytests.place([inner])[0] == inner.parent
+
+
+def test_files_beyond_rootdir_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "test_a.py").touch()
+    root = tmp_path / "repository"
+    (root / "tests").mkdir(parents=True)
+    with pytest.raises(InputError, match="is not below pytest's rootdir"):
+        pytests.Sent.of(root, [tmp_path / "test_a.py"], [])
+    with pytest.raises(InputError, match="is not below pytest's rootdir"):
+        pytests.Sent.of(root, [root / "tests"], [".."])
+
+
 @pytest.mark.parametrize(("left", "status"), [(0, 0), (1, 1), (2, 2), (3, 2), (4, 2), (5, 2)])
 def test_what_tests_write_is_shown_and_their_status_is_ours(tmp_path: Path, left: int, status: int) -> None:
     assert run(tmp_path, {"write": "1 passed\n"}, left) == (status, "1 passed\n")
