@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Literal
 
 from testbed.errors import TestbedError, UnsupportedError
-from testbed.machine import build, cache, image, kvm, qemu, recipe, snapshot
+from testbed.machine import build, cache, image, kvm, qemu, recipe, shipped, snapshot
 from testbed.machine.build import apt
 from testbed.machine.image import Image
 from testbed.machine.qemu import Flavour
+from testbed.version import version
 
 State = Literal["works", "note", "missing"]
 CNI_PLUGINS = ("/usr/lib/cni", "/opt/cni/bin")
@@ -49,6 +50,7 @@ def _tried(subject: str, work: Callable[[], str], fix: str = "", state: State = 
 
 def vm() -> Iterator[Check]:
     """Whether labs can run in micro-VMs here. Nothing is started."""
+    yield Check("testbed", "works", f"{version()}; scenarios and documentation are in {shipped.PLACE}")
     yield Check("Python", "works", f"{platform.python_version()} ({sys.executable})")
     yield _tried("QEMU", lambda: f"{qemu.version()} ({qemu.binary()})", apt("qemu-system-x86"))
     found = shutil.which("setpriv")

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from testbed.machine import cache
+from testbed.machine.shipped import LOCK
 
 GUEST = Path(__file__).parent / "guest"
-LOCK = Path(__file__).parents[2] / "requirements.lock"
 FILES = ("root.erofs", "vmlinuz", "initrd", "dpkg-status")
 SUITE = "trixie"
 OLDEST_KERNEL = (7, 3)

@@ -11,10 +11,10 @@ from typing import Any
 from testbed.errors import InputError, MachineError, did_you_mean
 from testbed.machine import descriptions, files, questions
 from testbed.machine.jobs import below
+from testbed.machine.shipped import SCENARIOS
 from testbed.protocol import GIVEN_PROGRAM, VARIANT, ScenarioInfo
 from testbed.protocol.requests import Describe
 
-SHIPPED = Path(__file__).parents[2] / "scenarios"
 FILE = "scenario.py"
 GIVEN = ".given"
 """Directory of a topology file that the user gave. Hidden files do not travel, so a scenario has none of that name."""
@@ -66,7 +66,7 @@ class Source:
 
 
 def shipped() -> list[Source]:
-    return [Source(path.parent.name, path) for path in sorted(SHIPPED.glob(f"*/{FILE}"))]
+    return [Source(path.parent.name, path) for path in sorted(SCENARIOS.glob(f"*/{FILE}"))]
 
 
 def resolve(name: str) -> Source:

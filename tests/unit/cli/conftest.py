@@ -54,8 +54,8 @@ def _few_scenarios(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shipped = tmp_path / "shipped"
     shipped.mkdir()
     for name in ("ip-reuse", "cni-smoke"):
-        (shipped / name).symlink_to(scenarios.SHIPPED / name)
-    monkeypatch.setattr(scenarios, "SHIPPED", shipped)
+        (shipped / name).symlink_to(scenarios.SCENARIOS / name)
+    monkeypatch.setattr(scenarios, "SCENARIOS", shipped)
 
 
 @pytest.fixture

@@ -76,7 +76,7 @@ def refused(source: Source, **settings: str) -> TestbedError:
 
 def test_a_shipped_scenario_has_its_directory_s_name() -> None:
     found = scenarios.resolve("ip-reuse")
-    assert (found.name, found.file) == ("ip-reuse", scenarios.SHIPPED / "ip-reuse" / "scenario.py")
+    assert (found.name, found.file) == ("ip-reuse", scenarios.SCENARIOS / "ip-reuse" / "scenario.py")
     assert found in scenarios.shipped()
 
 
@@ -102,7 +102,7 @@ def test_the_current_directory_has_a_name_too(home: Path) -> None:
 
 def test_a_shipped_name_wins_over_a_directory_of_that_name(home: Path) -> None:
     write(home / "ip-reuse", GOOD)
-    assert scenarios.resolve("ip-reuse").file.is_relative_to(scenarios.SHIPPED)
+    assert scenarios.resolve("ip-reuse").file.is_relative_to(scenarios.SCENARIOS)
     assert scenarios.resolve("./ip-reuse").file.resolve().is_relative_to(home)
 
 

@@ -5,9 +5,9 @@ import re
 
 import pytest
 
-from testbed.machine.scenarios import SHIPPED, describe, shipped
+from testbed.machine.scenarios import SCENARIOS, describe, shipped
 
-CATALOGUE = SHIPPED.parent / "docs" / "catalogue.md"
+CATALOGUE = SCENARIOS.parent / "docs" / "catalogue.md"
 SMOKE = ("cni-smoke", "training-smoke")
 """They show that the pieces work together, and no fault of the field."""
 
@@ -19,7 +19,7 @@ def test_the_catalogue_has_every_scenario_once_and_no_other() -> None:
 
 @pytest.mark.parametrize("name", [source.name for source in shipped() if source.name not in SMOKE])
 def test_a_scenario_says_how_it_looks_on_real_gear_and_what_fixes_it(name: str) -> None:
-    text = (SHIPPED / name / "scenario.py").read_text()
+    text = (SCENARIOS / name / "scenario.py").read_text()
     assert re.search(r"^    On real gear: ", text, re.MULTILINE)
     assert re.search(r"^    The fix(es)?: ", text, re.MULTILINE)
 

@@ -1,0 +1,13 @@
+"""What comes with testbed beside its package: in a checkout beside it, once installed in its directory `shipped`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+PACKAGE = Path(__file__).parents[1]
+INSTALLED = PACKAGE / "shipped"
+PLACE = INSTALLED if INSTALLED.is_dir() else PACKAGE.parent
+
+SCENARIOS = PLACE / "scenarios"
+DOCS = PLACE / "docs"
+LOCK = PLACE / "requirements.lock"
