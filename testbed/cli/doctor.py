@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 
 import click
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from testbed.cli.output import json_option
@@ -49,7 +49,7 @@ def doctor(machine: str | None, as_json: bool) -> int:
 def _show(title: str, checks: Iterable[Check], *, asked: bool) -> None:
     console = output_console()
     console.print(Text(title if asked else f"{title}, not needed", "bold"))
-    table = Table(box=None, show_header=False, padding=(0, 1, 0, 0))
+    table = Table("", "", Column(overflow="fold"), box=None, show_header=False, padding=(0, 1, 0, 0))
     for check in checks:
         mark = MARKS[check.state] if asked or check.state != "missing" else UNASKED
         fix = (f"\nRun: {check.fix}", "cyan") if check.fix else ""
