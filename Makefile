@@ -1,6 +1,6 @@
 MAKEFLAGS += --no-print-directory --no-builtin-rules
 .DEFAULT_GOAL := $(if $(scenario),scenario,help)
-.PHONY: help setup ready scenario scenarios catalogue sample lint check test bench fidelity examples lock
+.PHONY: help setup ready scenario scenarios catalogue sample lint check test bench fidelity examples docs lock
 
 shipped := $(sort $(patsubst scenarios/%/scenario.py,%,$(wildcard scenarios/*/scenario.py)))
 
@@ -15,6 +15,7 @@ make check           the same, unit tests and the lines they run: no machine nee
 make bench           measure build, start and run; prints JSON
 make fidelity        measure what papers published; brings its table in docs/fidelity.md up to date
 make examples        bring what commands print in the documentation, and docs/api.md, up to date
+make docs            the documentation as a site, build/site, with a page for each scenario; no dead link
 make lock            bring requirements.lock up to pyproject.toml
 make setup           install what is missing; the others do so themselves
 
@@ -41,7 +42,7 @@ lint: setup
 	@.venv/bin/ruff check
 	@.venv/bin/ruff format --check
 	@.venv/bin/mypy
-	@set -e; for name in $(shipped); do .venv/bin/mypy scenarios/$$name; done
+	@set -e; for name in $(shipped); do .venv/bin/mypy --no-error-summary scenarios/$$name; done
 
 check: lint
 	@.venv/bin/pytest -q --cov --cov-report= tests/unit
@@ -70,7 +71,14 @@ examples: ready
 	@.venv/bin/python tests/docs/tutorial.py
 	@.venv/bin/python tests/docs/api.py
 
+docs: setup
+	@.venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement tests/docs/requirements.lock
+	@NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build
+	@echo build/site/index.html
+
+compile := .venv/bin/uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
+	--no-emit-index-url --no-strip-extras --quiet
 lock: setup
 	@.venv/bin/python -m pip install --quiet uv
-	@.venv/bin/uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes \
-		--no-header --no-annotate --no-emit-index-url --no-strip-extras --quiet --output-file requirements.lock
+	@$(compile) pyproject.toml --extra dev --output-file requirements.lock
+	@echo mkdocs-material | $(compile) - --constraint requirements.lock --output-file tests/docs/requirements.lock

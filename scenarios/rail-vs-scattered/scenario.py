@@ -110,7 +110,7 @@ class RailVersusScattered(Scenario[Settings]):
             switches += size * (len(path) - 1)
 
         def label(low: int, high: int, _: int) -> int:
-            return routes.get((low, high), routes.get((high, low)))[0]
+            return routes[(low, high) if (low, high) in routes else (high, low)][0]
 
         between, to_nics = fabric_links(run), [nic.peer for nic in nics if nic.peer]
         rate = nics[0].sends.quality.rate or 1
