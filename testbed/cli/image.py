@@ -13,11 +13,12 @@ from testbed.cli.output import json_option, log
 from testbed.cli.progress import ensure_image, output_console
 from testbed.cli.words import duration, plain, size
 from testbed.errors import InputError, UnsupportedError
+from testbed.machine import archive, layers, snapshot
 from testbed.machine import image as images
-from testbed.machine import layers, snapshot
 from testbed.machine.image import Image, Layer
 
 FILE = click.Path(dir_okay=False, path_type=Path)
+KEY = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 @click.group(help="Build, show, move or remove the image that machines boot from.")
@@ -77,22 +78,34 @@ def rm() -> None:
     click.echo(f"removed {removed} image{'' if removed == 1 else 's'} and their snapshots")
 
 
-@image.command(help="Write the image with its layers to FILE, with its checksum in FILE.sha256.")
+@image.command(
+    help="""Write the image with its layers to FILE, with its checksum in FILE.sha256.
+
+    FILE is an OCI archive: `skopeo copy oci-archive:FILE docker://…` takes it to a registry."""
+)
 @click.argument("file", type=FILE)
-def export(file: Path) -> None:
+@click.option("--sign", "key", type=KEY, help="Sign it with this private key (PEM: Ed25519, ECDSA or RSA).")
+def export(file: Path, key: Path | None) -> None:
     if not file.parent.is_dir():
         raise InputError("there is no such directory", where=str(file.parent))
     found = _needed()
-    checksum = images.export(found, file, layers.every(found))
+    checksum = archive.export(found, file, layers.every(found), key)
     click.echo(f"{checksum}  {plain(file)}")
 
 
-@image.command("import", help="Take an exported image into the cache, checked to the byte.")
-@click.argument("file", type=FILE)
-def import_(file: Path) -> None:
-    if not file.is_file():
-        raise InputError("there is no such file", where=str(file))
-    click.echo(plain(images.import_(file).path))
+@image.command(
+    "import",
+    help="""Take an exported image into the cache, checked to the byte.
+
+    SOURCE is the file that `testbed image export` wrote, or the directory into which `skopeo copy docker://… oci:DIR`
+    fetched it.""",
+)
+@click.argument("source", type=click.Path(path_type=Path))
+@click.option("--key", type=KEY, help="Refuse it unless the owner of this public key (PEM) signed it.")
+def import_(source: Path, key: Path | None) -> None:
+    if not source.exists():
+        raise InputError("there is no such file", where=str(source))
+    click.echo(plain(archive.import_(source, key).path))
 
 
 def _needed() -> Image:

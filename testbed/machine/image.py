@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import io
 import json
-import re
 import shutil
-import tarfile
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from testbed.errors import InputError, TestbedError, UnsupportedError
+from testbed.errors import TestbedError, UnsupportedError
 from testbed.machine import cache, processes
 from testbed.machine.recipe import FILES, inputs_key
 from testbed.protocol import LAYER
 
 KEEP = 2
 """Images kept beside the newest, by their age; each is about 400 MB."""
-LAYER_FILES = ("manifest.json", LAYER)
-EXPORTED_LAYER = re.compile(r"layers/([0-9a-f]{16})/manifest\.json")
 
 
 def damaged(what: str, how: str, where: Path) -> UnsupportedError:
@@ -131,62 +125,6 @@ def prune(used: Path) -> None:
     others = sorted((path for path in used.parent.glob("*") if path != used), key=lambda path: path.stat().st_mtime)
     for path in others[: max(0, len(others) - KEEP)]:
         shutil.rmtree(path)
-
-
-def export(image: Image, target: Path, layers: Sequence[Layer] = ()) -> str:
-    """Writes the image with its `layers` as a tar; returns the tar's SHA-256, which is in `target`.sha256 too."""
-    image.verify()
-    for layer in layers:
-        layer.verify()
-    partial = target.with_name(target.name + ".partial")
-    try:
-        with tarfile.open(partial, "w") as tar:
-            for name in ("manifest.json", *FILES):
-                tar.add(image.path / name, arcname=name)
-            for layer in layers:
-                for name in LAYER_FILES:
-                    tar.add(layer.path / name, arcname=f"layers/{layer.path.name}/{name}")
-        checksum = cache.file_digest(partial)
-        partial.rename(target)
-    finally:
-        partial.unlink(missing_ok=True)
-    target.with_name(target.name + ".sha256").write_text(f"{checksum}  {target.name}\n")
-    return checksum
-
-
-def import_(source: Path) -> Image:
-    """Takes an exported image into the cache, after reading every byte of it against its checksums."""
-    parent = cache.directory("images")
-    cache.require_space(parent, source.stat().st_size, "importing the image")
-    with cache.locked(parent), cache.making(place()) as work:
-        try:
-            image = _unpack(source, work)
-        except (tarfile.TarError, KeyError, TypeError, ValueError, EOFError, UnsupportedError) as error:
-            hint = "Export it again with `testbed image export`."
-            raise InputError(f"this is not a whole image: {error}", where=str(source), hint=hint) from error
-        if image.manifest["inputs"] != inputs_key():
-            hint = "Export one from the same checkout, or build one with `testbed image build`."
-            raise InputError("this image was made by another version of testbed", where=str(source), hint=hint)
-    return replace(image, path=place())
-
-
-def _unpack(source: Path, work: Path) -> Image:
-    """The image of an exported file, with its layers beside it, in the directory `work`."""
-    with tarfile.open(source, "r:") as tar:
-        layers = sorted({found[1] for name in tar.getnames() if (found := EXPORTED_LAYER.fullmatch(name))})
-        for name in ("manifest.json", *FILES, *(f"layers/{key}/{name}" for key in layers for name in LAYER_FILES)):
-            content = tar.extractfile(name)
-            (work / name).parent.mkdir(parents=True, exist_ok=True)
-            with (work / name).open("wb") as file:
-                shutil.copyfileobj(content or io.BytesIO(), file, 1 << 20)
-    image = Image(work, json.loads((work / "manifest.json").read_text()))
-    image.check()
-    image.verify()
-    for key in layers:
-        if not (layer := Layer.load(work / "layers" / key, image)):
-            raise ValueError(f"its layer {key} is not whole")
-        layer.verify()
-    return image
 
 
 def remove_all() -> int:

@@ -1,25 +1,21 @@
 """The image before and after its build: what the build needs, what its failures mean, what damage looks like."""
 
-import json
 import os
 import re
 import shutil
-import tarfile
 import tempfile
 from collections.abc import Callable
 from importlib.metadata import requires
 from pathlib import Path
-from typing import Any
 
 import pytest
+from image_samples import CONTENTS, make_image, nothing_in_cache, place_of_this_version
 from packaging.requirements import Requirement
 
-from testbed.errors import InputError, TestbedError, UnsupportedError
+from testbed.errors import TestbedError, UnsupportedError
 from testbed.machine import build, cache, image, recipe
 from testbed.machine.image import Image
 from testbed.machine.recipe import FILES
-
-CONTENTS = {"root.erofs": b"root" * 1000, "vmlinuz": b"kernel", "initrd": b"ramfs", "dpkg-status": b"Package: a\n"}
 
 
 @pytest.fixture
@@ -38,26 +34,6 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path
         return place
 
     return make
-
-
-def make_image(place: Path, **changes: Any) -> Image:
-    """An image that is whole, of a few bytes; `changes` goes into its manifest."""
-    place.mkdir(parents=True)
-    for name, data in CONTENTS.items():
-        (place / name).write_bytes(data)
-    files = {name: {"size": len(data), "sha256": cache.file_digest(place / name)} for name, data in CONTENTS.items()}
-    digest = cache.digest(*(str(entry["sha256"]) for entry in files.values()))
-    manifest = {"digest": digest, "inputs": recipe.inputs_key(), "kernel": "7.3", "files": files, **changes}
-    (place / "manifest.json").write_text(json.dumps(manifest))
-    return Image(place, manifest)
-
-
-def place_of_this_version(root: Path) -> Path:
-    return root / "images" / recipe.inputs_key()[:16]
-
-
-def nothing_in_cache(root: Path) -> bool:
-    return list((root / "images").iterdir()) == []
 
 
 # What a build needs
@@ -330,80 +306,7 @@ def test_a_changed_byte_is_seen_when_every_byte_is_read(cache_root: Path) -> Non
         found.verify()
 
 
-# From one machine to another
-
-
-def test_an_exported_image_is_the_same_after_its_import(tmp_path: Path, cache_root: Path) -> None:
-    target = tmp_path / "image.tar"
-    checksum = image.export(make_image(tmp_path / "elsewhere"), target)
-    assert (tmp_path / "image.tar.sha256").read_text() == f"{checksum}  image.tar\n"
-    assert not (tmp_path / "image.tar.partial").exists()
-
-    imported = image.import_(target)
-    assert imported.path == place_of_this_version(cache_root)
-    assert image.find() == imported
-    assert {name: imported.file(name).read_bytes() for name in FILES} == CONTENTS
-    assert [path.name for path in imported.path.parent.iterdir()] == [imported.path.name]
-
-
-def test_a_damaged_image_is_not_exported(tmp_path: Path) -> None:
-    found = make_image(tmp_path / "elsewhere")
-    (found.path / "initrd").write_bytes(b"RAMFS")
-    with pytest.raises(UnsupportedError, match="damaged"):
-        image.export(found, tmp_path / "image.tar")
-    assert not list(tmp_path.glob("image.tar*"))
-
-
-def test_junk_is_not_imported(tmp_path: Path, cache_root: Path) -> None:
-    junk = tmp_path / "image.tar"
-    for data in (b"", b"junk" * 1000, bytes(100_000)):
-        junk.write_bytes(data)
-        with pytest.raises(InputError, match="this is not a whole image") as said:
-            image.import_(junk)
-        assert said.value.where == str(junk)
-        assert nothing_in_cache(cache_root)
-
-
-@pytest.mark.parametrize("share", [0.2, 0.4])
-def test_a_cut_file_is_not_imported(tmp_path: Path, cache_root: Path, share: float) -> None:
-    target = tmp_path / "image.tar"
-    image.export(make_image(tmp_path / "elsewhere"), target)
-    os.truncate(target, int(target.stat().st_size * share))
-    with pytest.raises(InputError, match="this is not a whole image"):
-        image.import_(target)
-    assert nothing_in_cache(cache_root)
-
-
-def test_a_changed_byte_is_not_imported(tmp_path: Path, cache_root: Path) -> None:
-    target = tmp_path / "image.tar"
-    image.export(make_image(tmp_path / "elsewhere"), target)
-    target.write_bytes(target.read_bytes().replace(b"rootroot", b"rootruut", 1))
-    with pytest.raises(InputError, match=r"the contents of root\.erofs are not what was built"):
-        image.import_(target)
-    assert nothing_in_cache(cache_root)
-
-
-def test_another_version_s_image_is_not_imported(tmp_path: Path, cache_root: Path) -> None:
-    target = tmp_path / "image.tar"
-    image.export(make_image(tmp_path / "elsewhere", inputs="0" * 64), target)
-    with pytest.raises(InputError, match="another version of testbed"):
-        image.import_(target)
-    assert nothing_in_cache(cache_root)
-
-
-def test_an_import_follows_no_link_out_of_the_file(tmp_path: Path, cache_root: Path) -> None:
-    source = make_image(tmp_path / "elsewhere").path
-    target = tmp_path / "image.tar"
-    with tarfile.open(target, "w") as tar:
-        tar.add(source / "manifest.json", "manifest.json")
-        link = tarfile.TarInfo("root.erofs")
-        link.type, link.linkname = tarfile.SYMTYPE, str(source / "root.erofs")
-        tar.addfile(link)
-        for name in ("vmlinuz", "initrd"):
-            tar.add(source / name, name)
-    with pytest.raises(InputError, match="this is not a whole image"):
-        image.import_(target)
-    assert nothing_in_cache(cache_root)
+# Older images
 
 
 def test_of_other_versions_the_last_ones_stay(cache_root: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from testbed.errors import InputError, TestbedError, UnsupportedError
 from testbed.executor import layer
-from testbed.machine import build, cache, checkup, image, layers, qemu, recipe, snapshot
+from testbed.machine import archive, build, cache, checkup, image, layers, qemu, recipe, snapshot
 from testbed.machine.image import Image
 from testbed.machine.qemu import Flavour
 from testbed.protocol import LAYER
@@ -134,34 +134,26 @@ def test_changed_bytes_of_a_layer_are_seen_when_every_byte_is_read(base: Image, 
 def test_layers_travel_with_their_image(base: Image, made: list[dict[str, bytes]], tmp_path: Path) -> None:
     before = [ensure(base, "iperf3").digest, ensure(base, "tcpflow").digest]
     target = tmp_path / "image.tar"
-    image.export(base, target, layers.every(base))
+    archive.export(base, target, layers.every(base))
     assert image.remove_all() == 1
-    imported = image.import_(target)
+    imported = archive.import_(target)
     assert [ensure(imported, name).digest for name in ("iperf3", "tcpflow")] == before
     assert len(made) == 2
-
-
-def test_a_damaged_layer_is_not_imported(base: Image, made: list[dict[str, bytes]], tmp_path: Path) -> None:
-    ensure(base, "tcpflow")
-    target = tmp_path / "image.tar"
-    image.export(base, target, layers.every(base))
-    target.write_bytes(target.read_bytes().replace(b"tcpflow\0", b"tcpflaw\0"))
-    with pytest.raises(InputError, match=r"this is not a whole image: .*the layer with tcpflow is damaged"):
-        image.import_(target)
 
 
 def test_an_export_without_its_layer_s_file_is_not_whole(
     base: Image, made: list[dict[str, bytes]], tmp_path: Path
 ) -> None:
-    ensure(base, "tcpflow")
+    layer = ensure(base, "tcpflow").layer
+    assert layer
     target, cut = tmp_path / "image.tar", tmp_path / "cut.tar"
-    image.export(base, target, layers.every(base))
+    archive.export(base, target, layers.every(base))
     with tarfile.open(target) as source, tarfile.open(cut, "w") as tar:
         for member in source:
-            if not member.name.endswith(f"/{LAYER}"):
+            if not member.name.endswith(layer.digest):
                 tar.addfile(member, source.extractfile(member))
-    with pytest.raises(InputError, match="this is not a whole image"):
-        image.import_(cut)
+    with pytest.raises(InputError, match=f"this is not a whole image: .*{layer.digest}"):
+        archive.import_(cut)
 
 
 def test_an_unknown_package_gets_the_one_that_was_meant() -> None:

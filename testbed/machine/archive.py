@@ -1,0 +1,124 @@
+"""Images that go from one machine to another, as OCI artifacts.
+
+The config of the artifact is the manifest of the image with those of its layers. They name all contents by SHA-256, so
+a signature of the config is one of every byte.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import tarfile
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field
+
+from testbed.errors import InputError, UnsupportedError
+from testbed.machine import cache, oci, signature
+from testbed.machine.image import Image, Layer, place
+from testbed.machine.recipe import FILES, inputs_key
+from testbed.protocol import LAYER
+
+ARTIFACT = "application/vnd.testbed.image"
+SIGNATURE = "signature"
+
+
+class Config(BaseModel):
+    """Manifests of the image, and of its layers by their names in the cache."""
+
+    image: dict[str, Any]
+    layers: dict[Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")], dict[str, Any]]
+
+
+def export(image: Image, target: Path, layers: Sequence[Layer] = (), key: Path | None = None) -> str:
+    """Write the image with its `layers` as an OCI archive, signed if a private `key` is given.
+
+    Returns the archive's SHA-256, which is in `target`.sha256 too.
+    """
+    manifests = {layer.path.name: layer.manifest for layer in layers}
+    config = Config(image=image.manifest, layers=manifests).model_dump_json().encode()
+    signed = signature.sign(config, key) if key else None
+    image.verify()
+    for layer in layers:
+        layer.verify()
+    partial = target.with_name(target.name + ".partial")
+    try:
+        with tarfile.open(partial, "w") as tar:
+            writer = oci.Writer(tar)
+            for name in FILES:
+                writer.add_file(name, image.file(name), image.manifest["files"][name]["sha256"])
+            for layer in layers:
+                writer.add_file(f"{layer.path.name}.{LAYER}", layer.file, layer.digest)
+            if signed:
+                writer.add(SIGNATURE, signed)
+            writer.finish(ARTIFACT, config)
+        checksum = cache.file_digest(partial)
+        partial.rename(target)
+    finally:
+        partial.unlink(missing_ok=True)
+    target.with_name(target.name + ".sha256").write_text(f"{checksum}  {target.name}\n")
+    return checksum
+
+
+def import_(source: Path, key: Path | None = None) -> Image:
+    """Take an exported image into the cache, after reading every byte of it against its checksums.
+
+    `source` is an archive, or the directory of its layout. With a public `key` it must be signed by the key's owner.
+    """
+    parent = cache.directory("images")
+    with _whole(source) as layout:
+        manifest = layout.manifest()
+        config = layout.read(manifest.config.digest)
+        signatures = [layout.read(blob.digest) for blob in manifest.layers if blob.title == SIGNATURE]
+    if key and not any(signature.verify(config, found, key) for found in signatures):
+        raise InputError(
+            f"this image {'is signed by somebody else' if signatures else 'is not signed'}",
+            where=str(source),
+            hint=f"{key} is the key that should have signed it. Ask its owner where images come from.",
+        )
+    cache.require_space(parent, oci.size(source), "importing the image")
+    with cache.locked(parent), cache.making(place()) as work:
+        with _whole(source) as layout:
+            image = _unpack(layout, Config.model_validate_json(config), work)
+        if image.manifest["inputs"] != inputs_key():
+            hint = "Export one from the same checkout, or build one with `testbed image build`."
+            raise InputError("this image was made by another version of testbed", where=str(source), hint=hint)
+    return replace(image, path=place())
+
+
+@contextlib.contextmanager
+def _whole(source: Path) -> Iterator[oci.Layout]:
+    """The layout at `source`; whatever it lacks is one error."""
+    try:
+        with oci.opened(source) as layout:
+            yield layout
+    except (tarfile.TarError, LookupError, TypeError, ValueError, EOFError, UnsupportedError) as error:
+        hint = "Export it again with `testbed image export`."
+        reason = str(error).splitlines()[0]
+        raise InputError(f"this is not a whole image: {reason}", where=str(source), hint=hint) from error
+
+
+def _unpack(layout: oci.Layout, config: Config, work: Path) -> Image:
+    """The image that `config` describes, with its layers beside it, in the directory `work`."""
+    image = Image(work, config.image)
+    image.check()
+    (work / "manifest.json").write_text(json.dumps(image.manifest))
+    for name in FILES:
+        _copy(layout, image.manifest["files"][name]["sha256"], work / name)
+        image.file(name)
+    for key, manifest in config.layers.items():
+        path = work / "layers" / key
+        path.mkdir(parents=True)
+        (path / "manifest.json").write_text(json.dumps(manifest))
+        _copy(layout, manifest["digest"], path / LAYER)
+        if not Layer.load(path, image):
+            raise ValueError(f"its layer {key} is not whole")
+    return image
+
+
+def _copy(layout: oci.Layout, sha256: str, target: Path) -> None:
+    with target.open("wb") as file:
+        layout.copy(f"sha256:{sha256}", file)
