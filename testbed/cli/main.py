@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import itertools
 import json
@@ -155,11 +156,14 @@ def invoke(arguments: Sequence[str]) -> int:
     except TestbedError as error:
         status = give_up(arguments, error, error.exit_status)
     except OSError as error:
-        if error.errno not in DISK_FULL:
+        if error.errno in DISK_FULL:
+            message, hint = "the disk is full", "Free some space, or name another place."
+        elif error.errno == errno.EROFS:
+            message = "this file system is read-only"
+            hint = "Name another place: --out for runs, XDG_CACHE_HOME for the cache, TMPDIR for what is gone then."
+        else:
             raise
-        hint = "Free some space, or name another place."
-        full = TestbedError("the disk is full", where=str(error.filename or ""), hint=hint)
-        status = give_up(arguments, full, 3)
+        status = give_up(arguments, TestbedError(message, where=str(error.filename or ""), hint=hint), 3)
     return status if isinstance(status, int) else 0
 
 

@@ -1,32 +1,14 @@
 """testbed installed from a wheel, in an environment that is empty before and far from any checkout."""
 
 import json
-import os
-import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
 import pytest
-from conftest import LIMIT_S
+from elsewhere import TEST, run
 
 CHECKOUT = Path(__file__).parents[2]
-TEST = r"""import pytest
-
-
-@pytest.mark.topology("name: one\ntopology: {nodes: {a: {kind: host}}, links: []}\n")
-def test_a_lab(lab):
-    assert list(lab.nodes) == ["a"]
-"""
-
-
-def run(*words, cwd, **environment):
-    """A command that knows nothing of this checkout."""
-    inherited = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
-    return subprocess.run(
-        [str(word) for word in words], cwd=cwd, capture_output=True, text=True, timeout=LIMIT_S, check=False,
-        env={**inherited, **environment},
-    )  # fmt: skip
 
 
 def build(kind, source, target):

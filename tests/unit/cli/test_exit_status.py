@@ -266,6 +266,15 @@ def test_a_full_disk_is_3_and_names_the_file(
     assert "Free some space, or name another place." in said
 
 
+def test_a_read_only_file_system_is_3_and_names_the_file(
+    ends_with: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ends_with(OSError(errno.EROFS, "read-only", "/cache/snapshots")) == 3
+    said = capsys.readouterr().err
+    assert "error: /cache/snapshots: this file system is read-only" in said
+    assert "XDG_CACHE_HOME for the cache" in said
+
+
 @pytest.mark.parametrize("defect", [ValueError("ours"), PermissionError(errno.EACCES, "denied")])
 def test_a_defect_of_testbed_stays_an_exception(ends_with: Callable[..., int], defect: Exception) -> None:
     with pytest.raises(type(defect)):
