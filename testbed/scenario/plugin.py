@@ -63,6 +63,10 @@ def lab(request: pytest.FixtureRequest, tmp_path: Path, log: EventLog) -> Iterat
 def _topology(source: Any, test: Path) -> Topology:
     if isinstance(source, Topology):
         return source
+    if not isinstance(source, str):
+        raise pytest.UsageError(
+            f"{test.name}: @pytest.mark.topology takes the name of a file or YAML, not a {type(source).__name__}"
+        )
     if "\n" in source:
         return Topology.parse(source, source=f"{test.name} (topology mark)")
     return Topology.load(test.parent / source)

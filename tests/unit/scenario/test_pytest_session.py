@@ -110,6 +110,10 @@ def test_program_beside_it():
 def test_skipped(): ...
 
 
+@pytest.mark.topology({"name": "pair"})
+def test_topology_that_is_a_dict(lab): ...
+
+
 @pytest.mark.xfail
 def test_known():
     raise AssertionError
@@ -164,12 +168,17 @@ def test_every_test_has_a_line_with_its_outcome(done: Done) -> None:
         "test_program_that_reads": "passed",
         "test_program_beside_it": "passed",
         "test_skipped": "skipped",
+        "test_topology_that_is_a_dict": "error",
         "test_known": "xfailed",
     }
 
 
 def test_a_line_says_why_a_test_was_skipped(done: Done) -> None:
     assert done.tests["test_skipped"]["text"] == "Skipped: no card"
+
+
+def test_a_topology_that_is_neither_a_file_nor_yaml_is_refused(done: Done) -> None:
+    assert "takes the name of a file or YAML, not a dict" in done.tests["test_topology_that_is_a_dict"]["text"]
 
 
 def test_what_tests_wrote_is_kept(done: Done) -> None:
