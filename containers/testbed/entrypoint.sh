@@ -1,12 +1,9 @@
 #!/bin/sh
-# Runs testbed as whoever the container is run as, with a cache of this user's that has the container's image and snapshot.
+# Runs testbed as whoever the container is run as. What is made anew is in /tmp, the container's snapshot among it.
 set -eu
-shipped=/opt/testbed/cache/testbed
-export XDG_CACHE_HOME="${TMPDIR:-/tmp}/cache-$(id -u)"
-cache=$XDG_CACHE_HOME/testbed
-if ! [ -e "$cache/images" ]; then
-    mkdir -p "$cache"
-    tar --extract --file "$shipped/snapshots.tar.zst" --directory "$cache"
-    ln -s "$shipped/images" "$cache/images"
+if ! [ -e /tmp/testbed/snapshots ]; then
+    mkdir -p /tmp/testbed
+    tar --extract --no-same-owner --file /opt/testbed/cache/testbed/snapshots.tar.zst --directory /tmp/testbed
 fi
+export XDG_CACHE_HOME=/opt/testbed/cache
 exec /opt/testbed/bin/testbed "$@"

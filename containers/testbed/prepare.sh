@@ -12,6 +12,7 @@ trap 'rm -rf "$work"' EXIT
 mkdir -p "$root/opt/wheels" "$root/opt/testbed/cache/testbed/images" "$root/runs"
 cp "$work"/*.whl "$root/opt/wheels"
 cp -r "$("$PYTHON" -c 'from testbed.machine import image; print(image.place())')" "$root/opt/testbed/cache/testbed/images"
+find "$root/opt/testbed/cache" -exec touch --date "@$SOURCE_DATE_EPOCH" {} + # as in the container; snapshots depend on it
 cp containers/testbed/entrypoint.sh "$root/opt/testbed"
 
 # The /proc that mmdebstrap mounts is read-only, and a machine's memory is restored through it.
@@ -24,7 +25,8 @@ export XDG_CACHE_HOME=/opt/testbed/cache
 rm -r /tmp/runs
 # The last one is what runs start from. Its file is mostly a hole, which an image of a container cannot have.
 cd "$XDG_CACHE_HOME/testbed"
-tar --create --sparse --zstd --file snapshots.tar.zst "snapshots/$(ls -t snapshots | head -n 1)"
+tar --create --sparse --zstd --file snapshots.tar.zst "snapshots/$(ls -t snapshots | head -n 1)" descriptions
 rm -r snapshots descriptions
+ln -s /tmp/testbed/snapshots /tmp/testbed/descriptions .
 chmod 1777 /runs
 EOF

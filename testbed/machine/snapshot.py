@@ -98,7 +98,7 @@ def stack(image: Image, flavour: Flavour, *, training: bool = False) -> list[Sna
     command = qemu.command_line(image, flavour, Ram(0, shared=True), "bundle", "result", (BUNDLE_BYTES, RESULT_BYTES))
     key = cache.digest(
         image.digest,
-        *(f"{status.st_mtime_ns} {status.st_ino}" for status in statuses),
+        *(str(status.st_mtime_ns) for status in statuses),
         qemu.identity(),
         *command,
         str(flavour.cpus),
