@@ -52,6 +52,7 @@ COMMANDS = {
     "link": ("testbed.cli.live.acts:link", "Change links of a lab."),
     "pod": ("testbed.cli.live.acts:pod", "Make and delete pods in a lab."),
     "rdma": ("testbed.cli.live.acts:rdma", "An RDMA WRITE in a lab: the ping of RoCE."),
+    "metrics": ("testbed.cli.metrics", "Print alarms and a dashboard for the metrics of labs."),
     "save": ("testbed.cli.live.acts:save", "Write a lab's topology file, with what was changed by hand."),
     "deploy": ("testbed.cli.live.containerlab:deploy", "The same as `up`, with containerlab's flags."),
     "destroy": ("testbed.cli.live.containerlab:destroy", "The same as `down`, with containerlab's flags."),

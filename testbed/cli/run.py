@@ -14,6 +14,7 @@ import click
 from testbed.cli import completing, console, options, pages, summary
 from testbed.cli import junit as reports
 from testbed.cli.catalogue import with_tag
+from testbed.cli.live.words import metrics_option
 from testbed.cli.output import json_option
 from testbed.cli.progress import error_console, output_console
 from testbed.cli.words import noted, setting
@@ -75,6 +76,7 @@ def split_setting(_: click.Context, __: click.Parameter, values: tuple[str, ...]
     help="Stop one variant at a step (a part of its text, or its number), at `fault`, `first-failure` or `T=12.5s`, as "
     "a lab to look into; `testbed continue` goes on. Virtual clock only.",
 )
+@metrics_option
 @options.jobs_option
 @json_option("Print one JSON object; for several scenarios an array of them.")
 @options.junit_option
@@ -87,6 +89,7 @@ def run(
     on: options.MachineOptions,
     keep_steps: bool,
     stop: str,
+    metrics: int | None,
     jobs: int | None,
     as_json: bool,
     junit: Path | None,
@@ -97,6 +100,8 @@ def run(
     lines = [*(noted(note) for _, info, _ in tasks for note in info["notes"]), *kept(tasks, settings)]
     if (keep_steps or stop) and (on.machine == "local" or on.clock == "real"):
         raise click.UsageError("--keep-steps and --stop-at are for the virtual clock")
+    if metrics is not None and not stop:
+        raise click.UsageError("--metrics is for labs that live: `testbed up`, or a run with --stop-at")
     if stop:
         from testbed.cli.live import stopping
 
@@ -104,7 +109,7 @@ def run(
         if len(tasks) > 1 or len(chosen) > 1:
             labels = ", ".join(one.label for one in chosen)
             raise click.UsageError(f"--stop-at is for one variant: add --variant with one of {labels}")
-        return stopping.run(source, info, chosen[0], on.seed, on.out, stop, as_json=as_json)
+        return stopping.run(source, info, chosen[0], on.seed, on.out, stop, metrics, as_json=as_json)
     results, wall_s = run_shown(tasks, on, jobs, lines, keep_steps=keep_steps)
     if junit:
         reports.write(results, junit)

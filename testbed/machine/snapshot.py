@@ -29,7 +29,7 @@ from testbed.machine.qemu import Flavour, Qemu, Ram, StateError
 from testbed.protocol import BUNDLE_BYTES, PREPARE, RESULT_BYTES, TORCH
 
 PACKAGE = Path(__file__).parents[1]
-OUTSIDE = ("machine", "cli", "report", "shipped")
+OUTSIDE = ("machine", "cli", "report", "metrics", "shipped")
 """Packages the guest never imports: an edit there makes no new snapshot."""
 HEADER = struct.Struct("<8s64sQ")
 ICOUNT = b"\x0ctimer/icount\0\0\0\1"

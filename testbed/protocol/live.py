@@ -48,7 +48,7 @@ class LinkRow(TypedDict):
 
 
 class NodeRow(TypedDict):
-    """A node. `profile` is a switch's; `host` is the one that a pod runs on."""
+    """A node. `profile` is a switch's; `host` is the one that a pod runs on, `namespace` its Kubernetes namespace."""
 
     name: str
     kind: str
@@ -56,6 +56,7 @@ class NodeRow(TypedDict):
     programs: int
     profile: NotRequired[str]
     host: NotRequired[str]
+    namespace: NotRequired[str]
 
 
 class FaultRow(TypedDict):
@@ -307,6 +308,25 @@ class Top(LiveRequest[Overview]):
 
     touches = False
     events: int = 20
+    follow: bool = False
+
+
+class Measured(LabState):
+    """What the metrics of a lab are made of."""
+
+    counters: dict[str, dict[str, dict[str, dict[str, int]]]]
+    """By node, then ``interfaces`` or ``rdma``, then the name of an interface or RDMA device: as in counters.json."""
+    tables: dict[str, list[TableRow]]
+    """By switch."""
+    missing: list[str]
+    """What could not be read."""
+
+
+class Metrics(LiveRequest[Measured]):
+    """The state of the lab with all counters and tables. With `follow`, on the virtual clock, reports are that as
+    `measured` whenever the lab comes to rest."""
+
+    touches = False
     follow: bool = False
 
 

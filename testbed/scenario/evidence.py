@@ -42,7 +42,7 @@ class Evidence:
         with _noting("switch tables", missing):
             self.save_tables(text)
         with _noting("counters", missing):
-            found = self._read(missing)
+            found = counters(self._lab, missing)
             if found:
                 self._lab.file("counters.json").write_text(json.dumps(found, indent=1))
             self._append(text, found)
@@ -59,7 +59,7 @@ class Evidence:
         """Appends the counters that have changed since the last time to counters.jsonl."""
         missing: list[str] = []
         with _noting("counters", missing):
-            self._append(text, self._read(missing))
+            self._append(text, counters(self._lab, missing))
         return missing
 
     def hear(self, event: Event) -> None:
@@ -86,26 +86,27 @@ class Evidence:
             for place, counters in places.items():
                 self._counted.setdefault(node, {}).setdefault(place, {}).update(counters)
 
-    def _read(self, missing: list[str]) -> dict[str, dict[str, Places]]:
-        """The counters of all interfaces and RDMA devices by their nodes; `missing` gets what cannot be read."""
-        found: dict[str, dict[str, Places]] = {}
-        devices: dict[str, list[HostInterface]] = {}
-        for node in self._lab.nodes.values():
-            ends = node.interfaces.values()
-            with _noting(f"counters of {node}", missing):
-                known = node.kernel.all_statistics()
-                interfaces = {end.name: known[end.index] | end.queue_counters() for end in ends if end.index in known}
-                found[node.name] = {"interfaces": interfaces, "rdma": {}}
-                if own := [end for end in ends if isinstance(end, HostInterface) and end.rdma]:
-                    devices[node.namespace] = own
-        with _noting("counters of RDMA devices", missing):
-            names = {place: [end.device for end in ends] for place, ends in devices.items()}
-            counted = counters_of(names) if names else {}
-            for node in self._lab.nodes.values():
-                for end in devices.get(node.namespace, ()):
-                    if end.device in counted:
-                        found[node.name]["rdma"][end.device] = end.named(counted[end.device])
-        return found
+
+def counters(lab: Lab, missing: list[str]) -> dict[str, dict[str, Places]]:
+    """Return those of all interfaces and RDMA devices by their nodes; `missing` gets what cannot be read."""
+    found: dict[str, dict[str, Places]] = {}
+    devices: dict[str, list[HostInterface]] = {}
+    for node in lab.nodes.values():
+        ends = node.interfaces.values()
+        with _noting(f"counters of {node}", missing):
+            known = node.kernel.all_statistics()
+            interfaces = {end.name: known[end.index] | end.queue_counters() for end in ends if end.index in known}
+            found[node.name] = {"interfaces": interfaces, "rdma": {}}
+            if own := [end for end in ends if isinstance(end, HostInterface) and end.rdma]:
+                devices[node.namespace] = own
+    with _noting("counters of RDMA devices", missing):
+        names = {place: [end.device for end in ends] for place, ends in devices.items()}
+        counted = counters_of(names) if names else {}
+        for node in lab.nodes.values():
+            for end in devices.get(node.namespace, ()):
+                if end.device in counted:
+                    found[node.name]["rdma"][end.device] = end.named(counted[end.device])
+    return found
 
 
 @contextlib.contextmanager

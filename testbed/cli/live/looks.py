@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @lab_option
 @format_option
 def inspect(name: str, form: str) -> int:
-    from testbed.cli.live.tables import faults, show_nodes
+    from testbed.cli.live.tables import faults, show_metrics, show_nodes
     from testbed.cli.progress import output_console
     from testbed.protocol.live import Inspect
 
@@ -30,6 +30,7 @@ def inspect(name: str, form: str) -> int:
         print_json({**lab.__dict__, **state})
     else:
         show_nodes(state["nodes"])
+        show_metrics(lab)
         if state["faults"]:
             output_console().print("", faults(state))
     return 0

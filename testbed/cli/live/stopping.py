@@ -12,7 +12,7 @@ import click
 
 from testbed.cli import console, options, summary
 from testbed.cli.live.up import end
-from testbed.cli.live.words import connect, format_option, lab_option, print_json, then
+from testbed.cli.live.words import connect, format_option, lab_option, listening_at, print_json, then
 from testbed.cli.pages import write_report
 from testbed.cli.progress import error_console, output_console
 from testbed.cli.words import clock
@@ -32,34 +32,38 @@ from testbed.version import version
 
 
 def run(
-    source: Source, info: ScenarioInfo, chosen: VariantRun, seed: int, out: Path, stop: str, *, as_json: bool
-) -> int:
+    source: Source, info: ScenarioInfo, chosen: VariantRun, seed: int, out: Path, stop: str, metrics: int | None, *,
+    as_json: bool,
+) -> int:  # fmt: skip
     """Runs a variant until it stops, or to its end. Exit status: 0 if it stopped."""
     Stop.of(stop)
     order = RunOrder(
         name=info["name"], file=str(source.file.resolve()), label=chosen.label, variant=chosen.variant, stop=stop,
         topology=str(source.topology.resolve()) if source.topology else None,
     )  # fmt: skip
-    with begun(info["name"], order, info["packages"], seed, out) as connection:
+    with begun(info["name"], order, info["packages"], seed, out, metrics) as connection:
         return follow(connection, {"control": "start"}, chosen, as_json=as_json, stop=stop)
 
 
-def begun(name: str, order: RunOrder, packages: list[str], seed: int, out: Path) -> Connection:
+def begun(
+    name: str, order: RunOrder, packages: list[str], seed: int, out: Path, metrics: int | None = None
+) -> Connection:
     """A keeper of the run, called by a name that is free. `latest` stays the run that a moment was kept of."""
     labs.require_free(name)
+    listening, address = listening_at(metrics)
     machine: Any = options.choose("vm", "virtual", lambda text: click.echo(f"… {text}", err=True))
     if packages:
         asyncio.run(options.equip(machine, packages))
     directory = runs.run_directory(out, order.name, latest=not order.step).resolve()
     lab = labs.Lab(
         name=name, topology=f"{order.name} {order.label}", clock="virtual", since=labs.stamp(), pid=0, seed=seed,
-        version=version(), out=str(directory), state="starting",
+        version=version(), out=str(directory), state="starting", metrics=address,
     )  # fmt: skip
     order_ = Order(
         lab=lab, request={}, files={}, executable=[], seed=seed, accelerator="tcg", packages=list(packages),
         idle_s=None, attached=False, run=asdict(order),
     )  # fmt: skip
-    return start(order_)
+    return start(order_, listening)
 
 
 def follow(connection: Connection, asked: dict[str, Any], chosen: VariantRun, *, as_json: bool, stop: str = "") -> int:
@@ -104,10 +108,13 @@ def say_stopped(connection: Connection, moment: Moment, *, as_json: bool) -> int
     if as_json:
         print_json({"stopped": asdict(moment), "lab": name, "out": connection.lab.out})
     else:
+        from testbed.cli.live.tables import show_metrics
+
         where = {"time": "", "step": f" before step {moment.number}: {moment.text}"}.get(
             moment.kind, f": {moment.text}"
         )
         click.echo(f"{name} is stopped at {clock(moment.t)}{where}")
+        show_metrics(connection.lab)
         then("testbed shell NODE · testbed tables SWITCH · testbed inspect", "testbed continue")
     return 0
 

@@ -25,11 +25,13 @@ def table(*columns: str) -> Table:
 
 
 def show_labs(labs: Sequence[Lab]) -> None:
-    shown = table("lab", "topology", "clock", "up for", "state")
+    metrics = any(lab.metrics for lab in labs)
+    shown = table("lab", "topology", "clock", "up for", "state", *(["metrics"] if metrics else []))
     for lab in labs:
         age = duration(int(max(0, time.time() - lab.since)))
         state = Text(lab.state + (f": {plain(lab.why)}" if lab.why else ""), STYLES.get(lab.state, ""))
-        shown.add_row(plain(lab.name), plain(lab.topology), lab.clock, age, state)
+        address = [plain(lab.metrics)] if metrics else []
+        shown.add_row(plain(lab.name), plain(lab.topology), lab.clock, age, state, *address)
     output_console().print(shown)
 
 
@@ -49,6 +51,12 @@ def show_nodes(nodes: Sequence[NodeRow]) -> None:
         for number, row in enumerate(cells):
             shown.add_row(*(["", ""] if number else first), *row)
     output_console().print(shown)
+
+
+def show_metrics(lab: Lab) -> None:
+    """Where Prometheus can scrape it."""
+    if lab.metrics:
+        output_console().print(f"metrics: http://{lab.metrics}/metrics", highlight=False)
 
 
 def interface_cells(row: Any) -> list[str]:

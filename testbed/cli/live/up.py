@@ -18,7 +18,7 @@ import click
 
 from testbed.cli import completing, pages
 from testbed.cli.interrupts import stoppable
-from testbed.cli.live.words import duration, format_option, lab_option, print_json, then
+from testbed.cli.live.words import duration, format_option, lab_option, listening_at, metrics_option, print_json, then
 from testbed.cli.words import plain
 from testbed.errors import InputError, TestbedError
 from testbed.machine.live import labs
@@ -57,6 +57,7 @@ DOWN_S = 120.0
 )  # fmt: skip
 @click.option("--with", "packages", metavar="PACKAGE,…", default="", help="Debian packages beside those of the image.")
 @click.option("--idle", "idle_s", metavar="TIME", callback=duration, help="End when nobody used it for so long: 8h.")
+@metrics_option
 @click.option("--rm", "attached", is_flag=True, help="Stay, and end the lab with this command (Ctrl-C).")
 @click.option(
     "--out", type=click.Path(file_okay=False, path_type=Path), default=Path("runs"), show_default=True,
@@ -72,23 +73,25 @@ def up(
     settings: tuple[str, ...],
     packages: str,
     idle_s: float | None,
+    metrics: int | None,
     attached: bool,
     out: Path,
     form: str,
 ) -> int:
     from testbed.cli.live import source
-    from testbed.cli.live.tables import show_nodes
+    from testbed.cli.live.tables import show_metrics, show_nodes
     from testbed.protocol import live
 
     found = source.find(what, variant, settings)
     extra = list(filter(None, packages.split(",")))
-    with brought_up(found, name, clock, seed, extra, idle_s, out, attached=attached) as connection:
+    with brought_up(found, name, clock, seed, extra, idle_s, out, attached=attached, metrics=metrics) as connection:
         state = connection.answer(live.Inspect())
         lab = connection.lab
         if form == "json":
             print_json({**lab.__dict__, "state": "up", **state})
         else:
             show_nodes(state["nodes"])
+            show_metrics(lab)
             node = next((row["name"] for row in state["nodes"] if row["kind"] == "host"), state["nodes"][0]["name"])
             then(f"testbed shell {node}", f"testbed down {lab.name}")
         if attached:
@@ -99,9 +102,10 @@ def up(
 @contextlib.contextmanager
 def brought_up(
     found: Found, name: str, clock: str, seed: int, packages: list[str], idle_s: float | None, out: Path, *,
-    attached: bool,
+    attached: bool, metrics: int | None = None,
 ) -> Iterator[Connection]:  # fmt: skip
-    """A connection to a new lab, which is up. Its name is that of its file unless one is given."""
+    """A connection to a new lab, which is up. Its name is that of its file unless one is given; metrics are scraped at
+    that port, if any."""
     from testbed.cli import options
     from testbed.cli.output import log
     from testbed.machine.live.order import Order
@@ -111,19 +115,20 @@ def brought_up(
 
     name = checked(name or found.name)
     labs.require_free(name)
+    listening, address = listening_at(metrics)
     machine: Any = options.choose("vm", clock, log)  # type: ignore[arg-type]
     wanted = sorted({*packages, *found.packages})
     if wanted:
         asyncio.run(options.equip(machine, wanted))
     lab = labs.Lab(
         name=name, topology=found.shown, clock=clock, since=labs.stamp(), pid=0, version=version(),
-        out=str(run_directory(out, name).resolve()), state="starting", seed=seed,
+        out=str(run_directory(out, name).resolve()), state="starting", seed=seed, metrics=address,
     )  # fmt: skip
     order = Order(
         lab=lab, request=found.request(), files=found.files, executable=found.executable, seed=seed,
         accelerator=machine.flavour.accelerator, packages=wanted, idle_s=idle_s, attached=attached,
     )  # fmt: skip
-    with start(order) as connection:
+    with start(order, listening) as connection:
         wait_up(connection, found.place)
         yield connection
 

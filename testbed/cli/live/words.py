@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket
 import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -32,6 +33,23 @@ def format_option(command: Command) -> Command:
         "--format", "-f", "form", type=click.Choice(["table", "json"]), default="table", show_default=True,
         help="As a table, or as JSON.",
     )(command)  # fmt: skip
+
+
+def metrics_option(command: Command) -> Command:
+    return click.option(
+        "--metrics", metavar="PORT", type=click.IntRange(0, 65535),
+        help="Have Prometheus scrape metrics at this port of the loopback address; 0 takes one that is free.",
+    )(command)  # fmt: skip
+
+
+def listening_at(metrics: int | None) -> tuple[socket.socket | None, str]:
+    """The socket and the address at which metrics are scraped, if they are. InputError if the port is taken."""
+    if metrics is None:
+        return None, ""
+    from testbed.machine.live import endpoint
+
+    listening = endpoint.listen(metrics)
+    return listening, endpoint.address(listening)
 
 
 def connect(name: str) -> Connection:

@@ -38,6 +38,7 @@ def node_row(node: Node[Any], programs: int) -> NodeRow:
         row["profile"] = node.first_profile.name
     if isinstance(node, Pod):
         row["host"] = node.host.name
+        row["namespace"] = node.metadata.namespace
     return row
 
 

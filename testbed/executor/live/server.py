@@ -26,6 +26,7 @@ HANDLERS: dict[type[LiveRequest[Any]], str] = {
     live.Tables: "looks:tables",
     live.Events: "looks:events",
     live.Top: "looks:top",
+    live.Metrics: "metrics:metrics",
     live.Save: "looks:save",
     live.FaultInject: "acts:inject",
     live.FaultRecover: "acts:recover",

@@ -11,13 +11,14 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import sys
 import time
 import traceback
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from testbed.errors import DISK_FULL, InputError, MachineError, TestbedError, UnsupportedError
 from testbed.machine import image, layers, snapshot
@@ -34,7 +35,10 @@ from testbed.machine.qemu import Flavour
 from testbed.machine.vm import write_bundle
 from testbed.protocol import MESSAGE_BYTES, messages
 from testbed.protocol.live import Down
-from testbed.protocol.requests import KINDS, read
+from testbed.protocol.requests import KINDS, Request, read
+
+if TYPE_CHECKING:
+    from testbed.machine.live.endpoint import Endpoint
 
 LIMIT_S = 1e9
 """The machine's own seconds: a lab has no limit."""
@@ -53,6 +57,7 @@ class Keeper:
         self._enders: list[tuple[Client, int]] = []
         """Who waits for the lab to be down."""
         self.drive: Drive | None = None
+        self._endpoint: Endpoint | None = None
         self._came = asyncio.Event()
         """A request has come."""
         self._result: dict[str, Any] = {}
@@ -66,10 +71,14 @@ class Keeper:
 
     # The life of the lab
 
-    async def run(self, order: int, ready: int) -> None:
+    async def run(self, order: int, ready: int, listening: socket.socket | None) -> None:
         """Serves until the lab is down or dead. `ready` is closed when commands can connect; `order` is at its end when
-        the command that starts the lab has ended."""
+        the command that starts the lab has ended; at `listening` metrics are scraped."""
         self._state("starting")
+        if listening:
+            from testbed.machine.live.endpoint import Endpoint
+
+            self._endpoint = Endpoint(listening, self._ask, follows=self._virtual)
         server = await asyncio.start_unix_server(self._serve, sock=labs.listener(self.lab), limit=2 * MESSAGE_BYTES)
         self._life = asyncio.ensure_future(self._live())
         loop = asyncio.get_running_loop()
@@ -147,6 +156,8 @@ class Keeper:
                 await self._lab(found, flavour)
         finally:
             ticks.cancel()
+            if self._endpoint:
+                self._endpoint.close()
 
     async def _lab(self, found: image.Image, flavour: Flavour) -> None:
         source = await snapshot.ensure(found, flavour, self.log)
@@ -180,6 +191,8 @@ class Keeper:
             woken.cancel()
 
     def answered(self, message: dict[str, Any]) -> None:
+        if self._endpoint and self._endpoint.take(message):
+            return
         client, number = self._asked.get(message["id"], (None, 0))
         if client is None:
             return
@@ -191,6 +204,11 @@ class Keeper:
     def stopped(self, moment: Moment) -> None:
         self._up = True
         self._state("stopped", f"at {moment.t / 1e9:.3f} s: {moment.text or moment.kind}")
+        self._tell_stopped(moment)
+        if self._endpoint and not self._ending:
+            self._endpoint.begin()
+
+    def _tell_stopped(self, moment: Moment) -> None:
         tell(self._starters, {"response": {"stopped": asdict(moment)}})
         self._starters.clear()
 
@@ -236,12 +254,28 @@ class Keeper:
         except OSError as error:
             self.log(f"what the lab reports cannot be kept: {error}")
         if record.get("up"):
-            self._up = True
+            first, self._up = not self._up, True
             self._state("up")
             tell(self._starters, {"response": None})
             self._starters.clear()
+            if first and self._endpoint and not self._ending:
+                self._endpoint.begin()
 
     # Commands
+
+    def _ask(self, request: Request[Any]) -> int:
+        """Sends the lab a request that no command made; its number."""
+        drive = self._serving()
+        number = drive.number()
+        drive.send([messages.ask(number, request)])
+        self._came.set()
+        return number
+
+    def _serving(self) -> Drive:
+        """The drive of a lab that takes requests."""
+        if not self._up or self._ending or not self.drive or not self.drive.serves:
+            raise TestbedError(f"lab {self.lab.name} {self._unavailable()}")
+        return self.drive
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         client = Client(writer)
@@ -268,7 +302,7 @@ class Keeper:
             case {"control": "start"}:
                 self._starters.append((client, number))
                 if self.drive and self.drive.held:
-                    self.stopped(self.drive.held)
+                    self._tell_stopped(self.drive.held)
                 elif self._up:
                     self._report({"up": True})
             case {"control": "continue", "discard": bool(discard), "to": str(to)}:
@@ -277,13 +311,14 @@ class Keeper:
                 self._enders.append((client, number))
                 self._end()
             case {"request": dict(request)}:
-                if not self._up or self._ending or not self.drive or not self.drive.serves:
-                    error = TestbedError(f"lab {self.lab.name} {self._unavailable()}")
+                try:
+                    drive = self._serving()
+                except TestbedError as error:
                     client.tell({"id": number, "error": messages.failure(error)})
                     return None
-                inner = self.drive.number()
-                if self.drive.held and getattr(KINDS.get(str(request.get("kind"))), "touches", True):
-                    self.drive.touch(str(request.get("kind")))
+                inner = drive.number()
+                if drive.held and getattr(KINDS.get(str(request.get("kind"))), "touches", True):
+                    drive.touch(str(request.get("kind")))
                 self._asked[inner] = client, number
                 client.open[number] = inner
                 return {"protocol": message.get("protocol"), "id": inner, "request": request}
@@ -325,9 +360,14 @@ class Keeper:
         return "runs, and takes requests where it is stopped" if self._up else "is still being made"
 
     def said(self, message: Mapping[str, Any]) -> None:
-        if "ack" not in message:
-            with contextlib.suppress(OSError):
-                self.kept.note(message)
+        match message:
+            case {"ack": _}:
+                return
+            case {"request": {"kind": "Metrics"}} if not self._virtual:
+                """Scrapes, which change nothing, would be most of the file."""
+            case _:
+                with contextlib.suppress(OSError):
+                    self.kept.note(message)
 
     def _leave(self, client: Client) -> None:
         """The command has ended, or was killed: what it asked for ends too."""
@@ -340,10 +380,11 @@ class Keeper:
 
 
 def main() -> None:
-    """Arguments: the descriptors of the order, and of the pipe that is closed when commands can connect."""
-    order, ready = map(int, sys.argv[1:3])
+    """Arguments: the descriptors of the order, of the pipe that is closed when commands can connect, and of the socket
+    at which metrics are scraped, if any."""
+    order, ready, *sockets = map(int, sys.argv[1:])
     for number in signal.SIGINT, signal.SIGHUP:
         signal.signal(number, signal.SIG_IGN)
     with open(order, closefd=False) as file:
         keeper = Keeper(Order.of(file.readline()))
-    asyncio.run(keeper.run(order, ready))
+    asyncio.run(keeper.run(order, ready, socket.socket(fileno=sockets[0]) if sockets else None))

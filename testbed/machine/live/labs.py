@@ -32,7 +32,8 @@ ELSEWHERE = "Set XDG_STATE_HOME to a directory of yours."
 
 @dataclass(frozen=True)
 class Lab:
-    """What lab.json says. `since` is in seconds since 1970, `pid` is the keeper."""
+    """What lab.json says. `since` is in seconds since 1970, `pid` is the keeper; at `metrics`, an address with a port,
+    they are scraped."""
 
     name: str
     topology: str
@@ -44,6 +45,7 @@ class Lab:
     state: State
     why: str = ""
     seed: int = 1
+    metrics: str = ""
 
     @property
     def directory(self) -> Path:

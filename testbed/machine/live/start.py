@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import subprocess
 from pathlib import Path
 
@@ -15,21 +16,24 @@ from testbed.machine.live.kept import discard
 from testbed.machine.live.order import Order
 
 
-def start(order: Order) -> Connection:
-    """Starts a keeper; a connection to it. The lab is not up yet: once it is, it lives on when the connection is
-    closed, unless it is attached."""
+def start(order: Order, listening: socket.socket | None = None) -> Connection:
+    """Starts a keeper, which takes over `listening`, where metrics are scraped; a connection to it. The lab is not up
+    yet: once it is, it lives on when the connection is closed, unless it is attached."""
     lab = order.lab
     with labs.claimed(lab) as lock:
         ready, theirs = os.pipe()
         orders, ours = os.pipe()
+        handed = (orders, theirs, *((listening.fileno(),) if listening else ()))
         with (lab.directory / labs.LOG).open("wb") as log:
             keeper = subprocess.Popen(
-                processes.ours("testbed.machine.live.keeper", str(orders), str(theirs)),
-                pass_fds=(orders, theirs, lock), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                processes.ours("testbed.machine.live.keeper", *map(str, handed)),
+                pass_fds=(*handed, lock), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 start_new_session=True, cwd="/",
             )  # fmt: skip
         os.close(orders)
         os.close(theirs)
+        if listening:
+            listening.close()
         try:
             pipe = os.fdopen(ours, "w")
             with contextlib.suppress(BrokenPipeError):

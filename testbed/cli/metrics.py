@@ -1,0 +1,26 @@
+"""`testbed metrics`: files for Prometheus and Grafana."""
+
+from __future__ import annotations
+
+from importlib import resources
+
+import click
+
+
+@click.group(help="""Print files that go with the metrics of labs (`testbed up --metrics`).""")
+def metrics() -> None: ...
+
+
+@metrics.command(help="""Print alarms, for `rule_files` of Prometheus.""")
+def rules() -> int:
+    return put("alerts.yml")
+
+
+@metrics.command(help="""Print a dashboard, to be imported into Grafana.""")
+def dashboard() -> int:
+    return put("dashboard.json")
+
+
+def put(name: str) -> int:
+    click.echo(resources.files("testbed.metrics").joinpath(name).read_text(), nl=False)
+    return 0

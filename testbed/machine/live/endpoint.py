@@ -1,0 +1,120 @@
+"""The address at which Prometheus scrapes the metrics of a lab that lives."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable
+from http.server import ThreadingHTTPServer
+from typing import Any
+
+from prometheus_client import CollectorRegistry, MetricsHandler
+
+from testbed.errors import InputError, MachineError, TestbedError
+from testbed.metrics.exposition import LabCollector
+from testbed.protocol import live, messages
+from testbed.protocol.live import Measured
+from testbed.protocol.requests import Request
+
+LOOPBACK = "127.0.0.1"
+ANSWER_S = 10.0
+"""Wall seconds for a scrape: Prometheus' own limit unless told otherwise."""
+
+
+def listen(port: int) -> socket.socket:
+    """A socket that listens there; port 0 is any that is free. InputError if it cannot."""
+    try:
+        return socket.create_server((LOOPBACK, port))
+    except OSError as error:
+        raise InputError(
+            f"metrics cannot be served at {LOOPBACK}:{port}: {os.strerror(error.errno or 0)}",
+            hint="Choose another port; --metrics 0 takes one that is free.",
+        ) from None
+
+
+def address(listening: socket.socket) -> str:
+    host, port = listening.getsockname()
+    return f"{host}:{port}"
+
+
+class Endpoint:
+    """
+    Serves metrics over HTTP, each scrape in a thread of its own; the lab is asked in that of the event loop.
+
+    On the real clock a scrape asks the lab. On the virtual one that would let time pass, at a moment of the host's: the
+    lab is asked once, when it is up, and sends a measurement whenever it comes to rest. A scrape gets the latest.
+    """
+
+    def __init__(self, listening: socket.socket, ask: Callable[[Request[Any]], int], *, follows: bool) -> None:
+        """`ask` sends the lab a request and returns its number, or raises the TestbedError why it cannot."""
+        self._ask, self._follows = ask, follows
+        self._loop = asyncio.get_running_loop()
+        self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._latest: Any = None
+        self._followed = 0
+        """The number of the request whose reports have the measurements."""
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(LabCollector(self._measure))
+        handler = _Handler.factory(registry)
+        self._server = ThreadingHTTPServer(listening.getsockname(), handler, bind_and_activate=False)
+        self._server.socket.close()
+        self._server.socket = listening
+        listening.setblocking(False)
+        self._loop.add_reader(listening, self._server.handle_request)
+
+    def close(self) -> None:
+        self._loop.remove_reader(self._server.socket)
+        self._server.server_close()
+
+    def begin(self) -> None:
+        """The lab is up, or a run stands."""
+        if self._follows:
+            self._followed = self._ask(live.Metrics(follow=True))
+
+    def take(self, message: dict[str, Any]) -> bool:
+        """Takes what the lab sent; whether that was for a scrape."""
+        number = message["id"]
+        if number == self._followed and "report" in message:
+            self._latest = message["report"].get("measured")
+        elif waiting := self._waiting.pop(number, None):
+            if not waiting.done():
+                waiting.set_result(message)
+        else:
+            return False
+        return True
+
+    def _measure(self) -> Measured:
+        asked = asyncio.run_coroutine_threadsafe(self._measured(), self._loop)
+        try:
+            found = asked.result(ANSWER_S)
+        except TimeoutError:
+            asked.cancel()
+            raise TestbedError(f"the lab did not answer within {ANSWER_S:g} s") from None
+        measured: Measured = messages.checked(Measured, found, "measurement")
+        return measured
+
+    async def _measured(self) -> Any:
+        if self._follows:
+            if self._latest is None:
+                raise TestbedError("the lab is still being made")
+            return self._latest
+        number = self._ask(live.Metrics())
+        self._waiting[number] = asyncio.get_running_loop().create_future()
+        match await self._waiting[number]:
+            case {"response": found}:
+                return found
+            case {"error": failure}:
+                raise messages.error_of(failure, str)
+            case message:
+                raise MachineError(f"testbed failed inside the lab:\n{message.get('crash')}")
+
+
+class _Handler(MetricsHandler):
+    timeout = ANSWER_S
+
+    def do_GET(self) -> None:  # noqa: N802 - http.server's name
+        try:
+            super().do_GET()
+        except TestbedError as error:
+            self.send_error(503, explain=error.message)

@@ -1,0 +1,103 @@
+"""The dashboard and the alarms use what a lab exports, in words that Prometheus understands."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from testbed.metrics.exposition import known
+
+FILES = resources.files("testbed.metrics")
+DASHBOARD = json.loads(FILES.joinpath("dashboard.json").read_text())
+RULES = yaml.safe_load(FILES.joinpath("alerts.yml").read_text())["groups"][0]["rules"]
+SOFT_ROCE = (
+    *("sent_pkts", "rcvd_pkts", "duplicate_request", "out_of_seq_request", "rcvd_rnr_err", "send_rnr_err"),
+    *("rcvd_seq_err", "ack_deferred", "retry_exceeded_err", "retry_rnr_exceeded_err", "completer_retry_err"),
+    *("send_err", "link_downed", "rdma_sends", "rdma_recvs", "sent_bytes", "rcvd_bytes"),
+)
+"""What rdma_rxe counts (drivers/infiniband/sw/rxe/rxe_hw_counters.c)."""
+OF_NICS = "rx_prio3_pause", "tx_prio3_pause", "np_ecn_marked_roce_packets", "np_cnp_sent", "rp_cnp_handled"
+"""What NICs of lossless links count."""
+
+
+def exported() -> set[str]:
+    """The names of all series."""
+    names = set()
+    for family in known():
+        plain = "{" not in family.name
+        found = (re.fullmatch(family.counter, counter) for counter in (*SOFT_ROCE, *OF_NICS))
+        own = {family.name} if plain else {family.name.format(**match.groupdict()) for match in found if match}
+        if "{unit}" in family.name:
+            own = {family.name.format(unit=unit) for unit in ("bytes", "packets")}
+        names |= {f"{name}_total" if family.kind == "counter" else name for name in own}
+    return names
+
+
+def panels() -> list[dict[str, Any]]:
+    return [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
+
+
+def expressions() -> Iterator[str]:
+    """As Prometheus gets them from Grafana, and those of the rules."""
+    asked = [target["expr"] for panel in panels() for target in panel["targets"]]
+    for text in (*asked, *(one["expr"] for one in DASHBOARD["annotations"]["list"])):
+        yield text.replace("$__rate_interval", "1m").replace("$lab", ".*")
+    yield from (rule["expr"] for rule in RULES)
+
+
+def names_in(expression: str) -> set[str]:
+    return set(re.findall(r"\b(?:rdma|node|testbed)_\w+", re.sub(r"\b(?:on|by) \([^)]*\)", "", expression)))
+
+
+@pytest.mark.parametrize("expression", dict.fromkeys(expressions()))
+def test_an_expression_has_names_that_are_exported(expression: str) -> None:
+    assert names_in(expression) <= exported()
+
+
+def test_every_family_of_testbed_s_own_that_changes_is_shown() -> None:
+    shown = {name for expression in expressions() for name in names_in(expression)}
+    own = {name for name in exported() if name.startswith(("testbed_queue_", "testbed_pfc_", "testbed_link_"))}
+    left = {"testbed_queue_packets_total", "testbed_queue_bytes_total", "testbed_link_packets_total"}
+    assert own - shown == left | {"testbed_link_rate_bits_per_second"}
+
+
+@pytest.mark.skipif(not shutil.which("promtool"), reason="there is no promtool: sudo apt-get install prometheus")
+def test_prometheus_can_read_every_expression(tmp_path: Path) -> None:
+    rules = [{"record": f"panel:{number}", "expr": expression} for number, expression in enumerate(expressions())]
+    file = tmp_path / "rules.yml"
+    file.write_text(yaml.safe_dump({"groups": [{"name": "panels", "rules": rules}]}))
+    done = subprocess.run(["promtool", "check", "rules", file], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert f"{len(rules)} rules found" in done.stdout
+
+
+def test_panels_have_their_own_place_and_number() -> None:
+    every = DASHBOARD["panels"]
+    assert len({panel["id"] for panel in every}) == len(every)
+    places = [
+        (panel["gridPos"]["x"] + across, panel["gridPos"]["y"] + down)
+        for panel in every
+        for across, down in itertools.product(range(panel["gridPos"]["w"]), range(panel["gridPos"]["h"]))
+    ]
+    assert len(set(places)) == len(places)
+    assert max(x for x, _ in places) < 24, "a dashboard of Grafana has 24 columns"
+
+
+def test_panels_ask_the_data_source_that_is_chosen() -> None:
+    variables = {one["name"]: one for one in DASHBOARD["templating"]["list"]}
+    chosen = {"type": "prometheus", "uid": "${datasource}"}
+    assert variables["datasource"]["type"] == "datasource"
+    for panel in panels():
+        assert panel["datasource"] == chosen
+        assert [target["datasource"] for target in panel["targets"]] == [chosen] * len(panel["targets"])
+        assert len({target["refId"] for target in panel["targets"]}) == len(panel["targets"])
