@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -15,6 +14,7 @@ from rich.text import Text
 from testbed.cli import completing, console, options, summary
 from testbed.cli.catalogue import columns
 from testbed.cli.output import json_option
+from testbed.cli.over import combinations
 from testbed.cli.progress import output_console
 from testbed.cli.run import run_shown, split_setting
 from testbed.cli.words import duration, plain
@@ -91,38 +91,14 @@ async def plan(
     """The scenario, and a variant_run for each combination of values, all of them checked."""
     [info] = await scenarios.describe([(source, settings)])
     [variant_run] = runs.choose(info, [variant or info["compared"]])
-    axes = [values_over(over, info) for over in overs]
-    keys = [key for key, _ in axes]
-    if twice := sorted({key for key in keys if keys.count(key) > 1}):
-        raise InputError(f"--over {twice[0]} is there twice")
-    points = [dict(zip(keys, point, strict=True)) for point in itertools.product(*(values for _, values in axes))]
+    points = combinations(overs, info)
+    for key, value in (item for point in points for item in point.items() if "/" in item[1]):
+        raise InputError(f"--over {key}: {value!r} cannot be one of the values: each has a directory of its name")
     asked = [(source, {**settings, **point}) for point in points]
     described = await scenarios.describe(asked, [variant_run.label])
     labels = [",".join(f"{key}={value}" for key, value in point.items()) for point in points]
     chosen = [runs.choose(found, [variant_run.label])[0].variant for found in described]
     return info, [VariantRun(info["name"], *one) for one in zip(labels, chosen, strict=True)]
-
-
-def values_over(over: str, info: ScenarioInfo) -> tuple[str, list[str]]:
-    """A parameter and the values that the user named, or all that its schema has."""
-    key, equals, named = over.partition("=")
-    properties = info["parameters"].get("properties", {})
-    if key not in properties:
-        hint = f"Parameters: {', '.join(properties) or 'none'}."
-        raise InputError(f"--over: there is no parameter {key!r}", hint=hint)
-    values = [value.strip() for value in named.split(",") if value.strip()]
-    schema = properties[key]
-    if not values and not equals:
-        values = ["false", "true"] if schema.get("type") == "boolean" else list(map(str, schema.get("enum", ())))
-    if not values:
-        hint = f"For example --over {key}={schema.get('default', 1)},…"
-        raise InputError(f"--over {key}: name its values", hint=hint)
-    for value in values:
-        if "/" in value:
-            raise InputError(f"--over {key}: {value!r} cannot be one of the values: each has a directory of its name")
-        if values.count(value) > 1:
-            raise InputError(f"--over {key}: {value} is there twice")
-    return key, values
 
 
 def values_of(label: str) -> dict[str, str]:

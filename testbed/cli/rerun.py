@@ -26,7 +26,7 @@ from testbed.machine import record, runs, scenarios, snapshot
 from testbed.machine.record import WORDS, RunResult, VariantResult
 from testbed.machine.runs import VariantRun
 from testbed.machine.scenarios import Source
-from testbed.protocol import EVENTS, ScenarioInfo
+from testbed.protocol import EVENTS, ScenarioInfo, VariantInfo
 
 Differences = dict[str, tuple[Any, Any]]
 """Differences in what a run is made from: then and now, by the keys of `WORDS`."""
@@ -94,7 +94,8 @@ async def plan(
         variant_runs = []
         for one in variants:
             [variant_run] = runs.choose(info, [one.variant])
-            variant_runs.append(VariantRun(info["name"], one.name, {**variant_run.variant, "settings": one.settings}))
+            variant: VariantInfo = {**variant_run.variant, "settings": one.settings}
+            variant_runs.append(VariantRun(info["name"], one.name, variant, one.without_faults))
     except InputError as error:
         if then.made_from.code != snapshot.code_digest():
             error.hint = f"The run was made by other code of testbed {then.made_from.testbed}. {error.hint}".strip()

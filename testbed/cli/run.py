@@ -77,6 +77,11 @@ def split_setting(_: click.Context, __: click.Parameter, values: tuple[str, ...]
     "a lab to look into; `testbed continue` goes on. Virtual clock only.",
 )
 @metrics_option
+@click.option(
+    "--without-fault", "without", type=click.IntRange(1), metavar="N", multiple=True,
+    help="Leave out the N-th fault that the scenario injects; may be repeated. `testbed shrink` finds those that do "
+    "not matter.",
+)  # fmt: skip
 @options.jobs_option
 @json_option("Print one JSON object; for several scenarios an array of them.")
 @options.junit_option
@@ -90,6 +95,7 @@ def run(
     keep_steps: bool,
     stop: str,
     metrics: int | None,
+    without: tuple[int, ...],
     jobs: int | None,
     as_json: bool,
     junit: Path | None,
@@ -102,6 +108,9 @@ def run(
         raise click.UsageError("--keep-steps and --stop-at are for the virtual clock")
     if metrics is not None and not stop:
         raise click.UsageError("--metrics is for labs that live: `testbed up`, or a run with --stop-at")
+    if stop and without:
+        raise click.UsageError("--without-fault is for runs that nobody stops: leave out --stop-at")
+    tasks = [(source, info, [replace(one, without_faults=without) for one in its]) for source, info, its in tasks]
     if stop:
         from testbed.cli.live import stopping
 

@@ -56,7 +56,7 @@ def run(request: Variant, context: Context) -> VariantOutcome:
     )  # fmt: skip
     moments.begin(lab, log)
     files = Evidence(lab, log)
-    run = Run(lab, log, variant, files)
+    run = Run(lab, log, variant, files, without_faults=request.without_faults)
     up = False
     lab.defer(lambda: up or files.save("the lab could not be built"))
     try:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import platform
 import re
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -75,6 +75,15 @@ class Origin(Identity):
     given_program: str | None = None
     """The name of the user's program that the scenario runs."""
 
+    @classmethod
+    def of_run(cls, identity: Identity, source: Source, found: Mapping[str, bytes]) -> Origin:
+        """What a run of the scenario, whose files are `found`, is made from on a machine."""
+        return cls(
+            **asdict(identity), file=source.file.name, files=digests(found),
+            given_topology=source.topology.name if source.topology else None,
+            given_program=source.program.name if source.program else None,
+        )  # fmt: skip
+
 
 @dataclass(frozen=True, kw_only=True)
 class VariantResult:
@@ -102,6 +111,8 @@ class VariantResult:
     """What was done by hand where the run was stopped: it does not repeat by itself."""
     text: str = ""
     """What happens in it, as `testbed describe` prints it."""
+    without_faults: Sequence[int] = ()
+    """The numbers of the faults that were left out, in the order in which the run injects them."""
 
     @property
     def as_expected(self) -> bool:
@@ -147,6 +158,10 @@ class RunResult:
     def json(self) -> dict[str, Any]:
         return {**asdict(self), "out": str(self.out)}
 
+    def write(self) -> None:
+        """Write result.json into its directory."""
+        (self.out / RESULT).write_text(json.dumps(self.json(), indent=1) + "\n")
+
 
 def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
@@ -156,13 +171,14 @@ def digests(found: Mapping[str, bytes]) -> dict[str, str]:
     return {name: digest(data) for name, data in sorted(found.items())}
 
 
-def keep_files(found: Mapping[str, bytes], source: Source, out: Path) -> None:
-    """Copies the scenario's files, as they were read, into the run directory `out`."""
+def keep_files(found: Mapping[str, bytes], executable: Sequence[str], out: Path) -> None:
+    """Writes the scenario's files, as they were read, into the run directory `out`."""
     for name, data in found.items():
         copy = out / SCENARIO / name
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_bytes(data)
-        shutil.copymode(source.path(name), copy)
+        if name in executable:
+            copy.chmod(copy.stat().st_mode | 0o111)
 
 
 def load(directory: Path) -> RunResult:

@@ -8,7 +8,7 @@ import itertools
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,6 @@ from testbed.machine.record import Identity, Origin, RunResult, VariantResult
 from testbed.machine.scenarios import Source
 from testbed.protocol import (
     EVENTS,
-    RESULT,
     TOPOLOGY,
     Event,
     Made,
@@ -42,6 +41,8 @@ class VariantRun:
     scenario: str
     label: str
     variant: VariantInfo
+    without_faults: Sequence[int] = ()
+    """The numbers of faults that are left out, in the order in which the run injects them."""
 
 
 class Listener:
@@ -100,7 +101,7 @@ async def run(
     started: list[float] = []
     files = source.files()
     executable = source.executable(files)
-    record.keep_files(files, source, out)
+    record.keep_files(files, executable, out)
 
     async def one(variant_run: VariantRun) -> VariantResult:
         async with free:
@@ -114,6 +115,7 @@ async def run(
                 variant=variant_run.variant["name"],
                 settings=variant_run.variant["settings"],
                 topology=source.inner_topology,
+                without_faults=[*variant_run.without_faults],
             )
             job = Job(
                 [request], files, executable, limit_s=info["limit_s"], busy_s=info["busy_limit_s"],
@@ -132,15 +134,11 @@ async def run(
         async with asyncio.TaskGroup() as group:
             identity = group.create_task(asyncio.to_thread(meanwhile))
             tasks = [group.create_task(one(variant_run)) for variant_run in variant_runs]
-        origin = Origin(
-            **asdict(identity.result()), file=source.file.name, files=record.digests(files),
-            given_topology=source.topology.name if source.topology else None,
-            given_program=source.program.name if source.program else None,
-        )  # fmt: skip
+        origin = Origin.of_run(identity.result(), source, files)
         variants, wall_s = [task.result() for task in tasks], time.monotonic() - started[0]
         texts = info["title"], info["text"]
         result = RunResult.of(info["name"], seed, machine.clock, wall_s, out, variants, origin, *texts)
-        (out / RESULT).write_text(json.dumps(result.json(), indent=1) + "\n")
+        result.write()
     finally:
         explain(out, info["name"])
     return result
@@ -191,6 +189,7 @@ def result_of(
         epoch=made and made["epoch"],
         touched=list(touched),
         text=variant_run.variant["text"],
+        without_faults=[*variant_run.without_faults],
     )
 
 

@@ -64,6 +64,26 @@ class Source:
             return f"{self.topology}{inner.removeprefix(self.inner_topology)}"
         return below(self.file.parent)(inner)
 
+    def taken(self) -> TakenSource:
+        """The same with its files as they are now."""
+        files = self.files()
+        place = self.name, self.file, self.topology, self.program
+        return TakenSource(*place, contents=files, executables=self.executable(files))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TakenSource(Source):
+    """A scenario whose files were read: many runs of it, some on other machines, are made from the same."""
+
+    contents: Mapping[str, bytes]
+    executables: Sequence[str]
+
+    def files(self) -> dict[str, bytes]:
+        return {**self.contents}
+
+    def executable(self, names: Iterable[str]) -> list[str]:
+        return [name for name in names if name in self.executables]
+
 
 def shipped() -> list[Source]:
     return [Source(path.parent.name, path) for path in sorted(SCENARIOS.glob(f"*/{FILE}"))]

@@ -57,6 +57,8 @@ class Variant(Request[VariantOutcome]):
     """`VariantInfo.settings`."""
     topology: str = ""
     """Path, below the scenario's directory, of a topology file in the place of its own."""
+    without_faults: list[int] = field(default_factory=list)
+    """Faults that the run leaves out, by their numbers in the order in which it injects them, from 1 on."""
 
 
 class Pytest(Request[int]):

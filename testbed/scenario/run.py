@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 from testbed.errors import InputError
 from testbed.faults import Fault, Injection
 from testbed.lab import HostInterface, Lab
-from testbed.protocol import Event, Observed, VariantOutcome
+from testbed.protocol import LEFT_OUT, Event, Observed, VariantOutcome
 from testbed.scenario.events import EventLog, plain
 from testbed.scenario.evidence import Evidence
 from testbed.topology import IPAddress
@@ -47,7 +47,10 @@ def _holds(actual: Any, expected: Any) -> bool:
 class Run:
     """The run of a variant: its steps, expectations and evidence. `lab` is up; `log` is the event log."""
 
-    def __init__(self, lab: Lab, log: EventLog, variant: Variant, files: Evidence | None = None) -> None:
+    def __init__(
+        self, lab: Lab, log: EventLog, variant: Variant, files: Evidence | None = None,
+        without_faults: Collection[int] = (),
+    ) -> None:  # fmt: skip
         self.lab = lab
         self.log = log
         self.variant = variant
@@ -57,6 +60,8 @@ class Run:
         self._files = files or Evidence(lab, log)
         self._injections: list[tuple[Injection, bool]] = []
         """With each whether the end of the run may cut it short."""
+        self._without_faults = without_faults
+        self._left_out = 0
 
     @property
     def now(self) -> float:
@@ -237,9 +242,15 @@ class Run:
         """Injects a fault `after` so many seconds, and recovers it when it has lasted `lasting`, else by `recover`, or
         at the end. The run ends here if the fault does not come, or does not go.
 
-        A fault that the end of the run cuts short makes the variant unexpected, unless it `may_outlast_run`.
+        A fault that the end of the run cuts short makes the variant unexpected, unless it `may_outlast_run`. One that
+        `--without-fault` names is left out: what is returned was never active.
         """
         injection = Injection(self.lab, fault)
+        number = len(self._injections) + self._left_out + 1
+        if number in self._without_faults:
+            self._left_out += 1
+            self._report(LEFT_OUT, f"fault {number} is left out: {fault}", number=number, fault=str(fault))
+            return injection
         self._injections.append((injection, may_outlast_run))
         injection.inject_after(after, lasting)
         return injection

@@ -144,7 +144,7 @@ def ask(tmp_path: Path, command: list[str], text: str) -> list[str]:
         ("testbed fault inject link-loss end=leaf:", ["e1", "e2"]),
         ("testbed fault inject link-loss loss_", ["nospace", "loss_burst="]),
         ("testbed up pl", ["filenames", "place.yml"]),
-        ("testbed sh", ["shell"]),
+        ("testbed she", ["shell"]),
     ],
 )
 def test_bash_gets_what_is_behind_the_last_break(

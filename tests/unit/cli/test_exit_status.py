@@ -96,6 +96,8 @@ JSON_COMMANDS = {
     "bench pods": ["--pods", "nope"],
     "run": ["nope"],
     "matrix": ["nope", "--over", "x"],
+    "sweep": ["nope", "--seeds", "1"],
+    "shrink": ["nope"],
     "list": ["--tag", "nope"],
     "describe": ["nope"],
     "rerun": ["nope"],

@@ -11,22 +11,9 @@ from rich.console import Console
 
 from testbed.cli import matrix
 from testbed.cli.main import invoke
-from testbed.errors import InputError
 from testbed.machine.record import VariantResult
-from testbed.protocol import Event, ScenarioInfo
+from testbed.protocol import Event
 from testbed.records.events import read
-
-INFO: ScenarioInfo = {
-    "name": "tiny", "title": "", "text": "", "tags": [], "variants": [], "compared": "bad", "limit_s": 1.0,
-    "busy_limit_s": 1.0, "training": False, "notes": [], "packages": [],
-    "parameters": {
-        "properties": {
-            "profile": {"type": "string", "enum": ["sonic", "cisco-ios"]},
-            "gate": {"type": "boolean"},
-            "packets": {"type": "integer", "default": 4},
-        }
-    },
-}  # fmt: skip
 
 
 def told(*said: tuple[str, float, str]) -> list[Event]:
@@ -85,34 +72,9 @@ def test_a_line_that_is_no_event_is_left_out(line: str, tmp_path: Path) -> None:
     assert [*read(tmp_path / "events.jsonl")] == [job(1, ok=True)]
 
 
-@pytest.mark.parametrize(
-    ("over", "values"),
-    [
-        ("profile", ("profile", ["sonic", "cisco-ios"])),
-        ("gate", ("gate", ["false", "true"])),
-        ("packets=4, 9", ("packets", ["4", "9"])),
-        ("profile=sonic", ("profile", ["sonic"])),
-    ],
-)
-def test_values_are_those_named_or_all_that_there_are(over: str, values: tuple[str, list[str]]) -> None:
-    assert matrix.values_over(over, INFO) == values
-
-
-@pytest.mark.parametrize(
-    ("over", "message"),
-    [
-        ("packet=1", "there is no parameter 'packet'"),
-        ("packets", "--over packets: name its values"),
-        ("profile=", "--over profile: name its values"),
-        ("profile= ,", "--over profile: name its values"),
-        ("packets=1,2,1", "--over packets: 1 is there twice"),
-        ("packets=../../x", "'../../x' cannot be one of the values"),
-    ],
-)
-def test_values_that_cannot_be_are_refused(over: str, message: str) -> None:
-    with pytest.raises(InputError) as said:
-        matrix.values_over(over, INFO)
-    assert message in said.value.message
+def test_a_value_that_cannot_name_a_directory_is_refused(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["matrix", str(tiny), "--over", "packets=../../x"]) == 2
+    assert "'../../x' cannot be one of the values" in capsys.readouterr().err
 
 
 def test_a_matrix_has_a_row_for_each_value(

@@ -7,7 +7,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from image_samples import CONTENTS, make_image, nothing_in_cache, place_of_this_version
+from small_image import CONTENTS, make_image, nothing_in_cache, place_of_this_version
 
 from testbed.errors import InputError, UnsupportedError
 from testbed.machine import archive, image

@@ -21,7 +21,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.cli import catalogue, console, junit, matrix, summary, topology
+from testbed.cli import catalogue, console, junit, matrix, over, summary, topology
 from testbed.cli.progress import PlainConsole
 from testbed.cli.words import plain_lines
 from testbed.errors import InputError, TestbedError
@@ -225,7 +225,7 @@ def take(name: str, data: bytes) -> None:
             shown(lambda to: to.print(catalogue.variants(info)))
             for key in properties:
                 with contextlib.suppress(InputError):
-                    matrix.values_over(key, info)
+                    over.values_over(key, info)
         case "topology.json":
             shown(lambda to: to.print(topology.table(answer)))
         case "faults.json":

@@ -9,8 +9,8 @@ from importlib.metadata import requires
 from pathlib import Path
 
 import pytest
-from image_samples import CONTENTS, make_image, nothing_in_cache, place_of_this_version
 from packaging.requirements import Requirement
+from small_image import CONTENTS, make_image, nothing_in_cache, place_of_this_version
 
 from testbed.errors import TestbedError, UnsupportedError
 from testbed.machine import build, cache, image, recipe

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from testbed.errors import InputError
-from testbed.protocol import VariantOutcome
+from testbed.faults import Injection, LinkDown
+from testbed.protocol import Event, VariantOutcome
 from testbed.scenario.events import EventLog
 from testbed.scenario.evidence import Evidence, changes
 from testbed.scenario.run import Run, Variant
@@ -34,6 +35,9 @@ class FakeLab:
         return any(condition() for _ in range(TRIES))
 
     def catch_up(self) -> None: ...
+
+    def one_by_one(self, act: Callable[[], None]) -> None:
+        act()
 
     def sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
@@ -327,3 +331,33 @@ def test_a_completion_is_reported_when_it_happened(run: Run) -> None:
     assert (event["t"], event["node"]) == (77, "client")
     assert event["text"] == "RDMA_WRITE ends with RETRY_EXC_ERR after 268.4 ms"
     assert (event["data"]["near"], event["data"]["far"]) == (["10.0.10.2", 17], ["10.0.20.100", 18])
+
+
+def test_a_fault_that_is_left_out_is_reported_and_is_no_failure(lab: FakeLab) -> None:
+    """It is never injected: this lab cannot have it."""
+    lab.injections = []  # type: ignore[attr-defined]
+    events: list[Event] = []
+    variant = Variant("fixed", "healthy", "it works")
+    run = Run(lab, EventLog(events.append), variant, without_faults=[1, 2])  # type: ignore[arg-type]
+    with run.fault(LinkDown(end="a:e1")) as injection:
+        assert not injection.active
+    run.inject(LinkDown(end="b:e1"), after=3, lasting=1).recover()
+    run.observe("healthy", "all is well")
+    assert run.outcome(lab.directory)["failures"] == []
+    left_out = [event["data"] for event in events if event["kind"] == "left-out"]
+    assert left_out == [{"number": 1, "fault": "link-down end=a:e1"}, {"number": 2, "fault": "link-down end=b:e1"}]
+
+
+def test_faults_are_numbered_as_they_are_injected(lab: FakeLab, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab.injections = []  # type: ignore[attr-defined]
+    injected: list[str] = []
+    monkeypatch.setattr(Injection, "inject_after", lambda self, *_: injected.append(self.fault.end))
+    run = Run(
+        lab,
+        EventLog(lambda _: None),
+        Variant("fixed", "healthy", "it works"),
+        without_faults=[2, 4],  # type: ignore[arg-type]
+    )
+    for end in "a:e1", "b:e1", "c:e1", "d:e1", "e:e1":
+        run.inject(LinkDown(end=end))
+    assert injected == ["a:e1", "c:e1", "e:e1"]

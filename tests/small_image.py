@@ -1,4 +1,4 @@
-"""Images of a few bytes, whole as far as anyone looks."""
+"""An image of a few bytes, for tests without a machine."""
 
 import json
 from pathlib import Path
@@ -10,12 +10,13 @@ from testbed.machine.image import Image
 CONTENTS = {"root.erofs": b"root" * 1000, "vmlinuz": b"kernel", "initrd": b"ramfs", "dpkg-status": b"Package: a\n"}
 
 
-def make_image(place: Path, **changes: Any) -> Image:
+def make_image(place: Path, root: bytes = CONTENTS["root.erofs"], **changes: Any) -> Image:
     """An image that is whole, of a few bytes; `changes` goes into its manifest."""
     place.mkdir(parents=True)
-    for name, data in CONTENTS.items():
+    contents = {**CONTENTS, "root.erofs": root}
+    for name, data in contents.items():
         (place / name).write_bytes(data)
-    files = {name: {"size": len(data), "sha256": cache.file_digest(place / name)} for name, data in CONTENTS.items()}
+    files = {name: {"size": len(data), "sha256": cache.file_digest(place / name)} for name, data in contents.items()}
     digest = cache.digest(*(str(entry["sha256"]) for entry in files.values()))
     manifest = {"digest": digest, "inputs": recipe.inputs_key(), "kernel": "7.3", "files": files, **changes}
     (place / "manifest.json").write_text(json.dumps(manifest))

@@ -1,0 +1,181 @@
+"""`testbed sweep`: a scenario with many seeds and values, as far as it has not been run yet."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import click
+
+from testbed.cli import completing, options, pages
+from testbed.cli.output import json_option
+from testbed.cli.over import combinations
+from testbed.cli.progress import ensure_image, error_console, output_console
+from testbed.cli.run import split_setting
+from testbed.cli.sweep import table
+from testbed.cli.sweep.shown import Shown
+from testbed.errors import InputError, UnsupportedError
+from testbed.machine import layers, runs, scenarios
+from testbed.machine.image import Image
+from testbed.machine.record import Origin, RunResult
+from testbed.machine.sweeps import points, work
+from testbed.machine.sweeps.points import Point
+from testbed.machine.sweeps.results import Results
+from testbed.machine.sweeps.work import Engine, Here, Work
+from testbed.protocol import ScenarioInfo
+
+KEPT = 20
+"""Run directories of runs that were not as expected which a result file's sweeps keep. Any other run is repeated by its
+command."""
+FILE = "sweep.sqlite"
+
+
+@click.command(
+    help="""Run a scenario with many seeds and values, and find the runs that are not as expected.
+
+    Every variant is run with every seed and every combination of the values of `--over`. Each run is a row of one
+    SQLite file: the same command goes on where it was ended, and one with more seeds or values runs what is missing.
+    Of runs that are not as expected the first 20 keep their run directories.
+
+    Exit status: 0 every run as expected, 1 not, 2 wrong usage or input, 3 this machine cannot run it."""
+)
+@click.argument("name", metavar="SCENARIO", shell_complete=completing.scenarios)
+@click.option("--seeds", metavar="SEEDS", required=True, help="Such as 0..999, or 1,5,9, or 0..99,200.")
+@click.option(
+    "--over", "overs", metavar="KEY[=VALUE,…]", multiple=True, shell_complete=completing.parameters("name"),
+    help="A parameter and its values; may be repeated. Without values all that it can have.",
+)  # fmt: skip
+@click.option(
+    "--variant", "named", metavar="NAME", multiple=True, shell_complete=completing.variants("name"),
+    help="Only this variant; may be repeated.",
+)  # fmt: skip
+@click.option(
+    "--set", "settings", metavar="KEY=VALUE", multiple=True, callback=split_setting,
+    shell_complete=completing.parameters("name"),
+    help="Replace a parameter's default; may be repeated. What a variant sets itself stays, unless --variant names it.",
+)  # fmt: skip
+@click.option(
+    "--results", "file", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+    help=f"The result file. Default: {FILE} beside the run directories.",
+)  # fmt: skip
+@click.option(
+    "--engine", metavar="ENGINE", default="local", show_default=True,
+    help="Where runs are carried out: this machine, or dask://HOST:PORT, the workers of a Dask scheduler.",
+)  # fmt: skip
+@options.out_option
+@options.jobs_option
+@json_option()
+def sweep(
+    name: str,
+    seeds: str,
+    overs: tuple[str, ...],
+    named: tuple[str, ...],
+    settings: dict[str, str],
+    file: Path | None,
+    engine: str,
+    out: Path,
+    jobs: int | None,
+    as_json: bool,
+) -> int:
+    if engine != "local":
+        require_dask(jobs)
+    source = scenarios.resolve(name).taken()
+    info, planned = asyncio.run(plan(source, points.seeds(seeds), overs, named, settings))
+    file = file or out / info["name"] / FILE
+    with Shown(error_console(), file, len(planned), name) as shown:
+        asked, parent = Work(source, info), out / info["name"]
+        parent.mkdir(parents=True, exist_ok=True)
+        if engine == "local":
+            machine = options.choose("vm", "virtual", shown.once)
+            machine = asyncio.run(options.equip(machine, info["packages"]))
+            here = Here(asked, machine, options.jobs_for(machine, jobs), parent)
+            found = asyncio.run(carry_out(asked, planned, here, file, out, shown))
+        else:
+            found = asyncio.run(on_cluster(engine, asked, planned, ensure_image(), file, out, shown))
+    rows = table.rows(planned, found)
+    if as_json:
+        click.echo(json.dumps(table.as_json(name, info["name"], file, rows, planned, found)))
+    else:
+        table.report(output_console(), name, info["name"], file, rows, planned, found)
+    return 0 if all(found[point.key].as_expected for point in planned) else 1
+
+
+async def plan(
+    source: scenarios.Source, seeds: Sequence[int], overs: Sequence[str], named: Sequence[str],
+    settings: Mapping[str, str],
+) -> tuple[ScenarioInfo, list[Point]]:  # fmt: skip
+    """The scenario and the runs, all of them checked: those of a seed after each other, so that what depends on values
+    shows early."""
+    [info] = await scenarios.describe([(source, {})])
+    values = combinations(overs, info)
+    for variant_run in () if named else runs.choose(info, []):
+        if own := next((key for key in values[0] if key in variant_run.variant["settings"]), None):
+            hint = "Name the variants that are to have the other values with --variant."
+            raise InputError(f"variant {variant_run.label} sets {own} itself", hint=hint)
+    asked = [{**settings, **each} for each in values]
+    described = await scenarios.describe([(source, given) for given in asked], named)
+    found = [
+        (variant_run.variant, each, {key: value for key, value in given.items() if counts(variant_run, key, value)})
+        for each, given, its in zip(values, asked, described, strict=True)
+        for variant_run in runs.choose(its, named)
+    ]
+    if len(seeds) * len(found) > points.MOST:
+        raise points.too_many(len(seeds) * len(found))
+    return described[0], [Point(seed, *one) for seed in seeds for one in found]
+
+
+def counts(variant_run: runs.VariantRun, key: str, value: str) -> bool:
+    """Whether a setting of the user's is the variant's; it keeps what it sets itself."""
+    return bool(variant_run.variant["settings"][key] == value)
+
+
+async def carry_out(
+    asked: Work, planned: Sequence[Point], engine: Engine, file: Path, out: Path, shown: Shown
+) -> table.Found:
+    """Run what the result file does not have yet; what it has in the end."""
+    origin = Origin.of_run(await engine.identity(), asked.source, asked.source.files())
+    with Results(file, asked.info["name"], origin) as results:
+        found = results.recorded()
+        missing = [point for point in planned if point.key not in found]
+        kept = sum(one.directory is not None for one in found.values())
+        shown.begin(planned, found)
+
+        async def take(point: Point, result: RunResult, directory: Path | None) -> None:
+            nonlocal kept
+            place = None
+            if directory and kept < KEPT:
+                kept += 1
+                place = await asyncio.to_thread(keep, result, directory, out)
+            results.add(point, result, place)
+            shown.ended(point, result.variants[0])
+
+        await engine.run(missing, take, lambda: kept < KEPT)
+        return results.recorded()
+
+
+async def on_cluster(
+    engine: str, asked: Work, planned: Sequence[Point], base: Image, file: Path, out: Path, shown: Shown
+) -> table.Found:
+    from testbed.machine.sweeps import cluster
+
+    image = await layers.ensure(base, asked.info["packages"], shown.once)
+    async with cluster.connected(engine, asked, image, out / asked.info["name"], shown.once) as connected:
+        return await carry_out(asked, planned, connected, file, out, shown)
+
+
+def require_dask(jobs: int | None) -> None:
+    if jobs is not None:
+        raise click.UsageError("a cluster runs as many at once as its workers have threads: leave out --jobs")
+    if importlib.util.find_spec("distributed") is None:
+        hint = "Install it: pip install 'testbed[dask]'"
+        raise UnsupportedError("--engine dask://… needs Dask, which is not installed", hint=hint)
+
+
+def keep(result: RunResult, directory: Path, out: Path) -> Path:
+    kept = work.keep(result, directory, out)
+    pages.write_report(kept)
+    runs.explain(kept, result.scenario)
+    return kept

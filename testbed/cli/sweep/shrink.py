@@ -1,0 +1,130 @@
+"""`testbed shrink`: the fewest settings and faults with which a run still fails in the same way."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from testbed.cli import completing, options
+from testbed.cli.output import json_option
+from testbed.cli.progress import error_console, output_console
+from testbed.cli.run import split_setting
+from testbed.cli.sweep import shrunk
+from testbed.cli.sweep.command import keep
+from testbed.cli.sweep.shown import Remarks
+from testbed.errors import InputError
+from testbed.machine import processes, record, runs, scenarios
+from testbed.machine.record import RunResult
+from testbed.machine.scenarios import Source
+from testbed.machine.sweeps.attempts import Attempts, Setting
+from testbed.machine.sweeps.work import SCRATCH, Work
+from testbed.protocol import RESULT
+
+
+@click.command(
+    help="""Find the fewest settings and faults with which a run still fails in the same way.
+
+    RUN is a run directory with a variant that is not as expected, or a SCENARIO as for `testbed run`, with the options
+    that make it fail. Settings are left out, and so go back to their defaults; of a number that matters the one nearest
+    to the default is looked for. Faults that the scenario injects are left out. It fails in the same way if users see
+    the same and the same expectations do not hold. The smallest run keeps its run directory.
+
+    Exit status: 0 it was shrunk, or cannot be, 2 wrong usage or input, or a run that is as expected, 3 this machine
+    cannot run it."""
+)
+@click.argument("name", metavar="RUN|SCENARIO", shell_complete=completing.scenarios)
+@click.option(
+    "--variant", "named", metavar="NAME", shell_complete=completing.variants("name"),
+    help="The variant that fails. Default: the only one of a run directory.",
+)  # fmt: skip
+@click.option(
+    "--set", "settings", metavar="KEY=VALUE", multiple=True, callback=split_setting,
+    shell_complete=completing.parameters("name"), help="Of a scenario: set a parameter; may be repeated.",
+)  # fmt: skip
+@click.option("--seed", type=click.IntRange(0), help="Of a scenario: its seed. Default: 1.")
+@options.out_option
+@options.jobs_option
+@json_option()
+def shrink(
+    name: str, named: str | None, settings: dict[str, str], seed: int | None, out: Path, jobs: int | None,
+    as_json: bool,
+) -> int:  # fmt: skip
+    if (Path(name) / RESULT).is_file():
+        if settings or seed is not None:
+            raise click.UsageError("--set and --seed are for a scenario: a run directory has its own")
+        failing = asyncio.run(of_directory(Path(name), named))
+    else:
+        failing = asyncio.run(of_scenario(name, named, settings, 1 if seed is None else seed))
+    remarks = Remarks(error_console())
+    machine = options.choose("vm", "virtual", remarks.once)
+    machine = asyncio.run(options.equip(machine, failing.work.info["packages"]))
+    parent = out / failing.work.info["name"]
+    parent.mkdir(parents=True, exist_ok=True)
+    with processes.scratch(parent, SCRATCH) as scratch:
+        at_once = options.jobs_for(machine, jobs)
+        attempts = Attempts(failing.work, failing.variant, failing.seed, machine, at_once, scratch, remarks.log)
+        found = asyncio.run(attempts.shrink(failing.given, failing.without_faults))
+        directory = keep(found.smallest, found.smallest.out, out)
+    if as_json:
+        click.echo(json.dumps(shrunk.as_json(found, failing.scenario, directory)))
+    else:
+        shrunk.report(output_console(), found, failing.scenario, directory)
+    return 0
+
+
+@dataclass(frozen=True)
+class Failing:
+    """A variant run that is to be shrunk. `scenario` is what names it on the command line."""
+
+    work: Work
+    scenario: str
+    variant: str
+    seed: int
+    given: list[Setting]
+    without_faults: list[int]
+
+
+async def of_scenario(name: str, named: str | None, settings: Mapping[str, str], seed: int) -> Failing:
+    source = scenarios.resolve(name).taken()
+    if named is None:
+        [info] = await scenarios.describe([(source, {})])
+        variants = ", ".join(one.label for one in runs.choose(info, []))
+        raise click.UsageError(f"name the variant that fails: --variant with one of {variants}")
+    info, checked = await scenarios.describe([(source, {}), (source, settings)], [named])
+    runs.choose(checked, [named])
+    return Failing(Work(source, info), name, named, seed, [Setting(*item) for item in settings.items()], [])
+
+
+async def of_directory(directory: Path, named: str | None) -> Failing:
+    then = record.load(directory)
+    if then.clock != "virtual":
+        raise InputError("a run on the real clock cannot be shrunk: no two are the same", where=str(directory))
+    if then.made_from.given_program or then.made_from.given_topology:
+        text = "a run with a topology or a script of the user's cannot be shrunk: its command does not name them"
+        raise InputError(text, where=str(directory))
+    unexpected = [one for one in then.variants if not one.as_expected]
+    chosen = [one for one in unexpected if named in (None, one.name)]
+    if len(chosen) != 1:
+        names = ", ".join(one.name for one in unexpected) or "none"
+        raise InputError("name one variant that is not as expected", where=str(directory), hint=f"It has: {names}.")
+    [one] = chosen
+    source = record.source_of(then, directory)
+    [info] = await scenarios.describe([(source, {})])
+    [variant_run] = runs.choose(info, [one.variant])
+    own = variant_run.variant["settings"]
+    given = [Setting(*item) for item in one.settings.items() if item not in own.items()]
+    scenario = name_of(then, source)
+    return Failing(Work(source.taken(), info), scenario, one.variant, then.seed, given, [*one.without_faults])
+
+
+def name_of(then: RunResult, source: Source) -> str:
+    """The name of the scenario that was run, if it is shipped and the same, or the path of the copy of its file."""
+    for shipped in scenarios.shipped():
+        if shipped.name == then.scenario and record.digests(shipped.files()) == dict(then.made_from.files):
+            return shipped.name
+    return str(source.file)

@@ -1,0 +1,202 @@
+"""Runs of a variant that failed with fewer settings and faults, to find the smallest that still fails."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from testbed.errors import InputError, TestbedError
+from testbed.machine import runs, scenarios
+from testbed.machine.jobs import Machine
+from testbed.machine.record import RunResult, VariantResult
+from testbed.machine.sweeps import shrinking
+from testbed.machine.sweeps.work import Work
+from testbed.protocol import EVENTS, LEFT_OUT, VariantInfo
+from testbed.records.events import read
+
+MOST_FAULTS = 1000
+"""Numbers of faults that are left out to learn how many there are."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A parameter that the user set."""
+
+    key: str
+    value: Any
+
+    @property
+    def text(self) -> str:
+        return self.value if isinstance(self.value, str) else json.dumps(self.value)
+
+    def __str__(self) -> str:
+        return f"{self.key}={self.text}"
+
+
+@dataclass(frozen=True)
+class InjectedFault:
+    """A fault of the run, by its number in the order in which the run injects them."""
+
+    number: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"fault {self.number}: {self.text}"
+
+
+Part = Setting | InjectedFault
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A run with some of the parts, and what came of it; `result` is None where the scenario refuses the settings."""
+
+    parts: Sequence[Part]
+    result: RunResult | None
+    same: bool
+    """Whether it failed as the first one did."""
+
+
+@dataclass(frozen=True)
+class Shrunk:
+    """What was found: the parts at first and in the end, where numbers may be others."""
+
+    variant: str
+    seed: int
+    before: Sequence[Part]
+    left_out: Sequence[int]
+    """Faults that the run had left out at first."""
+    after: Sequence[Part]
+    failures: Sequence[str]
+    smallest: RunResult
+    tried: Sequence[Attempt]
+
+    @property
+    def without_faults(self) -> list[int]:
+        there = [part.number for part in self.before if isinstance(part, InjectedFault)]
+        left = [part.number for part in self.after if isinstance(part, InjectedFault)]
+        return sorted({*self.left_out, *there} - {*left})
+
+
+class Attempts:
+    """Runs a variant with some of its settings and faults, `jobs` at a time, in directories below `scratch`."""
+
+    def __init__(
+        self, work: Work, variant: str, seed: int, machine: Machine, jobs: int, scratch: Path,
+        log: Callable[[str], None],
+    ) -> None:  # fmt: skip
+        self._work = work
+        self._variant = variant
+        self._seed = seed
+        self._machine = machine
+        self._free = asyncio.Semaphore(jobs)
+        self._jobs = jobs
+        self._scratch = scratch
+        self._log = log
+        self._numbers = itertools.count()
+        self._faults: list[InjectedFault] = []
+        self._left_out: Sequence[int] = ()
+        self._failure: Any = None
+        self._done: dict[frozenset[Part], Attempt] = {}
+
+    async def shrink(self, given: Sequence[Setting], left_out: Sequence[int]) -> Shrunk:
+        """Find the smallest run. InputError if the first one is as expected."""
+        self._left_out = left_out
+        self._log("run it as it was")
+        first = await self._run(given, left_out)
+        if first is None or first.as_expected:
+            hint = "Name the variant, the settings and the seed with which it fails."
+            raise InputError(f"variant {self._variant} is as expected: there is nothing to shrink", hint=hint)
+        self._failure = shrinking.signature(first.variants[0])
+        await self._learn_faults(given)
+        before: list[Part] = [*given, *self._faults]
+        self._done[frozenset(before)] = Attempt(before, first, True)
+        after = await shrinking.smallest(before, self._first)
+        for part in [part for part in after if isinstance(part, Setting)]:
+            others = [other for other in after if other != part]
+            after = [*others, await self._nearer(part, others)]
+        smallest = self._done[frozenset(after)].result
+        assert smallest is not None, "it failed"
+        failures = first.variants[0].failures
+        tried = [*self._done.values()]
+        return Shrunk(self._variant, self._seed, before, left_out, after, failures, smallest, tried)
+
+    async def _learn_faults(self, given: Sequence[Setting]) -> None:
+        """A run without any fault reports each that it leaves out."""
+        self._log("run it without faults")
+        result = await self._run(given, range(1, MOST_FAULTS + 1))
+        if result is None:
+            return
+        events = read(result.out / self._variant / EVENTS)
+        there = [event["data"] for event in events if event["kind"] == LEFT_OUT]
+        faults = [InjectedFault(data["number"], str(data["fault"])) for data in there]
+        self._faults = [fault for fault in faults if fault.number not in self._left_out]
+        self._done[frozenset(given)] = Attempt(given, result, self._same(result.variants[0]))
+
+    def _same(self, result: VariantResult) -> bool:
+        return not result.as_expected and shrinking.signature(result) == self._failure
+
+    async def _first(self, selections: list[list[Part]]) -> int | None:
+        """The number of the first selection that still fails; as many are tried at once as may be."""
+        for at in range(0, len(selections), self._jobs):
+            batch = selections[at : at + self._jobs]
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(self._fails(parts)) for parts in batch]
+            for number, task in enumerate(tasks, at):
+                if task.result():
+                    return number
+        return None
+
+    async def _fails(self, parts: Sequence[Part]) -> bool:
+        key = frozenset(parts)
+        if key not in self._done:
+            kept = {part.number for part in parts if isinstance(part, InjectedFault)}
+            without = {*self._left_out, *(fault.number for fault in self._faults if fault.number not in kept)}
+            settings = [part for part in parts if isinstance(part, Setting)]
+            result = await self._run(settings, sorted(without))
+            same = result is not None and self._same(result.variants[0])
+            self._done[key] = Attempt(parts, result, same)
+            words = ", ".join(map(str, parts)) or "nothing set, no fault"
+            self._log(f"{'the same failure' if same else 'not the same'} with {words}")
+        return self._done[key].same
+
+    async def _nearer(self, part: Setting, others: Sequence[Part]) -> Setting:
+        """The same setting with the number that is nearest to the default and fails with the others."""
+        schema = self._work.info["parameters"].get("properties", {}).get(part.key, {})
+        default = self._own().get(part.key, schema.get("default"))
+        whole = schema.get("type") == "integer"
+        if schema.get("type") not in ("integer", "number") or not isinstance(default, (int, float)):
+            return part
+
+        async def fails(number: float) -> bool:
+            return await self._fails([*others, Setting(part.key, number)])
+
+        value = int(float(part.text)) if whole else float(part.text)
+        number = await shrinking.nearest(default, value, fails, whole=whole)
+        return part if number == value else Setting(part.key, number)
+
+    def _own(self) -> dict[str, Any]:
+        """What the variant sets itself."""
+        return next(one["settings"] for one in self._work.info["variants"] if one["name"] == self._variant)
+
+    async def _run(self, given: Sequence[Setting], without: Sequence[int]) -> RunResult | None:
+        """None where the scenario refuses the settings."""
+        async with self._free:
+            try:
+                variant = await self._described({one.key: one.value for one in given})
+            except TestbedError as error:  # what a description refuses is no InputError here, but has its status
+                if error.exit_status != InputError.exit_status:
+                    raise
+                return None
+            out = self._scratch / str(next(self._numbers))
+            out.mkdir()
+            return await self._work.carry_out(variant, self._seed, self._machine, out, without)
+
+    async def _described(self, settings: dict[str, Any]) -> VariantInfo:
+        [info] = await scenarios.describe([(self._work.source, settings)], [self._variant])
+        return runs.choose(info, [self._variant])[0].variant

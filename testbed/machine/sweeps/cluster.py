@@ -1,0 +1,249 @@
+"""The workers of a Dask cluster as the machines of a sweep.
+
+A host gets testbed's code, the scenario and the image once, by their digests; each run is a task that calls that code
+in a process of its own. Dask starts the tasks of a worker that died anew on another one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import logging
+import mmap
+import pickle
+import re
+import tarfile
+from collections import defaultdict, deque
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import CancelledError
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import cloudpickle
+import distributed
+from distributed.comm import CommClosedError
+from distributed.scheduler import KilledWorker
+
+from testbed.errors import DISK_FULL, InputError, TestbedError, UnsupportedError
+from testbed.machine import cache, processes
+from testbed.machine.archive import export
+from testbed.machine.image import Image
+from testbed.machine.record import Identity, RunResult
+from testbed.machine.sweeps import remote, sent
+from testbed.machine.sweeps.points import Point
+from testbed.machine.sweeps.remote import run as run_remotely
+from testbed.machine.sweeps.sent import Sent
+from testbed.machine.sweeps.work import SCRATCH, Room, Take, Work
+from testbed.protocol import messages
+
+ADDRESS = re.compile(r"dask://([^/\s]+:\d+)/?")
+CONNECT_S = 20.0
+CHUNK = 8 << 20
+AHEAD = 2
+"""Runs for each thread of a worker that are with the cluster: none waits for its next one."""
+LOOK_S = 10.0
+GONE = (CancelledError, CommClosedError, ConnectionError, TimeoutError)
+"""What Dask raises when the scheduler is no longer there."""
+
+cloudpickle.register_pickle_by_value(remote)
+
+
+def address_of(engine: str) -> str:
+    match = ADDRESS.fullmatch(engine)
+    if match is None:
+        raise InputError(f"--engine: {engine!r} is not of the form dask://HOST:PORT")
+    return f"tcp://{match[1]}"
+
+
+@asynccontextmanager
+async def connected(
+    engine: str, work: Work, image: Image, parent: Path, log: Callable[[str], None]
+) -> AsyncIterator[Cluster]:
+    """The cluster of the scheduler at ``dask://HOST:PORT``. What is left of runs is unpacked below `parent`."""
+    address = address_of(engine)
+    for name in "distributed", "distributed.client":
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    try:
+        client = await distributed.Client(address, asynchronous=True, timeout=CONNECT_S)
+    except (OSError, ValueError) as error:
+        hint = "Start one with `dask scheduler`, and workers with `dask worker HOST:PORT`."
+        raise UnsupportedError(f"no Dask scheduler answers at {engine}", hint=hint) from error
+    try:
+        with processes.scratch(parent, SCRATCH) as scratch:
+            yield Cluster(client, work, image, scratch, log)
+    except GONE as error:
+        hint = "Run the same command when it is back: it goes on from there."
+        raise UnsupportedError(f"the Dask cluster at {engine} went away", hint=hint) from error
+    finally:
+        await client.close()
+
+
+class Cluster:
+    """An engine of sweeps."""
+
+    def __init__(self, client: Any, work: Work, image: Image, scratch: Path, log: Callable[[str], None]) -> None:
+        self._client = client
+        self._image = image
+        self._scratch = scratch
+        self._log = log
+        self._code, self._work = sent.code(), sent.work(work)
+        self._preparing: defaultdict[tuple[str, str], asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._exporting = asyncio.Lock()
+
+    async def identity(self) -> Identity:
+        """What runs of all workers are made from. InputError if it is not the same."""
+        found: dict[str, Identity] = {}
+        while not found:
+            async with asyncio.TaskGroup() as group:
+                workers = await self._workers()
+                tasks = {address: group.create_task(self._prepare(address)) for address in workers}
+            found = {address: identity for address, task in tasks.items() if (identity := task.result())}
+        first = next(iter(found.values()))
+        for address, other in found.items():
+            if other != first:
+                text = f"the workers are not the same: QEMU is {first.qemu} and {other.qemu}"
+                raise InputError(text, where=address, hint="Install one version of QEMU on all of them.")
+        return first
+
+    async def run(self, points: Iterable[Point], take: Take, room: Room) -> None:
+        waiting = deque(points)
+        running: dict[Any, Point] = {}
+        while waiting or running:
+            ahead = AHEAD * sum((await self._workers()).values())
+            while waiting and len(running) < ahead:
+                point = waiting.popleft()
+                running[self._submit(point, kept=room())] = point
+            for future in await self._ended([*running]):
+                point = running.pop(future)
+                address, answer = await self._answer(future, point)
+                if answer is None:
+                    await self._prepare(address)
+                    waiting.appendleft(point)
+                else:
+                    await self._take(point, *answer, take)
+
+    def _submit(self, point: Point, *, kept: bool) -> Any:
+        names, given = (self._code.name, self._work.name), pickle.dumps(point)
+        arguments = [self._image.digest, "yes" if kept else "no"]
+
+        def carry_out() -> tuple[str, bytes | None]:  # a function of a function travels by value
+            return run_remotely(*names, arguments, given)
+
+        return self._client.submit(carry_out, pure=False)
+
+    async def _ended(self, futures: Sequence[Any]) -> Collection[Any]:
+        """Those that have ended; one at least."""
+        while True:
+            with suppress(TimeoutError):
+                found = await distributed.wait(futures, return_when="FIRST_COMPLETED", timeout=LOOK_S)
+                return list(found.done)
+            await self._workers()
+
+    async def _answer(self, future: Any, point: Point) -> tuple[str, tuple[RunResult, bytes | None] | None]:
+        """The worker, and what it answered; None from a host that lacks something."""
+        try:
+            address, answer = await future
+        except KilledWorker as error:
+            hint = "It may need more memory than a worker may use: a run takes up to 1 GB."
+            text = f"{point.label} with seed {point.seed}: each worker that ran it died"
+            raise TestbedError(text, hint=hint) from error
+        except RuntimeError as error:
+            raise TestbedError(str(error)) from error
+        return address, read(answer, address) if answer else None
+
+    async def _take(self, point: Point, result: RunResult, packed: bytes | None, take: Take) -> None:
+        directory = None
+        if packed is not None:
+            directory = self._scratch / uuid4().hex
+            await asyncio.to_thread(unpack, packed, directory)
+        await take(point, result, directory)
+
+    async def _workers(self) -> Mapping[str, int]:
+        """The threads of each worker, by its address. Waits for the first one."""
+        while not (found := await self._client.nthreads()):
+            self._log("the cluster has no worker: wait for one")
+            await asyncio.sleep(1)
+        return dict(found)
+
+    async def _prepare(self, address: str) -> Identity | None:
+        """Send what the host of a worker lacks. What its runs are made from; None if the worker is gone."""
+        try:
+            where = await self._ask(address, remote.whereabouts)
+            async with self._preparing[where]:
+                return await self._prepare_host(address, where[0])
+        except (ConnectionError, CommClosedError, TimeoutError):
+            if self._client.status != "running":
+                raise
+            return None
+
+    async def _prepare_host(self, address: str, host: str) -> Identity:
+        needed = {one.name: one for one in (self._code, self._work)}
+        for name in await self._ask(address, remote.lacking, [*needed]):
+            self._log(f"send {name.partition('-')[0]} to {host}")
+            await self._send(address, needed[name])
+        identity: Identity | None = read(await self._call(address, "prepare"), address)
+        if identity is None:
+            async with self._exported() as exported:
+                self._log(f"send the image to {host}, {len(exported.data) / 1e6:.0f} MB")
+                await self._send(address, exported)
+            identity = read(await self._call(address, "image", exported.name), address)
+        assert identity is not None, "it has just been sent"
+        return identity
+
+    @asynccontextmanager
+    async def _exported(self) -> AsyncIterator[Sent]:
+        """The image with its layer as a file that can be imported."""
+        path = self._scratch / "image.tar"
+        async with self._exporting:
+            if not path.exists():
+                base, layer = replace(self._image, layer=None), self._image.layer
+                await asyncio.to_thread(export, base, path, [layer] if layer else [])
+        digest = path.with_name(f"{path.name}.sha256").read_text().split()[0]
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as data:
+            yield Sent(f"sent-{digest}.tar", digest, data)
+
+    async def _send(self, address: str, one: Sent) -> None:
+        part = f"part-{uuid4().hex}"
+        for offset in range(0, len(one.data), CHUNK):
+            await self._ask(address, remote.receive, part, offset, one.data[offset : offset + CHUNK])
+        await self._ask(address, remote.finish, part, one.name, one.digest)
+
+    async def _call(self, address: str, action: str, *arguments: str) -> bytes:
+        words = [action, self._work.name, self._image.digest, *arguments]
+        answer: bytes = await self._ask(address, remote.call_aside, self._code.name, words)
+        return answer
+
+    async def _ask(self, address: str, function: Callable[..., Any], *arguments: Any) -> Any:
+        """What a function returns on a worker, beside its tasks."""
+        try:
+            found = await self._client.run(function, *arguments, workers=[address])
+        except OSError as error:
+            if error.errno in DISK_FULL:
+                text = "the disk of the worker is full: it gets the image and testbed's code"
+                raise UnsupportedError(text, where=address, hint=cache.LARGER_DISK) from error
+            raise
+        except (RuntimeError, ValueError) as error:
+            raise TestbedError(str(error), where=address) from error
+        if address not in found:
+            raise CommClosedError(f"{address} is gone")
+        return found[address]
+
+
+def read(answer: bytes, address: str) -> Any:
+    """What a process on a worker answered; None from a host that lacks something. Raises its error."""
+    match pickle.loads(answer):  # noqa: S301 - of the code that was sent
+        case "failed", failure:
+            error = messages.error_of(failure, str)
+            error.where = error.where or address
+            raise error
+        case _, found:
+            return found
+    raise AssertionError("an answer is a pair")
+
+
+def unpack(packed: bytes, directory: Path) -> None:
+    with tarfile.open(fileobj=io.BytesIO(packed), mode="r:gz") as tar:
+        tar.extractall(directory, filter="data")

@@ -1,0 +1,118 @@
+"""A process on a worker of a Dask cluster, with the code that was sent: it prepares the host, or runs a point.
+
+The working directory is the place of what was sent (remote.place). Arguments are what is to be done, the file of the
+sweep's work, and the digest of the image; the answer goes to standard output.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import pickle
+import shutil
+import sys
+import tarfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from testbed.errors import TestbedError
+from testbed.machine import archive, cache, image, layers, processes
+from testbed.machine.image import Image
+from testbed.machine.qemu import Flavour
+from testbed.machine.record import Identity
+from testbed.machine.sweeps.work import Work
+from testbed.machine.vm import VirtualMachine
+from testbed.protocol import messages
+
+KEEP = 4
+"""What was sent for the last sweeps stays: code, work, and images with their snapshots, so many of each. So does what a
+client that was killed had begun to send."""
+LACKS = ("lacks", None)
+"""The answer of a host without the image."""
+
+
+def main() -> None:
+    action, work_file, digest, *others = sys.argv[1:]
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # nothing but the answer goes there
+    try:
+        work: Work = pickle.loads(Path(work_file).read_bytes())  # noqa: S301 - the sweep's own
+        answer = ACTIONS[action](work, digest, others)
+    except TestbedError as error:
+        answer = "failed", messages.failure(error)
+    pickle.dump(answer, answers)
+    answers.flush()
+
+
+def prepare(work: Work, digest: str, _: Sequence[str]) -> tuple[str, Any]:
+    for kind in "code", "work", "image", "sent", "part", "making":
+        prune(Path.cwd(), f"{kind}-*")
+    machine = machine_with(work, digest)
+    return ("identity", Identity.of(machine)) if machine else LACKS
+
+
+def take_image(work: Work, digest: str, others: Sequence[str]) -> tuple[str, Any]:
+    """Import an image that was sent, into a cache for it alone: the user's own may be another of the same version."""
+    [exported] = map(Path, others)
+    use_own_cache(digest)
+    archive.import_(exported)
+    exported.unlink()
+    return prepare(work, digest, [])
+
+
+def run(work: Work, digest: str, others: Sequence[str]) -> tuple[str, Any]:
+    [kept] = others
+    machine = machine_with(work, digest)
+    if machine is None:
+        return LACKS
+    point = pickle.load(sys.stdin.buffer)  # noqa: S301 - the sweep's own
+    with processes.scratch() as out:
+        result = asyncio.run(work.carry_out(point.variant, point.seed, machine, out))
+        return "ended", (result, None if result.as_expected or kept == "no" else packed(out))
+
+
+def machine_with(work: Work, digest: str) -> VirtualMachine | None:
+    """A machine with this very image, which is in the user's cache or in one for it alone."""
+    if image_with(work, digest) is None:
+        use_own_cache(digest)
+    found = image_with(work, digest)
+    return VirtualMachine(found, Flavour("virtual"), lambda _: None) if found else None
+
+
+def image_with(work: Work, digest: str) -> Image | None:
+    base = image.find()
+    found = base and layers.find(base, work.info["packages"])
+    return found if found and found.digest == digest else None
+
+
+def use_own_cache(digest: str) -> None:
+    own = Path.cwd() / f"image-{digest[:16]}"
+    own.mkdir(exist_ok=True)
+    os.utime(own)
+    os.environ["XDG_CACHE_HOME"] = str(own)
+    cache.directory("images")
+
+
+def packed(directory: Path) -> bytes:
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w:gz") as tar:
+        tar.add(directory, arcname=".")
+    return data.getvalue()
+
+
+def prune(parent: Path, pattern: str) -> None:
+    """Remove all but the last used ones."""
+    found = sorted(parent.glob(pattern), key=lambda path: path.stat().st_mtime)
+    for path in found[:-KEEP]:
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
+ACTIONS = {"prepare": prepare, "image": take_image, "run": run}
+
+if __name__ == "__main__":
+    main()
