@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from testbed.switch.profile import Profile as Profile
     from testbed.switch.profile import ProfileName as ProfileName
     from testbed.switch.profile import profile as profile
+    from testbed.topology import Container as Container
     from testbed.topology import IPAddress as IPAddress
     from testbed.topology import Topology as Topology
 
@@ -61,7 +62,7 @@ _HOMES = {
     "testbed.scenario.model": "Parameters Scenario",
     "testbed.scenario.run": "Connection Run Variant owner_of",
     "testbed.switch.profile": "Profile ProfileName profile",
-    "testbed.topology": "IPAddress Topology",
+    "testbed.topology": "Container IPAddress Topology",
 }
 __all__ = [name for names in _HOMES.values() for name in names.split()]
 

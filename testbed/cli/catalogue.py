@@ -64,7 +64,7 @@ def describe(name: str, as_json: bool) -> None:
         return
     console = output_console()
     console.print(Text.assemble((plain(info["name"]), "bold"), ": ", plain(info["title"])))
-    for label, names in ("tags", info["tags"]), ("Debian packages", info["packages"]):
+    for label, names in ("tags", info["tags"]), ("Debian packages", info["packages"]), ("images", info["images"]):
         if names:
             console.print(Text(plain(f"{label}: {', '.join(names)}"), "dim"))
     console.print()

@@ -1,4 +1,4 @@
-"""`testbed image`: what machines boot from."""
+"""`testbed image`: what machines boot from, and the images of containers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from testbed.cli.output import json_option, log
 from testbed.cli.progress import ensure_image, output_console
 from testbed.cli.words import duration, plain, size
 from testbed.errors import InputError, UnsupportedError
-from testbed.machine import archive, layers, snapshot
+from testbed.machine import archive, containers, layers, snapshot
 from testbed.machine import image as images
 from testbed.machine.image import Image, Layer
 from testbed.machine.recipe import inputs_key
@@ -22,7 +22,7 @@ FILE = click.Path(dir_okay=False, path_type=Path)
 KEY = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
-@click.group(help="Build, show, move or remove the image that machines boot from.")
+@click.group(help="Build, show, move or remove the image that machines boot from; add images of containers.")
 def image() -> None:
     pass
 
@@ -77,8 +77,46 @@ def key() -> None:
     click.echo(inputs_key()[:16])
 
 
-@image.command(help="Remove every image, with its layers, and every snapshot from the cache.")
-def rm() -> None:
+@image.command(
+    help="""Take the image of a container into the cache, for nodes of a topology with `image: NAME`.
+
+    FILE is what `docker save` writes, or an OCI layout as a tar or a directory. Every layer is checked against its
+    digest. An image of the same name is replaced."""
+)
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--name", metavar="NAME", default="", help="Its name, such as tools:1. Default: that in the file.")
+def add(file: Path, name: str) -> None:
+    added = containers.add(file, name)
+    click.echo(f"{added.manifest['image'][:12]}  {plain(added.name)}, {size(added.size)}")
+
+
+@image.command(help="List the images of containers that were added.")
+@json_option("Print a JSON array, with the digest of each.")
+def ls(as_json: bool) -> None:
+    found = containers.every()
+    if as_json:
+        click.echo(json.dumps([{**one.manifest, "path": str(one.path)} for one in found]))
+        return
+    table = Table(box=None, pad_edge=False, header_style="", padding=(0, 2, 0, 0))
+    for column in "name", "image", "size":
+        table.add_column(column)
+    for one in found:
+        table.add_row(plain(one.name), one.manifest["image"][:12], size(one.size))
+    output_console(uncut=True).print(table)
+
+
+@image.command(
+    help="""Remove every image that machines boot from, with its layers, and every snapshot from the cache.
+
+    With NAME remove the images of containers with these names, and nothing else."""
+)
+@click.argument("names", metavar="[NAME]...", nargs=-1)
+def rm(names: tuple[str, ...]) -> None:
+    for name in names:
+        containers.remove(name)
+        click.echo(f"removed {plain(containers.canonical(name))}")
+    if names:
+        return
     removed = images.remove_all()
     snapshot.clear()
     click.echo(f"removed {removed} image{'' if removed == 1 else 's'} and their snapshots")

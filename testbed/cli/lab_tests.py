@@ -250,7 +250,7 @@ class LabTests:
     def _choose(self) -> Machine:
         get, packages = self._config.getoption, layers.names(self._config.getini("testbed_packages"))
         machine = options.choose(get("testbed_machine"), get("testbed_clock"), self._log)
-        return self._runner.run(options.equip(machine, packages))
+        return self._runner.run(options.equip(machine, packages, self._config.getini("testbed_images")))
 
     def _log(self, text: str) -> None:
         if reporter := self._config.pluginmanager.getplugin("terminalreporter"):

@@ -13,7 +13,8 @@ from typing import Any
 import click
 
 from testbed.cli.progress import ensure_image
-from testbed.machine import checkup, kvm, layers, qemu
+from testbed.errors import UnsupportedError
+from testbed.machine import checkup, containers, kvm, qemu
 from testbed.machine.jobs import Machine
 from testbed.machine.local import LocalMachine
 from testbed.machine.vm import VirtualMachine
@@ -84,14 +85,17 @@ def choose(machine_name: str, clock: Clock | None, log: Callable[[str], None]) -
     return VirtualMachine(image, asyncio.run(kvm.flavour(image, clock or "virtual")), log)
 
 
-async def equip(machine: Machine, packages: Sequence[str]) -> Machine:
-    """The same with these Debian packages in its machines."""
-    if not packages:
+async def equip(machine: Machine, packages: Sequence[str], images: Sequence[str] = ()) -> Machine:
+    """The same with these Debian packages, and these images of containers, in its machines."""
+    if not packages and not images:
         return machine
     if not isinstance(machine, VirtualMachine):
+        if images:
+            text = f"nodes with an image ({', '.join(images)}) are containers, which need a micro-VM"
+            raise UnsupportedError(text, hint="Leave out --machine local.")
         checkup.require_packages(packages)
         return machine
-    image = await layers.ensure(machine.image, packages, machine.log)
+    image = await containers.equip(machine.image, packages, images, machine.log)
     return VirtualMachine(image, machine.flavour, machine.log, keep_steps=machine.keep_steps)
 
 

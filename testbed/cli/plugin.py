@@ -33,6 +33,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--testbed-out", default="runs", metavar="DIR", help="where run directories are made")
     parser.addini("testbed_files", "files and directories that tests with `lab` need, below rootdir", "linelist", [])
     parser.addini("testbed_packages", "Debian packages that tests with `lab` need", "args", [])
+    parser.addini("testbed_images", "images of the containers that tests with `lab` have", "args", [])
     parser.addini("testbed_training", "have torch imported, for tests that start training jobs", "bool", False)
     parser.addini("testbed_test_limit", "virtual seconds for each test with `lab`; default: no limit")
 

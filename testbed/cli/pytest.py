@@ -48,6 +48,7 @@ SECONDS = click.FloatRange(0, min_open=True)
 @click.option("--test-limit", type=SECONDS, metavar="SECONDS", help="Virtual seconds for each test. Default: none.")
 @options.junit_option
 @click.option("--with", "packages", metavar="PACKAGE,…", multiple=True, help="Debian packages that the tests need.")
+@click.option("--image", "images", metavar="NAME", multiple=True, help="An image of the containers that tests have.")
 @options.machine_options
 def pytest(
     paths: tuple[Path, ...],
@@ -56,6 +57,7 @@ def pytest(
     test_limit: float | None,
     junit: Path | None,
     packages: tuple[str, ...],
+    images: tuple[str, ...],
     on: options.MachineOptions,
 ) -> int:
     tests, arguments = pytests.split(paths)
@@ -64,9 +66,7 @@ def pytest(
     if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
         arguments = ["--color=no", *arguments]
     wanted = layers.names(packages)
-    machine = options.choose(on.machine, on.clock, log)
-    if wanted:
-        machine = asyncio.run(options.equip(machine, wanted))
+    machine = asyncio.run(options.equip(options.choose(on.machine, on.clock, log), wanted, images))
     directory = runs.run_directory(on.out, "pytest")
     show = functools.partial(print, end="", flush=True)
     asked = Pytest(arguments=arguments, limit_s=limit, test_limit_s=test_limit)

@@ -18,7 +18,7 @@ from testbed.cli.live.words import metrics_option
 from testbed.cli.output import json_option
 from testbed.cli.progress import error_console, output_console
 from testbed.cli.words import noted, setting
-from testbed.machine import runs, scenarios
+from testbed.machine import containers, runs, scenarios
 from testbed.machine.jobs import Machine
 from testbed.machine.record import RunResult
 from testbed.machine.runs import Listener, VariantRun
@@ -155,7 +155,7 @@ async def run_all(
 ) -> list[RunResult]:
     """The variants of all scenarios, side by side, with a report of each and, of several, an index."""
     free = asyncio.Semaphore(jobs)
-    equipped = [await options.equip(machine, info["packages"]) for _, info, _ in tasks]
+    equipped = [await options.equip(machine, info["packages"], info["images"]) for _, info, _ in tasks]
 
     async def one(task: Task, its: Machine) -> RunResult:
         source, info, chosen = task
@@ -191,6 +191,8 @@ async def plan(
             raise click.UsageError("--topology is for one scenario")
         sources = [replace(sources[0], topology=topology)]
     described = await scenarios.describe([(source, settings) for source in sources], named)
+    for info in described:
+        containers.find(info["images"])
     return [(source, info, runs.choose(info, named)) for source, info in zip(sources, described, strict=True)]
 
 

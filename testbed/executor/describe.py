@@ -48,9 +48,11 @@ def scenario(request: Describe, context: Context) -> ScenarioInfo:
             if plan not in plans:
                 plans.append(plan)
                 info["notes"] += notes
+                info["images"] = sorted({*info["images"], *plan.images})
             switches += profiles
     if request.topology:
         plan, info["notes"] = topologies.planned_file(file.parent, request.topology)
+        info["images"] = sorted({*scenario.images, *plan.images})
         fits(plan, request.topology, file, plans, switches)
     return info
 

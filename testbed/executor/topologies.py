@@ -62,7 +62,8 @@ def schema(_: requests.Schema, __: Context) -> dict[str, Any]:
 
 
 def plan_info(topology: Topology) -> PlanInfo:
-    return {**plan_rows(planned(topology)), "notes": notes_of(topology)}
+    plan = planned(topology)
+    return {**plan_rows(plan), "notes": notes_of(topology), "images": plan.images, "binds": plan.binds}
 
 
 def plan_of(rows: PlanRows) -> Plan:
@@ -131,9 +132,9 @@ def lab_of(
     return instance, plan, profiles, notes
 
 
-def source_of(scenario: Scenario, parameters: Parameters, file: Path, given: str = "") -> str:
-    """The text of the topology file of `lab_of`."""
-    return (file.parent / (given or str(scenario.topology_for(parameters)))).read_text()
+def file_of(scenario: Scenario, parameters: Parameters, file: Path, given: str = "") -> Path:
+    """The topology file of `lab_of`."""
+    return file.parent / (given or str(scenario.topology_for(parameters)))
 
 
 @functools.cache

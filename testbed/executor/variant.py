@@ -32,16 +32,16 @@ FULL_DISK_HINT = "The guest's disk is memory, 900 MB. A capture can be narrowed 
 
 def run(request: Variant, context: Context) -> VariantOutcome:
     """Builds the lab, runs the scenario, takes the lab down; the verdict."""
-    file = context.files / request.scenario
+    emit, out, file = context.emit, context.out, context.files / request.scenario
     refuse_input(file.parent)
     scenario = loading.load(file)
     variant = scenario.variant(request.variant)
     with loading.blaming(file):
         parameters = scenario.settle(variant, request.settings)
         values = parameters.model_dump(mode="json")
-    emit, out = context.emit, context.out
     instance, plan, profiles, _ = topologies.lab_of(scenario, parameters, file, request.topology)
-    moments = Moments(context.wire, emit, topologies.source_of(instance, parameters, file, request.topology))
+    topology = topologies.file_of(instance, parameters, file, request.topology)
+    moments = Moments(context.wire, emit, topology.read_text())
 
     def listen(event: Event) -> None:
         emit({"event": event})
@@ -52,7 +52,8 @@ def run(request: Variant, context: Context) -> VariantOutcome:
     reserve = reserved(out)
     emit({"made": Made(parameters=values, topology=plan_rows(plan), epoch=log.epoch())})
     lab = Lab(
-        plan, out, log.emit, profiles=profiles, networks=PodNetworks(file.parent), zero_ns=log.zero_ns
+        plan, out, log.emit, profiles=profiles, networks=PodNetworks(file.parent), zero_ns=log.zero_ns,
+        files=topology.parent,
     )  # fmt: skip
     moments.begin(lab, log)
     files = Evidence(lab, log)

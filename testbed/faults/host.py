@@ -84,8 +84,8 @@ class WrongMask(_HostFault):
 
     def _connected(self, nic: HostInterface, to: IPv4Network, instead_of: IPv4Network) -> None:
         own = ("dev", nic.name, "proto", "kernel", "scope", "link", "src", str(nic.address().ip))
-        nic.node.run("ip", "route", "append", str(to), *own)  # beside that of another NIC in the subnet
-        nic.node.run("ip", "route", "delete", str(instead_of), *own)
+        nic.node.use("ip", "route", "append", str(to), *own)  # beside that of another NIC in the subnet
+        nic.node.use("ip", "route", "delete", str(instead_of), *own)
 
     def verify(self, lab: Lab) -> Verified | None:
         host = lab.host(self.host)

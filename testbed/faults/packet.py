@@ -107,12 +107,12 @@ class ExactPacket(Rule):
         if "prerouting" in hooks:
             raise InputError(f"fault {self}: only what a switch sends can be delayed, not what comes in there")
         device = f"hold-{self._mark:x}"
-        node.run("ip", "link", "add", device, "type", "ifb")
+        node.use("ip", "link", "add", device, "type", "ifb")
         undo.callback(node.run, "ip", "link", "delete", device)
-        node.run("ip", "link", "set", device, "up")
-        node.run("tc", "qdisc", "add", "dev", device, "root", "netem", "delay", f"{self.delay * 1e6:g}us")
+        node.use("ip", "link", "set", device, "up")
+        node.use("tc", "qdisc", "add", "dev", device, "root", "netem", "delay", f"{self.delay * 1e6:g}us")
         port.add_clsact()
         at = ("dev", port.name, "egress", "protocol", "all", "pref", "7", "handle", str(self._mark), "fw")
         undo.callback(node.run, "tc", "filter", "delete", *at)
         redirect = ("action", "mirred", "egress", "redirect", "dev", device)
-        node.run("tc", "filter", "add", *at, *redirect)
+        node.use("tc", "filter", "add", *at, *redirect)

@@ -47,6 +47,8 @@ def connect_nodes(
         node.complete()
     control_planes.complete()
     for node in nodes.values():
+        node.begin()
+    for node in nodes.values():
         node.execute(node.plan.exec if node.plan else ())
 
 

@@ -25,6 +25,8 @@ class Context:
     emit: Emit
     scheduler: Scheduler
     devices: RdmaDevices
+    files: Path
+    """The directory of the topology file, from where containers have files."""
 
     def file(self, name: str) -> Path:
         """A path in the run directory."""

@@ -184,7 +184,7 @@ class HostInterface(Interface):
         source = self.addresses.get(ip.version)
         command = ["ip", "-j", f"-{ip.version}", "route", "get", str(ip), "oif", self.name]
         command += ["from", str(source.ip)] if source else []
-        found = self.node.run(*command, check=False)
+        found = self.node.use(*command, check=False)
         routes = json.loads(found.stdout) if found.returncode == 0 and found.stdout.strip() else []
         if not routes or routes[0].get("type", "unicast") != "unicast":
             return f"no route to {ip}"

@@ -32,7 +32,7 @@ class HostRoutes:
 
     def shown(self, family: Family) -> list[Route]:
         """The main table."""
-        found: list[Route] = json.loads(self._host.run("ip", "-j", f"-{family}", "route").stdout)
+        found: list[Route] = json.loads(self._host.use("ip", "-j", f"-{family}", "route").stdout)
         return found
 
     def change_default(self, family: Family, *via: IPAddress) -> Callable[[], None]:
@@ -56,7 +56,7 @@ class HostRoutes:
     def _make(self, key: _Key, route: Route) -> None:
         hops = _hops(route)
         if living := [hop for hop in hops if self._lives(hop)]:
-            self._host.run(*_command(key[0], "replace", route, living))
+            self._host.use(*_command(key[0], "replace", route, living))
         if len(living) == len(hops):
             self._lost.pop(key, None)
         else:
@@ -75,7 +75,7 @@ class HostRoutes:
     def _set_default(self, family: Family, wanted: list[Route]) -> None:
         for route in self.shown(family):
             if route["dst"] == DEFAULT:
-                self._host.run(*_command(family, "delete", route, []))
+                self._host.use(*_command(family, "delete", route, []))
         self._lost = {key: route for key, route in self._lost.items() if key[:2] != (family, DEFAULT)}
         for route in wanted:
             self._make(_key(family, route), route)

@@ -134,7 +134,7 @@ class Interface:
         """Gives it the qdisc that holds filters for what comes in and goes out. May be repeated."""
         if not self._clsact:
             self._clsact = True
-            self.node.run("tc", "qdisc", "add", "dev", self.name, "clsact")
+            self.node.use("tc", "qdisc", "add", "dev", self.name, "clsact")
 
     def emit(self, kind: str, text: str, **data: object) -> None:
         """Emits an event of the node that names the interface."""
@@ -245,7 +245,7 @@ class Direction:
     def _show(self) -> list[dict[str, Any]]:
         if not self.shaped:
             return []
-        shown = self._port.node.run("tc", "-j", "qdisc", "show", "dev", self._device).stdout
+        shown = self._port.node.use("tc", "-j", "qdisc", "show", "dev", self._device).stdout
         return [entry for entry in json.loads(shown) if entry["kind"] != "clsact"]
 
     def _divert(self) -> str:
@@ -258,4 +258,4 @@ class Direction:
         return device
 
     def _tc(self, *lines: str) -> None:
-        self._port.node.run("tc", "-batch", "-", text="".join(f"{line}\n" for line in lines))
+        self._port.node.use("tc", "-batch", "-", text="".join(f"{line}\n" for line in lines))

@@ -48,9 +48,11 @@ class Lab:
         profiles: Mapping[str, Profile] | None = None,
         networks: Networks | None = None,
         zero_ns: int = 0,
+        files: Path = Path(),
     ) -> None:
         """`rdma_mode` wins over the file's; `profiles` replaces the profile of a switch by its name, `profile_values`
-        included; pods need `networks`. `zero_ns` is CLOCK_MONOTONIC at t = 0 of the events."""
+        included; pods need `networks`. `zero_ns` is CLOCK_MONOTONIC at t = 0 of the events. `files` is the directory
+        of the topology file, for the binds of containers."""
         if isinstance(topology, Topology):
             topology = topology.plan(profiles=load_profiles(), check_values=value_problems)
         self.plan = topology
@@ -66,7 +68,7 @@ class Lab:
         """Faults that were injected (testbed.faults.Injection), in their order."""
         self._profiles = dict(profiles or {})
         self._devices = RdmaDevices()
-        self._context = Context(self.plan.name, directory, emit, self.scheduler, self._devices)
+        self._context = Context(self.plan.name, directory, emit, self.scheduler, self._devices, files.absolute())
         self.pods = Pods(self.nodes, networks, self._context)
         self._control_planes = ControlPlanes(self._context, self.plan, self.nodes)
         self.lossless: LosslessNetwork | None = None

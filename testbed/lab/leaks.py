@@ -10,13 +10,15 @@ from pathlib import Path
 
 from testbed.kernel import netns, rdma
 from testbed.kernel.rtnetlink import Rtnetlink
+from testbed.lab.docker.client import containers
 
 CNI_AGENT = "cni-agent"
 """The process of each node's agent, which is there until the lab ends."""
 
 
 def inventory(files: Path | None = None) -> set[str]:
-    """Return a line for each namespace, interface, address, RDMA device, process of ours or of CNI, file in `files`."""
+    """Return a line for each namespace, interface, address, RDMA device, container, process of ours or of CNI, file in
+    `files`."""
     found = {f"process {name}" for name in processes()}
     for namespace in [None, *netns.names()]:
         if namespace:
@@ -29,6 +31,7 @@ def inventory(files: Path | None = None) -> set[str]:
             found |= {f"{where}address {address} on {name}" for address, name in addresses}
             with rdma.Rdma() as here:
                 found |= {f"RDMA device {name}" for name in here.devices()}
+    found |= {f"container {name}" for name in containers()}
     if files and files.exists():
         found |= {f"file {path.relative_to(files)}" for path in files.rglob("*") if not path.is_dir()}
     return found

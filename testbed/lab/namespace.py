@@ -88,24 +88,41 @@ class Namespace:
                 reason = SYSCTL_REASONS.get(error.errno or 0, error.strerror)
                 raise InputError(f"{self.name}: sysctl {path.replace('/', '.')} = {value}: {reason}") from None
 
+    def launcher(self, program: str, *, terminal: bool = False) -> list[str]:
+        """Return the words before a command that have its `program` run where the node's programs do, if that is not
+        on the machine itself."""
+        return []
+
     def run(
         self, *command: str, within: float = COMMAND_S, text: str = "", check: bool = True
     ) -> CompletedProcess[str]:
         """Runs a command to its end `within` seconds, with `text` as its input. With `check` a failure raises."""
+        return self._run(command, self.launcher(command[0]), within, text, check=check)
+
+    def use(
+        self, *command: str, within: float = COMMAND_S, text: str = "", check: bool = True
+    ) -> CompletedProcess[str]:
+        """The same with a program of the machine, which the node may lack, in the node's network."""
+        return self._run(command, (), within, text, check=check)
+
+    def _run(
+        self, command: Sequence[str], launcher: Sequence[str], within: float, text: str, *, check: bool
+    ) -> CompletedProcess[str]:
         ready = self.context.scheduler.ready
-        return processes.run(self.name, self.namespace, command, within, text, ready, self.env, check=check)
+        return processes.run(self.name, self.namespace, command, within, text, ready, self.env, launcher, check=check)
 
     def ping(self, ip: object, *, within: float) -> bool:
         """Whether one echo request is answered; `within` in seconds."""
         command = ["ping", "-n", "-c", "1", "-W", f"{within:g}", str(ip)]
-        return self.run(*command, within=within + COMMAND_S, check=False).returncode == 0
+        return self.use(*command, within=within + COMMAND_S, check=False).returncode == 0
 
     def spawn(self, *command: str) -> Process:
         """Starts a program; its output is kept in the run directory. It is stopped with the node at the latest."""
         self._files += 1
         log = self.context.file(f"{self.name}-{Path(command[0]).name}-{self._files}.log")
         scheduler = self.context.scheduler
-        process = Process(self.name, self.namespace, command, log, scheduler.ready, self.env)
+        launcher = self.launcher(command[0])
+        process = Process(self.name, self.namespace, command, log, scheduler.ready, self.env, launcher=launcher)
         scheduler.watch(process)
         self.defer(process.stop)
         return process

@@ -72,6 +72,9 @@ class Node(Namespace, Generic[AnInterface]):
             if interface.plan and interface.plan.sends != Quality():
                 interface.sends.apply()
 
+    def begin(self) -> None:
+        """Starts what the node runs by itself. All nodes are complete."""
+
     def delete_devices(self) -> None:
         """Deletes what has to be gone before the namespace."""
 

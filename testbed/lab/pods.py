@@ -15,6 +15,7 @@ from testbed.lab.context import Context
 from testbed.lab.node import Node, take_down
 from testbed.lab.nodes.host import Host, Pod, PodMetadata
 from testbed.lab.steps import Steps, pause, together
+from testbed.topology import Container
 from testbed.topology.values import check_label
 
 T = TypeVar("T")
@@ -161,6 +162,7 @@ class Pods:
         owner: str = "",
         privileged: bool = False,
         resources: Mapping[str, int] | None = None,
+        container: Container | None = None,
     ) -> Pod:
         """
         Makes a pod on a host, attached to `networks` in their order: its interfaces are eth0, net1, net2, …
@@ -169,9 +171,10 @@ class Pods:
         Behind them come those of the annotation ``k8s.v1.cni.cncf.io/networks``. If a network refuses the pod, nothing
         of it is left. Without `caller` it is one attempt, as Multus makes it. The rest is what Kubernetes knows of the
         pod: see `PodMetadata`. Programs of a pod that is `privileged` find the files of all RDMA devices of its node.
+        With a `container` they are those of its image, which the scenario names in `images`.
         """
         given = dict(labels or {}), dict(annotations or {})
-        metadata = PodMetadata(namespace, *given, owner, privileged, dict(resources or {}))
+        metadata = PodMetadata(namespace, *given, owner, privileged, dict(resources or {}), container)
         return self._run(self._create(PodRequest(host, name, networks, metadata), caller or Caller()))
 
     def create_all(
@@ -233,6 +236,11 @@ class Pods:
                     self._take_away(pod)
             except TestbedError as later:
                 error.add_note(f"Then the pod could not be taken away cleanly: {later}")
+            raise
+        try:
+            pod.begin()
+        except BaseException:
+            yield from self._detached(pod)
             raise
         ends = pod.interfaces.values()
         given = [(end.name, end.addresses[family].ip) for family in FAMILIES for end in ends if family in end.addresses]

@@ -36,15 +36,18 @@ class Process:
         ready: Ready = readable,
         env: Mapping[str, str] | None = None,
         devices_of: str = "",
+        launcher: Sequence[str] = (),
     ) -> None:
-        """`env` is beside the machine's. The program sees the RDMA devices of `namespace`, or of `devices_of`."""
+        """`env` is beside the machine's. The program sees the RDMA devices of `namespace`, or of `devices_of`. The
+        words of `launcher` stand before the command, see `Namespace.launcher`."""
         self.node = node
         self.command = list(command)
         self.log = log
         self._ready = ready
+        self._launched = bool(launcher)
         files: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stderr": subprocess.STDOUT}
         with log.open("wb") as output, own_devices.entered(namespace, devices_of):
-            self._popen = _started(node, command, env, **files, stdout=output, start_new_session=True)
+            self._popen = _started(node, command, launcher, env, **files, stdout=output, start_new_session=True)
 
     def __str__(self) -> str:
         return f"{self.node}: {' '.join(self.command)}"
@@ -101,15 +104,17 @@ class Process:
         self._popen.wait()
 
     def _send_to_all(self, number: int) -> None:
+        if self._launched and number == signal.SIGKILL:
+            kill_children(self._popen.pid)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._popen.pid, number)  # numbers come again only after all the others
 
 
 def _started(
-    node: str, command: Sequence[str], env: Mapping[str, str] | None, **options: Any
+    node: str, command: Sequence[str], launcher: Sequence[str], env: Mapping[str, str] | None, **options: Any
 ) -> subprocess.Popen[bytes]:
     with explained(f"{node}: {command[0]} cannot be started"):
-        return subprocess.Popen(list(command), env={**os.environ, **(env or {})}, **options)
+        return subprocess.Popen([*launcher, *command], env={**os.environ, **(env or {})}, **options)
 
 
 def run(
@@ -120,22 +125,26 @@ def run(
     text: str = "",
     ready: Ready = readable,
     env: Mapping[str, str] | None = None,
+    launcher: Sequence[str] = (),
     *,
     check: bool = True,
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a command to its end; with `check` raises if it fails. `text` is its input, `env` beside the machine's."""
+    """Runs a command to its end; with `check` raises if it fails. `text` is its input; `env` and `launcher` as for
+    `Process`."""
     with ExitStack() as files:
         given, out, err = (files.enter_context(tempfile.TemporaryFile("w+")) for _ in range(3))
         given.write(text)
         given.seek(0)
         with own_devices.entered(namespace):
-            process = _started(node, command, env, stdin=given, stdout=out, stderr=err)
+            process = _started(node, command, launcher, env, stdin=given, stdout=out, stderr=err)
         handle = os.pidfd_open(process.pid)
         ended = False
         try:
             ended = ready([handle], within)
         finally:
             if not ended:
+                if launcher:
+                    kill_children(process.pid)
                 process.kill()
             os.close(handle)
             status = process.wait()
@@ -148,6 +157,14 @@ def run(
     if check and status:
         raise TestbedError(f"{node}: {' '.join(command)}: status {status}: {(texts[1] or texts[0]).strip()}")
     return subprocess.CompletedProcess(list(command), status, *texts)
+
+
+def kill_children(launcher: int) -> None:
+    """Ends by force what a launcher started, each in a session of its own: it passes on all signals but this one."""
+    for thread in Path(f"/proc/{launcher}/task").glob("*/children"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+            for child in map(int, thread.read_text().split()):
+                (os.killpg if os.getpgid(child) == child else os.kill)(child, signal.SIGKILL)
 
 
 def end_all(namespace: str) -> None:

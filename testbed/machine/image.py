@@ -6,7 +6,7 @@ import json
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from testbed.errors import TestbedError, UnsupportedError
 from testbed.machine import cache, processes
@@ -57,22 +57,40 @@ class Layer:
             raise damaged(f"the layer with {', '.join(self.asked)}", "its contents are not what was built", self.path)
 
 
+class ContainerImage(Protocol):
+    """The image of a container (machine/containers.py)."""
+
+    @property
+    def digest(self) -> str: ...
+
+    @property
+    def file(self) -> Path: ...
+
+    def verify(self) -> None: ...
+
+
 @dataclass(frozen=True)
 class Image:
     path: Path
     manifest: dict[str, Any]
     layer: Layer | None = None
     """The file system that machines put over its root."""
+    containers: tuple[ContainerImage, ...] = ()
+    """The images that Docker of its machines has."""
 
     @property
     def digest(self) -> str:
-        """SHA-256 over the contents: two images that differ in a byte, or in a layer, differ here."""
+        """SHA-256 over the contents: two images that differ in a byte, in a layer or in a container's image, differ
+        here."""
         own = str(self.manifest["digest"])
-        return cache.digest(own, self.layer.digest) if self.layer else own
+        more = [*([self.layer.digest] if self.layer else []), *(one.digest for one in self.containers)]
+        return cache.digest(own, *more) if more else own
 
     def mounted(self) -> list[tuple[str, Path]]:
-        """The file systems that a machine gets, by their names among its devices."""
-        return [("root", self.file("root.erofs")), *([("layer", self.layer.file)] if self.layer else [])]
+        """The files that a machine gets, by their names among its devices."""
+        layer = [("layer", self.layer.file)] if self.layer else []
+        containers = [(f"container{number}", one.file) for number, one in enumerate(self.containers)]
+        return [("root", self.file("root.erofs")), *layer, *containers]
 
     @property
     def kernel(self) -> str:
@@ -97,6 +115,8 @@ class Image:
         """Reads every byte: for a new snapshot, an import, an export."""
         if self.layer:
             self.layer.verify()
+        for container in self.containers:
+            container.verify()
         for name, entry in self.manifest["files"].items():
             if cache.file_digest(self.file(name)) != entry["sha256"]:
                 raise damaged("the image", f"the contents of {name} are not what was built", self.path)

@@ -236,10 +236,11 @@ def command_line(
     ):
         pmem += ["-object", f"memory-backend-file,id={name},share=on,mem-path={path},size={size}{extra}"]
         pmem += ["-device", f"nvdimm,memdev={name}" + (",unarmed=on" if extra else "")]
+    slots = max(4, len(pmem) // 4)
     return [
         *(binary(), "-nodefaults", "-no-user-config", "-nographic", "-no-reboot"),
         *("-M", "q35,memory-backend=ram,nvdimm=on,usb=off,smbus=off,sata=off,hpet=off,suppress-vmdesc=on"),
-        *("-m", f"{MEMORY >> 20}M,slots=4,maxmem=16G"),
+        *("-m", f"{MEMORY >> 20}M,slots={slots},maxmem=16G"),
         "-object",
         f"memory-backend-file,id=ram,mem-path=/dev/fd/{ram.handle},size={MEMORY},share={'on' if ram.shared else 'off'}",
         *flavour.arguments(),

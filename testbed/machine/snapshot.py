@@ -1,8 +1,8 @@
 """Warm starts: a machine saved at an exact instruction, and restored from there in a fraction of a second.
 
 Snapshots stand on each other. The lowest holds the kernel and the third-party packages; the highest also holds this
-version of testbed, imported. An edit of the code remakes only the highest, in a few seconds. For training jobs there is
-one between the two, in which torch is imported.
+version of testbed, imported. An edit of the code remakes only the highest, in a few seconds. Between the two there is
+one in which torch is imported, for training jobs, and one in which Docker is up, for labs with containers.
 
 A snapshot is one sparse file: the guest's RAM, a header, the state of the devices. A machine that is restored maps the
 RAM copy-on-write, so nothing is read that it does not use, and machines side by side share what they do not change.
@@ -15,7 +15,7 @@ import functools
 import itertools
 import os
 import struct
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,7 +26,7 @@ from testbed.machine.devices import Bundle, Outcome
 from testbed.machine.image import Image
 from testbed.machine.patience import patiently, threads_of
 from testbed.machine.qemu import Flavour, Qemu, Ram, StateError
-from testbed.protocol import BUNDLE_BYTES, PREPARE, RESULT_BYTES, TORCH
+from testbed.protocol import BUNDLE_BYTES, DOCKER, PREPARE, RESULT_BYTES, TORCH
 
 PACKAGE = Path(__file__).parents[1]
 OUTSIDE = ("machine", "cli", "report", "metrics", "shipped")
@@ -42,6 +42,7 @@ MAGIC = b"TBSNAP4\0"
 OFFSET = qemu.MEMORY + 4096
 """The offset of the devices; the header is a page before that."""
 TORCH_FILES = tuple(f"workload/jobs/{name}" for name in ("ranks.py", "shim.c", "flight.c", "shim.h"))
+DOCKER_FILES = tuple(f"lab/docker/{name}" for name in ("daemon.py", "runtime.sh"))
 KEEP = 8
 """Snapshots kept, by last use; each is 300 to 900 MB."""
 BOOT_LIMIT_S = 300.0
@@ -105,9 +106,11 @@ def stack(image: Image, flavour: Flavour, *, training: bool = False) -> list[Sna
         MAGIC,
     )
     found = [Snapshot(key, "start the machine for the first time")]
+    if image.containers:
+        text = "start Docker in it, with the images of the containers"
+        found.append(above(found[-1], text, DOCKER, "/run/testbed/docker", inside(DOCKER_FILES)))
     if training:
-        torch = {Path(name).name: (PACKAGE / name).read_bytes() for name in TORCH_FILES}
-        found.append(above(found[-1], "import torch in it", TORCH, "/run/testbed/torch", torch))
+        found.append(above(found[-1], "import torch in it", TORCH, "/run/testbed/torch", inside(TORCH_FILES)))
     found.append(above(found[-1], "load this version of testbed into it", PREPARE, "/run/testbed/code", code_files()))
     return found
 
@@ -116,6 +119,11 @@ def above(below: Snapshot, text: str, call: str, directory: str, files: Mapping[
     """The snapshot in which the function `call` of these files, installed in `directory`, has run."""
     key = cache.digest(below.key, *(part for item in files.items() for part in item))
     return Snapshot(key, text, below, {"call": call, "install": directory}, files)
+
+
+def inside(names: Sequence[str]) -> Mapping[str, bytes]:
+    """Files of the package by their names without directories."""
+    return {Path(name).name: (PACKAGE / name).read_bytes() for name in names}
 
 
 @functools.cache

@@ -27,6 +27,8 @@ PREPARE = "testbed.executor:prepare"
 """The function that a snapshot of our code calls once, before it is taken."""
 TORCH = "ranks:prepare"
 """The same of the snapshot for training jobs, below the one with our code (workload/jobs/ranks.py)."""
+DOCKER = "daemon:prepare"
+"""The same of the snapshot for labs with containers (lab/docker/daemon.py)."""
 JOB, FILES = "job.json", "files"
 """In a job bundle: the requests with their limits, and the directory of the user's files, none of which can take the
 place of the other."""
@@ -233,6 +235,10 @@ class PlanInfo(PlanRows):
     """The plan of a topology file."""
 
     notes: list[Note]
+    images: list[str]
+    """Of its nodes that are containers."""
+    binds: list[str]
+    """Paths of what these have from beside the topology file."""
 
 
 class ConvertedPlan(PlanInfo):
@@ -315,6 +321,8 @@ class ScenarioInfo(TypedDict):
     """Of the topology files of its variants."""
     packages: list[str]
     """Debian packages beside those of the image."""
+    images: list[str]
+    """Images of the containers of its variants' labs."""
 
 
 class VariantOutcome(TypedDict):

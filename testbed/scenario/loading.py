@@ -31,6 +31,7 @@ ATTRIBUTES: dict[str, tuple[Any, str]] = {
     "limit_s": (Annotated[float, Field(gt=0, allow_inf_nan=False)], "is a number of seconds"),
     "busy_limit_s": (float | None, "is a number of seconds, or None"),
     "tags": (tuple[str, ...] | list[str], "are a tuple of texts"),
+    "images": (tuple[str, ...] | list[str], "are a tuple of texts"),
     "parameters": (type[Parameters], "is a subclass of testbed.Parameters"),
     "variants": (tuple | list, "are a tuple of Variant"),
 }
@@ -181,6 +182,7 @@ def info(
         "training": scenario.training,
         "notes": [],
         "packages": sorted(set(scenario.packages)),
+        "images": sorted(set(scenario.images)),
     }
 
 

@@ -45,6 +45,8 @@ class Scenario(ABC, Generic[P]):
     """Whether it starts training jobs (testbed.workload.jobs): they find torch imported."""
     packages: ClassVar[tuple[str, ...]] = ()
     """Debian packages that it needs beside those of the image. The first run adds them, in seconds."""
+    images: ClassVar[tuple[str, ...]] = ()
+    """Images of the containers of its pods, beside those in its topology."""
     variants: ClassVar[tuple[Variant, ...]]
     compared: ClassVar[str] = ""
     """The variant that `testbed matrix` runs by default; without it, the first."""

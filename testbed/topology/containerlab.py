@@ -19,7 +19,7 @@ from testbed.topology.kinds import KINDS
 Reasons = dict[str, str]
 """The reasons why keys have no place here, or no effect, by their names."""
 
-_CONTAINER = "no container is run"
+_CONTAINER = "a container of a lab is run without it"
 _MANAGEMENT = "there is no management network"
 _SYSTEM = "no network operating system is run"
 _ORDER = "all nodes and links are there before the first command of 'exec' runs"
@@ -42,11 +42,8 @@ TOP_NOTES = {
 TOPOLOGY_NOTES = {"settings": _CERTIFICATES}
 
 NODE_NOTES = {
-    "image": f"{_CONTAINER}: the daemons and files of the image are missing, programs are those of the lab's machine",
-    **_because(f"{_CONTAINER}: what it would start is missing; 'exec' can start it", "cmd entrypoint"),
-    "binds": f"{_CONTAINER}: these files are missing",
     "env-files": f"{_CONTAINER}: these variables are missing; 'env' sets them",
-    "user": f"{_CONTAINER}: commands of 'exec' are run by root",
+    "user": f"{_CONTAINER}: its programs are run by the user that the image names",
     **_because(
         _CONTAINER,
         "auto-remove cap-add cgroup-parent cgroupns-mode cpu cpu-set devices healthcheck image-pull-policy kernel "

@@ -29,7 +29,7 @@ from testbed.errors import InputError, did_you_mean
 from testbed.topology import containerlab, values
 from testbed.topology.definition import Definition, RouteDefinition
 from testbed.topology.kinds import KINDS, KindName
-from testbed.topology.kinds.host import LinuxKeys
+from testbed.topology.kinds.linux import LinuxKeys
 from testbed.topology.kinds.switch import SwitchKeys
 from testbed.topology.lossless import ClassDefinition, Classes, QosDefinition
 from testbed.topology.plan import Quality, RdmaMode, Routing

@@ -13,7 +13,7 @@ from testbed.errors import nearest
 from testbed.topology.kinds import KINDS
 from testbed.topology.models import place_of
 
-_KEPT = ("image", "labels")
+_KEPT = ("labels",)
 """Noted, and checked by the models."""
 
 

@@ -159,6 +159,25 @@ class Bgp:
 
 
 @dataclass(frozen=True, slots=True)
+class Bind:
+    """A file or directory that a container has at `target`; `source` is its path beside the topology file."""
+
+    source: str
+    target: str
+    read_only: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """What a node's container is made of. An empty `cmd` or `entrypoint` is the image's own."""
+
+    image: str
+    cmd: tuple[str, ...] = ()
+    entrypoint: tuple[str, ...] = ()
+    binds: tuple[Bind, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Node:
     name: str
     kind: str
@@ -186,6 +205,8 @@ class Node:
     """Switches with routed ports."""
     host_routes: bool = False
     """Switches: whether BGP announces each neighbour as a host route."""
+    container: Container | None = None
+    """Hosts that are containers."""
 
     def interface(self, name: str) -> Interface:
         return next(i for i in self.interfaces if i.name == name)
@@ -207,6 +228,17 @@ class Plan:
     rdma_mode: RdmaMode | None = None
     """None: the lab chooses by its size."""
     lossless: Lossless | None = None
+
+    @property
+    def images(self) -> list[str]:
+        """The images of its containers, as the file names them."""
+        return sorted({node.container.image for node in self.nodes.values() if node.container})
+
+    @property
+    def binds(self) -> list[str]:
+        """Paths beside the topology file of what its containers have from there."""
+        containers = [node.container for node in self.nodes.values() if node.container]
+        return sorted({bind.source for container in containers for bind in container.binds})
 
 
 def by_family(addresses: Mapping[Family, Any], name: str = "address") -> dict[str, Any]:

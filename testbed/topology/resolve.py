@@ -25,6 +25,10 @@ from testbed.topology.plan import FAMILIES, Family
 from testbed.topology.resolved import Given, Port, ResolvedNode
 
 TOP: Path = ("topology",)
+CONTAINERLABS = {
+    "kind", "group", "image", "labels", "exec", "env", "sysctls", "cmd", "entrypoint", "binds",
+}  # fmt: skip
+"""The keys of a node that containerlab has too."""
 
 
 @dataclass(slots=True, eq=False)
@@ -90,7 +94,7 @@ def container_hosts(elements: Elements) -> list[str]:
         and None not in roles.values()
         and any(definition is not None and definition.image is not None for definition in definitions)
         and _given(elements) <= {"nodes", "links", "kinds", "groups", "defaults"}
-        and all(_given(node) <= {"kind", "group", "image", "labels", "exec", "env", "sysctls"} for node in definitions)
+        and all(_given(node) <= CONTAINERLABS for node in definitions)
         and all(_given(link) <= {"endpoints", "type", "mtu", "ipv4", "ipv6", "labels"} for link in elements.links)
         and all(_given(end) <= {"node", "interface", "mac", "ipv4", "ipv6"} for end in ends)
     )

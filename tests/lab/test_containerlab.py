@@ -1,4 +1,4 @@
-"""Files of containerlab, running: the commands of `exec`, `env`, and what they leave."""
+"""Files of containerlab without images, running: the commands of `exec`, `env`, and what they leave."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROUTED = """
 name: routed
 topology:
   kinds:
-    linux: {image: "alpine:3", env: {WHERE: the kind}}
+    linux: {env: {WHERE: the kind}}
   nodes:
     router:
       kind: linux
@@ -97,15 +97,13 @@ def test_daemons_that_commands_start_end_with_the_lab(tmp_path: Path, log):
 
 
 CLIENTS_ON_A_BRIDGE = """
-# The shape of most files that have hosts only: one image for all, addresses of both families by commands.
+# The shape of most files that have hosts only: addresses of both families by commands.
 name: lab_of_clients
 mgmt: {network: custom, ipv4-subnet: 172.100.100.0/24}
 topology:
   kinds:
   defaults:
     kind: linux
-    image: alpine:3
-    cmd: tail -f /dev/null
   nodes:
     client_1:
       mgmt-ipv4: 172.100.100.11
@@ -163,7 +161,9 @@ ROUTER = """
 name: sysctls
 topology:
   kinds:
-    linux: {image: "alpine:3", sysctls: {net.ipv4.ip_forward: 1, net.ipv4.conf.default.log_martians: 1}}
+    linux: {sysctls: {net.ipv4.ip_forward: 1, net.ipv4.conf.default.log_martians: 1}}
+  groups:
+    containers: {image: "alpine:3"}  # no node is in it; that there is an image makes `host` containerlab's
   nodes:
     router:
       kind: linux

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from testbed.errors import InputError
-from testbed.machine import files, runs, scenarios
+from testbed.machine import files, questions, runs, scenarios
 from testbed.machine.jobs import below
 from testbed.protocol import messages
 from testbed.protocol.requests import Live
@@ -28,6 +28,8 @@ class Found:
     place: Callable[[str], str]
     executable: list[str] = field(default_factory=list)
     packages: list[str] = field(default_factory=list)
+    images: list[str] = field(default_factory=list)
+    """Of the nodes that are containers."""
 
     def request(self) -> dict[str, Any]:
         """The job's request. What a lab is called is not in it, nor does it matter inside."""
@@ -47,7 +49,25 @@ def find(what: str, variant: str, settings: tuple[str, ...]) -> Found:
 def of_file(path: Path) -> Found:
     data = files.read(path)
     name = topology_name(data, path)
-    return Found(name, str(path), {path.name: data}, {"topology": path.name}, below(path.parent))
+    found = Found(name, str(path), {path.name: data}, {"topology": path.name}, below(path.parent))
+    if b"image" not in data:
+        return found
+    plan = questions.plan(path)  # others are planned by the lab's machine alone
+    bound = beside(path, plan["binds"])
+    executable = files.executable(path.parent, bound)
+    return replace(found, images=plan["images"], files={path.name: data, **bound}, executable=executable)
+
+
+def beside(path: Path, binds: Sequence[str]) -> dict[str, bytes]:
+    """The files and directories that containers of a topology file have from beside it."""
+    found: dict[str, bytes] = {}
+    for name in binds:
+        source = path.parent / name
+        if source.is_dir():
+            found |= {f"{name}/{inner}": data for inner, data in files.below(source).items()}
+        else:
+            found[name] = files.read(source)
+    return found
 
 
 def topology_name(data: bytes, path: Path) -> str:
@@ -68,4 +88,5 @@ def of_scenario(what: str, variant: str, settings: tuple[str, ...]) -> Found:
     found = source.files()
     asked = {"scenario": source.file.name, "variant": chosen["name"], "settings": chosen["settings"]}
     shown = f"{info['name']} {chosen['name']}"
-    return Found(info["name"], shown, found, asked, source.place, source.executable(found), list(info["packages"]))
+    needs = info["packages"], info["images"]
+    return Found(info["name"], shown, found, asked, source.place, source.executable(found), *needs)

@@ -41,27 +41,26 @@ def run(
         name=info["name"], file=str(source.file.resolve()), label=chosen.label, variant=chosen.variant, stop=stop,
         topology=str(source.topology.resolve()) if source.topology else None,
     )  # fmt: skip
-    with begun(info["name"], order, info["packages"], seed, out, metrics) as connection:
+    with begun(info["name"], order, info, seed, out, metrics) as connection:
         return follow(connection, {"control": "start"}, chosen, as_json=as_json, stop=stop)
 
 
 def begun(
-    name: str, order: RunOrder, packages: list[str], seed: int, out: Path, metrics: int | None = None
+    name: str, order: RunOrder, info: ScenarioInfo, seed: int, out: Path, metrics: int | None = None
 ) -> Connection:
     """A keeper of the run, called by a name that is free. `latest` stays the run that a moment was kept of."""
     labs.require_free(name)
     listening, address = listening_at(metrics)
     machine: Any = options.choose("vm", "virtual", lambda text: click.echo(f"… {text}", err=True))
-    if packages:
-        asyncio.run(options.equip(machine, packages))
+    asyncio.run(options.equip(machine, info["packages"], info["images"]))
     directory = runs.run_directory(out, order.name, latest=not order.step).resolve()
     lab = labs.Lab(
         name=name, topology=f"{order.name} {order.label}", clock="virtual", since=labs.stamp(), pid=0, seed=seed,
         version=version(), out=str(directory), state="starting", metrics=address,
     )  # fmt: skip
     order_ = Order(
-        lab=lab, request={}, files={}, executable=[], seed=seed, accelerator="tcg", packages=list(packages),
-        idle_s=None, attached=False, run=asdict(order),
+        lab=lab, request={}, files={}, executable=[], seed=seed, accelerator="tcg",
+        packages=info["packages"], images=info["images"], idle_s=None, attached=False, run=asdict(order),
     )  # fmt: skip
     return start(order_, listening)
 
@@ -175,8 +174,7 @@ def back(name: str, out: Path, form: str, directory: Path, step: str) -> int:
         topology=str(source.topology.resolve()) if source.topology else None,
         step=str(kept[found[0].number].resolve()),
     )  # fmt: skip
-    packages = described(source)["packages"]
-    with begun(name or result.scenario, order, packages, result.seed, out) as connection:
+    with begun(name or result.scenario, order, described(source), result.seed, out) as connection:
         number = connection.begin({"control": "start"}, lambda _: None)
         answer = connection.end(number)
         return say_stopped(connection, Moment.of(answer["stopped"]), as_json=form == "json")

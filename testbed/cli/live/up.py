@@ -118,15 +118,15 @@ def brought_up(
     listening, address = listening_at(metrics)
     machine: Any = options.choose("vm", clock, log)  # type: ignore[arg-type]
     wanted = sorted({*packages, *found.packages})
-    if wanted:
-        asyncio.run(options.equip(machine, wanted))
+    asyncio.run(options.equip(machine, wanted, found.images))
     lab = labs.Lab(
         name=name, topology=found.shown, clock=clock, since=labs.stamp(), pid=0, version=version(),
         out=str(run_directory(out, name).resolve()), state="starting", seed=seed, metrics=address,
     )  # fmt: skip
     order = Order(
         lab=lab, request=found.request(), files=found.files, executable=found.executable, seed=seed,
-        accelerator=machine.flavour.accelerator, packages=wanted, idle_s=idle_s, attached=attached,
+        accelerator=machine.flavour.accelerator, packages=wanted, images=found.images,
+        idle_s=idle_s, attached=attached,
     )  # fmt: skip
     with start(order, listening) as connection:
         wait_up(connection, found.place)

@@ -84,13 +84,16 @@ def sweep(
         require_dask(jobs)
     source = scenarios.resolve(name).taken()
     info, planned = asyncio.run(plan(source, points.seeds(seeds), overs, named, settings))
+    if engine != "local" and info["images"]:
+        hint = "Sweep it on this machine: leave out --engine."
+        raise InputError(f"{info['name']} has containers, whose images are not sent to a cluster", hint=hint)
     file = file or out / info["name"] / FILE
     with Shown(error_console(), file, len(planned), name) as shown:
         asked, parent = Work(source, info), out / info["name"]
         parent.mkdir(parents=True, exist_ok=True)
         if engine == "local":
             machine = options.choose("vm", "virtual", shown.once)
-            machine = asyncio.run(options.equip(machine, info["packages"]))
+            machine = asyncio.run(options.equip(machine, info["packages"], info["images"]))
             here = Here(asked, machine, options.jobs_for(machine, jobs), parent)
             found = asyncio.run(carry_out(asked, planned, here, file, out, shown))
         else:

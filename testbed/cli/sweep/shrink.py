@@ -62,7 +62,7 @@ def shrink(
         failing = asyncio.run(of_scenario(name, named, settings, 1 if seed is None else seed))
     remarks = Remarks(error_console())
     machine = options.choose("vm", "virtual", remarks.once)
-    machine = asyncio.run(options.equip(machine, failing.work.info["packages"]))
+    machine = asyncio.run(options.equip(machine, failing.work.info["packages"], failing.work.info["images"]))
     parent = out / failing.work.info["name"]
     parent.mkdir(parents=True, exist_ok=True)
     with processes.scratch(parent, SCRATCH) as scratch:

@@ -12,7 +12,7 @@ from testbed.cni.runtime.pods import PodNetworks
 from testbed.errors import InputError
 from testbed.executor import Context, topologies
 from testbed.executor.live.server import Server
-from testbed.lab import Lab, processes
+from testbed.lab import Host, Lab, processes
 from testbed.protocol import Event, Made
 from testbed.protocol.live import LiveRequest
 from testbed.protocol.requests import Live
@@ -41,17 +41,19 @@ def run(request: Live, context: Context) -> None:
             listen(event)
 
     log = EventLog(hear)
-    plan, profiles, source = planned(request, directory)
+    plan, profiles, file = planned(request, directory)
     made: Made = {"parameters": {}, "topology": plan_rows(plan), "epoch": log.epoch()}
     context.emit({"made": made})
     networks = PodNetworks(directory)
-    lab = Lab(plan, context.out, log.emit, profiles=profiles, networks=networks, zero_ns=log.zero_ns)
+    lab = Lab(
+        plan, context.out, log.emit, profiles=profiles, networks=networks, zero_ns=log.zero_ns, files=file.parent
+    )  # fmt: skip
     with ExitStack() as unless_whole:
         unless_whole.enter_context(lab)
         faults.break_from_the_start(lab)
         files = Evidence(lab, log)
         files.count("the lab came up")
-        server = Server(lab, log, context.wire, source)
+        server = Server(lab, log, context.wire, file.read_text())
         listeners.append(server.hear)
         server.acted.append(lambda request: files.count(command_of(request)))
         lab.scheduler.catch_up()
@@ -71,6 +73,8 @@ def leave(lab: Lab) -> None:
     the user wait."""
     lab.scheduler.close()
     for node in lab.nodes.values():
+        if isinstance(node, Host) and node.container:
+            node.container.keep_output()
         processes.end_all(node.namespace)
 
 
@@ -79,14 +83,14 @@ def command_of(request: LiveRequest[Any]) -> str:
     return re.sub(r"\B[A-Z]", r" \g<0>", type(request).__name__).lower()
 
 
-def planned(request: Live, directory: Path) -> tuple[Plan, Mapping[str, Profile], str]:
-    """The plan of the lab, its switches' profiles, and the text of its topology file."""
+def planned(request: Live, directory: Path) -> tuple[Plan, Mapping[str, Profile], Path]:
+    """The plan of the lab, its switches' profiles, and its topology file."""
     if not request.scenario:
         plan, _ = topologies.planned_file(directory, request.topology)
-        return plan, {}, (directory / request.topology).read_text()
+        return plan, {}, directory / request.topology
     file = directory / request.scenario
     scenario = loading.load(file)
     with loading.blaming(file):
         parameters = scenario.settle(scenario.variant(request.variant), request.settings)
     instance, plan, profiles, _ = topologies.lab_of(scenario, parameters, file, request.topology)
-    return plan, profiles, topologies.source_of(instance, parameters, file, request.topology)
+    return plan, profiles, topologies.file_of(instance, parameters, file, request.topology)

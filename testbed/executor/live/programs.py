@@ -24,10 +24,11 @@ from testbed.executor.live.streams import Input, Stream
 from testbed.executor.live.waiting import waits_for_input
 from testbed.kernel import own_devices
 from testbed.kernel.syscalls import explained
-from testbed.lab import Lab
+from testbed.lab import Lab, processes
 from testbed.lab.capture import BUFFER_KIB
 from testbed.lab.interface import Interface
 from testbed.lab.node import Node
+from testbed.lab.nodes.host import Host
 from testbed.protocol.live import Capture, Exec
 
 SHELL = """
@@ -58,7 +59,10 @@ class Program:
                     owner.callback(os.close, end)
                 return ends
 
-            command = list(request.command)
+            command = list(request.command) or shell(node)
+            launcher = node.launcher(command[0], terminal=request.terminal is not None)
+            self._launched = bool(launcher)
+            before: list[str] = []
             options: dict[str, Any] = {}
             taken = -1
             if request.terminal:
@@ -70,7 +74,7 @@ class Program:
                 self._size(request.terminal["rows"], request.terminal["columns"])
                 env["TERM"] = request.terminal["kind"] or "xterm"
                 options = dict.fromkeys(("stdin", "stdout", "stderr"), there)
-                command = ["setsid", "--ctty", "--", *(command or shell(node))]
+                before = ["setsid", "--ctty", "--"]
                 outputs = {"out": self._terminal}
             else:
                 out, err = pipe_to(ours, theirs), pipe_to(ours, theirs)
@@ -79,10 +83,11 @@ class Program:
                 if request.input or request.given is not None:
                     stdin, taken = pipe_to(theirs, ours)
                 options = {"stdin": stdin, "stdout": out[1], "stderr": err[1], "start_new_session": True}
-            with explained(f"{node}: {request.command[0] if request.command else command[3]} cannot be started"):
-                require(command if not request.terminal else command[3:])
+            with explained(f"{node}: {command[0]} cannot be started"):
+                if not launcher:
+                    require(command)
                 with own_devices.entered(node.namespace):
-                    self._popen = subprocess.Popen(command, env=env, cwd="/root", **options)
+                    self._popen = subprocess.Popen([*before, *launcher, *command], env=env, cwd="/root", **options)
             ours.pop_all()
         self._streams = {name: Stream(call, handle, name) for name, handle in outputs.items()}
         self._input = Input(call, taken, reported=request.input) if taken >= 0 else None
@@ -123,6 +128,8 @@ class Program:
 
     def _signal(self, number: int) -> None:
         if self._popen.returncode is None:
+            if self._launched and number == signal.SIGKILL:
+                processes.kill_children(self._popen.pid)
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._popen.pid, number)
 
@@ -145,6 +152,8 @@ def require(command: list[str]) -> None:
 
 
 def shell(node: Node[Any]) -> list[str]:
+    if isinstance(node, Host) and node.container:
+        return [node.container.shell(), "-i"]
     path = SHELL_FILE.format(node=node.name)
     Path(path).write_text(SHELL.format(node=node.name))
     return ["bash", "--rcfile", path, "-i"]

@@ -10,4 +10,4 @@ from testbed.lab.nodes.bridge import Bridge
 from testbed.lab.nodes.host import Host
 from testbed.lab.nodes.switch import Switch
 
-KINDS: Mapping[str, type[Node[Any]]] = {"host": Host, "switch": Switch, "bridge": Bridge}
+KINDS: Mapping[str, type[Node[Any]]] = {"host": Host, "linux": Host, "switch": Switch, "bridge": Bridge}

@@ -9,13 +9,14 @@ from typing import Protocol
 
 from testbed.kernel import ipv6, own_devices
 from testbed.lab.context import Context
+from testbed.lab.docker.container import DockerContainer
 from testbed.lab.host_interface import HostInterface
 from testbed.lab.host_routes import HostRoutes, Route
 from testbed.lab.node import Node
 from testbed.lab.service import Service
 from testbed.switch import ecmp
+from testbed.topology import Container, IPAddress, IPNetwork, NicModel, pod_mac
 from testbed.topology import Interface as InterfacePlan
-from testbed.topology import IPAddress, IPNetwork, NicModel, pod_mac
 from testbed.topology import Node as NodePlan
 
 
@@ -25,6 +26,8 @@ class Host(Node[HostInterface]):
     def __init__(self, context: Context, name: str, plan: NodePlan | None = None, nic: NicModel | None = None) -> None:
         super().__init__(context, name, plan)
         self.nic = nic or (plan.nic if plan else "rxe")
+        self.container = DockerContainer(self, plan.container) if plan and plan.container else None
+        """In which its programs run, if it has one."""
         self.routes = HostRoutes(self, self._lives)
 
     def make_interface(self, name: str, index: int, mac: str, plan: InterfacePlan | None) -> HostInterface:
@@ -66,6 +69,13 @@ class Host(Node[HostInterface]):
         for interface in self.interfaces.values():
             if interface.plan and interface.plan.rdma:
                 interface.add_rdma(interface.plan.rdma)
+
+    def begin(self) -> None:
+        if self.container:
+            self.container.start()
+
+    def launcher(self, program: str, *, terminal: bool = False) -> list[str]:
+        return self.container.launcher(program, terminal=terminal) if self.container else []
 
     def delete_devices(self) -> None:
         devices = [interface.rdma for interface in self.interfaces.values() if interface.rdma]
@@ -119,6 +129,8 @@ class PodMetadata:
     """Whether its container is privileged: its programs find the RDMA devices of its node and of all pods there."""
     resources: Mapping[str, int] = field(default_factory=dict)
     """Limits of its first container, such as ``{"spidernet.io/gpu1sriov": 1}``."""
+    container: Container | None = None
+    """Its first container. Without one its programs are those of the lab's machine."""
 
 
 class Pod(Host):
@@ -128,6 +140,7 @@ class Pod(Host):
         super().__init__(host.context, name, nic=host.nic)
         self.host = host
         self.metadata = metadata
+        self.container = DockerContainer(self, metadata.container) if metadata.container else None
         self._owner = owner
         own_devices.add(self.namespace, host.namespace, privileged=metadata.privileged)
 

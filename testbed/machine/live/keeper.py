@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from testbed.errors import DISK_FULL, InputError, MachineError, TestbedError, UnsupportedError
-from testbed.machine import image, layers, snapshot
+from testbed.machine import containers, image, snapshot
 from testbed.machine.jobs import Job
 from testbed.machine.live import labs
 from testbed.machine.live.clients import Client, tell
@@ -145,8 +145,7 @@ class Keeper:
         found = image.find()
         if found is None:
             raise MachineError("the image has gone")
-        if self.order.packages:
-            found = await layers.ensure(found, self.order.packages, self.log)
+        found = await containers.equip(found, self.order.packages, self.order.images, self.log)
         ticks = asyncio.ensure_future(self._tick())
         try:
             if self.order.run:

@@ -22,6 +22,7 @@ class Order:
     accelerator: Any
     seed: int
     packages: list[str]
+    images: list[str]
     idle_s: float | None
     attached: bool
     """Whether the lab ends with the connection of the command that starts it."""

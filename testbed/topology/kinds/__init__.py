@@ -9,12 +9,14 @@ from pydantic import BeforeValidator, WithJsonSchema
 
 from testbed.documents.text import choices, describe, quoted
 from testbed.topology.kinds.bridge import Bridge
-from testbed.topology.kinds.host import Host, Linux
+from testbed.topology.kinds.host import Host
 from testbed.topology.kinds.kind import Kind as Kind
+from testbed.topology.kinds.linux import Linux
 from testbed.topology.kinds.switch import Switch
 
 KINDS: Mapping[str, Kind] = {kind.name: kind for kind in (Host(), Switch(), Bridge(), Linux())}
-"""By their names in a file. A node's plan has the same name, but for `linux`, which is planned as a `host`."""
+"""By their names in a file. A node's plan has the same name, but for a `linux` without an image, which is planned as a
+`host`."""
 
 
 def check_kind(value: Any) -> Any:

@@ -104,7 +104,7 @@ class Host(Kind):
     name = "host"
     about = "a machine with RDMA NICs"
     keys = HostKeys
-    added_up = ("exec",)
+    added_up: ClassVar[tuple[str, ...]] = ("exec",)
     shape = Shape(("([", "])"), "ellipse", "fill: #fff; stroke: #94a3b8")
     is_host = True
     containerlab: ClassVar[Role | None] = "machine"
@@ -149,22 +149,3 @@ class Host(Kind):
         return tuple(
             Route(to, (first[family],)) for family, to in ((4, DEFAULT_ROUTE), (6, DEFAULT_ROUTE6)) if family in first
         )
-
-
-class LinuxKeys(HostKeys):
-    image: str | None = None
-    """Linux: not used. No container is run; the programs are those of the lab's machine."""
-
-
-class Linux(Host):
-    """A host of containerlab's files: it has the addresses that the file gives, and a container's IPv6."""
-
-    name = "linux"
-    about = (
-        "containerlab's, here a host whose interfaces have the addresses that the file gives them, and no others but "
-        "IPv6's link-local ones"
-    )
-    keys = LinuxKeys
-    plans_addresses = False
-    containerlab = "container"
-    special = ""

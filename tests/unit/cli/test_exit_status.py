@@ -109,6 +109,7 @@ JSON_COMMANDS = {
     "fault list": ["nope"],
     "fault describe": ["nope"],
     "image info": ["nope"],
+    "image ls": ["nope"],
     "doctor": ["--machine", "nope"],
     "train": ["nope.py"],
 }

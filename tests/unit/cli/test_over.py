@@ -8,7 +8,7 @@ from testbed.protocol import ScenarioInfo
 
 INFO: ScenarioInfo = {
     "name": "tiny", "title": "", "text": "", "tags": [], "variants": [], "compared": "bad", "limit_s": 1.0,
-    "busy_limit_s": 1.0, "training": False, "notes": [], "packages": [],
+    "busy_limit_s": 1.0, "training": False, "notes": [], "packages": [], "images": [],
     "parameters": {
         "properties": {
             "profile": {"type": "string", "enum": ["sonic", "cisco-ios"]},

@@ -169,7 +169,7 @@ def test_what_has_no_effect_is_noted_once_with_its_place(capsys: pytest.CaptureF
     Path("lab.clab.yml").write_text(NOTED)
     notes = [
         "note: lab.clab.yml:2:1: 'mgmt' has no effect: there is no management network",
-        "note: lab.clab.yml:5:22: 'cpu' has no effect: no container is run (also in line 6)",
+        "note: lab.clab.yml:5:22: 'cpu' has no effect: a container of a lab is run without it (also in line 6)",
     ]
     for words in (["topology", "check"], ["graph"]):
         assert invoke([*words, "lab.clab.yml"]) == 0
@@ -186,6 +186,6 @@ def test_notes_are_part_of_the_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(out)["notes"][1] == {
         "key": "cpu",
         "where": "lab.clab.yml:5:22",
-        "text": "'cpu' has no effect: no container is run",
+        "text": "'cpu' has no effect: a container of a lab is run without it",
         "lines": [5, 6],
     }

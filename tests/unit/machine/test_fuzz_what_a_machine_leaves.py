@@ -84,10 +84,10 @@ ANSWERS: dict[str, Any] = {
     "info.json": {
         "name": "mine", "title": "Mine", "text": "What happens.", "tags": ["arp"], "parameters": PARAMETERS,
         "variants": [{"name": "as-is", "expected": "fault", "text": "it breaks", "settings": {"x": 2}}],
-        "compared": "as-is", "limit_s": 600.0, "busy_limit_s": 300.0, "training": False, "packages": [],
+        "compared": "as-is", "limit_s": 600.0, "busy_limit_s": 300.0, "training": False, "packages": [], "images": [],
         "notes": [NOTE],
     },
-    "topology.json": {"name": "pair", "interfaces": [INTERFACE], "notes": [NOTE]},
+    "topology.json": {"name": "pair", "interfaces": [INTERFACE], "notes": [NOTE], "images": ["i:1"], "binds": ["a"]},
     "faults.json": [{"name": "link-down", "title": "a link", "text": "It is down.", "parameters": PARAMETERS}],
     "cni.json": {"result": {"cniVersion": "1.0.0"}, "kept": ["an address"]},
     "refusal.json": {"message": "no", "where": "x:1", "hint": "", "also": [{"where": "x:2", "message": "no"}],

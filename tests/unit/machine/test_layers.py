@@ -7,11 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from container_images import docker_save, tar_of
 
+from testbed.cli import options
 from testbed.errors import InputError, TestbedError, UnsupportedError
 from testbed.executor import layer
-from testbed.machine import archive, build, cache, checkup, image, layers, qemu, recipe, snapshot
+from testbed.machine import archive, build, cache, checkup, containers, image, layers, qemu, recipe, snapshot
+from testbed.machine.containers import Container
 from testbed.machine.image import Image
+from testbed.machine.local import LocalMachine
 from testbed.machine.qemu import Flavour
 from testbed.protocol import LAYER
 
@@ -229,3 +233,45 @@ def test_two_who_want_one_layer_make_it_once(
     one, other = asyncio.run(both())
     assert one == other
     assert len(made) == 1
+
+
+@pytest.fixture
+def tools(tmp_path: Path) -> Container:
+    """The image of a container, in the cache."""
+    archive = tmp_path / "tools.tar"
+    archive.write_bytes(tar_of(docker_save("tools:1", tar_of({"etc/tool": b""}))))
+    return containers.add(archive, "")
+
+
+def test_a_machine_with_containers_has_docker_by_a_layer_and_their_images_as_devices(
+    base: Image, made: list[dict[str, bytes]], tools: Container, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(qemu, "binary", lambda: "qemu")
+    monkeypatch.setattr(qemu, "identity", lambda: "qemu")
+    one = asyncio.run(containers.equip(base, ["iperf3"], ["tools:1", "tools:1"], lambda _: None))
+    assert one.layer
+    assert one.layer.asked == ["docker.io", "iperf3", "python3-docker"]
+    assert one.containers == (tools,)
+    assert len({base.digest, ensure(base, *one.layer.asked).digest, one.digest}) == 3
+    command = qemu.command_line(one, Flavour("virtual"), qemu.Ram(3, shared=False), "in", "out", (1, 1))
+    [backend] = [word for word in command if f"mem-path={tools.file}," in word]
+    assert backend.endswith(",readonly=on")
+    assert any(word.endswith(",slots=5,maxmem=16G") for word in command)
+    texts = [each.text for each in snapshot.stack(one, Flavour("virtual"), training=True)]
+    assert texts[1:] == [
+        "start Docker in it, with the images of the containers",
+        "import torch in it",
+        "load this version of testbed into it",
+    ]
+
+
+def test_a_machine_without_containers_has_no_docker(base: Image, made: list[dict[str, bytes]]) -> None:
+    assert asyncio.run(containers.equip(base, [], [], lambda _: None)) == base
+    assert made == []
+
+
+def test_containers_need_a_micro_vm() -> None:
+    with pytest.raises(
+        UnsupportedError, match=r"nodes with an image \(tools:1\) are containers, which need a micro-VM"
+    ):
+        asyncio.run(options.equip(LocalMachine(), [], ["tools:1"]))

@@ -117,6 +117,6 @@ def test_which_lab_is_meant():
 
 
 def test_an_order_arrives_as_it_was_given():
-    order = Order(lab(), {"kind": "Live"}, {"a": b"\x00\xff\n"}, ["a"], None, 3, ["p"], None, attached=True)
+    order = Order(lab(), {"kind": "Live"}, {"a": b"\x00\xff\n"}, ["a"], None, 3, ["p"], ["i:1"], None, attached=True)
     assert "\n" not in order.text()
     assert Order.of(order.text()) == order

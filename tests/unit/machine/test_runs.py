@@ -30,7 +30,7 @@ def info(*names: str) -> ScenarioInfo:
     ]
     return {
         "name": "story", "title": "", "text": "", "tags": [], "parameters": {}, "variants": variants,
-        "limit_s": 60.0, "busy_limit_s": 60.0, "training": False, "notes": [], "packages": [],
+        "limit_s": 60.0, "busy_limit_s": 60.0, "training": False, "notes": [], "packages": [], "images": [],
     }  # fmt: skip
 
 

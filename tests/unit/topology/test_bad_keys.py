@@ -19,8 +19,8 @@ def test_of_a_thousand_problems_five_are_shown() -> None:
 def test_unknown_keys_are_named_with_what_is_allowed_and_what_was_meant() -> None:
     assert refused(with_node("{kind: host, nick: rxe}")) == [
         "t.yml:4:21: unknown key 'nick' in node 'n'; "
-        "allowed: congestion_control, congestion_values, env, exec, group, host_routes, image, kind, labels, nic, "
-        "profile, profile_values, proxy_arp, rdma, routes, sysctls, vlans; "
+        "allowed: binds, cmd, congestion_control, congestion_values, entrypoint, env, exec, group, host_routes, image, "
+        "kind, labels, nic, profile, profile_values, proxy_arp, rdma, routes, sysctls, vlans; "
         "did you mean 'nic'?"
     ]
 
@@ -107,7 +107,7 @@ def test_groups_and_kinds_of_containerlab() -> None:
         "name: lab\ntopology:\n  groups: {rack: {port: []}}\n  kinds: {linux: {}, swich: }\n  nodes: {a: }\n"
     )
     assert lines[0].startswith(
-        "t.yml:3:19: unknown key 'port' in group 'rack'; allowed: congestion_control, congestion_values, env"
+        "t.yml:3:19: unknown key 'port' in group 'rack'; allowed: binds, cmd, congestion_control, congestion_values, "
     )
     assert lines[1].startswith("t.yml:4:22: kind 'swich' is not supported; supported: host, switch, bridge, linux; did")
 

@@ -92,9 +92,11 @@ def addresses(node: Node) -> dict[str, IPv4Interface | None]:
     return {interface.name: interface.address for interface in node.interfaces}
 
 
-def test_a_linux_node_is_a_host_without_addresses_of_our_own() -> None:
-    nodes = plan(TWO_HOSTS_AND_A_ROUTER).nodes
-    assert {node.kind for node in nodes.values()} == {"host"}
+def test_a_linux_node_is_a_container_without_addresses_of_our_own() -> None:
+    found = plan(TWO_HOSTS_AND_A_ROUTER)
+    nodes = found.nodes
+    assert {node.kind for node in nodes.values()} == {"linux"}
+    assert found.images == ["ghcr.io/srl-labs/network-multitool:latest"]
     assert addresses(nodes["router"]) == {"eth1": None, "eth2": None}
     assert nodes["pc1"].routes == ()
     assert nodes["pc1"].interfaces[0].rdma == "pc1-eth1"

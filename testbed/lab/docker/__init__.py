@@ -1,0 +1,1 @@
+"""Docker inside a machine, for nodes that are containers."""

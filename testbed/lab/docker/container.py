@@ -1,0 +1,136 @@
+"""The container of a host or a pod, which joins its network namespace.
+
+The namespace, its links, addresses and RDMA devices are those of any host, and there before the container starts.
+Docker is told of no network; its runtime (runtime.sh) puts the container into the namespace.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from testbed.errors import InputError, TestbedError
+from testbed.kernel import netns, own_devices
+from testbed.kernel.rdma import Rdma
+from testbed.lab.docker import client as docker
+from testbed.lab.namespace import Namespace
+from testbed.topology import Container as ContainerPlan
+
+SHELLS = "bash", "sh", "ash"
+CAPABILITIES = "NET_ADMIN", "NET_RAW", "SYS_ADMIN", "IPC_LOCK", "SYS_PTRACE"
+"""Beside Docker's own. A container of containerlab's has all; one here has not its machine's devices."""
+DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+class DockerContainer:
+    """`plan` says what it is made of; it is there once it was started."""
+
+    def __init__(self, node: Namespace, plan: ContainerPlan) -> None:
+        self._node = node
+        self.plan = plan
+        self._id = ""
+        self._root = Path()
+        self._path = DEFAULT_PATH
+
+    def start(self) -> None:
+        """Creates and starts it. It ends with what its node runs."""
+        api = docker.client()
+        what = f"{self._node.name}: the container of {self.plan.image} cannot be started"
+        with docker.explained(what):
+            made = api.create_container(
+                self.plan.image, list(self.plan.cmd) or None, hostname=self._node.name, name=self._node.namespace,
+                entrypoint=list(self.plan.entrypoint) or None, environment=self._node.env, tty=True, stdin_open=True,
+                host_config=self._host_config(),
+            )  # fmt: skip
+            self._id = made["Id"]
+            self._node.defer(self._remove)
+            api.start(self._id)
+            state = api.inspect_container(self._id)
+        self._root = Path(f"/proc/{state['State']['Pid']}/root")
+        variables = dict(variable.partition("=")[::2] for variable in state["Config"]["Env"] or ())
+        self._path = variables.get("PATH", DEFAULT_PATH)
+        command = [state["Path"], *state["Args"]]
+        self._node.context.emit(
+            "container", self._node.name, f"{self.plan.image} runs {' '.join(command)}",
+            image=self.plan.image, digest=state["Image"], command=command,
+        )  # fmt: skip
+        self._require_running()
+
+    def _host_config(self) -> dict[str, Any]:
+        devices = own_devices.directory(self._node.namespace)
+        files = sorted((devices / "dev").iterdir())
+        config: dict[str, Any] = docker.client().create_host_config(
+            network_mode="none", cap_add=list(CAPABILITIES), security_opt=["seccomp=unconfined"],
+            devices=[f"{file}:{own_devices.SHOWN['dev'] / file.name}:rwm" for file in files],
+            binds=[*self._binds(), *self._sysfs(devices)],
+            ulimits=[{"Name": "memlock", "Soft": -1, "Hard": -1}],
+        )  # fmt: skip
+        # The SDK has no arguments for these. A node sets sysctls of its network namespace, so /proc/sys is writable.
+        return config | {
+            "Annotations": {"testbed.namespace": str(netns.path(self._node.namespace))},
+            "ReadonlyPaths": [],
+        }
+
+    def _sysfs(self, devices: Path) -> list[str]:
+        """In shared mode the kernel shows all devices in every sysfs, in exclusive mode those of the namespace."""
+        with self._node.entered(), Rdma() as here:
+            if here.exclusive:
+                return []
+        return [f"{devices / name}:{where}:ro" for name, where in own_devices.SHOWN.items() if name != "dev"]
+
+    def _binds(self) -> list[str]:
+        binds = []
+        for bind in self.plan.binds:
+            source = self._node.context.files / bind.source
+            if not source.exists():
+                missing = f"bind {bind.source}:{bind.target}: there is no such file beside the topology file"
+                raise InputError(f"{self._node.name}: {missing}", hint="Hidden files do not travel to a lab.")
+            binds.append(f"{source}:{bind.target}:{'ro' if bind.read_only else 'rw'}")
+        return binds
+
+    def _require_running(self) -> None:
+        """TestbedError with the end of its output when its container has ended."""
+        with docker.explained(f"{self._node.name}: its container cannot be asked"):
+            state = docker.client().inspect_container(self._id)["State"]
+            if state["Running"]:
+                return
+            wrote = docker.client().logs(self._id, tail=5).decode(errors="replace").strip()
+        text = f"{self._node.name}: its container has ended with status {state['ExitCode']}"
+        raise TestbedError(f"{text}:\n{wrote}" if wrote else f"{text}, and wrote nothing")
+
+    def launcher(self, program: str, *, terminal: bool = False) -> list[str]:
+        """runc starts programs beside the container's own, as `docker exec` does, and passes on signals and status."""
+        if not self._id:
+            return []
+        if not self._root.exists():
+            self._require_running()
+        if not docker.program_in(self._root, program, self._path):
+            if program.rpartition("/")[2] in SHELLS:
+                raise self._without(f"no shell {program}")
+            raise self._without(f"no program {program}")
+        return ["runc", "--root", docker.RUNTIME_STATE, "exec", *(["--tty"] if terminal else []), self._id]
+
+    def _without(self, what: str) -> InputError:
+        hint = "Programs that the image has can be run by their names; an image with a shell has more."
+        return InputError(f"{self._node.name}: its image {self.plan.image} has {what}", hint=hint)
+
+    def shell(self) -> str:
+        """The shell of its image. InputError if it has none."""
+        for name in SHELLS:
+            if docker.program_in(self._root, name, self._path):
+                return name
+        raise self._without("no shell")
+
+    def keep_output(self) -> None:
+        """Writes what its command wrote into the run directory."""
+        with docker.explained(f"{self._node.name}: the output of its container cannot be read"):
+            wrote = docker.client().logs(self._id).replace(b"\r\n", b"\n")
+        self._node.context.file(f"{self._node.name}-container.log").write_bytes(wrote)
+
+    def _remove(self) -> None:
+        """Ends it with all that runs in it."""
+        try:
+            self.keep_output()
+        finally:
+            with docker.explained(f"{self._node.name}: its container cannot be removed"):
+                docker.client().remove_container(self._id, force=True, v=True)

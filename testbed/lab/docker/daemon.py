@@ -1,0 +1,74 @@
+"""
+Docker's daemon, with the images of a lab's containers. It waits in a snapshot of its own.
+
+Images come as archives, each a pmem device. They are unpacked into the machine's memory, once for all runs.
+
+This file stands alone: it is in the snapshot below the one that has testbed.
+"""
+
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+DIRECTORY = Path(__file__).resolve().parent
+DATA = Path("/var/lib/docker")
+LOG = Path("/run/testbed/dockerd.log")
+RUNTIME = "testbed"
+START_S = 60.0
+"""Virtual seconds, of which it needs two."""
+POLL_S = 0.01
+MAGIC = b"ustar"
+MAGIC_OFFSET = 257
+"""In the head of a tar."""
+COMMAND = (
+    "dockerd", "--storage-driver=overlay2", "--exec-opt=native.cgroupdriver=cgroupfs", "--bridge=none",
+    "--iptables=false", "--ip6tables=false", "--ip-forward=false", "--ip-masq=false", "--userland-proxy=false",
+    f"--add-runtime={RUNTIME}={DIRECTORY}/runtime.sh", f"--default-runtime={RUNTIME}", "--log-level=warn",
+)  # fmt: skip
+
+
+def prepare(job: object, out: str, emit: object, devices: object = None) -> None:
+    """Prepares a snapshot in which the daemon is up and has the images."""
+    (DIRECTORY / "runtime.sh").chmod(0o755)
+    DATA.mkdir(parents=True, exist_ok=True)
+    # overlay2 needs a file system that is no overlay itself, as the machine's root is.
+    subprocess.run(["mount", "-t", "tmpfs", "docker", str(DATA)], check=True)
+    with LOG.open("wb") as log:
+        daemon = subprocess.Popen(COMMAND, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+    import docker
+
+    client = docker.from_env(timeout=START_S)
+    wait(client, daemon)
+    for archive in archives():
+        with archive.open("rb") as file:
+            client.images.load(file)
+    client.close()
+
+
+def wait(client: Any, daemon: "subprocess.Popen[bytes]") -> None:
+    """Returns when the daemon answers."""
+    deadline = time.monotonic() + START_S
+    while not answers(client):
+        if daemon.poll() is not None or time.monotonic() > deadline:
+            raise RuntimeError(f"dockerd did not start:\n{LOG.read_text(errors='replace')[-2000:]}")
+        time.sleep(POLL_S)
+
+
+def answers(client: Any) -> bool:
+    import requests
+
+    try:
+        return bool(client.ping())
+    except requests.exceptions.ConnectionError:
+        return False
+
+
+def archives() -> "list[Path]":
+    found = []
+    for device in sorted(Path("/dev").glob("pmem*"), key=lambda path: (len(path.name), path.name)):
+        with device.open("rb") as file:
+            file.seek(MAGIC_OFFSET)
+            if file.read(len(MAGIC)) == MAGIC:
+                found.append(device)
+    return found

@@ -1,0 +1,148 @@
+"""Images of containers in the cache, for nodes that are containers: each under the hash of its image and its name."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from testbed.errors import InputError, UnsupportedError, did_you_mean
+from testbed.machine import archives, cache, layers, recipe
+from testbed.machine.image import Image
+
+PACKAGES = ("docker.io", "python3-docker")
+"""Debian packages of a machine whose lab has containers."""
+REFERENCE = re.compile(r"[a-z0-9][a-z0-9._-]*(:[0-9]+)?(/[a-z0-9][a-z0-9._-]*)*(:[A-Za-z0-9_][A-Za-z0-9._-]{0,127})?")
+LARGEST = 700 << 20
+"""Bytes of all images of a lab: its machine unpacks them into its memory."""
+ADD = "testbed image add FILE"
+
+
+def canonical(name: str) -> str:
+    """The full name of an image, as Docker reads short ones: `alpine` is `alpine:latest`. InputError if it is none."""
+    if not REFERENCE.fullmatch(name):
+        raise InputError(f"{name!r} is not the name of an image", hint="Write a name such as tools:1.")
+    short = name.removeprefix("docker.io/").removeprefix("library/")
+    return short if ":" in short.rpartition("/")[2] else f"{short}:latest"
+
+
+@dataclass(frozen=True)
+class Container:
+    """An image of a container, in the cache."""
+
+    path: Path
+    manifest: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        return str(self.manifest["name"])
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of its archive."""
+        return str(self.manifest["digest"])
+
+    @property
+    def size(self) -> int:
+        return int(self.manifest["size"])
+
+    @property
+    def file(self) -> Path:
+        """Its archive, whose size is checked."""
+        path = self.path / "archive.tar"
+        if not path.exists() or path.stat().st_size != self.size:
+            raise self._damaged("its archive does not have the size it had")
+        return path
+
+    def verify(self) -> None:
+        if cache.file_digest(self.file) != self.digest:
+            raise self._damaged("its contents are not what was added")
+
+    def _damaged(self, how: str) -> UnsupportedError:
+        hint = f"Remove it with `testbed image rm {self.name}`, and add it again."
+        return UnsupportedError(f"the image {self.name} is damaged: {how}", where=str(self.path), hint=hint)
+
+
+def every() -> list[Container]:
+    """All that are in the cache, by name."""
+    found = []
+    for path in (cache.root() / "containers").glob("*/manifest.json"):
+        if not path.parent.name.startswith(cache.MAKING):
+            try:
+                container = Container(path.parent, json.loads(path.read_text()))
+                found.append((container.name, container.digest, container.size, container))
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                text, hint = (
+                    f"the description of an image is damaged: {error!r}",
+                    "Remove its directory, and add it again.",
+                )
+                raise UnsupportedError(text, where=str(path), hint=hint) from error
+    return [container for *_, container in sorted(found, key=lambda entry: entry[0])]
+
+
+def find(names: Iterable[str]) -> tuple[Container, ...]:
+    """The images with these names, each once. InputError for one that is not in the cache."""
+    known = {container.name: container for container in every()}
+    wanted = sorted({canonical(name) for name in names})
+    for name in wanted:
+        if name not in known:
+            near = did_you_mean(name, known)
+            save = f"`docker save {name} -o FILE && {ADD}`"
+            hint = f"{near}No registry is asked: take it from where it is with {save}, or leave out 'image'."
+            raise InputError(f"the image {name} has not been added", hint=hint)
+    found = tuple(known[name] for name in wanted)
+    if (total := sum(container.size for container in found)) > LARGEST:
+        text = f"the images of the lab have {total >> 20} MiB; the containers of a lab get at most {LARGEST >> 20}"
+        raise UnsupportedError(text, hint="A lab's machine keeps them in its memory: use smaller ones.")
+    return found
+
+
+async def equip(base: Image, packages: Sequence[str], images: Sequence[str], log: layers.Log) -> Image:
+    """The image with these Debian packages, and these images of containers with Docker that runs them."""
+    found = find(images)
+    wanted = sorted({*packages, *(PACKAGES if found else ())})
+    equipped = await layers.ensure(base, wanted, log) if wanted else base
+    return replace(equipped, containers=found)
+
+
+def add(source: Path, name: str) -> Container:
+    """Takes the image of an archive into the cache, under its own name or another. One of that name is replaced."""
+    parent = cache.directory("containers")
+    with archives.opened(source) as archive:
+        found = archive.find()
+        if not (name or found.name):
+            raise InputError(
+                "the image has no name in this archive", where=str(source), hint="Give it one: --name NAME"
+            )
+        full = canonical(name or found.name)
+        size = source.stat().st_size if source.is_file() else sum(path.stat().st_size for path in source.rglob("*"))
+        cache.require_space(parent, 4 * size, "adding the image")
+        place = parent / cache.digest(found.digest, full)[:16]
+        with cache.locked(parent), cache.making(place) as work:
+            archives.write(archive, found, full, work / "archive.tar", work)
+            recipe.pad(work / "archive.tar")
+            manifest = {
+                "name": full,
+                "image": found.digest,
+                "digest": cache.file_digest(work / "archive.tar"),
+                "size": (work / "archive.tar").stat().st_size,
+            }
+            (work / "manifest.json").write_text(json.dumps(manifest, indent=1))
+            for other in every():
+                if other.name == full and other.path != place:
+                    shutil.rmtree(other.path)
+    return Container(place, manifest)
+
+
+def remove(name: str) -> None:
+    """Removes the image of this name. InputError if there is none."""
+    full, known = canonical(name), {container.name: container for container in every()}
+    if full not in known:
+        hint = f"{did_you_mean(full, known)}`testbed image ls` shows those that are there."
+        raise InputError(f"there is no image {full}", hint=hint)
+    with cache.locked(cache.directory("containers")):
+        shutil.rmtree(known[full].path)

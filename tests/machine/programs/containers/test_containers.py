@@ -1,0 +1,191 @@
+"""Nodes that are containers, in a machine that has their images."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from testbed import Container, Lab, Topology
+from testbed.cni.runtime.pods import PodNetworks
+from testbed.errors import DeadlineError, InputError, TestbedError
+from testbed.kernel.readiness import readable
+from testbed.lab.docker.client import containers
+from testbed.workload.verbs import Endpoint, connect_pair
+
+PAIR = """
+name: pair
+topology:
+  rdma_mode: MODE
+  defaults: {kind: linux}
+  kinds:
+    linux:
+      image: testbed-tests/tools:1
+      env: {WHERE: the kind}
+      binds: ["conf:/etc/conf:ro"]
+  nodes:
+    a:
+      env: {OWN: "a's"}
+      exec: [sh -c "echo $WHERE > /made"]
+    b:
+      entrypoint: /bin/sh
+      cmd: -c "echo begun; exec sleep 100000"
+      binds: ["conf/greeting.txt:/greeting"]
+  links:
+    - {endpoints: ["a:eth1", "b:eth1"], ipv4: [10.0.0.1/24, 10.0.0.2/24]}
+"""
+SHARED, EXCLUSIVE = (PAIR.replace("MODE", mode) for mode in ("shared", "exclusive"))
+ONE = "{{name: one, topology: {{nodes: {{a: {{kind: linux, image: testbed-tests/{}}}}}}}}}"
+
+
+HOSTS = """
+name: hosts
+topology:
+  nodes: {a: {kind: host}, b: {kind: host}}
+  links: [{endpoints: ["a:eth1", "b:eth1"], ipv4: [10.0.0.1/24, 10.0.0.2/24]}]
+"""
+
+
+def refused(topology: str, directory: Path, emit) -> TestbedError:
+    with pytest.raises(TestbedError) as caught, Lab(Topology.parse(topology), directory, emit):
+        pass
+    return caught.value
+
+
+@pytest.mark.topology(SHARED)
+def test_a_container_has_what_the_image_and_the_file_give_it(lab):
+    a, b = lab.host("a"), lab.host("b")
+    shown = dict(line.split("=", 1) for line in a.run("env").stdout.splitlines())
+    assert {name: shown[name] for name in ("FROM", "WHERE", "OWN")} == {
+        "FROM": "the image",
+        "WHERE": "the kind",
+        "OWN": "a's",
+    }
+    assert a.run("cat", "/made").stdout == "the kind\n"
+    assert a.run("hostname").stdout == "a\n"
+    assert a.run("ps", "-o", "args").stdout.splitlines()[1] == "sleep infinity"
+    assert b.run("ps", "-o", "args").stdout.splitlines()[1] == "sleep 100000"
+    assert a.run("cat", "/etc/conf/greeting.txt").stdout == b.run("cat", "/greeting").stdout == "hello\n"
+    assert a.run("sh", "-c", "echo more >> /etc/conf/greeting.txt", check=False).returncode == 1
+    assert b.run("sh", "-c", "echo more > /greeting; cat /greeting").stdout == "more\n"
+    assert not Path("/made").exists()
+
+
+@pytest.mark.parametrize("topology", [SHARED, EXCLUSIVE], ids=["shared", "exclusive"])
+def test_containers_talk_by_their_own_rdma_devices_and_have_no_others(tmp_path, log, topology):
+    with Lab(Topology.parse(topology), tmp_path, log.emit) as lab:
+        a, b = lab.host("a"), lab.host("b")
+        assert [line.split()[0] for line in a.run("ibv_devices").stdout.splitlines()[2:]] == ["a-eth1"]
+        assert a.run("ls", "/sys/class/infiniband").stdout == "a-eth1\n"
+        server = b.spawn("ibv_rc_pingpong", "-e", "-g", "1", "-n", "50")
+        lab.scheduler.sleep(0.3)
+        assert "50 iters" in a.run("ibv_rc_pingpong", "-e", "-g", "1", "-n", "50", "10.0.0.2").stdout
+        assert server.wait(5) == 0
+        files = {name: os.stat(f"/run/testbed/rdma/{lab[name].namespace}/dev/uverbs{n}") for n, name in enumerate("ab")}
+        number = files["b"].st_rdev
+        made = f"mknod /foreign c {os.major(number)} {os.minor(number)} && cat /foreign"
+        denied = a.run("sh", "-c", made, check=False)
+        assert "Operation not permitted" in denied.stderr
+        assert a.ping("10.0.0.2", within=1)
+        with (
+            Endpoint("a-eth1", a.namespace, a["eth1"].address().ip) as near,
+            Endpoint("b-eth1", b.namespace, b["eth1"].address().ip) as far,
+        ):
+            connect_pair(near, far)
+            assert near.write(5000, within=5).ok
+
+
+def test_nothing_is_left_when_the_lab_is_gone(tmp_path, log):
+    with Lab(Topology.parse(SHARED), tmp_path, log.emit) as lab:
+        before = lab.resources()
+        assert len(containers()) == 2
+        assert {f"container {name}" for name in containers()} <= before
+        lab["a"].spawn("ibv_rc_pingpong", "-e", "-g", "1")
+    assert containers() == []
+    assert not [line for line in lab.resources() if "pair-" in line or "RDMA" in line or "pingpong" in line]
+    assert (tmp_path / "b-container.log").read_text() == "begun\n"
+
+
+@pytest.mark.topology(SHARED)
+def test_a_program_that_heeds_no_signal_ends_with_its_stop(lab):
+    stubborn = lab["a"].spawn("sh", "-c", 'trap "" TERM; echo ready; while :; do sleep 1; done')
+    stubborn.wait_output("ready", within=5)
+    stubborn.stop()
+    assert "while :" not in lab["a"].run("ps", "-o", "args").stdout
+
+
+@pytest.mark.topology(SHARED)
+def test_programs_in_a_container_have_statuses_input_and_deadlines(lab):
+    a = lab["a"]
+    assert a.run("sh", "-c", "exit 7", check=False).returncode == 7
+    assert a.run("cat", text="given\n").stdout == "given\n"
+    with pytest.raises(DeadlineError, match="a: sleep 100: still running after 1 s"):
+        a.run("sleep", "100", within=1)
+    with pytest.raises(InputError, match="a: its image testbed-tests/tools:1 has no program perl"):
+        a.run("perl", "-e", "1")
+
+
+def test_an_image_without_a_shell_runs_its_programs_and_says_what_is_missing(tmp_path, log):
+    with Lab(Topology.parse(ONE.format("bare:1")), tmp_path, log.emit) as lab:
+        assert "device" in lab["a"].run("ibv_devices").stdout
+        with pytest.raises(InputError) as caught:
+            lab["a"].run("sh", "-c", "true")
+        assert caught.value.message == "a: its image testbed-tests/bare:1 has no shell sh"
+        with pytest.raises(InputError, match="has no shell"):
+            lab["a"].container.shell()
+
+
+def test_a_container_that_cannot_live_ends_the_lab_with_the_reason(tmp_path, log):
+    missing = refused(ONE.format("other:1"), tmp_path, log.emit).message
+    assert missing.startswith("a: the container of testbed-tests/other:1 cannot be started: No such image")
+    ended = ONE.format("tools:1").replace("1}", "1, cmd: \"sh -c 'echo why; exit 3'\"}", 1)
+    with Lab(Topology.parse(ended), tmp_path, log.emit) as lab:
+        lab.scheduler.sleep(1)
+        with pytest.raises(TestbedError, match="a: its container has ended with status 3:\nwhy"):
+            lab["a"].run("ls")
+    bound = ONE.format("tools:1").replace("1}", "1, binds: ['none.txt:/x']}", 1)
+    assert "bind none.txt:/x: there is no such file" in refused(bound, tmp_path, log.emit).message
+    nothing = ONE.format("tools:1").replace("1}", "1, cmd: /nothing}", 1)
+    assert "no such file or directory" in refused(nothing, tmp_path, log.emit).message
+    assert containers() == []
+
+
+NETWORK = {
+    "cniVersion": "1.0.0",
+    "name": "rdma",
+    "plugins": [
+        {
+            "type": "macvlan",
+            "master": "eth1",
+            "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.0.0.0/24", "rangeStart": "10.0.0.100"}]]},
+        },
+        {"type": "rxe"},
+    ],
+}
+
+
+def test_a_pod_can_be_a_container(tmp_path, log):
+    two_hosts = Topology.parse(HOSTS)
+    with Lab(two_hosts, tmp_path, log.emit, networks=PodNetworks(tmp_path)) as lab:
+        before = lab.resources()
+        pod = lab.pods.create(lab.host("a"), "web", [NETWORK], container=Container("testbed-tests/tools:1"))
+        assert [line.split()[0] for line in pod.run("ibv_devices").stdout.splitlines()[2:]] == [pod["eth0"].rdma]
+        assert pod.run("ps", "-o", "args").stdout.splitlines()[1] == "sleep infinity"
+        pod.delete()
+        assert not {line for line in lab.resources() - before if "container" in line or "process" in line}
+        with pytest.raises(TestbedError, match="web: the container of testbed-tests/other:1 cannot be started"):
+            lab.pods.create(lab.host("a"), "web", [NETWORK], container=Container("testbed-tests/other:1"))
+        assert "web" not in lab.nodes
+
+
+def test_docker_that_has_ended_is_named(tmp_path, log):
+    """The last test of the file: no other machine has this Docker."""
+    number = int(Path("/run/docker.pid").read_text())
+    handle = os.pidfd_open(number)
+    os.kill(number, signal.SIGKILL)
+    assert readable([handle], 5)
+    os.close(handle)
+    message = refused(ONE.format("tools:1"), tmp_path, log.emit).message
+    assert message.startswith("a: the container of testbed-tests/tools:1 cannot be started: Docker does not answer.")

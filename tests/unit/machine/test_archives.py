@@ -1,0 +1,227 @@
+"""Archives of container images: what is right is taken whoever wrote it, and a damaged one is named with its place."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from container_images import configuration, digest, docker_save, oci_layout, tar_of
+
+from testbed.errors import InputError, UnsupportedError
+from testbed.machine import cache, containers
+
+LAYERS = tar_of({"etc/one": b"1"}), tar_of({"etc/two": b"2"})
+SAVED = docker_save("tools:1", *LAYERS, Cmd=["/bin/sh"])
+LAID_OUT = oci_layout("tools:1", *LAYERS, Cmd=["/bin/sh"])
+Files = dict[str, bytes]
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Callable[[Files], Path]:
+    def write(files: Files) -> Path:
+        path = tmp_path / "image.tar"
+        path.write_bytes(tar_of(files))
+        return path
+
+    return write
+
+
+def directory(path: Path, files: Files) -> Path:
+    for name, data in files.items():
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        (path / name).write_bytes(data)
+    return path
+
+
+def refused(path: Path, name: str = "") -> str:
+    with pytest.raises(InputError) as caught:
+        containers.add(path, name)
+    assert caught.value.where == str(path)
+    assert containers.every() == []
+    left = list((cache.root() / "containers").glob("*"))
+    assert left == []
+    return caught.value.message
+
+
+def changed(files: Files, name: str) -> Files:
+    data = files[name]
+    return {**files, name: data[:600] + bytes([data[600] ^ 1]) + data[601:]}
+
+
+def test_all_forms_of_an_image_give_the_same_archive(archive: Callable[[Files], Path], tmp_path: Path) -> None:
+    packed = [gzip.compress(layer) for layer in LAYERS]
+    own = configuration(LAYERS, Cmd=["/bin/sh"])
+    old_entry = {"Config": f"{digest(own)}.json", "RepoTags": ["tools:1"], "Layers": ["a/layer.tar", "b/layer.tar"]}
+    old = {"manifest.json": json.dumps([old_entry]).encode(), f"{digest(own)}.json": own}
+    old |= {"a/layer.tar": packed[0], "b/layer.tar": LAYERS[1]}
+    forms = [archive(SAVED), directory(tmp_path / "layout", LAID_OUT)]
+    digests = {containers.add(form, "").digest for form in forms}
+    digests |= {containers.add(archive(files), "").digest for files in (LAID_OUT, old)}
+    (tmp_path / "image.tar.gz").write_bytes(gzip.compress(archive(SAVED).read_bytes()))
+    digests.add(containers.add(tmp_path / "image.tar.gz", "").digest)
+    assert len(digests) == 1
+    [one] = containers.every()
+    with tarfile.open(one.file) as tar:
+        names = tar.getnames()
+        assert names == ["manifest.json", f"{digest(own)}.json", *(f"{digest(layer)}.tar" for layer in LAYERS)]
+        assert [tar.extractfile(name).read() for name in names[2:]] == list(LAYERS)  # type: ignore[union-attr]
+
+
+def test_an_index_of_several_platforms_has_one_image_for_machines(tmp_path: Path) -> None:
+    index = json.loads(LAID_OUT["index.json"])
+    [entry] = index["manifests"]
+    inner = json.dumps(
+        {
+            "manifests": [
+                {**entry, "platform": {"os": "linux", "architecture": "amd64"}},
+                {**entry, "platform": {"os": "linux", "architecture": "arm64"}},
+                {**entry, "platform": {"os": "unknown", "architecture": "unknown"}},
+            ]
+        }
+    ).encode()
+    outer = json.dumps({"manifests": [{"digest": f"sha256:{digest(inner)}"}]}).encode()
+    files = {**LAID_OUT, "index.json": outer, f"blobs/sha256/{digest(inner)}": inner}
+    assert containers.add(directory(tmp_path / "layout", files), "").name == "tools:1"
+
+
+@pytest.mark.parametrize("files", [SAVED, LAID_OUT])
+def test_a_changed_layer_is_named(archive: Callable[[Files], Path], files: Files) -> None:
+    blob = f"blobs/sha256/{digest(LAYERS[1])}"
+    assert f"the contents of {blob} are not those of its digest" in refused(archive(changed(files, blob)))
+
+
+def test_a_changed_configuration_is_named(archive: Callable[[Files], Path]) -> None:
+    blob = json.loads(SAVED["manifest.json"])[0]["Config"]
+    files = {**SAVED, blob: SAVED[blob].replace(b"/bin/sh", b"/bin/ls")}
+    assert f"the contents of {blob} are not those of its digest" in refused(archive(files))
+
+
+def test_a_missing_blob_is_named(archive: Callable[[Files], Path]) -> None:
+    blob = f"blobs/sha256/{digest(LAYERS[0])}"
+    files = {name: data for name, data in SAVED.items() if name != blob}
+    assert refused(archive(files)) == f"the image is damaged: {blob} is missing"
+
+
+@pytest.mark.parametrize("length", [0, 100, 700, 5000, -11000])
+def test_a_cut_archive_is_refused(archive: Callable[[Files], Path], length: int) -> None:
+    path = archive(SAVED)
+    path.write_bytes(path.read_bytes()[:length])
+    assert "the image is damaged" in refused(path)
+
+
+def test_a_layer_that_cannot_be_unpacked_is_named(archive: Callable[[Files], Path]) -> None:
+    cut = gzip.compress(LAYERS[0])[:-20]
+    entry = json.loads(SAVED["manifest.json"])[0]
+    entry["Layers"][0] = "a/layer.tar"
+    files = {**SAVED, "manifest.json": json.dumps([entry]).encode(), "a/layer.tar": cut}
+    assert "a/layer.tar cannot be unpacked" in refused(archive(files))
+
+
+@pytest.mark.parametrize(
+    ("manifest", "message"),
+    [
+        (b"[", "manifest.json is no JSON"),
+        (b"{}", "the archive has 0 images"),
+        (b"[{}]", "its description is not as it should be"),
+        (b"[7]", "its description is not as it should be"),
+        (b'[{"RepoTags": ["a:1"]}, {"RepoTags": ["b:1"]}]', "the archive has 2 images: a:1, b:1"),
+    ],
+)
+def test_a_manifest_that_is_none_is_refused(archive: Callable[[Files], Path], manifest: bytes, message: str) -> None:
+    assert message in refused(archive({**SAVED, "manifest.json": manifest}))
+
+
+def test_other_files_are_no_archives(archive: Callable[[Files], Path], tmp_path: Path) -> None:
+    assert "neither manifest.json nor index.json" in refused(archive({"etc/passwd": b""}))
+    (tmp_path / "empty").mkdir()
+    assert "neither manifest.json nor index.json" in refused(tmp_path / "empty")
+
+
+def test_what_cannot_be_read_is_no_archive(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    assert refused(tmp_path / "pipe") == "is neither a file nor a directory"
+    (tmp_path / "text").write_text("text")
+    assert "the tar ends too early or is none" in refused(tmp_path / "text")
+    (tmp_path / "link").symlink_to("nowhere")
+    assert refused(tmp_path / "link") == "no such file"
+
+
+def test_a_layer_may_be_a_link_to_another_file(archive: Callable[[Files], Path], tmp_path: Path) -> None:
+    own = configuration(LAYERS[:1])
+    entry = {"Config": "config.json", "RepoTags": ["linked:1"], "Layers": ["b/layer.tar"]}
+    files = {"manifest.json": json.dumps([entry]).encode(), "config.json": own, "a/layer.tar": LAYERS[0]}
+    path = tmp_path / "linked.tar"
+    path.write_bytes(tar_of(files, links={"b/layer.tar": "../a/layer.tar"}))
+    assert containers.add(path, "").name == "linked:1"
+    containers.remove("linked:1")
+    path.write_bytes(tar_of(files, links={"b/layer.tar": "../c/layer.tar"}))
+    assert refused(path) == "the image is damaged: b/layer.tar is missing"
+
+
+def test_an_image_for_another_machine_is_refused(archive: Callable[[Files], Path]) -> None:
+    own = configuration(LAYERS).replace(b"amd64", b"arm64")
+    entry = {"Config": "config.json", "RepoTags": ["tools:1"], "Layers": ["a", "b"]}
+    files = {"manifest.json": json.dumps([entry]).encode(), "config.json": own}
+    assert refused(archive(files)) == "the image is for linux/arm64, not for linux/amd64"
+
+
+def test_an_image_has_one_name_and_a_name_one_image(archive: Callable[[Files], Path]) -> None:
+    containers.add(archive(SAVED), "")
+    containers.add(archive(SAVED), "docker.io/library/other")
+    assert [one.name for one in containers.every()] == ["other:latest", "tools:1"]
+    newer = containers.add(archive(docker_save("tools:1", LAYERS[0])), "")
+    assert [one.digest for one in containers.find(["tools:1", "tools:1"])] == [newer.digest]
+    containers.remove("tools:1")
+    assert [one.name for one in containers.every()] == ["other:latest"]
+
+
+def test_an_image_without_a_name_needs_one(archive: Callable[[Files], Path]) -> None:
+    entry = json.loads(SAVED["manifest.json"])[0]
+    nameless = archive({**SAVED, "manifest.json": json.dumps([{**entry, "RepoTags": None}]).encode()})
+    assert refused(nameless) == "the image has no name in this archive"
+    assert containers.add(nameless, "mine").name == "mine:latest"
+    containers.remove("mine")
+    with pytest.raises(InputError, match="'Mine:' is not the name of an image"):
+        containers.add(nameless, "Mine:")
+
+
+def test_an_image_that_was_not_added_is_named_with_what_adds_it(archive: Callable[[Files], Path]) -> None:
+    containers.add(archive(SAVED), "")
+    with pytest.raises(InputError) as caught:
+        containers.find(["tolls:1"])
+    assert caught.value.message == "the image tolls:1 has not been added"
+    assert "Did you mean tools:1?" in caught.value.hint
+    assert "docker save tolls:1 -o FILE && testbed image add FILE" in caught.value.hint
+    with pytest.raises(InputError, match="there is no image other:latest"):
+        containers.remove("other")
+
+
+def test_images_that_do_not_fit_a_machine_are_refused(
+    archive: Callable[[Files], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    containers.add(archive(SAVED), "")
+    monkeypatch.setattr(containers, "LARGEST", 1 << 20)
+    with pytest.raises(UnsupportedError, match=r"the images of the lab have 2 MiB; .* at most 1"):
+        containers.find(["tools:1"])
+
+
+def test_an_image_that_changed_in_the_cache_is_named(archive: Callable[[Files], Path]) -> None:
+    one = containers.add(archive(SAVED), "")
+    one.verify()
+    data = one.file.read_bytes()
+    one.file.write_bytes(data[:-1] + b"\1")
+    with pytest.raises(UnsupportedError, match="tools:1 is damaged: its contents are not what was added"):
+        one.verify()
+    one.file.write_bytes(data[:-1])
+    with pytest.raises(UnsupportedError, match="tools:1 is damaged: its archive does not have the size"):
+        _ = one.file

@@ -1,0 +1,81 @@
+"""Nodes of `kind: linux` with an image, and what of containers is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from testbed.errors import InputError
+from testbed.topology import Container, Topology
+from testbed.topology.plan import Bind
+
+
+def nodes(text: str) -> str:
+    return f"name: lab\ntopology:\n  nodes:\n{text}"
+
+
+def refused(text: str) -> str:
+    with pytest.raises(InputError) as caught:
+        Topology.parse(nodes(text), source="t.yml").plan()
+    return str(caught.value)
+
+
+def test_an_image_makes_a_container_of_a_linux_node() -> None:
+    topology = Topology.parse(
+        "name: lab\n"
+        "topology:\n"
+        "  defaults: {kind: linux, image: 'example.org:5000/tools:1', binds: ['conf:/etc/conf']}\n"
+        "  nodes:\n"
+        "    a: {cmd: sh -c 'echo a b', entrypoint: /bin/env -i, binds: ['./a/../b.txt:/b:ro', 'c:/c:rw']}\n"
+        "    b: {image: other}\n"
+    )
+    plan = topology.plan()
+    binds = Bind("conf", "/etc/conf", read_only=False), Bind("b.txt", "/b", read_only=True), Bind("c", "/c", False)
+    assert plan.nodes["a"].container == Container(
+        "example.org:5000/tools:1", ("sh", "-c", "echo a b"), ("/bin/env", "-i"), binds
+    )
+    assert plan.nodes["b"].container == Container("other", binds=binds[:1])
+    assert (plan.images, plan.binds) == (["example.org:5000/tools:1", "other"], ["b.txt", "c", "conf"])
+    assert topology.notes == ()
+
+
+def test_without_an_image_it_is_a_host() -> None:
+    plan = Topology.parse(nodes("    a: {kind: linux}\n")).plan()
+    assert (plan.nodes["a"].kind, plan.nodes["a"].container, plan.images) == ("host", None, [])
+
+
+@pytest.mark.parametrize("key", ["cmd: ls", "entrypoint: ls", "binds: ['a:/a']"])
+def test_keys_of_a_container_need_an_image(key: str) -> None:
+    name = key.partition(":")[0]
+    assert (
+        refused(f"    a: {{kind: linux, {key}}}\n")
+        == f"t.yml:4:22: {name!r} is for a container, and 'a' has no 'image'"
+    )
+
+
+@pytest.mark.parametrize("key", ["cmd: ls", "entrypoint: ls", "binds: ['a:/a']", "image: tools"])
+def test_other_kinds_have_no_containers(key: str) -> None:
+    name = key.partition(":")[0]
+    assert f"{name!r} is a key of a linux, not of a switch" in refused(f"    a: {{kind: switch, {key}}}\n")
+
+
+@pytest.mark.parametrize(
+    ("bind", "message"),
+    [
+        ("/etc/hosts:/etc/hosts", "bind '/etc/hosts:/etc/hosts': a lab has the files beside the topology file"),
+        ("../a:/a", "bind '../a:/a': a lab has the files beside the topology file"),
+        ("b/../../a:/a", "bind 'b/../../a:/a': a lab has the files beside the topology file"),
+        ("__clabDir__/a:/a", "bind '__clabDir__/a:/a': a lab has the files beside the topology file"),
+        ("a", "the string 'a' is not a bind such as 'conf/frr.conf:/etc/frr/frr.conf:ro'"),
+        ("a:b", "the string 'a:b' is not a bind such as"),
+        ("a:/b:z", "the string 'a:/b:z' is not a bind such as"),
+    ],
+)
+def test_a_bind_is_of_a_file_beside_the_topology(bind: str, message: str) -> None:
+    assert f"t.yml:4:44: {message}" in refused(f"    a: {{kind: linux, image: tools, binds: ['{bind}']}}\n")
+
+
+@pytest.mark.parametrize(
+    ("key", "message"), [("image: '-x'", "'-x' is not the name of an image"), ("cmd: ''", "empty")]
+)
+def test_what_is_no_image_or_command_is_refused(key: str, message: str) -> None:
+    assert message in refused(f"    a: {{kind: linux, image: tools, {key}}}\n".replace("image: tools, image", "image"))
