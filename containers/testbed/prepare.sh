@@ -1,18 +1,21 @@
 #!/bin/sh
-# Puts testbed into the root $1: its wheels, its image, and the snapshot that runs start from.
+# Puts testbed into the root $1, with the Python $2 of this machine: its wheels, its image, and the snapshot that runs
+# start from.
 set -eu
 cd "$(dirname "$0")/../.."
 root=$1
+python=$2
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-"$PYTHON" -m pip wheel --quiet --no-deps --wheel-dir "$work" .
-"$PYTHON" -m pip download --quiet --dest "$work" --only-binary=:all: --python-version 3.13 --implementation cp \
+"$python" -m pip wheel --quiet --no-deps --wheel-dir "$work" .
+"$python" -m pip download --quiet --dest "$work" --only-binary=:all: --python-version 3.13 --implementation cp \
     --platform manylinux_2_28_x86_64 --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 "$work"/testbed-*.whl
 mkdir -p "$root/opt/wheels" "$root/opt/testbed/cache/testbed/images" "$root/runs"
 cp "$work"/*.whl "$root/opt/wheels"
-cp -r "$("$PYTHON" -c 'from testbed.machine import image; print(image.place())')" "$root/opt/testbed/cache/testbed/images"
-find "$root/opt/testbed/cache" -exec touch --date "@$SOURCE_DATE_EPOCH" {} + # as in the container; snapshots depend on it
+cp -r "$("$python" -c 'from testbed.machine import image; print(image.place())')" "$root/opt/testbed/cache/testbed/images"
+# A container's files have their times in seconds, and a snapshot is only for an image of the same time.
+find "$root/opt/testbed/cache" -type f -exec touch --date 2026-01-01 {} +
 cp containers/testbed/entrypoint.sh "$root/opt/testbed"
 
 # The /proc that mmdebstrap mounts is read-only, and a machine's memory is restored through it.

@@ -46,7 +46,7 @@ def docker(tmp_path_factory):
 @pytest.fixture(scope="module")
 def container(docker):
     """Runs testbed in a container without a network, a capability or a new privilege."""
-    built = docker(CHECKOUT / "containers/build.py", "testbed", program=sys.executable)
+    built = docker(CHECKOUT / "containers/testbed/build", program=sys.executable)
     assert built.returncode == 0, built.stderr
 
     def run(*words, options=()):
