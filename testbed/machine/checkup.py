@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -24,6 +26,19 @@ State = Literal["works", "note", "missing"]
 CNI_PLUGINS = ("/usr/lib/cni", "/opt/cni/bin")
 OLDEST_LOCAL_KERNEL = (7, 1)
 """From here on rdma_rxe works inside network namespaces."""
+NEWER_KERNEL = "sudo apt-get install -t trixie-backports linux-image-amd64 && sudo reboot"
+LOCAL_MODULES = ("rdma_rxe", "ib_uverbs", "veth", "bridge", "8021q", "nf_tables")
+LOCAL_TOOLS = {
+    **dict.fromkeys(("ip", "tc", "bridge", "rdma"), "iproute2"),
+    "ping": "iputils-ping", "modprobe": "kmod", "setpriv": "util-linux",
+}  # fmt: skip
+"""The programs that any lab on this kernel may call, and their Debian packages."""
+NFTABLES = "libnftables.so.1"
+CAPABILITIES = {"CAP_NET_ADMIN": 12, "CAP_SYS_MODULE": 16, "CAP_SYS_ADMIN": 21}
+"""Their bits (include/uapi/linux/capability.h)."""
+STATUS = Path("/proc/self/status")
+TRACING = Path("/sys/kernel/tracing/instances")
+DEBIAN_PYVERBS = Path("/usr/lib/python3/dist-packages/pyverbs")
 
 
 @dataclass(frozen=True)
@@ -121,16 +136,56 @@ def kvm_answer() -> Check:
 def local() -> Iterator[Check]:
     """Whether labs can run on this very kernel (`--machine local`)."""
     release, oldest = platform.release(), ".".join(map(str, OLDEST_LOCAL_KERNEL))
-    new = qemu.numbers(release) >= OLDEST_LOCAL_KERNEL
-    has_rxe, pyverbs = _has_module("rdma_rxe", release), importlib.util.find_spec("pyverbs")
-    lacking = f"{sys.executable} has no module pyverbs"
-    plugins, pods = any(map(os.path.isdir, CNI_PLUGINS)), "not installed; labs with pods need them"
     text = f"Linux {release}"
-    yield _look("root", os.geteuid() == 0, "yes", "labs on this kernel need root", "sudo -s")
-    yield _look("kernel", new, text, f"{text}; rdma_rxe works in network namespaces from {oldest} on")
-    yield _look("rdma_rxe", has_rxe, "this kernel has it", "this kernel has no module rdma_rxe")
-    yield _look("pyverbs", pyverbs, "this Python has it", lacking, apt("python3-pyverbs"))
+    new = qemu.numbers(release) >= OLDEST_LOCAL_KERNEL
+    modules = [name for name in LOCAL_MODULES if not _has_module(name, release)]
+    plugins, pods = any(map(os.path.isdir, CNI_PLUGINS)), "not installed; labs with pods need them"
+    yield _root()
+    yield _look("kernel", new, text, f"{text}; rdma_rxe works in network namespaces from {oldest} on", NEWER_KERNEL)
+    yield _look("modules", not modules, f"this kernel has {', '.join(LOCAL_MODULES)}",
+                f"this kernel has no {', '.join(modules)}", NEWER_KERNEL)  # fmt: skip
+    yield _local_tools()
+    yield _pyverbs()
     yield _look("CNI plugins", plugins, "installed", pods, apt("containernetworking-plugins"), "note")
+    yield _look("tracefs", TRACING.exists(), "mounted", f"not on {TRACING.parent}; `nic: hardware` needs it",
+                f"sudo mount -t tracefs tracefs {TRACING.parent}", "note")  # fmt: skip
+
+
+def _root() -> Check:
+    if os.geteuid() != 0:
+        return Check("root", "missing", "labs on this kernel need root", "sudo -s")
+    status = STATUS.read_text()
+    able = int(re.findall(r"^CapEff:\s*([0-9a-f]+)$", status, re.MULTILINE)[0], 16)
+    lacking = [name for name, bit in CAPABILITIES.items() if not able >> bit & 1]
+    return _look("root", not lacking, "yes", f"root here is without {', '.join(lacking)}, as in a container")
+
+
+def _local_tools() -> Check:
+    lacking = {name: package for name, package in LOCAL_TOOLS.items() if not shutil.which(name)}
+    if not _has_library(NFTABLES):
+        lacking[NFTABLES] = "libnftables1"
+    fix = apt(*sorted(set(lacking.values())))
+    names = ", ".join([*LOCAL_TOOLS, NFTABLES])
+    return _look("tools", not lacking, names, f"not installed: {', '.join(lacking)}", fix)
+
+
+def _has_library(name: str) -> bool:
+    try:
+        ctypes.CDLL(name)
+    except OSError:
+        return False
+    return True
+
+
+def _pyverbs() -> Check:
+    """Debian's package, which a virtual environment sees only if it has the system's packages, too."""
+    if importlib.util.find_spec("pyverbs"):
+        return Check("pyverbs", "works", "this Python has it")
+    fixes = [] if DEBIAN_PYVERBS.exists() else [apt("python3-pyverbs")]
+    if sys.prefix != sys.base_prefix:
+        key, settings = "include-system-site-packages", Path(sys.prefix) / "pyvenv.cfg"
+        fixes.append(f"sed -i 's/^{key} = false/{key} = true/' {settings}")
+    return Check("pyverbs", "missing", f"{sys.executable} has no module pyverbs", " && ".join(fixes))
 
 
 def _has_module(name: str, release: str) -> bool:
@@ -152,9 +207,13 @@ def require_packages(packages: Sequence[str]) -> None:
 
 
 def require_local() -> None:
-    """Raises UnsupportedError with all that this kernel lacks."""
+    """Raises UnsupportedError with all that labs on this kernel lack, and the command that brings each."""
     lacking = [check for check in local() if check.state == "missing"]
     if lacking:
-        texts = "".join(f"\n  {check.subject}: {check.text}" for check in lacking)
+        texts = "".join(f"\n  {check.subject}: {check.text}{_run(check)}" for check in lacking)
         hint = "Leave out `--machine local`: a micro-VM needs none of this."
         raise UnsupportedError(f"labs cannot run on this kernel:{texts}", hint=hint)
+
+
+def _run(check: Check) -> str:
+    return f". Run: {check.fix}" if check.fix else ""
