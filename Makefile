@@ -29,12 +29,13 @@ help:
 setup:
 	@./setup.sh
 
-# What builds the image is needed by nobody who has one.
+# Labs on this very kernel need root, and nothing of a micro-VM. What builds the image is needed by nobody who has one.
+local := $(findstring --machine local,$(args))$(findstring --machine=local,$(args))
 ready:
-	@./setup.sh image
+	@./setup.sh $(if $(local),local,image)
 
 scenario: ready
-	@.venv/bin/testbed run $(scenario) $(if $(variant),--variant $(variant)) $(if $(seed),--seed $(seed)) $(args)
+	@$(if $(local),$(shell [ "$$(id -u)" = 0 ] || echo sudo)) .venv/bin/testbed run $(scenario) $(if $(variant),--variant $(variant)) $(if $(seed),--seed $(seed)) $(args)
 
 scenarios: ready
 	@.venv/bin/testbed run $(if $(seed),--seed $(seed)) $(args) $(shipped)

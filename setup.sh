@@ -1,6 +1,7 @@
 #!/bin/sh
 # Makes this checkout ready: the Debian packages that are missing, and .venv with testbed in it. `setup.sh image` adds what
-# building the image takes, where there is no image yet. It is quick when nothing is missing, and begins anew where it was
+# building the image takes, where there is no image yet. `setup.sh local` is for labs on this very kernel: it adds the
+# packages of the image, and lets .venv see them. It is quick when nothing is missing, and begins anew where it was
 # interrupted. Exit status 3: something is missing, and the message says what.
 set -eu
 cd "$(dirname "$0")"
@@ -52,6 +53,22 @@ image_packages() {
     fi
 }
 
+# The Debian packages of the image that are missing here.
+lab_packages() {
+    wanted=$(sed '/^#/d; /^$/d' testbed/machine/guest/packages.txt)
+    here=$(dpkg-query -W -f '${db:Status-Status} ${Package}\n' $wanted 2>/dev/null | sed -n 's/^installed //p') || :
+    for name in $wanted; do
+        case " $(echo $here) " in *" $name "*) ;; *) echo "$name" ;; esac
+    done
+}
+
+# Debian's modules, such as pyverbs, are for Debian's Python.
+show_system_packages() {
+    sed -i 's/^\(include-system-site-packages\) = false/\1 = true/' .venv/pyvenv.cfg
+    .venv/bin/python -c 'import pyverbs' 2>/dev/null ||
+        fail "$(.venv/bin/python -V) of .venv has no module pyverbs. Remove .venv, and put /usr/bin first in PATH"
+}
+
 install_packages() {
     install="apt-get install --no-install-recommends$1"
     command -v apt-get >/dev/null ||
@@ -90,7 +107,7 @@ made=$(cat "$stamp" 2>/dev/null || :)
 ready=$(printf '%s\n%s' "$(place)" "$inputs")
 
 missing=
-need qemu-system-x86_64 qemu-system-x86
+[ "${1:-}" = local ] || need qemu-system-x86_64 qemu-system-x86
 [ "$made" = "$ready" ] || {
     venv=$(venv_package)
     missing="$missing${venv:+ $venv}"
@@ -99,12 +116,16 @@ if [ "${1:-}" = image ]; then
     tools=$(image_packages) || fail "see above"
     missing="$missing${tools:+ $tools}"
 fi
+if [ "${1:-}" = local ]; then
+    for name in $(lab_packages); do missing="$missing $name"; done
+fi
 [ -z "$missing" ] || install_packages "$missing"
-[ "$made" = "$ready" ] && exit
-
-say "installing the Python packages into .venv"
-case $made in
-    "$(place)"*) install_python again ;;
-    *) install_python anew ;;
-esac
-printf '%s\n%s\n' "$(place)" "$inputs" >"$stamp"
+if [ "$made" != "$ready" ]; then
+    say "installing the Python packages into .venv"
+    case $made in
+        "$(place)"*) install_python again ;;
+        *) install_python anew ;;
+    esac
+    printf '%s\n%s\n' "$(place)" "$inputs" >"$stamp"
+fi
+[ "${1:-}" != local ] || show_system_packages

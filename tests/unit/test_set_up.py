@@ -77,3 +77,39 @@ def test_set_up_looks_for_all_that_building_takes() -> None:
     [tools] = re.findall(r"for tool in (.*); do", text)
     assert {*tools.split(), "apt-get"} == {*build.TOOLS, "newuidmap"}  # set-up needs apt-get anyway
     assert f"[ -e {build.KEYRING} ]" in text
+
+
+@pytest.fixture
+def with_packages(set_up: Callable[..., tuple[int, str]], tmp_path: Path) -> Callable[[str], tuple[int, str]]:
+    """Set-up for labs on this very kernel where these Debian packages are installed."""
+
+    def run(installed: str) -> tuple[int, str]:
+        lines = "".join(f"echo 'installed {name}'\n" for name in installed.split())
+        query = tmp_path / "bin" / "dpkg-query"
+        query.write_text(f"#!/bin/sh\n{lines}echo 'config-files tcc'\n")
+        query.chmod(0o755)
+        sed = tmp_path / "bin" / "sed"
+        if not sed.exists():
+            sed.symlink_to(str(shutil.which("sed")))
+        return set_up("local")
+
+    return run
+
+
+def test_labs_on_this_kernel_need_the_packages_of_the_image_and_no_micro_vm(
+    with_packages: Callable[[str], tuple[int, str]],
+) -> None:
+    wanted = recipe.names_in("packages.txt")
+    status, said = with_packages("python3 iproute2")
+    assert status == 3
+    [line] = [line for line in said.splitlines() if "apt-get install" in line]
+    asked = line.partition("--no-install-recommends")[2].split()
+    assert {name for name in wanted if name not in asked} == {"python3", "iproute2"}
+    assert "tcc" in asked  # removed, and its configuration is still there
+    assert "qemu" not in said
+
+
+def test_where_all_packages_are_none_is_asked_for(with_packages: Callable[[str], tuple[int, str]]) -> None:
+    wanted = recipe.names_in("packages.txt")
+    _, said = with_packages(" ".join(wanted))
+    assert not {*wanted} & {*said.split()}
