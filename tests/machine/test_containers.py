@@ -39,9 +39,9 @@ topology:
 def images(testbed, tmp_path):
     """Images made in a machine, in the cache until the end of the test."""
     inside = tmp_path / "make"
-    shutil.copytree(PROGRAMS, inside, ignore=shutil.ignore_patterns("test_containers.py", "conf"))
+    shutil.copytree(PROGRAMS, inside, ignore=shutil.ignore_patterns("in_containers.py", "conf"))
     shutil.copy(HERE.parent / "container_images.py", inside)
-    done = testbed("pytest", inside, "--out", tmp_path / "made")
+    done = testbed("pytest", inside / "make_images.py", "--out", tmp_path / "made")
     assert done.status == 0, done.out + done.err
     for file in sorted((tmp_path / "made").rglob("tmp/*/*.tar")):
         assert testbed("image", "add", file).status == 0
@@ -53,7 +53,7 @@ def images(testbed, tmp_path):
 def test_nodes_with_an_image_are_containers_and_each_run_of_them_is_the_same(testbed, images, tmp_path):
     assert {one["name"] for one in testbed("image", "ls", "--json").json} >= set(images)
     inside = [word for name in images for word in ("--image", name)]
-    done = testbed("pytest", *inside, PROGRAMS / "test_containers.py")
+    done = testbed("pytest", *inside, PROGRAMS / "in_containers.py")
     assert done.status == 0, done.out + done.err
 
     mine = tmp_path / "mine"

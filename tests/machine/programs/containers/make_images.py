@@ -1,4 +1,4 @@
-"""Makes the images of test_containers.py, of the programs of the machine that this runs on."""
+"""Makes the images of in_containers.py, of the programs of the machine that this runs on."""
 
 from container_images import docker_save, root_of_machine, tar_of
 
