@@ -21,11 +21,10 @@ pytestmark = pytest.mark.slow
 def docker(tmp_path_factory):
     """The docker command with a daemon of its own, which needs neither bridges nor nftables of this kernel."""
     place = tmp_path_factory.mktemp("docker")
-    daemon = subprocess.Popen(
-        ["dockerd", "--bridge=none", "--iptables=false", "--ip6tables=false", "--data-root", place / "data",
-         "--exec-root", place / "exec", "--pidfile", place / "pid", "--host", f"unix://{place}/socket"],
-        stdout=(place / "log").open("w"), stderr=subprocess.STDOUT, start_new_session=True,
-    )  # fmt: skip
+    command = ["dockerd", "--bridge=none", "--iptables=false", "--ip6tables=false", "--host", f"unix://{place}/socket"]
+    command += ["--data-root", place / "data", "--exec-root", place / "exec", "--pidfile", place / "pid"]
+    with (place / "log").open("w") as log:
+        daemon = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
     environment = {**os.environ, "DOCKER_HOST": f"unix://{place}/socket"}
 
     def call(*words, program="docker"):
