@@ -13,8 +13,9 @@ from testbed.cli.output import json_option, log
 from testbed.cli.progress import ensure_image, output_console
 from testbed.cli.words import duration, plain, size
 from testbed.errors import InputError, UnsupportedError
-from testbed.machine import archive, containers, layers, snapshot
+from testbed.machine import containers, layers, snapshot
 from testbed.machine import image as images
+from testbed.machine.archives import boot_image
 from testbed.machine.image import Image, Layer
 from testbed.machine.recipe import inputs_key
 
@@ -133,7 +134,7 @@ def export(file: Path, key: Path | None) -> None:
     if not file.parent.is_dir():
         raise InputError("there is no such directory", where=str(file.parent))
     found = _needed()
-    checksum = archive.export(found, file, layers.every(found), key)
+    checksum = boot_image.export(found, file, layers.every(found), key)
     click.echo(f"{checksum}  {plain(file)}")
 
 
@@ -149,7 +150,7 @@ def export(file: Path, key: Path | None) -> None:
 def import_(source: Path, key: Path | None) -> None:
     if not source.exists():
         raise InputError("there is no such file", where=str(source))
-    click.echo(plain(archive.import_(source, key).path))
+    click.echo(plain(boot_image.import_(source, key).path))
 
 
 def _needed() -> Image:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.errors import InputError, UnsupportedError, did_you_mean
-from testbed.machine import archives, cache, layers, recipe
+from testbed.machine import cache, layers, recipe
 from testbed.machine.image import Image
 
 PACKAGES = ("docker.io", "python3-docker")
@@ -111,19 +111,20 @@ async def equip(base: Image, packages: Sequence[str], images: Sequence[str], log
 
 def add(source: Path, name: str) -> Container:
     """Takes the image of an archive into the cache, under its own name or another. One of that name is replaced."""
+    from testbed.machine.archives import container_image, reader  # not for those who ask for help
+
     parent = cache.directory("containers")
-    with archives.opened(source) as archive:
-        found = archive.find()
+    with container_image.opened(source) as archive:
+        found = container_image.find(archive)
         if not (name or found.name):
             raise InputError(
                 "the image has no name in this archive", where=str(source), hint="Give it one: --name NAME"
             )
         full = canonical(name or found.name)
-        size = source.stat().st_size if source.is_file() else sum(path.stat().st_size for path in source.rglob("*"))
-        cache.require_space(parent, 4 * size, "adding the image")
+        cache.require_space(parent, 4 * reader.size(source), "adding the image")
         place = parent / cache.digest(found.digest, full)[:16]
         with cache.locked(parent), cache.making(place) as work:
-            archives.write(archive, found, full, work / "archive.tar", work)
+            container_image.write(archive, found, full, work / "archive.tar", work)
             recipe.pad(work / "archive.tar")
             manifest = {
                 "name": full,

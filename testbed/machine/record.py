@@ -17,7 +17,7 @@ from testbed.machine import cache, files, qemu, snapshot
 from testbed.machine.jobs import Machine
 from testbed.machine.scenarios import GIVEN, Source
 from testbed.machine.vm import VirtualMachine
-from testbed.protocol import GIVEN_PROGRAM, RESULT, SCENARIO, Clock, Epoch, Observed, requests
+from testbed.protocol import GIVEN_PROGRAM, RESULT, SCENARIO, Clock, Epoch, Observed, messages, requests
 from testbed.version import version
 
 MachineName = Literal["vm", "local"]
@@ -193,10 +193,8 @@ def load(directory: Path) -> RunResult:
     try:
         record: RunResult = requests.adapter(RunResult).validate_json(text, strict=True)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        key = ".".join(map(str, first["loc"]))
         raise InputError(
-            f"does not say what the run was made from: {key + ': ' if key else ''}{first['msg']}", where=str(path),
+            f"does not say what the run was made from: {messages.first_problem(error)}", where=str(path),
             hint="It is damaged, or of a testbed that did not record it yet.",
         ) from None  # fmt: skip
     for name in (record.scenario, *(variant.name for variant in record.variants)):

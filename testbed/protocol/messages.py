@@ -17,11 +17,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from testbed.errors import InputError, MachineError, TestbedError
 from testbed.protocol import MESSAGE_BYTES, MESSAGE_DEPTH, Failure, Problem, requests
 from testbed.protocol.requests import Request
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 VERSION = 1
 """Of the messages. A machine refuses requests of any other version."""
@@ -131,7 +134,12 @@ def checked(kind: Any, found: Any, name: str) -> Any:
     try:
         requests.adapter(kind).validate_python(found, strict=True)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        place = ".".join(map(str, first["loc"]))[:80]
-        raise MachineError(f"the {name} is damaged: {place}: {first['msg']}") from error
+        raise MachineError(f"the {name} is damaged: {first_problem(error)}") from error
     return found
+
+
+def first_problem(error: ValidationError) -> str:
+    """The first problem of data that do not have their type, with its place in them."""
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    place = ".".join(map(str, first["loc"]))[:80]
+    return f"{place}: {first['msg']}" if place else first["msg"]

@@ -82,7 +82,7 @@ def test_an_exported_image_comes_back_and_a_cut_one_does_not(testbed, tmp_path):
     os.truncate(exported, exported.stat().st_size // 2)
     done = testbed("image", "import", exported, env={"XDG_CACHE_HOME": str(tmp_path / "other")})
     assert done.status == 2
-    assert "not a whole image" in done.error
+    assert "the image is damaged" in done.error
 
 
 def test_a_build_without_a_network_says_so(testbed, tmp_path):

@@ -29,7 +29,7 @@ from distributed.scheduler import KilledWorker
 
 from testbed.errors import DISK_FULL, InputError, TestbedError, UnsupportedError
 from testbed.machine import cache, processes
-from testbed.machine.archive import export
+from testbed.machine.archives.boot_image import export
 from testbed.machine.image import Image
 from testbed.machine.record import Identity, RunResult
 from testbed.machine.sweeps import remote, sent

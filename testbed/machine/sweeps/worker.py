@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from testbed.errors import TestbedError
-from testbed.machine import archive, cache, image, layers, processes
+from testbed.machine import cache, image, layers, processes
+from testbed.machine.archives import boot_image
 from testbed.machine.image import Image
 from testbed.machine.qemu import Flavour
 from testbed.machine.record import Identity
@@ -57,7 +58,7 @@ def take_image(work: Work, digest: str, others: Sequence[str]) -> tuple[str, Any
     """Import an image that was sent, into a cache for it alone: the user's own may be another of the same version."""
     [exported] = map(Path, others)
     use_own_cache(digest)
-    archive.import_(exported)
+    boot_image.import_(exported)
     exported.unlink()
     return prepare(work, digest, [])
 

@@ -12,7 +12,8 @@ from container_images import docker_save, tar_of
 from testbed.cli import options
 from testbed.errors import InputError, TestbedError, UnsupportedError
 from testbed.executor import layer
-from testbed.machine import archive, build, cache, checkup, containers, image, layers, qemu, recipe, snapshot
+from testbed.machine import build, cache, checkup, containers, image, layers, qemu, recipe, snapshot
+from testbed.machine.archives import boot_image
 from testbed.machine.containers import Container
 from testbed.machine.image import Image
 from testbed.machine.local import LocalMachine
@@ -138,9 +139,9 @@ def test_changed_bytes_of_a_layer_are_seen_when_every_byte_is_read(base: Image, 
 def test_layers_travel_with_their_image(base: Image, made: list[dict[str, bytes]], tmp_path: Path) -> None:
     before = [ensure(base, "iperf3").digest, ensure(base, "tcpflow").digest]
     target = tmp_path / "image.tar"
-    archive.export(base, target, layers.every(base))
+    boot_image.export(base, target, layers.every(base))
     assert image.remove_all() == 1
-    imported = archive.import_(target)
+    imported = boot_image.import_(target)
     assert [ensure(imported, name).digest for name in ("iperf3", "tcpflow")] == before
     assert len(made) == 2
 
@@ -151,13 +152,13 @@ def test_an_export_without_its_layer_s_file_is_not_whole(
     layer = ensure(base, "tcpflow").layer
     assert layer
     target, cut = tmp_path / "image.tar", tmp_path / "cut.tar"
-    archive.export(base, target, layers.every(base))
+    boot_image.export(base, target, layers.every(base))
     with tarfile.open(target) as source, tarfile.open(cut, "w") as tar:
         for member in source:
             if not member.name.endswith(layer.digest):
                 tar.addfile(member, source.extractfile(member))
-    with pytest.raises(InputError, match=f"this is not a whole image: .*{layer.digest}"):
-        archive.import_(cut)
+    with pytest.raises(InputError, match=f"the image is damaged: .*{layer.digest} is missing"):
+        boot_image.import_(cut)
 
 
 def test_an_unknown_package_gets_the_one_that_was_meant() -> None:

@@ -1,16 +1,14 @@
-"""OCI image layouts: directories, and tars of such, as skopeo and oras take them from and to registries.
+"""OCI image layouts, as skopeo and oras take them from and to registries.
 
 Source: OCI image-spec 1.1, image-layout.md and manifest.md ("Guidelines for Artifact Usage").
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import io
 import json
 import tarfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Annotated, Any
 
@@ -19,16 +17,31 @@ from pydantic import BaseModel, Field
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 BYTES = "application/octet-stream"
 TITLE = "org.opencontainers.image.title"
+INDEX = "index.json"
 Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
+
+
+class Platform(BaseModel):
+    os: str
+    architecture: str
+
+    def __str__(self) -> str:
+        return f"{self.os}/{self.architecture}"
 
 
 class Descriptor(BaseModel):
     digest: Digest
-    annotations: dict[str, str] = {}
+    platform: Platform | None = None
+    annotations: dict[str, str] | None = None
+
+    @property
+    def file(self) -> str:
+        """The file in the layout."""
+        return f"blobs/{self.digest.replace(':', '/')}"
 
     @property
     def title(self) -> str | None:
-        return self.annotations.get(TITLE)
+        return (self.annotations or {}).get(TITLE)
 
 
 class Manifest(BaseModel):
@@ -37,60 +50,7 @@ class Manifest(BaseModel):
 
 
 class Index(BaseModel):
-    manifests: list[Descriptor] = Field(min_length=1)
-
-
-class Layout:
-    """A layout to read. What it lacks is a KeyError, and what is damaged a ValueError."""
-
-    def __init__(self, source: Path, tar: tarfile.TarFile | None) -> None:
-        self._source, self._tar = source, tar
-
-    def _open(self, name: str) -> IO[bytes]:
-        if self._tar:
-            member = self._tar.getmember(name)
-            if member.isfile() and (content := self._tar.extractfile(member)):
-                return content
-        elif (path := self._source / name).is_file():
-            return path.open("rb")
-        raise KeyError(f"there is no {name}")
-
-    def copy(self, digest: str, target: IO[bytes]) -> None:
-        """A blob, checked while it is copied."""
-        state = hashlib.sha256()
-        with self._open(f"blobs/{digest.replace(':', '/')}") as blob:
-            while block := blob.read(1 << 20):
-                state.update(block)
-                target.write(block)
-        if f"sha256:{state.hexdigest()}" != digest:
-            raise ValueError(f"the contents of blob {digest} are not those of its name")
-
-    def read(self, digest: str) -> bytes:
-        data = io.BytesIO()
-        self.copy(digest, data)
-        return data.getvalue()
-
-    def manifest(self) -> Manifest:
-        """The manifest that its index names first."""
-        with self._open("index.json") as file:
-            index = Index.model_validate_json(file.read())
-        return Manifest.model_validate_json(self.read(index.manifests[0].digest))
-
-
-@contextlib.contextmanager
-def opened(source: Path) -> Iterator[Layout]:
-    """The layout in a directory or a tar; tarfile.TarError for a file that is none."""
-    if source.is_dir():
-        yield Layout(source, None)
-    else:
-        with tarfile.open(source, "r:") as tar:
-            yield Layout(source, tar)
-
-
-def size(source: Path) -> int:
-    """The bytes of a layout in a directory or a tar."""
-    files = source.rglob("*") if source.is_dir() else [source]
-    return sum(path.stat().st_size for path in files if path.is_file())
+    manifests: list[Descriptor]
 
 
 class Writer:
@@ -118,7 +78,7 @@ class Writer:
             "layers": self._layers,
         }
         index = {"schemaVersion": 2, "manifests": [self._data(MANIFEST, json.dumps(manifest).encode())]}
-        for name, content in (("index.json", index), ("oci-layout", {"imageLayoutVersion": "1.0.0"})):
+        for name, content in ((INDEX, index), ("oci-layout", {"imageLayoutVersion": "1.0.0"})):
             data = json.dumps(content).encode()
             self._entry(name, io.BytesIO(data), len(data))
 

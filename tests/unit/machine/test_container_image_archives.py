@@ -18,6 +18,7 @@ from testbed.machine import cache, containers
 LAYERS = tar_of({"etc/one": b"1"}), tar_of({"etc/two": b"2"})
 SAVED = docker_save("tools:1", *LAYERS, Cmd=["/bin/sh"])
 LAID_OUT = oci_layout("tools:1", *LAYERS, Cmd=["/bin/sh"])
+SAVED_ENTRY = json.loads(SAVED["manifest.json"])[0]
 Files = dict[str, bytes]
 
 
@@ -101,7 +102,7 @@ def test_a_changed_layer_is_named(archive: Callable[[Files], Path], files: Files
 
 
 def test_a_changed_configuration_is_named(archive: Callable[[Files], Path]) -> None:
-    blob = json.loads(SAVED["manifest.json"])[0]["Config"]
+    blob = SAVED_ENTRY["Config"]
     files = {**SAVED, blob: SAVED[blob].replace(b"/bin/sh", b"/bin/ls")}
     assert f"the contents of {blob} are not those of its digest" in refused(archive(files))
 
@@ -121,8 +122,7 @@ def test_a_cut_archive_is_refused(archive: Callable[[Files], Path], length: int)
 
 def test_a_layer_that_cannot_be_unpacked_is_named(archive: Callable[[Files], Path]) -> None:
     cut = gzip.compress(LAYERS[0])[:-20]
-    entry = json.loads(SAVED["manifest.json"])[0]
-    entry["Layers"][0] = "a/layer.tar"
+    entry = {**SAVED_ENTRY, "Layers": ["a/layer.tar", SAVED_ENTRY["Layers"][1]]}
     files = {**SAVED, "manifest.json": json.dumps([entry]).encode(), "a/layer.tar": cut}
     assert "a/layer.tar cannot be unpacked" in refused(archive(files))
 
@@ -130,11 +130,12 @@ def test_a_layer_that_cannot_be_unpacked_is_named(archive: Callable[[Files], Pat
 @pytest.mark.parametrize(
     ("manifest", "message"),
     [
-        (b"[", "manifest.json is no JSON"),
-        (b"{}", "the archive has 0 images"),
-        (b"[{}]", "its description is not as it should be"),
-        (b"[7]", "its description is not as it should be"),
-        (b'[{"RepoTags": ["a:1"]}, {"RepoTags": ["b:1"]}]', "the archive has 2 images: a:1, b:1"),
+        (b"[", "manifest.json is not as it should be: Invalid JSON"),
+        (b"{}", "manifest.json is not as it should be: Input should be a valid array"),
+        (b"[]", "the archive has 0 images"),
+        (b"[{}]", "manifest.json is not as it should be: 0.Config: Field required"),
+        (b"[7]", "manifest.json is not as it should be: 0: Input should be an object"),
+        (json.dumps([{**SAVED_ENTRY, "RepoTags": [tag]} for tag in ("a:1", "b:1")]).encode(), "2 images: a:1, b:1"),
     ],
 )
 def test_a_manifest_that_is_none_is_refused(archive: Callable[[Files], Path], manifest: bytes, message: str) -> None:
@@ -186,8 +187,7 @@ def test_an_image_has_one_name_and_a_name_one_image(archive: Callable[[Files], P
 
 
 def test_an_image_without_a_name_needs_one(archive: Callable[[Files], Path]) -> None:
-    entry = json.loads(SAVED["manifest.json"])[0]
-    nameless = archive({**SAVED, "manifest.json": json.dumps([{**entry, "RepoTags": None}]).encode()})
+    nameless = archive({**SAVED, "manifest.json": json.dumps([{**SAVED_ENTRY, "RepoTags": None}]).encode()})
     assert refused(nameless) == "the image has no name in this archive"
     assert containers.add(nameless, "mine").name == "mine:latest"
     containers.remove("mine")

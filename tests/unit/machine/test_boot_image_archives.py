@@ -10,7 +10,8 @@ import pytest
 from small_image import CONTENTS, make_image, nothing_in_cache, place_of_this_version
 
 from testbed.errors import InputError, UnsupportedError
-from testbed.machine import archive, image
+from testbed.machine import image
+from testbed.machine.archives import boot_image
 from testbed.machine.recipe import FILES
 
 ALGORITHMS = {
@@ -22,7 +23,7 @@ ALGORITHMS = {
 
 def exported(tmp_path: Path, key: Path | None = None, **changes: str) -> Path:
     target = tmp_path / "image.tar"
-    archive.export(make_image(tmp_path / "elsewhere", **changes), target, key=key)
+    boot_image.export(make_image(tmp_path / "elsewhere", **changes), target, key=key)
     return target
 
 
@@ -36,11 +37,11 @@ def make_keys(tmp_path: Path, algorithm: str = "Ed25519") -> tuple[Path, Path]:
 
 def test_an_exported_image_is_the_same_after_its_import(tmp_path: Path, cache_root: Path) -> None:
     target = tmp_path / "image.tar"
-    checksum = archive.export(make_image(tmp_path / "elsewhere"), target)
+    checksum = boot_image.export(make_image(tmp_path / "elsewhere"), target)
     assert (tmp_path / "image.tar.sha256").read_text() == f"{checksum}  image.tar\n"
     assert not (tmp_path / "image.tar.partial").exists()
 
-    imported = archive.import_(target)
+    imported = boot_image.import_(target)
     assert imported.path == place_of_this_version(cache_root)
     assert image.find() == imported
     imported.verify()
@@ -51,14 +52,14 @@ def test_an_exported_image_is_the_same_after_its_import(tmp_path: Path, cache_ro
 def test_a_directory_with_the_layout_is_imported(tmp_path: Path) -> None:
     with tarfile.open(exported(tmp_path)) as tar:
         tar.extractall(tmp_path / "layout", filter="data")
-    assert archive.import_(tmp_path / "layout").file("vmlinuz").read_bytes() == CONTENTS["vmlinuz"]
+    assert boot_image.import_(tmp_path / "layout").file("vmlinuz").read_bytes() == CONTENTS["vmlinuz"]
 
 
 def test_a_damaged_image_is_not_exported(tmp_path: Path) -> None:
     found = make_image(tmp_path / "elsewhere")
     (found.path / "initrd").write_bytes(b"RAMFS")
     with pytest.raises(UnsupportedError, match="damaged"):
-        archive.export(found, tmp_path / "image.tar")
+        boot_image.export(found, tmp_path / "image.tar")
     assert not list(tmp_path.glob("image.tar*"))
 
 
@@ -67,20 +68,20 @@ def test_a_signed_image_is_imported_with_the_key_and_without(tmp_path: Path, alg
     private, public = make_keys(tmp_path, algorithm)
     target = exported(tmp_path, private)
     for key in public, None:
-        assert archive.import_(target, key).file("vmlinuz").read_bytes() == CONTENTS["vmlinuz"]
+        assert boot_image.import_(target, key).file("vmlinuz").read_bytes() == CONTENTS["vmlinuz"]
 
 
 def test_an_image_of_somebody_else_is_refused(tmp_path: Path, cache_root: Path) -> None:
     (tmp_path / "other").mkdir()
     target = exported(tmp_path, make_keys(tmp_path / "other")[0])
     with pytest.raises(InputError, match="this image is signed by somebody else"):
-        archive.import_(target, make_keys(tmp_path)[1])
+        boot_image.import_(target, make_keys(tmp_path)[1])
     assert not cache_root.exists() or nothing_in_cache(cache_root)
 
 
 def test_an_unsigned_image_is_refused_where_a_key_is_given(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="this image is not signed"):
-        archive.import_(exported(tmp_path), make_keys(tmp_path)[1])
+        boot_image.import_(exported(tmp_path), make_keys(tmp_path)[1])
 
 
 def test_a_signature_holds_for_the_contents_it_was_made_for(tmp_path: Path) -> None:
@@ -91,7 +92,7 @@ def test_a_signature_holds_for_the_contents_it_was_made_for(tmp_path: Path) -> N
     forged.write_bytes(config.replace(b'"kernel":"7.3"', b'"kernel":"7.4"'))
     assert forged.read_bytes() != config
     with pytest.raises(InputError):
-        archive.import_(forged, public)
+        boot_image.import_(forged, public)
 
 
 @pytest.mark.parametrize("what", ["public", "junk"])
@@ -106,7 +107,7 @@ def test_a_file_that_is_no_key_is_named(tmp_path: Path, what: str) -> None:
     (tmp_path / "signed").mkdir()
     target = exported(tmp_path / "signed", private)
     with pytest.raises(InputError, match="openssl finds no public key in it") as said:
-        archive.import_(target, junk)
+        boot_image.import_(target, junk)
     assert said.value.where == str(junk)
 
 
@@ -124,8 +125,8 @@ def test_junk_is_not_imported(tmp_path: Path, cache_root: Path) -> None:
     junk = tmp_path / "image.tar"
     for data in (b"", b"junk" * 1000, bytes(100_000)):
         junk.write_bytes(data)
-        with pytest.raises(InputError, match="this is not a whole image") as said:
-            archive.import_(junk)
+        with pytest.raises(InputError, match="the image is damaged") as said:
+            boot_image.import_(junk)
         assert said.value.where == str(junk)
         assert nothing_in_cache(cache_root)
 
@@ -135,8 +136,8 @@ def test_junk_is_not_imported(tmp_path: Path, cache_root: Path) -> None:
 )
 def test_a_layout_without_an_artifact_is_not_imported(tmp_path: Path, cache_root: Path, index: str) -> None:
     (tmp_path / "index.json").write_text(index)
-    with pytest.raises(InputError, match="this is not a whole image"):
-        archive.import_(tmp_path)
+    with pytest.raises(InputError, match="the image is damaged"):
+        boot_image.import_(tmp_path)
     assert nothing_in_cache(cache_root)
 
 
@@ -144,23 +145,23 @@ def test_a_layout_without_an_artifact_is_not_imported(tmp_path: Path, cache_root
 def test_a_cut_file_is_not_imported(tmp_path: Path, cache_root: Path, share: float) -> None:
     target = exported(tmp_path)
     os.truncate(target, int(target.stat().st_size * share))
-    with pytest.raises(InputError, match="this is not a whole image"):
-        archive.import_(target)
+    with pytest.raises(InputError, match="the image is damaged"):
+        boot_image.import_(target)
     assert nothing_in_cache(cache_root)
 
 
 def test_a_changed_byte_is_not_imported(tmp_path: Path, cache_root: Path) -> None:
     target = exported(tmp_path)
     target.write_bytes(target.read_bytes().replace(b"rootroot", b"rootruut", 1))
-    with pytest.raises(InputError, match=r"the contents of blob sha256:\w+ are not those of its name"):
-        archive.import_(target)
+    with pytest.raises(InputError, match=r"the contents of blobs/sha256/\w+ are not those of its digest"):
+        boot_image.import_(target)
     assert nothing_in_cache(cache_root)
 
 
 def test_another_version_s_image_is_not_imported(tmp_path: Path, cache_root: Path) -> None:
     target = exported(tmp_path, inputs="0" * 64)
     with pytest.raises(InputError, match="another version of testbed"):
-        archive.import_(target)
+        boot_image.import_(target)
     assert nothing_in_cache(cache_root)
 
 
@@ -172,6 +173,6 @@ def test_an_import_follows_no_link_out_of_the_file(tmp_path: Path, cache_root: P
             if member.size == len(CONTENTS["vmlinuz"]):
                 member.type, member.linkname, member.size = tarfile.SYMTYPE, str(secret), 0
             tar.addfile(member, source.extractfile(member) if member.isfile() else None)
-    with pytest.raises(InputError, match=r"this is not a whole image: .*there is no blobs/sha256"):
-        archive.import_(target)
+    with pytest.raises(InputError, match=r"the image is damaged: blobs/sha256"):
+        boot_image.import_(target)
     assert nothing_in_cache(cache_root)

@@ -6,10 +6,10 @@ a signature of the config is one of every byte.
 
 from __future__ import annotations
 
-import contextlib
 import json
+import shutil
 import tarfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,13 +17,16 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field
 
 from testbed.errors import InputError, UnsupportedError
-from testbed.machine import cache, oci, signature
+from testbed.machine import cache, signature
+from testbed.machine.archives import oci
+from testbed.machine.archives.reader import CHUNK, Archive, opened, size
 from testbed.machine.image import Image, Layer, place
 from testbed.machine.recipe import FILES, inputs_key
 from testbed.protocol import LAYER
 
 ARTIFACT = "application/vnd.testbed.image"
 SIGNATURE = "signature"
+AGAIN = "Export it again with `testbed image export`."
 
 
 class Config(BaseModel):
@@ -69,56 +72,55 @@ def import_(source: Path, key: Path | None = None) -> Image:
     `source` is an archive, or the directory of its layout. With a public `key` it must be signed by the key's owner.
     """
     parent = cache.directory("images")
-    with _whole(source) as layout:
-        manifest = layout.manifest()
-        config = layout.read(manifest.config.digest)
-        signatures = [layout.read(blob.digest) for blob in manifest.layers if blob.title == SIGNATURE]
-    if key and not any(signature.verify(config, found, key) for found in signatures):
-        raise InputError(
-            f"this image {'is signed by somebody else' if signatures else 'is not signed'}",
-            where=str(source),
-            hint=f"{key} is the key that should have signed it. Ask its owner where images come from.",
-        )
-    cache.require_space(parent, oci.size(source), "importing the image")
-    with cache.locked(parent), cache.making(place()) as work:
-        with _whole(source) as layout:
-            image = _unpack(layout, Config.model_validate_json(config), work)
-        if image.manifest["inputs"] != inputs_key():
-            hint = "Export one from the same checkout, or build one with `testbed image build`."
-            raise InputError("this image was made by another version of testbed", where=str(source), hint=hint)
+    with opened(source, AGAIN) as archive:
+        manifest = _manifest(archive)
+        config = archive.read(manifest.config.file)
+        signatures = [archive.read(blob.file) for blob in manifest.layers if blob.title == SIGNATURE]
+        if key and not any(signature.verify(config, found, key) for found in signatures):
+            raise InputError(
+                f"this image {'is signed by somebody else' if signatures else 'is not signed'}",
+                where=str(source),
+                hint=f"{key} is the key that should have signed it. Ask its owner where images come from.",
+            )
+        cache.require_space(parent, size(source), "importing the image")
+        with cache.locked(parent), cache.making(place()) as work:
+            image = _unpack(archive, archive.parse(manifest.config.file, Config), work)
+            if image.manifest["inputs"] != inputs_key():
+                hint = "Export one from the same checkout, or build one with `testbed image build`."
+                raise InputError("this image was made by another version of testbed", where=str(source), hint=hint)
     return replace(image, path=place())
 
 
-@contextlib.contextmanager
-def _whole(source: Path) -> Iterator[oci.Layout]:
-    """The layout at `source`; whatever it lacks is one error."""
-    try:
-        with oci.opened(source) as layout:
-            yield layout
-    except (tarfile.TarError, LookupError, TypeError, ValueError, EOFError, UnsupportedError) as error:
-        hint = "Export it again with `testbed image export`."
-        reason = str(error).splitlines()[0]
-        raise InputError(f"this is not a whole image: {reason}", where=str(source), hint=hint) from error
+def _manifest(archive: Archive) -> oci.Manifest:
+    """The manifest that its index names first."""
+    manifests = archive.parse(oci.INDEX, oci.Index).manifests
+    if not manifests:
+        raise archive.damaged(f"{oci.INDEX} lists no image")
+    return archive.parse(manifests[0].file, oci.Manifest)
 
 
-def _unpack(layout: oci.Layout, config: Config, work: Path) -> Image:
+def _unpack(archive: Archive, config: Config, work: Path) -> Image:
     """The image that `config` describes, with its layers beside it, in the directory `work`."""
     image = Image(work, config.image)
-    image.check()
-    (work / "manifest.json").write_text(json.dumps(image.manifest))
-    for name in FILES:
-        _copy(layout, image.manifest["files"][name]["sha256"], work / name)
-        image.file(name)
+    try:
+        image.check()
+        checksums = {name: str(image.manifest["files"][name]["sha256"]) for name in FILES}
+        (work / "manifest.json").write_text(json.dumps(image.manifest))
+        for name, sha256 in checksums.items():
+            _copy(archive, sha256, work / name)
+            image.file(name)
+    except (KeyError, TypeError, ValueError, UnsupportedError) as error:
+        raise archive.damaged(f"its description is not as it should be: {error}") from error
     for key, manifest in config.layers.items():
         path = work / "layers" / key
         path.mkdir(parents=True)
         (path / "manifest.json").write_text(json.dumps(manifest))
-        _copy(layout, manifest["digest"], path / LAYER)
+        _copy(archive, str(manifest.get("digest")), path / LAYER)
         if not Layer.load(path, image):
-            raise ValueError(f"its layer {key} is not whole")
+            raise archive.damaged(f"its layer {key} is not whole")
     return image
 
 
-def _copy(layout: oci.Layout, sha256: str, target: Path) -> None:
-    with target.open("wb") as file:
-        layout.copy(f"sha256:{sha256}", file)
+def _copy(archive: Archive, sha256: str, target: Path) -> None:
+    with archive.checked(f"blobs/sha256/{sha256}") as blob, target.open("wb") as file:
+        shutil.copyfileobj(blob, file, CHUNK)

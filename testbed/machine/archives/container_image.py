@@ -1,0 +1,172 @@
+"""Images of containers as files: what `docker save` and the tools of OCI write, read and checked to the byte.
+
+An image is the SHA-256 of its configuration, which has the SHA-256 of each layer's tar; so the contents of an image can
+be checked whatever wrote the file. Formats: https://github.com/moby/docker-image-spec/blob/main/spec.md ("Combined
+Image JSON + Filesystem Changeset Format") and https://github.com/opencontainers/image-spec (image-layout.md).
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import shutil
+import tarfile
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, Field, RootModel
+
+from testbed.errors import InputError
+from testbed.machine.archives import reader
+from testbed.machine.archives.oci import INDEX, Descriptor, Digest, Index, Manifest, Platform
+from testbed.machine.archives.reader import CHUNK, Archive
+
+AGAIN = "Write it again, such as with `docker save IMAGE -o FILE`."
+ONE = "An archive has one image here: save each to a file of its own."
+SAVED = "manifest.json"
+GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+PLATFORM = Platform(os="linux", architecture="amd64")
+NAMES = "io.containerd.image.name", "org.opencontainers.image.ref.name"
+MOST_NESTING = 3
+"""Indexes of images may list further indexes."""
+
+
+class SavedImage(BaseModel):
+    """An entry of the manifest of `docker save`."""
+
+    config: str = Field(alias="Config")
+    tags: list[str] | None = Field(alias="RepoTags")
+    layers: list[str] = Field(alias="Layers")
+
+
+class Root(BaseModel):
+    diff_ids: list[Digest]
+
+
+class Configuration(Platform):
+    rootfs: Root
+
+
+class Listed(BaseModel):
+    """What an index lists: an image, or a further index. Anything else is an artifact that is none of both."""
+
+    manifests: list[Descriptor] | None = None
+    config: Descriptor | None = None
+
+
+@dataclass(frozen=True)
+class ContainerImage:
+    """An image in an archive. `digest` is that of its configuration, `layers` are the names of their files."""
+
+    name: str
+    digest: str
+    config: bytes
+    layers: Sequence[str]
+    diff_ids: Sequence[str]
+
+
+def opened(path: Path) -> AbstractContextManager[Archive]:
+    """The archive in a tar, compressed by gzip or not, or in a directory with an OCI layout."""
+    return reader.opened(path, AGAIN)
+
+
+def find(archive: Archive) -> ContainerImage:
+    """The one image for this platform that the archive has."""
+    if archive.has(SAVED):
+        return _saved(archive)
+    if archive.has(INDEX):
+        return _laid_out(archive)
+    text = f"this is no archive of a container image: it has neither {SAVED} nor {INDEX}"
+    raise InputError(text, where=archive.where, hint=AGAIN)
+
+
+def _saved(archive: Archive) -> ContainerImage:
+    images = archive.parse(SAVED, RootModel[list[SavedImage]]).root
+    if len(images) != 1:
+        listed = ", ".join(tag for image in images for tag in image.tags or ())
+        raise InputError(f"the archive has {len(images)} images: {listed}", where=archive.where, hint=f"{ONE} {AGAIN}")
+    [image] = images
+    return _described(archive, next(iter(image.tags or ()), ""), image.config, image.layers)
+
+
+def _laid_out(archive: Archive) -> ContainerImage:
+    images = list(_images(archive, archive.parse(INDEX, Index).manifests, MOST_NESTING))
+    if len(images) != 1:
+        text = f"the archive has {len(images)} images for {PLATFORM}"
+        raise InputError(text, where=archive.where, hint=ONE)
+    [(annotations, manifest)] = images
+    name = next((annotations[key] for key in NAMES if annotations.get(key)), "")
+    return _described(archive, name, manifest.config.file, [layer.file for layer in manifest.layers])
+
+
+def _images(
+    archive: Archive, entries: Sequence[Descriptor], nesting: int
+) -> Iterator[tuple[Mapping[str, str], Manifest]]:
+    """The manifests of an index that are for this platform, with the annotations of their entries."""
+    for entry in entries:
+        if entry.platform not in (None, PLATFORM):
+            continue
+        annotations = entry.annotations or {}
+        listed = archive.parse(entry.file, Listed)
+        if listed.manifests is not None and nesting:
+            inner = _images(archive, listed.manifests, nesting - 1)
+            yield from (({**annotations, **own}, image) for own, image in inner)
+        elif listed.config:
+            yield annotations, archive.parse(entry.file, Manifest)
+
+
+def _described(archive: Archive, name: str, config: str, layers: Sequence[str]) -> ContainerImage:
+    described = archive.parse(config, Configuration)
+    if str(described) != str(PLATFORM):
+        raise InputError(f"the image is for {described}, not for {PLATFORM}", where=archive.where)
+    diff_ids = [digest.removeprefix("sha256:") for digest in described.rootfs.diff_ids]
+    if len(layers) != len(diff_ids):
+        raise archive.damaged(f"it lists {len(layers)} layers, and its configuration {len(diff_ids)}")
+    data = archive.read(config)
+    return ContainerImage(name, hashlib.sha256(data).hexdigest(), data, layers, diff_ids)
+
+
+def write(archive: Archive, image: ContainerImage, name: str, target: Path, work: Path) -> None:
+    """Writes the image as `docker load` takes it: a function of the image and the name alone."""
+    layers = [f"{diff_id}.tar" for diff_id in image.diff_ids]
+    entry = {"Config": f"{image.digest}.json", "RepoTags": [name], "Layers": layers}
+    part = work / "part"
+    with tarfile.open(target, "w", format=tarfile.PAX_FORMAT) as tar:
+        for file, data in ((SAVED, json.dumps([entry]).encode()), (f"{image.digest}.json", image.config)):
+            part.write_bytes(data)
+            _add(tar, part, file)
+        for number, (inner, diff_id) in enumerate(zip(image.layers, image.diff_ids, strict=True)):
+            if diff_id not in image.diff_ids[:number]:
+                _copy_layer(archive, inner, diff_id, part)
+                _add(tar, part, layers[number])
+    part.unlink()
+
+
+def _copy_layer(archive: Archive, name: str, diff_id: str, target: Path) -> None:
+    """Writes the tar of a layer, unpacked if it is compressed, after checking it against its digest."""
+    with archive.checked(name) as file, target.open("wb") as out:
+        head = file.peek(4)
+        if head[:4] == ZSTD:
+            text = f"{name} is compressed with zstd"
+            raise InputError(text, where=archive.where, hint=f"Not supported. {AGAIN}")
+        stream: Any = gzip.GzipFile(fileobj=file) if head[:2] == GZIP else file
+        try:
+            shutil.copyfileobj(stream, out, CHUNK)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise archive.damaged(f"{name} cannot be unpacked: {error}") from None
+    with target.open("rb") as out:
+        if hashlib.file_digest(out, "sha256").hexdigest() != diff_id:
+            raise archive.changed(name)
+
+
+def _add(tar: tarfile.TarFile, path: Path, name: str) -> None:
+    info = tarfile.TarInfo(name)
+    info.size = path.stat().st_size
+    info.mode = 0o644
+    with path.open("rb") as file:
+        tar.addfile(info, file)

@@ -1,0 +1,149 @@
+"""Archives of images, tars or directories: a file whose name has its digest is checked while it is read."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import re
+import stat
+import tarfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any, Protocol, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from testbed.errors import InputError
+from testbed.machine import files
+from testbed.protocol.messages import first_problem
+
+CHUNK = 1 << 20
+MOST_JSON = 16 << 20
+NAMED = re.compile(r"(?:.*/sha256/)?([0-9a-f]{64})(?:\.json)?")
+"""A blob of an OCI layout, and the configuration in what older versions of `docker save` wrote."""
+Model = TypeVar("Model", bound=BaseModel)
+
+
+class Store(Protocol):
+    """The files of an archive by their names."""
+
+    def open(self, name: str) -> IO[bytes] | None:
+        """Return the contents of a file, None where there is none of this name."""
+
+
+class TarStore:
+    """A link leads to another file of the tar, and nowhere else."""
+
+    def __init__(self, tar: tarfile.TarFile) -> None:
+        self._tar = tar
+        self._members = {member.name.removeprefix("./"): member for member in tar}
+
+    def open(self, name: str) -> IO[bytes] | None:
+        with contextlib.suppress(KeyError):  # a link to a file that is not there
+            return self._tar.extractfile(self._members[name])
+        return None
+
+
+class DirectoryStore:
+    def __init__(self, root: Path) -> None:
+        self._root = root.resolve()
+
+    def open(self, name: str) -> IO[bytes] | None:
+        path = (self._root / name).resolve()
+        return path.open("rb") if path.is_relative_to(self._root) and path.is_file() else None
+
+
+class Archive:
+    """An archive that is open. InputError for what is wrong with it, which names the file in it; `hint` is how to get
+    another one."""
+
+    def __init__(self, store: Store, where: str, hint: str) -> None:
+        self._store = store
+        self.where = where
+        self.hint = hint
+
+    def damaged(self, what: str) -> InputError:
+        return InputError(f"the image is damaged: {what}", where=self.where, hint=self.hint)
+
+    def has(self, name: str) -> bool:
+        file = self._store.open(name)
+        if file:
+            file.close()
+        return file is not None
+
+    @contextlib.contextmanager
+    def checked(self, name: str) -> Iterator[io.BufferedReader[_Hashed]]:
+        """The contents of a file. At the end they must be those of the digest that its name has, if it has one."""
+        file = self._store.open(name)
+        if file is None:
+            raise self.damaged(f"{name} is missing")
+        with file:
+            hashed = _Hashed(file)
+            reader = io.BufferedReader(hashed, CHUNK)
+            yield reader
+            while reader.read(CHUNK):
+                pass
+        named = NAMED.fullmatch(name)
+        if named and hashed.state.hexdigest() != named[1]:
+            raise self.changed(name)
+
+    def changed(self, name: str) -> InputError:
+        return self.damaged(f"the contents of {name} are not those of its digest")
+
+    def read(self, name: str) -> bytes:
+        """The contents of a small file."""
+        with self.checked(name) as file:
+            data = file.read(MOST_JSON + 1)
+            if len(data) > MOST_JSON:
+                raise self.damaged(f"{name} has more than {MOST_JSON >> 20} MiB")
+        return data
+
+    def parse(self, name: str, model: type[Model]) -> Model:
+        """A small file of JSON."""
+        try:
+            return model.model_validate_json(self.read(name))
+        except ValidationError as error:
+            raise self.damaged(f"{name} is not as it should be: {first_problem(error)}") from None
+
+
+class _Hashed(io.RawIOBase):
+    """A file that is read from its start to its end, and hashed."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.state = hashlib.sha256()
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        data = self._file.read(len(buffer))
+        buffer[: len(data)] = data
+        self.state.update(data)
+        return len(data)
+
+
+@contextlib.contextmanager
+def opened(path: Path, hint: str) -> Iterator[Archive]:
+    """The archive in a tar, compressed by gzip or not, or in a directory."""
+    if path.is_dir():
+        yield Archive(DirectoryStore(path), str(path), hint)
+        return
+    with files.reading(path):
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise InputError("is neither a file nor a directory", where=str(path))
+        file = path.open("rb")
+    try:
+        with file, tarfile.open(fileobj=file, mode="r:*") as tar:
+            yield Archive(TarStore(tar), str(path), hint)
+    except (tarfile.TarError, EOFError, zlib.error) as error:
+        text = f"the image is damaged: the tar ends too early or is none: {error}"
+        raise InputError(text, where=str(path), hint=hint) from None
+
+
+def size(path: Path) -> int:
+    """The bytes of an archive."""
+    found = path.rglob("*") if path.is_dir() else [path]
+    return sum(file.stat().st_size for file in found if file.is_file())
