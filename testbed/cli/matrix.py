@@ -16,7 +16,8 @@ from testbed.cli.catalogue import columns
 from testbed.cli.output import json_option
 from testbed.cli.over import combinations
 from testbed.cli.progress import output_console
-from testbed.cli.run import run_shown, split_setting
+from testbed.cli.run import run_shown
+from testbed.cli.scenario_options import over_option, set_option, variant_option
 from testbed.cli.words import duration, plain
 from testbed.errors import InputError
 from testbed.machine import runs, scenarios
@@ -37,23 +38,9 @@ from testbed.records.events import happened_ns, read
     cannot run it."""
 )
 @click.argument("name", metavar="SCENARIO", shell_complete=completing.scenarios)
-@click.option(
-    "--over",
-    "overs",
-    metavar="KEY[=VALUE,…]",
-    multiple=True,
-    required=True,
-    shell_complete=completing.parameters("name"),
-    help="A parameter and its values. Without values all that it can have.",
-)
-@click.option(
-    "--variant", metavar="NAME", shell_complete=completing.variants("name"),
-    help="Default: the one the scenario names for this, or its first.",
-)  # fmt: skip
-@click.option(
-    "--set", "settings", metavar="KEY=VALUE", multiple=True, callback=split_setting, help="Set another parameter.",
-    shell_complete=completing.parameters("name"),
-)  # fmt: skip
+@over_option("name", "A parameter and its values. Without values all that it can have.", required=True)
+@variant_option("name", "Default: the one the scenario names for this, or its first.")
+@set_option("name", "Set another parameter.")
 @options.machine_options
 @options.jobs_option
 @json_option("Print one JSON object; outage_s is null if it did not end, or no request shows it.")

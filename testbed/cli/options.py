@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from testbed.cli.progress import ensure_image
+from testbed.cli.scenario_options import out_option
 from testbed.errors import UnsupportedError
 from testbed.machine import checkup, containers, kvm, qemu
 from testbed.machine.jobs import Machine
@@ -24,10 +25,6 @@ AT_ONCE = 4
 """Variants that run side by side unless the user names a number: each takes a core and up to 1 GB."""
 
 
-out_option = click.option(
-    "--out", type=click.Path(file_okay=False, path_type=Path), default=Path("runs"), show_default=True,
-    help="Where run directories are made.",
-)  # fmt: skip
 jobs_option = click.option(
     "--jobs", type=click.IntRange(1), metavar="N", help="Variants side by side. Default: by the number of CPUs."
 )

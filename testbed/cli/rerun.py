@@ -20,6 +20,7 @@ from testbed.cli import options, summary
 from testbed.cli.output import json_option
 from testbed.cli.progress import output_console
 from testbed.cli.run import run_shown
+from testbed.cli.scenario_options import out_option
 from testbed.cli.words import plain
 from testbed.errors import InputError
 from testbed.machine import record, runs, scenarios, snapshot
@@ -45,7 +46,7 @@ DEFECT = "Nothing of what the run is made from differs: this is a defect of test
 )
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
 @click.option("--variant", "named", metavar="NAME", multiple=True, help="Only this variant; may be repeated.")
-@options.out_option
+@out_option
 @options.jobs_option
 @json_option()
 def rerun(directory: Path, named: tuple[str, ...], out: Path, jobs: int | None, as_json: bool) -> int:

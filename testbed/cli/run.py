@@ -17,6 +17,7 @@ from testbed.cli.catalogue import with_tag
 from testbed.cli.live.words import metrics_option
 from testbed.cli.output import json_option
 from testbed.cli.progress import error_console, output_console
+from testbed.cli.scenario_options import set_option, variants_option
 from testbed.cli.words import noted, setting
 from testbed.machine import containers, runs, scenarios
 from testbed.machine.jobs import Machine
@@ -29,16 +30,6 @@ from testbed.protocol import ScenarioInfo
 Task = tuple[Source, ScenarioInfo, list[VariantRun]]
 
 
-def split_setting(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
-    settings = {}
-    for value in values:
-        key, equals, chosen = value.partition("=")
-        if not equals or not key.strip():
-            raise click.BadParameter(f"{value!r} is not of the form KEY=VALUE")
-        settings[key.strip()] = chosen.strip()
-    return settings
-
-
 @click.command(
     help="""Run scenarios and report whether they went as expected.
 
@@ -49,15 +40,8 @@ def split_setting(_: click.Context, __: click.Parameter, values: tuple[str, ...]
 )
 @click.argument("names", metavar="SCENARIO...", nargs=-1, shell_complete=completing.scenarios)
 @click.option("--tag", metavar="TAG", help="Every shipped scenario with this tag.")
-@click.option(
-    "--variant", "named", metavar="NAME", multiple=True, shell_complete=completing.variants("names"),
-    help="Only this variant; may be repeated.",
-)  # fmt: skip
-@click.option(
-    "--set", "settings", metavar="KEY=VALUE", multiple=True, callback=split_setting,
-    shell_complete=completing.parameters("names"),
-    help="Replace a parameter's default; may be repeated. What a variant sets itself stays, unless --variant names it.",
-)  # fmt: skip
+@variants_option("names")
+@set_option("names")
 @click.option(
     "--topology", type=click.Path(path_type=Path), metavar="FILE",
     help="Another topology file for the scenario. It must have the nodes and ends of links that the scenario names.",
@@ -88,7 +72,7 @@ def split_setting(_: click.Context, __: click.Parameter, values: tuple[str, ...]
 def run(
     names: tuple[str, ...],
     tag: str | None,
-    named: tuple[str, ...],
+    variants: tuple[str, ...],
     settings: dict[str, str],
     topology: Path | None,
     on: options.MachineOptions,
@@ -100,7 +84,7 @@ def run(
     as_json: bool,
     junit: Path | None,
 ) -> int:
-    tasks = asyncio.run(plan(names, tag, named, settings, topology))
+    tasks = asyncio.run(plan(names, tag, variants, settings, topology))
     if junit:
         reports.require_place(junit)
     lines = [*(noted(note) for _, info, _ in tasks for note in info["notes"]), *kept(tasks, settings)]

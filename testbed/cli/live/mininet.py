@@ -10,7 +10,7 @@ import click
 from testbed.cli.live.programs import attached, feed
 from testbed.cli.live.up import brought_up, end
 from testbed.cli.live.words import put
-from testbed.cli.options import out_option
+from testbed.cli.scenario_options import out_option
 from testbed.errors import InputError
 from testbed.protocol import FILES
 

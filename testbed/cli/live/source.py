@@ -37,7 +37,7 @@ class Found:
         return asked
 
 
-def find(what: str, variant: str, settings: tuple[str, ...]) -> Found:
+def find(what: str, variant: str | None, settings: Mapping[str, str]) -> Found:
     path = Path(what)
     if path.suffix in SUFFIXES or (path.is_file() and path.suffix != ".py"):
         if variant or settings:
@@ -79,11 +79,9 @@ def topology_name(data: bytes, path: Path) -> str:
     return path.name.partition(".")[0]
 
 
-def of_scenario(what: str, variant: str, settings: tuple[str, ...]) -> Found:
-    from testbed.cli.live.words import settings as pairs
-
+def of_scenario(what: str, variant: str | None, settings: Mapping[str, str]) -> Found:
     source = scenarios.resolve(what)
-    [info] = asyncio.run(scenarios.describe([(source, pairs(settings))], [variant] if variant else []))
+    [info] = asyncio.run(scenarios.describe([(source, settings)], [variant] if variant else []))
     chosen = runs.choose(info, [variant] if variant else [])[0].variant
     found = source.files()
     asked = {"scenario": source.file.name, "variant": chosen["name"], "settings": chosen["settings"]}

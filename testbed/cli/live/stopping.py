@@ -15,6 +15,7 @@ from testbed.cli.live.up import end
 from testbed.cli.live.words import connect, format_option, lab_option, listening_at, print_json, then
 from testbed.cli.pages import write_report
 from testbed.cli.progress import error_console, output_console
+from testbed.cli.scenario_options import out_option
 from testbed.cli.words import clock
 from testbed.errors import InputError
 from testbed.machine import moments, record, runs
@@ -149,7 +150,7 @@ def continue_(to: str, discard: bool, name: str, form: str) -> int:
     future."""
 )
 @click.option("--name", "name", metavar="NAME", default="", help="The lab's name. Default: the scenario's.")
-@options.out_option
+@out_option
 @format_option
 @click.argument("directory", metavar="RUN", type=click.Path(path_type=Path))
 @click.argument("step", default="")

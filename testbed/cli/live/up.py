@@ -19,6 +19,7 @@ import click
 from testbed.cli import completing, pages
 from testbed.cli.interrupts import stoppable
 from testbed.cli.live.words import duration, format_option, lab_option, listening_at, metrics_option, print_json, then
+from testbed.cli.scenario_options import out_option, set_option, variant_option
 from testbed.cli.words import plain
 from testbed.errors import InputError, TestbedError
 from testbed.machine.live import labs
@@ -44,33 +45,21 @@ DOWN_S = 120.0
 @click.option("--name", metavar="NAME", default="", help="The lab's name. Default: that in its file.")
 @click.option("--clock", type=click.Choice(["real", "virtual"]), default="real", show_default=True)
 @click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Seed of all randomness in the lab.")
-@click.option(
-    "--variant",
-    metavar="NAME",
-    default="",
-    shell_complete=completing.variants("what"),
-    help="Of a scenario. Default: its first.",
-)
-@click.option(
-    "--set", "settings", metavar="KEY=VALUE", multiple=True, shell_complete=completing.parameters("what"),
-    help="A parameter of a scenario.",
-)  # fmt: skip
+@variant_option("what", "Of a scenario. Default: its first.")
+@set_option("what", "A parameter of a scenario.")
 @click.option("--with", "packages", metavar="PACKAGE,…", default="", help="Debian packages beside those of the image.")
 @click.option("--idle", "idle_s", metavar="TIME", callback=duration, help="End when nobody used it for so long: 8h.")
 @metrics_option
 @click.option("--rm", "attached", is_flag=True, help="Stay, and end the lab with this command (Ctrl-C).")
-@click.option(
-    "--out", type=click.Path(file_okay=False, path_type=Path), default=Path("runs"), show_default=True,
-    help="Where run directories are made.",
-)  # fmt: skip
+@out_option
 @format_option
 def up(
     what: str,
     name: str,
     clock: str,
     seed: int,
-    variant: str,
-    settings: tuple[str, ...],
+    variant: str | None,
+    settings: dict[str, str],
     packages: str,
     idle_s: float | None,
     metrics: int | None,

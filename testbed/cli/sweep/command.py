@@ -14,7 +14,7 @@ from testbed.cli import completing, options, pages
 from testbed.cli.output import json_option
 from testbed.cli.over import combinations
 from testbed.cli.progress import ensure_image, error_console, output_console
-from testbed.cli.run import split_setting
+from testbed.cli.scenario_options import out_option, over_option, set_option, variants_option
 from testbed.cli.sweep import table
 from testbed.cli.sweep.shown import Shown
 from testbed.errors import InputError, UnsupportedError
@@ -44,19 +44,9 @@ FILE = "sweep.sqlite"
 )
 @click.argument("name", metavar="SCENARIO", shell_complete=completing.scenarios)
 @click.option("--seeds", metavar="SEEDS", required=True, help="Such as 0..999, or 1,5,9, or 0..99,200.")
-@click.option(
-    "--over", "overs", metavar="KEY[=VALUE,…]", multiple=True, shell_complete=completing.parameters("name"),
-    help="A parameter and its values; may be repeated. Without values all that it can have.",
-)  # fmt: skip
-@click.option(
-    "--variant", "named", metavar="NAME", multiple=True, shell_complete=completing.variants("name"),
-    help="Only this variant; may be repeated.",
-)  # fmt: skip
-@click.option(
-    "--set", "settings", metavar="KEY=VALUE", multiple=True, callback=split_setting,
-    shell_complete=completing.parameters("name"),
-    help="Replace a parameter's default; may be repeated. What a variant sets itself stays, unless --variant names it.",
-)  # fmt: skip
+@over_option("name", "A parameter and its values; may be repeated. Without values all that it can have.")
+@variants_option("name")
+@set_option("name")
 @click.option(
     "--results", "file", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
     help=f"The result file. Default: {FILE} beside the run directories.",
@@ -65,14 +55,14 @@ FILE = "sweep.sqlite"
     "--engine", metavar="ENGINE", default="local", show_default=True,
     help="Where runs are carried out: this machine, or dask://HOST:PORT, the workers of a Dask scheduler.",
 )  # fmt: skip
-@options.out_option
+@out_option
 @options.jobs_option
 @json_option()
 def sweep(
     name: str,
     seeds: str,
     overs: tuple[str, ...],
-    named: tuple[str, ...],
+    variants: tuple[str, ...],
     settings: dict[str, str],
     file: Path | None,
     engine: str,
@@ -83,7 +73,7 @@ def sweep(
     if engine != "local":
         require_dask(jobs)
     source = scenarios.resolve(name).taken()
-    info, planned = asyncio.run(plan(source, points.seeds(seeds), overs, named, settings))
+    info, planned = asyncio.run(plan(source, points.seeds(seeds), overs, variants, settings))
     if engine != "local" and info["images"]:
         hint = "Sweep it on this machine: leave out --engine."
         raise InputError(f"{info['name']} has containers, whose images are not sent to a cluster", hint=hint)

@@ -13,7 +13,7 @@ import click
 from testbed.cli import completing, options
 from testbed.cli.output import json_option
 from testbed.cli.progress import error_console, output_console
-from testbed.cli.run import split_setting
+from testbed.cli.scenario_options import out_option, set_option, variant_option
 from testbed.cli.sweep import shrunk
 from testbed.cli.sweep.command import keep
 from testbed.cli.sweep.shown import Remarks
@@ -38,28 +38,22 @@ from testbed.protocol import RESULT
     cannot run it."""
 )
 @click.argument("name", metavar="RUN|SCENARIO", shell_complete=completing.scenarios)
-@click.option(
-    "--variant", "named", metavar="NAME", shell_complete=completing.variants("name"),
-    help="The variant that fails. Default: the only one of a run directory.",
-)  # fmt: skip
-@click.option(
-    "--set", "settings", metavar="KEY=VALUE", multiple=True, callback=split_setting,
-    shell_complete=completing.parameters("name"), help="Of a scenario: set a parameter; may be repeated.",
-)  # fmt: skip
+@variant_option("name", "The variant that fails. Default: the only one of a run directory.")
+@set_option("name", "Of a scenario: set a parameter; may be repeated.")
 @click.option("--seed", type=click.IntRange(0), help="Of a scenario: its seed. Default: 1.")
-@options.out_option
+@out_option
 @options.jobs_option
 @json_option()
 def shrink(
-    name: str, named: str | None, settings: dict[str, str], seed: int | None, out: Path, jobs: int | None,
+    name: str, variant: str | None, settings: dict[str, str], seed: int | None, out: Path, jobs: int | None,
     as_json: bool,
 ) -> int:  # fmt: skip
     if (Path(name) / RESULT).is_file():
         if settings or seed is not None:
             raise click.UsageError("--set and --seed are for a scenario: a run directory has its own")
-        failing = asyncio.run(of_directory(Path(name), named))
+        failing = asyncio.run(of_directory(Path(name), variant))
     else:
-        failing = asyncio.run(of_scenario(name, named, settings, 1 if seed is None else seed))
+        failing = asyncio.run(of_scenario(name, variant, settings, 1 if seed is None else seed))
     remarks = Remarks(error_console())
     machine = options.choose("vm", "virtual", remarks.once)
     machine = asyncio.run(options.equip(machine, failing.work.info["packages"], failing.work.info["images"]))

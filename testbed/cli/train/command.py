@@ -14,7 +14,8 @@ from testbed.cli import completing, options
 from testbed.cli.live.words import duration as time_of
 from testbed.cli.output import json_option
 from testbed.cli.progress import output_console
-from testbed.cli.run import run_shown, split_setting
+from testbed.cli.run import run_shown
+from testbed.cli.scenario_options import split_settings
 from testbed.cli.train import faults, settings, table
 from testbed.cli.words import noted
 from testbed.errors import InputError
@@ -75,7 +76,7 @@ class Command(click.Command):
     help="Run the job for each value of ucx_timeout (20ms,100ms,1s), ucx_retries (2,6) or both.",
 )  # fmt: skip
 @click.option(
-    "--env", "environment", metavar="KEY=VALUE", multiple=True, callback=split_setting,
+    "--env", "environment", metavar="KEY=VALUE", multiple=True, callback=split_settings,
     help="Set a variable of the ranks' environment, such as UCX_LOG_LEVEL=info; may be repeated.",
 )  # fmt: skip
 @click.option(

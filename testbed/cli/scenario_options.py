@@ -1,0 +1,54 @@
+"""Options that name what of a scenario is run. `argument` is the one in which the command gets the scenario's name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from testbed.cli import completing
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+REPLACE = "Replace a parameter's default; may be repeated. What a variant sets itself stays, unless --variant names it."
+
+out_option = click.option(
+    "--out", type=click.Path(file_okay=False, path_type=Path), default=Path("runs"), show_default=True,
+    help="Where run directories are made.",
+)  # fmt: skip
+
+
+def split_settings(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    settings = {}
+    for value in values:
+        key, equals, chosen = value.partition("=")
+        if not equals or not key.strip():
+            raise click.BadParameter(f"{value!r} is not of the form KEY=VALUE")
+        settings[key.strip()] = chosen.strip()
+    return settings
+
+
+def variants_option(argument: str) -> Decorator:
+    return click.option(
+        "--variant", "variants", metavar="NAME", multiple=True, shell_complete=completing.variants(argument),
+        help="Only this variant; may be repeated.",
+    )  # fmt: skip
+
+
+def variant_option(argument: str, text: str) -> Decorator:
+    return click.option("--variant", metavar="NAME", shell_complete=completing.variants(argument), help=text)
+
+
+def set_option(argument: str, text: str = REPLACE) -> Decorator:
+    return click.option(
+        "--set", "settings", metavar="KEY=VALUE", multiple=True, callback=split_settings,
+        shell_complete=completing.parameters(argument), help=text,
+    )  # fmt: skip
+
+
+def over_option(argument: str, text: str, *, required: bool = False) -> Decorator:
+    return click.option(
+        "--over", "overs", metavar="KEY[=VALUE,…]", multiple=True, required=required,
+        shell_complete=completing.parameters(argument), help=text,
+    )  # fmt: skip
