@@ -1,4 +1,4 @@
-"""The keeper's end of a command's connection."""
+"""The keeper's ends of the connections of commands, and what each command waits for."""
 
 from __future__ import annotations
 
@@ -45,3 +45,72 @@ def tell(waiting: Iterable[tuple[Client, int]], message: Mapping[str, Any]) -> N
     """Sends a message to each, under the number that it waits for."""
     for client, number in waiting:
         client.tell({**message, "id": number})
+
+
+class Clients:
+    """The commands that are connected. What one waits for has a number of its own; requests have another one in the
+    machine."""
+
+    def __init__(self) -> None:
+        self._connected: set[Client] = set()
+        self._asked: dict[int, tuple[Client, int]] = {}
+        """Of each request that is open, by the machine's number: who asked, and its number there."""
+        self.starters: list[tuple[Client, int]] = []
+        """Who waits for the lab to be up."""
+        self.enders: list[tuple[Client, int]] = []
+        """Who waits for the lab to be down."""
+
+    def __bool__(self) -> bool:
+        return bool(self._connected)
+
+    def join(self, client: Client) -> None:
+        self._connected.add(client)
+
+    def leave(self, client: Client) -> list[int]:
+        """The machine's numbers of requests that nobody waits for any more."""
+        self._connected.discard(client)
+        self.starters = [one for one in self.starters if one[0] is not client]
+        for inner in client.open.values():
+            self._asked.pop(inner, None)
+        return [*client.open.values()]
+
+    def ask(self, client: Client, number: int, inner: int) -> None:
+        self._asked[inner] = client, number
+        client.open[number] = inner
+
+    def answer(self, message: Mapping[str, Any]) -> None:
+        """Passes on what the machine sent about a request."""
+        client, number = self._asked.get(message["id"], (None, 0))
+        if client is None:
+            return
+        client.tell({**message, "id": number})
+        if "report" not in message:
+            del self._asked[message["id"]]
+            client.open.pop(number, None)
+
+    def fail_requests(self, error: Mapping[str, Any]) -> None:
+        """Answers all that were sent to the machine."""
+        tell(self._asked.values(), {"error": error})
+        for client in self._connected:
+            client.open.clear()
+        self._asked.clear()
+
+    def fail(self, error: Mapping[str, Any]) -> None:
+        """Tells everybody who waits."""
+        self.fail_requests(error)
+        tell([*self.starters, *self.enders], {"error": error})
+
+    def started(self, message: Mapping[str, Any]) -> None:
+        """Tells those who wait for the lab to be up, and no more."""
+        tell(self.starters, message)
+        self.starters.clear()
+
+    async def taken(self) -> None:
+        """Returns when all have taken most of what they were sent."""
+        await asyncio.gather(*(client.taken() for client in self._connected))
+
+    async def close(self) -> None:
+        for client in [*self._connected]:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(client.taken(), 1)
+            client.writer.close()

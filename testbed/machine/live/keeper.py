@@ -24,7 +24,7 @@ from testbed.errors import DISK_FULL, InputError, MachineError, TestbedError, Un
 from testbed.machine import containers, image, snapshot
 from testbed.machine.jobs import Job
 from testbed.machine.live import labs
-from testbed.machine.live.clients import Client, tell
+from testbed.machine.live.clients import Client, Clients, tell
 from testbed.machine.live.drive import Drive
 from testbed.machine.live.kept import Kept, discard
 from testbed.machine.live.order import Order
@@ -49,13 +49,7 @@ class Keeper:
         self.order = order
         self.lab = replace(order.lab, pid=os.getpid())
         self.kept = Kept(Path(self.lab.out))
-        self._clients: set[Client] = set()
-        self._asked: dict[int, tuple[Client, int]] = {}
-        """Of each request that is open, by the machine's number: who asked, and its number there."""
-        self._starters: list[tuple[Client, int]] = []
-        """Who waits for the lab to be up."""
-        self._enders: list[tuple[Client, int]] = []
-        """Who waits for the lab to be down."""
+        self._clients = Clients()
         self.drive: Drive | None = None
         self._endpoint: Endpoint | None = None
         self._came = asyncio.Event()
@@ -88,25 +82,22 @@ class Keeper:
         try:
             await self._life
             labs.remove(self.lab)
-            tell(self._starters, {"response": self._result})
-            tell(self._enders, {"response": {"out": self.lab.out}})
+            tell(self._clients.starters, {"response": self._result})
+            tell(self._clients.enders, {"response": {"out": self.lab.out}})
         except asyncio.CancelledError:
             if self._up:
                 labs.remove(self.lab)
             else:
                 self._discard()
             early = TestbedError(f"lab {self.lab.name} was ended" + ("" if self._up else " before it was up"))
-            tell(self._starters, {"error": messages.failure(early)})
-            tell(self._enders, {"response": {"out": ""}})
+            tell(self._clients.starters, {"error": messages.failure(early)})
+            tell(self._clients.enders, {"response": {"out": ""}})
         except Exception as error:
             (self.lab.directory / labs.SOCKET).unlink(missing_ok=True)
             self._die(error)
         finally:
             server.close()
-            for client in [*self._clients]:
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(client.taken(), 1)
-                client.writer.close()
+            await self._clients.close()
 
     def _started(self, order: int) -> None:
         asyncio.get_running_loop().remove_reader(order)
@@ -127,7 +118,7 @@ class Keeper:
                 if not self.order.run:
                     self.kept.end(asdict(self.lab), None)
             self._state("dead", error.message)
-        tell([*self._asked.values(), *self._starters, *self._enders], {"error": messages.failure(error)})
+        self._clients.fail(messages.failure(error))
 
     def _discard(self) -> None:
         """A lab that never came up leaves nothing."""
@@ -183,7 +174,7 @@ class Keeper:
         that does not take it must not stop the lab."""
         self._came.clear()
         if not (self.drive and self.drive.asked):
-            taken = asyncio.gather(*(client.taken() for client in self._clients))
+            taken = asyncio.ensure_future(self._clients.taken())
             woken = asyncio.ensure_future(self._came.wait())
             await asyncio.wait((taken, woken), return_when=asyncio.FIRST_COMPLETED)
             taken.cancel()
@@ -192,13 +183,7 @@ class Keeper:
     def answered(self, message: dict[str, Any]) -> None:
         if self._endpoint and self._endpoint.take(message):
             return
-        client, number = self._asked.get(message["id"], (None, 0))
-        if client is None:
-            return
-        client.tell({**message, "id": number})
-        if "report" not in message:
-            del self._asked[message["id"]]
-            client.open.pop(number, None)
+        self._clients.answer(message)
 
     def stopped(self, moment: Moment) -> None:
         self._up = True
@@ -208,12 +193,11 @@ class Keeper:
             self._endpoint.begin()
 
     def _tell_stopped(self, moment: Moment) -> None:
-        tell(self._starters, {"response": {"stopped": asdict(moment)}})
-        self._starters.clear()
+        self._clients.started({"response": {"stopped": asdict(moment)}})
 
     def shown(self, record: dict[str, Any]) -> None:
         """Something of a run that goes on, for whoever waits for it."""
-        tell(self._starters, {"report": record})
+        tell(self._clients.starters, {"report": record})
 
     async def _tick(self) -> None:
         """Ends a lab that nobody has used for its time."""
@@ -243,8 +227,7 @@ class Keeper:
     def log(self, text: str) -> None:
         with contextlib.suppress(OSError):
             print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
-        for client, number in self._starters:
-            client.tell({"id": number, "log": text})
+        tell(self._clients.starters, {"log": text})
 
     def _report(self, record: dict[str, Any]) -> None:
         """What the lab itself reports."""
@@ -255,8 +238,7 @@ class Keeper:
         if record.get("up"):
             first, self._up = not self._up, True
             self._state("up")
-            tell(self._starters, {"response": None})
-            self._starters.clear()
+            self._clients.started({"response": None})
             if first and self._endpoint and not self._ending:
                 self._endpoint.begin()
 
@@ -281,7 +263,7 @@ class Keeper:
         if not client.allowed():
             writer.close()
             return
-        self._clients.add(client)
+        self._clients.join(client)
         try:
             while line := await reader.readline():
                 found = json.loads(line)
@@ -299,7 +281,7 @@ class Keeper:
         number = int(message["id"])
         match message:
             case {"control": "start"}:
-                self._starters.append((client, number))
+                self._clients.starters.append((client, number))
                 if self.drive and self.drive.held:
                     self._tell_stopped(self.drive.held)
                 elif self._up:
@@ -307,7 +289,7 @@ class Keeper:
             case {"control": "continue", "discard": bool(discard), "to": str(to)}:
                 self._continue(client, number, to, discard=discard)
             case {"request": {"kind": "Down"}}:
-                self._enders.append((client, number))
+                self._clients.enders.append((client, number))
                 self._end()
             case {"request": dict(request)}:
                 try:
@@ -318,8 +300,7 @@ class Keeper:
                 inner = drive.number()
                 if drive.held and getattr(KINDS.get(str(request.get("kind"))), "touches", True):
                     drive.touch(str(request.get("kind")))
-                self._asked[inner] = client, number
-                client.open[number] = inner
+                self._clients.ask(client, number, inner)
                 return {"protocol": message.get("protocol"), "id": inner, "request": request}
             case {"ack": _} if self._virtual:
                 """It would reach the machine at a moment of the host's. It waits for commands when the wire is full."""
@@ -335,12 +316,8 @@ class Keeper:
         except InputError as error:
             client.tell({"id": number, "error": messages.failure(error)})
             return
-        gone = TestbedError(f"{self.lab.name} goes on")
-        for one in self._clients:
-            tell([(one, open_) for open_ in one.open], {"error": messages.failure(gone)})
-            one.open.clear()
-        self._asked.clear()
-        self._starters.append((client, number))
+        self._clients.fail_requests(messages.failure(TestbedError(f"{self.lab.name} goes on")))
+        self._clients.starters.append((client, number))
         self._state("up")
         drive.go_on(stop, discard=discard)
 
@@ -370,10 +347,7 @@ class Keeper:
 
     def _leave(self, client: Client) -> None:
         """The command has ended, or was killed: what it asked for ends too."""
-        self._clients.discard(client)
-        self._starters = [one for one in self._starters if one[0] is not client]
-        for inner in client.open.values():
-            self._asked.pop(inner, None)
+        for inner in self._clients.leave(client):
             if self.drive:
                 self.drive.say({"id": inner, "stop": True})
 
