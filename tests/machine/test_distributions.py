@@ -1,0 +1,88 @@
+"""testbed on the distributions that it is for: installed from a wheel by a plain user, with their Python and QEMU."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from elsewhere import TEST, run
+from test_install import build
+
+from testbed.machine.archives.boot_image import export
+from testbed.machine.build import mirror
+from testbed.machine.image import find
+
+CHECKOUT = Path(__file__).parents[2]
+PACKAGES = "python3-venv", "qemu-system-x86"
+PYTHONS = {"bookworm": "3.11", "trixie": "3.13"}
+QEMU_VERSION = "qemu-system-x86_64", "--version"
+USER = 1000
+ENTER = """
+mount --rbind /dev "$0/dev"
+mount -t proc proc "$0/proc"
+cd "$0/home/user"
+exec chroot --userspec={0}:{0} "$0" env --chdir=/home/user HOME=/home/user "$@"
+"""
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module", params=PYTHONS)
+def suite(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def user(suite, tmp_path_factory):
+    """Runs commands of a user in a fresh root of the distribution, without a network. At home are the wheels that pip
+    installs and an image that was exported."""
+    place = tmp_path_factory.mktemp(suite)
+    root = place / "root"
+    done = run("mmdebstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", suite, root, *mirror(), cwd=place)
+    assert done.returncode == 0, done.stderr
+    home = root / "home/user"
+    home.mkdir()
+    wheel = build("wheel", CHECKOUT, place)
+    download = (sys.executable, "-m", "pip", "download", "--quiet", "--only-binary=:all:", "--dest", home / "wheels")
+    done = run(*download, "--python-version", PYTHONS[suite], wheel, cwd=place)
+    assert done.returncode == 0, done.stderr
+    export(find(), home / "image.oci")
+    os.chown(home, USER, USER)
+
+    def call(*words):
+        inside = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-ec", ENTER.format(USER), root)
+        return run(
+            *inside, *words, cwd=place, PATH="/home/user/env/bin:/usr/sbin:/usr/bin:/sbin:/bin", LC_ALL="C.UTF-8"
+        )
+
+    for words in (
+        ("python3", "-m", "venv", "env"),
+        ("pip", "install", "--quiet", "--no-index", "--find-links", "wheels", "testbed"),
+        ("testbed", "image", "import", "image.oci"),
+    ):
+        done = call(*words)
+        assert done.returncode == 0, done.stderr
+    return call
+
+
+def test_a_scenario_runs_as_it_does_here_and_its_trace_is_the_same_for_one_qemu(user, suite, testbed):
+    assert user("python3", "-V").stdout.startswith(f"Python {PYTHONS[suite]}.")
+    done = user("testbed", "run", "ip-reuse", "--json")
+    assert done.returncode == 0, done.stderr
+    there, here = json.loads(done.stdout), testbed("run", "ip-reuse", "--json").json
+    assert seen(there) == seen(here)
+    if user(*QEMU_VERSION).stdout == run(*QEMU_VERSION, cwd="/").stdout:
+        assert there["trace"] == here["trace"]
+    again = user("testbed", "rerun", "runs/ip-reuse/latest")
+    assert again.returncode == 0, again.stdout
+
+
+def seen(result):
+    return [(variant["name"], variant["observed"]) for variant in result["variants"]]
+
+
+def test_a_test_of_the_user_s_runs_in_a_machine(user):
+    user("sh", "-c", f"mkdir tests; cat > tests/test_lab.py <<'END'\n{TEST}END")
+    done = user("pytest", "-q", "tests")
+    assert done.returncode == 0, done.stdout
+    assert "1 passed" in done.stdout
