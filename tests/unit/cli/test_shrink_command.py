@@ -33,7 +33,9 @@ class Tiny(Scenario[Size]):
 FAULTS = 5
 """Those that the scenario injects."""
 FAILURE = "the first WRITE: it was 'RETRY_EXC_ERR', not 'SUCCESS'"
-Fails = Callable[[dict[str, Any], set[int]], bool]
+OTHER_FAILURE = "the WRITE after the move: it was 'SUCCESS', not 'RETRY_EXC_ERR'"
+Fails = Callable[[dict[str, Any], set[int]], bool | str]
+"""Whether a run fails, or the failure of one that fails in another way."""
 
 
 @pytest.fixture
@@ -57,7 +59,8 @@ def failing(
                 for number in left_out
             ]
             (directory / "events.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-            failures = [FAILURE] if fails(request.settings, faults) else []
+            found = fails(request.settings, faults)
+            failures = [found if isinstance(found, str) else FAILURE] if found else []
             return replace(
                 good, name=variant_run.label, variant=variant_run.variant["name"], settings={**request.settings},
                 failures=failures, without_faults=[*request.without_faults],
@@ -115,6 +118,23 @@ def test_a_failure_that_needs_nothing_is_shown_so(
     assert invoke(["shrink", "tiny", "--variant", "good", "--set", "packets=9"]) == 0
     printed = capsys.readouterr()
     assert "0 of 6 settings and faults matter · 3 runs · seed 1\n" in printed.out
+
+
+def test_another_failure_is_not_the_same(failing: Callable[[Fails], None], capsys: pytest.CaptureFixture[str]) -> None:
+    failing(lambda settings, faults: 2 in faults or OTHER_FAILURE)
+    assert invoke(["shrink", "tiny", "--variant", "good", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["failures"], found["without_faults"]) == ([FAILURE], [1, 3, 4, 5])
+
+
+def test_a_number_that_the_variant_sets_itself_goes_back_to_that(
+    failing: Callable[[Fails], None], tiny: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failing(lambda settings, _: int(settings["packets"]) < 90)
+    text = (tiny / "scenario.py").read_text()
+    (tiny / "scenario.py").write_text(text.replace('{"other": True}', '{"packets": 100}'))
+    assert invoke(["shrink", "tiny", "--variant", "good", "--set", "packets=50", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["settings"] == {"packets": "89"}
 
 
 def test_settings_that_the_scenario_refuses_together_stay(

@@ -158,6 +158,13 @@ def test_a_changed_byte_is_not_imported(tmp_path: Path, cache_root: Path) -> Non
     assert nothing_in_cache(cache_root)
 
 
+def test_an_image_whose_digest_is_not_that_of_its_files_is_not_imported(tmp_path: Path, cache_root: Path) -> None:
+    target = exported(tmp_path, digest="0" * 64)
+    with pytest.raises(InputError, match=r"the image is damaged: .* its digest is not that of its files"):
+        boot_image.import_(target)
+    assert nothing_in_cache(cache_root)
+
+
 def test_another_version_s_image_is_not_imported(tmp_path: Path, cache_root: Path) -> None:
     target = exported(tmp_path, inputs="0" * 64)
     with pytest.raises(InputError, match="another version of testbed"):

@@ -101,6 +101,19 @@ def test_a_changed_layer_is_named(archive: Callable[[Files], Path], files: Files
     assert f"the contents of {blob} are not those of its digest" in refused(archive(changed(files, blob)))
 
 
+def test_a_changed_layer_without_a_digest_in_its_name_is_named(archive: Callable[[Files], Path]) -> None:
+    entry = {**SAVED_ENTRY, "Layers": ["a/layer.tar", SAVED_ENTRY["Layers"][1]]}
+    files = {**SAVED, "manifest.json": json.dumps([entry]).encode(), "a/layer.tar": LAYERS[1]}
+    assert refused(archive(files)) == "the image is damaged: the contents of a/layer.tar are not those of its digest"
+
+
+def test_a_file_outside_the_directory_of_an_archive_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_bytes(configuration(LAYERS))
+    entry = {**SAVED_ENTRY, "Config": "../secret"}
+    saved = directory(tmp_path / "saved", {**SAVED, "manifest.json": json.dumps([entry]).encode()})
+    assert refused(saved) == "the image is damaged: ../secret is missing"
+
+
 def test_a_changed_configuration_is_named(archive: Callable[[Files], Path]) -> None:
     blob = SAVED_ENTRY["Config"]
     files = {**SAVED, blob: SAVED[blob].replace(b"/bin/sh", b"/bin/ls")}

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +160,15 @@ def test_an_export_without_its_layer_s_file_is_not_whole(
                 tar.addfile(member, source.extractfile(member))
     with pytest.raises(InputError, match=f"the image is damaged: .*{layer.digest} is missing"):
         boot_image.import_(cut)
+
+
+def test_a_layer_of_another_image_is_not_imported(base: Image, made: list[dict[str, bytes]], tmp_path: Path) -> None:
+    layer = ensure(base, "tcpflow").layer
+    assert layer
+    other = replace(layer, manifest={**layer.manifest, "base": "0" * 64})
+    boot_image.export(base, tmp_path / "image.tar", [other])
+    with pytest.raises(InputError, match=f"the image is damaged: its layer {layer.path.name} is not whole"):
+        boot_image.import_(tmp_path / "image.tar")
 
 
 def test_an_unknown_package_gets_the_one_that_was_meant() -> None:
