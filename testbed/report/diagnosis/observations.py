@@ -93,6 +93,10 @@ class Observations:
     def devices(self) -> Mapping[tuple[str, str], str]:
         """The interface of an RDMA device, by node and device, also of pods that are gone."""
         found = {(row["node"], row["rdma"]): row["interface"] for row in self.interfaces if row["rdma"]}
+        for event in self.of("qp"):
+            match event["data"]:
+                case {"interface": str(interface), "device": str(device)}:
+                    found[event["node"], device] = interface
         for event in self.of("cni"):
             match event["data"]:
                 case {"command": "ADD", "result": {"interfaces": list(made)}}:

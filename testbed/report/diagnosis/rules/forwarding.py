@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
-from testbed.protocol import Event
 from testbed.records.tables import ASKING, SET, UNANSWERED
 from testbed.report.diagnosis.case import Case
 from testbed.report.diagnosis.observations import at
@@ -25,7 +25,7 @@ def stale_neighbour(case: Case) -> Finding | None:
         known = text.split()[0] if text else ""
         if known in ("", mac) or known.count(":") != 5:
             continue
-        learned, owned = _learned(case, switch, ip, known), _owned_since(case, ip)
+        learned, owned = _learned(case, switch, ("arp", "nd"), ip=ip, mac=known), _owned_since(case, ip)
         whose = case.seen.owners.name(known)
         other = f"{known}{f', the MAC of {whose}' if whose else ''}"
         since = max(learned or 0, owned)
@@ -39,12 +39,12 @@ def stale_neighbour(case: Case) -> Finding | None:
     return None
 
 
-def _learned(case: Case, switch: str, ip: str, mac: str) -> int | None:
-    """When a switch wrote an entry."""
+def _learned(case: Case, switch: str, tables: Sequence[str], **entry: str) -> int | None:
+    """When a switch wrote an entry that it had at the end of the job."""
     found = [
         at(event)
-        for event in case.seen.of("arp", "nd")
-        if event["node"] == switch and event["data"].get("ip") == ip and event["data"].get("mac") == mac
+        for event in case.seen.of(*tables)
+        if event["node"] == switch and entry.items() <= event["data"].items()
         if event["kind"].partition(".")[2] in SET and at(event) <= case.job.ended
     ]
     return found[-1] if found else None
@@ -63,16 +63,17 @@ def wrong_port(case: Case) -> Finding | None:
         for ip, address in case.addresses.items():
             port = case.seen.owners.port(address.owner.node, address.owner.interface, switch)
             if address.owner.mac == mac and port and here != port:
-                ranks = address.ranks
+                ranks, owned = address.ranks, _owned_since(case, ip)
                 said = f"{case.ranks(ranks)} stalled first: {switch} has its MAC {mac} on {here}; it is at {port}"
-                since = max((at(e) for e in case.seen.of("fdb") if _writes(e, switch, mac)), default=case.job.began)
-                facts = evidence((since, f"{switch}: FDB {mac} is on {here}"), hits(case), retries(case))
+                learned = _learned(case, switch, ("fdb",), mac=mac, port=here)
+                facts = evidence(
+                    *([(learned, f"{switch}: FDB {mac} is on {here}")] if learned is not None else []),
+                    *([(owned, f"{address.owner.node} has {ip}, with {mac}")] if owned else []),
+                    hits(case), retries(case),
+                )  # fmt: skip
+                since = max(learned or 0, owned)
                 return Finding("wrong-port", since, said, ranks, own_link(case, ranks[0]), ip, facts)
     return None
-
-
-def _writes(event: Event, switch: str, mac: str) -> bool:
-    return event["node"] == switch and event["data"].get("mac") == mac and event["kind"].partition(".")[2] in SET
 
 
 def unresolved(case: Case) -> Finding | None:

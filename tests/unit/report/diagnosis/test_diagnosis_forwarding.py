@@ -30,6 +30,20 @@ def test_a_switch_that_has_a_mac_on_another_port(run: Builder) -> None:
     one = run.starts().ends(9, **DIED).diagnosis()
     assert (one.finding.cause, one.finding.ranks) == ("wrong-port", [3])
     assert "on e2; it is at e3" in one.finding.text
+    assert one.finding.since == 2 * S
+
+
+def test_a_nic_that_moved_with_its_mac_is_where_its_device_was_used(run: Builder) -> None:
+    """Its device was made after the plan: that its queue pairs are there says which interface it has."""
+    for row in run.topology["interfaces"]:
+        if row["node"] == "n3":
+            row["rdma"] = None
+    run.event(0.5, "link", "n3", "", interface="eth1", mac=OLD)
+    run.event(0.4, "fdb.learned", "leaf2", "", vlan=10, mac=OLD, port="e7")
+    run.event(0.6, "qp", "n3", "", interface="eth1", device="n3-eth1", state="INIT")
+    run.event(10, "fdb.moved", "leaf2", "", vlan=10, mac=OLD, port="e3", old_port="e7")
+    one = run.starts().ends(9, **DIED).diagnosis()
+    assert (one.finding.cause, one.finding.ranks, one.finding.since) == ("wrong-port", [3], 0.5 * S)
 
 
 def test_an_address_that_nobody_answers_for(run: Builder) -> None:
