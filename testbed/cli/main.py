@@ -66,6 +66,7 @@ COMMANDS = {
     "cni": ("testbed.cli.cni", "Try a CNI conflist out, as cnitool does."),
     "bench": ("testbed.cli.bench", "Measure IPAM plugins and RDMA devices with many pods."),
     "image": ("testbed.cli.image", "Build, show, move or remove the image that machines boot from."),
+    "gc": ("testbed.cli.gc", "Remove what labs on this kernel left that were killed."),
     "doctor": ("testbed.cli.doctor", "Check what works on this machine, and how to fix what does not."),
     "completion": (
         "testbed.cli.completion",

@@ -74,7 +74,7 @@ def choose(machine_name: str, clock: Clock | None, log: Callable[[str], None]) -
         if clock == "virtual":
             raise click.UsageError("this kernel has only the real clock: leave out --clock virtual or --machine local")
         checkup.require_local()
-        return LocalMachine()
+        return LocalMachine(labs=True, log=log)
     qemu.binary()
     image = ensure_image()
     if clock == "real" and kvm.answer() is None:

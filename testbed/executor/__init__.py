@@ -1,7 +1,8 @@
 """The inside of a machine: carries out the requests of a job bundle, each by its handler.
 
 `prepare` is called once before a snapshot, `run` for each job. As a program (``main``, with IN and OUT as arguments)
-this runs the job in the directory IN on this very kernel; messages go to file descriptor 3.
+this runs the job in the directory IN on this very kernel; messages go to file descriptor 3. A third argument, OWNS,
+says that it builds labs.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from typing import Any, NoReturn
 
 from testbed.errors import TestbedError, UnsupportedError
 from testbed.executor.wire import Device, Wire
-from testbed.kernel import syscalls
-from testbed.protocol import JOB, messages, requests
+from testbed.kernel import ownership, syscalls
+from testbed.protocol import JOB, OWNS, messages, requests
 from testbed.protocol.messages import Channel, Emit, Write
 from testbed.protocol.requests import Request
 
@@ -35,6 +36,7 @@ HANDLERS: dict[type[Request[Any]], str] = {
     requests.IpamBench: "bench.ipam:run",
     requests.PodsBench: "bench.pods:run",
     requests.Layer: "layer:install",
+    requests.Collect: "leftovers:collect",
     requests.Live: "live.lab:run",
     requests.Describe: "describe:scenario",
     requests.Faults: "describe:faults",
@@ -107,6 +109,8 @@ def run(job: Mapping[str, Any], out: str, write: Write, devices: Devices = None)
     if job["training"]:
         from testbed.workload.jobs import ranks
 
+        for file in (ranks.SOCKET, ranks.SHIM):
+            ownership.claim_file(file)
         ranks.start()  # in a snapshot it has long been there
     if len(job["requests"]) > 1:
         for name in SHARED:
@@ -198,7 +202,7 @@ def end(*_: object) -> None:
 
 def main() -> None:
     """Runs the job of a directory on this kernel. Ends with status 0 whenever it could report how the job ended."""
-    bundle, out = map(os.path.abspath, sys.argv[1:])  # a job may go to its files' directory
+    bundle, out = map(os.path.abspath, sys.argv[1:3])  # a job may go to its files' directory
     job = json.loads((Path(bundle) / JOB).read_text())
     signal.signal(signal.SIGTERM, end)
     with os.fdopen(3, "wb") as pipe:
@@ -208,6 +212,20 @@ def main() -> None:
             pipe.flush()
 
         try:
-            run(job, out, write)
+            if sys.argv[3:] == [OWNS]:
+                _own(job, out, write)
+            else:
+                run(job, out, write)
         except Exception:
             write(messages.crash(traceback.format_exc()), True)
+
+
+def _own(job: Mapping[str, Any], out: str, write: Write) -> None:
+    """Runs a job that builds labs, if this kernel is free."""
+    leftovers = importlib.import_module("testbed.executor.leftovers")
+    try:
+        with leftovers.owned():
+            run(job, out, write)
+    except TestbedError as error:
+        for message in job["requests"]:
+            Channel(message["id"], write).fail(error)

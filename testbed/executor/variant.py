@@ -14,6 +14,7 @@ from testbed.cni.runtime.pods import PodNetworks
 from testbed.errors import TestbedError
 from testbed.executor import Context, Ended, ignore_sigterm, topologies
 from testbed.executor.moments import Cut, Moments
+from testbed.kernel import ownership
 from testbed.lab import Lab
 from testbed.protocol import Event, Made, VariantOutcome
 from testbed.protocol.requests import Variant
@@ -49,7 +50,7 @@ def run(request: Variant, context: Context) -> VariantOutcome:
         moments.hear(event)
 
     log = EventLog(listen, lambda until_ns: emit({"settled": until_ns}))
-    reserve = reserved(out)
+    reserve, kernel_log = reserved(out), open_kernel_log()
     emit({"made": Made(parameters=values, topology=plan_rows(plan), epoch=log.epoch())})
     lab = Lab(
         plan, out, log.emit, profiles=profiles, networks=PodNetworks(file.parent), zero_ns=log.zero_ns,
@@ -83,7 +84,7 @@ def run(request: Variant, context: Context) -> VariantOutcome:
         (out / "traceback.txt").write_text(traceback.format_exc())
         run.failures.insert(0, explain(error, file))
     reserve.unlink(missing_ok=True)
-    run.failures += kernel_complaints(out / "kernel.log")
+    run.failures += kernel_complaints(kernel_log, out / "kernel.log")
     return run.outcome(out)
 
 
@@ -95,10 +96,18 @@ def reserved(out: Path) -> Path:
     return reserve
 
 
-def kernel_complaints(copy: Path) -> list[str]:
-    """Keeps the kernel's log in the file `copy`; a warning or an oops in it is a failure, whatever users saw."""
-    lines = []
+def open_kernel_log() -> int:
+    """The kernel's log: of a machine that is the run's own from its start, of this very kernel from now on."""
     log = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
+    if ownership.current():
+        os.lseek(log, 0, os.SEEK_END)
+    return log
+
+
+def kernel_complaints(log: int, copy: Path) -> list[str]:
+    """Keeps the kernel's log in the file `copy`, and closes it; a warning or an oops in it is a failure, whatever users
+    saw."""
+    lines = []
     try:
         while True:
             head, _, text = os.read(log, 1 << 16).decode(errors="replace").partition(";")

@@ -13,9 +13,9 @@ from testbed.errors import InputError
 from testbed.faults.congestion import counted
 from testbed.faults.fault import Fault, Mac, Verified
 from testbed.faults.rule import Rule
+from testbed.kernel.netns import LOOPBACK
 from testbed.kernel.rtnetlink import MAIN
 from testbed.lab import Host, HostInterface, Lab
-from testbed.lab.namespace import LOOPBACK
 from testbed.switch import nd, packets
 from testbed.switch.frames import BROADCAST
 from testbed.topology import Family, IPAddress, IPInterface

@@ -58,6 +58,7 @@ USER_HZ = 100
 _IFF_UP = 0x1
 IFLA_ADDRESS, _IFLA_MTU, _IFLA_LINK, _IFLA_MASTER, _IFLA_PROTINFO, _IFLA_OPERSTATE = 1, 4, 5, 10, 12, 16
 _IFLA_STATS64, _IFLA_AF_SPEC, _IFLA_GROUP, _IFLA_NET_NS_FD, _IFLA_EXT_MASK = 23, 26, 27, 28, 29
+_IFLA_IFALIAS = 20
 _IFLA_INFO_SLAVE_DATA, _IFLA_BRPORT_STATE, _IFLA_BRPORT_UNICAST_FLOOD = 5, 1, 9
 _IFLA_BR_AGEING_TIME, _IFLA_BR_VLAN_FILTERING, _IFLA_BR_MCAST_SNOOPING = 4, 7, 23
 _IFLA_BR_VLAN_DEFAULT_PVID, _IFLA_BR_FDB_MAX_LEARNED = 39, 49
@@ -165,6 +166,10 @@ class Links(Netlink):
         state = header(index) if up is None else header(index, flags=up * _IFF_UP, change=_IFF_UP)
         self.request(RTM_NEWLINK, state + _fields(mac=mac, mtu=mtu))
 
+    def set_alias(self, index: int, alias: str) -> None:
+        """Write a text of up to 255 bytes on an interface, which ``ip link`` shows."""
+        self.request(RTM_NEWLINK, header(index) + netlink.attribute(_IFLA_IFALIAS, alias.encode()))
+
     def set_group(self, index: int, group: int) -> None:
         """Set the number by which an interface is in a group of interfaces."""
         self.request(RTM_NEWLINK, header(index) + netlink.u32(_IFLA_GROUP, group))
@@ -231,6 +236,10 @@ class Links(Netlink):
             if kind == "vlan" and netlink.number(link[_IFLA_LINK]) == parent:
                 found[netlink.text(link[IFLA_IFNAME])] = netlink.number(data[_IFLA_VLAN_ID])
         return found
+
+    def alias(self, index: int) -> str:
+        """Return the text that `set_alias` wrote, or whoever; nothing if there is none."""
+        return self.read(index)[2].get(_IFLA_IFALIAS, b"").rstrip(b"\0").decode(errors="replace")
 
     def mtu(self, index: int) -> int:
         """Return the MTU of an interface in bytes."""

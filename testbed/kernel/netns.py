@@ -8,12 +8,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from testbed.errors import TestbedError
-from testbed.kernel import syscalls
+from testbed.kernel import ownership, syscalls
 from testbed.kernel.mounts import MS_BIND, mount, unmount
+from testbed.kernel.rtnetlink import Rtnetlink
 from testbed.kernel.syscalls import CLONE_NEWNET
 from testbed.kernel.turns import turn
 
 RUN = Path("/run/netns")
+LOOPBACK = 1
+"""The index of `lo` in every namespace."""
 
 
 def path(name: str) -> Path:
@@ -23,6 +26,19 @@ def path(name: str) -> Path:
 
 def names() -> list[str]:
     return sorted(os.listdir(RUN)) if RUN.exists() else []
+
+
+def others() -> list[str]:
+    """Return who has network namespaces beside that of the first process: their names, or a process in each."""
+    known: dict[int, str] = {}
+    for name in names():
+        with contextlib.suppress(OSError):
+            known[path(name).stat().st_ino] = name
+    for pid in sorted(int(name) for name in os.listdir("/proc") if name.isdigit()):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            program = Path(f"/proc/{pid}/comm").read_text().strip()
+            known.setdefault(os.stat(f"/proc/{pid}/ns/net").st_ino, f"that of {program} (process {pid})")
+    return [who for number, who in known.items() if number != os.stat("/proc/1/ns/net").st_ino]
 
 
 @contextlib.contextmanager
@@ -36,18 +52,30 @@ def restored() -> Iterator[None]:
 
 
 def create(name: str) -> None:
-    """Make a namespace that `ip netns` knows too."""
+    """Make a namespace that `ip netns` knows too. On this very kernel it is marked before it has its name."""
     RUN.mkdir(exist_ok=True)
     target = path(name)
+    if not target.exists():
+        ownership.claim_namespace(name)
     try:
         os.close(os.open(target, os.O_RDONLY | os.O_CREAT | os.O_EXCL, 0o444))
     except FileExistsError:
         raise TestbedError(
-            f"network namespace {name} is there already", hint=f"If no other lab runs: ip netns delete {name}"
+            f"network namespace {name} is there already", hint=f"If nobody needs it: ip netns delete {name}"
         ) from None
     with turn(), syscalls.explained(f"network namespace {name} cannot be made"), restored():
         syscalls.unshare(CLONE_NEWNET)
+        if run := ownership.current():
+            with Rtnetlink() as links:
+                links.set_alias(LOOPBACK, ownership.ALIAS + run.name)
         mount("/proc/thread-self/ns/net", target, MS_BIND)
+
+
+def owner(name: str) -> str:
+    """Return the run on this kernel that made a namespace; nothing for any other, and for a name without one."""
+    with contextlib.suppress(TestbedError), entered(name), Rtnetlink() as links:
+        return ownership.owner_of(links.alias(LOOPBACK))
+    return ""
 
 
 def delete(name: str) -> None:

@@ -163,14 +163,20 @@ def begin() -> None:
     Mounts propagate between the mount namespaces of programs and that of the machine, as systemd has it: what a
     program mounts (`ip netns add`) stays, and no program keeps a network namespace alive that was deleted.
     """
-    mounts.mount("none", "/", mounts.MS_REC | mounts.MS_SHARED)
+    if not _propagates():  # else what is private on this machine is so on purpose
+        mounts.mount("none", "/", mounts.MS_REC | mounts.MS_SHARED)
     ROOT.mkdir(parents=True, exist_ok=True)
     if not os.path.ismount(ROOT):
         mounts.mount("tmpfs", ROOT, kind="tmpfs")
 
 
+def _propagates() -> bool:
+    fields = (line.split() for line in Path("/proc/self/mountinfo").read_text().splitlines())
+    return any(words[4] == "/" and words[6].startswith("shared:") for words in fields)
+
+
 def end() -> None:
-    """Leave nothing of `begin` but the propagation, unless another lab is there."""
+    """Leave nothing of `begin` but the propagation, unless another lab has files there."""
     if os.path.ismount(ROOT) and not os.listdir(ROOT):
         mounts.unmount(ROOT)
 
@@ -208,10 +214,15 @@ def _make(namespace: str, view: _View) -> OwnDevices:
 def remove(namespace: str) -> None:
     view = _OF.pop(namespace, None)
     if view and view.devices:
-        top = ROOT / namespace
-        if os.path.ismount(top / "sys"):
-            mounts.unmount(top / "sys")
-        shutil.rmtree(top, ignore_errors=True)
+        discard(namespace)
+
+
+def discard(namespace: str) -> None:
+    """Remove the files of a namespace, whichever process made them."""
+    top = ROOT / namespace
+    if os.path.ismount(top / "sys"):
+        mounts.unmount(top / "sys")
+    shutil.rmtree(top, ignore_errors=True)
 
 
 def show_in(process: int) -> None:

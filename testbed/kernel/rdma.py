@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from testbed.errors import DeadlineError, TestbedError, UnsupportedError
-from testbed.kernel import netlink
+from testbed.kernel import netlink, netns
 from testbed.kernel.netlink import Netlink, text
 from testbed.kernel.syscalls import closing_fd
 
@@ -172,9 +172,10 @@ class Rdma(Netlink):
                 if error.errno == errno.EBUSY and time.monotonic() < deadline:
                     time.sleep(0.005)
                     continue
+                there = ", ".join(netns.others()) or "one that no process is in"
                 raise TestbedError(
                     f"the RDMA netns mode could not be changed: {error.strerror}",
-                    hint="The kernel allows it only while no other network namespace exists (`ip netns`).",
+                    hint=f"The kernel allows it only while no other network namespace exists. There is: {there}.",
                 ) from error
             return
 

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
-from testbed.errors import InputError, did_you_mean
+from testbed.errors import InputError, TestbedError, did_you_mean
 from testbed.kernel import own_devices, rdma
 from testbed.lab import builder
 from testbed.lab.context import Context, Emit
@@ -59,6 +59,8 @@ class Lab:
         self.directory = directory
         self.emit = emit
         self.zero_ns = zero_ns
+        self._preferred = not (rdma_mode or self.plan.rdma_mode)
+        """Whether its RDMA netns mode is only the one that suits its size."""
         number = sum(interface.rdma is not None for node in self.plan.nodes.values() for interface in node.interfaces)
         by_size: RdmaMode = "shared" if number <= SHARED_AT_MOST else "exclusive"
         self.rdma_mode: RdmaMode = rdma_mode or self.plan.rdma_mode or by_size
@@ -124,10 +126,9 @@ class Lab:
         self._undo.callback(undo)
 
     def __enter__(self) -> Self:
+        self._set_rdma_mode()
         self.emit("lab", "", f"build {self.plan.name}", nodes=len(self.plan.nodes), rdma_mode=self.rdma_mode)
         try:
-            with rdma.Rdma() as system:
-                system.set_exclusive(self.rdma_mode == "exclusive")
             own_devices.begin()
             builder.make_nodes(self._context, self.plan, self.nodes)
             for switch, profile in self._profiles.items():
@@ -138,6 +139,16 @@ class Lab:
             raise
         self.emit("lab", "", f"{self.plan.name} is up", up=True)
         return self
+
+    def _set_rdma_mode(self) -> None:
+        """Sets the kernel's mode. One that is not asked for stays as it is where others have network namespaces."""
+        with rdma.Rdma() as system:
+            try:
+                system.set_exclusive(self.rdma_mode == "exclusive")
+            except TestbedError:
+                if not self._preferred:
+                    raise
+                self.rdma_mode = "exclusive" if system.exclusive else "shared"
 
     def _attach(self) -> None:
         if self.plan.lossless:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from testbed.errors import InputError, TestbedError
 from testbed.kernel import netns, own_devices, sysctl
+from testbed.kernel.netns import LOOPBACK
 from testbed.kernel.rtnetlink import Rtnetlink
 from testbed.lab import processes
 from testbed.lab.context import Context
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from pyroute2 import IPRoute
 
 COMMAND_S = 30.0
-LOOPBACK = 1
-"""The index of `lo` in every namespace."""
 SYSCTL_REASONS = {
     errno.ENOENT: "a node has none of this name",
     errno.EACCES: "it is the machine's, not a node's",

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.errors import DeadlineError, TestbedError
+from testbed.kernel import ownership
 from testbed.lab.context import Context
 from testbed.lab.node import Node, find_interface
 from testbed.lab.nodes.switch import Switch
@@ -56,6 +57,7 @@ class Routing:
         for switch in self._switches:
             directory = self._directory(switch)
             shutil.rmtree(directory, ignore_errors=True)  # of a lab that was killed
+            ownership.claim_file(directory)
             directory.mkdir(parents=True)
             shutil.chown(directory, USER, USER)
             text = frr.bgpd_conf(switch.planned)

@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -15,7 +15,7 @@ from testbed.errors import MachineError
 from testbed.machine import processes
 from testbed.machine.jobs import Job
 from testbed.machine.patience import patiently, processes_of
-from testbed.protocol import FILES, JOB, MESSAGE_BYTES, OUTPUT, Clock, messages
+from testbed.protocol import FILES, JOB, MESSAGE_BYTES, OUTPUT, OWNS, RUNS, Clock, messages
 
 END_S = 20.0
 
@@ -25,9 +25,15 @@ class LocalMachine:
 
     clock: Clock = "real"
 
+    def __init__(self, *, labs: bool = False, log: Callable[[str], None] = lambda _: None) -> None:
+        """`labs`: jobs build labs; what they make on this kernel is theirs, and is gone afterwards. `log` hears what is
+        not."""
+        self._labs = labs
+        self._log = log
+
     async def run(self, job: Job[Any], out: Path) -> float:
         """See `Machine.run`."""
-        started = time.monotonic()
+        started, before = time.monotonic(), records()
         with processes.scratch() as bundle:
             (bundle / JOB).write_text(json.dumps(job.envelope(str(bundle / FILES), self.clock)))
             for name, data in job.files.items():
@@ -37,7 +43,7 @@ class LocalMachine:
                 path.chmod(0o755 if name in job.executable else 0o644)
             readable, writable = os.pipe()
             with (out / OUTPUT).open("w+b") as output:
-                process = await spawn([str(bundle), str(out)], writable, output)
+                process = await spawn([str(bundle), str(out), *([OWNS] if self._labs else [])], writable, output)
                 os.close(writable)
                 try:
                     await patiently(_follow(readable, job), job.limit_s, processes_of(process.pid))
@@ -46,6 +52,8 @@ class LocalMachine:
                     raise MachineError(f"still running after {job.limit_s:g} s") from None
                 finally:
                     await _end(process)
+                    if self._labs and records() - before:
+                        self._log("something of the run is left on this kernel: `testbed gc` removes it")
                 output.seek(max(0, output.seek(0, os.SEEK_END) - messages.LAST_BYTES))
                 wrote = output.read()
                 if status:
@@ -53,6 +61,11 @@ class LocalMachine:
                 for number in job.unanswered:
                     job.take(messages.load(messages.ended(number, wrote)))
         return time.monotonic() - started
+
+
+def records() -> set[Path]:
+    """The records of runs that own something on this kernel."""
+    return set(Path(RUNS).glob("*.json"))
 
 
 async def _follow(readable: int, job: Job[Any]) -> None:
@@ -78,7 +91,7 @@ async def _line(reader: asyncio.StreamReader) -> bytes:
 async def spawn(arguments: Sequence[str], progress: int, output: IO[bytes]) -> asyncio.subprocess.Process:
     """The process of a job, which has `progress` as its file descriptor 3 and ends with this one. Ctrl-C is for this
     process alone, which then ends the job: two signals would cut the job's teardown short."""
-    command = ["setpriv", "--pdeathsig", "TERM", "--", "sh", "-c", 'exec "$@" 3>"/dev/fd/$0"', str(progress)]
+    command = ["setpriv", "--pdeathsig", "TERM", "--", "sh", "-c", 'exec "$@" 3>"/proc/self/fd/$0"', str(progress)]
     return await asyncio.create_subprocess_exec(
         *command, *processes.ours("testbed.executor", *arguments),
         pass_fds=(progress,), stdin=subprocess.DEVNULL, stdout=output, stderr=output,

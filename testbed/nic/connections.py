@@ -18,6 +18,7 @@ from ipaddress import IPv6Address
 from pathlib import Path
 
 from testbed.errors import TestbedError, UnsupportedError
+from testbed.kernel import ownership
 from testbed.kernel.syscalls import closing_fd
 from testbed.topology.plan import IPAddress
 
@@ -89,6 +90,7 @@ def arm() -> bool:
     enable = INSTANCE / "events" / EVENT / "enable"
     if enable.exists() and enable.read_text().startswith("1"):
         return False
+    ownership.claim_probes()
     disarm()  # what a process left that was killed while it armed
     try:
         _write(TRACEFS / "dynamic_events", f"r:{EVENT} rxe_qp_from_attr {PROBE}", os.O_APPEND)

@@ -21,6 +21,7 @@ else:
 GraphStyle = Literal["svg", "mermaid", "dot"]
 Observed = Literal["fault", "healthy"]
 Clock = Literal["virtual", "real"]
+LeftoverKind = Literal["process", "RDMA device", "namespace", "file", "mount", "trace", "sysctl", "RDMA netns mode"]
 ENTRY = "testbed.executor:run"
 """The function that runs a job bundle inside."""
 PREPARE = "testbed.executor:prepare"
@@ -29,6 +30,10 @@ TORCH = "ranks:prepare"
 """The same of the snapshot for training jobs, below the one with our code (workload/jobs/ranks.py)."""
 DOCKER = "daemon:prepare"
 """The same of the snapshot for labs with containers (lab/docker/daemon.py)."""
+OWNS = "owns"
+"""The argument by which a job on this very kernel is one that builds labs."""
+RUNS = "/run/testbed/runs"
+"""The records of runs that own something on this kernel (kernel/ownership.py)."""
 JOB, FILES = "job.json", "files"
 """In a job bundle: the requests with their limits, and the directory of the user's files, none of which can take the
 place of the other."""
@@ -92,6 +97,15 @@ class Tested(TypedDict):
     virtual_s: float
     directory: str
     text: str
+
+
+class Leftover(TypedDict):
+    """What a run on this kernel left that was killed. `problem` is why it could not be removed, if it could not."""
+
+    run: str
+    kind: LeftoverKind
+    name: str
+    problem: str
 
 
 class CniAnswer(TypedDict):

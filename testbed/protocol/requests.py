@@ -17,6 +17,7 @@ from testbed.protocol import (
     FaultInfo,
     GraphStyle,
     IpamRow,
+    Leftover,
     Picture,
     PlanInfo,
     PlanRows,
@@ -175,6 +176,12 @@ class Layer(Request[dict[str, str]]):
     epoch: int
     """The time of the layer's files, in seconds."""
     uuid: str
+
+
+class Collect(Request[list[Leftover]]):
+    """Remove what runs on this kernel left that were killed; with `dry_run` only list it."""
+
+    dry_run: bool
 
 
 class Live(Request[None]):

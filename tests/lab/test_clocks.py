@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.executor.variant import kernel_complaints
+from testbed.executor.variant import kernel_complaints, open_kernel_log
 from testbed.lab import Lab
 from testbed.scenario.events import EventLog
 
@@ -39,7 +39,7 @@ def test_a_line_of_the_kernel_and_an_event_have_one_time(lab: Lab, log: EventLog
     lab.scheduler.sleep(7200)
     Path("/dev/kmsg").write_text("<7>testbed: two hours later\n")
     log.emit("step", "", "two hours later")
-    kernel_complaints(tmp_path / "kernel.log")
+    kernel_complaints(open_kernel_log(), tmp_path / "kernel.log")
     (line,) = [one for one in (tmp_path / "kernel.log").read_text().splitlines() if one.endswith("two hours later")]
     at_ns = round(float(line.partition("]")[0].strip("[ ")) * 1e9)
     assert abs(at_ns - kernel_ns - log.events[-1]["t"]) < NEAR_NS

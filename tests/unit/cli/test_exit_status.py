@@ -111,6 +111,7 @@ JSON_COMMANDS = {
     "image info": ["nope"],
     "image ls": ["nope"],
     "doctor": ["--machine", "nope"],
+    "gc": ["nope"],
     "train": ["nope.py"],
 }
 """Every command that prints JSON, and wrong input for it."""

@@ -216,7 +216,7 @@ def test_stop_returns_the_last_events_and_leaves_no_process(agent: Agent, leaf: 
     assert [event["kind"] for event in events] == ["arp.learned"]
     assert not agent.running
     with pytest.raises(ChildProcessError):
-        os.waitpid(-1, os.WNOHANG)
+        os.waitpid(agent.pid, os.WNOHANG)
 
 
 def test_an_error_in_the_agent_is_an_error_in_the_parent(agent: Agent, leaf: Pipes) -> None:

@@ -1,0 +1,36 @@
+"""`testbed gc`: what runs on this kernel left that were killed."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from testbed.cli.output import json_option
+from testbed.cli.words import plain
+from testbed.machine import questions
+from testbed.protocol.requests import Collect
+
+
+@click.command(
+    help="""Remove what labs on this kernel left that were killed (`--machine local`), and nothing else.
+
+    That is processes, RDMA devices and network namespaces with a run's mark, its files below /run, and the sysctls and
+    the RDMA netns mode that it changed, which get their values back. What a run has that lives is not touched. Labs in
+    micro-VMs leave nothing.
+
+    Exit status: 0 nothing is left, 1 something could not be removed, 3 not root."""
+)
+@click.option("--dry-run", is_flag=True, help="Only list it.")
+@json_option("Print one JSON array of {run, kind, name, problem}.")
+def gc(dry_run: bool, as_json: bool) -> int:
+    found = questions.ask(Collect(dry_run=dry_run))
+    if as_json:
+        click.echo(json.dumps(found))
+    else:
+        for one in found:
+            state = one["problem"] or ("would be removed" if dry_run else "removed")
+            click.echo(plain(f"{one['kind']} {one['name']}: {state}"))
+        if not found:
+            click.echo("nothing is left of runs on this kernel")
+    return int(any(one["problem"] for one in found))
