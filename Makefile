@@ -44,6 +44,7 @@ lint: setup
 	@.venv/bin/ruff check
 	@.venv/bin/ruff format --check
 	@.venv/bin/mypy
+	@.venv/bin/mypy --no-error-summary containers/build
 	@set -e; for name in $(shipped); do .venv/bin/mypy --no-error-summary scenarios/$$name; done
 
 check: lint

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NoReturn, TextIO
 
@@ -34,6 +34,7 @@ PHASES = (
     ("extracting archives", "unpack the base system"),
     ("installing remaining packages", "download packages"),
     ("apt-get download", "download the kernel"),
+    ("install.sh", "install testbed, and run a scenario"),
     ("build.sh", "make the initramfs"),
     ("mkfs.erofs", "pack the root file system"),
     ("download /testbed/root.erofs", "copy it out"),
@@ -93,10 +94,10 @@ def require_tools() -> None:
         require_unshare()
 
 
-def missing_packages() -> list[str]:
-    """The Debian packages that building an image takes and this machine has not."""
-    tools = TOOLS if os.geteuid() == 0 else {**TOOLS, "newuidmap": "uidmap"}
-    missing = {package for tool, package in tools.items() if not shutil.which(tool)}
+def missing_packages(tools: Mapping[str, str] = TOOLS) -> list[str]:
+    """The Debian packages that building an image with these tools takes and this machine has not."""
+    wanted = tools if os.geteuid() == 0 else {**tools, "newuidmap": "uidmap"}
+    missing = {package for tool, package in wanted.items() if not shutil.which(tool)}
     return sorted(missing if KEYRING.exists() else {*missing, "debian-archive-keyring"})
 
 
@@ -136,8 +137,13 @@ def fetch_python(work: Path) -> None:
 
 
 def bootstrap(work: Path, progress: Progress) -> None:
+    mmdebstrap(recipe.debian_command(work), progress)
+
+
+def mmdebstrap(command: list[str], progress: Progress) -> None:
+    """Runs this command of mmdebstrap with the mirror of Debian; raises what its words mean when it fails."""
     with tempfile.TemporaryFile("w+") as log:
-        if follow([*recipe.debian_command(work), *mirror()], log, progress):
+        if follow([*command, *mirror()], log, progress):
             log.seek(0)
             raise_for(log.read())
 

@@ -16,9 +16,6 @@ from testbed.lab.docker import daemon
 if TYPE_CHECKING:
     from docker import APIClient
 
-SOCKET = Path("/run/docker.sock")
-VERSION = "1.43"
-"""Of the API: the first with annotations. A client that is given none asks the daemon first."""
 CONTAINERS = daemon.DATA / "containers"
 RUNTIME_STATE = "/run/docker/runtime-runc/moby"
 """The state of runc's containers, in which it finds them by their ids."""
@@ -30,12 +27,12 @@ MOST_LINKS = 40
 @functools.cache
 def client() -> APIClient:
     """UnsupportedError where this machine has no Docker, or none that is testbed's."""
-    if not SOCKET.exists() or not daemon.LOG.exists():
+    if not daemon.SOCKET.exists() or not daemon.LOG.exists():
         hint = "Machines of `testbed run` and `testbed up` have it where a topology has nodes with an image."
         raise UnsupportedError("this machine has no Docker, so nodes cannot be containers", hint=hint)
     import docker
 
-    return docker.APIClient(base_url=f"unix://{SOCKET}", version=VERSION, timeout=ANSWER_S)
+    return docker.APIClient(base_url=f"unix://{daemon.SOCKET}", version=daemon.VERSION, timeout=ANSWER_S)
 
 
 @contextlib.contextmanager

@@ -14,6 +14,9 @@ from typing import Any
 DIRECTORY = Path(__file__).resolve().parent
 DATA = Path("/var/lib/docker")
 LOG = Path("/run/testbed/dockerd.log")
+SOCKET = Path("/run/docker.sock")
+VERSION = "1.43"
+"""Of the API: the first with annotations. A client that is given none asks the daemon, which may not be up yet."""
 RUNTIME = "testbed"
 START_S = 60.0
 """Virtual seconds, of which it needs two."""
@@ -38,7 +41,7 @@ def prepare(job: object, out: str, emit: object, devices: object = None) -> None
         daemon = subprocess.Popen(COMMAND, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
     import docker
 
-    client = docker.from_env(timeout=START_S)
+    client = docker.DockerClient(base_url=f"unix://{SOCKET}", version=VERSION, timeout=START_S)
     wait(client, daemon)
     for archive in archives():
         with archive.open("rb") as file:
