@@ -28,10 +28,12 @@ class Database:
 
     def __init__(self, file: Path) -> None:
         self.file = file
-        with self.explained():
+        with self.explained(), contextlib.ExitStack() as refused:
             self._database = sqlite3.connect(file, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+            refused.callback(self._database.close)
             self._database.execute("PRAGMA synchronous = OFF")  # killed programs lose nothing; a power cut is not here
             self._database.executescript(self.SCHEMA)
+            refused.pop_all()
 
     def close(self) -> None:
         self._database.close()

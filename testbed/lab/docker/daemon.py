@@ -20,6 +20,10 @@ VERSION = "1.43"
 RUNTIME = "testbed"
 START_S = 60.0
 """Virtual seconds, of which it needs two."""
+LOAD_S = 900.0
+"""Virtual seconds for an image: the daemon unpacks and hashes up to 700 MB (machine/containers.py)."""
+SIZE = "80%"
+"""Of the memory: while an image is loaded it is there twice."""
 POLL_S = 0.01
 MAGIC = b"ustar"
 MAGIC_OFFSET = 257
@@ -36,12 +40,12 @@ def prepare(job: object, out: str, emit: object, devices: object = None) -> None
     (DIRECTORY / "runtime.sh").chmod(0o755)
     DATA.mkdir(parents=True, exist_ok=True)
     # overlay2 needs a file system that is no overlay itself, as the machine's root is.
-    subprocess.run(["mount", "-t", "tmpfs", "docker", str(DATA)], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "docker", str(DATA)], check=True)
     with LOG.open("wb") as log:
         daemon = subprocess.Popen(COMMAND, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
     import docker
 
-    client = docker.DockerClient(base_url=f"unix://{SOCKET}", version=VERSION, timeout=START_S)
+    client = docker.DockerClient(base_url=f"unix://{SOCKET}", version=VERSION, timeout=LOAD_S)
     wait(client, daemon)
     for archive in archives():
         with archive.open("rb") as file:

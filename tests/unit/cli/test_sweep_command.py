@@ -123,6 +123,7 @@ def test_a_sweep_that_is_killed_goes_on(ran: Ran, monkeypatch: pytest.MonkeyPatc
 def test_an_interrupted_sweep_says_how_far_it_is(
     ran: Ran, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in the background have it ignored
     ended = runs.run_variant
 
     async def interrupted(*arguments: Any) -> VariantResult:
@@ -132,7 +133,10 @@ def test_an_interrupted_sweep_says_how_far_it_is(
         return await ended(*arguments)
 
     monkeypatch.setattr(runs, "run_variant", interrupted)
-    assert sweep("--seeds", "1..5", "--variant", "good", "--jobs", "1") == 130
+    try:
+        assert sweep("--seeds", "1..5", "--variant", "good", "--jobs", "1") == 130
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert "1 of 5 runs are in runs/tiny/sweep.sqlite; the same command goes on from there" in capsys.readouterr().err
 
 

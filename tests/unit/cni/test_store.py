@@ -244,6 +244,9 @@ class Model(RuleBasedStateMachine):
         fill(self.store, last=5)
         self.held: dict[int, int] = {}
 
+    def teardown(self) -> None:
+        self.store.close()
+
     @rule(number=st.integers(0, 7), policy=st.sampled_from(["lowest-free", "round-robin", "random"]))
     def take(self, number: int, policy: Policy) -> None:
         if number not in self.held and len(self.held) == 5:
