@@ -17,7 +17,7 @@ from pathlib import Path
 
 from testbed.errors import TestbedError, UnsupportedError
 from testbed.executor import Context, ignore_sigterm
-from testbed.kernel import devices, netns, own_devices, ownership, syscalls, sysctl
+from testbed.kernel import devices, hardware, netns, own_devices, ownership, syscalls, sysctl
 from testbed.kernel.ownership import Run
 from testbed.kernel.rdma import Rdma
 from testbed.nic import connections
@@ -131,34 +131,46 @@ def _take_back(run: Run) -> list[Leftover]:
 
 def _find(run: Run) -> Iterator[_Found]:
     """Yield what there is of a run, in the order in which the kernel lets go of it."""
+    yield from _find_nodes(run)
+    yield from _find_beside_nodes(run)
 
-    def found(kind: LeftoverKind, name: object, remove: Callable[..., object], *arguments: object) -> _Found:
-        leftover = Leftover(run=run.name, kind=kind, name=str(name), problem="")
-        return _Found(leftover, lambda: remove(*arguments))
 
+def _found(run: Run, kind: LeftoverKind, name: object, remove: Callable[..., object], *arguments: object) -> _Found:
+    leftover = Leftover(run=run.name, kind=kind, name=str(name), problem="")
+    return _Found(leftover, lambda: remove(*arguments))
+
+
+def _find_nodes(run: Run) -> Iterator[_Found]:
     namespaces = [name for name in netns.names() if netns.owner(name) == run.name]
+    nics = {before["device"] for before in run.interfaces.values()}
     for pid, name in _processes(run, namespaces):
-        yield found("process", f"{name} ({pid})", _kill, pid, run, namespaces)
+        yield _found(run, "process", f"{name} ({pid})", _kill, pid, run, namespaces)
+    for name in sorted(run.interfaces):
+        yield _found(run, "interface", name, hardware.give_back, run, name)
     for namespace in namespaces:
-        for device in _devices(namespace):
-            yield found("RDMA device", device, devices.delete, namespace, [device])
-        yield found("namespace", namespace, _delete_namespace, namespace)
+        for device in sorted(set(_devices(namespace)) - nics):
+            yield _found(run, "RDMA device", device, devices.delete, namespace, [device])
+        yield _found(run, "namespace", namespace, _delete_namespace, namespace)
     for name in sorted(set(run.namespaces) - set(namespaces)):
         if netns.path(name).exists() and not os.path.ismount(netns.path(name)):  # killed before it had a namespace
-            yield found("namespace", name, netns.path(name).unlink)
+            yield _found(run, "namespace", name, netns.path(name).unlink)
+
+
+def _find_beside_nodes(run: Run) -> Iterator[_Found]:
     for path in map(Path, dict.fromkeys(run.files)):
         if path.exists():
-            yield found("file", path, shutil.rmtree if path.is_dir() else os.unlink, path)
+            yield _found(run, "file", path, shutil.rmtree if path.is_dir() else os.unlink, path)
     if os.path.ismount(own_devices.ROOT):
-        yield found("mount", own_devices.ROOT, _discard_devices, run.namespaces)
+        yield _found(run, "mount", own_devices.ROOT, _discard_devices, run.namespaces)
     if run.probes and connections.INSTANCE.exists():
-        yield found("trace", connections.INSTANCE, connections.disarm)
+        yield _found(run, "trace", connections.INSTANCE, connections.disarm)
     for name, value in run.sysctls.items():
         if sysctl.read(name) != value:
-            yield found("sysctl", f"{name} = {value}", sysctl.write, name, value)
+            yield _found(run, "sysctl", f"{name} = {value}", sysctl.write, name, value)
     with Rdma() as system:
         if system.exclusive != run.exclusive:
-            yield found("RDMA netns mode", "exclusive" if run.exclusive else "shared", _set_mode, run.exclusive)
+            mode = "exclusive" if run.exclusive else "shared"
+            yield _found(run, "RDMA netns mode", mode, _set_mode, run.exclusive)
 
 
 def _processes(run: Run, namespaces: Sequence[str]) -> list[tuple[int, str]]:
@@ -193,7 +205,7 @@ def _kill(pid: int, run: Run, namespaces: Sequence[str]) -> None:
 def _devices(namespace: str) -> list[str]:
     """Return the RDMA devices of a namespace's interfaces."""
     with netns.entered(namespace), Rdma() as here:
-        return sorted(here.links().values())
+        return list(here.links().values())
 
 
 def _delete_namespace(namespace: str) -> None:

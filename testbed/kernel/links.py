@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import socket
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -58,7 +58,7 @@ USER_HZ = 100
 _IFF_UP = 0x1
 IFLA_ADDRESS, _IFLA_MTU, _IFLA_LINK, _IFLA_MASTER, _IFLA_PROTINFO, _IFLA_OPERSTATE = 1, 4, 5, 10, 12, 16
 _IFLA_STATS64, _IFLA_AF_SPEC, _IFLA_GROUP, _IFLA_NET_NS_FD, _IFLA_EXT_MASK = 23, 26, 27, 28, 29
-_IFLA_IFALIAS = 20
+_IFLA_IFALIAS, _IFLA_NEW_IFINDEX = 20, 49
 _IFLA_INFO_SLAVE_DATA, _IFLA_BRPORT_STATE, _IFLA_BRPORT_UNICAST_FLOOD = 5, 1, 9
 _IFLA_BR_AGEING_TIME, _IFLA_BR_VLAN_FILTERING, _IFLA_BR_MCAST_SNOOPING = 4, 7, 23
 _IFLA_BR_VLAN_DEFAULT_PVID, _IFLA_BR_FDB_MAX_LEARNED = 39, 49
@@ -166,6 +166,12 @@ class Links(Netlink):
         state = header(index) if up is None else header(index, flags=up * _IFF_UP, change=_IFF_UP)
         self.request(RTM_NEWLINK, state + _fields(mac=mac, mtu=mtu))
 
+    def move(self, index: int, namespace: int, name: str, number: int = 0) -> None:
+        """Hand an interface, which is down, to another network namespace, given by an open file. There it has this name
+        and the index `number`, if one is given; without one the kernel chooses where its own is taken."""
+        body = header(index) + _fields(name) + netlink.u32(_IFLA_NET_NS_FD, namespace)
+        self.request(RTM_NEWLINK, body + (netlink.u32(_IFLA_NEW_IFINDEX, number) if number else b""))
+
     def set_alias(self, index: int, alias: str) -> None:
         """Write a text of up to 255 bytes on an interface, which ``ip link`` shows."""
         self.request(RTM_NEWLINK, header(index) + netlink.attribute(_IFLA_IFALIAS, alias.encode()))
@@ -230,16 +236,35 @@ class Links(Netlink):
     def vlans_on(self, parent: int) -> dict[str, int]:
         """Return the VLAN devices on an interface: their VLANs by their names."""
         found = {}
-        for _, body in self.request(RTM_GETLINK, header(0) + _SKIP_STATISTICS, netlink.DUMP):
-            link = netlink.attributes(body, _IFINFOMSG.size)
+        for _, link in self._all():
             kind, data = kind_of(link)
             if kind == "vlan" and netlink.number(link[_IFLA_LINK]) == parent:
                 found[netlink.text(link[IFLA_IFNAME])] = netlink.number(data[_IFLA_VLAN_ID])
         return found
 
+    def user(self, index: int) -> str:
+        """Return an interface that uses this one: that which it is a port of, or one on it, such as a VLAN. Nothing if
+        none does."""
+        links = dict(self._all())
+        above = netlink.number(links[index].get(_IFLA_MASTER, bytes(4)))
+        on = [number for number, link in links.items() if kind_of(link)[0] != "veth" and _lower(link) == index]
+        return next((netlink.text(links[number][IFLA_IFNAME]) for number in (above, *on) if number in links), "")
+
+    def _all(self) -> Iterator[tuple[int, dict[int, bytes]]]:
+        """Yield index and attributes of all interfaces."""
+        for _, body in self.request(RTM_GETLINK, header(0) + _SKIP_STATISTICS, netlink.DUMP):
+            yield _IFINFOMSG.unpack_from(body)[2], netlink.attributes(body, _IFINFOMSG.size)
+
+    def aliases(self) -> dict[int, str]:
+        """Return the aliases of all interfaces by their indices."""
+        return {index: _alias(link) for index, link in self._all()}
+
     def alias(self, index: int) -> str:
         """Return the text that `set_alias` wrote, or whoever; nothing if there is none."""
-        return self.read(index)[2].get(_IFLA_IFALIAS, b"").rstrip(b"\0").decode(errors="replace")
+        return _alias(self.read(index)[2])
+
+    def mac(self, index: int) -> str:
+        return self.read(index)[2][IFLA_ADDRESS].hex(":")
 
     def mtu(self, index: int) -> int:
         """Return the MTU of an interface in bytes."""
@@ -299,6 +324,15 @@ def _fields(name: str = "", mac: str = "", mtu: int = 0) -> bytes:
     fields = netlink.string(IFLA_IFNAME, name) if name else b""
     fields += netlink.attribute(IFLA_ADDRESS, mac_bytes(mac)) if mac else b""
     return fields + (netlink.u32(_IFLA_MTU, mtu) if mtu else b"")
+
+
+def _lower(link: Mapping[int, bytes]) -> int:
+    """The index of the interface that another one is on; 0 for one on none."""
+    return netlink.number(link.get(_IFLA_LINK, bytes(4)))
+
+
+def _alias(link: Mapping[int, bytes]) -> str:
+    return link.get(_IFLA_IFALIAS, b"").rstrip(b"\0").decode(errors="replace")
 
 
 def _statistics(counted: bytes) -> dict[str, int]:

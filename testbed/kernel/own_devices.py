@@ -34,8 +34,18 @@ SHOWN: Mapping[str, Path] = {
     "infiniband_verbs": Path("/sys/class/infiniband_verbs"),
 }
 """The files that a node has of its own, and where its programs see them."""
+SYS = Path("/proc/1/root/sys")
+"""As the first process sees it, whatever is mounted over it here."""
 CONNECTION_MANAGER = "rdma_cm"
 ABI_VERSION = "abi_version"
+
+
+def below(sysfs: Path, kind: str, name: str) -> str:
+    """Return where a device of a class is below the root of a sysfs: a NIC's is on its bus, soft-RoCE's are virtual,
+    and so is one that this sysfs does not show."""
+    with contextlib.suppress(FileNotFoundError):
+        return os.readlink(sysfs / "class" / kind / name).removeprefix("../../")
+    return f"devices/virtual/{kind}/{name}"
 
 
 class _Devices:
@@ -109,14 +119,14 @@ class OwnDevices:
         for name, number in files.items():
             _make_node(self._places["dev"] / name, number)
         verbs = dict(filter(None, shown.values()))
-        self._link("infiniband_verbs", {name: f"../../devices/virtual/infiniband_verbs/{name}" for name in verbs})
-        top = Path("../..")
+        self._link("infiniband_verbs", {name: f"../../{below(SYS, 'infiniband_verbs', name)}" for name in verbs})
+        top, sysfs = Path("../.."), SYS
         if exclusive and self._sysfs is not None:
-            top = self._sysfs
+            top = sysfs = self._sysfs
             if not os.path.ismount(top):
                 top.mkdir(exist_ok=True)
                 mounts.mount("sysfs", top, kind="sysfs")
-        self._link("infiniband", {name: f"{top}/devices/virtual/infiniband/{name}" for name in shown})
+        self._link("infiniband", {name: f"{top}/{below(sysfs, 'infiniband', name)}" for name in shown})
 
     def _link(self, place: str, links: Mapping[str, str]) -> None:
         for name in _others(self._places[place], [*links, ABI_VERSION]):

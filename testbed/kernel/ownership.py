@@ -17,6 +17,7 @@ import os
 import secrets
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from testbed import protocol
 from testbed.errors import TestbedError
@@ -44,6 +45,8 @@ class Run:
     """The values before, by paths below /proc/sys."""
     namespaces: list[str] = field(default_factory=list)
     """All names that it gave, or was about to give."""
+    interfaces: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Interfaces of this machine that it took, by their names: what it has to know to give them back."""
     files: list[str] = field(default_factory=list)
     """Files and directories outside the run directory, made or about to be."""
     probes: bool = False
@@ -125,6 +128,18 @@ def claim_namespace(name: str) -> None:
     if run := current():
         run.namespaces.append(name)
         run.save()
+
+
+def claim_interface(run: Run, name: str, before: dict[str, Any]) -> None:
+    """Record an interface of this machine that is about to be taken."""
+    run.interfaces[name] = before
+    run.save()
+
+
+def release_interface(run: Run, name: str) -> None:
+    """Forget one that has been given back."""
+    del run.interfaces[name]
+    run.save()
 
 
 def claim_file(path: str | os.PathLike[str]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from testbed.errors import DeadlineError
-from testbed.kernel import netns
+from testbed.kernel import hardware, netns
 from testbed.kernel.links import End
 from testbed.lab.context import Context
 from testbed.lab.control_planes import ControlPlanes
@@ -16,6 +16,16 @@ from testbed.topology import Interface as InterfacePlan
 from testbed.topology import Plan
 
 LINKS_S = 10.0
+CABLES_S = 60.0
+"""The same of hardware, whose ends negotiate and train."""
+
+
+def require_hardware(plan: Plan) -> None:
+    """UnsupportedError if this machine does not have the hardware of the plan, or uses it."""
+    for link in plan.links:
+        for end in link:
+            if end.is_hardware:
+                hardware.find(end.hardware, end.nic)
 
 
 def make_nodes(context: Context, plan: Plan, nodes: dict[str, Node[Any]]) -> None:
@@ -40,8 +50,9 @@ def connect_nodes(
         node.configure()
     attach()
     control_planes.start()
-    if not context.scheduler.wait_quietly(lambda: all(node.links_work() for node in nodes.values()), LINKS_S):
-        raise DeadlineError(f"the links of {plan.name} did not come up within {LINKS_S:g} s")
+    within = CABLES_S if any(end.is_hardware for link in plan.links for end in link) else LINKS_S
+    if not context.scheduler.wait_quietly(lambda: all(node.links_work() for node in nodes.values()), within):
+        raise DeadlineError(f"the links of {plan.name} did not come up within {within:g} s")
     control_planes.links_work()
     for node in nodes.values():
         node.complete()
@@ -53,8 +64,12 @@ def connect_nodes(
 
 
 def _make_link(near: Node[Any], left: InterfacePlan, far: Node[Any], right: InterfacePlan) -> None:
-    """Makes a veth pair, each end born in its namespace with its planned MAC."""
+    """Makes a veth pair, each end born in its namespace with its planned MAC. Hardware is taken as it is cabled."""
     peer, end = far.expect(right), near.expect(left)
     end.peer, peer.peer = peer, end
+    if left.is_hardware:
+        near.take(end, left)
+        far.take(peer, right)
+        return
     ends = End(end.name, end.mac, left.mtu), End(peer.name, peer.mac, right.mtu)
     near.kernel.add_veth(end.index, *ends, netns.path(far.namespace))

@@ -52,9 +52,11 @@ class Lab:
     ) -> None:
         """`rdma_mode` wins over the file's; `profiles` replaces the profile of a switch by its name, `profile_values`
         included; pods need `networks`. `zero_ns` is CLOCK_MONOTONIC at t = 0 of the events. `files` is the directory
-        of the topology file, for the binds of containers."""
+        of the topology file, for the binds of containers. UnsupportedError for hardware that this machine does not
+        have, or uses."""
         if isinstance(topology, Topology):
             topology = topology.plan(profiles=load_profiles(), check_values=value_problems)
+        builder.require_hardware(topology)
         self.plan = topology
         self.directory = directory
         self.emit = emit

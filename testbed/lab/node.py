@@ -8,6 +8,8 @@ from contextlib import ExitStack
 from typing import Any, Generic, TypeVar
 
 from testbed.errors import InputError, did_you_mean
+from testbed.kernel import hardware
+from testbed.kernel.links import End
 from testbed.lab.context import Context
 from testbed.lab.interface import Interface
 from testbed.lab.namespace import Namespace
@@ -44,6 +46,11 @@ class Node(Namespace, Generic[AnInterface]):
         made = self.interfaces[plan.name] = self.make_interface(plan.name, index, plan.mac, plan)
         return made
 
+    def take(self, interface: AnInterface, plan: InterfacePlan) -> None:
+        """Has an interface of this machine be one of the node's."""
+        end = End(interface.name, interface.mac, plan.mtu)
+        hardware.take(plan.hardware, plan.nic, self.namespace, end, interface.index)
+
     def adopt(self, interface: str, mac: str) -> AnInterface:
         """Takes in an interface that somebody else made in this namespace."""
         index = self.kernel.index(interface)
@@ -76,7 +83,8 @@ class Node(Namespace, Generic[AnInterface]):
         """Starts what the node runs by itself. All nodes are complete."""
 
     def delete_devices(self) -> None:
-        """Deletes what has to be gone before the namespace."""
+        """Deletes what has to be gone before the namespace, and returns what it has of this machine."""
+        hardware.give_back_all(self.namespace)
 
 
 def find_interface(nodes: Iterable[Node[Any]], end: str) -> Interface:

@@ -21,7 +21,9 @@ else:
 GraphStyle = Literal["svg", "mermaid", "dot"]
 Observed = Literal["fault", "healthy"]
 Clock = Literal["virtual", "real"]
-LeftoverKind = Literal["process", "RDMA device", "namespace", "file", "mount", "trace", "sysctl", "RDMA netns mode"]
+LeftoverKind = Literal[
+    "process", "interface", "RDMA device", "namespace", "file", "mount", "trace", "sysctl", "RDMA netns mode"
+]
 ENTRY = "testbed.executor:run"
 """The function that runs a job bundle inside."""
 PREPARE = "testbed.executor:prepare"

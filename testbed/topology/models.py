@@ -144,6 +144,9 @@ class EndpointDefinition(_End):
     """The name of the interface, unique in its node."""
     mac: values.Mac | None = None
     """The MAC address of the interface; planned when absent."""
+    hardware: values.InterfaceName | None = None
+    """With `--machine local`: the interface of this machine that the end is, such as `ens2f0`, with its cable. The
+    other end of the link is such an interface, too, or a NIC (`rdma` of a host)."""
     ipv4: Address4 | None = None
     """Host: the address of the interface with its prefix length; planned when absent."""
     ipv6: Address6 | None = None

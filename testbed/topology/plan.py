@@ -107,7 +107,11 @@ class Interface(_Addressed):
     """(node, interface) at the other end."""
     address: IPv4Interface | None = None
     rdma: str | None = None
-    """Name of the soft-RoCE device to create on it, None for none. Unique per kernel."""
+    """Name of its RDMA device, None for none. Unique per kernel. A soft-RoCE device to be made on it, if not `nic`."""
+    nic: str = ""
+    """Host: the RDMA device of this machine whose interface it is, which is `rdma` then."""
+    hardware: str = ""
+    """The interface of this machine that it is; empty for a link that is made, and for a NIC."""
     vlan: int | None = None
     """Switch port: the untagged (access) VLAN."""
     trunk: tuple[int, ...] = ()
@@ -126,6 +130,11 @@ class Interface(_Addressed):
     pfc: bool | None = None
     """Whether it sends and honours pause frames; None: as its kind does."""
     qos: Qos = Qos()
+
+    @property
+    def is_hardware(self) -> bool:
+        """Whether it is an interface that this machine has, at the end of a real cable."""
+        return bool(self.nic or self.hardware)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from testbed.documents.problems import Problems
 from testbed.documents.text import Path, choices
 from testbed.topology import subnets
 from testbed.topology.addressing import interface_mac
+from testbed.topology.hardware import check_hardware, has_rdma, is_hardware, is_nic
 from testbed.topology.kinds import KINDS
 from testbed.topology.kinds.switch import SwitchKeys
 from testbed.topology.lossless import plan_lossless, plan_qos
@@ -17,9 +18,7 @@ from testbed.topology.plan import DEFAULT_QUEUE, Interface, Plan, Quality, Svi, 
 from testbed.topology.resolve import TOP, ResolvedLink, resolve_links, resolve_nodes
 from testbed.topology.resolved import ResolvedNode
 from testbed.topology.segments import build_segments, set_vlans
-
-MAX_RDMA_NAME = 63
-"""IB_DEVICE_NAME_MAX (64) of the kernel's rdma/rdma_netlink.h, less the final zero byte."""
+from testbed.topology.values import MAX_RDMA_NAME
 
 MIN_MTU_OF_IPV6 = 1280
 """RFC 8200 section 5. The kernel switches IPv6 off below."""
@@ -49,6 +48,7 @@ def make_plan(
     """Raises InputError by `problems.stop`, after each stage that the next one relies on."""
     nodes = resolve_nodes(elements, problems)
     links = resolve_links(elements, nodes, problems)
+    check_hardware(nodes, links, problems)
     _check_profiles(nodes, profiles, check_values, problems)
     problems.stop()
 
@@ -141,7 +141,7 @@ def _check_profiles(
 def _interface(link: ResolvedLink, end: int, problems: Problems, *, classes: bool) -> Interface:
     lossless = _is_lossless(link, problems, classes=classes)
     port, peer = link.ports[end], link.ports[1 - end]
-    rdma = port.node.rdma if link.definition.rdma is None else link.definition.rdma
+    nic = port.node.nic if is_nic(link, port) else ""
     return Interface(
         node=port.node.name,
         name=port.name,
@@ -149,7 +149,9 @@ def _interface(link: ResolvedLink, end: int, problems: Problems, *, classes: boo
         mtu=link.definition.mtu,
         peer=(peer.node.name, peer.name),
         **by_family(port.addresses),
-        rdma=f"{port.node.name}-{port.name}" if KINDS[port.node.kind].is_host and rdma else None,
+        rdma=(nic or f"{port.node.name}-{port.name}") if has_rdma(link, port) else None,
+        nic=nic,
+        hardware=link.definition.endpoints[end].hardware or "",
         vlan=port.access,
         trunk=port.trunk,
         **by_family(port.gateways, "gateway"),
@@ -166,8 +168,11 @@ def _is_lossless(link: ResolvedLink, problems: Problems, *, classes: bool) -> bo
     if given and not classes:
         problems.add((*link.path, "lossless"), "the topology has no lossless classes: 'lossless' says which")
     rdma = link.definition.rdma
-    able = [KINDS[port.node.kind].has_classes(port.node) and rdma is not False for port in link.ports]
-    if given and not all(able):
+    real = is_hardware(link)
+    able = [KINDS[port.node.kind].has_classes(port.node) and rdma is not False and not real for port in link.ports]
+    if given and real:
+        problems.add((*link.path, "lossless"), f"the cable of {link.ports[0]} is real: it has no queues of a lab")
+    elif given and not all(able):
         wrong = f"{link.ports[able.index(False)]} cannot be lossless: ports of switches can, and RDMA NICs of hosts"
         problems.add((*link.path, "lossless"), wrong)
     return classes and all(able) and given is not False
@@ -247,4 +252,4 @@ def _check_rdma_names(plan: Plan, nodes: dict[str, ResolvedNode], problems: Prob
         if len(device) > MAX_RDMA_NAME:
             problems.add(path, f"{device!r} is too long for an RDMA device: at most {MAX_RDMA_NAME} characters")
         elif (owner := first.setdefault(device, name)) != name:
-            problems.add(path, f"{name} and {owner} would both have the RDMA device {device!r}; rename one")
+            problems.add(path, f"{name} and {owner} would both have the RDMA device {device!r}; name another for one")

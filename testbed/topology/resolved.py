@@ -59,6 +59,8 @@ class ResolvedNode:
     """The keys of its kind, merged over the levels of the file."""
     rdma: bool = True
     """Whether its interfaces have RDMA devices, if it is a host."""
+    nic: str = ""
+    """The RDMA device of this machine that it has, if it is a host with one."""
     vlans: dict[int, dict[Family, Given]] = field(default_factory=dict)
     host_routes: bool = False
     """Whether its subnets may be those of other switches too."""

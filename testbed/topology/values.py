@@ -19,6 +19,9 @@ MAX_DELAY_S = 100.0
 
 LABEL = r"[A-Za-z0-9]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?"
 INTERFACE = r"[A-Za-z0-9_][A-Za-z0-9._-]{0,14}"
+MAX_RDMA_NAME = 63
+"""IB_DEVICE_NAME_MAX (64) of the kernel's rdma/rdma_netlink.h, less the final zero byte."""
+RDMA = rf"[A-Za-z0-9_][A-Za-z0-9._-]{{0,{MAX_RDMA_NAME - 1}}}"
 _NUMBER = r"[0-9]{1,9}(\.[0-9]{1,9})?"
 _MAC = r"[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}"
 _VLAN = r"([1-9]|[1-9][0-9]{1,2}|[1-3][0-9]{3}|40[0-8][0-9]|409[0-4])"
@@ -49,6 +52,12 @@ def check_interface(value: str) -> str:
         )
     if value in _TAKEN:
         raise ValueError(f"interface name {value!r} is taken by Linux in every network namespace")
+    return value
+
+
+def check_rdma(value: Any) -> str:
+    if not isinstance(value, str) or not re.fullmatch(RDMA, value):
+        raise ValueError(f"{describe(value)} is not the name of an RDMA device such as 'mlx5_0'")
     return value
 
 

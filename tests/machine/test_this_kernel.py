@@ -25,16 +25,16 @@ def the_users_vm(tmp_path: Path) -> Path:
     for name in PACKAGES:
         [place] = importlib.util.find_spec(name).submodule_search_locations
         shutil.copytree(place, vm / "packages" / name, ignore=python)
-    for name in ("scenario.py", "topology.clab.yml"):
-        (vm / "lab").mkdir(exist_ok=True)
-        shutil.copy(INSIDE / name, vm / "lab" / name)
+    for name in ("lab", "nics"):
+        shutil.copytree(INSIDE / name, vm / name, ignore=python)
     shutil.copy(INSIDE / "inside.py", vm / "test_this_kernel.py")
-    shutil.copy(INSIDE / "managed.py", vm / "test_managed.py")
+    for name in ("hardware", "managed"):
+        shutil.copy(INSIDE / f"{name}.py", vm / f"test_{name}.py")
     return vm
 
 
 def test_a_run_on_this_kernel_leaves_it_as_it_was(testbed, the_users_vm):
-    done = testbed("pytest", the_users_vm / "test_this_kernel.py", "--", "-x")
+    done = testbed("pytest", the_users_vm / "test_this_kernel.py", the_users_vm / "test_hardware.py", "--", "-x")
     assert done.status == 0, done.out + done.err
 
 

@@ -31,7 +31,8 @@ class Host(Node[HostInterface]):
         self.routes = HostRoutes(self, self._lives)
 
     def make_interface(self, name: str, index: int, mac: str, plan: InterfacePlan | None) -> HostInterface:
-        return HostInterface(self, name, index, mac, plan, self.nic, self.routes)
+        model = "rxe" if plan and plan.nic else self.nic  # a NIC does by itself what a model of one does to soft-RoCE
+        return HostInterface(self, name, index, mac, plan, model, self.routes)
 
     def _lives(self, hop: Route) -> bool:
         """Whether a next hop's interface is up: the one that it names, or has an address in the gateway's subnet. One
@@ -68,7 +69,8 @@ class Host(Node[HostInterface]):
         super().complete()
         for interface in self.interfaces.values():
             if interface.plan and interface.plan.rdma:
-                interface.add_rdma(interface.plan.rdma)
+                give = interface.adopt_rdma if interface.plan.nic else interface.add_rdma
+                give(interface.plan.rdma)
 
     def begin(self) -> None:
         if self.container:
@@ -78,8 +80,9 @@ class Host(Node[HostInterface]):
         return self.container.launcher(program, terminal=terminal) if self.container else []
 
     def delete_devices(self) -> None:
-        devices = [interface.rdma for interface in self.interfaces.values() if interface.rdma]
-        self.context.devices.delete(self.namespace, devices)
+        ends = [end for end in self.interfaces.values() if end.rdma and not (end.plan and end.plan.nic)]
+        self.context.devices.delete(self.namespace, [end.device for end in ends])
+        super().delete_devices()
 
     def add_vf(self, name: str, parent: str) -> None:
         """A virtual function of the NIC behind `parent`, as far as the network sees: another MAC on the same port.

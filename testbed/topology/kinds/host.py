@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 import shlex
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
 
 from testbed.documents.problems import Problems
-from testbed.documents.text import describe, quoted
+from testbed.documents.text import describe, listing, quoted
 from testbed.topology.definition import DEFAULT_ROUTE, DEFAULT_ROUTE6, RoutedKeys
 from testbed.topology.kinds.kind import Kind, Role, Shape, static_routes
 from testbed.topology.plan import CongestionControl, Interface, NicModel, Node, Route
 from testbed.topology.resolved import Port, ResolvedNode
+from testbed.topology.values import RDMA, check_rdma, string_schema
 
 _VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
 _SYSCTL = r"[a-z0-9_]+([./][A-Za-z0-9_-][A-Za-z0-9._-]*){1,9}"
@@ -62,6 +64,23 @@ def parse_sysctls(value: Any) -> Any:
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class Nic:
+    """A NIC of this machine, by the name of its RDMA device."""
+
+    device: str
+
+
+def parse_rdma(value: Any) -> Any:
+    if isinstance(value, bool | Nic):
+        return value
+    if not isinstance(value, dict):
+        raise ValueError(f"'rdma' is true, false or a NIC such as {{device: mlx5_0}}, not {describe(value)}")  # noqa: TRY004
+    if list(value) != ["device"]:
+        raise ValueError(f"'rdma' of a NIC has the key 'device' and no other, not {listing(map(quoted, value))}")
+    return Nic(check_rdma(value["device"]))
+
+
 def _mapping(pattern: str, *types: str) -> WithJsonSchema:
     """The JSON Schema of a mapping whose keys begin with, or are, what the pattern says."""
     values = {pattern: {"type": list(types)}}
@@ -70,14 +89,35 @@ def _mapping(pattern: str, *types: str) -> WithJsonSchema:
 
 Command = Annotated[str, AfterValidator(check_command)]
 Env = Annotated[dict[str, Any], AfterValidator(check_env), _mapping(f"^{_VARIABLE}$", "string", "integer", "boolean")]
+Rdma = Annotated[
+    bool | Nic,
+    BeforeValidator(parse_rdma),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "boolean"},
+                {
+                    "type": "object",
+                    "title": "Nic",
+                    "properties": {"device": string_schema(RDMA, "mlx5_0") | {"description": "Its RDMA device."}},
+                    "required": ["device"],
+                    "additionalProperties": False,
+                },
+            ]
+        }
+    ),
+]
 Sysctls = Annotated[dict[str, str], BeforeValidator(parse_sysctls), _mapping(r"^net[./]", "string", "integer")]
 
 
 class HostKeys(RoutedKeys):
     nic: NicModel | None = None
     """Host: `hardware` keeps a QP's destination MAC and sends no ARP, as real NICs do; `rxe` (default) is soft-RoCE."""
-    rdma: bool | None = None
-    """Host: whether each of its interfaces gets a soft-RoCE device, named `<node>-<interface>`. Default true."""
+    rdma: Rdma | None = None
+    """
+    Host: whether each of its interfaces gets a soft-RoCE device, named `<node>-<interface>`. Default true. Or, with
+    `--machine local`, the NIC of this machine that its only interface with RDMA is: `{device: mlx5_0}`.
+    """
     congestion_control: CongestionControl | None = None
     """
     Host: how its NICs on lossless links pace their queue pairs: `dcqcn` by the marks of switches, `timely` by round
@@ -112,6 +152,7 @@ class Host(Kind):
 
     def complete(self, node: ResolvedNode, problems: Problems) -> None:
         node.rdma = node.keys.rdma is not False
+        node.nic = node.keys.rdma.device if isinstance(node.keys.rdma, Nic) else ""
 
     def check_port(self, port: Port, problems: Problems) -> None:
         """Any name will do."""
@@ -120,7 +161,7 @@ class Host(Kind):
         """Any address will do."""
 
     def has_classes(self, node: ResolvedNode) -> bool:
-        return node.rdma
+        return node.rdma and not node.nic
 
     def untagged(self, port: Port) -> str | int | None:
         return port.name

@@ -97,12 +97,12 @@ def _this_kernel_is_as_before() -> Iterator[None]:
 
 
 class Run:
-    """A run that the command would start for `lab`: a process of its own, but with all that it needs imported."""
+    """A run that the command would start: a process of its own, but with all that it needs imported."""
 
-    def __init__(self, then: str = "wait") -> None:
+    def __init__(self, then: str = "wait", lab: str = "lab") -> None:
         self.out = Path(tempfile.mkdtemp(dir=HERE))
         self.progress = self.out / "progress"
-        request = Variant(scenario="lab/scenario.py", variant="only", settings={"then": then})
+        request = Variant(scenario=f"{lab}/scenario.py", variant="only", settings={"then": then})
         job = {"requests": [messages.ask(0, request)], "files": str(HERE), "training": False, "lives": False}
         (self.out / JOB).write_text(json.dumps(job))
         self.pid = os.fork()

@@ -90,7 +90,7 @@ def test_the_quality_of_one_direction() -> None:
         ),
         (
             "{endpoints: [{node: a, ^iface: eth1}, b:eth1]}",
-            "unknown key 'iface' in an endpoint; allowed: delay, ecn, interface",
+            "unknown key 'iface' in an endpoint; allowed: delay, ecn, hardware, interface",
         ),
     ],
 )

@@ -53,7 +53,7 @@ from refusals import assert_refused_at_caret, refused, with_node
             "{kind: host, nic: ^hardwar}",
             "'nic' must be 'hardware' or 'rxe', not the string 'hardwar'; did you mean 'hardware'?",
         ),
-        ("{kind: host, rdma: ^yes}", "'rdma' must be true or false, not the string 'yes'"),
+        ("{kind: host, rdma: ^yes}", "'rdma' is true, false or a NIC such as {device: mlx5_0}, not the string 'yes'"),
         (
             "{kind: host, ^vlans: {1: }}",
             "'vlans' is a key of a switch, not of a host; allowed: routes, nic, rdma",
@@ -140,4 +140,4 @@ def test_two_interfaces_with_one_rdma_name() -> None:
         "name: lab\ntopology:\n  nodes: {a: {kind: host}, a-b: {kind: host}}\n"
         "  links:\n    - endpoints: [a:b-c, a-b:c]\n"
     )
-    assert line == "t.yml:5:26: a-b:c and a:b-c would both have the RDMA device 'a-b-c'; rename one"
+    assert line == "t.yml:5:26: a-b:c and a:b-c would both have the RDMA device 'a-b-c'; name another for one"
