@@ -51,8 +51,8 @@ def take(name: str, device: str, namespace: str, end: End, index: int) -> None:
         )
         ownership.claim_interface(run, name, asdict(before))
         with _explained(f"{name} cannot be given to {namespace}"):
+            links.set_alias(number, _mark(run, name))  # before anything is changed
             links.set_link(number, up=False)
-            links.set_alias(number, _mark(run, name))
             with closing_fd(os.open(netns.path(namespace), os.O_RDONLY)) as there:
                 links.move(number, there, end.name, index)
             with netns.entered(namespace), Rtnetlink() as inside:
@@ -119,8 +119,8 @@ def give_back(run: Run, name: str) -> None:
                 links.set_link(index, up=False)
                 links.move(index, home, name)  # the kernel may have brought it, under its name in the lab
                 links.set_link(index, mac=before.mac, mtu=before.mtu)
-                links.set_alias(index, before.alias)
                 links.set_link(index, up=before.up)
+                links.set_alias(index, before.alias)  # after all else has been undone
     ownership.release_interface(run, name)
 
 
