@@ -161,7 +161,7 @@ class Host(Kind):
         """Any address will do."""
 
     def has_classes(self, node: ResolvedNode) -> bool:
-        return node.rdma and not node.nic
+        return node.rdma
 
     def untagged(self, port: Port) -> str | int | None:
         return port.name

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from refusals import assert_refused_at_caret
 
-from testbed.errors import UnsupportedError
+from testbed.errors import InputError, UnsupportedError
 from testbed.lab import Lab
+from testbed.lab.interface import Direction
 from testbed.topology import Plan, Topology
 
 PORT = "{node: leaf, interface: e1, hardware: ens2f0}"
@@ -115,6 +117,16 @@ def test_between_two_nics_is_nothing_of_the_lab(key: str) -> None:
 )
 def test_the_nic_of_a_host(nic: str, message: str) -> None:
     assert_refused_at_caret(text(LINK, nic=nic), message)
+
+
+def test_nor_is_there_while_a_lab_runs() -> None:
+    """A fault that would delay what one NIC sends to another."""
+    cable = text('{endpoints: ["a:eth1", {node: b, interface: eth2}]}').replace('    - {endpoints: ["b:eth1"', "#")
+    left, right = Topology.parse(cable, source="t.yml").plan().links[0]
+    sender, peer = Mock(plan=left, queues_at_peer=True), Mock(plan=right)
+    sender.peer = peer
+    with pytest.raises(InputError, match="is no switch of the lab"):
+        Direction(sender, left)
 
 
 def test_a_micro_vm_has_no_hardware(tmp_path: Path) -> None:
