@@ -50,9 +50,13 @@ def binary() -> str:
     return found
 
 
-@functools.cache
 def release() -> str:
-    """The version with that of its package: `10.0.2 (Debian 1:10.0.2+ds-2)`."""
+    """The version with that of its package: `10.0.2 (Debian 1:10.0.2+ds-2)`. It may be replaced while we run."""
+    return _release_of(identity())
+
+
+@functools.cache
+def _release_of(_: str) -> str:
     printed = subprocess.run([binary(), "--version"], capture_output=True, text=True, check=True).stdout
     return printed.splitlines()[0].partition("version ")[2]
 

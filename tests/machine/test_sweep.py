@@ -14,7 +14,8 @@ BRITTLE = Path(__file__).parent / "scenarios" / "brittle"
 
 def rows(file):
     with closing(sqlite3.connect(file)) as database:
-        return dict(database.execute("SELECT settings ->> 'writes', trace FROM runs").fetchall())
+        found = database.execute("SELECT settings ->> 'writes', seed, trace FROM runs").fetchall()
+    return {(writes, seed): trace for writes, seed, trace in found}
 
 
 def test_a_run_that_fails_is_found_repeated_and_shrunk(testbed, tmp_path):
@@ -24,7 +25,7 @@ def test_a_run_that_fails_is_found_repeated_and_shrunk(testbed, tmp_path):
     first = found.json["first_unexpected"]
     again = testbed(*shlex.split(first["command"])[1:], "--json")
     assert again.status == 1, again.err
-    assert again.json["variants"][0]["trace"] == rows(tmp_path / "runs/brittle/sweep.sqlite")["3"]
+    assert again.json["variants"][0]["trace"] == rows(tmp_path / "runs/brittle/sweep.sqlite")["3", 1]
     small = testbed("shrink", first["directory"], "--json")
     assert small.status == 0, small.err
     assert (small.json["settings"], small.json["without_faults"]) == ({"writes": "2"}, [1])
@@ -36,10 +37,10 @@ def test_a_run_that_fails_is_found_repeated_and_shrunk(testbed, tmp_path):
 
 
 def test_a_run_on_a_cluster_is_the_same_as_here(testbed, tmp_path):
-    """The worker has the code that was sent, and the image of its own cache."""
+    """The worker has the code that was sent, and the image of its own cache; one process there has all runs."""
     with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0", memory_limit=0) as cluster:
         engine = cluster.scheduler_address.replace("tcp://", "dask://")
-        words = ["sweep", BRITTLE, "--seeds", "1", "--over", "writes=1"]
+        words = ["sweep", BRITTLE, "--seeds", "1,2", "--over", "writes=1"]
         there = testbed(*words, "--results", "there.sqlite", "--engine", engine)
     assert there.status == 0, there.err
     assert testbed(*words, "--results", "here.sqlite").status == 0

@@ -1,7 +1,7 @@
 """The workers of a Dask cluster as the machines of a sweep.
 
 A host gets testbed's code, the scenario and the image once, by their digests; each run is a task that calls that code
-in a process of its own. Dask starts the tasks of a worker that died anew on another one.
+in a process of the worker (pool.py). Dask starts the tasks of a worker that died anew on another one.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from testbed.machine import cache, processes
 from testbed.machine.archives.boot_image import export
 from testbed.machine.image import Image
 from testbed.machine.record import Identity, RunResult
-from testbed.machine.sweeps import remote, sent
+from testbed.machine.sweeps import pool, remote, sent
 from testbed.machine.sweeps.points import Point
-from testbed.machine.sweeps.remote import run as run_remotely
+from testbed.machine.sweeps.pool import run as run_remotely
 from testbed.machine.sweeps.sent import Sent
 from testbed.machine.sweeps.work import SCRATCH, Room, Take, Work
 from testbed.protocol import messages
@@ -48,7 +48,8 @@ LOOK_S = 10.0
 GONE = (CancelledError, CommClosedError, ConnectionError, TimeoutError)
 """What Dask raises when the scheduler is no longer there."""
 
-cloudpickle.register_pickle_by_value(remote)
+for module in remote, pool:
+    cloudpickle.register_pickle_by_value(module)
 
 
 def address_of(engine: str) -> str:
@@ -90,6 +91,7 @@ class Cluster:
         self._scratch = scratch
         self._log = log
         self._code, self._work = sent.code(), sent.work(work)
+        self._names = self._code.name, self._work.name, image.digest
         self._preparing: defaultdict[tuple[str, str], asyncio.Lock] = defaultdict(asyncio.Lock)
         self._exporting = asyncio.Lock()
 
@@ -126,11 +128,10 @@ class Cluster:
                     await self._take(point, *answer, take)
 
     def _submit(self, point: Point, *, kept: bool) -> Any:
-        names, given = (self._code.name, self._work.name), pickle.dumps(point)
-        arguments = [self._image.digest, "yes" if kept else "no"]
+        names, request = self._names, pickle.dumps(("run", point, kept))
 
-        def carry_out() -> tuple[str, bytes | None]:  # a function of a function travels by value
-            return run_remotely(*names, arguments, given)
+        async def carry_out() -> tuple[str, bytes | None]:  # a function of a function travels by value
+            return await run_remotely(names, request)
 
         return self._client.submit(carry_out, pure=False)
 
@@ -212,8 +213,8 @@ class Cluster:
         await self._ask(address, remote.finish, part, one.name, one.digest)
 
     async def _call(self, address: str, action: str, *arguments: str) -> bytes:
-        words = [action, self._work.name, self._image.digest, *arguments]
-        answer: bytes = await self._ask(address, remote.call_aside, self._code.name, words)
+        request = pickle.dumps((action, *arguments))
+        answer: bytes = await self._ask(address, pool.prepare, self._names, request)
         return answer
 
     async def _ask(self, address: str, function: Callable[..., Any], *arguments: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What workers of a Dask cluster are asked to do: to keep what is sent, and to call the testbed that was sent.
+"""What workers of a Dask cluster are asked to do: to keep what is sent.
 
 These functions travel by value and import the standard library alone: a worker may have another testbed. What is sent
 once has a name with its digest, and is in the cache of the worker's user: workers on one host share it.
@@ -11,8 +11,6 @@ import hashlib
 import os
 import shutil
 import socket
-import subprocess
-import sys
 import tempfile
 import zipfile
 from collections.abc import Sequence
@@ -70,34 +68,3 @@ def _finish(part: Path, path: Path, digest: str) -> None:
                 shutil.rmtree(work)
     finally:
         part.unlink(missing_ok=True)
-
-
-def call(code: str, arguments: Sequence[str], given: bytes = b"") -> bytes:
-    """Call the testbed that was sent, in a process that ends with this one; what it answers."""
-    for name in (code, *arguments):
-        if (place() / name).exists():
-            os.utime(place() / name)
-    command = ["setpriv", "--pdeathsig", "KILL", "--", sys.executable, "-P", "-m", "testbed.machine.sweeps.worker"]
-    environment = {**os.environ, "PYTHONPATH": str(place() / code)}
-    done = subprocess.run(
-        [*command, *arguments], cwd=place(), env=environment, input=given, capture_output=True, check=False
-    )
-    if done.returncode:
-        wrote = done.stderr.decode(errors="replace").strip()
-        raise RuntimeError(f"testbed ended with status {done.returncode} on {socket.gethostname()}:\n{wrote}")
-    return done.stdout
-
-
-async def call_aside(code: str, arguments: Sequence[str]) -> bytes:
-    """The same without keeping the worker from what else it does."""
-    return await asyncio.to_thread(call, code, arguments)
-
-
-def run(code: str, work: str, arguments: Sequence[str], given: bytes) -> tuple[str, bytes | None]:
-    """Run a point. The worker's address, and what the testbed that was sent answered; None if it is not there."""
-    from distributed import get_worker
-
-    address = str(get_worker().address)
-    if lacking([code, work]):
-        return address, None
-    return address, call(code, ["run", work, *arguments], given)

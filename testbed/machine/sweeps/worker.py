@@ -1,7 +1,8 @@
-"""A process on a worker of a Dask cluster, with the code that was sent: it prepares the host, or runs a point.
+"""A process on a worker of a Dask cluster, with the code that was sent: it prepares the host, and runs points.
 
-The working directory is the place of what was sent (remote.place). Arguments are what is to be done, the file of the
-sweep's work, and the digest of the image; the answer goes to standard output.
+The working directory is the place of what was sent (remote.place). Arguments are the file of the sweep's work and the
+digest of the image. Requests come by standard input, one after the other, and answers go to standard output, each with
+its length before it (pool.py).
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ import pickle
 import shutil
 import sys
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import chdir, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from testbed.machine.archives import boot_image
 from testbed.machine.image import Image
 from testbed.machine.qemu import Flavour
 from testbed.machine.record import Identity
+from testbed.machine.sweeps.points import Point
 from testbed.machine.sweeps.work import Work
 from testbed.machine.vm import VirtualMachine
 from testbed.protocol import messages
@@ -32,46 +35,62 @@ KEEP = 4
 client that was killed had begun to send."""
 LACKS = ("lacks", None)
 """The answer of a host without the image."""
+LENGTH = 8
+"""Bytes before an answer that have its length."""
+Act = Callable[..., tuple[str, Any]]
 
 
 def main() -> None:
-    action, work_file, digest, *others = sys.argv[1:]
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # nothing but the answer goes there
+    work_file, digest = sys.argv[1:]
+    requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    with open(os.devnull, "rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
+    os.dup2(2, 1)  # requests and answers are between the worker and this process alone
+    work: Work = pickle.loads(Path(work_file).read_bytes())  # noqa: S301 - the sweep's own
+    with suppress(EOFError):
+        while True:
+            action, *others = pickle.load(requests)  # noqa: S301 - the sweep's own
+            answer = pickle.dumps(answered(ACTIONS[action], work, digest, others))
+            answers.write(len(answer).to_bytes(LENGTH, "big") + answer)
+            answers.flush()
+
+
+def answered(act: Act, work: Work, digest: str, others: Sequence[Any]) -> tuple[str, Any]:
+    """The answer to a request, which leaves the next one the environment and the directory as they were."""
+    environment = {**os.environ}
     try:
-        work: Work = pickle.loads(Path(work_file).read_bytes())  # noqa: S301 - the sweep's own
-        answer = ACTIONS[action](work, digest, others)
+        with chdir("."):
+            return act(work, digest, *others)
     except TestbedError as error:
-        answer = "failed", messages.failure(error)
-    pickle.dump(answer, answers)
-    answers.flush()
+        return "failed", messages.failure(error)
+    finally:
+        os.environ.clear()
+        os.environ.update(environment)
 
 
-def prepare(work: Work, digest: str, _: Sequence[str]) -> tuple[str, Any]:
+def prepare(work: Work, digest: str) -> tuple[str, Any]:
     for kind in "code", "work", "image", "sent", "part", "making":
         prune(Path.cwd(), f"{kind}-*")
     machine = machine_with(work, digest)
     return ("identity", Identity.of(machine)) if machine else LACKS
 
 
-def take_image(work: Work, digest: str, others: Sequence[str]) -> tuple[str, Any]:
+def take_image(work: Work, digest: str, sent: str) -> tuple[str, Any]:
     """Import an image that was sent, into a cache for it alone: the user's own may be another of the same version."""
-    [exported] = map(Path, others)
+    exported = Path(sent)
     use_own_cache(digest)
     boot_image.import_(exported)
     exported.unlink()
-    return prepare(work, digest, [])
+    return prepare(work, digest)
 
 
-def run(work: Work, digest: str, others: Sequence[str]) -> tuple[str, Any]:
-    [kept] = others
+def run(work: Work, digest: str, point: Point, kept: bool) -> tuple[str, Any]:
     machine = machine_with(work, digest)
     if machine is None:
         return LACKS
-    point = pickle.load(sys.stdin.buffer)  # noqa: S301 - the sweep's own
     with processes.scratch() as out:
         result = asyncio.run(work.carry_out(point.variant, point.seed, machine, out))
-        return "ended", (result, None if result.as_expected or kept == "no" else packed(out))
+        return "ended", (result, None if result.as_expected or not kept else packed(out))
 
 
 def machine_with(work: Work, digest: str) -> VirtualMachine | None:
@@ -113,7 +132,7 @@ def prune(parent: Path, pattern: str) -> None:
             path.unlink(missing_ok=True)
 
 
-ACTIONS = {"prepare": prepare, "image": take_image, "run": run}
+ACTIONS: dict[str, Act] = {"prepare": prepare, "image": take_image, "run": run}
 
 if __name__ == "__main__":
     main()

@@ -1,6 +1,6 @@
 """`testbed sweep --engine dask://…`: what is sent is called on workers, and no run is lost with a worker or a cluster.
 
-The cluster, its workers and their child processes are real; in the code that is sent to them runs need no machine.
+The cluster, its workers and their processes are real; in the code that is sent to them runs need no machine.
 """
 
 import asyncio
@@ -21,6 +21,7 @@ from typing import Any
 import cloudpickle
 import pytest
 from distributed import LocalCluster
+from process_ends import ended
 from small_image import make_image
 
 from testbed.cli.main import invoke
@@ -39,6 +40,8 @@ from testbed.machine import runs
 from testbed.machine.record import VariantResult
 
 async def run_variant(job, source, variant_run, machine, directory, shown):
+    Path("processes").mkdir(exist_ok=True)
+    (Path("processes") / str(os.getpid())).write_text(str(os.getppid()))
     marker = Path("killed")
     if job.seed == 3 and marker.exists():
         marker.unlink()
@@ -101,14 +104,17 @@ def seeds() -> list[int]:
 def test_a_worker_that_dies_loses_no_run(
     dask: LocalCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It is killed while it runs seed 3."""
+    """It is killed while it runs seed 3, and its process, which has had other runs, ends with it."""
     marker = tmp_path / "cache" / "testbed" / "workers" / "killed"
     marker.parent.mkdir(parents=True)
     marker.touch()
     before = {each.pid for each in dask.workers.values()}
     assert sweep(dask, "--seeds", "1..6") == 1
     assert not marker.exists()
-    assert before - {each.pid for each in dask.workers.values()}
+    [killed] = before - {each.pid for each in dask.workers.values()}
+    workers = {int(file.name): int(file.read_text()) for file in (marker.parent / "processes").iterdir()}
+    assert len(workers) <= len({killed, *workers.values()})
+    assert all(ended(process) for process, its in workers.items() if its == killed)
     assert seeds() == [1, 2, 3, 4, 5, 6]
     printed = capsys.readouterr()
     assert "is good with seed 5:\n  no\n" in printed.out

@@ -4,6 +4,7 @@ import asyncio
 import os
 import socket
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -33,6 +34,16 @@ def test_more_vcpus_than_one_only_where_qemu_executes_them_right(
     monkeypatch.setattr(os, "cpu_count", lambda: 4)
     monkeypatch.setattr(qemu, "version", lambda: version)
     assert Flavour(clock, accelerator).cpus == cpus
+
+
+def test_the_version_is_that_of_the_qemu_that_is_there_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An upgrade may replace it while a sweep runs."""
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    for version in "10.0.2 (Debian 1:10.0.2+ds-2)", "10.0.20 (Debian 1:10.0.20+ds-1)":
+        (tmp_path / "new").write_text(f"#!/bin/sh\necho 'QEMU emulator version {version}'\n")
+        (tmp_path / "new").chmod(0o755)
+        (tmp_path / "new").replace(tmp_path / qemu.BINARY)
+        assert qemu.release() == version
 
 
 class SilentQmp:
