@@ -14,9 +14,11 @@ A message has three parts: what is wrong, where, and what to do about it.
 
 from __future__ import annotations
 
+import contextlib
 import errno
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
+from pathlib import Path
 
 __all__ = ["DeadlineError", "InputError", "MachineError", "TestbedError", "UnsupportedError"]
 
@@ -90,3 +92,13 @@ def did_you_mean(name: object, known: Iterable[object], *, aside: bool = False) 
 
 def _key(name: str) -> str:
     return name.lower().replace("_", "-")
+
+
+@contextlib.contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Names the file in an error of the system that names none: that of a write to a full disk."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise

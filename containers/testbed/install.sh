@@ -9,6 +9,7 @@ find cache /usr/bin/qemu-system-x86_64 -type f -exec touch --date "@$SOURCE_DATE
 python3 -m venv .
 bin/pip install --quiet --no-index --find-links wheels testbed
 rm -r wheels install.sh
+ln -s /opt/testbed/bin/testbed /usr/local/bin
 
 export XDG_CACHE_HOME=/opt/testbed/cache
 bin/testbed run ip-reuse --variant garp --out /tmp/runs

@@ -199,10 +199,11 @@ def size_of(line: str) -> int:
 
 def raise_for(output: str, tool: str = "mmdebstrap") -> NoReturn:
     """Turns the words of mmdebstrap, or of apt, into one message."""
+    if full := next((line for line in output.splitlines() if "No space left on device" in line), ""):
+        hint = "Make room there, or set TMPDIR and XDG_CACHE_HOME to a larger disk."
+        hint += f" The image of machines takes {SPACE / 1e9:.0f} GB."
+        raise UnsupportedError(f"the disk filled up while the image was built:\n  {full.strip()}", hint=hint)
     tail = "".join(f"\n  {line}" for line in [line for line in output.splitlines() if line.strip()][-6:])
-    if "No space left on device" in output:
-        hint = f"It needs about {SPACE / 1e9:.0f} GB; set TMPDIR and XDG_CACHE_HOME to a larger disk."
-        raise UnsupportedError(f"the disk filled up while the image was built:{tail}", hint=hint)
     if re.search(r"Could not (resolve|connect)|Failed to fetch|Temporary failure resolving|Unable to connect", output):
         hint = "Check the network (`apt-get update`), or set TESTBED_MIRROR to a mirror this machine can reach."
         raise UnsupportedError(f"Debian's packages could not be fetched:{tail}", hint=hint)

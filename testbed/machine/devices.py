@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from testbed.errors import DISK_FULL, InputError, MachineError
+from testbed.errors import DISK_FULL, InputError, MachineError, naming
 from testbed.protocol import BUNDLE_BYTES, JOB, RESULT_BYTES, WIRE_BYTES, messages
 
 IN_MAGIC = b"TBBUNDLE"
@@ -154,7 +154,8 @@ def unpack(data: memoryview, directory: Path) -> None:
             path.mkdir(parents=True, exist_ok=True)
         elif kind == FILE:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(data[start : start + size])
+            with naming(path):
+                path.write_bytes(data[start : start + size])
         else:
             raise ValueError(f"the entry at byte {position} is of no known kind")
         position = start + size

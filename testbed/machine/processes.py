@@ -38,13 +38,16 @@ main()
 @contextlib.contextmanager
 def child(command: list[str], *, death_signal: str = "TERM", **options: Any) -> Iterator[subprocess.Popen[Any]]:
     """Starts `command` so that the kernel sends it `death_signal` when this process is gone, kill -9 included. A child
-    that still runs at the end of the block gets the signal too, and is waited for."""
-    process = subprocess.Popen(["setpriv", "--pdeathsig", death_signal, "--", *command], **options)
+    that still runs at the end of the block gets the signal too, with its process group, and is waited for.
+
+    The group is its own: mmdebstrap that cannot write its tar sends SIGHUP to all of its group."""
+    command = ["setpriv", "--pdeathsig", death_signal, "--", *command]
+    process = subprocess.Popen(command, start_new_session=True, **options)
     try:
         yield process
     finally:
         if process.poll() is None:
-            process.send_signal(getattr(signal, f"SIG{death_signal}"))
+            os.killpg(process.pid, getattr(signal, f"SIG{death_signal}"))
             process.wait()
 
 

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from testbed.errors import InputError
+from testbed.errors import InputError, naming
 from testbed.machine import cache, files, qemu, snapshot
 from testbed.machine.jobs import Machine
 from testbed.machine.scenarios import GIVEN, Source
@@ -160,7 +160,9 @@ class RunResult:
 
     def write(self) -> None:
         """Write result.json into its directory."""
-        (self.out / RESULT).write_text(json.dumps(self.json(), indent=1) + "\n")
+        path = self.out / RESULT
+        with naming(path):
+            path.write_text(json.dumps(self.json(), indent=1) + "\n")
 
 
 def digest(data: bytes) -> str:
@@ -176,7 +178,8 @@ def keep_files(found: Mapping[str, bytes], executable: Sequence[str], out: Path)
     for name, data in found.items():
         copy = out / SCENARIO / name
         copy.parent.mkdir(parents=True, exist_ok=True)
-        copy.write_bytes(data)
+        with naming(copy):
+            copy.write_bytes(data)
         if name in executable:
             copy.chmod(copy.stat().st_mode | 0o111)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from testbed.errors import InputError, MachineError, TestbedError, did_you_mean
+from testbed.errors import InputError, MachineError, TestbedError, did_you_mean, naming
 from testbed.machine import record
 from testbed.machine.jobs import Job, Machine
 from testbed.machine.record import Identity, Origin, RunResult, VariantResult
@@ -232,7 +232,9 @@ class Shown:
                 "epoch": {"realtime_ns": int(zero), "monotonic_ns": int(), "kernel_ns": int() | None},
             } as made} if self.made is None and abs(zero) < LATEST_NS:  # fmt: skip
                 self.made = made
-                (self._directory / TOPOLOGY).write_text(topology_text(made))
+                path = self._directory / TOPOLOGY
+                with naming(path):
+                    path.write_text(topology_text(made))
             case _:
                 raise MachineError(f"a line of progress is no event: {str(line)[:80]}")
 
@@ -241,4 +243,5 @@ class Shown:
         path = self._directory / EVENTS
         if self.events and not path.exists():
             ordered = sorted(self.events, key=lambda event: event["t"])
-            path.write_text("".join(json.dumps(event) + "\n" for event in ordered))
+            with naming(path):
+                path.write_text("".join(json.dumps(event) + "\n" for event in ordered))

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from testbed.errors import naming
 from testbed.protocol import COUNTERS, EPOCH, EVENTS, OUTPUT, PACKETS, RESULT, SCENARIO, TABLES, TESTS, TOPOLOGY
 
 README = "README.txt"
@@ -70,8 +71,7 @@ def explain(directory: Path, about: str) -> None:
         paragraphs.append(
             ["`testbed rerun` of this directory repeats the run; `testbed diff` compares it with another."]
         )
-    text = "\n\n".join("\n".join(lines) for lines in paragraphs if lines)
-    (directory / README).write_text(text + "\n", errors="replace")
+    _write(directory, "\n\n".join("\n".join(lines) for lines in paragraphs if lines))
 
 
 def explain_lab(directory: Path, name: str) -> None:
@@ -79,7 +79,13 @@ def explain_lab(directory: Path, name: str) -> None:
     own = [(RESULT, "what the lab was made from, as JSON"), *OF_RUN[1:2], *OF_LAB]
     names = [one for one in _names(directory) if one != README]
     lines = [f"What the lab {name} left. docs/live.md of testbed has more on such labs.", "", *_lines(names, own)]
-    (directory / README).write_text("\n".join(lines) + "\n", errors="replace")
+    _write(directory, "\n".join(lines))
+
+
+def _write(directory: Path, text: str) -> None:
+    path = directory / README
+    with naming(path):
+        path.write_text(f"{text}\n", errors="replace")
 
 
 def _lines(names: Iterable[str], known: Sequence[Line]) -> Iterator[str]:

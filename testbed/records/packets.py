@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
+from testbed.errors import naming
 from testbed.protocol import PACKETS, Event, Made
 from testbed.records.comments import Conversations, Matching, Place, rows
 from testbed.records.frames import Frame, decode
@@ -32,7 +33,7 @@ def write(directory: Path, made: Made, events: Sequence[Event]) -> None:
         matching.look(number, ((packet.t_ns - zero, contents(pcap, packet)) for packet in pcap.packets()))
     path = directory / PACKETS
     try:
-        with path.open("wb") as file:
+        with naming(path), path.open("wb") as file:
             _write(file, pcaps, places, zero, matching.comments())
     except OSError:
         path.unlink(missing_ok=True)

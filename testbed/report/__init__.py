@@ -9,6 +9,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from testbed.errors import naming
 from testbed.report.contents import Draw, contents
 from testbed.report.model import Run
 from testbed.report.page import page
@@ -25,7 +26,8 @@ def write(runs: Sequence[Run], draw: Draw, output: Path, *, side_by_side: bool =
     text = page(f"{names} – testbed", f"{plain} The rest of this report needs JavaScript.", data)
     scratch = output.with_name(f".{output.name}-{os.getpid()}")
     try:
-        scratch.write_text(text)
+        with naming(output):
+            scratch.write_text(text)
         scratch.replace(output)
     finally:
         scratch.unlink(missing_ok=True)

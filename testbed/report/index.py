@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 
+from testbed.errors import naming
 from testbed.protocol import INDEX, REPORT, RESULT
 from testbed.report.model import Part, Run, read_run
 from testbed.report.page import file, policy
@@ -24,7 +25,9 @@ def write_index(directory: Path) -> Path:
     places = sorted(path.parent.resolve() for path in directory.glob(f"*/{LATEST}/{RESULT}"))
     runs = [(place, read_run(place)) for place in places]
     output = directory / INDEX
-    output.write_text(_page([(f"{place.parent.name}/{place.name}/{REPORT}", place.name, run) for place, run in runs]))
+    text = _page([(f"{place.parent.name}/{place.name}/{REPORT}", place.name, run) for place, run in runs])
+    with naming(output):
+        output.write_text(text)
     return output
 
 

@@ -9,41 +9,53 @@ from testbed.machine import watch
 from testbed.machine.qemu import Qemu
 
 
+@pytest.fixture
+def end_badly(testbed, misbehave, tmp_path):
+    """Runs a variant that ends in an unexpected way. Returns its result and its directory."""
+
+    def run(variant):
+        done = testbed("run", misbehave, "--variant", variant, "--json")
+        assert (done.status, done.json["verdict"]) == (1, "unexpected")
+        [result] = done.json["variants"]
+        return result, tmp_path / done.json["out"] / variant
+
+    return run
+
+
+def events_in(directory):
+    return [json.loads(line) for line in (directory / "events.jsonl").read_text().splitlines()]
+
+
 @pytest.mark.parametrize(
     ("variant", "said"),
     [
-        ("raises", "ValueError: the user's mistake"),
         ("exits", "SystemExit: enough"),
         ("asks", "else breakpoint()` asks for input, and no keyboard is connected to a machine"),
         ("debugs", "else breakpoint()` asks for input, and no keyboard is connected to a machine"),
-        ("sleeps", "still running after 30 virtual seconds"),
-        ("spins", "virtual seconds in a row without an event (the limit is 4), at misbehave.py:"),
+        pytest.param("forks", "virtual seconds in a row without an event", marks=pytest.mark.slow),
         ("crashes", "ended by signal 11"),
         ("panics", "sysrq: Trigger a crash"),
         ("observes-nothing", "ended without an observation"),
         ("has-no-data", "an absent value: it was None"),
     ],
 )
-def test_a_scenario_that_goes_wrong_is_unexpected_and_says_why(testbed, misbehave, variant, said):
-    done = testbed("run", misbehave, "--variant", variant, "--json")
-    assert done.status == 1
-    assert done.json["verdict"] == "unexpected"
-    (result,) = done.json["variants"]
+def test_a_scenario_that_goes_wrong_is_unexpected_and_says_why(end_badly, variant, said):
+    result, _ = end_badly(variant)
     assert said in "\n".join(result["failures"])
 
 
-def test_a_full_disk_still_leaves_the_verdict_and_the_events(testbed, misbehave, tmp_path):
-    done = testbed("run", misbehave, "--variant", "fills-the-disk", "--json")
-    assert (done.status, done.json["verdict"]) == (1, "unexpected")
-    assert "No space left on device" in done.json["variants"][0]["failures"][0]
-    directory = tmp_path / done.json["out"] / "fills-the-disk"
-    assert (directory / "events.jsonl").read_text().count("\n") > 2
-    assert done.json["variants"][0]["trace"]
+def test_a_full_disk_still_leaves_the_verdict_and_the_events(end_badly):
+    result, directory = end_badly("fills-the-disk")
+    assert "No space left on device" in result["failures"][0]
+    assert len(events_in(directory)) > 2
+    assert result["trace"]
 
 
-def test_an_exception_leaves_all_evidence(testbed, misbehave, tmp_path):
-    done = testbed("run", misbehave, "--variant", "raises", "--json")
-    directory = tmp_path / done.json["out"] / "raises"
+def test_an_exception_names_the_line_of_the_user_s_file_and_leaves_all_evidence(end_badly, misbehave):
+    result, directory = end_badly("raises")
+    place = next(n for n, line in enumerate(misbehave.read_text().splitlines(), 1) if "raise ValueError" in line)
+    assert result["failures"][0].startswith(f"misbehave.py:{place}: ")
+    assert "ValueError: the user's mistake" in result["failures"][0]
     (tables,) = [json.loads(line) for line in (directory / "tables.jsonl").read_text().splitlines()]
     assert (tables["after"], tables["switch"]) == ("the run was cut short", "leaf")
     counters = json.loads((directory / "counters.json").read_text())
@@ -64,43 +76,29 @@ def test_a_lab_that_cannot_be_built_leaves_what_there_is_of_it(testbed, misbehav
     assert json.loads((directory / "counters.json").read_text())["leaf"]["interfaces"]["e1"]
 
 
-def test_what_a_guest_showed_before_it_hung_is_kept(testbed, misbehave, tmp_path):
+def test_what_a_guest_showed_before_it_hung_is_kept(end_badly):
     """The machine is ended by its limit in virtual time, and leaves no events of its own."""
-    done = testbed("run", misbehave, "--variant", "sleeps", "--json")
-    (variant,) = done.json["variants"]
-    path = tmp_path / done.json["out"] / "sleeps" / "events.jsonl"
-    events = [json.loads(line) for line in path.read_text().splitlines()]
+    result, directory = end_badly("sleeps")
+    assert "still running after 30 virtual seconds" in "\n".join(result["failures"])
+    events = events_in(directory)
     assert [event["text"] for event in events] == ["build tiny", "tiny is up"]
-    assert 0 < variant["virtual_s"] == events[-1]["t"] / 1e9
-    assert variant["parameters"] == {}
-    assert variant["epoch"]["realtime_ns"]
+    assert 0 < result["virtual_s"] == events[-1]["t"] / 1e9
+    assert result["parameters"] == {}
+    assert result["epoch"]["realtime_ns"]
+
+
+def test_what_was_shown_before_a_loop_without_end_is_kept(end_badly):
+    result, directory = end_badly("spins")
+    said = "virtual seconds in a row without an event (the limit is 4), at misbehave.py:"
+    assert said in "\n".join(result["failures"])
+    assert [event["text"] for event in events_in(directory)] == ["build tiny", "tiny is up"]
+    assert result["virtual_s"] > 0
+    assert "misbehave.py" in (directory / "stack.txt").read_text()
 
 
 def test_one_bad_variant_does_not_hide_the_good_one(testbed, misbehave):
     done = testbed("run", misbehave, "--variant", "fine", "--json")
     assert (done.status, done.json["verdict"]) == (0, "as-expected")
-
-
-def test_a_failure_names_the_line_of_the_user_s_file(testbed, misbehave):
-    done = testbed("run", misbehave, "--variant", "raises", "--json")
-    place = next(n for n, line in enumerate(misbehave.read_text().splitlines(), 1) if "raise ValueError" in line)
-    assert done.json["variants"][0]["failures"][0].startswith(f"misbehave.py:{place}: ")
-
-
-def test_a_scenario_that_forks_without_end_is_ended_too(testbed, misbehave):
-    done = testbed("run", misbehave, "--variant", "forks", "--json")
-    assert (done.status, done.json["verdict"]) == (1, "unexpected")
-    assert "virtual seconds in a row without an event" in done.json["variants"][0]["failures"][0]
-
-
-def test_what_was_shown_before_the_end_is_kept(testbed, misbehave, tmp_path):
-    done = testbed("run", misbehave, "--variant", "spins", "--json")
-    (result,) = done.json["variants"]
-    directory = tmp_path / done.json["out"] / "spins"
-    kept = [json.loads(line) for line in (directory / "events.jsonl").read_text().splitlines()]
-    assert [event["text"] for event in kept] == ["build tiny", "tiny is up"]
-    assert result["virtual_s"] > 0
-    assert "misbehave.py" in (directory / "stack.txt").read_text()
 
 
 def test_a_guest_whose_clock_stands_still_hangs(misbehave, run_in_a_machine, monkeypatch):

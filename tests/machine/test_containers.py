@@ -13,8 +13,9 @@ from testbed import Scenario, Variant
 
 
 class Pair(Scenario):
-    """Two containers play ping-pong."""
+    """Two containers play ping-pong, on a machine as the tests in containers have it."""
 
+    images = ("testbed-tests/bare:1",)
     variants = (Variant("only", "healthy", "they do"),)
 
     def run(self, run, p):

@@ -96,7 +96,8 @@ class DockerContainer:
                 return
             wrote = docker.client().logs(self._id, tail=5).decode(errors="replace").strip()
         text = f"{self._node.name}: its container has ended with status {state['ExitCode']}"
-        raise TestbedError(f"{text}:\n{wrote}" if wrote else f"{text}, and wrote nothing")
+        hint = "A node's programs run in its container: give it a cmd that stays, such as sleep infinity."
+        raise TestbedError(f"{text}:\n{wrote}" if wrote else f"{text}, and wrote nothing", hint=hint)
 
     def launcher(self, program: str, *, terminal: bool = False) -> list[str]:
         """runc starts programs beside the container's own, as `docker exec` does, and passes on signals and status."""

@@ -6,10 +6,12 @@ Images come as archives, each a pmem device. They are unpacked into the machine'
 This file stands alone: it is in the snapshot below the one that has testbed.
 """
 
+import contextlib
+import http.client
+import socket
 import subprocess
 import time
 from pathlib import Path
-from typing import Any
 
 DIRECTORY = Path(__file__).resolve().parent
 DATA = Path("/var/lib/docker")
@@ -20,6 +22,8 @@ VERSION = "1.43"
 RUNTIME = "testbed"
 START_S = 60.0
 """Virtual seconds, of which it needs two."""
+PING_S = 5.0
+"""Virtual seconds: it may take a connection and not answer."""
 LOAD_S = 900.0
 """Virtual seconds for an image: the daemon unpacks and hashes up to 700 MB (machine/containers.py)."""
 SIZE = "80%"
@@ -43,32 +47,35 @@ def prepare(job: object, out: str, emit: object, devices: object = None) -> None
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "docker", str(DATA)], check=True)
     with LOG.open("wb") as log:
         daemon = subprocess.Popen(COMMAND, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+    wait(daemon)
     import docker
 
     client = docker.DockerClient(base_url=f"unix://{SOCKET}", version=VERSION, timeout=LOAD_S)
-    wait(client, daemon)
     for archive in archives():
         with archive.open("rb") as file:
             client.images.load(file)
     client.close()
 
 
-def wait(client: Any, daemon: "subprocess.Popen[bytes]") -> None:
+def wait(daemon: "subprocess.Popen[bytes]") -> None:
     """Returns when the daemon answers."""
     deadline = time.monotonic() + START_S
-    while not answers(client):
+    while not answers():
         if daemon.poll() is not None or time.monotonic() > deadline:
             raise RuntimeError(f"dockerd did not start:\n{LOG.read_text(errors='replace')[-2000:]}")
         time.sleep(POLL_S)
 
 
-def answers(client: Any) -> bool:
-    import requests
-
-    try:
-        return bool(client.ping())
-    except requests.exceptions.ConnectionError:
-        return False
+def answers() -> bool:
+    connection = http.client.HTTPConnection("docker")
+    with contextlib.closing(connection), socket.socket(socket.AF_UNIX) as connection.sock:
+        connection.sock.settimeout(PING_S)
+        try:
+            connection.sock.connect(str(SOCKET))
+            connection.request("GET", "/_ping")
+            return connection.getresponse().status == http.client.OK
+        except (OSError, http.client.HTTPException):
+            return False
 
 
 def archives() -> "list[Path]":

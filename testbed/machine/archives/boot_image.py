@@ -84,7 +84,7 @@ def import_(source: Path, key: Path | None = None) -> Image:
             )
         cache.require_space(parent, size(source), "importing the image")
         with cache.locked(parent), cache.making(place()) as work:
-            image = _unpack(archive, archive.parse(manifest.config.file, Config), work)
+            image = _unpack(archive, archive.parse_contents(manifest.config.file, config, Config), work)
             if image.manifest["inputs"] != inputs_key():
                 hint = "Export one from the same checkout, or build one with `testbed image build`."
                 raise InputError("this image was made by another version of testbed", where=str(source), hint=hint)

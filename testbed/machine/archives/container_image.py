@@ -57,6 +57,7 @@ class Listed(BaseModel):
 
     manifests: list[Descriptor] | None = None
     config: Descriptor | None = None
+    layers: list[Descriptor] = []
 
 
 @dataclass(frozen=True)
@@ -117,17 +118,17 @@ def _images(
             inner = _images(archive, listed.manifests, nesting - 1)
             yield from (({**annotations, **own}, image) for own, image in inner)
         elif listed.config:
-            yield annotations, archive.parse(entry.file, Manifest)
+            yield annotations, Manifest(config=listed.config, layers=listed.layers)
 
 
 def _described(archive: Archive, name: str, config: str, layers: Sequence[str]) -> ContainerImage:
-    described = archive.parse(config, Configuration)
+    data = archive.read(config)
+    described = archive.parse_contents(config, data, Configuration)
     if str(described) != str(PLATFORM):
         raise InputError(f"the image is for {described}, not for {PLATFORM}", where=archive.where)
     diff_ids = [digest.removeprefix("sha256:") for digest in described.rootfs.diff_ids]
     if len(layers) != len(diff_ids):
         raise archive.damaged(f"it lists {len(layers)} layers, and its configuration {len(diff_ids)}")
-    data = archive.read(config)
     return ContainerImage(name, hashlib.sha256(data).hexdigest(), data, layers, diff_ids)
 
 

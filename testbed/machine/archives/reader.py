@@ -62,10 +62,10 @@ class Archive:
     def __init__(self, store: Store, where: str, hint: str) -> None:
         self._store = store
         self.where = where
-        self.hint = hint
+        self._hint = hint
 
     def damaged(self, what: str) -> InputError:
-        return InputError(f"the image is damaged: {what}", where=self.where, hint=self.hint)
+        return InputError(f"the image is damaged: {what}", where=self.where, hint=self._hint)
 
     def has(self, name: str) -> bool:
         file = self._store.open(name)
@@ -102,8 +102,12 @@ class Archive:
 
     def parse(self, name: str, model: type[Model]) -> Model:
         """A small file of JSON."""
+        return self.parse_contents(name, self.read(name), model)
+
+    def parse_contents(self, name: str, data: bytes, model: type[Model]) -> Model:
+        """What was read of a small file of JSON."""
         try:
-            return model.model_validate_json(self.read(name))
+            return model.model_validate_json(data)
         except ValidationError as error:
             raise self.damaged(f"{name} is not as it should be: {first_problem(error)}") from None
 
@@ -139,7 +143,8 @@ def opened(path: Path, hint: str) -> Iterator[Archive]:
         with file, tarfile.open(fileobj=file, mode="r:*") as tar:
             yield Archive(TarStore(tar), str(path), hint)
     except (tarfile.TarError, EOFError, zlib.error) as error:
-        text = f"the image is damaged: the tar ends too early or is none: {error}"
+        why = str(error).partition(":\n")[0]  # a line for each kind of compression follows
+        text = f"the image is damaged: the tar ends too early or is none: {why}"
         raise InputError(text, where=str(path), hint=hint) from None
 
 

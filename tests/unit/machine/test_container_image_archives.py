@@ -14,6 +14,7 @@ from container_images import configuration, digest, docker_save, oci_layout, tar
 
 from testbed.errors import InputError, UnsupportedError
 from testbed.machine import cache, containers
+from testbed.machine.archives import reader
 
 LAYERS = tar_of({"etc/one": b"1"}), tar_of({"etc/two": b"2"})
 SAVED = docker_save("tools:1", *LAYERS, Cmd=["/bin/sh"])
@@ -76,6 +77,17 @@ def test_all_forms_of_an_image_give_the_same_archive(archive: Callable[[Files], 
         names = tar.getnames()
         assert names == ["manifest.json", f"{digest(own)}.json", *(f"{digest(layer)}.tar" for layer in LAYERS)]
         assert [tar.extractfile(name).read() for name in names[2:]] == list(LAYERS)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("files", [SAVED, LAID_OUT])
+def test_each_small_file_is_read_once(
+    archive: Callable[[Files], Path], files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, was = [], reader.Archive.read
+    monkeypatch.setattr(reader.Archive, "read", lambda self, name: read.append(name) or was(self, name))
+    containers.add(archive(files), "")
+    small = {name for name, data in files.items() if data.startswith((b"{", b"["))} - {"oci-layout"}
+    assert sorted(read) == sorted(small)
 
 
 def test_an_index_of_several_platforms_has_one_image_for_machines(tmp_path: Path) -> None:
@@ -155,6 +167,16 @@ def test_a_manifest_that_is_none_is_refused(archive: Callable[[Files], Path], ma
     assert message in refused(archive({**SAVED, "manifest.json": manifest}))
 
 
+def test_an_image_of_a_layout_without_layers_is_refused(archive: Callable[[Files], Path]) -> None:
+    [entry] = json.loads(LAID_OUT["index.json"])["manifests"]
+    manifest = json.loads(LAID_OUT[f"blobs/{entry['digest'].replace(':', '/')}"])
+    del manifest["layers"]
+    inner = json.dumps(manifest).encode()
+    index = json.dumps({"manifests": [{**entry, "digest": f"sha256:{digest(inner)}"}]}).encode()
+    files = {**LAID_OUT, "index.json": index, f"blobs/sha256/{digest(inner)}": inner}
+    assert refused(archive(files)) == "the image is damaged: it lists 0 layers, and its configuration 2"
+
+
 def test_other_files_are_no_archives(archive: Callable[[Files], Path], tmp_path: Path) -> None:
     assert "neither manifest.json nor index.json" in refused(archive({"etc/passwd": b""}))
     (tmp_path / "empty").mkdir()
@@ -165,7 +187,8 @@ def test_what_cannot_be_read_is_no_archive(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     assert refused(tmp_path / "pipe") == "is neither a file nor a directory"
     (tmp_path / "text").write_text("text")
-    assert "the tar ends too early or is none" in refused(tmp_path / "text")
+    none = "the image is damaged: the tar ends too early or is none: file could not be opened successfully"
+    assert refused(tmp_path / "text") == none
     (tmp_path / "link").symlink_to("nowhere")
     assert refused(tmp_path / "link") == "no such file"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import sys
+import tarfile
 from collections.abc import Callable
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
@@ -82,6 +83,23 @@ def test_a_node_image_of_each_definition_is_made_and_taken(
     assert run(name, "-o", "again.tar") == 0
     assert left(tmp_path) >= {f"{name}.tar", "again.tar"}
     assert containers.add(tmp_path / "again.tar", "").digest == added.digest
+
+
+def config_of(archive: Path) -> dict[str, list[str]]:
+    with tarfile.open(archive) as tar:
+        files = {member.name: tar.extractfile(member) for member in tar}
+        [entry] = json.load(files["manifest.json"])  # type: ignore[arg-type]
+        return json.load(files[entry["Config"]])["config"]  # type: ignore[arg-type, no-any-return]
+
+
+def test_an_image_has_the_variables_of_all_and_those_of_its_definition(run: Run, tmp_path: Path) -> None:
+    for name in ("perftest", "mpi-torch", "frr"):
+        assert run(name) == 0
+    plain, torch, frr = (config_of(tmp_path / f"{name}.tar") for name in ("perftest", "mpi-torch", "frr"))
+    assert [one.partition("=")[0] for one in plain["Env"]] == ["PATH", "LC_ALL"]
+    assert torch["Env"] == [*plain["Env"], "USE_LIBUV=0"]
+    assert (plain["Cmd"], frr["Cmd"]) == (["sleep", "infinity"], IMAGES["frr"]["config"]["Cmd"])
+    assert not [name for name, definition in IMAGES.items() if "Env" in definition.get("config", {})]
 
 
 def test_the_image_of_testbed_gets_the_image_of_machines_without_layers(

@@ -214,14 +214,17 @@ def test_results_with_bytes_changed_are_unpacked_or_one_error(data: st.DataObjec
         assert os.listdir(Path(there) / "a") == ["out"]
 
 
-def test_a_full_disk_is_no_damage(outcome: Outcome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_no_damage_and_the_file_is_named(
+    outcome: Outcome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     guest_leaves(outcome, entry("outcome.json"))
     monkeypatch.setattr(Path, "write_bytes", full)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(OSError, match="No space left") as caught:
         outcome.extract(tmp_path)
+    assert caught.value.filename == str(tmp_path / "outcome.json")
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """However we end, nothing is left."""
 
+import os
+import select
 import signal
 import subprocess
 import sys
@@ -26,6 +28,22 @@ Path.mkdir = mkdir_and_die
 with processes.scratch(parent=Path(sys.argv[1])):
     pass
 """
+
+
+def test_a_child_that_signals_its_process_group_does_not_reach_ours():
+    """As mmdebstrap does when the disk is full."""
+    with processes.child(["sleep", "infinity"]) as child:
+        assert os.getpgid(child.pid) == child.pid
+        os.killpg(child.pid, signal.SIGHUP)
+        assert child.wait(30) == -signal.SIGHUP
+
+
+def test_a_child_that_still_runs_at_the_end_ends_with_its_own_children():
+    with processes.child(["sh", "-c", "sleep 1000 & echo begun; wait"], stdout=subprocess.PIPE) as child:
+        assert child.stdout.readline() == b"begun\n"
+    assert child.returncode == -signal.SIGTERM
+    assert select.select([child.stdout], [], [], 30)[0], "nobody has the pipe any more"
+    child.stdout.close()
 
 
 def test_a_scratch_directory_is_removed_even_when_we_are_killed_as_soon_as_it_is_there(tmp_path):

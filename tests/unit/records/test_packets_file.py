@@ -66,8 +66,9 @@ def test_a_full_disk_leaves_no_half_file(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(packets.Writer, "packet", full)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(OSError, match="No space") as caught:
         packets.write(tmp_path, made, [])
+    assert caught.value.filename == str(tmp_path / "packets.pcapng")
     assert not (tmp_path / "packets.pcapng").exists()
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from testbed.cni.runtime.pods import PodNetworks
 from testbed.errors import DeadlineError, InputError, TestbedError
 from testbed.kernel.readiness import readable
 from testbed.lab.docker.client import containers
+from testbed.scenario.events import EventLog
 from testbed.workload.verbs import Endpoint, connect_pair
 
 PAIR = """
@@ -38,8 +41,6 @@ topology:
 """
 SHARED, EXCLUSIVE = (PAIR.replace("MODE", mode) for mode in ("shared", "exclusive"))
 ONE = "{{name: one, topology: {{nodes: {{a: {{kind: linux, image: testbed-tests/{}}}}}}}}}"
-
-
 HOSTS = """
 name: hosts
 topology:
@@ -54,77 +55,87 @@ def refused(topology: str, directory: Path, emit) -> TestbedError:
     return caught.value
 
 
-@pytest.mark.topology(SHARED)
-def test_a_container_has_what_the_image_and_the_file_give_it(lab):
-    a, b = lab.host("a"), lab.host("b")
-    shown = dict(line.split("=", 1) for line in a.run("env").stdout.splitlines())
-    assert {name: shown[name] for name in ("FROM", "WHERE", "OWN")} == {
-        "FROM": "the image",
-        "WHERE": "the kind",
-        "OWN": "a's",
-    }
-    assert a.run("cat", "/made").stdout == "the kind\n"
-    assert a.run("hostname").stdout == "a\n"
-    assert a.run("ps", "-o", "args").stdout.splitlines()[1] == "sleep infinity"
-    assert b.run("ps", "-o", "args").stdout.splitlines()[1] == "sleep 100000"
-    assert a.run("cat", "/etc/conf/greeting.txt").stdout == b.run("cat", "/greeting").stdout == "hello\n"
-    assert a.run("sh", "-c", "echo more >> /etc/conf/greeting.txt", check=False).returncode == 1
-    assert b.run("sh", "-c", "echo more > /greeting; cat /greeting").stdout == "more\n"
-    assert not Path("/made").exists()
-
-
-@pytest.mark.parametrize("topology", [SHARED, EXCLUSIVE], ids=["shared", "exclusive"])
-def test_containers_talk_by_their_own_rdma_devices_and_have_no_others(tmp_path, log, topology):
-    with Lab(Topology.parse(topology), tmp_path, log.emit) as lab:
-        a, b = lab.host("a"), lab.host("b")
-        assert [line.split()[0] for line in a.run("ibv_devices").stdout.splitlines()[2:]] == ["a-eth1"]
-        assert a.run("ls", "/sys/class/infiniband").stdout == "a-eth1\n"
-        server = b.spawn("ibv_rc_pingpong", "-e", "-g", "1", "-n", "50")
-        lab.scheduler.sleep(0.3)
-        assert "50 iters" in a.run("ibv_rc_pingpong", "-e", "-g", "1", "-n", "50", "10.0.0.2").stdout
-        assert server.wait(5) == 0
-        files = {name: os.stat(f"/run/testbed/rdma/{lab[name].namespace}/dev/uverbs{n}") for n, name in enumerate("ab")}
-        number = files["b"].st_rdev
-        made = f"mknod /foreign c {os.major(number)} {os.minor(number)} && cat /foreign"
-        denied = a.run("sh", "-c", made, check=False)
-        assert "Operation not permitted" in denied.stderr
-        assert a.ping("10.0.0.2", within=1)
-        with (
-            Endpoint("a-eth1", a.namespace, a["eth1"].address().ip) as near,
-            Endpoint("b-eth1", b.namespace, b["eth1"].address().ip) as far,
-        ):
-            connect_pair(near, far)
-            assert near.write(5000, within=5).ok
-
-
-def test_nothing_is_left_when_the_lab_is_gone(tmp_path, log):
-    with Lab(Topology.parse(SHARED), tmp_path, log.emit) as lab:
-        before = lab.resources()
+@contextmanager
+def leaving_nothing(topology: str, directory: Path) -> Iterator[Lab]:
+    """A lab of two containers, of which nothing is left at the end although a program still runs."""
+    with Lab(Topology.parse(topology), directory, EventLog(lambda _: None).emit) as lab:
+        yield lab
         assert len(containers()) == 2
-        assert {f"container {name}" for name in containers()} <= before
+        assert {f"container {name}" for name in containers()} <= lab.resources()
         lab["a"].spawn("ibv_rc_pingpong", "-e", "-g", "1")
     assert containers() == []
     assert not [line for line in lab.resources() if "pair-" in line or "RDMA" in line or "pingpong" in line]
-    assert (tmp_path / "b-container.log").read_text() == "begun\n"
+    assert (directory / "b-container.log").read_text() == "begun\n"
 
 
-@pytest.mark.topology(SHARED)
-def test_a_program_that_heeds_no_signal_ends_with_its_stop(lab):
-    stubborn = lab["a"].spawn("sh", "-c", 'trap "" TERM; echo ready; while :; do sleep 1; done')
-    stubborn.wait_output("ready", within=5)
-    stubborn.stop()
-    assert "while :" not in lab["a"].run("ps", "-o", "args").stdout
+def assert_they_talk_by_their_own_rdma_devices(lab: Lab) -> None:
+    a, b = lab.host("a"), lab.host("b")
+    assert [line.split()[0] for line in a.run("ibv_devices").stdout.splitlines()[2:]] == ["a-eth1"]
+    assert a.run("ls", "/sys/class/infiniband").stdout == "a-eth1\n"
+    server = b.spawn("ibv_rc_pingpong", "-e", "-g", "1", "-n", "50")
+    lab.scheduler.sleep(0.3)
+    assert "50 iters" in a.run("ibv_rc_pingpong", "-e", "-g", "1", "-n", "50", "10.0.0.2").stdout
+    assert server.wait(5) == 0
+    files = {name: os.stat(f"/run/testbed/rdma/{lab[name].namespace}/dev/uverbs{n}") for n, name in enumerate("ab")}
+    number = files["b"].st_rdev
+    made = f"mknod /foreign c {os.major(number)} {os.minor(number)} && cat /foreign"
+    denied = a.run("sh", "-c", made, check=False)
+    assert "Operation not permitted" in denied.stderr
+    assert a.ping("10.0.0.2", within=1)
+    with (
+        Endpoint("a-eth1", a.namespace, a["eth1"].address().ip) as near,
+        Endpoint("b-eth1", b.namespace, b["eth1"].address().ip) as far,
+    ):
+        connect_pair(near, far)
+        assert near.write(5000, within=5).ok
 
 
-@pytest.mark.topology(SHARED)
-def test_programs_in_a_container_have_statuses_input_and_deadlines(lab):
-    a = lab["a"]
-    assert a.run("sh", "-c", "exit 7", check=False).returncode == 7
-    assert a.run("cat", text="given\n").stdout == "given\n"
-    with pytest.raises(DeadlineError, match="a: sleep 100: still running after 1 s"):
-        a.run("sleep", "100", within=1)
-    with pytest.raises(InputError, match="a: its image testbed-tests/tools:1 has no program perl"):
-        a.run("perl", "-e", "1")
+def test_containers_in_exclusive_mode_talk_by_their_own_rdma_devices_and_have_no_others(tmp_path):
+    with leaving_nothing(EXCLUSIVE, tmp_path) as lab:
+        assert_they_talk_by_their_own_rdma_devices(lab)
+
+
+class TestContainersThatRun:
+    @pytest.fixture(scope="class")
+    @classmethod
+    def lab(cls, tmp_path_factory):
+        with leaving_nothing(SHARED, tmp_path_factory.mktemp("shared")) as lab:
+            yield lab
+
+    def test_a_container_has_what_the_image_and_the_file_give_it(self, lab):
+        a, b = lab.host("a"), lab.host("b")
+        shown = dict(line.split("=", 1) for line in a.run("env").stdout.splitlines())
+        assert {name: shown[name] for name in ("FROM", "WHERE", "OWN")} == {
+            "FROM": "the image",
+            "WHERE": "the kind",
+            "OWN": "a's",
+        }
+        assert a.run("cat", "/made").stdout == "the kind\n"
+        assert a.run("hostname").stdout == "a\n"
+        assert a.run("ps", "-o", "args").stdout.splitlines()[1] == "sleep infinity"
+        assert b.run("ps", "-o", "args").stdout.splitlines()[1] == "sleep 100000"
+        assert a.run("cat", "/etc/conf/greeting.txt").stdout == b.run("cat", "/greeting").stdout == "hello\n"
+        assert a.run("sh", "-c", "echo more >> /etc/conf/greeting.txt", check=False).returncode == 1
+        assert b.run("sh", "-c", "echo more > /greeting; cat /greeting").stdout == "more\n"
+        assert not Path("/made").exists()
+
+    def test_they_talk_by_their_own_rdma_devices_and_have_no_others(self, lab):
+        assert_they_talk_by_their_own_rdma_devices(lab)
+
+    def test_a_program_that_heeds_no_signal_ends_with_its_stop(self, lab):
+        stubborn = lab["a"].spawn("sh", "-c", 'trap "" TERM; echo ready; while :; do sleep 1; done')
+        stubborn.wait_output("ready", within=5)
+        stubborn.stop()
+        assert "while :" not in lab["a"].run("ps", "-o", "args").stdout
+
+    def test_programs_in_a_container_have_statuses_input_and_deadlines(self, lab):
+        a = lab["a"]
+        assert a.run("sh", "-c", "exit 7", check=False).returncode == 7
+        assert a.run("cat", text="given\n").stdout == "given\n"
+        with pytest.raises(DeadlineError, match="a: sleep 100: still running after 1 s"):
+            a.run("sleep", "100", within=1)
+        with pytest.raises(InputError, match="a: its image testbed-tests/tools:1 has no program perl"):
+            a.run("perl", "-e", "1")
 
 
 def test_an_image_without_a_shell_runs_its_programs_and_says_what_is_missing(tmp_path, log):
@@ -143,8 +154,9 @@ def test_a_container_that_cannot_live_ends_the_lab_with_the_reason(tmp_path, log
     ended = ONE.format("tools:1").replace("1}", "1, cmd: \"sh -c 'echo why; exit 3'\"}", 1)
     with Lab(Topology.parse(ended), tmp_path, log.emit) as lab:
         lab.scheduler.sleep(1)
-        with pytest.raises(TestbedError, match="a: its container has ended with status 3:\nwhy"):
+        with pytest.raises(TestbedError, match="a: its container has ended with status 3:\nwhy") as caught:
             lab["a"].run("ls")
+        assert "such as sleep infinity" in caught.value.hint
     bound = ONE.format("tools:1").replace("1}", "1, binds: ['none.txt:/x']}", 1)
     assert "bind none.txt:/x: there is no such file" in refused(bound, tmp_path, log.emit).message
     nothing = ONE.format("tools:1").replace("1}", "1, cmd: /nothing}", 1)
