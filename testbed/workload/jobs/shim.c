@@ -7,6 +7,10 @@
  * MPI_Comm_spawn is an error at once. Open MPI would start the children beside the job, with neither a place on the
  * lab's network nor a log of their own, and wait for them for ever.
  *
+ * A process group of PyTorch's MPI backend is freed without the GIL, as those of other backends are. PyTorch 2.6 waits
+ * with the GIL for the group's thread, which may wait for the GIL to free a tensor, and the rank stands still for ever
+ * (issue 56297 of PyTorch).
+ *
  * flight.c, compiled into the same library, records what MPI does.
  */
 #include "shim.h"
@@ -70,4 +74,20 @@ int MPI_Comm_spawn_multiple(int count, char **commands, char ***argvs, const int
                             void *comm, void *intercomm, int *errcodes)
 {
     return refuse(comm);
+}
+
+void _ZN4c10d15ProcessGroupMPI7destroyEv(void *group)
+{
+    struct library torch;
+    void (*destroy)(void *);
+    int (*has_gil)(void) = (int (*)(void))dlsym(RTLD_DEFAULT, "PyGILState_Check");
+    void *thread = 0;
+
+    dladdr(__builtin_return_address(0), &torch); /* the destructor is the caller */
+    destroy = (void (*)(void *))function(torch.name, __func__);
+    if (has_gil && has_gil())
+        thread = ((void *(*)(void))dlsym(RTLD_DEFAULT, "PyEval_SaveThread"))();
+    destroy(group);
+    if (thread)
+        ((void (*)(void *))dlsym(RTLD_DEFAULT, "PyEval_RestoreThread"))(thread);
 }

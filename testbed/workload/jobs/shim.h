@@ -4,11 +4,14 @@
  */
 typedef long time_t;
 struct timespec { time_t tv_sec; long tv_nsec; };
+struct library { const char *name; void *base; const char *symbol; void *address; };
 extern int clock_gettime(int clock, struct timespec *now);
 extern int nanosleep(const struct timespec *wanted, struct timespec *left);
 extern void *dlopen(const char *name, int flags);
 extern void *dlsym(void *handle, const char *name);
+extern int dladdr(const void *address, struct library *found);
 #define CLOCK_MONOTONIC 1
+#define RTLD_DEFAULT ((void *)0)
 #define RTLD_LAZY 1
 #define RTLD_NOLOAD 4
 #define MPI "libmpi.so.40"

@@ -112,6 +112,12 @@ def test_a_job_that_hangs_is_ended_at_its_deadline(start):
     assert not job.running
 
 
+def test_a_program_may_destroy_its_groups_when_it_likes(start):
+    job = start("destroy.py")
+    job.check(JOB_S)
+    assert [job.output(rank).split() for rank in (0, 1)] == [["destroyed"]] * 2
+
+
 @pytest.mark.parametrize(
     ("way", "said"),
     [("exits", "rank 1 on b: ended with status 3"), ("is-killed", "rank 1 on b: ended by signal 9")],
