@@ -43,7 +43,7 @@ class Before:
 def take(name: str, device: str, namespace: str, end: End, index: int) -> None:
     """Give a node's namespace the interface `name` of this machine, or that of the RDMA device `device` with the
     device. There it is `end` with this index, and down. UnsupportedError for what is not there, or is in use."""
-    run, name = find(name, device)
+    run, name = _run(name, device), _unused(name, device)
     with Rdma() as system, Rtnetlink() as links:
         number = links.index(name)
         before = Before(
@@ -61,18 +61,29 @@ def take(name: str, device: str, namespace: str, end: End, index: int) -> None:
                 system.move(device, netns.path(namespace))
 
 
-def find(name: str, device: str) -> tuple[Run, str]:
-    """Return the run that may take an interface of this machine, or that of an RDMA device, and the interface.
-    UnsupportedError for what is not there, or is in use."""
+def require(name: str, device: str) -> None:
+    """UnsupportedError if `take` would raise it."""
+    _run(name, device)
+    _unused(name, device)
+
+
+def _run(name: str, device: str) -> Run:
+    """Return the run of this process, which takes hardware. UnsupportedError in a micro-VM."""
     run = ownership.current()
     if run is None:
         what = f"RDMA device {device}" if device else f"interface {name}"
         hint = "A lab with hardware is run on your own kernel: --machine local."
         raise UnsupportedError(f"a micro-VM does not have the {what} of your machine", hint=hint)
+    return run
+
+
+def _unused(name: str, device: str) -> str:
+    """Return the interface of that name, or of that RDMA device. UnsupportedError for what is not there, or is in
+    use."""
     with Rdma() as system, Rtnetlink() as links:
         name = _interface_of(system, device) if device else name
         _check_unused(links, name)
-    return run, name
+    return name
 
 
 def _interface_of(system: Rdma, device: str) -> str:

@@ -25,7 +25,7 @@ def require_hardware(plan: Plan) -> None:
     for link in plan.links:
         for end in link:
             if end.is_hardware:
-                hardware.find(end.hardware, end.nic)
+                hardware.require(end.hardware, end.nic)
 
 
 def make_nodes(context: Context, plan: Plan, nodes: dict[str, Node[Any]]) -> None:

@@ -6,24 +6,16 @@ import sys
 from pathlib import Path
 
 import pytest
-from elsewhere import TEST, run
+from elsewhere import PATH, TEST, USER, make_root, run, run_in
 from test_install import build
 
 from testbed.machine.archives.boot_image import export
-from testbed.machine.build import mirror
 from testbed.machine.image import find
 
 CHECKOUT = Path(__file__).parents[2]
 PACKAGES = "python3-venv", "qemu-system-x86"
 PYTHONS = {"bookworm": "3.11", "trixie": "3.13"}
 QEMU_VERSION = "qemu-system-x86_64", "--version"
-USER = 1000
-ENTER = """
-mount --rbind /dev "$0/dev"
-mount -t proc proc "$0/proc"
-cd "$0/home/user"
-exec chroot --userspec={0}:{0} "$0" env --chdir=/home/user HOME=/home/user "$@"
-"""
 pytestmark = pytest.mark.slow
 
 
@@ -38,8 +30,7 @@ def user(suite, tmp_path_factory):
     installs and an image that was exported."""
     place = tmp_path_factory.mktemp(suite)
     root = place / "root"
-    done = run("mmdebstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", suite, root, *mirror(), cwd=place)
-    assert done.returncode == 0, done.stderr
+    make_root(suite, PACKAGES, root)
     home = root / "home/user"
     home.mkdir()
     wheel = build("wheel", CHECKOUT, place)
@@ -50,10 +41,8 @@ def user(suite, tmp_path_factory):
     os.chown(home, USER, USER)
 
     def call(*words):
-        inside = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-ec", ENTER.format(USER), root)
-        return run(
-            *inside, *words, cwd=place, PATH="/home/user/env/bin:/usr/sbin:/usr/bin:/sbin:/bin", LC_ALL="C.UTF-8"
-        )
+        path = f"/home/user/env/bin:{PATH}"
+        return run_in(root, *words, user=USER, home="/home/user", directory="/home/user", path=path)
 
     for words in (
         ("python3", "-m", "venv", "env"),

@@ -8,20 +8,12 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from elsewhere import run
-
-from testbed.machine.build import mirror
+from elsewhere import USER, make_root, run_in
 
 CHECKOUT = Path(__file__).parents[2]
 SUITE = "trixie"
-USER = 1000
 OWN = "/etc/resolv.conf", "/etc/hosts", "/etc/ssl/certs/ca-certificates.crt", "/etc/pip.conf"
 """How this machine reaches the network."""
-ENTER = """
-mount --rbind /dev "$0/dev"
-mount -t proc proc "$0/proc"
-exec chroot {} "$0" env --chdir=/vagrant "$@"
-"""
 RELEASE = 7, 1
 NEEDED = "root", "tools", "pyverbs", "CNI plugins"
 """What `testbed doctor --machine local` has a line for, but for the kernel, which is this machine's."""
@@ -32,9 +24,7 @@ pytestmark = pytest.mark.slow
 def box(tmp_path):
     """The root of a box: a user who may use sudo, and this checkout in /vagrant."""
     root = tmp_path / "root"
-    words = ("mmdebstrap", "--variant=minbase", "--include=ca-certificates,sudo", SUITE, root, *mirror())
-    done = run(*words, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    make_root(SUITE, ("ca-certificates", "sudo"), root)
     for path in filter(os.path.exists, OWN):
         shutil.copy(path, f"{root}{path}")
     dumped = subprocess.run(["apt-config", "dump"], capture_output=True, text=True, check=True).stdout
@@ -48,10 +38,8 @@ def box(tmp_path):
     subprocess.run(["chown", "--recursive", "--no-dereference", f"{USER}:{USER}", root / "vagrant"], check=True)
 
     def call(*words, user=0):
-        enter = ENTER.format(f"--userspec={user}:{user}")
-        inside = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-ec", enter, root)
         home = "/home/vagrant" if user else "/root"
-        done = run(*inside, *words, cwd=tmp_path, PATH="/usr/sbin:/usr/bin:/sbin:/bin", LC_ALL="C.UTF-8", HOME=home)
+        done = run_in(root, *words, user=user, home=home, directory="/vagrant")
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 

@@ -7,11 +7,17 @@ when its interface moves to another network namespace. So here it is made again 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pyverbs.cq import CQ
+from pyverbs.device import Context
+from pyverbs.enums import IBV_QPT_UD
+from pyverbs.pd import PD
+from pyverbs.qp import QP, QPCap, QPInitAttr
 from test_this_kernel import Run, _the_users_vm, _this_kernel_is_as_before, left, state, until  # noqa: F401 - fixtures
 
 from testbed.errors import TestbedError
@@ -128,8 +134,24 @@ def test_gc_gives_back_what_a_killed_run_took(ended: bool, moved: list[str]) -> 
 def test_what_is_in_use_or_is_not_there_is_not_taken(use: str, undo: str, message: str) -> None:
     ip(*use.split())
     try:
-        found = Run("end", lab="nics").end()
+        refuses(message)
     finally:
         ip(*undo.split())
+
+
+def refuses(message: str) -> None:
+    found = Run("end", lab="nics").end()
     assert "error" in found, found
     assert (message in found["error"]["message"], found["error"]["status"]) == (True, 3)
+
+
+def test_a_device_with_a_queue_pair_of_somebody_s_is_not_taken() -> None:
+    with Context(name="roce1") as context, PD(context) as domain, CQ(context, 1) as queue:
+        wanted = QPInitAttr(qp_type=IBV_QPT_UD, scq=queue, rcq=queue, cap=QPCap(max_send_wr=1, max_recv_wr=1))
+        with QP(domain, wanted):
+            refuses(f"RDMA device roce1 is in use: process {os.getpid()} has a queue pair on it")
+
+
+def test_a_device_without_an_interface_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Rdma, "interface", lambda *_: None)  # as of InfiniBand, which no software device here plays
+    refuses("RDMA device roce0 has no interface of this machine")
