@@ -7,9 +7,8 @@
  * MPI_Comm_spawn is an error at once. Open MPI would start the children beside the job, with neither a place on the
  * lab's network nor a log of their own, and wait for them for ever.
  *
- * A process group of PyTorch's MPI backend is freed without the GIL, as those of other backends are. PyTorch 2.6 waits
- * with the GIL for the group's thread, which may wait for the GIL to free a tensor, and the rank stands still for ever
- * (issue 56297 of PyTorch).
+ * A process group of PyTorch is freed without the GIL, as by later versions (pull request 154976 of PyTorch). 2.6 has it
+ * and waits for the group's thread, which may wait for the GIL to free a tensor: the rank stands still for ever.
  *
  * flight.c, compiled into the same library, records what MPI does.
  */
@@ -76,14 +75,15 @@ int MPI_Comm_spawn_multiple(int count, char **commands, char ***argvs, const int
     return refuse(comm);
 }
 
-void _ZN4c10d15ProcessGroupMPI7destroyEv(void *group)
+/* c10d::ProcessGroup::~ProcessGroup() */
+void _ZN4c10d12ProcessGroupD1Ev(void *group)
 {
     struct library torch;
     void (*destroy)(void *);
     int (*has_gil)(void) = (int (*)(void))dlsym(RTLD_DEFAULT, "PyGILState_Check");
     void *thread = 0;
 
-    dladdr(__builtin_return_address(0), &torch); /* the destructor is the caller */
+    dladdr(__builtin_return_address(0), &torch); /* the caller is there */
     destroy = (void (*)(void *))function(torch.name, __func__);
     if (has_gil && has_gil())
         thread = ((void *(*)(void))dlsym(RTLD_DEFAULT, "PyEval_SaveThread"))();

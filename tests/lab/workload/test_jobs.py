@@ -112,10 +112,12 @@ def test_a_job_that_hangs_is_ended_at_its_deadline(start):
     assert not job.running
 
 
-def test_a_program_may_destroy_its_groups_when_it_likes(start):
-    job = start("destroy.py")
+@pytest.mark.parametrize("backend", ["mpi", "gloo"])
+def test_a_program_may_destroy_its_groups_when_it_likes(lab, hosts, start, backend):
+    program = PROGRAMS / "destroy.py"
+    job = start(program, backend) if backend == "mpi" else torchrun(lab, hosts, program, backend)
     job.check(JOB_S)
-    assert [job.output(rank).split() for rank in (0, 1)] == [["destroyed"]] * 2
+    assert [job.output(rank).splitlines()[-1] for rank in (0, 1)] == ["destroyed"] * 2
 
 
 @pytest.mark.parametrize(
