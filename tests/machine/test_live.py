@@ -135,7 +135,7 @@ def test_a_command_that_ends_while_its_lab_comes_up_leaves_nothing(own, number):
 
 def test_a_lab_that_comes_up_can_be_taken_down(own):
     with own.started("up", own.file, "--name", "early") as process:
-        assert wait_for(lambda: list(own.labs.glob("*/socket")), 60)
+        assert wait_for(lambda: list(own.labs.glob("*/lab.json")), 60)
         done = own("down", "early")
         error = process.communicate(timeout=60)[1].decode()
     assert done.status == 0

@@ -7,6 +7,7 @@ import contextlib
 import json
 import select
 import socket
+import time
 from collections.abc import Callable, Sequence
 from typing import IO, Any, Self, TypeVar
 
@@ -17,6 +18,9 @@ from testbed.protocol import messages
 from testbed.protocol.live import WINDOW
 from testbed.protocol.requests import Request
 
+START_S = 60.0
+"""Wall seconds in which the keeper of a lab that has begun listens."""
+LOOK_S = 0.02
 R = TypeVar("R")
 Report = Callable[[dict[str, Any]], None]
 
@@ -36,10 +40,7 @@ class Connection:
         self._rest = bytearray()
         self._ends: dict[int, dict[str, Any]] = {}
         self._listeners: dict[int, Report] = {}
-        try:
-            self._socket = labs.connected(lab)
-        except OSError:
-            raise self._gone() from None
+        self._socket = self._connected()
 
     def __enter__(self) -> Self:
         return self
@@ -53,7 +54,25 @@ class Connection:
     def fileno(self) -> int:
         return self._socket.fileno()
 
+    def _connected(self) -> socket.socket:
+        deadline = time.monotonic() + START_S
+        while True:
+            try:
+                return labs.connected(self.lab)
+            except OSError:
+                if not self._begins() or time.monotonic() > deadline:
+                    raise self._gone() from None
+            time.sleep(LOOK_S)
+
+    def _begins(self) -> bool:
+        """Whether a lab that another command has begun may not listen yet."""
+        now = labs.read(self.lab.name)
+        return now is not None and now.state == "starting" and self._order is None
+
     def _gone(self) -> TestbedError:
+        if self._begins():
+            log = self.lab.directory / labs.LOG
+            return TestbedError(f"lab {self.lab.name} does not begin to listen", where=str(log))
         now = labs.read(self.lab.name)
         if now and now.state == "dead":
             hint = f"`testbed down {now.name}` removes what is left."

@@ -198,27 +198,35 @@ def require_free(name: str) -> None:
 def claimed(lab: Lab) -> Iterator[int]:
     """The directory of a new lab with its record, locked: the descriptor that holds it. InputError if there is a lab of
     that name; nothing is left if the block fails."""
-    directory = lab.directory
-    with locked(fcntl.LOCK_EX), writable(directory):
-        made = False
-        with contextlib.suppress(FileExistsError):
-            directory.mkdir(0o700)
-            made = True
-        if made:
-            handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-            fcntl.flock(handle, fcntl.LOCK_EX)
-    if not made:
+    with locked(fcntl.LOCK_EX), writable(lab.directory):
+        handle = _made(lab)
+    if handle is None:
         require_free(lab.name)
         raise InputError(f"a lab {lab.name} has just gone", hint="Try again.")
     try:
-        with writable(directory):
-            lab.write()
         yield handle
     except BaseException:
         remove(lab)
         raise
     finally:
         os.close(handle)
+
+
+def _made(lab: Lab) -> int | None:
+    """The same, while nobody else looks: a lab is seen with its record. None if there is one of that name."""
+    try:
+        lab.directory.mkdir(0o700)
+    except FileExistsError:
+        return None
+    handle = os.open(lab.directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        lab.write()
+    except BaseException:
+        os.close(handle)
+        shutil.rmtree(lab.directory, ignore_errors=True)
+        raise
+    return handle
 
 
 def wait_dead(lab: Lab) -> None:

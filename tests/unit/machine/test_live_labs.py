@@ -1,12 +1,15 @@
 """The directory of labs that live, whose keepers are locks here."""
 
 import json
+import os
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from testbed.errors import InputError, TestbedError, UnsupportedError
-from testbed.machine.live import labs
+from testbed.machine.live import client, labs
+from testbed.machine.live.client import Connection, EndedError
 from testbed.machine.live.order import Order
 
 
@@ -48,13 +51,55 @@ def test_a_name_is_taken_once():
         labs.require_free("mine")
 
 
+@pytest.fixture
+def looked(monkeypatch):
+    """Set once somebody has read the record of a lab."""
+    read, event = labs.read, threading.Event()
+
+    def note(name):
+        found = read(name)
+        event.set()
+        return found
+
+    monkeypatch.setattr(labs, "read", note)
+    return event
+
+
+def test_a_command_waits_for_a_lab_that_begins_to_listen(looked):
+    begun = lab(state="starting")
+    with labs.claimed(begun), ThreadPoolExecutor() as threads:
+        connection = threads.submit(Connection, begun)
+        assert looked.wait(10)
+        with labs.listener(begun) as listener:
+            listener.listen()
+            with connection.result(10) as made:
+                assert made.keeper() == os.getpid()
+
+
+def test_a_command_learns_that_a_lab_ended_before_it_listened(looked):
+    begun = lab(state="starting")
+    with labs.claimed(begun), ThreadPoolExecutor() as threads:
+        connection = threads.submit(Connection, begun)
+        assert looked.wait(10)
+        labs.remove(begun)
+        with pytest.raises(EndedError):
+            connection.result(10)
+
+
+def test_a_lab_that_does_not_begin_to_listen_is_given_up(monkeypatch):
+    monkeypatch.setattr(client, "START_S", 0)
+    begun = lab(state="starting")
+    with labs.claimed(begun), pytest.raises(TestbedError, match="lab mine does not begin to listen"):
+        Connection(begun)
+
+
 def test_many_who_look_and_claim_at_once_never_take_each_other_for_a_keeper():
     """One thread claims and gives up, others look: there is no lab, or it lives."""
     seen, done = set(), threading.Event()
 
     def look():
         while not done.is_set():
-            seen.update(one.state for one in labs.every())
+            seen.update((one.state, one.why) for one in labs.every())
 
     threads = [threading.Thread(target=look) for _ in range(3)]
     for thread in threads:
@@ -67,7 +112,7 @@ def test_many_who_look_and_claim_at_once_never_take_each_other_for_a_keeper():
     done.set()
     for thread in threads:
         thread.join()
-    assert seen <= {"up"}
+    assert seen <= {("up", "")}
 
 
 @pytest.mark.parametrize(
