@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import pwd
 import re
 import shutil
 import subprocess
@@ -23,7 +24,7 @@ SPACE = 6_000_000_000
 TOOLS = {"mmdebstrap": "mmdebstrap", "mkfs.erofs": "erofs-utils", "apt-get": "apt"}
 """Programs that build an image, and their Debian packages."""
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
-
+SUBUID = Path("/etc/subuid")
 OWN_NAMESPACES = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--")
 """For mmdebstrap as root: with the first process all others end at once, and so does every mount."""
 UNITS = {"B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9}
@@ -112,11 +113,13 @@ def wanted_packages() -> list[str]:
 
 def require_unshare() -> None:
     """Raises UnsupportedError where mmdebstrap cannot make a root file system for a user without privilege."""
-    user = os.environ.get("USER") or str(os.getuid())
-    subuid = Path("/etc/subuid")
-    ranges = subuid.read_text() if subuid.exists() else ""
+    try:
+        user = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        user = str(os.getuid())
+    ranges = SUBUID.read_text() if SUBUID.exists() else ""
     if not re.search(rf"^({re.escape(user)}|{os.getuid()}):", ranges, re.MULTILINE):
-        message = f"building without root needs a range of subordinate user IDs, and /etc/subuid has none for {user}"
+        message = f"building without root needs a range of subordinate user IDs, and {SUBUID} has none for {user}"
         hint = f"Run: sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 {user}"
         raise UnsupportedError(message, hint=hint)
     probe = subprocess.run(["unshare", "--user", "true"], capture_output=True, text=True, check=False)

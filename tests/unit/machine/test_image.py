@@ -1,8 +1,10 @@
 """The image before and after its build: what the build needs, what its failures mean, what damage looks like."""
 
 import os
+import pwd
 import re
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Callable
 from importlib.metadata import requires
@@ -69,6 +71,20 @@ def test_without_root_all_that_is_missing_is_named_at_once(
     monkeypatch.setattr(build, "KEYRING", Path("/nonexistent"))
     with pytest.raises(UnsupportedError, match="needs debian-archive-keyring, mmdebstrap, uidmap"):
         build.require_tools()
+
+
+def test_a_range_of_user_ids_is_that_of_who_builds_whatever_the_environment_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = pwd.getpwuid(os.getuid()).pw_name
+    monkeypatch.setattr(build, "SUBUID", tmp_path / "subuid")
+    monkeypatch.setattr(build.subprocess, "run", lambda *_, **__: subprocess.CompletedProcess([], 0))
+    monkeypatch.setenv("USER", "somebody")
+    (tmp_path / "subuid").write_text("somebody:100000:65536\n")
+    with pytest.raises(UnsupportedError, match=f"has none for {own}"):
+        build.require_unshare()
+    (tmp_path / "subuid").write_text(f"{own}:100000:65536\n")
+    build.require_unshare()
 
 
 def test_with_an_image_nothing_that_builds_one_is_wanted(tools: Callable[..., Path], cache_root: Path) -> None:
