@@ -27,6 +27,8 @@ KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 SUBUID = Path("/etc/subuid")
 OWN_NAMESPACES = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--")
 """For mmdebstrap as root: with the first process all others end at once, and so does every mount."""
+PACKAGES_READ = "DEBIAN_", "DEBCONF_", "DPKG_"
+"""How variables begin by which packages install themselves otherwise, and leave other bytes."""
 UNITS = {"B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9}
 POLL_S = 0.1
 PHASES = (
@@ -169,7 +171,8 @@ def follow(command: list[str], log: TextIO, progress: Progress) -> int:
         command, death_signal = [*OWN_NAMESPACES, *command], "KILL"
     with processes.scratch(parent=Path(os.environ.get("TMPDIR", "/var/tmp"))) as space:  # noqa: S108
         space.chmod(0o755)
-        environment = {**os.environ, "LC_ALL": "C", "TMPDIR": str(space)}
+        others = {name: value for name, value in os.environ.items() if not name.startswith(PACKAGES_READ)}
+        environment = {**others, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C", "TMPDIR": str(space)}
         with processes.child(
             command, death_signal=death_signal, stdout=log.fileno(), stderr=subprocess.STDOUT, env=environment
         ) as process:

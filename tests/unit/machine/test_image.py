@@ -214,6 +214,20 @@ def test_a_build_tells_the_bytes_it_fetched_and_keeps_every_line() -> None:
     assert told[-1][0] == "install packages"
 
 
+@pytest.mark.parametrize("inherited", [{}, {"DEBIAN_FRONTEND": "dialog", "DEBCONF_PRIORITY": "low"}])
+def test_a_build_does_not_depend_on_how_the_user_installs_packages(
+    monkeypatch: pytest.MonkeyPatch, inherited: dict[str, str]
+) -> None:
+    for name in [name for name in os.environ if name.startswith("DEB")]:
+        monkeypatch.delenv(name)
+    for name, value in inherited.items():
+        monkeypatch.setenv(name, value)
+    with tempfile.TemporaryFile("w+") as log:
+        assert build.follow(["sh", "-c", "env | grep ^DEB"], log, lambda *_: None) == 0
+        log.seek(0)
+        assert log.read() == "DEBIAN_FRONTEND=noninteractive\n"
+
+
 SCRAPS = {"packages": b"", "sources": b"", "kernel-release": b"7.3"}
 
 
