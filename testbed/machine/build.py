@@ -29,6 +29,8 @@ OWN_NAMESPACES = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mo
 """For mmdebstrap as root: with the first process all others end at once, and so does every mount."""
 PACKAGES_READ = "DEBIAN_", "DEBCONF_", "DPKG_"
 """How variables begin by which packages install themselves otherwise, and leave other bytes."""
+PACKAGES_SEE = {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C", "TERM": "xterm"}
+"""Without TERM debconf keeps other flags of a question."""
 UNITS = {"B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9}
 POLL_S = 0.1
 PHASES = (
@@ -172,7 +174,7 @@ def follow(command: list[str], log: TextIO, progress: Progress) -> int:
     with processes.scratch(parent=Path(os.environ.get("TMPDIR", "/var/tmp"))) as space:  # noqa: S108
         space.chmod(0o755)
         others = {name: value for name, value in os.environ.items() if not name.startswith(PACKAGES_READ)}
-        environment = {**others, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C", "TMPDIR": str(space)}
+        environment = {**others, **PACKAGES_SEE, "TMPDIR": str(space)}
         with processes.child(
             command, death_signal=death_signal, stdout=log.fileno(), stderr=subprocess.STDOUT, env=environment
         ) as process:

@@ -214,18 +214,18 @@ def test_a_build_tells_the_bytes_it_fetched_and_keeps_every_line() -> None:
     assert told[-1][0] == "install packages"
 
 
-@pytest.mark.parametrize("inherited", [{}, {"DEBIAN_FRONTEND": "dialog", "DEBCONF_PRIORITY": "low"}])
+@pytest.mark.parametrize("inherited", [{}, {"DEBIAN_FRONTEND": "dialog", "DEBCONF_PRIORITY": "low", "TERM": "dumb"}])
 def test_a_build_does_not_depend_on_how_the_user_installs_packages(
     monkeypatch: pytest.MonkeyPatch, inherited: dict[str, str]
 ) -> None:
-    for name in [name for name in os.environ if name.startswith("DEB")]:
+    for name in [name for name in os.environ if name.startswith("DEB") or name == "TERM"]:
         monkeypatch.delenv(name)
     for name, value in inherited.items():
         monkeypatch.setenv(name, value)
     with tempfile.TemporaryFile("w+") as log:
-        assert build.follow(["sh", "-c", "env | grep ^DEB"], log, lambda *_: None) == 0
+        assert build.follow(["sh", "-c", "env | grep -e ^DEB -e ^TERM= | sort"], log, lambda *_: None) == 0
         log.seek(0)
-        assert log.read() == "DEBIAN_FRONTEND=noninteractive\n"
+        assert log.read() == "DEBIAN_FRONTEND=noninteractive\nTERM=xterm\n"
 
 
 SCRAPS = {"packages": b"", "sources": b"", "kernel-release": b"7.3"}
