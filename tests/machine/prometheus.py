@@ -9,7 +9,7 @@ import subprocess
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -57,13 +57,18 @@ class Prometheus:
         assert len(found) <= 1, expression
         return float(found[0]["value"][1]) if found else None
 
-    def has(self, lab: str, since_s: float) -> bool:
-        """Whether it has scraped the lab as it was at this time of the lab's, or later, and evaluated the alarms."""
-        name = f'testbed_time_seconds_total{{lab="{lab}"}}'
-        scraped = self.value(f"timestamp({name} >= {since_s})")
+    def sees(self, lab: str, since_s: float) -> bool:
+        """Waits until it has scraped the lab as it was at this time of the lab's, or later, and then has evaluated the
+        alarms; whether it has in time."""
+        scraped = f'testbed_time_seconds_total{{lab="{lab}"}} >= {since_s}'
+        if not wait_for(lambda: self.value(scraped) is not None):
+            return False
+        seen = datetime.now(UTC)
+        return wait_for(lambda: self._evaluated() > seen)
+
+    def _evaluated(self) -> datetime:
         (group,) = self._get("rules")["groups"]
-        evaluated = datetime.fromisoformat(group["lastEvaluation"]).timestamp()
-        return scraped is not None and evaluated > scraped
+        return datetime.fromisoformat(group["lastEvaluation"])
 
     def alarms(self, lab: str) -> dict[str, str]:
         """The summaries of those that fire, or are about to, by their names."""

@@ -104,8 +104,7 @@ def test_alarms_are_those_of_what_went_wrong(
             run = ("run", scenario, "--variant", variant, "--json", "--metrics", "0", "--stop-at")
             done = own(*run, stop)
             prometheus.scrape(name, address(own, scenario))
-        at_s = done.json["stopped"]["t"] / 1e9
-        assert wait_for(lambda at_s=at_s: prometheus.has(name, at_s))
+        assert prometheus.sees(name, done.json["stopped"]["t"] / 1e9)
     assert set(prometheus.alarms(name)) == alarms
     assert own("down", scenario).status == 0
 
