@@ -8,7 +8,7 @@ define HELP
 make scenario=NAME   run a scenario; also variant=NAME seed=N args="--json …"
 make scenarios       run all of them; one table in the end
 make catalogue       the same; each one's first variant again, and the slow tests
-make sample seed=N   a sixth of that, drawn by the seed
+make sample seed=N   a tenth of that, drawn by the seed
 make test            unit tests, and tests of machines with those inside them
 make lint            lint and types
 make check           the same, unit tests and the lines they run: no machine needed
@@ -58,7 +58,7 @@ test: ready
 catalogue: scenarios
 	@.venv/bin/pytest -q -m slow tests/machine
 
-drawn := import random, sys; print(*sorted(random.Random(sys.argv[1]).sample(sys.argv[2:], len(sys.argv[2:]) // 6)))
+drawn := import random, sys; print(*sorted(random.Random(sys.argv[1]).sample(sys.argv[2:], len(sys.argv[2:]) // 10)))
 sample: ready
 	@.venv/bin/testbed run $$(.venv/bin/python -c '$(drawn)' $(or $(seed),1) $(shipped))
 	@.venv/bin/pytest -q -m slow --sample $(or $(seed),1) tests/machine

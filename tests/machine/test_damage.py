@@ -5,6 +5,8 @@ import os
 import subprocess
 from pathlib import Path
 
+import pytest
+
 VARIANT = ("run", "ip-reuse", "--variant", "garp", "--json")
 
 
@@ -47,6 +49,7 @@ def test_a_manifest_that_is_no_json_is_named(testbed, cache):
     assert "manifest is damaged" in done.error
 
 
+@pytest.mark.slow
 def test_a_cut_snapshot_or_one_of_another_image_is_made_anew_and_changes_nothing(testbed, cache):
     known = testbed(*VARIANT)
     first = testbed(*VARIANT, env=environment(cache))

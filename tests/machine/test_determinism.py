@@ -9,6 +9,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
 from conftest import COMMAND
 
 from testbed.machine import qemu, watch
@@ -59,6 +60,7 @@ def cpu_ticks(process: int) -> int:
     return sum(map(int, Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[11:13]))
 
 
+@pytest.mark.slow
 def test_a_command_that_gets_no_cpu_changes_nothing(testbed, tmp_path):
     """Nobody reads what the guest writes to its console meanwhile: four lines for each new RDMA device."""
     pods = ("run", "ip-cool-down", "--variant", "as-is", "--json")
@@ -76,6 +78,7 @@ def test_a_command_that_gets_no_cpu_changes_nothing(testbed, tmp_path):
     assert run["variants"][0]["trace"] == alone
 
 
+@pytest.mark.slow
 def test_hours_of_two_machines_beside_each_other_are_the_same(testbed):
     idle = ("run", "ip-reuse", "--variant", HOURS, "--json")
     with ThreadPoolExecutor() as both:
@@ -148,6 +151,7 @@ def test_several_lossless_labs_of_one_session_are_the_same_each_time(testbed, tm
     assert logs[0] == logs[1]
 
 
+@pytest.mark.slow
 def test_a_machine_that_boots_again_has_the_same_memory(testbed, cache, tmp_path):
     """What a run starts from is no source of differences either."""
     for place in tmp_path / "first", tmp_path / "second":

@@ -9,9 +9,11 @@ SPLIT = ("cni", "workload")
 """Directories that are too long for one machine's limit: each file is a part."""
 TOP = [path for path in LAB.iterdir() if path.name.startswith("test_") or list(path.glob("test_*"))]
 PARTS = sorted(part for path in TOP for part in (path.glob("test_*") if path.name in SPLIT else [path]))
-
-
-SLOW = ("test_frr_routing", "test_scale")
+SLOW = (
+    "test_frr_routing", "test_scale", "test_jobs", "test_job_shapes", "test_parallel_training", "test_mpi_collectives",
+    "test_conformance_plugins", "test_coordinator", "test_ippool", "test_refusals",
+)  # fmt: skip
+"""Parts of a minute or more, beside which others show that the same code works."""
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ def job_of(done):
     return variant["job"]
 
 
+@pytest.mark.slow
 def test_a_cnn_survives_a_port_that_is_down_or_not_by_its_settings(testbed, tmp_path):
     matrix = "ucx_timeout=20ms,1s,ucx_retries=6"
     done = testbed("train", DDP / "cnn.py", "--ranks", "2", "--fault", DOWN, "--matrix", matrix, "--json")
