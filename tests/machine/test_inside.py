@@ -13,7 +13,7 @@ SLOW = (
     "test_frr_routing", "test_scale", "test_jobs", "test_job_shapes", "test_parallel_training", "test_mpi_collectives",
     "test_conformance_plugins", "test_coordinator", "test_ippool", "test_refusals",
 )  # fmt: skip
-"""Parts of a minute or more, beside which others show that the same code works."""
+"""Parts that take a minute or more."""
 
 
 @pytest.mark.parametrize(
