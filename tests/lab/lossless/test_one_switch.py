@@ -14,7 +14,9 @@ from testbed.faults import LinkCorrupt, LinkDelay, LinkLoss, LinkRate, PauseStor
 from testbed.faults.fault import Fault, injected
 from testbed.lab import Lab
 from testbed.lab.port import pause_frame
+from testbed.records.counter_names import find
 from testbed.scenario.events import EventLog
+from testbed.scenario.evidence import counters
 from testbed.workload.attributes import Attributes
 
 FILE = """
@@ -122,6 +124,18 @@ def scapys_icrc(data: bytes) -> bytes:
     packet = Ether(data)
     packet[BTH].icrc = None
     return bytes(packet)[-4:]
+
+
+def test_each_counter_of_the_kernel_and_of_the_ports_is_in_the_table(lab: Lab) -> None:
+    lab.host("a")["eth1"].control_congestion("dcqcn", scale=100)
+    incast(lab, ECT, 20_000)
+    missing: list[str] = []
+    found = counters(lab, missing)
+    assert missing == []
+    places = [one for kinds in found.values() for of_kind in kinds.values() for one in of_kind.values()]
+    owners = {find(name).owner for names in places for name in names}
+    expected = {"interface", "RDMA device", "NIC", "switch queue", "priority group", "switch port", "PFC watchdog"}
+    assert owners == expected | {"link queue"}, "and none is unknown"
 
 
 def test_other_sizes_take_effect_at_once_and_are_read_back(lab: Lab) -> None:
