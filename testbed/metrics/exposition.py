@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from importlib import resources
 from typing import Any, Literal
 
@@ -14,35 +14,61 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.registry import Collector
 
 from testbed.protocol.live import LinkRow, Measured, NodeRow
+from testbed.records import counter_names
+from testbed.records.counter_names import Counter
 
 KINDS = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily}
+FACTORS = {"microseconds": 1e-6}
+OF_RDMA = ("rdma_", "node_infiniband_")
+"""Beginnings of the names that counters of RDMA devices have."""
 
 
 @dataclass(frozen=True)
 class Family:
-    """An entry of families.yml."""
-
     name: str
     kind: Literal["counter", "gauge"]
     labels: Mapping[str, str]
     """The name of each label's value, by its own."""
     help: str
-    of: str = ""
-    counter: str = ""
     factor: float = 1
 
 
 @functools.cache
-def known() -> tuple[Family, ...]:
+def _file() -> dict[str, Any]:
     found: dict[str, Any] = yaml.safe_load(resources.files(__package__).joinpath("families.yml").read_text())
-    return tuple(Family(**{**row, "labels": found["labels"][row["labels"]]}) for row in found["families"])
+    return found
 
 
 @functools.cache
-def made_of(of: str, counter: str) -> list[tuple[Family, dict[str, str]]]:
-    """The families that a counter is in, with what its name says beside: `priority`."""
-    rows = (row for row in known() if row.counter and row.of == of)
-    return [(row, match.groupdict()) for row in rows if (match := re.fullmatch(row.counter, counter))]
+def _named() -> dict[str, Family]:
+    found = {row["name"]: Family(**row) for row in _file()["families"]}
+    for counter in counter_names.known():
+        found |= {name: _of_counter(name, counter) for name in counter.metrics}
+    return found
+
+
+def known() -> Iterable[Family]:
+    """Return the families of families.yml and of the known counters."""
+    return _named().values()
+
+
+def _of_counter(name: str, counter: Counter) -> Family:
+    labels = next(labels for begin, labels in _file()["counters"].items() if name.startswith(begin))
+    own = {"priority": "priority"} if "<priority>" in counter.name else {}
+    kind: Literal["counter", "gauge"] = "gauge" if counter.meaning in ("level", "peak") else "counter"
+    return Family(name, kind, labels | own, counter.text, FACTORS.get(counter.unit, 1))
+
+
+@functools.lru_cache(100_000)
+def made_of(name: str, *, rdma: bool) -> list[tuple[Family, dict[str, str]]]:
+    """Return the families that a counter is in, each with the parts of its name: `priority`. One of an RDMA device that
+    is not in the table is in a family of its own name."""
+    counter = counter_names.find(name)
+    found = [_named()[metric] for metric in counter.metrics if not rdma or metric.startswith(OF_RDMA)]
+    if rdma and not found and re.fullmatch("[a-z0-9_]+", name):
+        found = [_of_counter(f"rdma_{name}", replace(counter, text="What the RDMA device counts under this name."))]
+    match = counter.pattern.fullmatch(name)
+    return [(family, match.groupdict() if match else {}) for family in found]
 
 
 class Families:
@@ -50,24 +76,21 @@ class Families:
 
     def __init__(self) -> None:
         self._found: dict[str, CounterMetricFamily | GaugeMetricFamily] = {}
-        self._named = {row.name: row for row in known()}
 
-    def count(self, of: str, counters: Mapping[str, int], values: Mapping[str, str]) -> None:
-        """Adds the counters of an interface or RDMA device."""
-        for counter, value in counters.items():
-            for family, names in made_of(of, counter):
-                self._add(family, value * family.factor, {**values, **names}, names)
+    def count(self, counted: Mapping[str, int], values: Mapping[str, str], *, rdma: bool = False) -> None:
+        """Add the counters of an interface or RDMA device."""
+        for name, value in counted.items():
+            for family, parts in made_of(name, rdma=rdma):
+                self._add(family, value * family.factor, {**values, **parts})
 
     def add(self, name: str, value: float, **values: str) -> None:
-        self._add(self._named[name], value, values, {})
+        self._add(_named()[name], value, values)
 
-    def _add(self, family: Family, value: float, values: Mapping[str, str], names: Mapping[str, str]) -> None:
-        name = family.name.format(**names)
-        own = {"priority": names["priority"]} if "priority" in names else {}
-        labels = {label: values[of] for label, of in family.labels.items()} | own
-        if name not in self._found:
-            self._found[name] = KINDS[family.kind](name, family.help, labels=list(labels))
-        self._found[name].add_metric(list(labels.values()), value)
+    def _add(self, family: Family, value: float, values: Mapping[str, str]) -> None:
+        labels = {label: values[of] for label, of in family.labels.items()}
+        if family.name not in self._found:
+            self._found[family.name] = KINDS[family.kind](family.name, family.help, labels=list(labels))
+        self._found[family.name].add_metric(list(labels.values()), value)
 
     def __iter__(self) -> Iterator[Metric]:
         return iter(self._found.values())
@@ -93,7 +116,7 @@ def families(measured: Measured) -> Families:
     return found
 
 
-def _interface(found: Families, node: NodeRow, row: LinkRow, counters: Mapping[str, Any]) -> None:
+def _interface(found: Families, node: NodeRow, row: LinkRow, counted: Mapping[str, Any]) -> None:
     is_pod = "host" in node
     name = row["interface"].partition(":")[2]
     values = {
@@ -103,9 +126,9 @@ def _interface(found: Families, node: NodeRow, row: LinkRow, counters: Mapping[s
     found.add("node_network_up", int(row["up"]), **values)
     for address in row["addresses"]:
         found.add("testbed_address_info", 1, **values, ip=address.partition("/")[0], mac=row["mac"])
-    found.count("interfaces", counters.get("interfaces", {}).get(name, {}), values)
+    found.count(counted.get("interfaces", {}).get(name, {}), values)
     if row["rdma"]:
-        found.count("rdma", counters.get("rdma", {}).get(row["rdma"], {}), values)
+        found.count(counted.get("rdma", {}).get(row["rdma"], {}), values, rdma=True)
 
 
 class LabCollector(Collector):

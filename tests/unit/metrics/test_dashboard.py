@@ -20,27 +20,11 @@ from testbed.metrics.exposition import known
 FILES = resources.files("testbed.metrics")
 DASHBOARD = json.loads(FILES.joinpath("dashboard.json").read_text())
 RULES = yaml.safe_load(FILES.joinpath("alerts.yml").read_text())["groups"][0]["rules"]
-SOFT_ROCE = (
-    *("sent_pkts", "rcvd_pkts", "duplicate_request", "out_of_seq_request", "rcvd_rnr_err", "send_rnr_err"),
-    *("rcvd_seq_err", "ack_deferred", "retry_exceeded_err", "retry_rnr_exceeded_err", "completer_retry_err"),
-    *("send_err", "link_downed", "rdma_sends", "rdma_recvs", "sent_bytes", "rcvd_bytes"),
-)
-"""What rdma_rxe counts (drivers/infiniband/sw/rxe/rxe_hw_counters.c)."""
-OF_NICS = "rx_prio3_pause", "tx_prio3_pause", "np_ecn_marked_roce_packets", "np_cnp_sent", "rp_cnp_handled"
-"""What NICs of lossless links count."""
 
 
 def exported() -> set[str]:
     """The names of all series."""
-    names = set()
-    for family in known():
-        plain = "{" not in family.name
-        found = (re.fullmatch(family.counter, counter) for counter in (*SOFT_ROCE, *OF_NICS))
-        own = {family.name} if plain else {family.name.format(**match.groupdict()) for match in found if match}
-        if "{unit}" in family.name:
-            own = {family.name.format(unit=unit) for unit in ("bytes", "packets")}
-        names |= {f"{name}_total" if family.kind == "counter" else name for name in own}
-    return names
+    return {f"{row.name}_total" if row.kind == "counter" else row.name for row in known()}
 
 
 def panels() -> list[dict[str, Any]]:
