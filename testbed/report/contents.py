@@ -74,6 +74,7 @@ def _part(part: Part, drawings: Drawings, base: Path) -> dict[str, Any]:
     lanes = Timeline(events, owners, end).lanes
     captured = [] if part.realtime_ns is None else list(packets.captures(part.directory, part.realtime_ns, owners))
     counted = counters.over_time(part.directory)
+    at_the_end = list(counters.at_the_end(read_json(part.directory / "counters.json")))
     times = (
         *(t for lane in lanes for t in _times(lane)), *(row.t for one in captured for row in one.rows),
         *(counted["t"] if counted else ()),
@@ -85,8 +86,8 @@ def _part(part: Part, drawings: Drawings, base: Path) -> dict[str, Any]:
         "end": end, "drawing": drawings.number(plan) if plan else None,
         "marks": [asdict(mark) for mark in places.marks(lanes, events, {row["node"] for row in rows}, owners.hosts)],
         "lanes": [_lane(lane) for lane in lanes], "folds": folds.folds(times, end), "events": _events(events),
-        "captures": [one.json() for one in captured], "gear": gear.on_real_gear(lanes, events),
-        "counters": list(counters.at_the_end(read_json(part.directory / "counters.json"))),
+        "captures": [one.json() for one in captured], "gear": gear.on_real_gear(lanes, events, at_the_end),
+        "counters": at_the_end, "meanings": counters.meanings(name for _, _, name, _ in at_the_end),
         "counted": counted, "matrices": list(matrices.matrices(events)),
         "files": list(_files(part.directory, base)), "directory": os.path.relpath(part.directory, base),
     }  # fmt: skip

@@ -4,86 +4,82 @@ from __future__ import annotations
 
 import itertools
 import json
-import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from testbed.protocol import COUNTERS
+from testbed.records.counter_names import Counter, Meaning, find, known
 
-MATTERS = re.compile(r"(?:^|_)(?:err|drop|retry|nak|out_of_seq|exceeded|miss|lost|dup|rnr)")
-"""Beginnings of words in the names of counters that are to be 0 in a sound network; `ack_deferred` has none."""
-BYTES = "rx_bytes", "tx_bytes"
-TRAFFIC = (*BYTES, "rx_packets", "tx_packets")
 SHOWN = 8
 """Plots that a report begins with, at most."""
-LEVELS = re.compile(r"^queue_(?:waiting|marked)$|^rp_rate_bps:|^SAI_QUEUE_STAT_CURR_OCCUPANCY_BYTES:")
-"""How full a queue is, and how fast a queue pair."""
-BAD, QUEUES, BUSY, RDMA, OTHER = range(5)
-"""Groups of counters: those to be 0, queues, traffic of interfaces, others of RDMA devices, others of interfaces."""
+MEANINGS: Mapping[Meaning, str] = {
+    "error": "should be 0",
+    "level": "queues and rates",
+    "congestion": "congestion",
+    "peak": "peaks",
+    "unknown": "unknown",
+}
 
 
-def at_the_end(found: Any) -> Iterator[tuple[str, str, str, int, bool]]:
-    """Node, interface or device, counter, value, and whether it should be 0: of those that are not 0."""
+def group(counter: Counter) -> str:
+    """Return the group of a counter: its meaning, or of traffic its owner."""
+    return MEANINGS.get(counter.meaning) or f"traffic of {counter.owner}s"
+
+
+def groups() -> list[str]:
+    """Return the groups in their order."""
+    *first, unknown = MEANINGS.values()
+    return list(dict.fromkeys([*first, *map(group, known()), unknown]))
+
+
+def at_the_end(found: Any) -> Iterator[tuple[str, str, str, int]]:
+    """Yield node, interface or device, counter and value of those that are not 0."""
     for node, kinds in found.items() if isinstance(found, dict) else ():
         for places in kinds.values() if isinstance(kinds, dict) else ():
             for place, name, value in _values(places):
                 if value:
-                    yield node, place, name, value, matters(name)
+                    yield node, place, name, value
 
 
-@dataclass
-class Row:
-    """A counter. `values` has its value from the moment of this number on; before the first it is 0."""
-
-    node: str
-    place: str
-    name: str
-    values: dict[int, int] = field(default_factory=dict)
-
-    @property
-    def group(self) -> int:
-        if matters(self.name):
-            return BAD
-        if self.name.startswith("queue_") or LEVELS.match(self.name):
-            return QUEUES
-        if self.name in TRAFFIC:
-            return BUSY
-        return OTHER if self.name.startswith(("rx_", "tx_")) or self.name in ("multicast", "collisions") else RDMA
-
-    def growth(self, moments: int) -> int:
-        """Return by how much it grew since the first moment, which has what the bring-up of the lab counted; if there
-        is no other, since the beginning."""
-        known = [0, *self.values.values()]
-        since = 1 if moments > 1 and 0 in self.values else 0
-        return sum(max(0, after - before) for before, after in itertools.pairwise(known[since:]))
-
-    def json(self) -> list[Any]:
-        return [self.node, self.place, self.name, self.group, [*itertools.chain(*self.values.items())]]
+def meanings(names: Iterable[str]) -> dict[str, tuple[bool, str, str, str]]:
+    """Return of each counter whether it should be 0, its unit, its owner and what it counts."""
+    found = {name: find(name) for name in names}
+    return {name: (one.meaning == "error", one.unit, one.owner, one.text) for name, one in found.items()}
 
 
 def over_time(directory: Path) -> dict[str, Any] | None:
-    """The moments at which the counters of a directory are known, each counter that was ever above 0, and the numbers
-    of those to show first. None if there is no such file, or no line in it."""
+    """Return the moments at which the counters of a directory are known, each counter that was ever above 0, and the
+    numbers of those to show first. None if there is no such file, or no line in it."""
     lines = list(_lines(directory / COUNTERS))
     if not lines:
         return None
-    rows: dict[tuple[str, str, str], Row] = {}
+    rows: dict[tuple[str, str, str], dict[int, int]] = {}
+    """The value of a counter from the moment of this number on; before the first it is 0."""
     for number, line in enumerate(lines):
         for node, places in line["counters"].items():
-            for key in _values(places):
-                place, name, value = key
-                rows.setdefault((node, place, name), Row(node, place, name)).values[number] = value
-    growth = {key: row.growth(len(lines)) for key, row in rows.items()}
-    order = sorted(rows, key=lambda key: (rows[key].group, -growth[key]))
-    grown = [number for number, key in enumerate(order) if growth[key]]
-    bad = [number for number in grown if rows[order[number]].group == BAD or LEVELS.match(rows[order[number]].name)]
-    busy = [number for number in grown if rows[order[number]].name in BYTES]
+            for place, name, value in _values(places):
+                rows.setdefault((node, place, name), {})[number] = value
+    names = groups()
+    placed = {key: names.index(group(find(key[2]))) for key in rows}
+    growth = {key: _growth(values, len(lines)) for key, values in rows.items()}
+    order = sorted(rows, key=lambda key: (placed[key], -growth[key]))
+    grown = [(number, find(key[2])) for number, key in enumerate(order) if growth[key]]
+    first = [number for number, one in grown if one.meaning in ("error", "level", "congestion")]
+    busy = [number for number, one in grown if (one.owner, one.unit) == ("interface", "bytes")]
     return {
-        "t": [line["t"] for line in lines], "after": [line["after"] for line in lines],
-        "rows": [rows[key].json() for key in order], "shown": (bad or busy)[:SHOWN],
+        "t": [line["t"] for line in lines], "after": [line["after"] for line in lines], "groups": names,
+        "rows": [[*key, placed[key], [*itertools.chain(*rows[key].items())]] for key in order],
+        "shown": (first or busy)[:SHOWN],
     }  # fmt: skip
+
+
+def _growth(values: Mapping[int, int], moments: int) -> int:
+    """Return by how much a counter grew since the first moment, which has what the bring-up of the lab counted; if
+    there is no other, since the beginning."""
+    every = [0, *values.values()]
+    since = 1 if moments > 1 and 0 in values else 0
+    return sum(max(0, after - before) for before, after in itertools.pairwise(every[since:]))
 
 
 def _lines(file: Path) -> Iterator[Mapping[str, Any]]:
@@ -105,8 +101,3 @@ def _values(places: Any) -> Iterator[tuple[str, str, int]]:
         for name, value in counters.items() if isinstance(counters, dict) else ():
             if isinstance(value, int):
                 yield place, name, value
-
-
-def matters(name: str) -> bool:
-    """Whether a counter is to be 0 in a sound network."""
-    return MATTERS.search(name) is not None

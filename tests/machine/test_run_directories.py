@@ -1,4 +1,4 @@
-"""What real runs leave: no empty file, a line of README.txt for each, and captures that name the events."""
+"""What real runs leave: no empty file, a line of README.txt for each, known counters, captures that name the events."""
 
 import fnmatch
 import json
@@ -7,6 +7,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
+from testbed.records.counter_names import find
+from testbed.report.counters import at_the_end
 
 
 def files(directory: Path) -> list[Path]:
@@ -22,7 +25,7 @@ def patterns(readme: Path) -> set[str]:
     ("scenario", "variant", "special"),
     [
         ("ip-reuse", "as-is", {"packets.pcapng", "*.pcap", "*.tcpdump.log", "cni/"}),
-        ("link-flap-retry-window", "longer", set()),
+        ("headroom-too-small", "as-is", set()),
         pytest.param("training-smoke", "link-down", {"packets.pcapng", "*.pcap", "job/"}, marks=pytest.mark.slow),
     ],
 )
@@ -40,6 +43,9 @@ def test_a_run_explains_every_file_that_is_there_and_no_other(testbed, tmp_path,
         assert any(fnmatch.fnmatch(name, pattern) for pattern in found), name
     for pattern in found:
         assert fnmatch.filter(names, pattern), pattern
+    counted = list(at_the_end(json.loads((out / variant / "counters.json").read_text())))
+    assert len(counted) > 20
+    assert {name for _, _, name, _ in counted if find(name).meaning == "unknown"} == set()
 
 
 def test_the_captures_of_a_run_name_its_events(testbed, tmp_path):

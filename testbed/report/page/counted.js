@@ -1,6 +1,5 @@
 /* Counters over time: a small plot for each that is chosen, on the folded axis of the time line. */
 
-const GROUPS = ["should be 0", "queues", "traffic of interfaces", "RDMA devices", "others of interfaces"];
 const FIRST_OF_GROUP = 8,
   MOST_PLOTS = 24,
   MOST_CHOICES = 200;
@@ -43,7 +42,7 @@ class CounterPlots {
       h(
         "div",
         { class: "tools" },
-        GROUPS.map((text, group) => {
+        counted.groups.map((text, group) => {
           const numbers = this.rowsOf(group);
           return (
             numbers.length > 0 &&

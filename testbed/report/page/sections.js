@@ -2,8 +2,9 @@
 
 function counters(part) {
   if (!part.counters.length) return h("p", { class: "quiet" }, "The counters were not read.");
+  const about = one => part.meanings[one[2]];
   const bad = part.counters
-    .filter(one => one[4])
+    .filter(one => about(one)[0])
     .sort((a, b) => b[3] - a[3])
     .slice(0, 24);
   const box = h("div", {});
@@ -15,11 +16,12 @@ function counters(part) {
     );
   else box.append(h("p", {}, "No counter of an error, a drop or a retry is above 0."));
   const name = one => `${one[0]} ${one[1]} ${one[2]}`;
+  const described = one => `${one[3]} ${about(one)[1]}, ${about(one)[2]}`;
   const draw = () =>
     bad.length &&
     chart(plot).setOption({
       animation: false,
-      grid: { left: isPhone() ? 170 : 330, right: 60, top: 4, bottom: 22 },
+      grid: { left: isPhone() ? 170 : 330, right: isPhone() ? 60 : 210, top: 4, bottom: 22 },
       xAxis: {
         type: "value",
         minInterval: 1,
@@ -40,7 +42,12 @@ function counters(part) {
           data: bad.map(one => one[3]),
           color: colour("note"),
           barMaxWidth: 14,
-          label: { show: true, position: "right", color: colour("text") },
+          label: {
+            show: true,
+            position: "right",
+            color: colour("text"),
+            formatter: item => (isPhone() ? item.value : described(bad[item.dataIndex])),
+          },
         },
       ],
     });
@@ -57,16 +64,16 @@ function counters(part) {
         h(
           "tbody",
           {},
-          part.counters.map(one =>
-            h(
+          part.counters.map(one => {
+            const [isBad, unit, owner, text] = about(one);
+            return h(
               "tr",
-              { class: one[4] ? "note" : "" },
-              h("td", {}, one[0]),
-              h("td", {}, one[1]),
-              h("td", {}, one[2]),
+              { class: isBad ? "note" : "", title: text },
+              [...one.slice(0, 3), owner].map(cell => h("td", {}, cell)),
               h("td", { class: "number" }, one[3]),
-            ),
-          ),
+              h("td", {}, unit),
+            );
+          }),
         ),
       ),
     ),

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 from report_samples import COUNTED
 
-from testbed.report.counters import BAD, BUSY, OTHER, QUEUES, RDMA, SHOWN, Row, at_the_end, over_time
+from testbed.report.counters import SHOWN, at_the_end, groups, meanings, over_time
+
+SHOULD_BE_0, BUSY, RDMA = map(groups().index, ("should be 0", "traffic of interfaces", "traffic of RDMA devices"))
 
 
 def counted(directory: Path, *moments: dict[str, Any]) -> dict[str, Any]:
@@ -17,6 +19,12 @@ def counted(directory: Path, *moments: dict[str, Any]) -> dict[str, Any]:
     found = over_time(directory)
     assert found
     return found
+
+
+def group(found: dict[str, Any], name: str) -> str:
+    """The group of the one counter with this name."""
+    (number,) = (number for _, _, own, number, _ in found["rows"] if own == name)
+    return str(found["groups"][number])
 
 
 def names(found: dict[str, Any]) -> list[str]:
@@ -29,8 +37,9 @@ def test_a_counter_has_its_values_from_the_moments_at_which_they_changed(tmp_pat
     assert over_time(tmp_path) == {
         "t": [0, 40_000_000, 415_000_000, 416_000_000],
         "after": ["the lab came up", "pod A serves", "pod B gets the address", "the end"],
+        "groups": groups(),
         "rows": [
-            ["client", "client-eth1", "retry_exceeded_err", BAD, [2, 1]],
+            ["client", "client-eth1", "retry_exceeded_err", SHOULD_BE_0, [2, 1]],
             ["client", "eth1", "tx_bytes", BUSY, [0, 60, 1, 4000]],
             ["client", "eth1", "rx_packets", BUSY, [0, 1, 2, 7]],
             ["client", "client-eth1", "sent_pkts", RDMA, [2, 9]],
@@ -43,8 +52,9 @@ def test_a_queue_that_was_used_is_shown_beside_what_it_dropped(tmp_path: Path) -
     port = {"tx_bytes": 9000, "queue_sent": 90, "queue_waiting": 16, "queue_marked": 0, "queue_dropped": 4}
     found = counted(tmp_path, {}, {"leaf": {"e2": port}}, {"leaf": {"e2": {"queue_waiting": 0}}})
     assert names(found) == ["leaf e2 queue_dropped", "leaf e2 queue_waiting"]
-    groups = {name: group for _, _, name, group, _ in found["rows"]}
-    assert (groups["queue_dropped"], groups["queue_waiting"], groups["queue_sent"]) == (BAD, QUEUES, QUEUES)
+    assert group(found, "queue_dropped") == "should be 0"
+    assert group(found, "queue_waiting") == "queues and rates"
+    assert group(found, "queue_sent") == "traffic of link queues"
 
 
 def test_sampled_queues_and_rates_are_shown_first(tmp_path: Path) -> None:
@@ -94,19 +104,28 @@ def test_a_device_that_counts_anew_has_grown_by_what_it_counted(tmp_path: Path) 
     assert names(found) == ["a a-eth1 send_err", "b b-eth1 send_err"], "7, and 6"
 
 
-@pytest.mark.parametrize(
-    ("name", "group"),
-    [
-        ("rx_dropped", BAD), ("rx_crc_errors", BAD), ("completer_retry_err", BAD), ("duplicate_request", BAD),
-        ("out_of_seq_request", BAD), ("send_rnr_err", BAD), ("rx_missed_errors", BAD), ("ack_deferred", RDMA),
-        ("sent_bytes", RDMA), ("rx_bytes", BUSY), ("tx_packets", BUSY), ("multicast", OTHER), ("rx_compressed", OTHER),
-    ],
-)  # fmt: skip
-def test_counters_have_groups(name: str, group: int) -> None:
-    assert Row("a", "b", name).group == group
+def test_what_a_switch_drops_is_shown_first_and_what_nobody_knows_is_shown_as_that(tmp_path: Path) -> None:
+    """As in headroom-too-small."""
+    port = {"SAI_QUEUE_STAT_DROPPED_PACKETS:3": 617, "SAI_PORT_STAT_PFC_3_TX_PKTS": 9, "SAI_QUEUE_STAT_BYTES:3": 10**6}
+    found = counted(tmp_path, {}, {"leaf": {"e5": port | {"SAI_QUEUE_STAT_OF_TOMORROW": 5}}})
+    assert names(found) == ["leaf e5 SAI_QUEUE_STAT_DROPPED_PACKETS:3", "leaf e5 SAI_PORT_STAT_PFC_3_TX_PKTS"]
+    assert group(found, "SAI_QUEUE_STAT_BYTES:3") == "traffic of switch queues"
+    assert group(found, "SAI_QUEUE_STAT_OF_TOMORROW") == "unknown"
 
 
 def test_at_the_end_those_count_that_are_not_0() -> None:
     found = {"a": {"interfaces": {"eth1": {"rx_bytes": 3, "tx_bytes": 0}}, "rdma": {"d": {"send_err": 1}}}, "b": 7}
-    assert list(at_the_end(found)) == [("a", "eth1", "rx_bytes", 3, False), ("a", "d", "send_err", 1, True)]
+    assert list(at_the_end(found)) == [("a", "eth1", "rx_bytes", 3), ("a", "d", "send_err", 1)]
     assert list(at_the_end(None)) == []
+
+
+def test_a_counter_has_its_unit_and_owner() -> None:
+    assert meanings(["SAI_QUEUE_STAT_DROPPED_PACKETS:3", "x"]) == {
+        "SAI_QUEUE_STAT_DROPPED_PACKETS:3": (
+            True,
+            "packets",
+            "switch queue",
+            "Packets that the queue had no room for.",
+        ),
+        "x": (False, "", "unknown", ""),
+    }

@@ -14,6 +14,7 @@ from report_samples import EPOCH_NS, EVENTS, make_run
 from testbed.cli.main import invoke
 from testbed.errors import InputError
 from testbed.faults import catalogue
+from testbed.records.counter_names import find
 from testbed.report import gear
 from testbed.report.contents import contents
 from testbed.report.model import Part, Run, read_run
@@ -52,14 +53,19 @@ def test_a_report_is_written_into_the_run_directory(run_directory: Path, capsys:
     assert part["evidence"] == [["completion", "RETRY_EXC_ERR"]]
     assert part["marks"][0]["places"] == [["leaf", ""]]
     assert part["counters"] == [
-        ["client", "eth1", "rx_packets", 7, False],
-        ["client", "client-eth1", "retry_exceeded_err", 1, True],
+        ["client", "eth1", "rx_packets", 7],
+        ["client", "client-eth1", "retry_exceeded_err", 1],
     ]
+    assert part["meanings"]["retry_exceeded_err"][:3] == [True, "queue pairs", "RDMA device"]
     assert [title["title"] for title in part["gear"]] == [
         "The switch's ARP entry has a MAC that is not the owner's",
         "Requests are not answered until the retries are used up",
+        "Counters that should be 0",
     ]
     assert part["gear"][0]["commands"][0]["run"] == "show ip arp 10.0.20.100"
+    [command] = part["gear"][2]["commands"]
+    assert (command["where"], command["run"]) == ("soft-RoCE", "rdma statistic show link client-eth1/1")
+    assert command["look"] == "retry_exceeded_err: Queue pairs that used up their retries."
 
 
 def test_the_drawing_is_that_of_testbed_graph(run_directory: Path) -> None:
@@ -224,8 +230,9 @@ def test_what_is_seen_on_real_gear_is_about_faults_and_events_that_exist() -> No
     faults = set(catalogue.KINDS)
     shape = re.compile(r"(arp|nd|fdb|port|route|connect)(\.[a-z]+)?|[A-Z_]+")
     for entry in gear.known():
-        assert entry["source"]
         assert [kind for kind in entry["kinds"] if not (kind in faults or shape.fullmatch(kind))] == []
+        assert entry["source"]
+        assert [name for name in entry.get("counters", ()) if not find(name).commands] == []
         assert all(set(command) == {"where", "run", "look"} for command in entry["commands"])
 
 

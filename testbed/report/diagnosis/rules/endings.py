@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from testbed.report.counters import matters
+from testbed.records.counter_names import find
 from testbed.report.diagnosis.case import Case
 from testbed.report.diagnosis.rules.congestion import target_of_all
 from testbed.report.diagnosis.rules.ends import downs, link_name, ranks_at
@@ -47,7 +47,7 @@ def unknown(case: Case) -> Finding:
     counted = [
         (case.job.ended, f"{node}: {place}: {name} {count}")
         for (node, place, name), count in sorted(case.growth.items())
-        if matters(name)
+        if find(name).meaning == "error"
     ]
     ranks = [case.job.rank] if case.job.rank is not None else []
     facts = [*evidence(stalls(case), hits(case), retries(case), losses(case)), *counted]

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
+from testbed.records.counter_names import find
 from testbed.report.diagnosis.case import Case
 from testbed.report.diagnosis.observations import at
 
@@ -15,16 +16,12 @@ MOST_FACTS = 8
 OF_THE_NETWORK = re.compile(
     r"unhandled timeout error|unreachable|Endpoint timeout|No route to host|Connection (reset|closed)|[Tt]imed out"
 )
-DROPPED = re.compile(r"(queue_dropped|SAI_QUEUE_STAT_DROPPED_PACKETS:\d+)$")
-"""What the queue of a port dropped."""
 LOST = 3
 """Packets that a sound link may lose while its ends are read one after the other."""
 SLOWER = 3.0
 """A rank or a link is slow that takes so many times what the median of the others takes,"""
 SHARE = 0.2
 """if this costs so much of the job's time in collectives and between them."""
-ERRORS = ("completer_retry_err", "retry_exceeded_err", "retry_rnr_exceeded_err", "rcvd_seq_err", "out_of_seq_request")
-"""Counters of soft-RoCE."""
 
 
 def stopped(case: Case) -> int:
@@ -67,7 +64,7 @@ def retries(case: Case) -> Iterator[tuple[int, str]]:
     """The errors that the RDMA devices of the ranks counted."""
     found: dict[str, list[str]] = {}
     for (node, place, name), count in sorted(case.growth.items()):
-        if (node, place) in case.seen.devices and name in ERRORS and case.ranks_on(node):
+        if (node, place) in case.seen.devices and find(name).role in ("retry", "gap") and case.ranks_on(node):
             found.setdefault(place, []).append(f"{name} {count}")
     yield from ((case.job.ended, f"{place}: {', '.join(counts)}") for place, counts in found.items())
 
@@ -77,7 +74,7 @@ def lost_packets(case: Case) -> Iterator[tuple[tuple[str, str], int, str]]:
     other end."""
     growth = case.growth
     for (node, interface, name), dropped in growth.items():
-        if (node, interface) in case.seen.peers and DROPPED.match(name):
+        if (node, interface) in case.seen.peers and find(name).role == "drop":
             yield (node, interface), dropped, f"{node}:{interface}: {name} {dropped}"
     for node, interface in case.seen.peers:
         sent = growth.get((node, interface, "tx_packets"), 0)

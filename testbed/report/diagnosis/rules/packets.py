@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from statistics import median
 
+from testbed.records.counter_names import find
 from testbed.report.diagnosis.case import Case
 from testbed.report.diagnosis.observations import at
 from testbed.report.diagnosis.rules.ends import downs, link_name, own_link, ranks_at
@@ -20,8 +21,6 @@ from testbed.report.diagnosis.rules.facts import (
 )
 from testbed.report.diagnosis.rules.finding import Finding
 
-MISSED = "out_of_seq_request"
-"""Counter of soft-RoCE for gaps in what came; mlx5's is out_of_sequence."""
 SMALLER = 2.0
 """Packets are small where others have so many times the bytes, on average."""
 
@@ -57,11 +56,9 @@ def late_by_a_loss(case: Case) -> Finding | None:
         if one.lasted - usual < SHARE * usual:
             continue
         growth = case.seen.growth(one.began, one.ended)
-        missed = {
-            rank: count
-            for rank, device in enumerate(zip(case.job.hosts, case.job.devices, strict=False))
-            if (count := growth.get((*device, MISSED), 0))
-        }
+        gaps = {(node, place): count for (node, place, name), count in growth.items() if find(name).role == "gap"}
+        devices = enumerate(zip(case.job.hosts, case.job.devices, strict=False))
+        missed = {rank: gaps[device] for rank, device in devices if device in gaps}
         if not missed:
             continue
         rank = max(missed, key=lambda number: missed[number])
