@@ -28,9 +28,7 @@ from testbed.documents.text import describe, quoted
 from testbed.errors import InputError, did_you_mean
 from testbed.topology import containerlab, values
 from testbed.topology.definition import Definition, RouteDefinition
-from testbed.topology.kinds import KINDS, KindName
-from testbed.topology.kinds.linux import LinuxKeys
-from testbed.topology.kinds.switch import SwitchKeys
+from testbed.topology.kinds import KINDS, KindName, every_key
 from testbed.topology.lossless import ClassDefinition, Classes, QosDefinition
 from testbed.topology.plan import Quality, RdmaMode, Routing
 from testbed.topology.values import Address4, Address6, Delay, Label, Packets, Vlan, empty
@@ -83,7 +81,7 @@ FaultDefinition = Annotated[
 ]
 
 
-class NodeDefinition(SwitchKeys, LinuxKeys):
+class NodeDefinition(every_key()):  # type: ignore[misc]  # its bases follow from the registry
     """A node, or what the nodes of a kind, of a group, or all nodes have in common. Keys that are absent or null are
     inherited."""
 

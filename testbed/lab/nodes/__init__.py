@@ -1,13 +1,14 @@
-"""The kinds of nodes that a topology may have, one a file."""
+"""The kinds of nodes in a lab, one a file. `testbed.topology.kinds` registers them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pkgutil import resolve_name
 from typing import Any
 
 from testbed.lab.node import Node
-from testbed.lab.nodes.bridge import Bridge
-from testbed.lab.nodes.host import Host
-from testbed.lab.nodes.switch import Switch
+from testbed.topology import kinds
 
-KINDS: Mapping[str, type[Node[Any]]] = {"host": Host, "linux": Host, "switch": Switch, "bridge": Bridge}
+KINDS: Mapping[str, type[Node[Any]]] = {
+    name: resolve_name(f"{__name__}.{kind.lab_class}") for name, kind in kinds.KINDS.items()
+}

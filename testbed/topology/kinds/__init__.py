@@ -1,11 +1,11 @@
-"""The kinds of nodes that a topology file may have, one a file. What they are in a lab is in `testbed.lab.nodes`."""
+"""The kinds of nodes that a topology file may have, one a file, and their registry."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, WithJsonSchema
+from pydantic import BeforeValidator, WithJsonSchema, create_model
 
 from testbed.documents.text import choices, describe, quoted
 from testbed.topology.kinds.bridge import Bridge
@@ -24,6 +24,13 @@ def check_kind(value: Any) -> Any:
         return value
     name = quoted(value) if isinstance(value, str) else describe(value)
     raise ValueError(f"kind {name} is not supported; supported: {choices(value, list(KINDS))}")
+
+
+def every_key() -> Any:
+    """Return a model with the keys of all kinds."""
+    models = dict.fromkeys(kind.keys for kind in KINDS.values())
+    own = [model for model in models if sum(issubclass(other, model) for other in models) == 1]
+    return create_model("EveryKey", __base__=tuple(own))
 
 
 KindName = Annotated[str, BeforeValidator(check_kind), WithJsonSchema({"type": "string", "enum": list(KINDS)})]

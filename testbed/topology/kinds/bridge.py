@@ -7,6 +7,7 @@ from testbed.topology.kinds.kind import Kind, Shape
 
 class Bridge(Kind):
     name = "bridge"
+    lab_class = "bridge:Bridge"
     about = "an unmanaged layer-2 segment"
     shape = Shape(("{{", "}}"), "hexagon", "fill: #fff; stroke: #475569; stroke-dasharray: 5 3")
     containerlab = "bridge"

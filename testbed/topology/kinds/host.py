@@ -142,6 +142,7 @@ class HostKeys(RoutedKeys):
 
 class Host(Kind):
     name = "host"
+    lab_class = "host:Host"
     about = "a machine with RDMA NICs"
     keys = HostKeys
     added_up: ClassVar[tuple[str, ...]] = ("exec",)

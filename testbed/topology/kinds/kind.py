@@ -24,10 +24,12 @@ class Shape(NamedTuple):
 
 
 class Kind:
-    """An unmanaged layer-2 segment without addresses. Subclasses are registered in `testbed.topology.kinds`."""
+    """An unmanaged layer-2 segment without addresses. `KINDS` of `testbed.topology.kinds` registers subclasses."""
 
     name: ClassVar[str]
     """Its name in the file."""
+    lab_class: ClassVar[str]
+    """The class of its nodes in a lab, below `testbed.lab.nodes`; by name, for `topology` imports nothing of `lab`."""
     about: ClassVar[str]
     """A phrase for the schema."""
     keys: ClassVar[type[Definition]] = Definition

@@ -64,6 +64,7 @@ class SwitchKeys(RoutedKeys):
 
 class Switch(Kind):
     name = "switch"
+    lab_class = "switch:Switch"
     about = "VLANs, SVIs and a profile"
     keys = SwitchKeys
     shape = Shape(("[", "]"), "box", "fill: #eef2f7; stroke: #475569", "es")
