@@ -25,7 +25,7 @@ COMMANDS = {
     "continue": ("testbed.cli.live.stopping:continue_", "Let a run that was stopped go on."),
     "back": ("testbed.cli.live.stopping:back", "Go back to a step of a run that was kept."),
     "diff": ("testbed.cli.diff", "Show the first event in which two runs differ, and the switch tables there."),
-    "matrix": ("testbed.cli.matrix", "Run a variant for each value of a parameter, and compare what users see."),
+    "matrix": ("testbed.cli.sweep.matrix", "Run a variant for each value of a parameter, and compare what users see."),
     "sweep": ("testbed.cli.sweep.command:sweep", "Run a scenario with many seeds and values; find what differs."),
     "shrink": ("testbed.cli.sweep.shrink", "Find the fewest settings and faults with which a run still fails."),
     "train": (

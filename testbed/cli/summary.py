@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
@@ -100,6 +101,12 @@ def report(console: Console, results: Sequence[RunResult], wall_s: float) -> Non
             console.print(Text(plain(result.out / REPORT), "dim"), soft_wrap=True)
     if len(results) > 1:
         console.print(Text(plain(results[0].out.parents[1] / INDEX), "dim"), soft_wrap=True)
+
+
+def end(console: Console, name: str, words: Iterable[str | tuple[str, str]], facts: str, place: Path) -> None:
+    """The last two lines: what was run, its end and facts, and where it is."""
+    console.print(Text.assemble((plain(name), "bold"), *words, (facts, "dim")), soft_wrap=True)
+    console.print(Text(plain(place), "dim"), soft_wrap=True)
 
 
 def show_failures(console: Console, heading: str, variant: VariantResult) -> None:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
 from testbed.cli import completing, options, pages
 from testbed.cli.output import json_option
-from testbed.cli.over import combinations
 from testbed.cli.progress import ensure_image, error_console, output_console
 from testbed.cli.scenario_options import out_option, over_option, set_option, variants_option
 from testbed.cli.sweep import table
+from testbed.cli.sweep.planning import plan
 from testbed.cli.sweep.shown import Shown
 from testbed.errors import InputError, UnsupportedError
 from testbed.machine import layers, runs, scenarios
@@ -25,7 +25,6 @@ from testbed.machine.sweeps import points, work
 from testbed.machine.sweeps.points import Point
 from testbed.machine.sweeps.results import Results
 from testbed.machine.sweeps.work import Engine, Here, Work
-from testbed.protocol import ScenarioInfo
 
 KEPT = 20
 """Run directories of runs that were not as expected which a result file's sweeps keep. Any other run is repeated by its
@@ -73,7 +72,8 @@ def sweep(
     if engine != "local":
         require_dask(jobs)
     source = scenarios.resolve(name).taken()
-    info, planned = asyncio.run(plan(source, points.seeds(seeds), overs, variants, settings))
+    [info] = asyncio.run(scenarios.describe([(source, {})]))
+    info, planned = asyncio.run(plan(source, info, points.seeds(seeds), overs, variants, settings))
     if engine != "local" and info["images"]:
         hint = "Sweep it on this machine: leave out --engine."
         raise InputError(f"{info['name']} has containers, whose images are not sent to a cluster", hint=hint)
@@ -94,35 +94,6 @@ def sweep(
     else:
         table.report(output_console(), name, info["name"], file, rows, planned, found)
     return 0 if all(found[point.key].as_expected for point in planned) else 1
-
-
-async def plan(
-    source: scenarios.Source, seeds: Sequence[int], overs: Sequence[str], named: Sequence[str],
-    settings: Mapping[str, str],
-) -> tuple[ScenarioInfo, list[Point]]:  # fmt: skip
-    """The scenario and the runs, all of them checked: those of a seed after each other, so that what depends on values
-    shows early."""
-    [info] = await scenarios.describe([(source, {})])
-    values = combinations(overs, info)
-    for variant_run in () if named else runs.choose(info, []):
-        if own := next((key for key in values[0] if key in variant_run.variant["settings"]), None):
-            hint = "Name the variants that are to have the other values with --variant."
-            raise InputError(f"variant {variant_run.label} sets {own} itself", hint=hint)
-    asked = [{**settings, **each} for each in values]
-    described = await scenarios.describe([(source, given) for given in asked], named)
-    found = [
-        (variant_run.variant, each, {key: value for key, value in given.items() if counts(variant_run, key, value)})
-        for each, given, its in zip(values, asked, described, strict=True)
-        for variant_run in runs.choose(its, named)
-    ]
-    if len(seeds) * len(found) > points.MOST:
-        raise points.too_many(len(seeds) * len(found))
-    return described[0], [Point(seed, *one) for seed in seeds for one in found]
-
-
-def counts(variant_run: runs.VariantRun, key: str, value: str) -> bool:
-    """Whether a setting of the user's is the variant's; it keeps what it sets itself."""
-    return bool(variant_run.variant["settings"][key] == value)
 
 
 async def carry_out(

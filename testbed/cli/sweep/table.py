@@ -104,12 +104,11 @@ def report(
     screen: Console, name: str, scenario: str, file: Path, table: Sequence[Row], planned: Sequence[Point], found: Found
 ) -> None:
     """The table, the first run that is not as expected and its command, and the verdict."""
-    keys = [*table[0].values]
-    shown = columns("variant", *keys, "runs", "expected", "users see", "unexpected", "virtual time")
+    shown = columns("variant", *table[0].values, "runs", "expected", "users see", "unexpected", "virtual time")
     for row in table:
         shown.add_row(
             plain(row.variant), *map(plain, row.values.values()), str(row.runs),
-            Text(row.expected, OUTCOME[row.expected]), _observed(row),
+            Text(row.expected, OUTCOME[row.expected]), observations(row.observed),
             Text(_seeds(row), "bold red") if row.unexpected else "", _times(row),
         )  # fmt: skip
     screen.print()
@@ -119,9 +118,7 @@ def report(
     screen.print()
     count = sum(len(row.unexpected) for row in table)
     verdict = (f"{count} not as expected", "bold red") if count else ("as expected", "bold green")
-    facts = f" · {summary.number(len(planned), 'run')}"
-    screen.print(Text.assemble((plain(scenario), "bold"), ": ", verdict, (facts, "dim")))
-    screen.print(Text(plain(file), "dim"), soft_wrap=True)
+    summary.end(screen, scenario, (": ", verdict), f" · {summary.number(len(planned), 'run')}", file)
 
 
 def show_first(screen: Console, name: str, point: Point, run: Recorded) -> None:
@@ -134,12 +131,12 @@ def show_first(screen: Console, name: str, point: Point, run: Recorded) -> None:
         screen.print(Text(f"It left: {plain(run.directory)}"), soft_wrap=True)
 
 
-def _observed(row: Row) -> Text:
+def observations(observed: Mapping[str, int]) -> Text:
     """`fault`, or with how many runs each where they differ."""
-    if len(row.observed) == 1:
-        [only] = row.observed
+    if len(observed) == 1:
+        [only] = observed
         return Text(only, OUTCOME.get(only, "bold red"))
-    return Text(", ".join(f"{count} {observed}" for observed, count in sorted(row.observed.items())), "bold red")
+    return Text(", ".join(f"{count} {one}" for one, count in sorted(observed.items())), "bold red")
 
 
 def _seeds(row: Row) -> str:

@@ -16,15 +16,14 @@ from testbed.cli.output import json_option
 from testbed.cli.progress import output_console
 from testbed.cli.run import run_shown
 from testbed.cli.scenario_options import split_settings
+from testbed.cli.sweep.planning import as_one_run, combinations, plan_settings
 from testbed.cli.train import faults, settings, table
 from testbed.cli.words import noted
 from testbed.errors import InputError
-from testbed.machine import processes, questions, runs, scenarios, training
-from testbed.machine.record import RunResult
-from testbed.machine.runs import VariantRun
+from testbed.machine import processes, questions, training
 from testbed.machine.scenarios import Source
 from testbed.machine.training import Placement
-from testbed.protocol import Note, PlanRows, ScenarioInfo, requests
+from testbed.protocol import Note, PlanRows, requests
 from testbed.records import ranks as records
 
 FABRIC = "fabric.clab.yml"
@@ -105,7 +104,7 @@ def train(
     with processes.scratch() as directory:
         source = training.source(script, topology or directory / FABRIC)
         planned_faults = [faults.parse(text, questions.kept(requests.Faults())) for text in fault_texts]
-        points = points_of(matrix_texts, environment)
+        axes = settings.axes(matrix_texts, environment)
         if topology is None:
             (directory / FABRIC).write_text(training.fabric(ranks or training.RANKS, ranks_per_host))
         placement, notes = placed(source, topology, ranks, ranks_per_host, planned_faults)
@@ -119,27 +118,24 @@ def train(
             "faults": planned_faults,
             "limit": limit,
         }
-        info, variant_runs = asyncio.run(plan(source, asked, environment, points))
-        tasks = [(source, info, variant_runs)]
+        chosen = [
+            (values, {**asked, "environment": {**environment, **settings.variables(values)}})
+            for values in combinations(axes)
+        ]
+        info, planned = asyncio.run(plan_settings(source, [on.seed], chosen, []))
+        tasks = [(source, info, as_one_run(info, planned))]
         [result], wall_s = run_shown(tasks, on, jobs, map(noted, notes))
     done = {variant.name: records.read(result.out / variant.name) for variant in result.variants}
     if as_json:
         found = result.json()
         found["variants"] = [{**one, "job": done[one["name"]]} for one in found["variants"]]
         click.echo(json.dumps(found))
+    elif axes:
+        table.matrix(output_console(), result, done, [point.values for point in planned], wall_s)
     else:
-        show = table.matrix if matrix_texts else table.job
-        show(output_console(), result, done, points, wall_s)
-    return status(result, done, matrix=bool(matrix_texts))
-
-
-def points_of(texts: Sequence[str], environment: Mapping[str, str]) -> list[settings.Point]:
-    """The combinations of settings; InputError for a setting that the environment has too."""
-    axes = settings.axes(texts)
-    for key in axes:
-        if (variable := settings.VARIABLES[key]) in environment:
-            raise InputError(f"--env sets {variable}, and --matrix varies it as {key}", hint="Leave out one of them.")
-    return settings.points(axes)
+        table.job(output_console(), result, done, wall_s)
+    carried_out = all(table.carried_out(variant, done[variant.name]) for variant in result.variants)
+    return 0 if (carried_out if axes else result.as_expected) else 1
 
 
 def placed(
@@ -153,22 +149,3 @@ def placed(
     placement = training.place(rows, where, ranks or (None if topology else training.RANKS), ranks_per_host)
     faults.check_places(planned, rows)
     return placement, found["notes"]
-
-
-async def plan(
-    source: Source, asked: Mapping[str, Any], environment: Mapping[str, str], points: Sequence[settings.Point]
-) -> tuple[ScenarioInfo, list[VariantRun]]:
-    """The scenario, and a run of it for each combination of settings."""
-    described = await scenarios.describe(
-        [(source, {**asked, "environment": {**environment, **settings.environment(point)}}) for point in points]
-    )
-    labels = [settings.label(point) or described[0]["variants"][0]["name"] for point in points]
-    chosen = [runs.choose(info, [])[0].variant for info in described]
-    info = described[0]
-    return info, [VariantRun(info["name"], *one) for one in zip(labels, chosen, strict=True)]
-
-
-def status(result: RunResult, done: Mapping[str, Any], *, matrix: bool) -> int:
-    if not matrix:
-        return 0 if result.as_expected else 1
-    return 0 if all(table.carried_out(variant, done[variant.name]) for variant in result.variants) else 1

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
 
 from testbed.errors import InputError, did_you_mean
 
@@ -12,12 +11,11 @@ TIME = re.compile(r"(\d+(?:\.\d+)?)(us|ms|s)")
 VARIABLES = {"ucx_timeout": "UCX_RC_VERBS_TIMEOUT", "ucx_retries": "UCX_RC_VERBS_RETRY_COUNT"}
 DEFAULTS = {"ucx_timeout": ["20ms", "100ms", "1s"], "ucx_retries": ["2", "6"]}
 """The values of a setting that is named without any."""
-Point = dict[str, str]
-"""A combination: the value of each setting."""
 
 
-def axes(texts: Sequence[str]) -> dict[str, list[str]]:
-    """The values of each setting. A comma stands before a value, or before the next setting."""
+def axes(texts: Sequence[str], environment: Container[str]) -> dict[str, list[str]]:
+    """The values of each setting. A comma stands before a value, or before the next setting. InputError for a setting
+    whose variable is set in the environment, too."""
     found: dict[str, list[str]] = {}
     for text in texts:
         key = ""
@@ -32,6 +30,9 @@ def axes(texts: Sequence[str]) -> dict[str, list[str]]:
                 found[key].append(value if equals else word)
     if texts and not found:
         raise InputError("--matrix names no setting", hint=f"Settings: {', '.join(VARIABLES)}.")
+    for key in found:
+        if (variable := VARIABLES[key]) in environment:
+            raise InputError(f"--env sets {variable}, and --matrix varies it as {key}", hint="Leave out one of them.")
     return {key: values or DEFAULTS[key] for key, values in found.items()}
 
 
@@ -53,15 +54,6 @@ def check_value(key: str, value: str, there: Sequence[str]) -> None:
         raise InputError(f"--matrix: {key}={value} is there twice")
 
 
-def points(found: dict[str, list[str]]) -> list[Point]:
-    """Every combination; one that sets nothing without an axis."""
-    return [dict(zip(found, values, strict=True)) for values in itertools.product(*found.values())]
-
-
-def label(point: Point) -> str:
-    """The name of a run, and of its directory."""
-    return ",".join(f"{key}={value}" for key, value in point.items())
-
-
-def environment(point: Point) -> dict[str, str]:
+def variables(point: Mapping[str, str]) -> dict[str, str]:
+    """The variables of a combination of settings."""
     return {VARIABLES[key]: value for key, value in point.items()}

@@ -28,7 +28,7 @@ HINTS = {
 Jobs = Mapping[str, JobRow | None]
 
 
-def job(console: Console, result: RunResult, done: Jobs, _: Sequence[object], wall_s: float) -> None:
+def job(console: Console, result: RunResult, done: Jobs, wall_s: float) -> None:
     """The ranks of a job."""
     [variant] = result.variants
     row = done[variant.name]
@@ -47,9 +47,7 @@ def job(console: Console, result: RunResult, done: Jobs, _: Sequence[object], wa
         verdict = ("did not complete" if failed(variant, row) else "not what was asked for", "bold red")
     ranks = f" on {summary.number(len(row['ranks']), 'rank')}" if row else ""
     facts = f" · {duration(row['job_s'] if row else variant.virtual_s)} · {duration(wall_s)} wall · seed {result.seed}"
-    name = (plain(result.scenario), "bold")
-    console.print(Text.assemble(name, ": ", verdict, ranks, (facts, "dim")), soft_wrap=True)
-    console.print(Text(plain(result.out / REPORT), "dim"), soft_wrap=True)
+    summary.end(console, result.scenario, (": ", verdict, ranks), facts, result.out / REPORT)
 
 
 def failed(variant: VariantResult, row: JobRow | None) -> bool:
@@ -120,8 +118,7 @@ def matrix(console: Console, result: RunResult, done: Jobs, points: Sequence[Map
     console.print()
     facts = f" · {duration(wall_s)} wall · seed {result.seed}"
     text = f": {survived} of {summary.number(len(points), 'run')} survived"
-    console.print(Text.assemble((plain(result.scenario), "bold"), text, (facts, "dim")), soft_wrap=True)
-    console.print(Text(plain(result.out / REPORT), "dim"), soft_wrap=True)
+    summary.end(console, result.scenario, (text,), facts, result.out / REPORT)
 
 
 def carried_out(variant: VariantResult, row: JobRow | None) -> bool:

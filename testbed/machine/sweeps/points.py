@@ -35,7 +35,14 @@ class Point:
 
     @property
     def label(self) -> str:
-        return " ".join([self.variant["name"], *(f"{key}={value}" for key, value in self.values.items())])
+        return " ".join([self.variant["name"], *self._values()])
+
+    @property
+    def values_label(self) -> str:
+        return ",".join(self._values())
+
+    def _values(self) -> list[str]:
+        return [f"{key}={value}" for key, value in self.values.items()]
 
     def command(self, scenario: str) -> str:
         """What repeats it when it is typed; `scenario` is its name or path."""

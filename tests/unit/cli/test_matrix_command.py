@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from testbed.cli import matrix
 from testbed.cli.main import invoke
+from testbed.cli.sweep import matrix
 from testbed.machine.record import VariantResult
 from testbed.protocol import Event
 from testbed.records.events import read
@@ -73,6 +73,9 @@ def test_a_line_that_is_no_event_is_left_out(line: str, tmp_path: Path) -> None:
 
 
 def test_a_value_that_cannot_name_a_directory_is_refused(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tiny / "scenario.py"
+    text = file.read_text().replace("packets: int = Field(4, gt=0", 'packets: str = Field("4"')
+    file.write_text(text.replace('{"packets": 9}', '{"packets": "9"}'))
     assert invoke(["matrix", str(tiny), "--over", "packets=../../x"]) == 2
     assert "'../../x' cannot be one of the values" in capsys.readouterr().err
 
@@ -127,7 +130,7 @@ def test_figures_of_the_same_names_have_a_column_each(
         replace(good, name="packets=30", evidence=second),
     ]
     with screen.capture() as captured:
-        matrix.report(screen, results, [matrix.Outage(0.0, "none")] * 2)
+        matrix.report(screen, [{"packets": "2"}, {"packets": "30"}], results, [matrix.Outage(0.0, "none")] * 2)
     assert [line.split() for line in captured.get().splitlines()[5:]][: len(below)] == below
 
 

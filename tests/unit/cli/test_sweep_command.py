@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from testbed.cli.main import invoke
-from testbed.cli.sweep import command
+from testbed.cli.sweep import command, planning
 from testbed.errors import MachineError
 from testbed.machine import record, runs, scenarios
 from testbed.machine.record import Identity, VariantResult
@@ -283,7 +283,8 @@ def test_wrong_input_ends_before_anything_runs(
 
 def test_what_a_variant_sets_itself_is_not_in_its_command(ran: Ran) -> None:
     source = scenarios.resolve("tiny")
-    _, planned = asyncio.run(command.plan(source, [2], [], [], {"packets": "30"}))
+    [info] = asyncio.run(scenarios.describe([(source, {})]))
+    _, planned = asyncio.run(planning.plan(source, info, [2], [], [], {"packets": "30"}))
     assert [point.command("tiny") for point in planned] == [
         "testbed run tiny --variant bad --set packets=30 --seed 2",
         "testbed run tiny --variant good --seed 2",

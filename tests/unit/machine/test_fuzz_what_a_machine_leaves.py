@@ -21,8 +21,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.cli import catalogue, console, junit, matrix, over, summary, topology
+from testbed.cli import catalogue, console, junit, summary, topology
 from testbed.cli.progress import PlainConsole
+from testbed.cli.sweep import matrix, planning
 from testbed.cli.words import plain_lines
 from testbed.errors import InputError, TestbedError
 from testbed.machine import pytests, runs, scenarios
@@ -225,7 +226,7 @@ def take(name: str, data: bytes) -> None:
             shown(lambda to: to.print(catalogue.variants(info)))
             for key in properties:
                 with contextlib.suppress(InputError):
-                    over.values_over(key, info)
+                    planning.values_over(key, info)
         case "topology.json":
             shown(lambda to: to.print(topology.table(answer)))
         case "faults.json":

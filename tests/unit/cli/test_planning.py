@@ -2,7 +2,7 @@
 
 import pytest
 
-from testbed.cli import over
+from testbed.cli.sweep import planning
 from testbed.errors import InputError
 from testbed.protocol import ScenarioInfo
 
@@ -29,7 +29,7 @@ INFO: ScenarioInfo = {
     ],
 )
 def test_values_are_those_named_or_all_that_there_are(option: str, values: tuple[str, list[str]]) -> None:
-    assert over.values_over(option, INFO) == values
+    assert planning.values_over(option, INFO) == values
 
 
 @pytest.mark.parametrize(
@@ -44,11 +44,11 @@ def test_values_are_those_named_or_all_that_there_are(option: str, values: tuple
 )
 def test_values_that_cannot_be_are_refused(option: str, message: str) -> None:
     with pytest.raises(InputError) as said:
-        over.values_over(option, INFO)
+        planning.values_over(option, INFO)
     assert message in said.value.message
 
 
 def test_every_combination_is_one_and_without_parameters_there_is_one() -> None:
-    pairs = [(one["profile"], one["packets"]) for one in over.combinations(["profile=a,b", "packets=1,2"], INFO)]
-    assert pairs == [("a", "1"), ("a", "2"), ("b", "1"), ("b", "2")]
-    assert over.combinations([], INFO) == [{}]
+    found = planning.combinations(planning.axes_over(["profile=a,b", "packets=1,2"], INFO))
+    assert [(one["profile"], one["packets"]) for one in found] == [("a", "1"), ("a", "2"), ("b", "1"), ("b", "2")]
+    assert planning.combinations(planning.axes_over([], INFO)) == [{}]

@@ -1,4 +1,4 @@
-"""`testbed matrix`: one variant for each value of a parameter."""
+"""`testbed matrix`: a sweep of one variant and one seed, whose runs are in one run directory, with their outages."""
 
 from __future__ import annotations
 
@@ -9,21 +9,20 @@ from dataclasses import asdict, dataclass
 
 import click
 from rich.console import Console
-from rich.text import Text
 
 from testbed.cli import completing, console, options, summary
 from testbed.cli.catalogue import columns
 from testbed.cli.output import json_option
-from testbed.cli.over import combinations
 from testbed.cli.progress import output_console
 from testbed.cli.run import run_shown
 from testbed.cli.scenario_options import over_option, set_option, variant_option
+from testbed.cli.sweep import table
+from testbed.cli.sweep.planning import as_one_run, plan
 from testbed.cli.words import duration, plain
-from testbed.errors import InputError
-from testbed.machine import runs, scenarios
+from testbed.machine import scenarios
 from testbed.machine.record import VariantResult
-from testbed.machine.runs import LONGEST_S, VariantRun
-from testbed.protocol import EVENTS, Event, Observed, ScenarioInfo
+from testbed.machine.runs import LONGEST_S
+from testbed.protocol import EVENTS, Event, Observed
 from testbed.records.events import happened_ns, read
 
 
@@ -54,42 +53,22 @@ def matrix(
     as_json: bool,
 ) -> int:
     source = scenarios.resolve(name)
-    info, variant_runs = asyncio.run(plan(source, variant, overs, settings))
-    [result], wall_s = run_shown([(source, info, variant_runs)], on, jobs)
+    [info] = asyncio.run(scenarios.describe([(source, {})]))
+    info, planned = asyncio.run(plan(source, info, [on.seed], overs, [variant or info["compared"]], settings))
+    [result], wall_s = run_shown([(source, info, as_one_run(info, planned))], on, jobs)
+    variant, values = planned[0].variant["name"], [point.values for point in planned]
     outages = [outage(read(result.out / one.name / EVENTS), one.observed) for one in result.variants]
     if as_json:
         rows = [
-            {"values": values_of(one.name), "observed": one.observed, "outage_s": found.seconds, **asdict(one)}
-            for one, found in zip(result.variants, outages, strict=True)
+            {"values": {**its}, "observed": one.observed, "outage_s": found.seconds, **asdict(one)}
+            for its, one, found in zip(values, result.variants, outages, strict=True)
         ]
-        click.echo(json.dumps({**result.json(), "variant": variant_runs[0].variant["name"], "variants": rows}))
+        click.echo(json.dumps({**result.json(), "variant": variant, "variants": rows}))
     else:
-        report(output_console(), result.variants, outages)
+        report(output_console(), values, result.variants, outages)
         facts = f" · {summary.number(len(outages), 'run')} · {duration(wall_s)} · seed {on.seed}"
-        name = plain(f"{info['name']} {variant_runs[0].variant['name']}")
-        output_console().print(Text.assemble((name, "bold"), (facts, "dim")))
-        output_console().print(Text(plain(result.out), "dim"), soft_wrap=True)
+        summary.end(output_console(), f"{info['name']} {variant}", (), facts, result.out)
     return 0 if all(one.observed for one in result.variants) else 1
-
-
-async def plan(
-    source: scenarios.Source, variant: str | None, overs: Sequence[str], settings: Mapping[str, str]
-) -> tuple[ScenarioInfo, list[VariantRun]]:
-    """The scenario, and a variant_run for each combination of values, all of them checked."""
-    [info] = await scenarios.describe([(source, settings)])
-    [variant_run] = runs.choose(info, [variant or info["compared"]])
-    points = combinations(overs, info)
-    for key, value in (item for point in points for item in point.items() if "/" in item[1]):
-        raise InputError(f"--over {key}: {value!r} cannot be one of the values: each has a directory of its name")
-    asked = [(source, {**settings, **point}) for point in points]
-    described = await scenarios.describe(asked, [variant_run.label])
-    labels = [",".join(f"{key}={value}" for key, value in point.items()) for point in points]
-    chosen = [runs.choose(found, [variant_run.label])[0].variant for found in described]
-    return info, [VariantRun(info["name"], *one) for one in zip(labels, chosen, strict=True)]
-
-
-def values_of(label: str) -> dict[str, str]:
-    return dict(part.split("=", 1) for part in label.split(","))
 
 
 @dataclass(frozen=True)
@@ -131,31 +110,32 @@ def request_worked(event: Event) -> bool | None:
     return None
 
 
-def report(screen: Console, results: Sequence[VariantResult], outages: Sequence[Outage]) -> None:
-    keys, figures = list(values_of(results[0].name)), names_of_figures(results)
+def report(
+    screen: Console, values: Sequence[Mapping[str, str]], results: Sequence[VariantResult], outages: Sequence[Outage]
+) -> None:
+    figures = names_of_figures(results)
     wide = screen.width >= summary.WIDE and not figures
-    table = columns(*keys, "users see", "outage", *(["evidence"] if wide else []))
-    for result, found in zip(results, outages, strict=True):
-        table.add_row(
-            *map(plain, values_of(result.name).values()),
-            Text(result.observed or "nothing", console.OUTCOME.get(result.observed or "", "bold red")),
-            found.text if result.observed else "",
-            *([console.evidence_text(result.evidence)] if wide else []),
-        )
+    shown = columns(*values[0], "users see", "outage", *(["evidence"] if wide else []))
+    for its, result, found in zip(values, results, outages, strict=True):
+        shown.add_row(
+            *map(plain, its.values()), table.observations({result.observed or table.NOTHING: 1}),
+            found.text if result.observed else "", *([console.evidence_text(result.evidence)] if wide else []),
+        )  # fmt: skip
     screen.print()
-    screen.print(table)
+    screen.print(shown)
     if figures:
         # A word of a name on each line: many columns are beside each other on 80 characters.
-        below = columns(*keys, *(console.evidence_item(name, 0)[0].replace(" ", "\n") for name in figures))
+        below = columns(*values[0], *(console.evidence_item(name, 0)[0].replace(" ", "\n") for name in figures))
         below.padding = (0, 1, 0, 0)
-        for result in results:
+        for its, result in zip(values, results, strict=True):
             cells = (console.evidence_item(name, result.evidence[name])[1] for name in figures)
-            below.add_row(*map(plain, values_of(result.name).values()), *cells)
+            below.add_row(*map(plain, its.values()), *cells)
         screen.print()
         screen.print(below)
     elif not wide:
+        named = (" ".join(its.values()) for its in values)
         screen.print()
-        screen.print(summary.evidence_below((" ".join(values_of(one.name).values()), one) for one in results))
+        screen.print(summary.evidence_below(zip(named, results, strict=True)))
     for result in results:
         if not result.observed:
             summary.show_failures(screen, f"{plain(result.name)} came to no observation:", result)
