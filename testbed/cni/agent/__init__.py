@@ -27,9 +27,17 @@ from testbed.lab import leaks
 SOCKET = b"\0testbed-cni"
 VARIABLES = ("CNI_COMMAND", "CNI_CONTAINERID", "CNI_NETNS", "CNI_ARGS", "CNI_IFNAME", "CNI_PATH")
 """In the order in which `call.pl` sends them."""
-
-
 MOST_FILES = 1 << 20
+
+
+def plugins(shared: Path, node: str) -> dict[str, Plugin]:
+    """Return the plugins by their types. A program of each name is in ../bin."""
+    return {
+        "coordinator": coordinator.call,
+        "ifacer": ifacer.call,
+        "ippool": Ippool(shared, node).call,
+        "rxe": rxe.call,
+    }
 
 
 class Agent:
@@ -71,13 +79,7 @@ class Agent:
             os.closerange(first, last)  # a socket in a pod's namespace would keep the namespace when the pod has ended
         syscalls.name_process(leaks.CNI_AGENT)
         syscalls.enter(netns.path(self._namespace), CLONE_NEWNET)
-        plugins: dict[str, Plugin] = {
-            "coordinator": coordinator.call,
-            "ifacer": ifacer.call,
-            "ippool": Ippool(self._shared, self._node).call,
-            "rxe": rxe.call,
-        }
-        server = Server(plugins, self._note)
+        server = Server(plugins(self._shared, self._node), self._note)
         while True:
             client, _ = listening.accept()
             threading.Thread(target=server.answer, args=(client,), daemon=True).start()
