@@ -17,7 +17,7 @@ from testbed.cli.interrupts import Interrupts
 from testbed.errors import DISK_FULL, TestbedError, did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
 COMMANDS = {
     "run": ("testbed.cli.run", "Run scenarios and report whether they went as expected."),
@@ -147,10 +147,7 @@ def invoke(arguments: Sequence[str]) -> int:
     """Runs the command; its exit status. Every error ends here, with its message on standard error and for whoever
     asked for JSON as an object on standard output, too. A defect of testbed stays an exception."""
     try:
-        try:
-            status = cli.main(arguments, prog_name="testbed", standalone_mode=False)
-        except BaseExceptionGroup as group:  # from tasks side by side: the first is why the others were given up
-            raise next(leaves(group)) from None
+        status = cli.main(arguments, prog_name="testbed", standalone_mode=False)
     except click.ClickException as error:
         failure = usage_error(error)
         usage = error.ctx.get_usage() if isinstance(error, click.UsageError) and error.ctx else ""
@@ -213,15 +210,6 @@ def print_json(error: TestbedError, status: int) -> None:
     also = [{"message": message, "where": where} for where, message in error.also]
     found = {"message": error.message, "where": error.where, "hint": error.hint, "also": also}
     click.echo(json.dumps({"error": found, "status": status}))
-
-
-def leaves(error: BaseException) -> Iterator[BaseException]:
-    """The errors of a group, those of ours first."""
-    if isinstance(error, BaseExceptionGroup):
-        every = [leaf for inner in error.exceptions for leaf in leaves(inner)]
-        yield from sorted(every, key=lambda leaf: not isinstance(leaf, TestbedError))
-    else:
-        yield error
 
 
 def show(error: TestbedError) -> None:

@@ -24,6 +24,7 @@ from testbed.machine.jobs import Machine
 from testbed.machine.record import RunResult
 from testbed.machine.runs import Listener, VariantRun
 from testbed.machine.scenarios import Source
+from testbed.machine.task_group import TaskGroup
 from testbed.machine.vm import VirtualMachine
 from testbed.protocol import ScenarioInfo
 
@@ -149,7 +150,7 @@ async def run_all(
         runs.explain(directory, info["name"])
         return result
 
-    async with asyncio.TaskGroup() as group:
+    async with TaskGroup() as group:
         group.create_task(asyncio.to_thread(pages.load))
         running = [group.create_task(one(task, its)) for task, its in zip(tasks, equipped, strict=True)]
     if len(tasks) > 1:

@@ -17,6 +17,7 @@ from testbed.machine import record
 from testbed.machine.jobs import Job, Machine
 from testbed.machine.record import Identity, Origin, RunResult, VariantResult
 from testbed.machine.scenarios import Source
+from testbed.machine.task_group import TaskGroup
 from testbed.protocol import (
     EVENTS,
     TOPOLOGY,
@@ -131,7 +132,7 @@ async def run(
         return Identity.of(machine)
 
     try:
-        async with asyncio.TaskGroup() as group:
+        async with TaskGroup() as group:
             identity = group.create_task(asyncio.to_thread(meanwhile))
             tasks = [group.create_task(one(variant_run)) for variant_run in variant_runs]
         origin = Origin.of_run(identity.result(), source, files)

@@ -16,6 +16,7 @@ from testbed.machine.jobs import Machine
 from testbed.machine.record import RunResult, VariantResult
 from testbed.machine.sweeps import shrinking
 from testbed.machine.sweeps.work import Work
+from testbed.machine.task_group import TaskGroup
 from testbed.protocol import EVENTS, LEFT_OUT, VariantInfo
 from testbed.records.events import read
 
@@ -145,7 +146,7 @@ class Attempts:
         """The number of the first selection that still fails; as many are tried at once as may be."""
         for at in range(0, len(selections), self._jobs):
             batch = selections[at : at + self._jobs]
-            async with asyncio.TaskGroup() as group:
+            async with TaskGroup() as group:
                 tasks = [group.create_task(self._fails(parts)) for parts in batch]
             for number, task in enumerate(tasks, at):
                 if task.result():

@@ -37,6 +37,7 @@ from testbed.machine.sweeps.points import Point
 from testbed.machine.sweeps.pool import run as run_remotely
 from testbed.machine.sweeps.sent import Sent
 from testbed.machine.sweeps.work import SCRATCH, Room, Take, Work
+from testbed.machine.task_group import TaskGroup
 from testbed.protocol import messages
 
 ADDRESS = re.compile(r"dask://([^/\s]+:\d+)/?")
@@ -99,7 +100,7 @@ class Cluster:
         """What runs of all workers are made from. InputError if it is not the same."""
         found: dict[str, Identity] = {}
         while not found:
-            async with asyncio.TaskGroup() as group:
+            async with TaskGroup() as group:
                 workers = await self._workers()
                 tasks = {address: group.create_task(self._prepare(address)) for address in workers}
             found = {address: identity for address, task in tasks.items() if (identity := task.result())}

@@ -16,6 +16,7 @@ from testbed.machine.record import Identity, RunResult
 from testbed.machine.runs import Listener, VariantRun
 from testbed.machine.scenarios import TakenSource
 from testbed.machine.sweeps.points import Point
+from testbed.machine.task_group import TaskGroup
 from testbed.protocol import ScenarioInfo, VariantInfo
 
 SCRATCH = ".sweep-"
@@ -76,7 +77,7 @@ class Here:
                 await asyncio.to_thread(shutil.rmtree, out, ignore_errors=True)
 
         with processes.scratch(self.parent, SCRATCH) as scratch:
-            async with asyncio.TaskGroup() as group:
+            async with TaskGroup() as group:
                 for _ in range(self.jobs):
                     group.create_task(worker(scratch))
 

@@ -244,15 +244,7 @@ def test_an_error_of_the_tree_has_its_status_and_says_what_where_and_what_to_do(
     assert (out, err) == ("", "error: a.yml:3:1: it is broken\n  Mend it.\n")
 
 
-def test_an_error_of_tasks_side_by_side_is_the_one_that_is_ours(
-    ends_with: Callable[..., int], capsys: pytest.CaptureFixture[str]
-) -> None:
-    group = ExceptionGroup("tasks", [OSError("a consequence"), ExceptionGroup("inner", [InputError("the cause")])])
-    assert ends_with(group) == 2
-    assert capsys.readouterr().err == "error: the cause\n"
-
-
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), click.Abort(), BaseExceptionGroup("", [KeyboardInterrupt()])])
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), click.Abort()])
 def test_an_interrupt_is_130(
     ends_with: Callable[..., int], capsys: pytest.CaptureFixture[str], error: BaseException
 ) -> None:

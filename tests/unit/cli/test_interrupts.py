@@ -52,7 +52,9 @@ SEVERAL = """
             raise ValueError("while it was cleaned up")
 
     async def run():
-        async with asyncio.TaskGroup() as group:
+        from testbed.machine.task_group import TaskGroup
+
+        async with TaskGroup() as group:
             for _ in range(3):
                 group.create_task(cleans_up_badly())
             asyncio.get_running_loop().call_later(0.01, os.kill, os.getpid(), number)

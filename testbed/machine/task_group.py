@@ -1,0 +1,31 @@
+"""Tasks side by side, whose failure is one error."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from types import TracebackType
+
+from testbed.errors import TestbedError
+
+
+class TaskGroup(asyncio.TaskGroup):  # noqa: TID251
+    """asyncio's, but for what it raises: the error for which the other tasks were given up, not a group of errors. A
+    command, the keeper of a lab and a worker of a sweep then report it as that of a single task."""
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            await super().__aexit__(kind, error, traceback)
+        except BaseExceptionGroup as group:
+            raise min(leaves(group), key=lambda leaf: not isinstance(leaf, TestbedError)) from None
+
+
+def leaves(error: BaseException) -> Iterator[BaseException]:
+    """Yield the errors of a group, in the order in which they came."""
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from leaves(inner)
+    else:
+        yield error
