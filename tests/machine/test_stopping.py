@@ -92,6 +92,13 @@ def test_a_step_is_gone_back_to_as_often_as_wanted(lab: Command, plain: dict[str
     other = result_of(lab("continue", "-f", "json"))
     assert other["trace"] != plain["trace"]
     assert lab("diff", run["out"], other["out"]).status == 1
+    kept = Path(run["out"], "garp", "steps", "001.step")
+    kept.write_bytes(kept.read_bytes().replace(b'"snapshot": "', b'"snapshot":"~', 1))
+    another = lab("back", latest, "1")
+    assert another.status == 2
+    assert "error: " + str(kept) + ": the step was kept by another version of testbed" in another.err
+    assert "Run the variant again with --keep-steps" in another.err
+    assert lab("ps", "-f", "json").json == []
 
 
 def test_wrong_input_says_what_there_is(lab: Command, plain: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from testbed.machine.live.labs import PEER
 
 LAG_BYTES = 64 << 20
-"""That a command has not taken, after which it is cut off."""
+"""A command that has not read so many bytes is cut off."""
 
 
 @dataclass(eq=False)
@@ -24,27 +24,27 @@ class Client:
     writer: asyncio.StreamWriter
     open: dict[int, int] = field(default_factory=dict)
 
-    def tell(self, message: Mapping[str, Any]) -> None:
+    def send(self, message: Mapping[str, Any]) -> None:
         if self.writer.transport.get_write_buffer_size() > LAG_BYTES:
             self.writer.transport.abort()
         elif not self.writer.is_closing():
             self.writer.write(json.dumps(message, separators=(",", ":")).encode() + b"\n")
 
-    async def taken(self) -> None:
-        """Returns when the command has taken most of what it was sent, or has ended."""
+    async def drained(self) -> None:
+        """Return when the command has read most of what it was sent, or has ended."""
         with contextlib.suppress(ConnectionError):
             await self.writer.drain()
 
     def allowed(self) -> bool:
-        """Whether it is the user's own, or root's."""
+        """Tell whether it is the user's own, or root's."""
         credentials = self.writer.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size)
         return PEER.unpack(credentials)[1] in (os.geteuid(), 0)
 
 
-def tell(waiting: Iterable[tuple[Client, int]], message: Mapping[str, Any]) -> None:
-    """Sends a message to each, under the number that it waits for."""
+def send_all(waiting: Iterable[tuple[Client, int]], message: Mapping[str, Any]) -> None:
+    """Send a message to each, under the number that it waits for."""
     for client, number in waiting:
-        client.tell({**message, "id": number})
+        client.send({**message, "id": number})
 
 
 class Clients:
@@ -54,11 +54,11 @@ class Clients:
     def __init__(self) -> None:
         self._connected: set[Client] = set()
         self._asked: dict[int, tuple[Client, int]] = {}
-        """Of each request that is open, by the machine's number: who asked, and its number there."""
+        """The client of each request that is open, and its number there, by the machine's number."""
         self.starters: list[tuple[Client, int]] = []
-        """Who waits for the lab to be up."""
+        """Clients that wait for the lab to be up, with the number that they wait for."""
         self.enders: list[tuple[Client, int]] = []
-        """Who waits for the lab to be down."""
+        """Clients that wait for the lab to be down."""
 
     def __bool__(self) -> bool:
         return bool(self._connected)
@@ -67,7 +67,7 @@ class Clients:
         self._connected.add(client)
 
     def leave(self, client: Client) -> list[int]:
-        """The machine's numbers of requests that nobody waits for any more."""
+        """Forget a client. Return the machine's numbers of requests that nobody waits for any more."""
         self._connected.discard(client)
         self.starters = [one for one in self.starters if one[0] is not client]
         for inner in client.open.values():
@@ -79,38 +79,38 @@ class Clients:
         client.open[number] = inner
 
     def answer(self, message: Mapping[str, Any]) -> None:
-        """Passes on what the machine sent about a request."""
+        """Pass on a message of the machine about a request."""
         client, number = self._asked.get(message["id"], (None, 0))
         if client is None:
             return
-        client.tell({**message, "id": number})
+        client.send({**message, "id": number})
         if "report" not in message:
             del self._asked[message["id"]]
             client.open.pop(number, None)
 
     def fail_requests(self, error: Mapping[str, Any]) -> None:
-        """Answers all that were sent to the machine."""
-        tell(self._asked.values(), {"error": error})
+        """Answer all requests that were sent to the machine."""
+        send_all(self._asked.values(), {"error": error})
         for client in self._connected:
             client.open.clear()
         self._asked.clear()
 
     def fail(self, error: Mapping[str, Any]) -> None:
-        """Tells everybody who waits."""
+        """Answer everybody who waits."""
         self.fail_requests(error)
-        tell([*self.starters, *self.enders], {"error": error})
+        send_all([*self.starters, *self.enders], {"error": error})
 
     def started(self, message: Mapping[str, Any]) -> None:
-        """Tells those who wait for the lab to be up, and no more."""
-        tell(self.starters, message)
+        """Answer those who wait for the lab to be up, and no more."""
+        send_all(self.starters, message)
         self.starters.clear()
 
-    async def taken(self) -> None:
-        """Returns when all have taken most of what they were sent."""
-        await asyncio.gather(*(client.taken() for client in self._connected))
+    async def drained(self) -> None:
+        """Return when all have read most of what they were sent."""
+        await asyncio.gather(*(client.drained() for client in self._connected))
 
     async def close(self) -> None:
         for client in [*self._connected]:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(client.taken(), 1)
+                await asyncio.wait_for(client.drained(), 1)
             client.writer.close()

@@ -72,8 +72,8 @@ class Endpoint:
         if self._follows:
             self._followed = self._ask(live.Metrics(follow=True))
 
-    def take(self, message: dict[str, Any]) -> bool:
-        """Takes what the lab sent; whether that was for a scrape."""
+    def receive(self, message: dict[str, Any]) -> bool:
+        """Receive a message of the lab. Return whether it was for a scrape."""
         number = message["id"]
         if number == self._followed and "report" in message:
             self._latest = message["report"].get("measured")

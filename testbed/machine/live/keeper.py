@@ -1,7 +1,7 @@
 """The keeper of a lab that lives: a process that runs its machine, and serves the commands of its user over a socket.
 
-It ends with its machine, and the machine with it. What it takes from commands are the messages of protocol/messages.py,
-under numbers of each command's own; it passes them on to the machine under others.
+It ends with its machine, and the machine with it. Commands send it the messages of protocol/messages.py, under numbers
+of their own, which it passes on to the machine under others. What it does with them depends on one state: lifecycle.py.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,9 +24,21 @@ from testbed.errors import DISK_FULL, InputError, MachineError, TestbedError, Un
 from testbed.machine import containers, image, snapshot
 from testbed.machine.jobs import Job
 from testbed.machine.live import labs
-from testbed.machine.live.clients import Client, Clients, tell
-from testbed.machine.live.drive import Drive
+from testbed.machine.live.clients import Client, Clients, send_all
 from testbed.machine.live.kept import Kept, discard
+from testbed.machine.live.lifecycle import (
+    DEAD,
+    DISCARDED,
+    ENDING,
+    RUNNING,
+    STARTING,
+    STOPPED,
+    UP,
+    Input,
+    Lifecycle,
+    State,
+)
+from testbed.machine.live.machine_loop import MachineLoop
 from testbed.machine.live.order import Order
 from testbed.machine.live.stoppable import StoppableRun
 from testbed.machine.live.stops import Stop
@@ -44,19 +56,23 @@ LIMIT_S = 1e9
 """The machine's own seconds: a lab has no limit."""
 
 
+RECORDED: Mapping[State, labs.Recorded] = {UP: "up", RUNNING: "up", STOPPED: "stopped", ENDING: "ending"}
+"""The states in lab.json, which has the user's words for them."""
+
+
 class Keeper:
     def __init__(self, order: Order) -> None:
         self.order = order
         self.lab = replace(order.lab, pid=os.getpid())
+        self.life = Lifecycle(self.lab.name)
         self.kept = Kept(Path(self.lab.out))
         self._clients = Clients()
-        self.drive: Drive | None = None
+        self.loop: MachineLoop | None = None
         self._endpoint: Endpoint | None = None
-        self._came = asyncio.Event()
+        self._arrived = asyncio.Event()
         """A request has come."""
         self._result: dict[str, Any] = {}
-        self._up = self._ending = self._over = False
-        self._life: asyncio.Task[None] | None = None
+        self._work: asyncio.Task[None] | None = None
         self._last = time.monotonic()
 
     @property
@@ -66,66 +82,69 @@ class Keeper:
     # The life of the lab
 
     async def run(self, order: int, ready: int, listening: socket.socket | None) -> None:
-        """Serves until the lab is down or dead. `ready` is closed when commands can connect; `order` is at its end when
+        """Serve until the lab is down or dead. `ready` is closed when commands can connect; `order` is at its end when
         the command that starts the lab has ended; at `listening` metrics are scraped."""
-        self._state("starting")
+        self._record("starting")
         if listening:
             from testbed.machine.live.endpoint import Endpoint
 
             self._endpoint = Endpoint(listening, self._ask, follows=self._virtual)
         server = await asyncio.start_unix_server(self._serve, sock=labs.listener(self.lab), limit=2 * MESSAGE_BYTES)
-        self._life = asyncio.ensure_future(self._live())
+        self._work = asyncio.ensure_future(self._live())
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, self._end)
-        loop.add_reader(order, self._started, order)
+        loop.add_reader(order, self._on_starter_ended, order)
         os.close(ready)
         try:
-            await self._life
-            labs.remove(self.lab)
-            tell(self._clients.starters, {"response": self._result})
-            tell(self._clients.enders, {"response": {"out": self.lab.out}})
+            await self._work
+            self._remove()
+            send_all(self._clients.starters, {"response": self._result})
+            send_all(self._clients.enders, {"response": {"out": self.lab.out}})
         except asyncio.CancelledError:
-            if self._up:
-                labs.remove(self.lab)
-            else:
-                self._discard()
-            early = TestbedError(f"lab {self.lab.name} was ended" + ("" if self._up else " before it was up"))
-            tell(self._clients.starters, {"error": messages.failure(early)})
-            tell(self._clients.enders, {"response": {"out": ""}})
+            self._remove()
+            early = " before it was up" if self.life.state is DISCARDED else ""
+            error = messages.failure(TestbedError(f"lab {self.lab.name} was ended{early}"))
+            send_all(self._clients.starters, {"error": error})
+            send_all(self._clients.enders, {"response": {"out": ""}})
         except Exception as error:
             (self.lab.directory / labs.SOCKET).unlink(missing_ok=True)
-            self._die(error)
+            self._fail(error)
         finally:
             server.close()
             await self._clients.close()
 
-    def _started(self, order: int) -> None:
+    def _on_starter_ended(self, order: int) -> None:
         asyncio.get_running_loop().remove_reader(order)
-        if self.order.attached or not self._up:
-            self._end()
+        self._end(Input.DOWN if self.order.attached else Input.ORPHANED)
 
-    def _die(self, cause: Exception) -> None:
-        """Leaves the reason for those who ask later, and tells everybody who waits."""
+    def _fail(self, cause: Exception) -> None:
+        """Leave the reason for those who ask later, and send it to everybody who waits."""
         error = cause if isinstance(cause, TestbedError) else MachineError("".join(traceback.format_exception(cause)))
         if isinstance(cause, OSError) and cause.errno in DISK_FULL:
             error = UnsupportedError("the disk is full", where=str(cause.filename or ""), hint="Free some space.")
-        if not self._up:
-            self._discard()
-        elif self._over:
-            labs.remove(self.lab)
-        else:
+        if self._apply(Input.FAILED) is DEAD:
             with contextlib.suppress(OSError):
                 if not self.order.run:
                     self.kept.end(asdict(self.lab), None)
-            self._state("dead", error.message)
+            self._record("dead", error.message)
+        else:
+            self._remove()
         self._clients.fail(messages.failure(error))
 
-    def _discard(self) -> None:
-        """A lab that never came up leaves nothing."""
+    def _remove(self) -> None:
+        """Remove the lab's directory; of a lab that never came up its run directory, too."""
         labs.remove(self.lab)
-        discard(Path(self.lab.out))
+        if self.life.state is DISCARDED:
+            discard(Path(self.lab.out))
 
-    def _state(self, state: labs.State, why: str = "") -> None:
+    def _apply(self, given: Input, why: str = "") -> State | None:
+        """Take an input of the lifecycle. Return the new state, which is recorded; None if it stays the same."""
+        entered = self.life.apply(given)
+        if entered and (word := RECORDED.get(entered)):
+            self._record(word, why)
+        return entered
+
+    def _record(self, state: labs.Recorded, why: str = "") -> None:
         try:
             self.lab = self.lab.now(state, why)
         except OSError as error:
@@ -141,7 +160,7 @@ class Keeper:
         try:
             if self.order.run:
                 self._result = await StoppableRun(self, found, flavour, self.order).run()
-                self._over = True
+                self._apply(Input.FINISHED)
             else:
                 await self._lab(found, flavour)
         finally:
@@ -158,49 +177,78 @@ class Keeper:
         async with Opened(found, flavour, source) as opened:
             write_bundle(opened.bundle, job, flavour.clock)
             await opened.begin()
-            self.drive = Drive(opened, job, flavour.clock, self)
-            ends = asyncio.ensure_future(asyncio.to_thread(self.kept.prepare))
-            await self.drive.run()
-            await ends
-            self._over = True
+            self.loop = MachineLoop(opened, job, flavour.clock, self, self.life)
+            prepared = asyncio.ensure_future(asyncio.to_thread(self.kept.prepare))
+            await self.loop.run()
+            await prepared
+            if self.life.state is STARTING:
+                job.answer()  # raises why it did not come up
+            self._apply(Input.FINISHED)
             opened.outcome.extract(Path(self.lab.out))
         job.answer()
         self.kept.end(asdict(self.lab), found.digest)
 
-    # What the machine does
+    # The machine
 
-    async def taken(self) -> None:
-        """Returns when commands have taken what a paused machine had no room for, or a request comes of which the one
-        that does not take it must not stop the lab."""
-        self._came.clear()
-        if not (self.drive and self.drive.asked):
-            taken = asyncio.ensure_future(self._clients.taken())
-            woken = asyncio.ensure_future(self._came.wait())
-            await asyncio.wait((taken, woken), return_when=asyncio.FIRST_COMPLETED)
-            taken.cancel()
+    async def drained(self) -> None:
+        """Return when commands have read what a paused machine had no room for, or a request comes: the command that
+        does not read must not stop the lab."""
+        self._arrived.clear()
+        if not (self.loop and self.loop.queued):
+            drained = asyncio.ensure_future(self._clients.drained())
+            woken = asyncio.ensure_future(self._arrived.wait())
+            await asyncio.wait((drained, woken), return_when=asyncio.FIRST_COMPLETED)
+            drained.cancel()
             woken.cancel()
 
-    def answered(self, message: dict[str, Any]) -> None:
-        if self._endpoint and self._endpoint.take(message):
+    def received(self, message: dict[str, Any]) -> None:
+        if self._endpoint and self._endpoint.receive(message):
             return
         self._clients.answer(message)
 
-    def stopped(self, moment: Moment) -> None:
-        self._up = True
-        self._state("stopped", f"at {moment.t / 1e9:.3f} s: {moment.text or moment.kind}")
-        self._tell_stopped(moment)
-        if self._endpoint and not self._ending:
-            self._endpoint.begin()
+    def handed_over(self, message: Mapping[str, Any]) -> None:
+        match message:
+            case {"ack": _}:
+                return
+            case {"request": {"kind": "Metrics"}} if not self._virtual:
+                """Scrapes, which change nothing, would be most of the file."""
+            case _:
+                with contextlib.suppress(OSError):
+                    self.kept.note(message)
 
-    def _tell_stopped(self, moment: Moment) -> None:
-        self._clients.started({"response": {"stopped": asdict(moment)}})
+    def held(self, moment: Moment) -> None:
+        self._begin(Input.HELD, f"at {moment.t / 1e9:.3f} s: {moment.text or moment.kind}")
 
-    def shown(self, record: dict[str, Any]) -> None:
-        """Something of a run that goes on, for whoever waits for it."""
-        tell(self._clients.starters, {"report": record})
+    def _report(self, record: dict[str, Any]) -> None:
+        """Take a report of the lab itself."""
+        try:
+            self.kept.record(record)
+        except OSError as error:
+            self.log(f"a report of the lab cannot be kept: {error}")
+        if record.get("up"):
+            self._begin(Input.BUILT)
+
+    def _begin(self, given: Input, why: str = "") -> None:
+        """Serve requests from now on, and answer those who wait for it."""
+        if self._apply(given, why):
+            self._clients.started({"response": self._serves()})
+            if self._endpoint:
+                self._endpoint.begin()
+
+    def _serves(self) -> dict[str, Any] | None:
+        """Make the answer for those who wait for a lab or run that serves requests now."""
+        if self.life.state is not STOPPED:
+            return None
+        assert self.loop
+        assert self.loop.reached
+        return {"stopped": asdict(self.loop.reached)}
+
+    def show(self, record: dict[str, Any]) -> None:
+        """Report something of a run that goes on to those who wait for it."""
+        send_all(self._clients.starters, {"report": record})
 
     async def _tick(self) -> None:
-        """Ends a lab that nobody has used for its time."""
+        """End a lab that nobody has used for its time."""
         while True:
             await asyncio.sleep(1)
             if self._clients:
@@ -210,53 +258,37 @@ class Keeper:
                 self._end()
                 return
 
-    def _end(self) -> None:
-        """Has the machine take the lab down. One that is not up yet is given up."""
-        if self._ending:
-            return
-        self._ending = True
-        if not self._up or (self.drive and self.order.run and not self.drive.held):
-            assert self._life
-            self._life.cancel()
-            return
-        self._state("ending")
-        assert self.drive
-        self.drive.send([messages.ask(self.drive.number(), Down())])
-        self._came.set()
+    def _end(self, given: Input = Input.DOWN) -> None:
+        """Let the machine take the lab down. One that is not up yet, or a run that goes on, is given up."""
+        match self._apply(given):
+            case State.ENDING:
+                self._ask_machine(Down())
+            case State.OVER | State.DISCARDED:
+                assert self._work
+                self._work.cancel()
 
     def log(self, text: str) -> None:
         with contextlib.suppress(OSError):
             print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
-        tell(self._clients.starters, {"log": text})
-
-    def _report(self, record: dict[str, Any]) -> None:
-        """What the lab itself reports."""
-        try:
-            self.kept.take(record)
-        except OSError as error:
-            self.log(f"what the lab reports cannot be kept: {error}")
-        if record.get("up"):
-            first, self._up = not self._up, True
-            self._state("up")
-            self._clients.started({"response": None})
-            if first and self._endpoint and not self._ending:
-                self._endpoint.begin()
+        send_all(self._clients.starters, {"log": text})
 
     # Commands
 
     def _ask(self, request: Request[Any]) -> int:
-        """Sends the lab a request that no command made; its number."""
-        drive = self._serving()
-        number = drive.number()
-        drive.send([messages.ask(number, request)])
-        self._came.set()
+        """Send the lab a request that no command made. Return its number."""
+        self.life.apply(Input.REQUEST)
+        return self._ask_machine(request)
+
+    def _ask_machine(self, request: Request[Any]) -> int:
+        assert self.loop
+        number = self.loop.next_number()
+        self._submit([messages.ask(number, request)])
         return number
 
-    def _serving(self) -> Drive:
-        """The drive of a lab that takes requests."""
-        if not self._up or self._ending or not self.drive or not self.drive.serves:
-            raise TestbedError(f"lab {self.lab.name} {self._unavailable()}")
-        return self.drive
+    def _submit(self, requests: Sequence[Mapping[str, Any]]) -> None:
+        assert self.loop
+        self.loop.submit(requests)
+        self._arrived.set()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         client = Client(writer)
@@ -267,94 +299,78 @@ class Keeper:
         try:
             while line := await reader.readline():
                 found = json.loads(line)
-                wanted = [self._take(client, message) for message in (found if isinstance(found, list) else [found])]
-                if (requests := [request for request in wanted if request]) and self.drive:
-                    self.drive.send(requests)
-                    self._came.set()
+                given = found if isinstance(found, list) else [found]
+                if requests := [request for one in given if (request := self._receive(client, one))]:
+                    self._submit(requests)
         except (ValueError, KeyError, TypeError, ConnectionError):
             writer.close()
         finally:
             self._leave(client)
 
-    def _take(self, client: Client, message: dict[str, Any]) -> Mapping[str, Any] | None:
-        """The request for the machine, if it is one."""
+    def _receive(self, client: Client, message: dict[str, Any]) -> Mapping[str, Any] | None:
+        """Take a message of a command. Return the request for the machine, if it is one."""
         number = int(message["id"])
-        match message:
-            case {"control": "start"}:
-                self._clients.starters.append((client, number))
-                if self.drive and self.drive.held:
-                    self._tell_stopped(self.drive.held)
-                elif self._up:
-                    self._report({"up": True})
-            case {"control": "continue", "discard": bool(discard), "to": str(to)}:
-                self._continue(client, number, to, discard=discard)
-            case {"request": {"kind": "Down"}}:
-                self._clients.enders.append((client, number))
-                self._end()
-            case {"request": dict(request)}:
-                try:
-                    drive = self._serving()
-                except TestbedError as error:
-                    client.tell({"id": number, "error": messages.failure(error)})
-                    return None
-                inner = drive.number()
-                if drive.held and getattr(KINDS.get(str(request.get("kind"))), "touches", True):
-                    drive.touch(str(request.get("kind")))
-                self._clients.ask(client, number, inner)
-                return {"protocol": message.get("protocol"), "id": inner, "request": request}
-            case {"ack": _} if self._virtual:
-                """It would reach the machine at a moment of the host's. It waits for commands when the wire is full."""
-            case _ if number in client.open:
-                assert self.drive
-                self.drive.say({**message, "id": client.open[number]})
+        try:
+            match message:
+                case {"control": "start"}:
+                    self._start(client, number)
+                case {"control": "continue", "discard": bool(discard), "to": str(to)}:
+                    self._continue(client, number, to, discard=discard)
+                case {"request": {"kind": "Down"}}:
+                    self._clients.enders.append((client, number))
+                    self._end()
+                case {"request": dict(request)}:
+                    inner = self._admit(client, number, str(request.get("kind")))
+                    return {"protocol": message.get("protocol"), "id": inner, "request": request}
+                case {"ack": _} if self._virtual:
+                    """It would reach the machine at a moment of the host's. It waits for commands when the wire is
+                    full."""
+                case _ if number in client.open:
+                    assert self.loop
+                    self.loop.post({**message, "id": client.open[number]})
+        except TestbedError as error:
+            client.send({"id": number, "error": messages.failure(error)})
         return None
+
+    def _admit(self, client: Client, number: int, kind: str) -> int:
+        """Let a request come to the machine. Return its number there."""
+        self.life.apply(Input.REQUEST)
+        assert self.loop
+        if self.life.state is STOPPED and getattr(KINDS.get(kind), "touches", True):
+            self.loop.touched.append(kind)
+        inner = self.loop.next_number()
+        self._clients.ask(client, number, inner)
+        return inner
+
+    def _start(self, client: Client, number: int) -> None:
+        self.life.apply(Input.START)
+        if self.life.state in (UP, STOPPED):
+            client.send({"id": number, "response": self._serves()})
+        else:
+            self._clients.starters.append((client, number))
 
     def _continue(self, client: Client, number: int, to: str, *, discard: bool) -> None:
         stop = Stop.of(to) if to else None
-        try:
-            drive = self._standing(stop, discard=discard)
-        except InputError as error:
-            client.tell({"id": number, "error": messages.failure(error)})
-            return
-        self._clients.fail_requests(messages.failure(TestbedError(f"{self.lab.name} goes on")))
-        self._clients.starters.append((client, number))
-        self._state("up")
-        drive.go_on(stop, discard=discard)
-
-    def _standing(self, stop: Stop | None, *, discard: bool) -> Drive:
-        """The drive of a run that stands, and can go on to the stop."""
-        if self.drive is None or self.drive.held is None:
-            raise InputError(f"{self.lab.name} is not stopped", hint="`testbed continue` is for a run that is.")
-        if stop and stop.t is not None and self.drive.touched and not discard:
+        touched = self.life.state is STOPPED and self.loop and self.loop.touched
+        if touched and not discard and stop and stop.t is not None:
             hint = "Stop at a step, or forget what was done with --discard."
             raise InputError("after something was done by hand a run does not stop at a time", hint=hint)
-        return self.drive
-
-    def _unavailable(self) -> str:
-        if self._ending:
-            return "is being taken down"
-        return "runs, and takes requests where it is stopped" if self._up else "is still being made"
-
-    def said(self, message: Mapping[str, Any]) -> None:
-        match message:
-            case {"ack": _}:
-                return
-            case {"request": {"kind": "Metrics"}} if not self._virtual:
-                """Scrapes, which change nothing, would be most of the file."""
-            case _:
-                with contextlib.suppress(OSError):
-                    self.kept.note(message)
+        self._apply(Input.CONTINUE)
+        self._clients.fail_requests(messages.failure(TestbedError(f"{self.lab.name} goes on")))
+        self._clients.starters.append((client, number))
+        assert self.loop
+        self.loop.go_on(stop, discard=discard)
 
     def _leave(self, client: Client) -> None:
-        """The command has ended, or was killed: what it asked for ends too."""
+        """Stop what a command asked for that has ended, or was killed."""
         for inner in self._clients.leave(client):
-            if self.drive:
-                self.drive.say({"id": inner, "stop": True})
+            if self.loop:
+                self.loop.post({"id": inner, "stop": True})
 
 
 def main() -> None:
-    """Arguments: the descriptors of the order, of the pipe that is closed when commands can connect, and of the socket
-    at which metrics are scraped, if any."""
+    """Keep a lab. Arguments: the descriptors of the order, of the pipe that is closed when commands can connect, and of
+    the socket at which metrics are scraped, if any."""
     order, ready, *sockets = map(int, sys.argv[1:])
     for number in signal.SIGINT, signal.SIGHUP:
         signal.signal(number, signal.SIG_IGN)

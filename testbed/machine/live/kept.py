@@ -1,5 +1,5 @@
-"""What is kept of a lab that lives, in its run directory: events as they come, what it was made of, what was asked of
-it, and in the end its result."""
+"""The run directory of a lab that lives: events as they come, its plan, the messages of commands, and in the end its
+result."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Kept:
         with (self._directory / name).open("a") as file:
             file.write(json.dumps(record, separators=(",", ":"), ensure_ascii=False) + "\n")
 
-    def take(self, record: dict[str, Any]) -> None:
-        """A report of the lab's."""
+    def record(self, record: dict[str, Any]) -> None:
+        """Keep a report of the lab."""
         match record:
             case {"event": dict(event)}:
                 self._append(EVENTS, event)
@@ -43,16 +43,16 @@ class Kept:
                 self._end = record
 
     def note(self, message: Mapping[str, Any]) -> None:
-        """What a command said to the lab."""
+        """Keep a message of a command to the lab."""
         self._append(SESSION, message)
 
     def prepare(self) -> None:
-        """Find out what `end` writes of this machine and this version: that takes time, which a user would wait for."""
+        """Find out the parts of `end` about this machine and this version: a user would wait for them."""
         qemu.release()
         snapshot.code_digest()
 
     def end(self, lab: Mapping[str, Any], image: str | None) -> None:
-        """Writes result.json; without an `image` of a lab that died."""
+        """Write result.json; without an `image` of a lab that died."""
         found = {
             **lab,
             "trace": self._end.get("trace", ""),
@@ -78,7 +78,7 @@ def explain(directory: Path, name: str) -> None:
 
 
 def discard(directory: Path) -> None:
-    """Removes the run directory of a lab that never came up."""
+    """Remove the run directory of a lab that never came up."""
     shutil.rmtree(directory, ignore_errors=True)
     latest = directory.parent / LATEST
     with contextlib.suppress(OSError):

@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 from testbed.errors import DISK_FULL, InputError, TestbedError, UnsupportedError, did_you_mean
 
-State = Literal["starting", "up", "stopped", "ending", "dead"]
+Recorded = Literal["starting", "up", "stopped", "ending", "dead"]
 RECORD, SOCKET, LOG = "lab.json", "socket", "keeper.log"
 PEER = struct.Struct("3i")
 """Process, user and group at the other end of a socket: struct ucred."""
@@ -32,8 +32,8 @@ ELSEWHERE = "Set XDG_STATE_HOME to a directory of yours."
 
 @dataclass(frozen=True)
 class Lab:
-    """What lab.json says. `since` is in seconds since 1970, `pid` is the keeper; at `metrics`, an address with a port,
-    they are scraped."""
+    """The contents of lab.json. `since` is in seconds since 1970, `pid` is the keeper; at `metrics`, an address with a
+    port, they are scraped."""
 
     name: str
     topology: str
@@ -42,7 +42,7 @@ class Lab:
     pid: int
     version: str
     out: str
-    state: State
+    state: Recorded
     why: str = ""
     seed: int = 1
     metrics: str = ""
@@ -59,7 +59,7 @@ class Lab:
         new.write_text(json.dumps(asdict(self)))
         new.replace(self.directory / RECORD)
 
-    def now(self, state: State, why: str = "") -> Lab:
+    def now(self, state: Recorded, why: str = "") -> Lab:
         """The same in another state, which is written."""
         changed = replace(self, state=state, why=why)
         changed.write()
@@ -117,7 +117,7 @@ def _read(directory: Path) -> Lab | None:
         record: dict[str, Any] = json.loads((directory / RECORD).read_text())
         lab = _of(record, directory.name)
     except (OSError, ValueError, TypeError):
-        state: State = "up" if lives else "dead"
+        state: Recorded = "up" if lives else "dead"
         return Lab(directory.name, "", "", round(directory.stat().st_mtime, 3), 0, "", "", state, DAMAGED)
     if lab.alive() and not lives:
         return replace(lab, state="dead", why=KILLED)
@@ -127,7 +127,7 @@ def _read(directory: Path) -> Lab | None:
 def _of(record: dict[str, Any], name: str) -> Lab:
     """The lab of a record, which another version may have written: what it has more does not count, and what it lacks
     is empty. TypeError for what is no record."""
-    empty: dict[str, Any] = {"str": "", "int": 0, "float": 0.0, "State": "up"}
+    empty: dict[str, Any] = {"str": "", "int": 0, "float": 0.0, "Recorded": "up"}
     found = {}
     for one in fields(Lab):
         default = empty[str(one.type)] if one.default is MISSING else one.default
@@ -138,7 +138,7 @@ def _of(record: dict[str, Any], name: str) -> Lab:
 
 
 def kept(directory: Path) -> bool:
-    """Whether a keeper lives, which holds the directory locked."""
+    """Tell whether a keeper lives, which holds the directory locked."""
     try:
         handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""What the keeper of a lab is to do, as the command that starts it hands it over."""
+"""The order of the keeper of a lab, which the command that starts it hands over."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Order:
     attached: bool
     """Whether the lab ends with the connection of the command that starts it."""
     run: dict[str, Any] | None = None
-    """Of a run that can be stopped, in the place of a lab: the fields of `stoppable.RunOrder`."""
+    """The fields of `stoppable.RunOrder`, for a run that can be stopped in the place of a lab."""
 
     def text(self) -> str:
         found = {**self.__dict__, "lab": self.lab.__dict__}

@@ -12,7 +12,8 @@ from testbed.errors import InputError
 from testbed.machine import runs, scenarios
 from testbed.machine.image import Image
 from testbed.machine.jobs import Job
-from testbed.machine.live.drive import Drive, Hearer
+from testbed.machine.live.lifecycle import Lifecycle
+from testbed.machine.live.machine_loop import LoopListener, MachineLoop
 from testbed.machine.live.order import Order
 from testbed.machine.live.stops import Stop
 from testbed.machine.moments import Opened, Saved
@@ -37,35 +38,34 @@ class RunOrder:
     step: str | None = None
 
 
-class Holder(Hearer, Protocol):
-    """The keeper."""
+class RunKeeper(LoopListener, Protocol):
+    life: Lifecycle
+    loop: MachineLoop | None
 
-    drive: Drive | None
-
-    def shown(self, record: dict[str, Any]) -> None: ...
+    def show(self, record: dict[str, Any]) -> None: ...
 
 
-class Shown(Listener):
-    """Passes on what happens in the run."""
+class Relay(Listener):
+    """Passes the events of the run on to commands that wait for it."""
 
-    def __init__(self, holder: Holder) -> None:
-        self._holder = holder
+    def __init__(self, keeper: RunKeeper) -> None:
+        self._keeper = keeper
 
     def event(self, _: VariantRun, event: Event) -> None:
-        self._holder.shown({"event": event})
+        self._keeper.show({"event": event})
 
     def settled(self, _: VariantRun, until_ns: int) -> None:
-        self._holder.shown({"settled": until_ns})
+        self._keeper.show({"settled": until_ns})
 
     def finished(self, _: VariantRun, result: VariantResult) -> None: ...
 
 
 class StoppableMachine(VirtualMachine):
-    """Its job is that of the run, driven by the keeper's requests."""
+    """A machine whose job is that of the run, and whose loop is the keeper's."""
 
-    def __init__(self, holder: Holder, image: Image, flavour: Flavour, order: RunOrder) -> None:
-        super().__init__(image, flavour, holder.log)
-        self._holder, self._order = holder, order
+    def __init__(self, keeper: RunKeeper, image: Image, flavour: Flavour, order: RunOrder) -> None:
+        super().__init__(image, flavour, keeper.log)
+        self._keeper, self._order = keeper, order
 
     async def run(self, job: Job[Any], out: Path) -> float:
         source = await self.source(job.training)
@@ -83,20 +83,20 @@ class StoppableMachine(VirtualMachine):
             else:
                 await opened.resume(saved)
             stop = Stop.of(self._order.stop) if self._order.stop else None
-            drive = self._holder.drive = Drive(opened, job, self.clock, self._holder, stop)
+            loop = self._keeper.loop = MachineLoop(opened, job, self.clock, self._keeper, self._keeper.life, stop)
             if saved:
-                drive.resume_from(saved)
-            await drive.run()
+                loop.hold_at(saved)
+            await loop.run()
             opened.outcome.extract(out)
         return time.monotonic() - started
 
 
 class StoppableRun:
-    def __init__(self, holder: Holder, image: Image, flavour: Flavour, order: Order) -> None:
+    def __init__(self, keeper: RunKeeper, image: Image, flavour: Flavour, order: Order) -> None:
         assert order.run
-        self._holder, self._seed, self._out = holder, order.seed, Path(order.lab.out)
+        self._keeper, self._seed, self._out = keeper, order.seed, Path(order.lab.out)
         self._order = RunOrder(**order.run)
-        self._machine = StoppableMachine(holder, image, flavour, self._order)
+        self._machine = StoppableMachine(keeper, image, flavour, self._order)
 
     async def run(self) -> dict[str, Any]:
         """The result, as result.json has it, which is written."""
@@ -105,6 +105,6 @@ class StoppableRun:
         [info] = await scenarios.describe([(source, {})], [order.variant["name"]])
         variant_run = VariantRun(info["name"], order.label, order.variant)
         result = await runs.run(
-            source, info, [variant_run], self._seed, self._machine, self._out, Shown(self._holder), asyncio.Semaphore(1)
+            source, info, [variant_run], self._seed, self._machine, self._out, Relay(self._keeper), asyncio.Semaphore(1)
         )
         return {"result": result.json()}

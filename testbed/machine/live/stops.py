@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import Enum, auto
 
 from testbed.errors import InputError
 from testbed.machine.moments import Moment
@@ -12,16 +13,30 @@ FAULT, FAILURE = "fault", "first-failure"
 SECONDS = re.compile(r"T=(\d+(?:\.\d+)?)s?")
 
 
+class Act(Enum):
+    """The way on from a moment of a run."""
+
+    PASS = auto()
+    KEEP = auto()
+    """Keep the moment, and pass it: the run may have to come back."""
+    HOLD = auto()
+    KEEP_AND_HOLD = auto()
+    GO_BACK = auto()
+    """Go back to the moment that was kept, which is the last one before the stop."""
+
+
 @dataclass(frozen=True)
 class Stop:
-    """`text` is as the user wrote it; `t` is a time in virtual nanoseconds."""
+    """`text` is as the user wrote it; `t` is a time in virtual nanoseconds. A run comes `near` to a time when it has
+    gone back to the last moment before it, where the machine learns of the time: a run that does not stop must not."""
 
     text: str
     t: int | None = None
+    near: bool = False
 
     @classmethod
     def of(cls, text: str) -> Stop:
-        """A number or the beginning of a step's text, `fault`, `first-failure`, `T=12.5s`."""
+        """Read a number or the beginning of a step's text, `fault`, `first-failure`, `T=12.5s`."""
         if found := SECONDS.fullmatch(text):
             return cls(text, round(float(found[1]) * 1e9))
         if text.startswith("T="):
@@ -30,10 +45,26 @@ class Stop:
             raise InputError("a stop is a step, `fault`, `first-failure` or T=SECONDS")
         return cls(text)
 
-    def here(self, moment: Moment) -> bool:
+    @property
+    def far(self) -> bool:
+        """Whether a run that has ended may have passed this stop after its last moment."""
+        return self.t is not None and not self.near
+
+    def nearer(self) -> Stop:
+        return replace(self, near=True)
+
+    def at(self, moment: Moment, *, kept: bool) -> Act:
+        """Choose the way on from a moment. `kept` is whether there is one to go back to."""
+        if self.t is None:
+            return Act.KEEP_AND_HOLD if self._named(moment) else Act.PASS
+        if self.near:
+            return Act.HOLD if moment.t >= self.t else Act.PASS
+        if moment.t <= self.t:
+            return Act.KEEP
+        return Act.GO_BACK if kept else Act.KEEP_AND_HOLD
+
+    def _named(self, moment: Moment) -> bool:
         match moment.kind:
-            case "time":
-                return self.t is not None
             case "step":
                 return self.text not in (FAULT, FAILURE) and names(self.text, moment)
             case "fault.injected":
@@ -44,5 +75,5 @@ class Stop:
 
 
 def names(text: str, moment: Moment) -> bool:
-    """Whether the user means this moment: by its number, or by a part of its text."""
+    """Tell whether the user means this moment: by its number, or by a part of its text."""
     return text == str(moment.number) if text.isdigit() else text.casefold() in moment.text.casefold()

@@ -37,7 +37,7 @@ class Lab:
         self.asked.append(request)
         number = len(self.asked)
         if answer := self._answer(number):
-            asyncio.get_running_loop().call_soon(self.endpoint.take, {"id": number, **answer})
+            asyncio.get_running_loop().call_soon(self.endpoint.receive, {"id": number, **answer})
         return number
 
     async def scraped(self) -> tuple[int, str]:
@@ -83,7 +83,7 @@ def test_on_the_virtual_clock_it_gets_what_the_lab_reported_last() -> None:
         async with served(Lab(), follows=True) as lab:
             lab.endpoint.begin()
             for now_s in 2.0, 3.0:
-                assert lab.endpoint.take({"id": 1, "report": {"measured": {**EMPTY, "now_s": now_s}}})
+                assert lab.endpoint.receive({"id": 1, "report": {"measured": {**EMPTY, "now_s": now_s}}})
             for _ in range(3):
                 assert "testbed_time_seconds_total 3.0" in (await lab.scraped())[1]
             assert lab.asked == [Metrics(follow=True)], "no scrape came to the lab"
@@ -95,8 +95,8 @@ def test_what_the_lab_sends_to_others_is_left_to_them() -> None:
     async def take() -> None:
         async with served(Lab(), follows=True) as lab:
             lab.endpoint.begin()
-            assert not lab.endpoint.take({"id": 7, "response": None})
-            assert not lab.endpoint.take({"id": 7, "report": {"measured": EMPTY}})
+            assert not lab.endpoint.receive({"id": 7, "response": None})
+            assert not lab.endpoint.receive({"id": 7, "report": {"measured": EMPTY}})
 
     asyncio.run(take())
 

@@ -7,7 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from testbed.machine.devices import Bundle, Outcome
-from testbed.machine.live.drive import Drive
+from testbed.machine.live.lifecycle import Lifecycle
+from testbed.machine.live.machine_loop import MachineLoop
 
 
 @pytest.fixture
@@ -20,11 +21,11 @@ def bell():
 
 
 @pytest.fixture
-def drive(bell):
-    hearer = SimpleNamespace(said=lambda _: None, answered=lambda _: None)
+def loop(bell):
+    listener = SimpleNamespace(handed_over=lambda _: None, received=lambda _: None)
     with Bundle() as bundle, Outcome() as outcome:
         opened = SimpleNamespace(bundle=bundle, outcome=outcome, machine=SimpleNamespace(bell=bell.ours))
-        yield Drive(opened, SimpleNamespace(lives=True), "real", hearer)
+        yield MachineLoop(opened, SimpleNamespace(), "real", listener, Lifecycle("mine"))
 
 
 def rung(bell):
@@ -33,11 +34,11 @@ def rung(bell):
     return False
 
 
-def test_a_bell_that_did_not_wake_the_guest_is_rung_again_until_it_has_read(bell, drive):
-    drive.look()
+def test_a_bell_that_did_not_wake_the_guest_is_rung_again_until_it_has_read(bell, loop):
+    loop.poll()
     assert not rung(bell)
-    drive.say({"id": 1})
+    loop.post({"id": 1})
     assert rung(bell)
     for _ in range(2):
-        drive.look()
+        loop.poll()
         assert rung(bell)

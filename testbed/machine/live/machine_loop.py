@@ -1,0 +1,279 @@
+"""The scheduler loop around the machine of a lab that lives, or of a run that can be stopped: from the machine's
+beginning to the end of its job."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+import time
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import Any, Protocol
+
+from testbed.errors import MachineError
+from testbed.machine.jobs import Job
+from testbed.machine.live.lifecycle import RUNNING, Lifecycle
+from testbed.machine.live.stops import Act, Stop
+from testbed.machine.live.wire import FULL, IDLE, MOMENT, Wire
+from testbed.machine.moments import Moment, Opened, Saved
+from testbed.machine.watch import Watch
+from testbed.protocol import Clock, messages
+from testbed.protocol.live import Continue, Hold, StopAt
+from testbed.protocol.requests import Request
+
+BUSY_S = 0.5
+"""Wall seconds for which a request waits until the machine rests. Then it comes at a moment that the host chose."""
+JOB_ID = 0
+
+
+class LoopListener(Protocol):
+    def log(self, text: str) -> None: ...
+
+    def received(self, message: dict[str, Any]) -> None:
+        """A report of a request has come, or its end."""
+
+    def handed_over(self, message: Mapping[str, Any]) -> None:
+        """The machine was given a message: `rest` counts the times at which it rested, `meanwhile` is another
+        moment."""
+
+    def held(self, moment: Moment) -> None:
+        """The run is held at a moment, and serves requests."""
+
+    def drained(self) -> Awaitable[object]:
+        """Return when commands have read what they were sent."""
+
+
+class MachineLoop:
+    """On the virtual clock the machine rests whenever it has nothing to do."""
+
+    def __init__(
+        self, opened: Opened, job: Job[Any], clock: Clock, listener: LoopListener, life: Lifecycle,
+        stop: Stop | None = None,
+    ) -> None:  # fmt: skip
+        """`stop` is where a run is to be stopped."""
+        self._opened, self._job, self._clock, self._listener, self._life = opened, job, clock, listener, life
+        self._stop = stop
+        self._virtual = clock == "virtual"
+        self._wire = Wire(opened.bundle, opened.outcome)
+        self._numbers = itertools.count(JOB_ID + 1)
+        self._queue: list[tuple[float, Sequence[Mapping[str, Any]]]] = []
+        """Requests for a machine that does not rest, those together that came together, and when."""
+        self._wake = asyncio.Event()
+        self._rests = 0
+        self.resting = False
+        self.reached: Moment | None = None
+        """The last moment to which the run has come: where it stands when it is stopped."""
+        self._kept: Saved | None = None
+        """The moment that a run which nobody touched goes on from."""
+        self.touched: list[str] = []
+        """Kinds of requests that may have changed the run where it stands."""
+
+    def next_number(self) -> int:
+        return next(self._numbers)
+
+    async def run(self) -> None:
+        """Let the machine run to the end of its job."""
+        self._listen()
+        try:
+            while not await self._run_to_pause():
+                pass
+        finally:
+            if not self._virtual:
+                asyncio.get_running_loop().remove_reader(self._opened.machine.bell.fileno())
+
+    async def _run_to_pause(self) -> bool:
+        """Let the machine run to its next pause. Return whether its job has ended there."""
+        opened, outcome = self._opened, self._opened.outcome
+        watch = Watch(opened.machine, self._clock, outcome, self._listener.log)
+
+        async def look() -> None:
+            if self.poll():
+                watch.heard()
+            await watch.look()
+
+        await opened.machine.command("cont")
+        await opened.machine.paused(look, watch.pause_s)
+        self._receive()
+        if outcome.finished:
+            if not (self._stop and self._stop.far and self._kept):
+                return True
+            await self._approach(self._stop, self._kept)
+            return False
+        if self._wire.reason == FULL:
+            await self._listener.drained()
+        self._wire.acknowledge()
+        with self._wire.replaced():
+            await opened.settle(self.reached)
+        if self._wire.reason == MOMENT and self._stop:
+            await self._pass_or_stop(self._stop)
+        if self._wire.reason == IDLE:
+            await self._rest()
+        return False
+
+    # Stops of a run
+
+    async def _pass_or_stop(self, stop: Stop) -> None:
+        moment = self.reached
+        assert moment
+        act = stop.at(moment, kept=self._kept is not None)
+        if act in (Act.KEEP, Act.KEEP_AND_HOLD):
+            with self._wire.replaced():
+                self._kept = await self._opened.keep(moment)
+        if act in (Act.HOLD, Act.KEEP_AND_HOLD):
+            self._hold(moment)
+        if act is Act.GO_BACK and self._kept:
+            await self._approach(stop, self._kept)
+
+    async def _approach(self, stop: Stop, kept: Saved) -> None:
+        """Come to a time that the run has passed, from the moment before it."""
+        await self._go_back(kept)
+        assert stop.t is not None
+        if kept.moment.t > stop.t:  # the run had not begun
+            self._hold(kept.moment)
+        else:
+            self._stop = stop.nearer()
+            self._ask(StopAt(t=stop.t))
+
+    def _hold(self, moment: Moment) -> None:
+        self._stop = None
+        self._ask(Hold())
+        self._listener.held(moment)
+
+    async def _go_back(self, saved: Saved) -> None:
+        self.reached = saved.moment
+        with self._wire.replaced():
+            await self._opened.resume(saved)
+
+    def hold_at(self, saved: Saved) -> None:
+        """Begin with a run that stands at a moment of another one."""
+        self._kept, self.reached = saved, saved.moment
+        self._hold(saved.moment)
+
+    def go_on(self, stop: Stop | None, *, discard: bool) -> None:
+        """Let a run that was stopped go on when its machine rests; with `discard` as if nothing had been done there.
+        Requests that have not come to the machine are dropped."""
+        if discard:
+            self.touched = []
+        self._stop = stop
+        self._queue.clear()
+        self._wake.set()
+
+    async def _leave_stop(self) -> None:
+        touched, self.touched = self.touched, []
+        if touched or self._kept is None:
+            self._job.touched += touched
+            self._kept = None
+            self._ask(Continue())
+        else:
+            await self._go_back(self._kept)
+
+    # To and fro
+
+    def _listen(self) -> None:
+        if not self._virtual:
+            asyncio.get_running_loop().add_reader(self._opened.machine.bell.fileno(), self._on_bell)
+
+    def poll(self) -> bool:
+        """Receive what a machine that runs has sent. Return whether it was anything. Ring again for what it has not
+        read: on a busy host one bell in some thousands does not wake the guest, which would sleep for an hour."""
+        received = self._receive()
+        if self._virtual:
+            self._release(time.monotonic() - BUSY_S)
+        else:
+            self._wire.push()
+            if self._wire.waiting:
+                self._ring()
+        return received
+
+    def _on_bell(self) -> None:
+        with contextlib.suppress(BlockingIOError, ConnectionError):
+            self._opened.machine.bell.recv(1 << 16)
+        self._receive()
+        if self._wire.push():
+            self._ring()
+
+    def _ring(self) -> None:
+        if not self._virtual:
+            with contextlib.suppress(BlockingIOError, ConnectionError):
+                self._opened.machine.bell.send(b"!")
+
+    def _receive(self) -> bool:
+        received = False
+        for message in self._opened.outcome.progress():
+            received = True
+            match message:
+                case {"report": {"moment": report}}:
+                    self.reached = Moment.of(report)
+                case _:
+                    self._job.take(message)
+        for message in self._wire.receive():
+            received = True
+            if message.get("id") == JOB_ID or "id" not in message:
+                self._job.take(message)
+            else:
+                self._listener.received(message)
+        if received and not self._virtual:
+            self._wire.acknowledge()
+            self._ring()
+        return received
+
+    async def _rest(self) -> None:
+        """Return when there is something for the paused machine to do."""
+        self.resting = True
+        self._rests += 1
+        process = self._opened.machine.process
+        ended = asyncio.ensure_future(process.wait())
+        try:
+            while True:
+                self._wake.clear()
+                if self._life.state is RUNNING:
+                    await self._leave_stop()
+                    return
+                self._release(time.monotonic())
+                self._wire.push()
+                if self._wire.waiting:
+                    return
+                woken = asyncio.ensure_future(self._wake.wait())
+                await asyncio.wait((woken, ended), return_when=asyncio.FIRST_COMPLETED)
+                woken.cancel()
+                if ended.done():
+                    raise MachineError(f"QEMU ended with status {ended.result()}")
+        finally:
+            ended.cancel()
+            self.resting = False
+
+    def _release(self, before: float) -> None:
+        """Hand over the requests that came before this time. A machine that rests gets those that came together: the
+        next come when it rests again."""
+        while self._queue and self._queue[0][0] <= before:
+            for message in self._queue.pop(0)[1]:
+                self.post(message)
+            if self.resting:
+                return
+
+    def submit(self, requests: Sequence[Mapping[str, Any]]) -> None:
+        """Send requests that come together: on the virtual clock when the machine rests, if that is soon."""
+        if self._virtual:
+            self._queue.append((time.monotonic(), requests))
+            self._wake.set()
+        else:
+            for request in requests:
+                self.post(request)
+
+    @property
+    def queued(self) -> bool:
+        """Whether requests wait for the machine."""
+        return bool(self._queue)
+
+    def post(self, message: Mapping[str, Any]) -> None:
+        """Send a request, or a message about one that is open, at once. On the virtual clock the same messages give the
+        same events, but for those that do not find the machine at rest."""
+        moment = {"rest": self._rests} if self.resting else {"meanwhile": True}
+        self._listener.handed_over({**message, **(moment if self._virtual else {})})
+        self._wire.send(json.dumps(message).encode())
+        self._wake.set()
+        self._ring()
+
+    def _ask(self, request: Request[Any]) -> None:
+        self._wire.send(json.dumps(messages.ask(self.next_number(), request)).encode())
