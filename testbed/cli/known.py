@@ -14,7 +14,7 @@ from rich.text import Text
 from testbed.cli import completing
 from testbed.cli.catalogue import columns, paragraphs, parameters, section
 from testbed.cli.completing import Complete
-from testbed.cli.live import acts
+from testbed.cli.live import change_commands
 from testbed.cli.output import json_option
 from testbed.cli.progress import output_console
 from testbed.cli.words import setting
@@ -128,6 +128,6 @@ profile = group(
     ),
     ["ARP age", "MAC age", ""], profile_row, show_profile, completing.profiles,
 )  # fmt: skip
-for command in acts.inject, acts.recover, acts.fault_ps:
+for command in change_commands.inject, change_commands.recover, change_commands.fault_ps:
     fault.add_command(command)
-profile.add_command(acts.profile_set)
+profile.add_command(change_commands.profile_set)

@@ -14,7 +14,7 @@ import click
 from testbed.cli import completing, console, options, pages, summary
 from testbed.cli import junit as reports
 from testbed.cli.catalogue import with_tag
-from testbed.cli.live.words import metrics_option
+from testbed.cli.live.live_options import metrics_option
 from testbed.cli.output import json_option
 from testbed.cli.progress import error_console, output_console
 from testbed.cli.scenario_options import set_option, variants_option

@@ -11,7 +11,7 @@ import click
 from rich.table import Table
 
 from testbed.cli.catalogue import columns
-from testbed.cli.live.words import connect, lab_option, then
+from testbed.cli.live.live_options import connect, lab_option, then
 from testbed.cli.output import give, json_option, show_notes
 from testbed.cli.progress import output_console
 from testbed.cli.words import plain

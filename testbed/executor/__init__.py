@@ -37,7 +37,7 @@ HANDLERS: dict[type[Request[Any]], str] = {
     requests.PodsBench: "bench.pods:run",
     requests.Layer: "layer:install",
     requests.Collect: "leftovers:collect",
-    requests.Live: "live.lab:run",
+    requests.Live: "live.live_lab:run",
     requests.Describe: "describe:scenario",
     requests.Faults: "describe:faults",
     requests.Profiles: "describe:profiles",
@@ -54,11 +54,7 @@ response. A TestbedError it raises is the error that is sent; any other exceptio
 WARM = (
     "pytest",
     "testbed.cni.plugins.rxe",
-    "testbed.executor.live.acts",
-    "testbed.executor.live.lab",
-    "testbed.executor.live.logs",
-    "testbed.executor.live.looks",
-    "testbed.executor.live.programs",
+    "testbed.executor.live.live_lab",
     "testbed.executor.networks",
     "testbed.executor.tests",
     "testbed.executor.variant",
@@ -84,7 +80,9 @@ def prepare(job: Mapping[str, Any], out: str, write: Write, devices: Devices = N
         importlib.import_module(name)
     from testbed import nic
     from testbed.cni.runtime import libcni
+    from testbed.executor.live.server import handler_of
     from testbed.kernel.lossless import ports
+    from testbed.protocol.live import LiveRequest
     from testbed.switch.profile import load_profiles
     from testbed.workload import ibverbs
 
@@ -92,6 +90,8 @@ def prepare(job: Mapping[str, Any], out: str, write: Write, devices: Devices = N
         getattr(ibverbs, name)
     for kind in requests.KINDS.values():
         requests.adapter(kind)
+        if issubclass(kind, LiveRequest) and kind.handler:
+            handler_of(kind)
     load_profiles()
     nic.prepare()
     with contextlib.suppress(UnsupportedError):  # the first lab with lossless links says so

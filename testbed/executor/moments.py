@@ -20,7 +20,7 @@ class Cut(SystemExit):
 
 
 class Moments:
-    """Of one run."""
+    """The moments of one run."""
 
     def __init__(self, wire: Wire | None, emit: Emit, source: str) -> None:
         """Without a wire, or on the real clock, there are none. `source` is the text of the lab's topology file."""
@@ -29,7 +29,7 @@ class Moments:
         self._source = source
         self._number = 0
         self._holding = False
-        """Whether the run stands: what is done by hand there is no moment of it."""
+        """The run stands: a change by hand is no moment of it."""
         self._lab: Lab | None = None
         self._log: EventLog | None = None
         self._server: Server | None = None
@@ -40,7 +40,7 @@ class Moments:
     def hear(self, event: Event) -> None:
         """An event of the run, which has been reported."""
         if self._server:
-            self._server.hear(event)
+            self._server.publish(event)
         if is_moment(event):
             self._reach(event["t"], event["kind"], event["text"])
 

@@ -1,5 +1,5 @@
-"""What a lab that lives can be asked. The requests come over the wire of its machine, beside each other; reports of a
-request that goes on come until it ends, or until the outside stops it."""
+"""Requests to a lab that lives. They come over the wire of its machine, beside each other; reports of a request that
+goes on come until it ends, or until the outside stops it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class LinkRow(TypedDict):
     rdma: str | None
     rdma_state: NotRequired[str]
     quality: dict[str, Any]
-    """What the link does to what this end sends, where that is not the default: `Quality`."""
+    """Values of `Quality` for frames that this end sends, where they are not the default."""
 
 
 class NodeRow(TypedDict):
@@ -101,10 +101,13 @@ class Written(TypedDict):
 class LiveRequest(Request[R_co], Generic[R_co]):
     """Base of these requests."""
 
+    handler: ClassVar[str] = ""
+    """The function that serves it: a module of executor/live and its name there. It takes the request and a `Call`, and
+    returns the response, or a `Task` that will give it. None of a request that the server serves itself."""
     touches: ClassVar[bool] = True
-    """Whether it can change what happens in the lab; others only look."""
+    """It can change the lab; others only look."""
     waits: ClassVar[bool] = False
-    """Whether it may wait for something in the lab; those come one after the other."""
+    """It may wait for something in the lab; such requests come one after the other."""
 
 
 class Exec(LiveRequest[int]):
@@ -112,43 +115,48 @@ class Exec(LiveRequest[int]):
     base64, and of input that comes later `took`: how many bytes of it were taken. With a `terminal` it gets a terminal
     of its own, and without `given` and `input` no input at all."""
 
+    handler = "node_programs:run"
     node: str
     command: list[str]
     terminal: Terminal | None = None
     given: str | None = None
     """All its input, in base64: on the virtual clock what comes later comes at a moment of the host's."""
     input: bool = False
-    """Whether input will come, and its end."""
+    """Input will come, and its end."""
     detach: bool = False
-    """Whether it goes on by itself: the response comes when it has started, its output is a file of the lab's."""
+    """It goes on by itself: the response comes when it has started, its output is a file of the lab's."""
 
 
 class Inspect(LiveRequest[LabState]):
-    """What is in the lab now."""
+    """Describe the lab as it is now."""
 
+    handler = "inspecting:inspect"
     touches = False
 
 
 class Tables(LiveRequest[list[TableRow]]):
-    """The tables of a switch. With `follow` reports are the whole tables as `rows` whenever they changed."""
+    """Read the tables of a switch. With `follow` reports are the whole tables as `rows` whenever they changed."""
 
+    handler = "inspecting:tables"
     touches = False
     switch: str
     follow: bool = False
 
 
 class Events(LiveRequest[None]):
-    """Reports are the lab's events, from the first or the last `last` ones on."""
+    """Read the events: reports have them, from the first or the last `last` ones on."""
 
+    handler = "inspecting:events"
     touches = False
     last: int | None = None
     follow: bool = False
 
 
 class Logs(LiveRequest[None]):
-    """What programs that run by themselves have written on a node, or on all. Reports are `out`, pieces in base64, with
-    their `node` and `program`."""
+    """Read the output of programs that run by themselves on a node, or on all. Reports are `out`, pieces in base64,
+    with their `node` and `program`."""
 
+    handler = "log_files:logs"
     touches = False
     node: str = ""
     follow: bool = False
@@ -158,6 +166,7 @@ class Capture(LiveRequest[int]):
     """Record an interface until the outside stops it. Reports are `out`, a pcap file in base64; the response is the
     number of frames that the kernel could not keep."""
 
+    handler = "node_programs:capture"
     touches = False
     end: str
     filter: str = ""
@@ -168,6 +177,7 @@ class Capture(LiveRequest[int]):
 class FaultInject(LiveRequest[FaultRow | None]):
     """Inject a fault now, or `after` seconds; take it back after it has lasted for `lasting`."""
 
+    handler = "changing:inject"
     waits = True
     name: str
     parameters: Mapping[str, str] = field(default_factory=dict)
@@ -178,6 +188,7 @@ class FaultInject(LiveRequest[FaultRow | None]):
 class FaultRecover(LiveRequest[FaultRow]):
     """Take a fault back, by its number or its name."""
 
+    handler = "changing:recover"
     waits = True
     fault: str
 
@@ -185,16 +196,18 @@ class FaultRecover(LiveRequest[FaultRow]):
 class LinkSet(LiveRequest[LinkRow]):
     """Change an end of a link: up or down, or the quality of what it sends."""
 
+    handler = "changing:set_link"
     waits = True
     end: str
     up: bool | None = None
     quality: Mapping[str, str] = field(default_factory=dict)
-    """By the keys of a link in a topology file, as texts: ``{"rate": "100mbit"}``."""
+    """Keys of a link in a topology file with their values as texts: ``{"rate": "100mbit"}``."""
 
 
 class ProfileSet(LiveRequest[dict[str, Any]]):
     """Change values of a switch's profile, given as texts; the response is all of them."""
 
+    handler = "changing:set_profile"
     switch: str
     values: Mapping[str, str]
 
@@ -202,6 +215,7 @@ class ProfileSet(LiveRequest[dict[str, Any]]):
 class PodAdd(LiveRequest[NodeRow]):
     """Make a pod on a host, attached to networks: each the text of a conflist."""
 
+    handler = "changing:add_pod"
     waits = True
     host: str
     pod: str
@@ -209,6 +223,7 @@ class PodAdd(LiveRequest[NodeRow]):
 
 
 class PodDelete(LiveRequest[None]):
+    handler = "changing:delete_pod"
     waits = True
     pod: str
 
@@ -216,13 +231,15 @@ class PodDelete(LiveRequest[None]):
 class Announce(LiveRequest[None]):
     """Have an interface of a host or pod announce its address: a gratuitous ARP, an unsolicited NA."""
 
+    handler = "changing:announce"
     end: str
     ip: str | None = None
 
 
 class RdmaWrite(LiveRequest[Written]):
-    """One RDMA WRITE over a new connection. `source` and `target` are hosts or pods, or their interfaces."""
+    """Send one RDMA WRITE over a new connection. `source` and `target` are hosts or pods, or their interfaces."""
 
+    handler = "changing:write"
     waits = True
     source: str
     target: str
@@ -236,12 +253,14 @@ class RdmaWrite(LiveRequest[Written]):
 class Advance(LiveRequest[float]):
     """Let virtual time pass; the response is the time of the lab in seconds."""
 
+    handler = "changing:advance"
     seconds: float
 
 
 class Save(LiveRequest[str]):
-    """The topology file of the lab as it is now."""
+    """Write the topology file of the lab as it is now."""
 
+    handler = "inspecting:save"
     touches = False
 
 
@@ -269,7 +288,7 @@ class Down(LiveRequest[None]):
 
 
 class Counted(TypedDict):
-    """Of an end of a link since the lab was made: bytes and packets of the kernel, and what its qdisc dropped."""
+    """Counters of an end of a link since the lab was made: the kernel's, and `dropped` with those of its qdisc."""
 
     end: str
     rx_bytes: int
@@ -303,29 +322,31 @@ class Overview(TypedDict):
 
 
 class Top(LiveRequest[Overview]):
-    """What a screen shows of the lab: counters, sizes of tables, queue pairs, the latest events. With `follow` reports
+    """Read the overview of a screen: counters, sizes of tables, queue pairs, the latest events. With `follow` reports
     are that as `overview`, at first and, on the virtual clock, whenever it has changed and the lab comes to rest."""
 
+    handler = "inspecting:top"
     touches = False
     events: int = 20
     follow: bool = False
 
 
 class Measured(LabState):
-    """What the metrics of a lab are made of."""
+    """A measurement of a lab, from which its metrics are made."""
 
     counters: dict[str, dict[str, dict[str, dict[str, int]]]]
-    """By node, then ``interfaces`` or ``rdma``, then the name of an interface or RDMA device: as in counters.json."""
+    """Counters by node, then ``interfaces`` or ``rdma``, then interface or RDMA device: as in counters.json."""
     tables: dict[str, list[TableRow]]
-    """By switch."""
+    """Entries by switch."""
     missing: list[str]
-    """What could not be read."""
+    """Counters and tables that could not be read."""
 
 
 class Metrics(LiveRequest[Measured]):
-    """The state of the lab with all counters and tables. With `follow`, on the virtual clock, reports are that as
-    `measured` whenever the lab comes to rest."""
+    """Measure the state of the lab with all counters and tables. With `follow`, on the virtual clock, reports are that
+    as `measured` whenever the lab comes to rest."""
 
+    handler = "measuring:metrics"
     touches = False
     follow: bool = False
 

@@ -9,7 +9,7 @@ import pytest
 from live import Live
 
 from testbed.machine.live import labs
-from testbed.machine.live.client import Connection
+from testbed.machine.live.connection import Connection
 from testbed.protocol.requests import read
 
 CONFLIST = """{"cniVersion": "1.0.0", "name": "pods", "plugins": [

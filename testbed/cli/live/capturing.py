@@ -11,20 +11,20 @@ from typing import IO, TYPE_CHECKING
 import click
 
 from testbed.cli.interrupts import stoppable
-from testbed.cli.live.words import nobody_reads, put
+from testbed.cli.live.live_options import nobody_reads, put
 from testbed.errors import InputError
-from testbed.machine.live.client import Streams
+from testbed.machine.live.connection import Streams
 from testbed.protocol.live import Capture, Exec
 from testbed.records.pcap import Pcap
 
 if TYPE_CHECKING:
-    from testbed.machine.live.client import Connection
+    from testbed.machine.live.connection import Connection
 
 SHOW = ("tcpdump", "-n", "-e", "-l", "--immediate-mode")
 
 
 def write(connection: Connection, end: str, filter_: str, file: str, count: int | None) -> int:
-    """Writes a pcap file, frame by frame."""
+    """Write a pcap file, frame by frame."""
     begun = False
     with contextlib.ExitStack() as opened:
         target: IO[bytes] = sys.stdout.buffer
@@ -51,7 +51,7 @@ def write(connection: Connection, end: str, filter_: str, file: str, count: int 
 
 
 def show(connection: Connection, end: str, filter_: str, count: int | None) -> int:
-    """Prints a line a frame, as tcpdump does."""
+    """Print a line a frame, as tcpdump does."""
     node, _, interface = end.partition(":")
     limit = ["-c", str(count)] if count else []
     command = [*SHOW, *limit, "-i", interface, *filter_.split()]
@@ -60,11 +60,11 @@ def show(connection: Connection, end: str, filter_: str, count: int | None) -> i
 
 
 def ended(connection: Connection, request: Capture | Exec, put: Callable[[str, bytes], None]) -> int:
-    """The response to a request that Ctrl-C stops; 0 when the reader of its output has gone."""
+    """Return the response to a request that Ctrl-C stops; 0 when the reader of its output has gone."""
     streams = Streams(connection, put)
     with stoppable() as stop:
         try:
-            number = streams.number = connection.ask(request, streams.take)
+            number = streams.number = connection.ask(request, streams.receive)
             return int(connection.end(number, stop))
         except BrokenPipeError:
             nobody_reads()

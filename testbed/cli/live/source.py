@@ -1,4 +1,4 @@
-"""What `testbed up` makes a lab of: a topology file, or a scenario."""
+"""The source of a lab of `testbed up`: a topology file, or a scenario."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class Found:
     executable: list[str] = field(default_factory=list)
     packages: list[str] = field(default_factory=list)
     images: list[str] = field(default_factory=list)
-    """Of the nodes that are containers."""
+    """Images of the nodes that are containers."""
 
     def request(self) -> dict[str, Any]:
-        """The job's request. What a lab is called is not in it, nor does it matter inside."""
+        """Return the job's request, without the lab's name, which does not matter inside."""
         asked: dict[str, Any] = messages.ask(0, Live(**self.asked))["request"]
         return asked
 
@@ -59,7 +59,7 @@ def of_file(path: Path) -> Found:
 
 
 def beside(path: Path, binds: Sequence[str]) -> dict[str, bytes]:
-    """The files and directories that containers of a topology file have from beside it."""
+    """Return the files and directories that containers of a topology file have from beside it."""
     found: dict[str, bytes] = {}
     for name in binds:
         source = path.parent / name
@@ -71,7 +71,7 @@ def beside(path: Path, binds: Sequence[str]) -> dict[str, bytes]:
 
 
 def topology_name(data: bytes, path: Path) -> str:
-    """The name in a file, as far as that can be read without checking it; else that of the file."""
+    """Return the name in a file, as far as that can be read without checking it; else that of the file."""
     for line in data.decode(errors="replace").splitlines():
         key, colon, value = line.partition(":")
         if key == "name" and colon:

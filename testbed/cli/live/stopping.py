@@ -11,8 +11,8 @@ from typing import Any
 import click
 
 from testbed.cli import console, options, summary
+from testbed.cli.live.live_options import connect, format_option, lab_option, listening_at, print_json, then
 from testbed.cli.live.up import end
-from testbed.cli.live.words import connect, format_option, lab_option, listening_at, print_json, then
 from testbed.cli.pages import write_report
 from testbed.cli.progress import error_console, output_console
 from testbed.cli.scenario_options import out_option
@@ -20,7 +20,7 @@ from testbed.cli.words import clock
 from testbed.errors import InputError
 from testbed.machine import moments, record, runs
 from testbed.machine.live import labs
-from testbed.machine.live.client import Connection
+from testbed.machine.live.connection import Connection
 from testbed.machine.live.order import Order
 from testbed.machine.live.start import start
 from testbed.machine.live.stoppable import RunOrder
@@ -36,7 +36,7 @@ def run(
     source: Source, info: ScenarioInfo, chosen: VariantRun, seed: int, out: Path, stop: str, metrics: int | None, *,
     as_json: bool,
 ) -> int:  # fmt: skip
-    """Runs a variant until it stops, or to its end. Exit status: 0 if it stopped."""
+    """Run a variant until it stops, or to its end. Exit status: 0 if it stopped."""
     Stop.of(stop)
     order = RunOrder(
         name=info["name"], file=str(source.file.resolve()), label=chosen.label, variant=chosen.variant, stop=stop,
@@ -49,7 +49,7 @@ def run(
 def begun(
     name: str, order: RunOrder, info: ScenarioInfo, seed: int, out: Path, metrics: int | None = None
 ) -> Connection:
-    """A keeper of the run, called by a name that is free. `latest` stays the run that a moment was kept of."""
+    """Start a keeper of the run, under a name that is free. `latest` stays the run that a moment was kept of."""
     labs.require_free(name)
     listening, address = listening_at(metrics)
     machine: Any = options.choose("vm", "virtual", lambda text: click.echo(f"… {text}", err=True))
@@ -67,12 +67,12 @@ def begun(
 
 
 def follow(connection: Connection, asked: dict[str, Any], chosen: VariantRun, *, as_json: bool, stop: str = "") -> int:
-    """Shows a run until it stops or has ended."""
+    """Show a run until it stops or has ended."""
     with console.RunConsole(error_console(), [chosen]) as shown:
         begin = shown.started if chosen.variant["expected"] else shown.resumed
         begin(chosen)
 
-        def take(report: dict[str, Any]) -> None:
+        def receive(report: dict[str, Any]) -> None:
             if "event" in report:
                 shown.event(chosen, report["event"])
             elif "settled" in report:
@@ -80,14 +80,14 @@ def follow(connection: Connection, asked: dict[str, Any], chosen: VariantRun, *,
             elif "log" in report:
                 shown.log(report["log"])
 
-        number = connection.begin(asked, take)
+        number = connection.begin(asked, receive)
         try:
             answer = connection.end(number)
         except KeyboardInterrupt:
             end(connection)
             raise
     if "stopped" in answer:
-        return say_stopped(connection, Moment.of(answer["stopped"]), as_json=as_json)
+        return show_stopped(connection, Moment.of(answer["stopped"]), as_json=as_json)
     out = Path(answer["result"]["out"])
     write_report(out)
     runs.explain(out, answer["result"]["scenario"])
@@ -103,12 +103,12 @@ def follow(connection: Connection, asked: dict[str, Any], chosen: VariantRun, *,
     return 0 if result.as_expected else 1
 
 
-def say_stopped(connection: Connection, moment: Moment, *, as_json: bool) -> int:
+def show_stopped(connection: Connection, moment: Moment, *, as_json: bool) -> int:
     name = connection.lab.name
     if as_json:
         print_json({"stopped": asdict(moment), "lab": name, "out": connection.lab.out})
     else:
-        from testbed.cli.live.tables import show_metrics
+        from testbed.cli.live.lab_tables import show_metrics
 
         where = {"time": "", "step": f" before step {moment.number}: {moment.text}"}.get(
             moment.kind, f": {moment.text}"
@@ -178,7 +178,7 @@ def back(name: str, out: Path, form: str, directory: Path, step: str) -> int:
     with begun(name or result.scenario, order, described(source), result.seed, out) as connection:
         number = connection.begin({"control": "start"}, lambda _: None)
         answer = connection.end(number)
-        return say_stopped(connection, Moment.of(answer["stopped"]), as_json=form == "json")
+        return show_stopped(connection, Moment.of(answer["stopped"]), as_json=form == "json")
 
 
 def described(source: Source) -> ScenarioInfo:
@@ -189,7 +189,7 @@ def described(source: Source) -> ScenarioInfo:
 
 
 def kept_run(directory: Path) -> tuple[record.RunResult, str, Path]:
-    """A run's record, the variant that is meant, and its directory."""
+    """Return a run's record, the variant that is meant, and its directory."""
     if directory.is_symlink():
         directory = directory.parent / directory.readlink()
     label = ""
@@ -208,7 +208,7 @@ def kept_run(directory: Path) -> tuple[record.RunResult, str, Path]:
 
 
 def list_steps(found: list[Moment], kept: dict[int, Path], form: str) -> int:
-    from testbed.cli.live.tables import table
+    from testbed.cli.live.lab_tables import table
     from testbed.cli.words import size
 
     if form == "json":

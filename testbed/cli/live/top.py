@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from testbed.cli.live.words import connect, duration, format_option, lab_option, print_json
+from testbed.cli.live.live_options import connect, duration, format_option, lab_option, print_json
 from testbed.cli.words import clock, plain
 from testbed.errors import InputError
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.table import Table
 
-    from testbed.machine.live.client import Connection
+    from testbed.machine.live.connection import Connection
     from testbed.machine.live.labs import Lab
     from testbed.protocol.live import Counted, Overview
 
@@ -81,7 +81,7 @@ class Screen:
         self._now: Overview | None = None
         self.live = Live(console=console, screen=True, auto_refresh=False)
 
-    def take(self, now: Overview) -> None:
+    def show(self, now: Overview) -> None:
         self._before, self._now = self._now, now
         self.draw()
 
@@ -92,12 +92,12 @@ class Screen:
 
 
 def watch(connection: Connection, console: Console, interval: float) -> None:
-    from testbed.cli.live.programs import raw, resized
+    from testbed.cli.live.program_commands import raw, resized
     from testbed.protocol.live import Top
 
     shown = Screen(connection.lab, console)
     virtual = connection.lab.clock == "virtual"
-    number = connection.ask(Top(events=EVENTS, follow=virtual), lambda report: shown.take(report["overview"]))
+    number = connection.ask(Top(events=EVENTS, follow=virtual), lambda report: shown.show(report["overview"]))
     due = time.monotonic() + interval
     with raw(by_key), resized() as sizes, shown.live:
         while True:
@@ -110,9 +110,9 @@ def watch(connection: Connection, console: Console, interval: float) -> None:
                 os.read(sizes, 100)
                 shown.draw()
             if connection in ready:
-                connection.take()
+                connection.receive()
                 if number and connection.done(number):
-                    shown.take(connection.ended(number))
+                    shown.show(connection.ended(number))
                     number = 0
             if waiting and time.monotonic() >= due:
                 due = time.monotonic() + interval
@@ -143,7 +143,7 @@ def screen(lab: Lab, now: Overview, before: Overview | None, width: int, height:
 
 
 def shares(wanted: Sequence[int], room: int) -> list[int]:
-    """Of so many lines what each section gets: what it wants, and an equal part if that is too much for all."""
+    """Divide so many lines between sections: each gets its own, or an equal part if that is too much for all."""
     given = [0] * len(wanted)
     while room > 0 and (hungry := [number for number, want in enumerate(wanted) if given[number] < want]):
         part = max(1, room // len(hungry))

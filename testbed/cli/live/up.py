@@ -18,12 +18,20 @@ import click
 
 from testbed.cli import completing, pages
 from testbed.cli.interrupts import stoppable
-from testbed.cli.live.words import duration, format_option, lab_option, listening_at, metrics_option, print_json, then
+from testbed.cli.live.live_options import (
+    duration,
+    format_option,
+    lab_option,
+    listening_at,
+    metrics_option,
+    print_json,
+    then,
+)
 from testbed.cli.scenario_options import out_option, set_option, variant_option
 from testbed.cli.words import plain
 from testbed.errors import InputError, TestbedError
 from testbed.machine.live import labs
-from testbed.machine.live.client import Connection, EndedError
+from testbed.machine.live.connection import Connection, EndedError
 from testbed.protocol.live import Down
 
 if TYPE_CHECKING:
@@ -68,7 +76,7 @@ def up(
     form: str,
 ) -> int:
     from testbed.cli.live import source
-    from testbed.cli.live.tables import show_metrics, show_nodes
+    from testbed.cli.live.lab_tables import show_metrics, show_nodes
     from testbed.protocol import live
 
     found = source.find(what, variant, settings)
@@ -93,8 +101,8 @@ def brought_up(
     found: Found, name: str, clock: str, seed: int, packages: list[str], idle_s: float | None, out: Path, *,
     attached: bool, metrics: int | None = None,
 ) -> Iterator[Connection]:  # fmt: skip
-    """A connection to a new lab, which is up. Its name is that of its file unless one is given; metrics are scraped at
-    that port, if any."""
+    """Yield a connection to a new lab, which is up. Its name is that of its file unless one is given; metrics are
+    scraped at that port, if any."""
     from testbed.cli import options
     from testbed.cli.output import log
     from testbed.machine.live.order import Order
@@ -123,18 +131,18 @@ def brought_up(
 
 
 def stay(connection: Connection) -> None:
-    """Returns when the lab has ended: by Ctrl-C, by `down`, or as nobody used it."""
+    """Wait until the lab has ended: by Ctrl-C, by `down`, or as nobody used it."""
     with stoppable() as stop, contextlib.suppress(EndedError):
         watched: list[Any] = [connection, stop]
         ready, _, _ = select.select(watched, [], [])
         if stop in ready:
             end(connection)
         else:
-            connection.take()
+            connection.receive()
 
 
 def wait_up(connection: Connection, place: Any) -> None:
-    """Returns when the lab is up. Ctrl-C ends it."""
+    """Wait until the lab is up. Ctrl-C ends it."""
     from testbed.cli.output import log
 
     number = connection.begin({"control": "start"}, lambda message: log(message["log"]))
@@ -156,14 +164,14 @@ def checked(name: str) -> str:
 
 
 def end(connection: Connection) -> Any:
-    """Has the lab end; what its keeper says then."""
+    """End the lab. Return the answer of its keeper."""
     number = connection.ask(Down())
     deadline = time.monotonic() + DOWN_S
     while not connection.done(number):
         if time.monotonic() > deadline:
             name = connection.lab.name
             raise TestbedError(f"lab {name} does not end", hint=f"`testbed down --force {name}` kills its machine.")
-        connection.take(within=1)
+        connection.receive(within=1)
     return connection.ended(number)
 
 
@@ -199,7 +207,7 @@ def down(names: tuple[str, ...], all_: bool, force: bool, name: str, form: str) 
 
 
 def page(lab: labs.Lab) -> Path | None:
-    """The report of a lab that has left a result."""
+    """Write the report of a lab that has left a result."""
     from testbed.machine.live.kept import explain
     from testbed.protocol import RESULT, SCENARIO
 
@@ -230,7 +238,7 @@ def take_down(lab: labs.Lab, force: bool) -> None:
 @click.command(help="""List the labs of this user that live, and those that died.""")
 @format_option
 def ps(form: str) -> int:
-    from testbed.cli.live.tables import show_labs
+    from testbed.cli.live.lab_tables import show_labs
 
     found = labs.every()
     if form == "json":

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from testbed.cli import completing, options
-from testbed.cli.live.words import duration as time_of
+from testbed.cli.live.live_options import duration as time_of
 from testbed.cli.output import json_option
 from testbed.cli.progress import output_console
 from testbed.cli.run import run_shown

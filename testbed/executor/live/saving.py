@@ -13,12 +13,12 @@ from testbed.topology.models import QUALITY_KEYS
 
 DEFAULT = "none"
 Words = Mapping[str, Mapping[str, str]]
-"""By the end of a link, what was set there by hand: keys of a link and their values, as in a file."""
+"""Keys of a link and their values, as in a file, which were set by hand, by the end of the link."""
 
 
 def text(lab: Lab, source: str, qualities: Words, down: Sequence[str]) -> str:
-    """`source` is the text of the file that the lab was made of, `down` are interfaces that were set down by hand.
-    Comments at the top say what a file cannot say."""
+    """Write the file. `source` is the text of the file that the lab was made of, `down` are interfaces that were set
+    down by hand. Comments at the top say what a file cannot say."""
     document = yaml.safe_load(source)
     topology = document["topology"]
     for switch in lab.switches():
@@ -42,7 +42,7 @@ def text(lab: Lab, source: str, qualities: Words, down: Sequence[str]) -> str:
 
 
 def changed(link: Mapping[str, Any], qualities: Words) -> Mapping[str, Any]:
-    """A link of the file with what was set by hand, which is a matter of its ends."""
+    """Return a link of the file with the values set by hand, which its ends have."""
     ends = [endpoint(end) for end in link.get("endpoints", [])]
     names = [f"{end['node']}:{end['interface']}" for end in ends]
     if not any(name in qualities for name in names):

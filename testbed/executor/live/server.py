@@ -1,4 +1,4 @@
-"""Serves the requests that come to a lab that lives, one beside the other."""
+"""The server of requests to a lab that lives, one beside the other."""
 
 from __future__ import annotations
 
@@ -18,29 +18,6 @@ from testbed.protocol.live import SETTLE_S, LiveRequest
 from testbed.protocol.messages import Channel
 from testbed.scenario.events import EventLog
 
-HANDLERS: dict[type[LiveRequest[Any]], str] = {
-    live.Exec: "programs:run",
-    live.Capture: "programs:capture",
-    live.Logs: "logs:logs",
-    live.Inspect: "looks:inspect",
-    live.Tables: "looks:tables",
-    live.Events: "looks:events",
-    live.Top: "looks:top",
-    live.Metrics: "metrics:metrics",
-    live.Save: "looks:save",
-    live.FaultInject: "acts:inject",
-    live.FaultRecover: "acts:recover",
-    live.LinkSet: "acts:set_link",
-    live.ProfileSet: "acts:set_profile",
-    live.PodAdd: "acts:add_pod",
-    live.PodDelete: "acts:delete_pod",
-    live.Announce: "acts:announce",
-    live.RdmaWrite: "acts:write",
-    live.Advance: "acts:advance",
-}
-"""Of each kind of request a module here and the function in it. It takes the request and a Call, and returns the
-response, or a Task that will give it."""
-
 FIRST_LOOK_S, LONGEST_LOOK_S = 0.01, 60.0
 """Virtual seconds between two looks for input while a command runs; they double while nothing comes."""
 LONGEST_IDLE_S = 3600.0
@@ -55,8 +32,8 @@ class Task(Protocol):
 
     drives: bool
 
-    def hear(self, message: dict[str, Any]) -> None:
-        """Takes a message of the outside about it: input, size, ack, stop."""
+    def receive(self, message: dict[str, Any]) -> None:
+        """Receive a message of the outside about it: input, size, ack, stop."""
 
 
 class Call:
@@ -68,19 +45,19 @@ class Call:
         self.log = server.log
         self.number = number
         self.channel = Channel(number, server.write)
-        self._watched: dict[int, Callable[[], None]] = {}
+        self._watched: dict[int, Callable[[], object]] = {}
 
     def report(self, **record: Any) -> None:
         self.channel.report(record)
 
-    def watch(self, handle: int, act: Callable[[], None], events: int = select.EPOLLIN) -> None:
-        """Has `act` called whenever the file is readable, or what `events` say, or at its end."""
+    def watch(self, handle: int, act: Callable[[], object], events: int = select.EPOLLIN) -> None:
+        """Call `act` whenever the file is readable, or what `events` say, or at its end."""
         if handle not in self._watched:
             self._watched[handle] = act
             self.server.watch(handle, lambda: self.guard(act), events)
 
-    def guard(self, act: Callable[[], None]) -> None:
-        """Has whatever goes wrong in a part of this request be its end, and not that of the lab."""
+    def guard(self, act: Callable[[], object]) -> None:
+        """Carry out a part of this request. If it fails that is the end of the request, not of the lab."""
         try:
             act()
         except TestbedError as error:
@@ -93,12 +70,12 @@ class Call:
             self.server.unwatch(handle)
 
     def end(self, response: Any) -> None:
-        """The end of a Task."""
+        """End a Task."""
         self._leave()
         self.channel.respond(response)
 
     def fail(self, error: TestbedError) -> None:
-        """The end of one that failed."""
+        """End one that failed."""
         self._leave()
         self.channel.fail(error)
 
@@ -112,6 +89,33 @@ class Call:
         self.server.tasks.pop(self.number, None)
 
 
+class Subscription:
+    """A Task that reports whenever something happens, until the outside stops it."""
+
+    drives = False
+
+    def __init__(
+        self, call: Call, response: Callable[[], Any], *listeners: tuple[list[Any], Callable[..., None]]
+    ) -> None:
+        """`listeners` are functions, each with the list of the server's that it is in meanwhile."""
+        self._call, self._response, self._listeners = call, response, listeners
+        for place, listener in listeners:
+            place.append(listener)
+
+    def receive(self, message: dict[str, Any]) -> None:
+        if message.get("stop"):
+            for place, listener in self._listeners:
+                place.remove(listener)
+            self._call.end(self._response())
+
+
+def handler_of(kind: type[LiveRequest[Any]]) -> Callable[[Any, Call], Any]:
+    """Return the function that serves requests of a kind."""
+    module, _, function = kind.handler.partition(":")
+    handler: Callable[[Any, Call], Any] = getattr(importlib.import_module(f"testbed.executor.live.{module}"), function)
+    return handler
+
+
 class Server:
     """The requests to a lab. A source of its scheduler: also while something is waited for, others are served."""
 
@@ -122,34 +126,34 @@ class Server:
         self.wire = wire
         self.source = source
         self.tasks: dict[int, tuple[Call, Task]] = {}
-        self.listeners: list[Callable[[Event], None]] = []
+        self.event_listeners: list[Callable[[Event], None]] = []
         """Called with each event of the lab."""
-        self.followers: list[Callable[[], None]] = []
+        self.activity_listeners: list[Callable[[], None]] = []
         """Called when something has happened in the lab."""
-        self.resters: list[Callable[[], None]] = []
+        self.rest_listeners: list[Callable[[], None]] = []
         """Called when the lab comes to rest, on the virtual clock."""
-        self.acted: list[Callable[[LiveRequest[Any]], object]] = []
+        self.change_listeners: list[Callable[[LiveRequest[Any]], object]] = []
         """Called after each request that waited for its turn."""
         self.qualities: dict[str, dict[str, str]] = {}
-        """Of ends of links, what was set by hand."""
+        """Values set by hand, by ends of links."""
         self.held: dict[str, Callable[[], None]] = {}
-        """Of interfaces that were set down, what sets them up."""
+        """Functions that set interfaces up which were set down by hand."""
         self._acts: deque[tuple[Call, LiveRequest[Any]]] = deque()
         self._acting = self._interrupted = False
         self._ended = False
         self._down: Channel | None = None
         self._ready = select.epoll()
-        self._watched: dict[int, Callable[[], None]] = {}
+        self._watched: dict[int, Callable[[], object]] = {}
         self._nodes: dict[Namespace, None] = {}
         if not wire.virtual:
-            self.watch(wire.fileno(), self._listen)
+            self.watch(wire.fileno(), self._receive)
 
     def write(self, line: bytes, _: bool) -> None:
         self.wire.send(line)
 
-    def hear(self, event: Event) -> None:
-        for listen in [*self.listeners]:
-            listen(event)
+    def publish(self, event: Event) -> None:
+        for listener in [*self.event_listeners]:
+            listener(event)
 
     # A source of the scheduler
 
@@ -162,13 +166,13 @@ class Server:
         for handle, _ in self._ready.poll(0):
             if act := self._watched.get(handle):
                 act()
-        for follow in [*self.followers]:
-            follow()
+        for listener in [*self.activity_listeners]:
+            listener()
         if self._ended and self._acting and not self._interrupted:
             self._interrupted = True
             raise Interrupted
 
-    def watch(self, handle: int, act: Callable[[], None], events: int = select.EPOLLIN) -> None:
+    def watch(self, handle: int, act: Callable[[], object], events: int = select.EPOLLIN) -> None:
         self._watched[handle] = act
         self._ready.register(handle, events)
 
@@ -177,13 +181,14 @@ class Server:
         self._ready.unregister(handle)
 
     def ends_with(self, node: Namespace) -> None:
-        """Has the programs that were started on the node end with it."""
+        """End the programs that were started on the node when it goes."""
         if node not in self._nodes:
             self._nodes[node] = None
             node.defer(lambda: processes.end_all(node.namespace))
 
     def serve(self) -> Channel | None:
-        """Returns when the lab is to end, with the way back for who asked for it, or has to go on with its run."""
+        """Serve until the lab is to end, or has to go on with its run. Return the way back for the request that ends
+        it, if there is one."""
         self.lab.scheduler.sources.append(self)
         try:
             while not self._ended:
@@ -198,7 +203,7 @@ class Server:
         return self._down
 
     def _step(self) -> None:
-        """Lets virtual time pass while a request needs it, then lets the machine pause."""
+        """Let virtual time pass while a request needs it, then let the machine pause."""
         self._receive()
         self._act()
         pause = FIRST_LOOK_S
@@ -207,12 +212,12 @@ class Server:
             pause = FIRST_LOOK_S if self._receive() else min(2 * pause, LONGEST_LOOK_S)
             self._act()
         if not self._ended:
-            for rest in [*self.resters]:
-                rest()
+            for listener in [*self.rest_listeners]:
+                listener()
             self.wire.pause(IDLE)
 
     def _rests(self) -> bool:
-        """Whether no request needs time; what has just been done has had its time to take effect by then."""
+        """Tell whether no request needs time, after the time that the last one needs to take effect."""
         if any(task.drives for _, task in self.tasks.values()):
             return False
         self.lab.scheduler.sleep(SETTLE_S)
@@ -220,23 +225,20 @@ class Server:
         self.take()
         return not any(task.drives for _, task in self.tasks.values())
 
-    def _listen(self) -> None:
-        self._receive()
-
     def _receive(self) -> bool:
-        """Takes what came over the wire; whether it was anything."""
+        """Receive the messages on the wire. Return whether there were any."""
         found = self.wire.receive()
         for message in found:
             number = message["id"]
             if number in self.tasks:
-                self._told(number, message)
+                self._pass_on(number, message)
             elif "request" in message:
                 self._begin(number, message)
         return bool(found)
 
-    def _told(self, number: int, message: dict[str, Any]) -> None:
+    def _pass_on(self, number: int, message: dict[str, Any]) -> None:
         call, task = self.tasks[number]
-        call.guard(lambda: task.hear(message))
+        call.guard(lambda: task.receive(message))
 
     def _begin(self, number: int, message: dict[str, Any]) -> None:
         call = Call(self, number)
@@ -257,7 +259,7 @@ class Server:
                 self._handle(call, request)
 
     def _act(self) -> None:
-        """Carries out one after the other what waits for something in the lab."""
+        """Carry out the requests that wait for something in the lab, one after the other."""
         if self._acting:
             return
         self._acting = True
@@ -265,16 +267,14 @@ class Server:
             while self._acts and not self._ended:
                 call, request = self._acts.popleft()
                 self._handle(call, request)
-                for follow in [*self.acted]:
-                    follow(request)
+                for listener in [*self.change_listeners]:
+                    listener(request)
         finally:
             self._acting = False
 
     def _handle(self, call: Call, request: LiveRequest[Any]) -> None:
-        module, _, function = HANDLERS[type(request)].partition(":")
         try:
-            handler = getattr(importlib.import_module(f"testbed.executor.live.{module}"), function)
-            response = handler(request, call)
+            response = handler_of(type(request))(request, call)
             if hasattr(response, "drives"):
                 self.tasks[call.number] = (call, response)
             else:
@@ -288,5 +288,5 @@ class Server:
 
     def _end_tasks(self) -> None:
         for number in [*self.tasks]:
-            self._told(number, {"id": number, "stop": True})
+            self._pass_on(number, {"id": number, "stop": True})
         self._ready.close()

@@ -1,4 +1,4 @@
-"""Whether the programs of a terminal wait for the user."""
+"""The programs of a terminal, and whether they wait for the user."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FOR_EVER = dict.fromkeys((POLL, EPOLL_WAIT, EPOLL_PWAIT), (0xFFFFFFFF, (1 << 64)
 
 
 def waits_for_input(terminal: int) -> bool:
-    """Whether all programs in the foreground of a terminal sleep, and one of them until something is typed."""
+    """Tell whether all programs in the foreground of a terminal sleep, and one of them until something is typed."""
     with contextlib.suppress(OSError):
         group = os.tcgetpgrp(terminal)
         waits = [how for entry in os.listdir("/proc") if entry.isdigit() and (how := waiting(entry, group)) is not None]
@@ -28,8 +28,8 @@ def waits_for_input(terminal: int) -> bool:
 
 
 def waiting(process: str, group: int) -> str | None:
-    """What a process of a group waits for: ``input``, ``others``, or nothing as it is at work. None for one of another
-    group, or that has ended."""
+    """Return the reason why a process of a group waits: ``input``, ``others``, or nothing as it is at work. None for
+    one of another group, or that has ended."""
     try:
         stat = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
         if int(stat[2]) != group or stat[0] == "Z":
@@ -41,7 +41,7 @@ def waiting(process: str, group: int) -> str | None:
 
 
 def waits_in(process: str, number: int, *arguments: int) -> str:
-    """The same by the system call in which it is."""
+    """Return the same by the system call in which it is."""
     if number in LIMITS:
         for_ever = arguments[LIMITS[number] - 1] in FOR_EVER.get(number, (0,))
         return "input" if for_ever or (number == POLL and asks_terminal(process, *arguments[:3])) else ""
@@ -54,7 +54,7 @@ def waits_in(process: str, number: int, *arguments: int) -> str:
 
 
 def asks_terminal(process: str, files: int, count: int, timeout_ms: int) -> bool:
-    """Whether poll(2) is about a terminal alone, and so short that it is asked again and again, as Python's prompt
+    """Tell whether poll(2) is about a terminal alone, and so short that it is asked again and again, as Python's prompt
     does."""
     if count != 1 or timeout_ms > SHORT_MS:
         return False

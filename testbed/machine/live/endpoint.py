@@ -23,7 +23,7 @@ ANSWER_S = 10.0
 
 
 def listen(port: int) -> socket.socket:
-    """A socket that listens there; port 0 is any that is free. InputError if it cannot."""
+    """Return a socket that listens there; port 0 is any that is free. InputError if it cannot."""
     try:
         return socket.create_server((LOOPBACK, port))
     except OSError as error:
@@ -68,7 +68,7 @@ class Endpoint:
         self._server.server_close()
 
     def begin(self) -> None:
-        """The lab is up, or a run stands."""
+        """Ask for measurements: the lab is up, or a run stands."""
         if self._follows:
             self._followed = self._ask(live.Metrics(follow=True))
 

@@ -60,14 +60,14 @@ class Lab:
         new.replace(self.directory / RECORD)
 
     def now(self, state: Recorded, why: str = "") -> Lab:
-        """The same in another state, which is written."""
+        """Write it in another state, and return that."""
         changed = replace(self, state=state, why=why)
         changed.write()
         return changed
 
 
 def root() -> Path:
-    """Nobody but the user may look in."""
+    """Return the directory of labs, into which nobody but the user may look."""
     base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     path = Path(base) / "testbed" / "labs"
     with writable(path):
@@ -81,7 +81,7 @@ def root() -> Path:
 
 @contextlib.contextmanager
 def writable(path: Path) -> Iterator[None]:
-    """UnsupportedError when the block cannot write there."""
+    """Raise UnsupportedError when the block cannot write there."""
     try:
         yield
     except OSError as error:
@@ -93,7 +93,7 @@ def writable(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def locked(how: int) -> Iterator[Path]:
-    """The directory of labs, in which none comes or goes during the block."""
+    """Yield the directory of labs, in which none comes or goes during the block."""
     path = root()
     handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -104,7 +104,7 @@ def locked(how: int) -> Iterator[Path]:
 
 
 def read(name: str) -> Lab | None:
-    """A lab by its name, dead if nobody keeps it; None if there is none."""
+    """Return a lab by its name, dead if nobody keeps it; None if there is none."""
     with locked(fcntl.LOCK_SH) as directory:
         return _read(directory / name)
 
@@ -125,8 +125,8 @@ def _read(directory: Path) -> Lab | None:
 
 
 def _of(record: dict[str, Any], name: str) -> Lab:
-    """The lab of a record, which another version may have written: what it has more does not count, and what it lacks
-    is empty. TypeError for what is no record."""
+    """Make the lab of a record, which another version may have written: what it has more does not count, and what it
+    lacks is empty. TypeError for what is no record."""
     empty: dict[str, Any] = {"str": "", "int": 0, "float": 0.0, "Recorded": "up"}
     found = {}
     for one in fields(Lab):
@@ -154,14 +154,15 @@ def kept(directory: Path) -> bool:
 
 
 def every() -> list[Lab]:
-    """All labs, the oldest first."""
+    """Return all labs, the oldest first."""
     with locked(fcntl.LOCK_SH) as directory:
         found = [lab for path in sorted(directory.iterdir()) if (lab := _read(path))]
     return sorted(found, key=lambda lab: lab.since)
 
 
 def named(name: str) -> Lab:
-    """The lab of that name, or the only one for no name; InputError, which says what there is, if that is not clear."""
+    """Return the lab of that name, or the only one for no name; InputError, which says what there is, if that is not
+    clear."""
     labs = every()
     there = f"There are: {', '.join(lab.name for lab in labs)}." if labs else "None is up: `testbed up FILE` makes one."
     if name:
@@ -177,7 +178,7 @@ def named(name: str) -> Lab:
 
 
 def living(name: str) -> Lab:
-    """The same of one that lives."""
+    """Return the lab that `named` does, if it lives."""
     lab = named(name)
     if not lab.alive():
         raise TestbedError(
@@ -187,7 +188,7 @@ def living(name: str) -> Lab:
 
 
 def require_free(name: str) -> None:
-    """InputError if there is a lab of that name."""
+    """Raise InputError if there is a lab of that name."""
     if lab := read(name):
         state = "is there" if lab.alive() else "is dead"
         hint = f"`testbed down {name}` {'ends' if lab.alive() else 'removes'} it, or choose another name with --name."
@@ -196,8 +197,8 @@ def require_free(name: str) -> None:
 
 @contextlib.contextmanager
 def claimed(lab: Lab) -> Iterator[int]:
-    """The directory of a new lab with its record, locked: the descriptor that holds it. InputError if there is a lab of
-    that name; nothing is left if the block fails."""
+    """Make the directory of a new lab with its record, locked, and yield the descriptor that holds it. InputError if
+    there is a lab of that name; nothing is left if the block fails."""
     with locked(fcntl.LOCK_EX), writable(lab.directory):
         handle = _made(lab)
     if handle is None:
@@ -213,7 +214,7 @@ def claimed(lab: Lab) -> Iterator[int]:
 
 
 def _made(lab: Lab) -> int | None:
-    """The same, while nobody else looks: a lab is seen with its record. None if there is one of that name."""
+    """Make them while nobody else looks: a lab is seen with its record. None if there is one of that name."""
     try:
         lab.directory.mkdir(0o700)
     except FileExistsError:
@@ -230,7 +231,7 @@ def _made(lab: Lab) -> int | None:
 
 
 def wait_dead(lab: Lab) -> None:
-    """Returns when its keeper, which was killed, is gone."""
+    """Wait until its keeper, which was killed, is gone."""
     handle = os.open(lab.directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -245,7 +246,7 @@ def remove(lab: Lab) -> None:
 
 @contextlib.contextmanager
 def _near(lab: Lab) -> Iterator[str]:
-    """A short name of a lab's socket: the path of one has 107 bytes."""
+    """Yield a short name of a lab's socket: the path of one has 107 bytes."""
     handle = os.open(lab.directory, os.O_PATH | os.O_DIRECTORY)
     try:
         yield f"/proc/self/fd/{handle}/{SOCKET}"
@@ -261,7 +262,7 @@ def listener(lab: Lab) -> socket.socket:
 
 
 def connected(lab: Lab) -> socket.socket:
-    """A connection to a lab's keeper. OSError if it has gone."""
+    """Return a connection to a lab's keeper. OSError if it has gone."""
     made = socket.socket(socket.AF_UNIX)
     try:
         with _near(lab) as path:

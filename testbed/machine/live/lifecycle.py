@@ -66,7 +66,7 @@ TRANSITIONS: Mapping[Input, tuple[State | str | None, ...]] = {
     Input.FINISHED: (OVER,      OVER,   OVER,    OVER,    OVER,   STAY,  ENDED,     DIED),
     Input.FAILED:   (DISCARDED, DEAD,   DEAD,    DEAD,    DEAD,   STAY,  STAY,      STAY),
 }  # fmt: skip
-"""What each input does in each state: the next state, STAY, or the reason why it is refused."""
+"""The outcome of each input in each state: the next state, STAY, or the reason why it is refused."""
 
 
 class Lifecycle:

@@ -14,8 +14,8 @@ from typing import Any, Protocol
 from testbed.errors import MachineError
 from testbed.machine.jobs import Job
 from testbed.machine.live.lifecycle import RUNNING, Lifecycle
+from testbed.machine.live.machine_wire import FULL, IDLE, MOMENT, Wire
 from testbed.machine.live.stops import Act, Stop
-from testbed.machine.live.wire import FULL, IDLE, MOMENT, Wire
 from testbed.machine.moments import Moment, Opened, Saved
 from testbed.machine.watch import Watch
 from testbed.protocol import Clock, messages
@@ -263,7 +263,7 @@ class MachineLoop:
 
     @property
     def queued(self) -> bool:
-        """Whether requests wait for the machine."""
+        """True while requests wait for the machine."""
         return bool(self._queue)
 
     def post(self, message: Mapping[str, Any]) -> None:

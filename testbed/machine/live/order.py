@@ -25,7 +25,7 @@ class Order:
     images: list[str]
     idle_s: float | None
     attached: bool
-    """Whether the lab ends with the connection of the command that starts it."""
+    """The lab ends with the connection of the command that starts it."""
     run: dict[str, Any] | None = None
     """The fields of `stoppable.RunOrder`, for a run that can be stopped in the place of a lab."""
 

@@ -1,4 +1,4 @@
-"""Starts the keeper of a new lab."""
+"""The start of the keeper of a new lab."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pathlib import Path
 from testbed.errors import MachineError
 from testbed.machine import processes
 from testbed.machine.live import labs
-from testbed.machine.live.client import Connection, EndedError
+from testbed.machine.live.connection import Connection, EndedError
 from testbed.machine.live.kept import discard
 from testbed.machine.live.order import Order
 
 
 def start(order: Order, listening: socket.socket | None = None) -> Connection:
-    """Starts a keeper, which takes over `listening`, where metrics are scraped; a connection to it. The lab is not up
-    yet: once it is, it lives on when the connection is closed, unless it is attached."""
+    """Start a keeper, which takes over `listening`, where metrics are scraped. Return a connection to it. The lab is
+    not up yet: once it is, it lives on when the connection is closed, unless it is attached."""
     lab = order.lab
     with labs.claimed(lab) as lock:
         ready, theirs = os.pipe()

@@ -47,7 +47,7 @@ class Stop:
 
     @property
     def far(self) -> bool:
-        """Whether a run that has ended may have passed this stop after its last moment."""
+        """True of a stop that a run may pass after its last moment."""
         return self.t is not None and not self.near
 
     def nearer(self) -> Stop:

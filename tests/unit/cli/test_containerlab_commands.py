@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.cli.live import containerlab, up
+from testbed.cli.live import containerlab_commands, up
 from testbed.cli.main import invoke
 from testbed.machine.live.labs import Lab
 
@@ -20,13 +20,13 @@ def _place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path / "work")
 
 
-@pytest.mark.parametrize("flag", [flag for name in containerlab.WITHOUT for flag in name.split(", ")])
+@pytest.mark.parametrize("flag", [flag for name in containerlab_commands.WITHOUT for flag in name.split(", ")])
 def test_a_flag_that_cannot_mean_the_same_is_refused_with_the_reason(
     flag: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    name, why = next((name, why) for name, why in containerlab.WITHOUT.items() if flag in name.split(", "))
+    name, why = next((name, why) for name, why in containerlab_commands.WITHOUT.items() if flag in name.split(", "))
     command = "destroy" if name == "--keep-mgmt-net" else "deploy"
-    assert invoke([command, flag, *([] if name in containerlab.SWITCHES else ["x"])]) == 2
+    assert invoke([command, flag, *([] if name in containerlab_commands.SWITCHES else ["x"])]) == 2
     said = " ".join(capsys.readouterr().err.split())
     assert why in said
     assert name.partition(",")[0] in said
@@ -41,7 +41,7 @@ def test_without_topo_it_is_the_only_file_here(capsys: pytest.CaptureFixture[str
     assert invoke(["deploy"]) == 2
     assert "this directory has no topology file: name one with --topo" in capsys.readouterr().err
     Path("one.clab.yml").write_text(FILE)
-    assert containerlab.topology("") == containerlab.topology(".") == Path("one.clab.yml")
+    assert containerlab_commands.topology("") == containerlab_commands.topology(".") == Path("one.clab.yml")
     Path("two.clab.yaml").write_text(FILE)
     assert invoke(["destroy"]) == 2
     assert "There are one.clab.yml, two.clab.yaml." in capsys.readouterr().err

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from testbed.errors import InputError, TestbedError, UnsupportedError
-from testbed.machine.live import client, labs
-from testbed.machine.live.client import Connection, EndedError
+from testbed.machine.live import connection, labs
+from testbed.machine.live.connection import Connection, EndedError
 from testbed.machine.live.order import Order
 
 
@@ -87,7 +87,7 @@ def test_a_command_learns_that_a_lab_ended_before_it_listened(looked):
 
 
 def test_a_lab_that_does_not_begin_to_listen_is_given_up(monkeypatch):
-    monkeypatch.setattr(client, "START_S", 0)
+    monkeypatch.setattr(connection, "START_S", 0)
     begun = lab(state="starting")
     with labs.claimed(begun), pytest.raises(TestbedError, match="lab mine does not begin to listen"):
         Connection(begun)

@@ -1,4 +1,4 @@
-"""What the commands of labs that live have in common: their options, names on the command line, what to type next."""
+"""The options of commands of labs that live, the words on their command lines, their output."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import click
 from testbed.cli import completing
 from testbed.errors import InputError
 from testbed.machine.live import labs
-from testbed.machine.live.client import Connection
+from testbed.machine.live.connection import Connection
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 UNITS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
@@ -43,7 +43,7 @@ def metrics_option(command: Command) -> Command:
 
 
 def listening_at(metrics: int | None) -> tuple[socket.socket | None, str]:
-    """The socket and the address at which metrics are scraped, if they are. InputError if the port is taken."""
+    """Return the socket and the address at which metrics are scraped, if they are. InputError if the port is taken."""
     if metrics is None:
         return None, ""
     from testbed.machine.live import endpoint
@@ -57,7 +57,7 @@ def connect(name: str) -> Connection:
 
 
 def seconds(text: str) -> float:
-    """`25m`, `8h`, `1.5s`, `1h30m`; a mere number is seconds."""
+    """Read `25m`, `8h`, `1.5s`, `1h30m`; a mere number is seconds."""
     if re.fullmatch(r"\d+(\.\d+)?", text):
         return float(text)
     parts = re.findall(r"(\d+(?:\.\d+)?)(ms|min|[smhd])", text)
@@ -67,12 +67,12 @@ def seconds(text: str) -> float:
 
 
 def duration(_: click.Context, __: click.Parameter, value: str | None) -> float | None:
-    """A callback of click for an option that is a time."""
+    """Read an option that is a time, as a callback of click."""
     return None if value is None else seconds(value)
 
 
 def settings(texts: tuple[str, ...]) -> dict[str, str]:
-    """``key=value`` on the command line."""
+    """Read ``key=value`` on the command line."""
     found = {}
     for text in texts:
         key, equals, value = text.partition("=")
@@ -87,19 +87,19 @@ def print_json(found: Any) -> None:
 
 
 def then(*lines: str) -> None:
-    """What to type next, on standard error and for people only."""
+    """Print commands to type next, on standard error and for people only."""
     if sys.stderr.isatty() and sys.stdout.isatty():
         for line in lines:
             click.echo(click.style(f"  {line}", dim=True), err=True)
 
 
 def put(stream: str, data: bytes) -> None:
-    """Writes what a program wrote to its `out` or `err`."""
+    """Write the output of a program to its `out` or `err`."""
     target = (sys.stdout if stream == "out" else sys.stderr).buffer
     target.write(data)
     target.flush()
 
 
 def nobody_reads() -> None:
-    """The reader of standard output has gone, as `head` does: what is left of it is not written when we end."""
+    """Drop the rest of standard output, whose reader has gone, as `head` does."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
-from testbed.cli.live.programs import attached, feed
+from testbed.cli.live.live_options import put
+from testbed.cli.live.program_commands import attached, feed
 from testbed.cli.live.up import brought_up, end
-from testbed.cli.live.words import put
 from testbed.cli.scenario_options import out_option
 from testbed.errors import InputError
 from testbed.protocol import FILES
@@ -24,7 +24,7 @@ RUN = f"""
 import os, sys
 sys.path.append("/run/testbed/code")
 os.chdir("/run/testbed/in/{FILES}")
-from testbed.executor.live.mininet import main
+from testbed.executor.live.mininet_script import main
 main()
 """
 
@@ -44,7 +44,7 @@ def mn(out: Path, script: Path, arguments: tuple[str, ...]) -> int:
     from testbed.cli.live.source import Found
     from testbed.machine import files
     from testbed.machine.jobs import below
-    from testbed.machine.live.client import Streams
+    from testbed.machine.live.connection import Streams
     from testbed.protocol.live import Exec
 
     if script.suffix != ".py":
@@ -60,7 +60,7 @@ def mn(out: Path, script: Path, arguments: tuple[str, ...]) -> int:
         else:
             streams = Streams(connection, put)
             request = Exec(node=NODE, command=command, input=True)
-            streams.number = connection.ask(request, streams.take)
+            streams.number = connection.ask(request, streams.receive)
             feed(connection, [streams])
             status = int(connection.end(streams.number))
         end(connection)

@@ -1,5 +1,5 @@
-"""What programs on the nodes of a lab that lives have written: the files of `Namespace.spawn`, those of FRR's daemons
-among them."""
+"""The output of programs on the nodes of a lab that lives: the files of `Namespace.spawn`, those of FRR's daemons among
+them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from testbed.executor.live.program_streams import PIECE
 from testbed.executor.live.server import Call
-from testbed.executor.live.streams import PIECE
 from testbed.kernel import syscalls
 from testbed.kernel.changes import IN_CREATE, IN_MODIFY
 from testbed.protocol.live import WINDOW, Logs
@@ -19,7 +19,7 @@ SUFFIX = ".log"
 
 
 class Reading:
-    """The files, a piece of each in turn; on the real clock at most WINDOW bytes ahead of the outside, as of a
+    """Sends the files, a piece of each in turn; on the real clock at most WINDOW bytes ahead of the outside, as of a
     `Stream`. Who does not follow gets what there was at first."""
 
     drives = False
@@ -40,7 +40,7 @@ class Reading:
         return {path: source for path, source in found.items() if self._node in ("", source[0])}
 
     def send(self) -> bool:
-        """Sends what there is; whether that was all, and has ended it."""
+        """Send all there is that has room. Return whether that was the end."""
         while sum(self._send_piece(path, *source) for path, source in self._files().items() if not self._held):
             pass
         self._watch(self._follow and not self._held)
@@ -78,7 +78,7 @@ class Reading:
                 pass
         self.send()
 
-    def hear(self, message: dict[str, Any]) -> None:
+    def receive(self, message: dict[str, Any]) -> None:
         match message:
             case {"ack": ["out", int(length)]}:
                 held, self._ahead = self._held, self._ahead - length
@@ -91,7 +91,7 @@ class Reading:
 
 
 def files(call: Call) -> dict[Path, tuple[str, str]]:
-    """Of each file its node, which may be a pod that is gone, and its program."""
+    """Return the node of each file, which may be a pod that is gone, and its program."""
     found = {}
     for path in sorted(call.lab.directory.glob(f"?*-?*{SUFFIX}")):
         name = path.name.removesuffix(SUFFIX)

@@ -9,17 +9,17 @@ import click
 
 from testbed.cli import completing
 from testbed.cli.interrupts import stoppable
-from testbed.cli.live.words import connect, format_option, lab_option, print_json
+from testbed.cli.live.live_options import connect, format_option, lab_option, print_json
 
 if TYPE_CHECKING:
-    from testbed.machine.live.client import Connection
+    from testbed.machine.live.connection import Connection
 
 
 @click.command(help="""Show the nodes of a lab with their interfaces, and the faults that are in it.""")
 @lab_option
 @format_option
 def inspect(name: str, form: str) -> int:
-    from testbed.cli.live.tables import faults, show_metrics, show_nodes
+    from testbed.cli.live.lab_tables import faults, show_metrics, show_nodes
     from testbed.cli.progress import output_console
     from testbed.protocol.live import Inspect
 
@@ -46,7 +46,7 @@ def tables(follow: bool, name: str, form: str, switch: str) -> int:
     from rich.live import Live
     from rich.text import Text
 
-    from testbed.cli.live.tables import changes, entries
+    from testbed.cli.live.lab_tables import changes, entries
     from testbed.cli.progress import output_console, terminal
     from testbed.cli.words import clock
     from testbed.protocol.live import Tables
@@ -63,7 +63,7 @@ def tables(follow: bool, name: str, form: str, switch: str) -> int:
         before: list[Any] = []
         live = Live(console=console, auto_refresh=False) if terminal(console) and form == "table" else None
 
-        def take(report: dict[str, Any]) -> None:
+        def receive(report: dict[str, Any]) -> None:
             nonlocal before
             rows, at = report["rows"], clock(int(report["now_s"] * 1e9))
             if form == "json":
@@ -76,14 +76,14 @@ def tables(follow: bool, name: str, form: str, switch: str) -> int:
             before = rows
 
         with live or contextlib.nullcontext():
-            follow_until_stopped(connection, Tables(switch=switch, follow=True), take)
+            follow_until_stopped(connection, Tables(switch=switch, follow=True), receive)
     return 0
 
 
-def follow_until_stopped(connection: Connection, request: Any, take: Any) -> None:
-    """Has reports taken until Ctrl-C."""
+def follow_until_stopped(connection: Connection, request: Any, receive: Any) -> None:
+    """Receive reports until Ctrl-C."""
     with stoppable() as stop:
-        connection.end(connection.ask(request, take), stop)
+        connection.end(connection.ask(request, receive), stop)
 
 
 @click.command(help="""Show the events of a lab: ARP, ND and FDB entries, faults, links, completions, pods.""")
@@ -92,13 +92,13 @@ def follow_until_stopped(connection: Connection, request: Any, take: Any) -> Non
 @lab_option
 @format_option
 def events(follow: bool, last: int | None, name: str, form: str) -> int:
-    from testbed.cli.live.tables import event_line
+    from testbed.cli.live.lab_tables import event_line
     from testbed.cli.progress import output_console
     from testbed.protocol.live import Events
 
     console = output_console()
 
-    def take(report: dict[str, Any]) -> None:
+    def receive(report: dict[str, Any]) -> None:
         for event in report["events"]:
             if form == "json":
                 print_json(event)
@@ -108,7 +108,7 @@ def events(follow: bool, last: int | None, name: str, form: str) -> int:
     with connect(name) as connection:
         request = Events(last=last, follow=follow)
         if follow:
-            follow_until_stopped(connection, request, take)
+            follow_until_stopped(connection, request, receive)
         else:
-            connection.answer(request, take)
+            connection.answer(request, receive)
     return 0

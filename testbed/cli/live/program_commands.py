@@ -17,9 +17,9 @@ import click
 
 from testbed.cli import completing
 from testbed.cli.completing import DASHES
-from testbed.cli.live.words import connect, lab_option, nobody_reads, put, then
+from testbed.cli.live.live_options import connect, lab_option, nobody_reads, put, then
 from testbed.errors import InputError
-from testbed.machine.live.client import Connection, Streams
+from testbed.machine.live.connection import Connection, Streams
 from testbed.protocol.live import WINDOW
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def exec_(
         later = interactive and not virtual
         requests = [Exec(node=node, command=command, given=given, input=later, detach=detach) for node in nodes]
         numbers = connection.ask_at_once(
-            [(request, streams.take) for request, streams in zip(requests, programs, strict=True)]
+            [(request, streams.receive) for request, streams in zip(requests, programs, strict=True)]
         )
         for streams, number in zip(programs, numbers, strict=True):
             streams.number = number
@@ -96,7 +96,7 @@ def exec_(
 
 
 class Lines:
-    """Writes what a program writes, each line behind a name if it has one."""
+    """Writes the output of a program, each line behind a name if it has one."""
 
     def __init__(self, name: str) -> None:
         self._prefix = f"{name} | ".encode() if name else b""
@@ -118,17 +118,17 @@ class Lines:
 
 
 def feed(connection: Connection, every: list[Streams]) -> None:
-    """Passes standard input on until its end, or that of the programs, as fast as all of them take it."""
+    """Pass standard input on until its end, or that of the programs, as fast as all of them read it."""
     source = sys.stdin.fileno()
     while not all(connection.done(streams.number) for streams in every):
         room = all(streams.ahead < WINDOW for streams in every if not connection.done(streams.number))
         ready, _, _ = select.select([connection, *([source] if room else [])], [], [])
         if connection in ready:
-            connection.take()
+            connection.receive()
         if source in ready:
             data = os.read(source, INPUT)
             for streams in every:
-                streams.give(data)
+                streams.send(data)
             if not data:
                 return
 
@@ -152,7 +152,7 @@ def shell(name: str, node: str) -> int:
 
 
 def attach(name: str, node: str, command: list[str]) -> int:
-    """A program whose terminal is this one."""
+    """Run a program whose terminal is this one."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise InputError("this is no terminal", hint="`testbed exec -i NODE -- COMMAND` takes input from a pipe.")
     with connect(name) as connection:
@@ -164,21 +164,21 @@ def attached(connection: Connection, node: str, command: list[str]) -> int:
 
     streams = Streams(connection, put)
     request = Exec(node=node, command=command, terminal=this_terminal())
-    number = streams.number = connection.ask(request, streams.take)
+    number = streams.number = connection.ask(request, streams.receive)
     with raw(), resized() as sizes:
         while not connection.done(number):
             ready, _, _ = select.select([sys.stdin, connection, sizes], [], [])
             if sizes in ready:
                 os.read(sizes, 100)
                 size = os.get_terminal_size(sys.stdin.fileno())
-                connection.say({"id": number, "size": [size.lines, size.columns]})
+                connection.send({"id": number, "size": [size.lines, size.columns]})
             if sys.stdin in ready:
                 data = os.read(sys.stdin.fileno(), INPUT)
                 if not data:
                     return HUNG_UP
-                streams.give(data)
+                streams.send(data)
             if connection in ready:
-                connection.take()
+                connection.receive()
     return int(connection.ended(number))
 
 
@@ -189,7 +189,7 @@ def this_terminal() -> Terminal:
 
 @contextlib.contextmanager
 def raw(mode: Callable[[Any], object] = tty.setraw) -> Iterator[None]:
-    """The terminal passes every key on for the block, or has another `mode`."""
+    """Let the terminal pass every key on in the block, or have another `mode`."""
     before = termios.tcgetattr(sys.stdin)
     try:
         mode(sys.stdin)
@@ -201,7 +201,7 @@ def raw(mode: Callable[[Any], object] = tty.setraw) -> Iterator[None]:
 
 @contextlib.contextmanager
 def resized() -> Iterator[int]:
-    """A descriptor that is readable when the terminal has another size."""
+    """Yield a descriptor that is readable when the terminal has another size."""
     readable, writable = os.pipe()
     before = signal.signal(signal.SIGWINCH, lambda *_: os.write(writable, b"!"))
     try:

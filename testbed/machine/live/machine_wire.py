@@ -22,19 +22,19 @@ class Wire:
         self._out = bundle.size - WIRE_BYTES
         self._in = outcome.size - WIRE_BYTES
         self._waiting = bytearray()
-        """What had no room yet."""
+        """Bytes that had no room yet."""
         self._replacing = False
         self._partial = b""
         self._begin()
 
     def _begin(self) -> None:
-        """At what the memory files say: nothing of a machine that begins."""
+        """Begin where the memory files are: at nothing, of a machine that begins."""
         self._written, self._read, _ = HEADER.unpack_from(self._bundle.map, self._out)
-        self._told = self._read
+        self._acknowledged = self._read
 
     @contextlib.contextmanager
     def replaced(self) -> Iterator[None]:
-        """The memory files are kept and replaced in the block: what is said meanwhile waits. All that the paused guest
+        """Let the memory files be kept and replaced in the block: messages wait meanwhile. All that the paused guest
         wrote has been received and acknowledged."""
         self._replacing = True
         try:
@@ -46,20 +46,21 @@ class Wire:
 
     @property
     def reason(self) -> int:
-        """Why the guest has paused: IDLE, FULL or MOMENT."""
+        """The reason why the guest has paused: IDLE, FULL or MOMENT."""
         return int(self._theirs()[2])
 
     def _theirs(self) -> tuple[int, int, int]:
-        """Copied before it is unpacked, byte by byte: the guest may write it at this moment, each number at once."""
+        """Return the guest's header. It is copied before it is unpacked, byte by byte: the guest may write it at this
+        moment, each number at once."""
         return HEADER.unpack(self._outcome.map[self._in : self._in + HEADER.size])
 
     def send(self, line: bytes) -> None:
-        """Sends a message. What has no room goes when the guest has read: see `push`."""
+        """Send a message. Bytes without room go when the guest has read: see `push`."""
         self._waiting += line + b"\n"
         self.push()
 
     def push(self) -> bool:
-        """Writes what is waiting, as far as there is room; whether it wrote anything."""
+        """Write what is waiting, as far as there is room. Return whether it wrote anything."""
         if self._replacing:
             return False
         before = self._written
@@ -77,7 +78,7 @@ class Wire:
         return bool(self._written > before)
 
     def receive(self) -> Iterator[dict[str, Any]]:
-        """The messages that have come since."""
+        """Yield the messages that have come since."""
         written = self._theirs()[0]
         if not self._read <= written <= self._read + RING:
             raise MachineError(f"the guest's wire is damaged: it wrote {written} bytes after {self._read}")
@@ -95,17 +96,17 @@ class Wire:
             yield messages.load(line)
 
     def acknowledge(self) -> None:
-        """Tells the guest what was received, for there is room for more then. On the virtual clock only while the guest
-        is paused: how much room it finds must not depend on the host."""
-        self._told = self._read
+        """Tell the guest how much was received, for there is room for more then. On the virtual clock only while the
+        guest is paused: how much room it finds must not depend on the host."""
+        self._acknowledged = self._read
         self._header()
 
     @property
     def waiting(self) -> bool:
-        """Whether there is something that the guest has not read."""
+        """True while the guest has something to read."""
         return bool(self._waiting) or self._theirs()[1] < self._written
 
     def _header(self) -> None:
-        """Each number at once: the guest may read it at this moment, and struct.pack_into writes zeros first."""
-        for at, number in (self._out, self._written), (self._out + 8, self._told):
+        """Write each number at once: the guest may read it at this moment, and struct.pack_into writes zeros first."""
+        for at, number in (self._out, self._written), (self._out + 8, self._acknowledged):
             self._bundle.map[at : at + 8] = number.to_bytes(8, "little")

@@ -1,4 +1,4 @@
-"""Programs of the user's on nodes of a lab that lives: commands, shells, captures; what they write and read."""
+"""Programs of the user's on nodes of a lab that lives: commands, shells, captures; their output and input."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from testbed.errors import InputError
+from testbed.executor.live.program_streams import Input, Stream
 from testbed.executor.live.server import Call
-from testbed.executor.live.streams import Input, Stream
 from testbed.executor.live.waiting import waits_for_input
 from testbed.kernel import own_devices
 from testbed.kernel.syscalls import explained
@@ -92,10 +92,10 @@ class Program:
         self._streams = {name: Stream(call, handle, name) for name, handle in outputs.items()}
         self._input = Input(call, taken, reported=request.input) if taken >= 0 else None
         if self._input and request.given is not None:
-            self._input.give(base64.b64decode(request.given))
-            self._input.give(b"")
+            self._input.write(base64.b64decode(request.given))
+            self._input.write(b"")
         self._pidfd = os.pidfd_open(self._popen.pid)
-        call.watch(self._pidfd, self._over)
+        call.watch(self._pidfd, self._on_end)
         call.server.ends_with(node)
 
     @property
@@ -107,21 +107,21 @@ class Program:
     def _size(self, rows: int, columns: int) -> None:
         fcntl.ioctl(self._terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
-    def hear(self, message: dict[str, Any]) -> None:
+    def receive(self, message: dict[str, Any]) -> None:
         match message:
             case {"input": str(text)} if self._input:
                 data = base64.b64decode(text)
                 if data or self._terminal < 0:
-                    self._input.give(data)
+                    self._input.write(data)
             case {"size": [int(rows), int(columns)]} if self._terminal >= 0:
                 self._size(rows, columns)
             case {"ack": [str(name), int(length)]} if name in self._streams:
-                self._streams[name].taken(length)
+                self._streams[name].acknowledge(length)
             case {"stop": True}:
                 self._stop()
 
     def _stop(self) -> None:
-        """Ends it and what it started, as a terminal that goes away does; and soon whatever does not heed that."""
+        """End it and what it started, as a terminal that goes away does; and soon whatever does not heed that."""
         for number in (signal.SIGHUP, signal.SIGCONT, signal.SIGTERM):
             self._signal(number)
         self._call.lab.scheduler.after(GRACE_S, lambda: self._signal(signal.SIGKILL))
@@ -133,8 +133,8 @@ class Program:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._popen.pid, number)
 
-    def _over(self) -> None:
-        """The program has ended: what it wrote is sent, and its status. Children that it left may go on."""
+    def _on_end(self) -> None:
+        """Send the rest of the output, and the status: the program has ended. Children that it left may go on."""
         self._call.unwatch(self._pidfd)
         os.close(self._pidfd)
         status = self._popen.wait()
@@ -146,7 +146,7 @@ class Program:
 
 
 def require(command: list[str]) -> None:
-    """FileNotFoundError for a program that is not there; setsid would say it in words of its own."""
+    """Raise FileNotFoundError for a program that is not there; setsid has an error of its own."""
     if not shutil.which(command[0]):
         raise FileNotFoundError(errno.ENOENT, "there is no such program", command[0])
 
@@ -173,7 +173,7 @@ LOST = re.compile(r"(\d+) packets? dropped by kernel")
 
 
 class Recording:
-    """tcpdump on an interface, whose pcap goes to the outside as it comes."""
+    """Runs tcpdump on an interface, and sends the pcap file as it grows."""
 
     def __init__(self, call: Call, end: Interface, filter_: str, count: int | None) -> None:
         self._call = call
@@ -192,7 +192,7 @@ class Recording:
         self._stream = Stream(call, out, "out")
         self._pidfd = os.pidfd_open(self._popen.pid)
         self._stopped = False
-        call.watch(self._pidfd, self._over)
+        call.watch(self._pidfd, self._on_end)
         call.server.ends_with(end.node)
 
     @property
@@ -200,15 +200,15 @@ class Recording:
         """While it begins, and while it ends."""
         return self._stopped or not self._stream.begun
 
-    def hear(self, message: dict[str, Any]) -> None:
+    def receive(self, message: dict[str, Any]) -> None:
         match message:
             case {"ack": ["out", int(length)]}:
-                self._stream.taken(length)
+                self._stream.acknowledge(length)
             case {"stop": True}:
                 self._stopped = True
                 self._popen.send_signal(signal.SIGINT)
 
-    def _over(self) -> None:
+    def _on_end(self) -> None:
         self._call.unwatch(self._pidfd)
         os.close(self._pidfd)
         self._popen.wait()
@@ -229,7 +229,7 @@ def capture(request: Capture, call: Call) -> Recording:
 
 
 def interface_of(lab: Lab, end: str) -> Any:
-    """An interface by its name on the command line, ``host:eth1``: pods have some that are no ends of links."""
+    """Return an interface by its name on the command line, ``host:eth1``: pods have some that are no ends of links."""
     node, colon, name = end.partition(":")
     if not colon:
         hint = f"Its interfaces: {', '.join(map(str, lab[node].interfaces.values()))}."

@@ -1,4 +1,4 @@
-"""Changing a lab that lives: faults, links, profiles, pods, RDMA WRITEs, time."""
+"""Requests that change a lab that lives: faults, links, profiles, pods, RDMA WRITEs, time."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 from testbed import faults
 from testbed.documents.json import loads, value_of
 from testbed.errors import DeadlineError, InputError, did_you_mean
-from testbed.executor.live.looks import fault_row, fault_rows, interface_row, node_row
-from testbed.executor.live.programs import interface_of
+from testbed.executor.live.inspecting import fault_row, fault_rows, interface_row, node_row
+from testbed.executor.live.node_programs import interface_of
 from testbed.executor.live.server import Call
 from testbed.faults.catalogue import KINDS
 from testbed.faults.fault import make
@@ -109,7 +109,7 @@ def announce(request: live.Announce, call: Call) -> None:
 
 
 def nic(call: Call, name: str) -> HostInterface:
-    """An interface of a host or pod, or the only one with an address of a node of that name."""
+    """Return an interface of a host or pod, or the only one with an address of a node of that name."""
     if ":" in name:
         found = interface_of(call.lab, name)
         if not isinstance(found, HostInterface):
@@ -164,7 +164,7 @@ class Waiting:
     def _end(self) -> None:
         self._call.end(self._call.log.now / 1e9)
 
-    def hear(self, message: dict[str, Any]) -> None:
+    def receive(self, message: dict[str, Any]) -> None:
         if message.get("stop"):
             self._cancel()
             self._end()

@@ -1,4 +1,4 @@
-"""Looking into a lab that lives: nodes, tables, events, what a screen shows."""
+"""Requests that look into a lab that lives: nodes, tables, events, the overview of a screen."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.executor.live import saving
-from testbed.executor.live.server import Call
+from testbed.executor.live.server import Call, Subscription
 from testbed.kernel import devices
 from testbed.lab import HostInterface, Lab, Pod
 from testbed.lab.interface import Interface
@@ -59,7 +59,7 @@ def interface_row(interface: Interface) -> LinkRow:
 
 
 def programs() -> dict[str, int]:
-    """The number of programs in each network namespace that has a name."""
+    """Count the programs in each network namespace that has a name."""
     names = {os.stat(entry.path).st_ino: entry.name for entry in os.scandir("/run/netns")}
     found: dict[str, int] = {}
     for entry in Path("/proc").iterdir():
@@ -105,23 +105,18 @@ def table_rows(switch: Switch) -> list[TableRow]:
     ]
 
 
-class Following:
-    """The tables of a switch, sent again when they changed."""
-
-    drives = False
+class TableReports:
+    """Reports the tables of a switch when they have changed."""
 
     def __init__(self, call: Call, switch: Switch) -> None:
         self._call, self._switch = call, switch
         self._shown: list[Any] = []
         self._changed = True
-        call.server.listeners.append(self._hear)
-        call.server.followers.append(self._follow)
-        self._follow()
 
-    def _hear(self, event: Event) -> None:
+    def note(self, event: Event) -> None:
         self._changed |= event["node"] == self._switch.name
 
-    def _follow(self) -> None:
+    def report(self) -> None:
         if self._changed:
             self._changed = False
             rows = table_rows(self._switch)
@@ -129,76 +124,48 @@ class Following:
                 self._shown = now
                 self._call.report(rows=rows, now_s=self._call.log.now / 1e9)
 
-    def hear(self, message: dict[str, Any]) -> None:
-        if message.get("stop"):
-            self._call.server.listeners.remove(self._hear)
-            self._call.server.followers.remove(self._follow)
-            self._call.end([])
 
-
-def tables(request: live.Tables, call: Call) -> list[TableRow] | Following:
+def tables(request: live.Tables, call: Call) -> list[TableRow] | Subscription:
     switch = call.lab.switch(request.switch)
-    return Following(call, switch) if request.follow else table_rows(switch)
+    if not request.follow:
+        return table_rows(switch)
+    reports, server = TableReports(call, switch), call.server
+    reports.report()
+    listeners = (server.event_listeners, reports.note), (server.activity_listeners, reports.report)
+    return Subscription(call, list, *listeners)
 
 
 # Events
 
 
-class Listening:
-    """The events of a lab, sent as they come."""
-
-    drives = False
-
-    def __init__(self, call: Call) -> None:
-        self._call = call
-        call.server.listeners.append(self._hear)
-
-    def _hear(self, event: Event) -> None:
-        self._call.report(events=[event])
-
-    def hear(self, message: dict[str, Any]) -> None:
-        if message.get("stop"):
-            self._call.server.listeners.remove(self._hear)
-            self._call.end(None)
-
-
-def events(request: live.Events, call: Call) -> Listening | None:
+def events(request: live.Events, call: Call) -> Subscription | None:
     call.lab.scheduler.catch_up()
     found = sorted(call.log.events, key=lambda event: event["t"])
     found = found if request.last is None else found[len(found) - min(request.last, len(found)) :]
     for start in range(0, len(found), LINES):
         call.report(events=found[start : start + LINES])
-    return Listening(call) if request.follow else None
+    if not request.follow:
+        return None
+    return Subscription(call, lambda: None, (call.server.event_listeners, lambda event: call.report(events=[event])))
 
 
 # A screen
 
 
-class Resting:
-    """What a screen shows, sent again when it has changed and the lab comes to rest."""
+def top(request: live.Top, call: Call) -> Overview | Subscription:
+    shown = overview(call, request.events)
+    if not request.follow:
+        return shown
+    call.report(overview=shown)
 
-    drives = False
+    def report() -> None:
+        nonlocal shown
+        now = overview(call, request.events)
+        if now != {**shown, "now_s": now["now_s"]}:
+            call.report(overview=now)
+        shown = now
 
-    def __init__(self, call: Call, events: int) -> None:
-        self._call, self._events = call, events
-        self._shown: Overview | None = None
-        call.server.resters.append(self._rest)
-        self._rest()
-
-    def _rest(self) -> None:
-        now = overview(self._call, self._events)
-        if self._shown is None or now != {**self._shown, "now_s": now["now_s"]}:
-            self._call.report(overview=now)
-        self._shown = now
-
-    def hear(self, message: dict[str, Any]) -> None:
-        if message.get("stop"):
-            self._call.server.resters.remove(self._rest)
-            self._call.end(self._shown)
-
-
-def top(request: live.Top, call: Call) -> Overview | Resting:
-    return Resting(call, request.events) if request.follow else overview(call, request.events)
+    return Subscription(call, lambda: shown, (call.server.rest_listeners, report))
 
 
 def overview(call: Call, events: int) -> Overview:
@@ -235,7 +202,7 @@ def counted(end: Interface) -> Counted:
 
 
 def queue_pairs(lab: Lab) -> list[QueuePair]:
-    """Those of programs: the kernel's own, one a device, are left out."""
+    """Return the queue pairs of programs, without the kernel's own, one a device."""
     rows: list[QueuePair] = []
     for node in lab.nodes.values():
         for end in node.interfaces.values():

@@ -7,7 +7,16 @@ from pathlib import Path
 import click
 
 from testbed.cli import completing
-from testbed.cli.live.words import connect, duration, format_option, lab_option, print_json, seconds, settings, then
+from testbed.cli.live.live_options import (
+    connect,
+    duration,
+    format_option,
+    lab_option,
+    print_json,
+    seconds,
+    settings,
+    then,
+)
 from testbed.errors import InputError
 
 
@@ -24,7 +33,7 @@ def advance(name: str, form: str, time: str) -> int:
         try:
             now_s = connection.end(number)
         except KeyboardInterrupt:
-            connection.say({"id": number, "stop": True})
+            connection.send({"id": number, "stop": True})
             now_s = connection.end(number)
     if form == "json":
         print_json({"now_s": now_s})
@@ -83,7 +92,7 @@ def recover(name: str, form: str, fault: str) -> int:
 @lab_option
 @format_option
 def fault_ps(name: str, form: str) -> int:
-    from testbed.cli.live.tables import faults
+    from testbed.cli.live.lab_tables import faults
     from testbed.cli.progress import output_console
     from testbed.protocol.live import Inspect
 
@@ -115,7 +124,7 @@ def link() -> None:
 @click.argument("end", metavar="NODE:IF", shell_complete=completing.ends)
 @click.argument("changes", metavar="up|down|KEY=VALUE...", nargs=-1, required=True, shell_complete=completing.qualities)
 def link_set(name: str, form: str, end: str, changes: tuple[str, ...]) -> int:
-    from testbed.cli.live.tables import table
+    from testbed.cli.live.lab_tables import table
     from testbed.cli.progress import output_console
     from testbed.protocol.live import LinkSet
 
@@ -182,7 +191,7 @@ def pod() -> None:
 @click.argument("name_", metavar="POD")
 @click.argument("conflists", metavar="[CONFLIST...]", nargs=-1, type=click.Path(path_type=Path))
 def pod_add(name: str, form: str, host: str, name_: str, conflists: tuple[Path, ...]) -> int:
-    from testbed.cli.live.tables import show_nodes
+    from testbed.cli.live.lab_tables import show_nodes
     from testbed.machine import files
     from testbed.protocol.live import PodAdd
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from testbed.cli import completing
+from testbed.cli.live.live_options import format_option
 from testbed.cli.live.up import down, take_down, up
-from testbed.cli.live.words import format_option
 from testbed.errors import InputError
 
 if TYPE_CHECKING:
@@ -44,11 +44,11 @@ WITHOUT: Mapping[str, str] = {
 }
 """Flags of containerlab's that cannot mean the same, with the reason."""
 SWITCHES = "--skip-post-deploy", "--skip-labdir-acl", "--keep-mgmt-net", "--debug, -d"
-"""Those without a value."""
+"""Flags without a value."""
 
 
 def refused(*names: str) -> Callable[[Command], Command]:
-    """Has the command refuse these flags."""
+    """Let the command refuse these flags."""
 
     def add(command: Command) -> Command:
         for name in names:
@@ -65,7 +65,7 @@ def flag_key(name: str) -> str:
 
 
 def refuse(given: Mapping[str, object], instead: str) -> None:
-    """InputError for flags that were given, all of them at once."""
+    """Raise InputError for flags that were given, all of them at once."""
     wrong = {name.partition(",")[0]: why for name, why in WITHOUT.items() if given.get(flag_key(name)) is not None}
     if wrong:
         reasons = "; ".join(f"{name}: {why}" for name, why in wrong.items())
@@ -81,7 +81,8 @@ name_option = click.option(
 
 
 def topology(given: str) -> Path:
-    """The topology file that is meant: this one, or the only one of a directory, by default the working directory."""
+    """Return the topology file that is meant: this one, or the only one of a directory, by default the working
+    directory."""
     if "://" in given or given == "-":
         raise InputError("is no file", where=given, hint="Fetch it first: testbed deploy -t FILE.")
     path = Path(given or ".")
@@ -152,7 +153,7 @@ def destroy(
 
 
 def remove_run(lab: Lab) -> None:
-    """Removes the run directory of a lab that has ended."""
+    """Remove the run directory of a lab that has ended."""
     if not lab.out:
         return
     place = Path(lab.out)

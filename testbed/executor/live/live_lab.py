@@ -29,18 +29,18 @@ if TYPE_CHECKING:
 
 
 def run(request: Live, context: Context) -> None:
-    """Builds the lab and serves it. A report says that it is up; the last request of its life is answered when it is
+    """Build the lab and serve it. A report says that it is up; the last request of its life is answered when it is
     down, and its files are in the job's directory."""
     if context.wire is None:
         raise InputError("a lab that lives needs a micro-VM")
     directory = context.files
     listeners: list[Callable[[Event], None]] = [lambda event: context.emit({"event": event})]
 
-    def hear(event: Event) -> None:
-        for listen in listeners:
-            listen(event)
+    def publish(event: Event) -> None:
+        for listener in listeners:
+            listener(event)
 
-    log = EventLog(hear)
+    log = EventLog(publish)
     plan, profiles, file = planned(request, directory)
     made: Made = {"parameters": {}, "topology": plan_rows(plan), "epoch": log.epoch()}
     context.emit({"made": made})
@@ -54,8 +54,8 @@ def run(request: Live, context: Context) -> None:
         files = Evidence(lab, log)
         files.count("the lab came up")
         server = Server(lab, log, context.wire, file.read_text())
-        listeners.append(server.hear)
-        server.acted.append(lambda request: files.count(command_of(request)))
+        listeners.append(server.publish)
+        server.change_listeners.append(lambda request: files.count(command_of(request)))
         lab.scheduler.catch_up()
         context.emit({"up": True})
         down = server.serve()
@@ -69,7 +69,7 @@ def run(request: Live, context: Context) -> None:
 
 
 def leave(lab: Lab) -> None:
-    """Ends the programs of the nodes. All else goes with the machine, which ends now: taking it apart would only make
+    """End the programs of the nodes. All else goes with the machine, which ends now: taking it apart would only make
     the user wait."""
     lab.scheduler.close()
     for node in lab.nodes.values():
@@ -84,7 +84,7 @@ def command_of(request: LiveRequest[Any]) -> str:
 
 
 def planned(request: Live, directory: Path) -> tuple[Plan, Mapping[str, Profile], Path]:
-    """The plan of the lab, its switches' profiles, and its topology file."""
+    """Return the plan of the lab, its switches' profiles, and its topology file."""
     if not request.scenario:
         plan, _ = topologies.planned_file(directory, request.topology)
         return plan, {}, directory / request.topology

@@ -1,4 +1,4 @@
-"""`testbed logs`: what programs of a lab that lives have written."""
+"""`testbed logs`: the output of programs of a lab that lives."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Any
 import click
 
 from testbed.cli import completing
-from testbed.cli.live.words import connect, format_option, lab_option, print_json, put, then
+from testbed.cli.live.live_options import connect, format_option, lab_option, print_json, put, then
 
 LINE_BYTES = 1 << 20
 """A line that is longer is shown in parts."""
 
 
-class Written:
+class LogWriter:
     """Writes the lines of a program, as JSON or behind the program's node and name."""
 
     def __init__(self, node: str, program: str, form: str) -> None:
         self._node, self._program, self._form = node, program, form
         self._rest = b""
 
-    def take(self, data: bytes) -> None:
+    def write(self, data: bytes) -> None:
         *lines, self._rest = (self._rest + data).split(b"\n")
         if len(self._rest) > LINE_BYTES:
             lines, self._rest = [*lines, self._rest], b""
@@ -50,27 +50,27 @@ class Written:
 @format_option
 @click.argument("node", required=False, default="", shell_complete=completing.nodes())
 def logs(follow: bool, name: str, form: str, node: str) -> int:
-    from testbed.machine.live.client import Streams
+    from testbed.machine.live.connection import Streams
     from testbed.protocol.live import Logs
 
-    programs: dict[tuple[str, str], Written] = {}
+    programs: dict[tuple[str, str], LogWriter] = {}
     source = "", ""
 
     def write(_: str, data: bytes) -> None:
-        programs.setdefault(source, Written(*source, form)).take(data)
+        programs.setdefault(source, LogWriter(*source, form)).write(data)
 
-    def take(report: dict[str, Any]) -> None:
+    def receive(report: dict[str, Any]) -> None:
         nonlocal source
         source = report["node"], report["program"]
-        streams.take(report)
+        streams.receive(report)
 
     with connect(name) as connection:
         streams = Streams(connection, write)
-        streams.number = connection.ask(Logs(node=node, follow=follow), take)
+        streams.number = connection.ask(Logs(node=node, follow=follow), receive)
         with contextlib.suppress(KeyboardInterrupt, BrokenPipeError):
             connection.end(streams.number)
-            for written in programs.values():
-                written.finish()
+            for writer in programs.values():
+                writer.finish()
     if not programs and not follow and form == "table":
         click.echo("No program has written anything.")
         then(f"testbed exec -d {node or 'NODE'} -- COMMAND")

@@ -1,4 +1,4 @@
-"""What programs of the user's write, and what they are given to read."""
+"""The output and the input of programs of the user's."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ PIECE = 64 << 10
 
 
 class Stream:
-    """What a program writes to one of its files, sent to the outside; on the real clock at most WINDOW bytes ahead of
-    it. On the virtual clock the machine pauses instead, when the wire is full."""
+    """Sends the output of a program to one of its files; on the real clock at most WINDOW bytes ahead of the outside.
+    On the virtual clock the machine pauses instead, when the wire is full."""
 
     def __init__(self, call: Call, handle: int, name: str) -> None:
         os.set_blocking(handle, False)
@@ -27,10 +27,10 @@ class Stream:
         self._ahead = 0
         self.open = True
         self.begun = False
-        """Whether anything has come."""
-        call.watch(handle, self._take)
+        """Something has come."""
+        call.watch(handle, self._on_output)
 
-    def _take(self) -> None:
+    def _on_output(self) -> None:
         self._read()
         if self.open and self._ahead >= WINDOW and not self._call.server.wire.virtual:
             self._call.unwatch(self._handle)
@@ -50,14 +50,14 @@ class Stream:
             self._close()
         return len(data)
 
-    def taken(self, length: int) -> None:
-        """The outside has taken so many bytes."""
+    def acknowledge(self, length: int) -> None:
+        """Count so many bytes as read by the outside."""
         held, self._ahead = self._ahead >= WINDOW, self._ahead - length
         if self.open and held and self._ahead < WINDOW:
-            self._call.watch(self._handle, self._take)
+            self._call.watch(self._handle, self._on_output)
 
     def finish(self) -> None:
-        """Sends what is there still, and ends it: others who have the file may go on writing for ever."""
+        """Send the rest, and end it: others who have the file may go on writing for ever."""
         if self.open:
             left = waiting(self._handle)
             while left > 0 and (length := self._read(left)):
@@ -72,13 +72,13 @@ class Stream:
 
 
 def waiting(handle: int) -> int:
-    """Bytes that a pipe or a terminal has for its reader."""
+    """Return the number of bytes that a pipe or a terminal has for its reader."""
     found: Any = fcntl.ioctl(handle, termios.FIONREAD, bytes(4))
     return int(struct.unpack("i", found)[0])
 
 
 class Input:
-    """What a program reads: kept until it takes it. With `reported` the outside hears how much was taken."""
+    """Keeps the input of a program until it reads it. With `reported` reports say how much it has read."""
 
     def __init__(self, call: Call, handle: int, *, reported: bool) -> None:
         os.set_blocking(handle, False)
@@ -89,38 +89,38 @@ class Input:
 
     @property
     def waits(self) -> bool:
-        """Whether something has not been taken yet."""
+        """True while the program has not read all of it."""
         return bool(self._pending)
 
-    def give(self, data: bytes) -> None:
-        """No bytes are its end."""
+    def write(self, data: bytes) -> None:
+        """Add to the input; no bytes are its end."""
         if not self._open:
-            self._taken(len(data))
+            self._report(len(data))
             return
         self._whole |= not data
         idle = not self._pending
         self._pending += data
         if idle:
-            self._write()
+            self._pass_on()
 
-    def _write(self) -> None:
+    def _pass_on(self) -> None:
         try:
             while self._pending:
                 length = os.write(self._handle, self._pending[:PIECE])
                 del self._pending[:length]
-                self._taken(length)
+                self._report(length)
         except BlockingIOError:
-            self._call.watch(self._handle, self._write, select.EPOLLOUT)
+            self._call.watch(self._handle, self._pass_on, select.EPOLLOUT)
             return
         except OSError:  # nobody reads it any more
-            self._taken(len(self._pending))
+            self._report(len(self._pending))
             self._pending.clear()
             self._whole = True
         self._call.unwatch(self._handle)
         if self._whole:
             self.close()
 
-    def _taken(self, length: int) -> None:
+    def _report(self, length: int) -> None:
         if self._reported and length:
             self._call.report(took=length)
 

@@ -54,7 +54,7 @@ def show_nodes(nodes: Sequence[NodeRow]) -> None:
 
 
 def show_metrics(lab: Lab) -> None:
-    """Where Prometheus can scrape it."""
+    """Print the address at which Prometheus can scrape it."""
     if lab.metrics:
         output_console().print(f"metrics: http://{lab.metrics}/metrics", highlight=False)
 
@@ -67,7 +67,7 @@ def interface_cells(row: Any) -> list[str]:
 
 
 def entries(rows: Sequence[TableRow]) -> Table:
-    """The tables of a switch."""
+    """Make a table of the entries of a switch."""
     shown = table("table", "vlan", "address", "mac", "port", "state", "age")
     for row in rows:
         age = "" if row["age_s"] is None else duration(row["age_s"])
@@ -76,7 +76,7 @@ def entries(rows: Sequence[TableRow]) -> Table:
 
 
 def changes(before: Sequence[TableRow], after: Sequence[TableRow]) -> list[str]:
-    """The entries that came, went or changed, a line each."""
+    """Return the entries that came, went or changed, a line each."""
 
     def keyed(rows: Sequence[TableRow]) -> dict[Any, TableRow]:
         return {(row["table"], row["vlan"], row["ip"] or row["mac"]): row for row in rows}

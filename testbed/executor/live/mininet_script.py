@@ -1,4 +1,4 @@
-"""Runs a Mininet script, or the Topo that it only defines: the program behind `testbed mn`."""
+"""The program behind `testbed mn`: a Mininet script, or the Topo that it only defines."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CUSTOM = """
 from testbed.mininet import KernelBridge, RdmaHost
 hosts, switches = {"rdma": RdmaHost}, {"kernel": KernelBridge}
 """
-"""What `mn` has here beside its own; the names become variables of `mn`."""
+"""Additions to `mn`, whose variables the names become."""
 
 
 def main() -> None:
@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def start_open_vswitch() -> None:
-    """Starts the daemons that a machine has not before it is asked for a switch that needs them."""
+    """Start the daemons that a machine has not before it is asked for a switch that needs them."""
     subprocess.run(["modprobe", "openvswitch"], check=True)
     Path("/etc/resolv.conf").touch()  # each of its programs warns of its absence
     done = subprocess.run([OVS_CTL, "start", "--system-id=testbed"], capture_output=True, text=True, check=False)
@@ -54,7 +54,7 @@ def start_open_vswitch() -> None:
 
 
 def run_topo(script: str, topos: Any, arguments: list[str]) -> None:
-    """What `mn --custom SCRIPT` does, for the only topology of the script or that of `--topo`; hosts have RoCE."""
+    """Do the same as `mn --custom SCRIPT`, for the only topology of the script or that of `--topo`; hosts have RoCE."""
     name = Path(script).name
     if not topos:
         refuse(f"{name} makes no network: it calls no Mininet(…), and has no `topos`")

@@ -30,7 +30,7 @@ class EndedError(TestbedError):
 
 
 class Connection:
-    """To a lab; a context manager. One request at a time, or several whose ends come in any order."""
+    """A connection to a lab; a context manager. One request at a time, or several whose ends come in any order."""
 
     def __init__(self, lab: Lab, order: IO[str] | None = None) -> None:
         """`order` is the pipe of the keeper's order, by whose end it knows that the command has ended."""
@@ -65,7 +65,7 @@ class Connection:
             time.sleep(LOOK_S)
 
     def _begins(self) -> bool:
-        """Whether a lab that another command has begun may not listen yet."""
+        """Tell whether a lab that another command has begun may not listen yet."""
         now = labs.read(self.lab.name)
         return now is not None and now.state == "starting" and self._order is None
 
@@ -82,53 +82,54 @@ class Connection:
         return EndedError(f"lab {self.lab.name} has ended")
 
     def keeper(self) -> int:
-        """The process that keeps the lab."""
+        """Return the process that keeps the lab."""
         credentials = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size)
         return int(PEER.unpack(credentials)[0])
 
     def begin(self, message: dict[str, Any], listen: Report) -> int:
-        """Sends a word to the keeper; its number."""
+        """Send a message to the keeper itself. Return its number."""
         self._numbers += 1
         self._listeners[self._numbers] = listen
-        self.say({**message, "id": self._numbers})
+        self.send({**message, "id": self._numbers})
         return self._numbers
 
     def ask(self, request: Request[R], listen: Report = lambda _: None) -> int:
-        """Sends a request; its number."""
+        """Send a request. Return its number."""
         return self.ask_at_once([(request, listen)])[0]
 
     def ask_at_once(self, requests: Sequence[tuple[Request[Any], Report]]) -> list[int]:
-        """Sends requests that come to the lab at the same moment; their numbers."""
+        """Send requests that come to the lab at the same moment. Return their numbers."""
         asked = []
         for request, listen in requests:
             self._numbers += 1
             self._listeners[self._numbers] = listen
             asked.append(messages.ask(self._numbers, request))
-        self.say(asked if len(asked) > 1 else asked[0])
+        self.send(asked if len(asked) > 1 else asked[0])
         return [message["id"] for message in asked]
 
     def answer(self, request: Request[R], listen: Report = lambda _: None) -> R:
-        """The response to a request. Raises its error."""
+        """Return the response to a request. Raises its error."""
         number = self.ask(request, listen)
         response: R = messages.checked(request.response(), self.end(number), "response")
         return response
 
-    def say(self, message: dict[str, Any] | list[dict[str, Any]]) -> None:
+    def send(self, message: dict[str, Any] | list[dict[str, Any]]) -> None:
         try:
             self._socket.sendall(json.dumps(message).encode() + b"\n")
         except OSError:
             raise self._gone() from None
 
     def end(self, number: int, stop: int | None = None) -> Any:
-        """The response of a request, as it came. Raises its error. When `stop` is readable the request is stopped."""
+        """Return the response of a request, as it came. Raises its error. When `stop` is readable the request is
+        stopped."""
         stops: list[Any] = [] if stop is None else [stop]
         while number not in self._ends:
             ready, _, _ = select.select([self, *stops], [], [])
             if stop in ready:
-                self.say({"id": number, "stop": True})
+                self.send({"id": number, "stop": True})
                 stops.clear()
             if self in ready:
-                self.take()
+                self.receive()
         return self.ended(number)
 
     def ended(self, number: int) -> Any:
@@ -142,8 +143,8 @@ class Connection:
     def done(self, number: int) -> bool:
         return number in self._ends
 
-    def take(self, within: float | None = None) -> None:
-        """Takes what comes, within so many seconds if any."""
+    def receive(self, within: float | None = None) -> None:
+        """Wait for messages, so many seconds if any, and pass them on."""
         if not select.select([self._socket], [], [], within)[0]:
             return
         try:
@@ -157,9 +158,9 @@ class Connection:
             *lines, rest = bytes(self._rest).split(b"\n")
             self._rest = bytearray(rest)
             for line in lines:
-                self._hear(messages.load(line))
+                self._dispatch(messages.load(line))
 
-    def _hear(self, message: dict[str, Any]) -> None:
+    def _dispatch(self, message: dict[str, Any]) -> None:
         number = message["id"]
         if "report" in message:
             self._listeners[number](message["report"])
@@ -170,32 +171,32 @@ class Connection:
 
 
 class Streams:
-    """The bytes of a program: what reports bring is given to `write`, and acknowledged when it was taken; `give` sends
-    it input, and `ahead` is how much of that it has not taken."""
+    """The bytes of a program: output in reports goes to `write`, and is acknowledged when it was written; `send` sends
+    input, of which the program has not read `ahead` bytes yet."""
 
     def __init__(self, connection: Connection, write: Callable[[str, bytes], None]) -> None:
         self._connection = connection
-        self._waits = connection.lab.clock == "real"
-        """Whether who writes waits for this. On the virtual clock it would wake the lab at a moment of the host's."""
+        self._acknowledges = connection.lab.clock == "real"
+        """On the virtual clock an acknowledgement would wake the lab at a moment of the host's."""
         self._write = write
-        self._taken: dict[str, int] = {}
+        self._written: dict[str, int] = {}
         self.number = 0
         self.ahead = 0
 
-    def take(self, report: dict[str, Any]) -> None:
+    def receive(self, report: dict[str, Any]) -> None:
         self.ahead -= report.get("took", 0)
         for name in ("out", "err"):
             if name in report:
                 data = base64.b64decode(report[name])
                 self._write(name, data)
-                taken = self._taken.get(name, 0) + len(data)
-                if taken >= WINDOW // 4 and self._waits and not self._connection.done(self.number):
-                    self._connection.say({"id": self.number, "ack": [name, taken]})
-                    taken = 0
-                self._taken[name] = taken
+                written = self._written.get(name, 0) + len(data)
+                if written >= WINDOW // 4 and self._acknowledges and not self._connection.done(self.number):
+                    self._connection.send({"id": self.number, "ack": [name, written]})
+                    written = 0
+                self._written[name] = written
 
-    def give(self, data: bytes) -> None:
-        """No bytes are the end of its input."""
+    def send(self, data: bytes) -> None:
+        """Send input; no bytes are its end."""
         if not self._connection.done(self.number):
             self.ahead += len(data)
-            self._connection.say({"id": self.number, "input": base64.b64encode(data).decode()})
+            self._connection.send({"id": self.number, "input": base64.b64encode(data).decode()})
