@@ -99,23 +99,26 @@ class Written(TypedDict):
 
 
 class LiveRequest(Request[R_co], Generic[R_co]):
-    """Base of these requests."""
+    """Base of these requests, whose properties are keywords of their classes."""
 
-    handler: ClassVar[str] = ""
+    handler: ClassVar[str]
     """The function that serves it: a module of executor/live and its name there. It takes the request and a `Call`, and
     returns the response, or a `Task` that will give it. None of a request that the server serves itself."""
-    touches: ClassVar[bool] = True
+    touches: ClassVar[bool]
     """It can change the lab; others only look."""
-    waits: ClassVar[bool] = False
+    waits: ClassVar[bool]
     """It may wait for something in the lab; such requests come one after the other."""
 
+    def __init_subclass__(cls, *, handler: str = "", touches: bool = True, waits: bool = False) -> None:
+        super().__init_subclass__()
+        cls.handler, cls.touches, cls.waits = handler, touches, waits
 
-class Exec(LiveRequest[int]):
+
+class Exec(LiveRequest[int], handler="node_programs:run"):
     """Run a command on a node; the response is its exit status, 128 + N of a signal. Reports are `out` and `err`, both
     base64, and of input that comes later `took`: how many bytes of it were taken. With a `terminal` it gets a terminal
     of its own, and without `given` and `input` no input at all."""
 
-    handler = "node_programs:run"
     node: str
     command: list[str]
     terminal: Terminal | None = None
@@ -127,120 +130,95 @@ class Exec(LiveRequest[int]):
     """It goes on by itself: the response comes when it has started, its output is a file of the lab's."""
 
 
-class Inspect(LiveRequest[LabState]):
+class Inspect(LiveRequest[LabState], handler="inspecting:inspect", touches=False):
     """Describe the lab as it is now."""
 
-    handler = "inspecting:inspect"
-    touches = False
 
-
-class Tables(LiveRequest[list[TableRow]]):
+class Tables(LiveRequest[list[TableRow]], handler="inspecting:tables", touches=False):
     """Read the tables of a switch. With `follow` reports are the whole tables as `rows` whenever they changed."""
 
-    handler = "inspecting:tables"
-    touches = False
     switch: str
     follow: bool = False
 
 
-class Events(LiveRequest[None]):
+class Events(LiveRequest[None], handler="inspecting:events", touches=False):
     """Read the events: reports have them, from the first or the last `last` ones on."""
 
-    handler = "inspecting:events"
-    touches = False
     last: int | None = None
     follow: bool = False
 
 
-class Logs(LiveRequest[None]):
+class Logs(LiveRequest[None], handler="log_files:logs", touches=False):
     """Read the output of programs that run by themselves on a node, or on all. Reports are `out`, pieces in base64,
     with their `node` and `program`."""
 
-    handler = "log_files:logs"
-    touches = False
     node: str = ""
     follow: bool = False
 
 
-class Capture(LiveRequest[int]):
+class Capture(LiveRequest[int], handler="node_programs:capture", touches=False):
     """Record an interface until the outside stops it. Reports are `out`, a pcap file in base64; the response is the
     number of frames that the kernel could not keep."""
 
-    handler = "node_programs:capture"
-    touches = False
     end: str
     filter: str = ""
     count: int | None = None
     """Frames after which it ends by itself."""
 
 
-class FaultInject(LiveRequest[FaultRow | None]):
+class FaultInject(LiveRequest[FaultRow | None], handler="changing:inject", waits=True):
     """Inject a fault now, or `after` seconds; take it back after it has lasted for `lasting`."""
 
-    handler = "changing:inject"
-    waits = True
     name: str
     parameters: Mapping[str, str] = field(default_factory=dict)
     after: float = 0.0
     lasting: float | None = None
 
 
-class FaultRecover(LiveRequest[FaultRow]):
+class FaultRecover(LiveRequest[FaultRow], handler="changing:recover", waits=True):
     """Take a fault back, by its number or its name."""
 
-    handler = "changing:recover"
-    waits = True
     fault: str
 
 
-class LinkSet(LiveRequest[LinkRow]):
+class LinkSet(LiveRequest[LinkRow], handler="changing:set_link", waits=True):
     """Change an end of a link: up or down, or the quality of what it sends."""
 
-    handler = "changing:set_link"
-    waits = True
     end: str
     up: bool | None = None
     quality: Mapping[str, str] = field(default_factory=dict)
     """Keys of a link in a topology file with their values as texts: ``{"rate": "100mbit"}``."""
 
 
-class ProfileSet(LiveRequest[dict[str, Any]]):
+class ProfileSet(LiveRequest[dict[str, Any]], handler="changing:set_profile"):
     """Change values of a switch's profile, given as texts; the response is all of them."""
 
-    handler = "changing:set_profile"
     switch: str
     values: Mapping[str, str]
 
 
-class PodAdd(LiveRequest[NodeRow]):
+class PodAdd(LiveRequest[NodeRow], handler="changing:add_pod", waits=True):
     """Make a pod on a host, attached to networks: each the text of a conflist."""
 
-    handler = "changing:add_pod"
-    waits = True
     host: str
     pod: str
     networks: list[str]
 
 
-class PodDelete(LiveRequest[None]):
-    handler = "changing:delete_pod"
-    waits = True
+class PodDelete(LiveRequest[None], handler="changing:delete_pod", waits=True):
     pod: str
 
 
-class Announce(LiveRequest[None]):
+class Announce(LiveRequest[None], handler="changing:announce"):
     """Have an interface of a host or pod announce its address: a gratuitous ARP, an unsolicited NA."""
 
-    handler = "changing:announce"
     end: str
     ip: str | None = None
 
 
-class RdmaWrite(LiveRequest[Written]):
+class RdmaWrite(LiveRequest[Written], handler="changing:write", waits=True):
     """Send one RDMA WRITE over a new connection. `source` and `target` are hosts or pods, or their interfaces."""
 
-    handler = "changing:write"
-    waits = True
     source: str
     target: str
     size: int = 4096
@@ -250,37 +228,28 @@ class RdmaWrite(LiveRequest[Written]):
     """Attributes of the queue pair; those of testbed's verbs endpoints by default."""
 
 
-class Advance(LiveRequest[float]):
+class Advance(LiveRequest[float], handler="changing:advance"):
     """Let virtual time pass; the response is the time of the lab in seconds."""
 
-    handler = "changing:advance"
     seconds: float
 
 
-class Save(LiveRequest[str]):
+class Save(LiveRequest[str], handler="inspecting:save", touches=False):
     """Write the topology file of the lab as it is now."""
 
-    handler = "inspecting:save"
-    touches = False
 
-
-class Hold(LiveRequest[None]):
+class Hold(LiveRequest[None], touches=False):
     """At a moment of a run: serve requests until `Continue`."""
 
-    touches = False
 
-
-class StopAt(LiveRequest[None]):
+class StopAt(LiveRequest[None], touches=False):
     """At a moment of a run: let the machine pause at this time too, in virtual nanoseconds of the run."""
 
-    touches = False
     t: int
 
 
-class Continue(LiveRequest[None]):
+class Continue(LiveRequest[None], touches=False):
     """Let a run that was stopped go on."""
-
-    touches = False
 
 
 class Down(LiveRequest[None]):
@@ -321,12 +290,10 @@ class Overview(TypedDict):
     events: list[Event]
 
 
-class Top(LiveRequest[Overview]):
+class Top(LiveRequest[Overview], handler="inspecting:top", touches=False):
     """Read the overview of a screen: counters, sizes of tables, queue pairs, the latest events. With `follow` reports
     are that as `overview`, at first and, on the virtual clock, whenever it has changed and the lab comes to rest."""
 
-    handler = "inspecting:top"
-    touches = False
     events: int = 20
     follow: bool = False
 
@@ -342,12 +309,10 @@ class Measured(LabState):
     """Counters and tables that could not be read."""
 
 
-class Metrics(LiveRequest[Measured]):
+class Metrics(LiveRequest[Measured], handler="measuring:metrics", touches=False):
     """Measure the state of the lab with all counters and tables. With `follow`, on the virtual clock, reports are that
     as `measured` whenever the lab comes to rest."""
 
-    handler = "measuring:metrics"
-    touches = False
     follow: bool = False
 
 

@@ -8,21 +8,22 @@ import click
 
 from testbed.cli import completing
 from testbed.cli.live.live_options import (
+    ask,
     connect,
     duration,
-    format_option,
     lab_option,
+    lab_options,
     print_json,
     seconds,
     settings,
+    show,
     then,
 )
 from testbed.errors import InputError
 
 
 @click.command(help="""Let TIME pass in a lab on the virtual clock: 500ms, 90s, 25m, 4h. Ctrl-C stops it.""")
-@lab_option
-@format_option
+@lab_options
 @click.argument("time", metavar="TIME")
 def advance(name: str, form: str, time: str) -> int:
     from testbed.cli.words import clock
@@ -35,12 +36,8 @@ def advance(name: str, form: str, time: str) -> int:
         except KeyboardInterrupt:
             connection.send({"id": number, "stop": True})
             now_s = connection.end(number)
-    if form == "json":
-        print_json({"now_s": now_s})
-    else:
-        click.echo(f"It is {clock(int(now_s * 1e9))} in {connection.lab.name}.")
-        then("testbed events --last 20")
-    return 0
+    text = f"It is {clock(int(now_s * 1e9))} in {connection.lab.name}."
+    return show(form, {"now_s": now_s}, text, "testbed events --last 20")
 
 
 # Faults: added to `testbed fault`, which lists and describes them
@@ -53,61 +50,40 @@ def advance(name: str, form: str, time: str) -> int:
 )
 @click.option("--after", metavar="TIME", default="0", callback=duration, help="Inject it in so much time.")
 @click.option("--for", "lasting", metavar="TIME", callback=duration, help="Take it back after so much time.")
-@lab_option
-@format_option
+@lab_options
 @click.argument("fault", shell_complete=completing.faults)
 @click.argument("parameters", metavar="[KEY=VALUE...]", nargs=-1, shell_complete=completing.fault_parameters)
 def inject(after: float, lasting: float | None, name: str, form: str, fault: str, parameters: tuple[str, ...]) -> int:
     from testbed.protocol.live import FaultInject
 
-    with connect(name) as connection:
-        request = FaultInject(name=fault, parameters=settings(parameters), after=after, lasting=lasting)
-        row = connection.answer(request)
-    if form == "json":
-        print_json(row)
-    elif row:
-        click.echo(f"fault {row['number']}: {fault} is injected; testbed fault recover {row['number']} takes it back")
-    else:
-        click.echo(f"{fault} comes in {after:g} s")
-    return 0
+    row = ask(name, FaultInject(name=fault, parameters=settings(parameters), after=after, lasting=lasting))
+    text = f"{fault} comes in {after:g} s"
+    if row:
+        text = f"fault {row['number']}: {fault} is injected; testbed fault recover {row['number']} takes it back"
+    return show(form, row, text)
 
 
 @click.command(help="""Take a fault of a lab back, by its number in `testbed fault ps` or its name.""")
-@lab_option
-@format_option
+@lab_options
 @click.argument("fault")
 def recover(name: str, form: str, fault: str) -> int:
     from testbed.protocol.live import FaultRecover
 
-    with connect(name) as connection:
-        row = connection.answer(FaultRecover(fault=fault))
-    if form == "json":
-        print_json(row)
-    else:
-        click.echo(f"fault {row['number']}: {row['fault']} is taken back")
-    return 0
+    row = ask(name, FaultRecover(fault=fault))
+    return show(form, row, f"fault {row['number']}: {row['fault']} is taken back")
 
 
 @click.command("ps", help="""List the faults that are in a lab.""")
-@lab_option
-@format_option
+@lab_options
 def fault_ps(name: str, form: str) -> int:
     from testbed.cli.live.lab_tables import faults
-    from testbed.cli.progress import output_console
     from testbed.protocol.live import Inspect
 
-    with connect(name) as connection:
-        state = connection.answer(Inspect())
-    if form == "json":
-        print_json(state["faults"])
-    else:
-        output_console().print(faults(state) if state["faults"] else "No fault is in the lab.")
-    return 0
+    state = ask(name, Inspect())
+    return show(form, state["faults"], faults(state) if state["faults"] else "No fault is in the lab.")
 
 
-@click.group(help="""Change links of a lab.""")
-def link() -> None:
-    pass
+link = click.Group("link", help="Change links of a lab.")
 
 
 @link.command(
@@ -119,13 +95,11 @@ def link() -> None:
     testbed link set leaf:e1 rate=100mbit delay=5us loss=0.1
     testbed link set leaf:e1 rate=none""",
 )
-@lab_option
-@format_option
+@lab_options
 @click.argument("end", metavar="NODE:IF", shell_complete=completing.ends)
 @click.argument("changes", metavar="up|down|KEY=VALUE...", nargs=-1, required=True, shell_complete=completing.qualities)
 def link_set(name: str, form: str, end: str, changes: tuple[str, ...]) -> int:
     from testbed.cli.live.lab_tables import table
-    from testbed.cli.progress import output_console
     from testbed.protocol.live import LinkSet
 
     states = {"up": True, "down": False}
@@ -133,18 +107,11 @@ def link_set(name: str, form: str, end: str, changes: tuple[str, ...]) -> int:
     if len(chosen) > 1:
         raise InputError("an end of a link is up or down, not both")
     quality = settings(tuple(change for change in changes if change not in states))
-    with connect(name) as connection:
-        row = connection.answer(LinkSet(end=end, up=chosen[0] if chosen else None, quality=quality))
-    if form == "json":
-        print_json(row)
-    else:
-        shown = table("interface", "state", "sends with")
-        given = " ".join(f"{key}={value}" for key, value in row["quality"].items())
-        shown.add_row(row["interface"], "up" if row["up"] else "down", given)
-        output_console().print(shown)
-        if not row["up"]:
-            then(f"testbed link set {end} up")
-    return 0
+    row = ask(name, LinkSet(end=end, up=chosen[0] if chosen else None, quality=quality))
+    shown = table("interface", "state", "sends with")
+    given = " ".join(f"{key}={value}" for key, value in row["quality"].items())
+    shown.add_row(row["interface"], "up" if row["up"] else "down", given)
+    return show(form, row, shown, *([] if row["up"] else [f"testbed link set {end} up"]))
 
 
 @click.command(
@@ -153,30 +120,22 @@ def link_set(name: str, form: str, end: str, changes: tuple[str, ...]) -> int:
 
     `testbed profile describe default` shows the names; times are in seconds.""",
 )
-@lab_option
-@format_option
+@lab_options
 @click.argument("switch", shell_complete=completing.nodes("switch"))
 @click.argument("values", metavar="KEY=VALUE...", nargs=-1, required=True, shell_complete=completing.profile_values)
 def profile_set(name: str, form: str, switch: str, values: tuple[str, ...]) -> int:
     from testbed.protocol.live import ProfileSet
 
     changed = settings(values)
-    with connect(name) as connection:
-        found = connection.answer(ProfileSet(switch=switch, values=changed))
-    if form == "json":
-        print_json(found)
-    else:
-        click.echo(f"{switch}: " + ", ".join(f"{key} {found[key]}" for key in changed))
-        then(f"testbed tables {switch} --follow")
-    return 0
+    found = ask(name, ProfileSet(switch=switch, values=changed))
+    text = f"{switch}: " + ", ".join(f"{key} {found[key]}" for key in changed)
+    return show(form, found, text, f"testbed tables {switch} --follow")
 
 
 # Pods
 
 
-@click.group(help="""Make and delete pods in a lab.""")
-def pod() -> None:
-    pass
+pod = click.Group("pod", help="Make and delete pods in a lab.")
 
 
 @pod.command(
@@ -185,8 +144,7 @@ def pod() -> None:
 
     `testbed pod add h1 p1 net.conflist`""",
 )
-@lab_option
-@format_option
+@lab_options
 @click.argument("host", shell_complete=completing.nodes("host"))
 @click.argument("name_", metavar="POD")
 @click.argument("conflists", metavar="[CONFLIST...]", nargs=-1, type=click.Path(path_type=Path))
@@ -196,8 +154,7 @@ def pod_add(name: str, form: str, host: str, name_: str, conflists: tuple[Path, 
     from testbed.protocol.live import PodAdd
 
     networks = [files.read(conflist).decode(errors="replace") for conflist in conflists]
-    with connect(name) as connection:
-        row = connection.answer(PodAdd(host=host, pod=name_, networks=networks))
+    row = ask(name, PodAdd(host=host, pod=name_, networks=networks))
     if form == "json":
         print_json(row)
     else:
@@ -207,19 +164,13 @@ def pod_add(name: str, form: str, host: str, name_: str, conflists: tuple[Path, 
 
 
 @pod.command("del", help="""Delete a pod as a container runtime does: its programs, its networks, its namespace.""")
-@lab_option
-@format_option
+@lab_options
 @click.argument("pod_", metavar="POD", shell_complete=completing.nodes("pod"))
 def pod_delete(name: str, form: str, pod_: str) -> int:
     from testbed.protocol.live import PodDelete
 
-    with connect(name) as connection:
-        connection.answer(PodDelete(pod=pod_))
-    if form == "json":
-        print_json({"pod": pod_})
-    else:
-        click.echo(f"{pod_} is deleted")
-    return 0
+    ask(name, PodDelete(pod=pod_))
+    return show(form, {"pod": pod_}, f"{pod_} is deleted")
 
 
 # Traffic
@@ -231,25 +182,17 @@ def pod_delete(name: str, form: str, pod_: str) -> int:
     `testbed announce h1:eth1`, or `testbed announce h1 --ip 10.0.0.9` for an address that is not its own."""
 )
 @click.option("--ip", help="Announce this address.")
-@lab_option
-@format_option
+@lab_options
 @click.argument("interface", metavar="NODE[:IF]", shell_complete=completing.nics)
 def announce(ip: str | None, name: str, form: str, interface: str) -> int:
     from testbed.protocol.live import Announce
 
-    with connect(name) as connection:
-        connection.answer(Announce(end=interface, ip=ip))
-    if form == "json":
-        print_json({"interface": interface, "ip": ip})
-    else:
-        click.echo(f"{interface} has announced {ip or 'its address'}")
-        then("testbed events --last 5")
-    return 0
+    ask(name, Announce(end=interface, ip=ip))
+    text = f"{interface} has announced {ip or 'its address'}"
+    return show(form, {"interface": interface, "ip": ip}, text, "testbed events --last 5")
 
 
-@click.group(help="""RDMA in a lab.""")
-def rdma() -> None:
-    pass
+rdma = click.Group("rdma", help="RDMA in a lab.")
 
 
 @rdma.command(
@@ -261,29 +204,23 @@ def rdma() -> None:
 @click.option("--ipv6", "-6", "six", is_flag=True, help="Over IPv6 addresses.")
 @click.option("--timeout", type=click.IntRange(0, 31), help="Of the queue pair: 4.096 µs * 2^N. Default: 14.")
 @click.option("--retries", type=click.IntRange(0, 7), help="Retransmissions before the end. Default: 3.")
-@lab_option
-@format_option
+@lab_options
 @click.argument("source", metavar="A", shell_complete=completing.nics)
 @click.argument("target", metavar="B", shell_complete=completing.nics)
 def write(
     size: int, six: bool, timeout: int | None, retries: int | None, name: str, form: str, source: str, target: str
 ) -> int:
-    from testbed.cli.words import duration as shown
+    from testbed.cli.words import duration as duration_text
     from testbed.protocol.live import RdmaWrite
 
-    with connect(name) as connection:
-        request = RdmaWrite(
-            source=source, target=target, size=size, family=6 if six else 4, timeout=timeout, retries=retries
-        )
-        found = connection.answer(request)
+    request = RdmaWrite(
+        source=source, target=target, size=size, family=6 if six else 4, timeout=timeout, retries=retries
+    )
+    found = ask(name, request)
     good = found["status"] == "SUCCESS"
-    if form == "json":
-        print_json(found)
-    else:
-        status = click.style(found["status"], fg="green" if good else "red")
-        click.echo(f"{source} -> {target}: {size} bytes {status} in {shown(found['elapsed_s'])}")
-        if not good:
-            click.echo(f"  {found['text']}")
+    status = click.style(found["status"], fg="green" if good else "red")
+    text = f"{source} -> {target}: {size} bytes {status} in {duration_text(found['elapsed_s'])}"
+    show(form, found, text if good else f"{text}\n  {found['text']}")
     return 0 if good else 1
 
 
@@ -296,8 +233,7 @@ def save(output: Path | None, name: str) -> int:
     from testbed.cli.output import give
     from testbed.protocol.live import Save
 
-    with connect(name) as connection:
-        give(connection.answer(Save()), output, over=False)
+    give(ask(name, Save()), output, over=False)
     if output:
         then(f"testbed up {output}")
     return 0

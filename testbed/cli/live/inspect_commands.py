@@ -9,15 +9,14 @@ import click
 
 from testbed.cli import completing
 from testbed.cli.interrupts import stoppable
-from testbed.cli.live.live_options import connect, format_option, lab_option, print_json
+from testbed.cli.live.live_options import connect, lab_options, print_json
 
 if TYPE_CHECKING:
     from testbed.machine.live.connection import Connection
 
 
 @click.command(help="""Show the nodes of a lab with their interfaces, and the faults that are in it.""")
-@lab_option
-@format_option
+@lab_options
 def inspect(name: str, form: str) -> int:
     from testbed.cli.live.lab_tables import faults, show_metrics, show_nodes
     from testbed.cli.progress import output_console
@@ -38,8 +37,7 @@ def inspect(name: str, form: str) -> int:
 
 @click.command(help="""Show the ARP, ND and FDB tables of a switch, as its control plane has them.""")
 @click.option("--follow", is_flag=True, help="Show them again when they change, until Ctrl-C.")
-@lab_option
-@format_option
+@lab_options
 @click.argument("switch", shell_complete=completing.nodes("switch"))
 def tables(follow: bool, name: str, form: str, switch: str) -> int:
     from rich.console import Group
@@ -89,8 +87,7 @@ def follow_until_stopped(connection: Connection, request: Any, receive: Any) -> 
 @click.command(help="""Show the events of a lab: ARP, ND and FDB entries, faults, links, completions, pods.""")
 @click.option("--follow", is_flag=True, help="Go on with those that come, until Ctrl-C.")
 @click.option("--last", "-n", type=click.IntRange(0), metavar="N", help="Only the last N.")
-@lab_option
-@format_option
+@lab_options
 def events(follow: bool, last: int | None, name: str, form: str) -> int:
     from testbed.cli.live.lab_tables import event_line
     from testbed.cli.progress import output_console

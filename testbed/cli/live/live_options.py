@@ -8,7 +8,7 @@ import re
 import socket
 import sys
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -16,8 +16,13 @@ from testbed.cli import completing
 from testbed.errors import InputError
 from testbed.machine.live import labs
 from testbed.machine.live.connection import Connection
+from testbed.protocol.requests import Request
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+R = TypeVar("R")
 UNITS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
 
@@ -52,8 +57,18 @@ def listening_at(metrics: int | None) -> tuple[socket.socket | None, str]:
     return listening, endpoint.address(listening)
 
 
+def lab_options(command: Command) -> Command:
+    return lab_option(format_option(command))
+
+
 def connect(name: str) -> Connection:
     return Connection(labs.living(name))
+
+
+def ask(name: str, request: Request[R]) -> R:
+    """Send a request to a lab. Return its response, or raise its error."""
+    with connect(name) as connection:
+        return connection.answer(request)
 
 
 def seconds(text: str) -> float:
@@ -84,6 +99,21 @@ def settings(texts: tuple[str, ...]) -> dict[str, str]:
 
 def print_json(found: Any) -> None:
     click.echo(json.dumps(found, ensure_ascii=False))
+
+
+def show(form: str, found: Any, shown: str | Table, *lines: str) -> int:
+    """Print an answer: as JSON, or as people see it, with commands to type next. Return the exit status, 0."""
+    if form == "json":
+        print_json(found)
+        return 0
+    if isinstance(shown, str):
+        click.echo(shown)
+    else:
+        from testbed.cli.progress import output_console
+
+        output_console().print(shown)
+    then(*lines)
+    return 0
 
 
 def then(*lines: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from testbed.cli import completing
-from testbed.cli.live.live_options import connect, format_option, lab_option, print_json, put, then
+from testbed.cli.live.live_options import connect, lab_options, print_json, put, then
 
 LINE_BYTES = 1 << 20
 """A line that is longer is shown in parts."""
@@ -46,8 +46,7 @@ class LogWriter:
     Each line is behind the node and the program, which has a number: `h1 ping-1 | 64 bytes from …`."""
 )
 @click.option("--follow", is_flag=True, help="Go on with what they write, until Ctrl-C.")
-@lab_option
-@format_option
+@lab_options
 @click.argument("node", required=False, default="", shell_complete=completing.nodes())
 def logs(follow: bool, name: str, form: str, node: str) -> int:
     from testbed.machine.live.connection import Streams

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from testbed.cli import console, options, summary
-from testbed.cli.live.live_options import connect, format_option, lab_option, listening_at, print_json, then
+from testbed.cli.live.live_options import connect, format_option, lab_options, listening_at, print_json, then
 from testbed.cli.live.up import end
 from testbed.cli.pages import write_report
 from testbed.cli.progress import error_console, output_console
@@ -128,8 +128,7 @@ def show_stopped(connection: Connection, moment: Moment, *, as_json: bool) -> in
 )
 @click.option("--to", metavar="WHERE", default="", help="Stop again there, as in `testbed run --stop-at`.")
 @click.option("--discard", is_flag=True, help="Go on as if nothing had been done at the stop.")
-@lab_option
-@format_option
+@lab_options
 def continue_(to: str, discard: bool, name: str, form: str) -> int:
     if to:
         Stop.of(to)

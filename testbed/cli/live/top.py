@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from testbed.cli.live.live_options import connect, duration, format_option, lab_option, print_json
+from testbed.cli.live.live_options import connect, duration, lab_options, print_json
 from testbed.cli.words import clock, plain
 from testbed.errors import InputError
 
@@ -44,8 +44,7 @@ EVENTS = 100
     "--interval", metavar="TIME", default="1s", show_default=True, callback=duration,
     help="Between two pictures on the real clock; at least 0.1s.",
 )  # fmt: skip
-@lab_option
-@format_option
+@lab_options
 def top(once: bool, interval: float, name: str, form: str) -> int:
     from testbed.cli.progress import output_console, terminal
     from testbed.protocol.live import Top

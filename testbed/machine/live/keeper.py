@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from testbed.errors import DISK_FULL, InputError, MachineError, TestbedError, UnsupportedError
 from testbed.machine import containers, image, snapshot
 from testbed.machine.jobs import Job
-from testbed.machine.live import labs
+from testbed.machine.live import labs, stoppable
 from testbed.machine.live.clients import Client, Clients, send_all
 from testbed.machine.live.kept import Kept, discard
 from testbed.machine.live.lifecycle import (
@@ -40,7 +40,6 @@ from testbed.machine.live.lifecycle import (
 )
 from testbed.machine.live.machine_loop import MachineLoop
 from testbed.machine.live.order import Order
-from testbed.machine.live.stoppable import StoppableRun
 from testbed.machine.live.stops import Stop
 from testbed.machine.moments import Moment, Opened
 from testbed.machine.qemu import Flavour
@@ -69,6 +68,8 @@ class Keeper:
         self._clients = Clients()
         self.loop: MachineLoop | None = None
         self._endpoint: Endpoint | None = None
+        self._awaited = asyncio.Event()
+        """The command that starts the lab waits for it, so that errors reach it."""
         self._arrived = asyncio.Event()
         """A request has come."""
         self._result: dict[str, Any] = {}
@@ -152,6 +153,7 @@ class Keeper:
 
     async def _live(self) -> None:
         flavour = Flavour(self.lab.clock, self.order.accelerator)  # type: ignore[arg-type]
+        await self._awaited.wait()
         found = image.find()
         if found is None:
             raise MachineError("the image has gone")
@@ -159,7 +161,7 @@ class Keeper:
         ticks = asyncio.ensure_future(self._tick())
         try:
             if self.order.run:
-                self._result = await StoppableRun(self, found, flavour, self.order).run()
+                self._result = await stoppable.run(self, found, flavour, self.order)
                 self._apply(Input.FINISHED)
             else:
                 await self._lab(found, flavour)
@@ -343,6 +345,7 @@ class Keeper:
         return inner
 
     def _start(self, client: Client, number: int) -> None:
+        self._awaited.set()
         self.life.apply(Input.START)
         if self.life.state in (UP, STOPPED):
             client.send({"id": number, "response": self._serves()})

@@ -91,20 +91,14 @@ class StoppableMachine(VirtualMachine):
         return time.monotonic() - started
 
 
-class StoppableRun:
-    def __init__(self, keeper: RunKeeper, image: Image, flavour: Flavour, order: Order) -> None:
-        assert order.run
-        self._keeper, self._seed, self._out = keeper, order.seed, Path(order.lab.out)
-        self._order = RunOrder(**order.run)
-        self._machine = StoppableMachine(keeper, image, flavour, self._order)
-
-    async def run(self) -> dict[str, Any]:
-        """The result, as result.json has it, which is written."""
-        order = self._order
-        source = Source(order.name, Path(order.file), Path(order.topology) if order.topology else None)
-        [info] = await scenarios.describe([(source, {})], [order.variant["name"]])
-        variant_run = VariantRun(info["name"], order.label, order.variant)
-        result = await runs.run(
-            source, info, [variant_run], self._seed, self._machine, self._out, Relay(self._keeper), asyncio.Semaphore(1)
-        )
-        return {"result": result.json()}
+async def run(keeper: RunKeeper, image: Image, flavour: Flavour, whole: Order) -> dict[str, Any]:
+    """Run a variant. Return the result, as result.json has it, which is written."""
+    assert whole.run
+    order = RunOrder(**whole.run)
+    source = Source(order.name, Path(order.file), Path(order.topology) if order.topology else None)
+    [info] = await scenarios.describe([(source, {})], [order.variant["name"]])
+    machine = StoppableMachine(keeper, image, flavour, order)
+    variant_run, out = VariantRun(info["name"], order.label, order.variant), Path(whole.lab.out)
+    free = asyncio.Semaphore(1)
+    result = await runs.run(source, info, [variant_run], whole.seed, machine, out, Relay(keeper), free)
+    return {"result": result.json()}
