@@ -26,7 +26,7 @@ from testbed.cli.pages import report_line
 from testbed.errors import InputError, MachineError, TestbedError
 from testbed.machine import layers, pytests, runs
 from testbed.machine.jobs import Machine
-from testbed.machine.pytests import Follower, Sent
+from testbed.machine.pytests import SessionFiles, SessionRecorder
 from testbed.protocol import EPOCH
 from testbed.protocol.requests import Pytest
 
@@ -54,7 +54,7 @@ class Batch:
     reports: Mapping[str, deque[pytest.TestReport]]
     news: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[int] | None = None
-    follower: Follower | None = None
+    recorder: SessionRecorder | None = None
 
     async def begin(self, session: Coroutine[Any, Any, int]) -> None:
         self.task = asyncio.create_task(session)
@@ -155,9 +155,9 @@ class LabTests:
             self._finish()
         if item.nodeid == list(batch.reports)[-1]:
             self._finish()
-        assert batch.follower
+        assert batch.recorder
         place = item.nodeid.partition("::")[0]
-        for test in batch.follower.tests:
+        for test in batch.recorder.tests:
             if test["outcome"] == "error" and test["test"] == place:
                 raise InputError(f"inside the machine this file could not be collected:\n{test['text']}", where=place)
         raise MachineError(
@@ -202,9 +202,9 @@ class LabTests:
             raise
         out = runs.run_directory(config.rootpath / config.getoption("testbed_out"), "pytest")
         batch = self._batch = Batch(out, {item.nodeid: deque() for item in items})
-        batch.follower = Follower(out, lambda _: None, lambda data: self._take(batch, data))
+        batch.recorder = SessionRecorder(out, lambda _: None, lambda data: self._take(batch, data))
         running = pytests.execute(
-            asked, sent, batch.follower, seed=config.getoption("testbed_seed"),
+            asked, sent, batch.recorder, seed=config.getoption("testbed_seed"),
             training=config.getini("testbed_training"), machine=machine, out=out,
         )  # fmt: skip
         self._runner.run(batch.begin(running))
@@ -259,12 +259,12 @@ class LabTests:
 
     # What it is asked
 
-    def _request(self, items: Sequence[pytest.Item], files: Sequence[Path]) -> tuple[Pytest, Sent]:
+    def _request(self, items: Sequence[pytest.Item], files: Sequence[Path]) -> tuple[Pytest, SessionFiles]:
         config = self._config
         root = config.rootpath
         paths = [path for path in config.getini("pythonpath") if path.resolve().is_relative_to(root.resolve())]
         also = [str(path.relative_to(root)) for path in paths if path != root]
-        sent = Sent.of(root, files, [*also, *config.getini("testbed_files")])
+        sent = SessionFiles.of(root, files, [*also, *config.getini("testbed_files")])
         defined = Defined.of(config)
         contents = {**sent.contents, CONFIGURATION: b"[pytest]\n"}
         places = [str(path.relative_to(root)) for path in paths]
@@ -283,7 +283,7 @@ class LabTests:
                        *self._arguments(), *(f"-o{name}={_written(value)}" for name, value in ini.items() if value)],
             tests=[item.nodeid for item in items], test_limit_s=test_limit_s, options=defined.options,
         )  # fmt: skip
-        return asked, Sent(sent.top, contents, sent.executable)
+        return asked, SessionFiles(sent.top, contents, sent.executable)
 
     def _ini(self, name: str) -> Any:
         try:

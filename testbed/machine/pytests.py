@@ -59,7 +59,7 @@ def place(tests: Sequence[Path], root: Path | None = None) -> tuple[Path, list[s
 
 
 @dataclass(frozen=True)
-class Sent:
+class SessionFiles:
     """The files for a session, by their paths below the directory `top`."""
 
     top: Path
@@ -67,12 +67,12 @@ class Sent:
     executable: Sequence[str]
 
     @classmethod
-    def below(cls, top: Path) -> Sent:
+    def below(cls, top: Path) -> SessionFiles:
         found = files.below(top)
         return cls(top, found, files.executable(top, found))
 
     @classmethod
-    def of(cls, root: Path, tests: Sequence[Path], also: Sequence[str]) -> Sent:
+    def of(cls, root: Path, tests: Sequence[Path], also: Sequence[str]) -> SessionFiles:
         """The files beside tests, those named or below the directories named `also`, and nothing else below `root`."""
         root = root.resolve()
         for test in tests:
@@ -93,7 +93,7 @@ class Ended(Tested):
     wall_s: float
 
 
-class Follower:
+class SessionRecorder:
     """Keeps the reports of a session: all of them are in the directory `out` at once, however the session ends. `show`
     gets what tests write to the terminal, `reported` pytest's own reports as pytest serialises them."""
 
@@ -181,15 +181,22 @@ async def run(
     """Runs the tests with everything in their common directory beside them. 0 all passed, 1 not, 2 no such test. `show`
     gets what they write to the terminal. What had ended is kept, and what ran is named, however it ends."""
     top, names = place(tests)
-    sent = Sent.below(top)
-    follower = Follower(out, show)
+    sent = SessionFiles.below(top)
+    recorder = SessionRecorder(out, show)
     asked = replace(asked, arguments=[*names, *asked.arguments])
-    status = await execute(asked, sent, follower, seed=seed, training=training, machine=machine, out=out)
+    status = await execute(asked, sent, recorder, seed=seed, training=training, machine=machine, out=out)
     return 2 if status in USAGE else status
 
 
 async def execute(
-    asked: Pytest, sent: Sent, follower: Follower, *, seed: int, training: bool, machine: Machine, out: Path
+    asked: Pytest,
+    sent: SessionFiles,
+    recorder: SessionRecorder,
+    *,
+    seed: int,
+    training: bool,
+    machine: Machine,
+    out: Path,
 ) -> int:
     """Runs a session of pytest; its status. What had ended is kept, and what ran is named, however it ends."""
     job = Job(
@@ -199,7 +206,7 @@ async def execute(
         limit_s=LIMIT_S if asked.limit_s is None else asked.limit_s + END_S,
         seed=seed,
         training=training,
-        listen=follower.listen,
+        listen=recorder.listen,
     )
     try:
         await machine.run(job, out)
@@ -207,12 +214,12 @@ async def execute(
     except TestbedError as error:
         if error.exit_status != 1:
             raise
-        follower.cut_short()
-        hint = f"{len(follower.tests)} tests had ended: {out / TESTS}, {out / TEXT}"
-        raise MachineError(error.message, where=follower.running or str(sent.top), hint=hint) from error
+        recorder.cut_short()
+        hint = f"{len(recorder.tests)} tests had ended: {out / TESTS}, {out / TEXT}"
+        raise MachineError(error.message, where=recorder.running or str(sent.top), hint=hint) from error
     finally:
         try:
-            follower.deliver(asked.arguments)
+            recorder.deliver(asked.arguments)
         finally:
             contents.remove_empty(out)
             explain(out)

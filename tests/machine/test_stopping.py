@@ -75,7 +75,7 @@ def test_a_stop_that_never_comes_is_said_and_the_run_is_whole(lab: Command, plai
     assert plain["trace"][:12] in run.out
 
 
-def test_a_step_is_gone_back_to_as_often_as_wanted(lab: Command, plain: dict[str, Any]) -> None:
+def test_a_step_is_gone_back_to_as_often_as_wanted(lab: Command, plain: dict[str, Any], tmp_path: Path) -> None:
     run = lab("run", *VARIANT, "--keep-steps", "--json").json
     assert run["trace"] == plain["trace"]
     latest = "runs/ip-reuse/latest"
@@ -92,11 +92,11 @@ def test_a_step_is_gone_back_to_as_often_as_wanted(lab: Command, plain: dict[str
     other = result_of(lab("continue", "-f", "json"))
     assert other["trace"] != plain["trace"]
     assert lab("diff", run["out"], other["out"]).status == 1
-    kept = Path(run["out"], "garp", "steps", "001.step")
+    kept = tmp_path / run["out"] / "garp" / "steps" / "001.step"
     kept.write_bytes(kept.read_bytes().replace(b'"snapshot": "', b'"snapshot":"~', 1))
     another = lab("back", latest, "1")
     assert another.status == 2
-    assert "error: " + str(kept) + ": the step was kept by another version of testbed" in another.err
+    assert f"{kept}: the step was kept by another version of testbed" in another.err
     assert "Run the variant again with --keep-steps" in another.err
     assert lab("ps", "-f", "json").json == []
 

@@ -35,7 +35,7 @@ from testbed.machine.record import Identity, RunResult
 from testbed.machine.sweeps import pool, remote, sent
 from testbed.machine.sweeps.points import Point
 from testbed.machine.sweeps.pool import run as run_remotely
-from testbed.machine.sweeps.sent import Sent
+from testbed.machine.sweeps.sent import HostFile
 from testbed.machine.sweeps.work import SCRATCH, Room, Take, Work
 from testbed.machine.task_group import TaskGroup
 from testbed.protocol import messages
@@ -196,7 +196,7 @@ class Cluster:
         return identity
 
     @asynccontextmanager
-    async def _exported(self) -> AsyncIterator[Sent]:
+    async def _exported(self) -> AsyncIterator[HostFile]:
         """The image with its layer as a file that can be imported."""
         path = self._scratch / "image.tar"
         async with self._exporting:
@@ -205,9 +205,9 @@ class Cluster:
                 await asyncio.to_thread(export, base, path, [layer] if layer else [])
         digest = path.with_name(f"{path.name}.sha256").read_text().split()[0]
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as data:
-            yield Sent(f"sent-{digest}.tar", digest, data)
+            yield HostFile(f"sent-{digest}.tar", digest, data)
 
-    async def _send(self, address: str, one: Sent) -> None:
+    async def _send(self, address: str, one: HostFile) -> None:
         part = f"part-{uuid4().hex}"
         for offset in range(0, len(one.data), CHUNK):
             await self._ask(address, remote.receive, part, offset, one.data[offset : offset + CHUNK])

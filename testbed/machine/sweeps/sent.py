@@ -1,4 +1,4 @@
-"""What is sent to the hosts of a cluster, once each: files, by names with their digests."""
+"""Files for the hosts of a cluster, sent to each once: their names have their digests."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from testbed.version import version
 
 
 @dataclass(frozen=True)
-class Sent:
-    """A file for hosts. On them `name` is that of a file, or of a directory for a zip."""
+class HostFile:
+    """A file for hosts of a cluster. On them `name` is that of a file, or of a directory for a zip."""
 
     name: str
     digest: str
     data: bytes | mmap
 
     @classmethod
-    def of(cls, kind: str, data: bytes) -> Sent:
+    def of(cls, kind: str, data: bytes) -> HostFile:
         return cls(f"{kind}-{digest(data)}", digest(data), data)
 
 
-def code() -> Sent:
+def code() -> HostFile:
     """This testbed as a zip, the same bytes for the same code: what is beside the package, as far as machines need it,
     is where an installed one has it."""
     names = (path.relative_to(PACKAGE) for path in sorted(PACKAGE.rglob("*")) if path.is_file())
@@ -38,12 +38,12 @@ def code() -> Sent:
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in files.items():
             archive.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED)
-    return Sent.of("code", packed.getvalue())
+    return HostFile.of("code", packed.getvalue())
 
 
 def _left_out(parts: tuple[str, ...]) -> bool:
     return parts[0] == "shipped" or "__pycache__" in parts
 
 
-def work(asked: Work) -> Sent:
-    return Sent.of("work", pickle.dumps(asked))
+def work(asked: Work) -> HostFile:
+    return HostFile.of("work", pickle.dumps(asked))

@@ -31,7 +31,7 @@ from testbed.errors import InputError
 from testbed.machine import recipe
 from testbed.machine.record import digest
 from testbed.machine.sweeps import cluster, remote, sent, worker
-from testbed.machine.sweeps.sent import Sent
+from testbed.machine.sweeps.sent import HostFile
 
 FAKE = """
 import signal
@@ -62,7 +62,7 @@ if __name__ == "__main__":
 """
 
 
-def faked() -> Sent:
+def faked() -> HostFile:
     """The code to send, its runs made without machines."""
     real = zipfile.ZipFile(io.BytesIO(sent_code().data))
     packed = io.BytesIO()
@@ -72,7 +72,7 @@ def faked() -> Sent:
             if name == "testbed/machine/sweeps/worker.py":
                 text = text.replace(b'if __name__ == "__main__":\n', FAKE.encode())
             archive.writestr(name, text)
-    return Sent.of("code", packed.getvalue())
+    return HostFile.of("code", packed.getvalue())
 
 
 sent_code = sent.code

@@ -168,10 +168,10 @@ def follow(line: bytes, out: Path) -> None:
 
 def follow_tests(line: bytes, out: Path) -> None:
     """The same of a line of pytest's."""
-    follower = pytests.Follower(out, shown_as_is)
-    of_job("outcome.json", follower.listen).take(messages.load(line))
-    follower.cut_short()
-    follower.deliver(["x"])
+    recorder = pytests.SessionRecorder(out, shown_as_is)
+    of_job("outcome.json", recorder.listen).take(messages.load(line))
+    recorder.cut_short()
+    recorder.deliver(["x"])
     junit.write_session(
         pytests.ended(out), None, seed=1, clock="virtual", made_from=ORIGIN, out=out, file=out / "junit.xml"
     )

@@ -76,9 +76,9 @@ def test_files_beyond_rootdir_are_refused(tmp_path: Path) -> None:
     root = tmp_path / "repository"
     (root / "tests").mkdir(parents=True)
     with pytest.raises(InputError, match="is not below pytest's rootdir"):
-        pytests.Sent.of(root, [tmp_path / "test_a.py"], [])
+        pytests.SessionFiles.of(root, [tmp_path / "test_a.py"], [])
     with pytest.raises(InputError, match="is not below pytest's rootdir"):
-        pytests.Sent.of(root, [root / "tests"], [".."])
+        pytests.SessionFiles.of(root, [root / "tests"], [".."])
 
 
 @pytest.mark.parametrize(("left", "status"), [(0, 0), (1, 1), (2, 2), (3, 2), (4, 2), (5, 2)])
