@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 R = TypeVar("R")
+LINE_BYTES = 1 << 20
 UNITS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
 
@@ -128,6 +129,25 @@ def put(stream: str, data: bytes) -> None:
     target = (sys.stdout if stream == "out" else sys.stderr).buffer
     target.write(data)
     target.flush()
+
+
+class LineWriter:
+    """Cuts the output of a program into lines; one that is too long is shown in parts."""
+
+    def __init__(self, show: Callable[[bytes], None]) -> None:
+        self._show = show
+        self._rest = b""
+
+    def write(self, data: bytes) -> None:
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if len(self._rest) > LINE_BYTES:
+            lines, self._rest = [*lines, self._rest], b""
+        for line in lines:
+            self._show(line)
+
+    def finish(self) -> None:
+        if self._rest:
+            self._show(self._rest)
 
 
 def nobody_reads() -> None:

@@ -3,40 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from typing import Any
 
 import click
 
 from testbed.cli import completing
-from testbed.cli.live.live_options import connect, lab_options, print_json, put, then
-
-LINE_BYTES = 1 << 20
-"""A line that is longer is shown in parts."""
-
-
-class LogWriter:
-    """Writes the lines of a program, as JSON or behind the program's node and name."""
-
-    def __init__(self, node: str, program: str, form: str) -> None:
-        self._node, self._program, self._form = node, program, form
-        self._rest = b""
-
-    def write(self, data: bytes) -> None:
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        if len(self._rest) > LINE_BYTES:
-            lines, self._rest = [*lines, self._rest], b""
-        for line in lines:
-            self._show(line)
-
-    def finish(self) -> None:
-        if self._rest:
-            self._show(self._rest)
-
-    def _show(self, line: bytes) -> None:
-        if self._form == "json":
-            print_json({"node": self._node, "program": self._program, "line": line.decode(errors="replace")})
-        else:
-            put("out", f"{self._node} {self._program} | ".encode() + line + b"\n")
+from testbed.cli.live.live_options import LineWriter, connect, lab_options, print_json, put, then
 
 
 @click.command(
@@ -52,11 +25,17 @@ def logs(follow: bool, name: str, form: str, node: str) -> int:
     from testbed.machine.live.connection import Streams
     from testbed.protocol.live import Logs
 
-    programs: dict[tuple[str, str], LogWriter] = {}
+    programs: dict[tuple[str, str], LineWriter] = {}
     source = "", ""
 
+    def show_line(node: str, program: str, line: bytes) -> None:
+        if form == "json":
+            print_json({"node": node, "program": program, "line": line.decode(errors="replace")})
+        else:
+            put("out", f"{node} {program} | ".encode() + line + b"\n")
+
     def write(_: str, data: bytes) -> None:
-        programs.setdefault(source, LogWriter(*source, form)).write(data)
+        programs.setdefault(source, LineWriter(functools.partial(show_line, *source))).write(data)
 
     def receive(report: dict[str, Any]) -> None:
         nonlocal source

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import functools
 import os
 import select
 import signal
@@ -17,7 +18,7 @@ import click
 
 from testbed.cli import completing
 from testbed.cli.completing import DASHES
-from testbed.cli.live.live_options import connect, lab_option, nobody_reads, put, then
+from testbed.cli.live.live_options import LineWriter, connect, lab_option, nobody_reads, put, then
 from testbed.errors import InputError
 from testbed.machine.live.connection import Connection, Streams
 from testbed.protocol.live import WINDOW
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 INPUT = 1 << 16
 MOST_INPUT = 16 << 20
 """Bytes on the virtual clock, where input goes with the request."""
-LINE = 1 << 16
-"""Bytes after which a line without an end is broken."""
 HUNG_UP = 128 + signal.SIGHUP
 
 
@@ -72,8 +71,15 @@ def exec_(
     with connect(name) as connection:
         virtual = connection.lab.clock == "virtual"
         given = whole_input() if interactive and virtual else None
-        writers = {node: Lines(node if len(nodes) > 1 else "") for node in nodes}
-        programs = [Streams(connection, writers[node].write) for node in nodes]
+        writers = {(node, stream): named(stream, node) for node in nodes for stream in ("out", "err")}
+
+        def write(node: str, stream: str, data: bytes) -> None:
+            if len(nodes) > 1:
+                writers[node, stream].write(data)
+            else:
+                put(stream, data)
+
+        programs = [Streams(connection, functools.partial(write, node)) for node in nodes]
         later = interactive and not virtual
         requests = [Exec(node=node, command=command, given=given, input=later, detach=detach) for node in nodes]
         numbers = connection.ask_at_once(
@@ -95,26 +101,9 @@ def exec_(
         return max(statuses)
 
 
-class Lines:
-    """Writes the output of a program, each line behind a name if it has one."""
-
-    def __init__(self, name: str) -> None:
-        self._prefix = f"{name} | ".encode() if name else b""
-        self._rest = {"out": b"", "err": b""}
-
-    def write(self, stream: str, data: bytes) -> None:
-        if self._prefix:
-            *lines, rest = (self._rest[stream] + data).split(b"\n")
-            if len(rest) > LINE:
-                lines, rest = [*lines, rest], b""
-            self._rest[stream] = rest
-            data = b"".join(self._prefix + line + b"\n" for line in lines)
-        put(stream, data)
-
-    def finish(self) -> None:
-        for stream, rest in self._rest.items():
-            if rest:
-                put(stream, self._prefix + rest + b"\n")
+def named(stream: str, node: str) -> LineWriter:
+    """Make a writer to a stream with the node's name before each line."""
+    return LineWriter(lambda line: put(stream, f"{node} | ".encode() + line + b"\n"))
 
 
 def feed(connection: Connection, every: list[Streams]) -> None:

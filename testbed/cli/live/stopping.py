@@ -28,7 +28,7 @@ from testbed.machine.live.stops import Stop, names
 from testbed.machine.moments import Moment
 from testbed.machine.runs import VariantRun
 from testbed.machine.scenarios import Source
-from testbed.protocol import ScenarioInfo
+from testbed.protocol import ScenarioInfo, VariantInfo
 from testbed.version import version
 
 
@@ -38,12 +38,16 @@ def run(
 ) -> int:  # fmt: skip
     """Run a variant until it stops, or to its end. Exit status: 0 if it stopped."""
     Stop.of(stop)
-    order = RunOrder(
-        name=info["name"], file=str(source.file.resolve()), label=chosen.label, variant=chosen.variant, stop=stop,
-        topology=str(source.topology.resolve()) if source.topology else None,
-    )  # fmt: skip
+    order = order_of(info["name"], source, chosen.label, chosen.variant, stop=stop)
     with begun(info["name"], order, info, seed, out, metrics) as connection:
         return follow(connection, {"control": "start"}, chosen, as_json=as_json, stop=stop)
+
+
+def order_of(
+    name: str, source: Source, label: str, variant: VariantInfo, *, stop: str = "", step: str | None = None
+) -> RunOrder:
+    topology = str(source.topology.resolve()) if source.topology else None
+    return RunOrder(name, str(source.file.resolve()), topology, label, variant, stop, step)
 
 
 def begun(
@@ -157,23 +161,19 @@ def back(name: str, out: Path, form: str, directory: Path, step: str) -> int:
     result, label, directory = kept_run(directory)
     kept = {int(path.stem): path for path in (directory / label / moments.DIRECTORY).glob(f"*{moments.SUFFIX}")}
     variant = next(one for one in result.variants if one.name == label)
+    there = [moments.moment_of(kept[number]) for number in sorted(kept)]
     if not kept:
         command = f"testbed run {result.scenario} --variant {variant.variant} --seed {result.seed} --keep-steps"
         raise InputError("this run has no steps that were kept", where=str(directory / label), hint=f"Run: {command}")
     if not step:
-        return list_steps([moments.moment_of(kept[number]) for number in sorted(kept)], kept, form)
-    there = [moments.moment_of(path) for _, path in sorted(kept.items())]
+        return list_steps(there, kept, form)
     found = [moment for moment in there if names(step, moment)]
     if not found:
         listed = "; ".join(f"{moment.number} {moment.text}" for moment in there)
         raise InputError(f"the run has no step {step!r}", where=str(directory / label), hint=f"It has: {listed}.")
     source = record.source_of(result, directory)
     info: Any = {"name": variant.variant, "expected": variant.expected, "text": "", "settings": variant.settings}
-    order = RunOrder(
-        name=result.scenario, file=str(source.file.resolve()), label=label, variant=info, stop="",
-        topology=str(source.topology.resolve()) if source.topology else None,
-        step=str(kept[found[0].number].resolve()),
-    )  # fmt: skip
+    order = order_of(result.scenario, source, label, info, step=str(kept[found[0].number].resolve()))
     with begun(name or result.scenario, order, described(source), result.seed, out) as connection:
         number = connection.begin({"control": "start"}, lambda _: None)
         answer = connection.end(number)
