@@ -6,6 +6,7 @@ Everything testbed raises on purpose::
     ├── UnsupportedError                     3: this machine cannot do it (tool, kernel, space, network)
     ├── MachineError                         1: the guest hung, panicked or ended early
     ├── DeadlineError                        1: a condition did not come true in time
+    ├── FaultError                           1: a fault did not come, or cannot be taken back (faults)
     ├── ConnectError                         1: the kernel refused to connect a queue pair (workload)
     └── CollectiveError                      1: a message between two ranks failed (workload)
 

@@ -38,10 +38,11 @@ STYLES = {
     "qp": "dim",
     "arp.confirmed": "dim",
     "arp.refresh": "dim",
+    "fault.lost": "bold red",
 }
 """Styles of events, by their kind or by what it begins with; others are plain."""
-LOGGED = ("step", "observed")
-"""Kinds that a log shows; beside them expectations that did not hold."""
+LOGGED = ("step", "observed", "fault.lost")
+"""Kinds that a log shows; beside them expectations that did not hold, and faults without effect."""
 HIDDEN = ("verdict",)
 """Kinds that repeat the line at a variant's end."""
 OUTCOME = {"fault": "yellow", "healthy": "green"}
@@ -54,6 +55,8 @@ def style_of(event: Event) -> str:
     kind = event["kind"]
     if kind == "expect":
         return "green" if event["data"].get("met") else "bold red"
+    if without_effect(event):
+        return "bold yellow"
     if kind == "observed":
         return f"bold {OUTCOME.get(str(event['data'].get('observed')), '')}".strip()
     return STYLES.get(kind, STYLES.get(kind.split(".")[0], ""))
@@ -95,8 +98,13 @@ def event_rows(event: Event) -> RenderableType:
     return grid
 
 
+def without_effect(event: Event) -> bool:
+    return event["kind"] == "fault.recovered" and event["data"].get("hits") == 0
+
+
 def logged(event: Event) -> bool:
-    return event["kind"] in LOGGED or (event["kind"] == "expect" and not event["data"].get("met"))
+    failed = event["kind"] == "expect" and not event["data"].get("met")
+    return event["kind"] in LOGGED or failed or without_effect(event)
 
 
 class Running:

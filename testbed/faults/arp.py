@@ -78,6 +78,7 @@ class ArpPoison(_FromHost):
     """
 
     name: ClassVar[str] = "arp-poison"
+    holds: ClassVar[bool] = False
     ip: IPAddress
     """The address of another host."""
     switch: str
@@ -107,6 +108,7 @@ class ArpStorm(_FromHost):
     """
 
     name: ClassVar[str] = "arp-storm"
+    holds: ClassVar[bool] = False
     pps: Annotated[int, Field(ge=100, le=1_000)]
     """Requests a second, about; more is too much for the agents of switches on an emulated processor."""
     family: Family = 4
@@ -201,6 +203,7 @@ class DuplicateMac(_FromHost):
     """
 
     name: ClassVar[str] = "duplicate-mac"
+    holds: ClassVar[bool] = False
     of: str
     """The host whose MAC it is."""
     switch: str

@@ -45,6 +45,7 @@ class Stream(NamedTuple):
 class Traffic(Fault):
     """Subclasses define the flows, their period, and where they are counted."""
 
+    holds: ClassVar[bool] = False
     size: Bytes = 16384
     """Bytes of a message, an RDMA WRITE."""
     interface: str = "eth1"

@@ -1,7 +1,8 @@
 """
-Faults: injected, verified to be there, recovered, verified to be gone.
+Faults: injected, verified to be there, verified to have held, recovered, verified to be gone.
 
-A fault says nothing of the symptoms that users see; whoever injects it measures them.
+A fault that acts on packets counts those: without any it had no effect. It says nothing of the symptoms that users see;
+whoever injects it measures them.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ Mac = Annotated[str, Field(pattern=r"^[0-9a-f]{2}(:[0-9a-f]{2}){5}$")]
 
 
 class FaultError(TestbedError):
-    """A fault that verification does not find after its injection, or still finds after its recovery."""
+    """A fault that verification does not find after its injection or still finds after its recovery; a recovery that
+    failed."""
 
 
 class Fault(BaseModel, ABC):
@@ -36,6 +38,8 @@ class Fault(BaseModel, ABC):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
     name: ClassVar[str]
+    holds: ClassVar[bool] = True
+    """Whether it stays in place until it is recovered. Others the network may undo, or they come and go."""
 
     @abstractmethod
     def inject(self, lab: Lab, undo: ExitStack) -> None:
@@ -44,6 +48,10 @@ class Fault(BaseModel, ABC):
     @abstractmethod
     def verify(self, lab: Lab) -> Verified | None:
         """Return what of it is in place, read from the thing that was broken; None if nothing is."""
+
+    def hits(self, lab: Lab) -> int | None:
+        """Return the number of packets that it has acted on so far; None where nothing counts them."""
+        return None
 
     def __str__(self) -> str:
         given = self.model_dump(exclude_defaults=True)
@@ -68,6 +76,14 @@ class Injection:
         self.active = False
         self.judged = False
         """Whether a run's verdict has reported the part of it that did not happen."""
+        self.lost = ""
+        """When it was no longer in place, in words, if it had to be."""
+        self._began = self._found = 0.0
+        """The times of its injection, and of the last verification that found it."""
+        self._before: int | None = None
+        """The hits before its injection, which are those of others."""
+        self._hits: int | None = None
+        """The hits that it had when it was recovered."""
         self._lasting = 0.0
         self._end: float | None = None
         """The end of a fault that lasts for a time."""
@@ -110,6 +126,19 @@ class Injection:
         self._cut_short()
         return self._missed
 
+    def check(self) -> None:
+        """Emits `fault.lost` if it has to be in place and is not. A fault that came later may be why: not then."""
+        others: list[Injection] = self.lab.injections
+        later = any(other.active and other._began > self._began for other in others)
+        if not (self.active and self.fault.holds) or self.lost or later:
+            return
+        now = time.monotonic()
+        if self.fault.verify(self.lab) is None:
+            found = f"verification found it last {now - self._found:.3f} s before"
+            self.lost = f"no longer held {now - self._began:.3f} s after its injection; {found}"
+            self._emit("lost", self.lost)
+        self._found = now
+
     def recover(self) -> None:
         """Takes it back; FaultError if verification still finds it then, or, where other faults may be why, when those
         are gone. May be repeated; one that has not come yet never does."""
@@ -120,6 +149,7 @@ class Injection:
     def _inject(self) -> None:
         if self.fault.verify(self.lab) is not None:
             raise FaultError(f"fault {self.fault}: it is there already")
+        self._before = self.fault.hits(self.lab)
         with self._undo:
             self.fault.inject(self.lab, self._undo)
             if (verified := self.fault.verify(self.lab)) is None:
@@ -127,35 +157,57 @@ class Injection:
             self._undo = self._undo.pop_all()
         self.came = self.active = True
         self._there = True
+        self._began = self._found = time.monotonic()
         self.lab.defer(self.recover)
         for name in _texts(self.fault.model_dump()):
             if isinstance(pod := self.lab.nodes.get(name), Pod):
                 pod.defer(self.recover)
-        self._emit("injected", verified)
+        hits = self._hits_since()
+        words = "" if hits is None else f", hits {hits} so far"
+        self._emit("injected", f"injected: {_words(verified)}{words}", verified, hits)
 
     def _recover(self) -> None:
         if not self.active:
             return
-        self.active = False
-        self._undo.close()
+        try:
+            self.check()
+            self._hits = self._hits_since()
+        finally:
+            self.active = False
+            self._take_back()
         there: list[Injection] = [other for other in self.lab.injections if other._there]
         for injection in [other for other in there if not other.active]:
             if (verified := injection.fault.verify(self.lab)) is None:
                 injection._there = False
-                injection._emit("recovered", {})
+                hits = injection._hits
+                words = "" if hits is None else f": hits {hits}" if hits else ": no effect seen, no packet met it"
+                injection._emit("recovered", f"recovered{words}", hits=hits)
             elif not any(other.active for other in there):
                 injection._there = False
                 raise FaultError(f"fault {injection.fault}: it was taken back and is still there: {_words(verified)}")
 
-    def _emit(self, what: str, verified: Verified) -> None:
-        text = f"{self.fault} {what}" + (f": {_words(verified)}" if verified else "")
-        data = {"fault": self.fault.name, "verified": dict(verified), **self.fault.model_dump(mode="json")}
-        self.lab.emit(f"fault.{what}", "", text, **data)
+    def _take_back(self) -> None:
+        try:
+            self._undo.close()
+        except (TestbedError, OSError) as error:
+            self._there = False
+            raise FaultError(f"fault {self.fault}: it cannot be taken back: {error}") from error
+
+    def _hits_since(self) -> int | None:
+        """The hits since its injection; unknown if their counter began anew meanwhile."""
+        now = self.fault.hits(self.lab)
+        return None if now is None or self._before is None or now < self._before else now - self._before
+
+    def _emit(self, what: str, text: str, verified: Verified | None = None, hits: int | None = None) -> None:
+        counted = {} if hits is None else {"hits": hits}
+        data = {"fault": self.fault.name, "verified": dict(verified or {}), **counted}
+        self.lab.emit(f"fault.{what}", "", f"{self.fault} {text}", **data, **self.fault.model_dump(mode="json"))
 
 
 def unfinished(lab: Lab) -> list[str]:
-    """The timed faults of an ended lab that did not come or were cut short, unless a verdict has reported them."""
-    return [f"fault {one.fault} {one.unfinished}" for one in lab.injections if one.unfinished and not one.judged]
+    """The faults of an ended lab that did not come, did not hold or were cut short, unless a verdict reported them."""
+    found = [(one, text) for one in lab.injections if not one.judged for text in (one.lost, one.unfinished)]
+    return [f"fault {one.fault} {text}" for one, text in found if text]
 
 
 @contextmanager

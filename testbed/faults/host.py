@@ -65,6 +65,7 @@ class WrongMask(_HostFault):
     """
 
     name: ClassVar[str] = "wrong-mask"
+    holds: ClassVar[bool] = False
     prefix: Annotated[int, Field(ge=1, le=31)]
     """The length of the prefix that it takes it for."""
     interface: str = "eth1"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -11,6 +11,7 @@ from testbed.errors import InputError
 from testbed.faults.fault import End, Fault, Verified
 from testbed.faults.rule import Hook, Rule
 from testbed.lab import HostInterface, Interface, Lab
+from testbed.lab.port import PRIORITIES
 
 Percent = Annotated[float, Field(gt=0, le=100)]
 Seconds = Annotated[float, Field(gt=0, le=86400)]
@@ -59,6 +60,7 @@ class LinkFlap(Fault):
     """
 
     name: ClassVar[str] = "link-flap"
+    holds: ClassVar[bool] = False
     end: End
     down: Seconds
     """Seconds that it is down each time."""
@@ -88,6 +90,8 @@ class LinkFlap(Fault):
 class _Impairment(Fault):
     """A change of a direction's quality. What it changes are the fields of the subclass, under the names there."""
 
+    counter: ClassVar[Literal["sent", "dropped"]] = "sent"
+    """Of the direction: packets that may feel it, or those that do."""
     end: End
 
     def _values(self, lab: Lab) -> dict[str, Any]:
@@ -100,6 +104,12 @@ class _Impairment(Fault):
         found, wanted = lab.interface(self.end).sends.verified(), self._values(lab)
         values = {name: getattr(found, name) for name in wanted}
         return values if all(_near(values[name], value) for name, value in wanted.items()) else None
+
+    def hits(self, lab: Lab) -> int | None:
+        interface = lab.interface(self.end)
+        if interface.port and self.counter == "sent":
+            return sum(interface.port.queue(priority).sent_packets for priority in PRIORITIES)
+        return interface.sends.counters()[self.counter]
 
 
 def _near(value: float | None, wanted: float) -> bool:
@@ -115,6 +125,7 @@ class LinkLoss(_Impairment):
     """
 
     name: ClassVar[str] = "link-loss"
+    counter = "dropped"
     loss: Percent
     """Percent."""
     loss_burst: Annotated[float, Field(ge=1, le=1000)] = 1.0
@@ -162,6 +173,7 @@ class QueueTooSmall(_Impairment):
     """
 
     name: ClassVar[str] = "queue-too-small"
+    counter = "dropped"
     queue: Annotated[int, Field(ge=1, le=1_000_000)]
     """Packets that wait at most."""
 

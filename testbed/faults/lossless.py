@@ -35,11 +35,22 @@ class _PortFault(Fault):
         undo.callback(lab.interface(self.end).lossless.change(**self.settings(lab)))
 
     def verify(self, lab: Lab) -> Verified | None:
-        now, wanted = lab.interface(self.end).lossless.settings(), self.settings(lab)
-        return {"port": self.end, **wanted} if all(now[name] == value for name, value in wanted.items()) else None
+        wanted = self.settings(lab)
+        return {"port": self.end, **wanted} if lab.interface(self.end).lossless.applies(**wanted) else None
 
 
-class PauseStorm(_PortFault):
+class _PauseFault(_PortFault):
+    """One whose effect is pause frames, which its peer or its own end receives."""
+
+    at_peer: ClassVar[bool] = True
+
+    def hits(self, lab: Lab) -> int:
+        interface = lab.interface(self.end)
+        receiver = interface.peer if self.at_peer else interface
+        return receiver.lossless.pauses() if receiver else 0
+
+
+class PauseStorm(_PauseFault):
     """A NIC sends pause frames for ever: its port, and hop by hop all that sends to it, comes to a halt.
 
     As a NIC whose receive pipeline hangs does (Guo et al., SIGCOMM 2016, section 4.3). A PFC watchdog of the switch is
@@ -64,10 +75,11 @@ class PauseStorm(_PortFault):
         nic.send(pause_frame(nic.mac, self.priority))
 
 
-class PauseIgnored(_PortFault):
+class PauseIgnored(_PauseFault):
     """A port does not stop when it is told to, so the headroom of the other end overflows."""
 
     name: ClassVar[str] = "pause-ignored"
+    at_peer = False
 
     def settings(self, lab: Lab) -> dict[str, Any]:
         return {"honours_pause": ()}
@@ -120,7 +132,7 @@ class EcnOff(_PortFault):
         return {"marking": {}}
 
 
-class SlowReceiver(_PortFault):
+class SlowReceiver(_PauseFault):
     """A NIC takes in what comes more slowly than its link brings it, and pauses the switch.
 
     As one with cache misses, a busy PCIe bus or slow memory does (SIGCOMM 2016, section 4.4).

@@ -37,28 +37,29 @@ class Rule(Fault):
 
     def inject(self, lab: Lab, undo: ExitStack) -> None:
         port, hooks = self.place(lab)
-        _nft(port.node, f"add table {FAMILY} {TABLE}")
         for hook in hooks:
             chain = f"{FAMILY} {TABLE} {self._chain(hook)}"
             rule = f'{HOOKS[hook]} "{port.name}" {self.chosen()} counter {self.act()}'
-            made = f"add chain {chain} {{ type filter hook {hook} priority 0; }}\n"
+            made = f"add table {FAMILY} {TABLE}\nadd chain {chain} {{ type filter hook {hook} priority 0; }}\n"
             _nft(port.node, f"{made}add rule {chain} {rule}")
-            undo.callback(_nft, port.node, f"flush chain {chain}\ndelete chain {chain}")
+            undo.callback(_nft, port.node, f"{made}flush chain {chain}\ndelete chain {chain}")  # it may be gone
 
     def verify(self, lab: Lab) -> Verified | None:
+        """Finds the rule; only packets prove it, see `hits`."""
         port, hooks = self.place(lab)
-        chains, hits = {self._chain(hook) for hook in hooks}, {}
-        for item in _nft(port.node, f"list ruleset {FAMILY}"):
-            rule = item.get("rule", {})
-            if rule.get("table") == TABLE and rule["chain"] in chains:
-                counter = next(part["counter"] for part in rule["expr"] if "counter" in part)
-                hits[rule["chain"]] = counter["packets"]
-        return {"hits": sum(hits.values())} if hits.keys() == chains else None
+        return {"rule_at": str(port)} if len(self._counters(lab)) == len(hooks) else None
 
     def hits(self, lab: Lab) -> int:
         """The number of packets that it has chosen so far."""
-        verified = self.verify(lab)
-        return verified["hits"] if verified else 0
+        return sum(self._counters(lab))
+
+    def _counters(self, lab: Lab) -> list[int]:
+        """The packets that each of its rules has chosen."""
+        port, hooks = self.place(lab)
+        chains = [self._chain(hook) for hook in hooks]
+        rules = [item["rule"] for item in _nft(port.node, f"list ruleset {FAMILY}") if "rule" in item]
+        ours = [part for rule in rules if rule["table"] == TABLE and rule["chain"] in chains for part in rule["expr"]]
+        return [part["counter"]["packets"] for part in ours if "counter" in part]
 
     def place(self, lab: Lab) -> tuple[Interface, tuple[Hook, ...]]:
         """The port of a switch or bridge at which packets can be met, and where they are on their way through."""

@@ -146,6 +146,7 @@ class ArpEntryCorrupt(_SwitchFault):
     """
 
     name: ClassVar[str] = "arp-entry-corrupt"
+    holds: ClassVar[bool] = False
     ip: IPAddress
     """An address that the switch has an entry for."""
     mac: Mac = "02:00:00:00:00:bd"
@@ -180,6 +181,7 @@ class FdbFlush(_SwitchFault):
     """The switch forgets a MAC address; frames to it are unknown unicast until its owner sends something."""
 
     name: ClassVar[str] = "fdb-flush"
+    holds: ClassVar[bool] = False
     host: str
     """The host whose MAC is forgotten."""
     interface: str = "eth1"
@@ -199,7 +201,10 @@ class FdbFlush(_SwitchFault):
 
 
 class FdbWrongPort(_SwitchFault):
-    """A static MAC entry points to the wrong port; frames to the host go there and are lost."""
+    """A static MAC entry points to the wrong port; frames to the host go there and are lost.
+
+    The entry is sticky: whatever the host sends, the bridge does not move it (bridge(8); br_fdb_update).
+    """
 
     name: ClassVar[str] = "fdb-wrong-port"
     host: str
@@ -217,9 +222,9 @@ class FdbWrongPort(_SwitchFault):
         there = switch[self.port].plan
         if vlan and there and vlan not in (there.vlan, *there.trunk):
             raise InputError(f"fault {self}: {switch}:{self.port} is not in VLAN {vlan}, which the MAC is in")
-        switch.run("bridge", "fdb", "replace", *at, "static")
+        switch.run("bridge", "fdb", "replace", *at, "static", "sticky")
         undo.callback(nic.teach)
-        undo.callback(switch.run, "bridge", "fdb", "delete", *at)
+        undo.callback(lambda: self.verify(lab) and switch.run("bridge", "fdb", "delete", *at))
 
     def verify(self, lab: Lab) -> Verified | None:
         switch, mac = lab.switch(self.switch), lab.host(self.host)[self.interface].mac

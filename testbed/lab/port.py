@@ -119,11 +119,20 @@ class Port:
         return self._overlay.change(values)
 
     def settings(self) -> dict[str, Any]:
-        """The settings as they are now, read back from what the programs are told."""
+        """The settings as they were written last."""
         return dict(self._values)
 
+    def applies(self, **values: Any) -> bool:
+        """Return whether the programs are told these settings, read back from their memory."""
+        config, state = (type(shared).from_buffer_copy(shared) for shared in (self._config, self._state))
+        self._tell(config, state, values)
+        return bytes(config) == bytes(self._config) and state.holds & self._state.holds == state.holds
+
     def _write(self, values: Mapping[str, Any]) -> None:
-        config = self._config
+        self._tell(self._config, self._state, values)
+        self._values |= values
+
+    def _tell(self, config: Any, state: Any, values: Mapping[str, Any]) -> None:
         for name, value in values.items():
             match name:
                 case "sends_pause" | "honours_pause":
@@ -143,13 +152,12 @@ class Port:
                 case "strict":
                     config.strict = bits({CONTROL_PRIORITY, *value})
                 case "holds":
-                    self._state.holds = bits(value)
+                    state.holds = bits(value)
                 case "receives":
                     rate, config.receive_stop, config.receive_go = value or (None, 0, 0)
                     config.receive_ns_per_kib = ns_per_kib(rate)
                 case _:
                     setattr(config, name, value)
-            self._values[name] = value
 
     # What it does
 
@@ -171,6 +179,10 @@ class Port:
     def paused_ns(self, priority: int) -> int:
         """For how long its peer has stopped a priority so far, pauses that go on left out."""
         return int(self._state.queue[priority].paused_ns)
+
+    def pauses(self) -> int:
+        """Return how many pause frames it has received, of all priorities."""
+        return sum(self._state.rx_pause)
 
     def rates(self) -> list[tuple[str, int, int]]:
         """The queue pairs of a NIC that congestion control knows: address of the peer, its number there, and bits per

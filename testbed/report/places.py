@@ -40,7 +40,7 @@ def _places(
         return [(hosts.get(node, node), lane.name)]
     if lane.group != "Faults":
         return [(lane.name.partition(":")[0], "")]
-    data = {key: value for key, value in events[bar.event]["data"].items() if key not in ("fault", "verified")}
+    data = {key: value for key, value in events[bar.event]["data"].items() if key not in ("fault", "verified", "hits")}
     named = list(dict.fromkeys(_texts(data)))
     ends = [text for text in named if ":" in text and text.partition(":")[0] in nodes]
     if ends:

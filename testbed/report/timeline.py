@@ -117,13 +117,15 @@ class Timeline:
         self._lane("Steps", "waits").bars.append(bar)
 
     def _fault(self, number: int, event: Event, what: str) -> None:
-        data = {key: value for key, value in event["data"].items() if key != "verified"}
+        data = {key: value for key, value in event["data"].items() if key not in ("verified", "hits")}
         key = "fault", repr(sorted(data.items(), key=str))
         if what == "injected":
             text = event["text"].partition(" injected")[0]
             self._begin(key, self._lane("Faults", text), self._bar(number, text, "bad"))
-        else:
-            self._finish(key, event["t"])
+            return
+        if key in self._open and (what == "lost" or event["data"].get("hits") == 0):
+            self._open[key][1].text += ", no longer in place then" if what == "lost" else ", no effect seen"
+        self._finish(key, event["t"])
 
     def _neighbour(self, number: int, event: Event, what: str) -> None:
         """The entry of an address on a switch, a bar for each MAC."""

@@ -70,9 +70,12 @@ class Run:
 
     @contextlib.contextmanager
     def step(self, text: str) -> Iterator[None]:
-        """A step of the run. At its end the switch tables and the counters are written to the run directory."""
+        """A step of the run. At its end faults are verified to hold still, and the switch tables and the counters are
+        written to the run directory."""
         self._report("step", text)
         yield
+        for injection in self.lab.injections:
+            injection.check()
         self._files.save_tables(text)
         self.failures += [missing for missing in self._files.count(text) if missing not in self.failures]
 
@@ -270,8 +273,10 @@ class Run:
             self.failures.append("the scenario ended without an observation")
         elif self.observed != self.variant.expected:
             self.failures.append(f"users saw {self.observed} where {self.variant.expected} was expected")
-        for injection, _ in self._injections:
+        for injection in self.lab.injections:
             injection.judged = True
+            if injection.lost:
+                self.failures.append(f"fault {injection.fault} {injection.lost}")
         self.failures += [
             f"fault {injection.fault} {injection.unfinished or 'never came: it was recovered before its time'}"
             for injection, may_outlast_run in self._injections

@@ -79,7 +79,7 @@ function moments(part, reach) {
     if (lane.group === "Steps" && lane.name === "steps") for (const bar of lane.bars) add(bar[0], bar[2], "", true);
     if (["Faults", "Links"].includes(lane.group)) {
       for (const bar of bad.slice(0, 3)) {
-        const what = lane.group === "Faults" ? lane.name : `${lane.name} ${bar[2]}`;
+        const what = lane.group === "Faults" ? bar[2] : `${lane.name} ${bar[2]}`;
         add(bar[0], `${what}${bar[1] < part.end ? `, for ${lasting(bar[1] - bar[0])}` : ""}`, "bad");
       }
     }

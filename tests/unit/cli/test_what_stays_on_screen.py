@@ -53,6 +53,24 @@ def test_evidence_is_said_alike_in_the_story_and_in_the_table(evidence: dict[str
     assert console.evidence_text(evidence).plain == said
 
 
+@pytest.mark.parametrize(
+    ("kind", "data", "logged"),
+    [
+        ("fault.lost", {}, True),
+        ("fault.recovered", {"hits": 0}, True),
+        ("fault.recovered", {"hits": 3}, False),
+        ("fault.recovered", {}, False),
+        ("fault.injected", {"hits": 0}, False),
+    ],
+)
+def test_a_log_has_faults_without_effect_and_those_that_did_not_hold(
+    kind: str, data: dict[str, Any], logged: bool
+) -> None:
+    event: Event = {"t": 0, "kind": kind, "node": "", "text": "arp-drop end=leaf:e2", "data": data}
+    assert console.logged(event) == logged
+    assert ("bold" in console.style_of(event)) == logged
+
+
 def test_a_scenario_is_described_however_many_files_are_open(tiny: Path) -> None:
     """A shell may take only one digit for a file descriptor."""
     with ExitStack() as stack:

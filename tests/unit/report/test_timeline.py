@@ -86,6 +86,30 @@ def test_a_fault_lasts_until_it_is_recovered_and_is_marked_at_its_link() -> None
     assert [mark.places for mark in placed] == [[("leaf", "leaf:e2")], [("leaf", "leaf:e2")]]
 
 
+@pytest.mark.parametrize(
+    ("kind", "hits", "end", "text"),
+    [
+        ("fault.recovered", {"hits": 7}, 300, "arp-drop end=leaf:e2"),
+        ("fault.recovered", {"hits": 0}, 300, "arp-drop end=leaf:e2, no effect seen"),
+        ("fault.lost", {}, 200, "arp-drop end=leaf:e2, no longer in place then"),
+    ],
+)
+def test_a_fault_without_effect_and_one_that_did_not_hold_are_named(
+    kind: str, hits: dict[str, int], end: int, text: str
+) -> None:
+    fault = {"fault": "arp-drop", "end": "leaf:e2", "verified": {}}
+    lost = [event(200 * MS, kind, "", "", **fault)] if kind == "fault.lost" else []
+    events = [
+        event(100 * MS, "fault.injected", "", "arp-drop end=leaf:e2 injected: rule at", **{**fault, "hits": 0}),
+        *lost,
+        event(300 * MS, "fault.recovered", "", "", **fault, **hits),
+    ]
+    found = lanes(events)
+    assert bars(found["Faults", "arp-drop end=leaf:e2"]) == [(100, end, text, "bad")]
+    [mark] = marks(found.values(), events, {"leaf"}, {})
+    assert (mark.places, mark.text) == ([("leaf", "leaf:e2")], "arp-drop end=leaf:e2")
+
+
 def test_a_fault_of_a_pod_is_marked_at_its_host() -> None:
     events = [event(1, "fault.injected", "", "duplicate-ip host=pod-a injected", fault="duplicate-ip", host="pod-a")]
     [mark] = marks(lanes(events).values(), events, {"leaf", "node1"}, {"pod-a": "node1"})

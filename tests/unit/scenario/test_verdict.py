@@ -29,6 +29,7 @@ class FakeLab:
         self.slept: list[float] = []
         self.scheduler = self
         self.nodes: dict[str, Any] = {}
+        self.injections: list[Injection] = []
 
     def wait(self, condition: Callable[[], bool], within: float) -> bool:
         self.waits.append(within)
@@ -349,7 +350,6 @@ def test_a_fault_that_is_left_out_is_reported_and_is_no_failure(lab: FakeLab) ->
 
 
 def test_faults_are_numbered_as_they_are_injected(lab: FakeLab, monkeypatch: pytest.MonkeyPatch) -> None:
-    lab.injections = []  # type: ignore[attr-defined]
     injected: list[str] = []
     monkeypatch.setattr(Injection, "inject_after", lambda self, *_: injected.append(self.fault.end))
     run = Run(
