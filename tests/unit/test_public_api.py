@@ -1,4 +1,4 @@
-"""The public API: shipped scenarios import nothing else of testbed, and docs/api.md says what the docstrings say."""
+"""The public API: shipped scenarios import nothing else of testbed; docs/api.md and docs/faults.md are up to date."""
 
 import ast
 import re
@@ -14,7 +14,7 @@ import pytest
 from testbed.machine.scenarios import shipped
 
 TOP = Path(__file__).parents[2]
-API = TOP / "tests" / "docs" / "api.py"
+PAGES = [TOP / "tests" / "docs" / name for name in ("api.py", "faults.py")]
 MODULES = ("testbed", "testbed.faults", "testbed.workload", "testbed.errors")
 PROGRAMS = sorted(file for source in shipped() for file in (TOP / "scenarios" / source.name).rglob("*.py"))
 
@@ -57,7 +57,8 @@ def test_an_import_of_anything_else_is_found(text: str, private: list[str]) -> N
     assert list(private_imports(text)) == private
 
 
-def test_the_page_of_the_api_says_what_the_docstrings_say() -> None:
-    """In a Python of its own: to read them it lets this one import what needs pyverbs."""
-    done = subprocess.run([sys.executable, str(API), "--check"], cwd=TOP, capture_output=True, text=True, check=False)
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
+def test_a_page_says_what_the_code_says(page: Path) -> None:
+    """In a Python of its own: to read docstrings it lets this one import what needs pyverbs."""
+    done = subprocess.run([sys.executable, str(page), "--check"], cwd=TOP, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -1,10 +1,15 @@
 """Faults by name, with parameters from a file: right ones are made, wrong ones are named with their value."""
 
+import importlib
+from pathlib import Path
+
 import pytest
 
 from testbed import faults
 from testbed.errors import InputError
 from testbed.faults import KINDS, LinkLoss, descriptions, make, problem
+
+CONTRACTS = Path(__file__).parents[2] / "lab" / "faults" / "one_lab"
 
 
 def test_a_fault_is_made_of_its_name_and_parameters() -> None:
@@ -52,6 +57,12 @@ def test_a_fault_is_described_with_all_that_can_be_set() -> None:
 
 def test_a_fault_as_text_is_its_name_and_what_was_chosen() -> None:
     assert str(LinkLoss(end="leaf:e1", loss=3)) == "link-loss end=leaf:e1 loss=3.0"
+
+
+def test_every_kind_has_a_contract_with_a_symptom(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(CONTRACTS)
+    contracts = importlib.import_module("contracts").CONTRACTS
+    assert {contract.fault.name for contract in contracts if contract.symptom} == KINDS.keys()
 
 
 def test_every_kind_can_be_imported_by_scenarios() -> None:

@@ -1,4 +1,4 @@
-"""One lab, of a module's TOPOLOGY, for all its tests, which each leave it as it was."""
+"""One lab, of a module's topology mark, for all its tests, which each leave it as it was."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ def lab(
     tmp_path_factory: pytest.TempPathFactory,
     log: EventLog,
 ) -> Iterator[Lab]:
-    topology = Topology.parse(request.module.TOPOLOGY, source=request.module.__file__)
+    (source,) = request.node.get_closest_marker("topology").args
+    topology = source if isinstance(source, Topology) else Topology.parse(source, source=request.module.__file__)
     with Lab(topology, tmp_path_factory.mktemp("lab"), log.emit) as running:
         yield running

@@ -36,7 +36,7 @@ from testbed.workload.tools import Side, perftest
 from testbed.workload.traffic import Traffic
 
 MBIT = 1_000_000
-TOPOLOGY = """
+pytestmark = pytest.mark.topology("""
 name: overlap
 topology:
   kinds:
@@ -57,7 +57,7 @@ topology:
     - {endpoints: ["leaf:e3", "b:eth1"], vlan: 20}
     - {endpoints: ["leaf:e4", "far:e1"], trunk: [20]}
     - {endpoints: ["far:e2", "c:eth1"], vlan: 20}
-"""
+""")
 
 
 @pytest.fixture
@@ -126,6 +126,9 @@ def test_a_reboot_forgets_the_neighbours_of_both_families(lab: Lab) -> None:
 @pytest.mark.parametrize(
     "faults",
     [
+        (MissingRoute(host="a"),),
+        (WrongGateway(host="a", via="10.0.20.99"),),
+        (NicDown(end="a:eth2"),),
         (NicDown(end="a:eth1"), NicDown(end="a:eth2")),
         (NicDown(end="a:eth2"), NicDown(end="a:eth1")),
         (WrongGateway(host="a", via="10.0.20.99"), MissingRoute(host="a")),

@@ -62,16 +62,6 @@ def test_a_background_flow_keeps_its_rate_and_ends(lab: Lab) -> None:
     assert lab["host2"]["eth1"].counters()["rx_bytes"] == before
 
 
-@pytest.mark.topology(leaf_spine(leaves=4, spines=2, hosts=2, rails=2).topology())
-def test_a_flow_keeps_to_the_rail_that_was_chosen(lab: Lab) -> None:
-    with injected(lab, BackgroundFlow(source="host1", target="host3", interface="eth2", rate=10 * MBIT)):
-        before = [lab["host3"][interface].counters()["rx_bytes"] for interface in ("eth1", "eth2")]
-        lab.scheduler.sleep(1)
-        rail1, rail2 = (lab["host3"][f"eth{rail}"].counters()["rx_bytes"] - before[rail - 1] for rail in (1, 2))
-    assert rail2 * 8 / MBIT == pytest.approx(10, rel=0.2)
-    assert rail1 < 1000
-
-
 def test_it_goes_on_while_the_story_waits_for_a_completion(lab: Lab) -> None:
     with injected(lab, BackgroundFlow(source="host2", target="host4", rate=10 * MBIT)):
         near, far = open_endpoint(lab.host("host1")["eth1"]), open_endpoint(lab.host("host3")["eth1"])
@@ -80,6 +70,7 @@ def test_it_goes_on_while_the_story_waits_for_a_completion(lab: Lab) -> None:
         before = lab["host4"]["eth1"].counters()["rx_bytes"]
         done = near.write(4096, within=5)
         assert done.status == "RETRY_EXC_ERR"
+        lab.switch("leaf1")["e1"].up()
         rate = (lab["host4"]["eth1"].counters()["rx_bytes"] - before) * 8 / done.elapsed_s
         assert rate / MBIT == pytest.approx(10, rel=0.3)
 
