@@ -106,8 +106,8 @@ EXPECTED = {
     },
     "pod-churn-100-jobs": {
         "as-is": [*2 * [HEALTHY], *3 * [OLD[0]], HEALTHY, *3 * [OLD[0]], *2 * [HEALTHY], OLD[0]],
-        "round-robin": 12 * [HEALTHY],
-        "cool-down": 12 * [HEALTHY],
+        "round-robin": 24 * [HEALTHY],
+        "cool-down": 24 * [HEALTHY],
     },
     "arp-aging-shorter-than-traffic-gap": {
         "as-is": [HEALTHY, *3 * [HEALTHY, *ASKED], HEALTHY],

@@ -21,13 +21,13 @@ from testbed.workload import Attributes, Endpoint, connect_pair, open_endpoint
 NODES = ("node1", "node2", "node3", "node4")
 FIRST = ip_address("10.0.33.0")
 """Of the pods' addresses."""
-LIMITED = 7
-"""ARP packets a second: to 12 pods what SONiC's default of 600 is to 1000."""
+LIMITED = 5
+"""ARP packets a second: to 8 pods what SONiC's default of 600 is to 1000."""
 
 
 class Settings(Parameters):
     profile: ProfileName = Field("cisco-nxos", description="ARP and FDB profile of the leaf switch")
-    pods: int = Field(12, ge=4, le=1000, description="pods that restart at once")
+    pods: int = Field(8, ge=4, le=1000, description="pods that restart at once")
     policy: Literal["lowest-free", "cool-down"] = Field("lowest-free", description="which address of the pool is next")
     pps: int = Field(
         600, ge=1, description="ARP packets a second that reach the leaf's CPU, with a burst of a second's"
@@ -57,7 +57,7 @@ class PodRestartStorm(Scenario[Settings]):
     and nobody repeats them.
 
     A machine starts pods in turn, which a cluster's nodes do together, so they begin when the last one is up, as those
-    of a gang-scheduled job. The default is 12 pods, and the limit of 7 packets a second is to them what SONiC's default
+    of a gang-scheduled job. The default is 8 pods, and the limit of 5 packets a second is to them what SONiC's default
     of 600 is to a thousand. With a thousand it takes `--set pods=1000 --set timeout=18`: one emulated CPU is all hosts
     and the switch, it posts a thousand WRITEs in 3.5 s and takes in 600 answers a second, so that a queue pair has to
     wait for longer than 0.3 s, and a limit of 600 is never reached. `--variant announced-limited --set pps=200` has one
@@ -78,7 +78,7 @@ class PodRestartStorm(Scenario[Settings]):
         Variant(
             "cool-down-limited",
             "fault",
-            "the same, and 7 ARP packets a second reach the CPU",
+            "the same, and 5 ARP packets a second reach the CPU",
             {"policy": "cool-down", "pps": LIMITED},
         ),
         Variant(
@@ -88,8 +88,8 @@ class PodRestartStorm(Scenario[Settings]):
             {"policy": "cool-down", "room": 1.5},
         ),
         Variant("announced", "healthy", "each pod announces itself", {"announce": True}),
-        Variant("announced-limited", "fault", "7 a second reach the CPU", {"announce": True, "pps": LIMITED}),
-        Variant("announced-in-waves", "healthy", "6 a second do so", {"announce": True, "pps": LIMITED, "wave": 6}),
+        Variant("announced-limited", "fault", "5 a second reach the CPU", {"announce": True, "pps": LIMITED}),
+        Variant("announced-in-waves", "healthy", "4 a second do so", {"announce": True, "pps": LIMITED, "wave": 4}),
     )
 
     def profiles(self, p: Settings) -> dict[str, Profile]:

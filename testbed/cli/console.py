@@ -36,6 +36,7 @@ STYLES = {
     "verdict": "dim",
     "fdb": "dim",
     "qp": "dim",
+    "lost": "bold red",
     "arp.confirmed": "dim",
     "arp.refresh": "dim",
     "fault.lost": "bold red",

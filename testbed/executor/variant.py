@@ -15,6 +15,7 @@ from testbed.errors import TestbedError
 from testbed.executor import Context, Ended, ignore_sigterm, topologies
 from testbed.executor.moments import Cut, Moments
 from testbed.kernel import ownership
+from testbed.kernel.kmsg import KernelLog
 from testbed.lab import Lab
 from testbed.protocol import Event, Made, VariantOutcome
 from testbed.protocol.requests import Variant
@@ -47,10 +48,11 @@ def run(request: Variant, context: Context) -> VariantOutcome:
     def listen(event: Event) -> None:
         emit({"event": event})
         files.hear(event)
+        kernel.read(log)
         moments.hear(event)
 
     log = EventLog(listen, lambda until_ns: emit({"settled": until_ns}))
-    reserve, kernel_log = reserved(out), open_kernel_log()
+    reserve, kernel = reserved(out), KernelWatch()
     emit({"made": Made(parameters=values, topology=plan_rows(plan), epoch=log.epoch())})
     lab = Lab(
         plan, out, log.emit, profiles=profiles, networks=PodNetworks(file.parent), zero_ns=log.zero_ns,
@@ -62,19 +64,11 @@ def run(request: Variant, context: Context) -> VariantOutcome:
     up = False
     lab.defer(lambda: up or files.save("the lab could not be built"))
     try:
-        with lab, before_teardown():
+        with lab, before_teardown(), saved(files, run, file, reserve):
             up = True
-            try:
-                faults.break_from_the_start(lab)
-                run.failures += files.count("the lab came up")
-                instance.run(run, parameters)
-            except (Ended, Cut):
-                raise
-            except BaseException:
-                reserve.unlink()
-                run.failures += files.save("the run was cut short")
-                raise
-            run.failures += files.save("the end")
+            faults.break_from_the_start(lab)
+            run.failures += files.count("the lab came up")
+            instance.run(run, parameters)
     except Ended:
         raise
     except Cut:
@@ -82,10 +76,27 @@ def run(request: Variant, context: Context) -> VariantOutcome:
     except BaseException as error:  # whatever the user's code raises, SystemExit among it
         reserve.unlink(missing_ok=True)
         (out / "traceback.txt").write_text(traceback.format_exc())
-        run.failures.insert(0, explain(error, file))
+        if (text := explain(error, file)) not in run.failures:
+            run.failures.insert(0, text)
     reserve.unlink(missing_ok=True)
-    run.failures += kernel_complaints(kernel_log, out / "kernel.log")
-    return run.outcome(out)
+    run.failures += kernel.end(log, out / "kernel.log")
+    with contextlib.closing(kernel):
+        return run.outcome(out)
+
+
+@contextlib.contextmanager
+def saved(files: Evidence, run: Run, file: Path, reserve: Path) -> Iterator[None]:
+    """Save tables and counters at the end of the block. What cuts it short is a failure of the run at once: taking the
+    lab down may raise something else."""
+    try:
+        yield
+    except (Ended, Cut):
+        raise
+    except BaseException as error:
+        reserve.unlink(missing_ok=True)
+        run.failures = [explain(error, file), *run.failures, *files.save("the run was cut short")]
+        raise
+    run.failures += files.save("the end")
 
 
 def reserved(out: Path) -> Path:
@@ -96,29 +107,40 @@ def reserved(out: Path) -> Path:
     return reserve
 
 
-def open_kernel_log() -> int:
-    """The kernel's log: of a machine that is the run's own from its start, of this very kernel from now on."""
-    log = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
-    if ownership.current():
-        os.lseek(log, 0, os.SEEK_END)
-    return log
+class KernelWatch:
+    """The kernel's log during a run: of a machine that is the run's own from its start, of this very kernel from now
+    on. It is read at each event, since the kernel keeps the last few thousand records only."""
 
+    def __init__(self) -> None:
+        self._log = KernelLog(whole=not ownership.current())
+        self._lines: list[str] = []
+        self._complaints: list[str] = []
 
-def kernel_complaints(log: int, copy: Path) -> list[str]:
-    """Keeps the kernel's log in the file `copy`, and closes it; a warning or an oops in it is a failure, whatever users
-    saw."""
-    lines = []
-    try:
-        while True:
-            head, _, text = os.read(log, 1 << 16).decode(errors="replace").partition(";")
-            microseconds = int(head.split(",")[2])
-            lines.append(f"[{microseconds / 1e6:12.6f}] {text.splitlines()[0]}")
-    except BlockingIOError:
-        pass
-    finally:
-        os.close(log)
-    copy.write_text("".join(f"{line}\n" for line in lines))
-    return [f"the kernel complained: {line}" for line in lines if any(words in line for words in COMPLAINTS)]
+    def close(self) -> None:
+        self._log.close()
+
+    def read(self, log: EventLog) -> None:
+        """Take over the records that are new. An event reports how many were lost: a complaint may be among them."""
+        lost = 0
+        for record in self._log.records():
+            if record.lost:
+                lost += record.lost
+                self._lines.append(f"({record.lost} records lost)")
+            line = f"[{record.us / 1e6:12.6f}] {record.text}"
+            self._lines.append(line)
+            if record.kernel and any(words in line for words in COMPLAINTS):
+                self._complaints.append(f"the kernel complained: {line}")
+        if lost:
+            log.emit("lost", "", f"{lost} records of the kernel's log were overwritten unread", records=lost)
+
+    def end(self, log: EventLog, copy: Path) -> list[str]:
+        """Write the kernel's log to the file `copy`. Return its warnings and oopses: failures, whatever users saw."""
+        self.read(log)
+        try:
+            copy.write_text("".join(f"{line}\n" for line in self._lines))
+        except OSError as error:
+            self._complaints.append(f"the kernel's log could not be kept: {error}")
+        return self._complaints
 
 
 def explain(error: BaseException, file: Path) -> str:

@@ -7,6 +7,7 @@ general codec costs an emulated processor more than a millisecond a message, whi
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import struct
@@ -16,6 +17,8 @@ from typing import Self
 
 REQUEST, ACK, DUMP, REPLACE, EXCLUSIVE, CREATE = 0x1, 0x4, 0x300, 0x100, 0x200, 0x400
 """Flags of a request."""
+INTERRUPTED = 0x10
+"""The flag of a dump during which the table has changed."""
 ERROR, DONE = 2, 3
 """Types of the message that ends an answer."""
 NESTED = 0x8000
@@ -28,7 +31,11 @@ _ATTRIBUTE = struct.Struct("=HH")  # length, type
 _RECEIVE = 1 << 16
 """Twice what the kernel puts into one datagram."""
 _SOL_NETLINK, _ADD_MEMBERSHIP, _LISTEN_ALL_NSID = 270, 1, 8
-_SO_RCVBUFFORCE = 33
+_SO_RCVBUFFORCE, _SO_MEMINFO = 33, 55
+_MEMINFO = struct.Struct("=9I")
+"""The last one counts what found no room (SK_MEMINFO_DROPS)."""
+_DUMPS = 10
+"""Dumps that are tried while a table changes."""
 
 
 class Netlink:
@@ -37,6 +44,7 @@ class Netlink:
     def __init__(self, family: int) -> None:
         self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, family)
         self._socket.bind((0, 0))  # one without a port of its own hears no group
+        self._overflowed, self._dropped = False, 0
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -52,16 +60,25 @@ class Netlink:
 
     def request(self, kind: int, body: bytes, flags: int = 0) -> list[Message]:
         """Send a request and return the messages that answer it. OSError with the kernel's errno if it refuses."""
-        self._socket.send(_HEADER.pack(_HEADER.size + len(body), kind, REQUEST | ACK | flags, 0, 0) + body)
+        for _ in range(_DUMPS):
+            self._socket.send(_HEADER.pack(_HEADER.size + len(body), kind, REQUEST | ACK | flags, 0, 0) + body)
+            answers, consistent = self._answers()
+            if consistent:
+                return answers
+        raise OSError(errno.EAGAIN, f"a table changed during each of {_DUMPS} dumps")
+
+    def _answers(self) -> tuple[list[Message], bool]:
+        """Receive up to the message that ends an answer; False if what came is of two states of a table."""
         answers: list[Message] = []
+        consistent = True
         while True:
-            for answer, content in messages(self._socket.recv(_RECEIVE)):
-                if answer == ERROR:
+            for answer, flags, content in _messages(self._socket.recv(_RECEIVE)):
+                consistent &= not flags & INTERRUPTED
+                if answer in (ERROR, DONE):
                     (number,) = struct.unpack_from("=i", content)
                     if number:
                         raise OSError(-number, os.strerror(-number))
-                if answer in (ERROR, DONE):
-                    return answers
+                    return answers, consistent
                 answers.append((answer, content))
 
     def listen(self, groups: Iterable[int], *, buffer: int = 0, everywhere: bool = False) -> None:
@@ -79,20 +96,35 @@ class Netlink:
             self._socket.setsockopt(_SOL_NETLINK, _ADD_MEMBERSHIP, group)
 
     def news(self) -> Iterator[Message]:
-        """Yield what has arrived, without waiting. OSError (ENOBUFS) if the kernel had to drop some."""
+        """Yield what has arrived, without waiting. `lost` counts what found no room."""
         while True:
             try:
                 data = self._socket.recv(_RECEIVE)
             except BlockingIOError:
                 return
-            yield from messages(data)
+            except OSError as error:
+                if error.errno != errno.ENOBUFS:
+                    raise
+                self._overflowed = True
+                continue
+            yield from ((kind, body) for kind, _, body in _messages(data))
+
+    def lost(self) -> int:
+        """Return how many messages found no room since the last call, as far as `news` has come."""
+        if not self._overflowed:
+            return 0
+        before = self._dropped
+        *_, self._dropped = _MEMINFO.unpack(self._socket.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, _MEMINFO.size))
+        self._overflowed = False
+        return max(1, self._dropped - before)
 
 
-def messages(data: bytes) -> Iterator[Message]:
+def _messages(data: bytes) -> Iterator[tuple[int, int, bytes]]:
+    """Yield (type, flags, body)."""
     offset = 0
     while offset < len(data):
-        length, kind, *_ = _HEADER.unpack_from(data, offset)
-        yield kind, data[offset + _HEADER.size : offset + length]
+        length, kind, flags, *_ = _HEADER.unpack_from(data, offset)
+        yield kind, flags, data[offset + _HEADER.size : offset + length]
         offset += _aligned(length)
 
 

@@ -118,6 +118,11 @@ class Rtnetlink(Links):
         body += netlink.attribute(_NDA_LLADDR, mac_bytes(mac)) + netlink.attribute(_NDA_VLAN, struct.pack("=H", vlan))
         self._delete(RTM_DELNEIGH, body)
 
+    def fdb(self) -> Iterator[bytes]:
+        """Yield the entries of all bridges, for `fdb_entry`."""
+        for _, body in self.request(RTM_GETNEIGH, _NDMSG.pack(socket.AF_BRIDGE, 0, 0, 0, 0), netlink.DUMP):
+            yield body
+
     def neighbours(self, family: Family) -> Iterator[Neighbour]:
         """Yield the entries of all interfaces."""
         for _, body in self.request(RTM_GETNEIGH, _NDMSG.pack(FAMILIES[family], 0, 0, 0, 0), netlink.DUMP):

@@ -105,7 +105,10 @@ class LosslessNetwork:
         self._ports.end_episodes(time.monotonic_ns())
 
     def take(self) -> None:
-        for episode in self._ports.episodes():
+        episodes, lost = self._ports.episodes()
+        if lost:
+            self._context.emit("lost", "", f"{lost} pauses ended and were overwritten unread", records=lost)
+        for episode in episodes:
             interface, lasted = self._ends[episode.port].interface, episode.to_ns - episode.from_ns
             text = f"{interface.name} is paused in priority {episode.priority}, for {lasted / 1e6:.3f} ms"
             data = {"priority": episode.priority, "lasted_ns": lasted, "frames": episode.frames}

@@ -33,7 +33,7 @@ T = TypeVar("T")
 KERNEL_LINE = (
     "console=ttyS0 quiet panic=-1 mitigations=off nokaslr norandmaps audit=0 tsc=reliable random.trust_cpu=off "
     "randomize_kstack_offset=off init_on_alloc=0 nowatchdog psi=0 net.ifnames=0 cgroup_disable=memory "
-    "rcupdate.rcu_expedited=1"
+    "rcupdate.rcu_expedited=1 log_buf_len=1M"
 )
 CURRENT_COUNT = re.compile(r"current_count = (\w+)")
 CAUSE = re.compile(r"sysrq:|Kernel panic|BUG: |Oops|Out of memory")

@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from testbed.errors import InputError, MachineError, TestbedError, did_you_mean, naming
 from testbed.machine import record
@@ -23,6 +23,7 @@ from testbed.protocol import (
     TOPOLOGY,
     Event,
     Made,
+    Observed,
     ScenarioInfo,
     VariantInfo,
     VariantOutcome,
@@ -162,7 +163,9 @@ async def run_variant(
         if error.exit_status != 1:
             raise
         wall_s, virtual_s = time.monotonic() - started, shown.virtual_s
-        outcome = VariantOutcome(observed=None, evidence={}, failures=[str(error)], trace="", virtual_s=virtual_s)
+        outcome = VariantOutcome(
+            observed=shown.observed, evidence=shown.evidence, failures=[str(error)], trace="", virtual_s=virtual_s
+        )
     finally:
         shown.keep()
         if shown.made:
@@ -220,6 +223,18 @@ class Shown:
     def virtual_s(self) -> float:
         """Seconds since the variant began, as far as events show."""
         return max((event["t"] for event in self.events), default=0) / 1e9
+
+    @property
+    def observed(self) -> Observed | None:
+        """The outcome that the run observed, whatever came after."""
+        found = (event["data"].get("observed") for event in self.events if event["kind"] == "observed")
+        return next((one for one in found if one in get_args(Observed)), None)
+
+    @property
+    def evidence(self) -> dict[str, Any]:
+        return {
+            key: value for event in self.events if event["kind"] == "evidence" for key, value in event["data"].items()
+        }
 
     def listen(self, line: dict[str, Any]) -> None:
         match line:

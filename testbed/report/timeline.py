@@ -243,6 +243,9 @@ class Timeline:
         level = {"fault": "bad", "healthy": "good"}.get(str(observed), "plain")
         self._point(number, "Evidence", "what users see", level)
 
+    def _lost(self, number: int, event: Event, _: str) -> None:
+        self._point(number, "Evidence", "what was lost", "bad")
+
     def _lossless(self, number: int, event: Event, _: str) -> None:
         self._point(number, "ARP and ND", f"{event['node']}: {event['data'].get('ip')}")
 
@@ -319,6 +322,6 @@ FOLLOW: dict[str, Any] = {
     "cni": Timeline._cni, "job": Timeline._job, "exec": Timeline._program, "route": Timeline._route,
     "routing": Timeline._route, "garp": Timeline._announced, "na": Timeline._announced, "expect": Timeline._expect,
     "evidence": Timeline._evidence, "observed": Timeline._evidence, "verdict": Timeline._evidence,
-    "lossless": Timeline._lossless, "pfc": Timeline._pause,
+    "lossless": Timeline._lossless, "pfc": Timeline._pause, "lost": Timeline._lost,
 }  # fmt: skip
 """By the first part of an event's kind. Others are in the list of events only."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from testbed.kernel import kmsg
+from testbed.kernel.kmsg import KernelLog
 from testbed.protocol import Epoch, Event
 
 
@@ -58,19 +60,11 @@ class EventLog:
         """The time of t = 0 in the kernel's log, by a line that says so there, exact to some microseconds; None of a
         kernel that takes no lines (printk.devkmsg=off)."""
         text = "testbed: the event log begins"
-        log = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
-        try:
-            os.lseek(log, 0, os.SEEK_END)
-            Path("/dev/kmsg").write_text(f"<7>{text}\n")
+        with contextlib.closing(KernelLog()) as log, contextlib.suppress(PermissionError):
+            kmsg.DEVICE.write_text(f"<7>{text}\n")
             at = self.now
-            while True:
-                head, _, line = os.read(log, 1 << 13).partition(b";")
-                if line.startswith(text.encode()):
-                    return int(head.split(b",")[2]) * 1000 - at
-        except (PermissionError, BlockingIOError):
-            return None
-        finally:
-            os.close(log)
+            return next((record.us * 1000 - at for record in log.records() if record.text == text), None)
+        return None
 
     def epoch(self) -> Epoch:
         """The time t = 0 on the clocks of the other files of a run; writes to the kernel's log."""
@@ -80,6 +74,10 @@ class EventLog:
         """The events of a kind whose data contains all of `data`, oldest first."""
         wanted = plain(data)
         return [e for e in self.events if e["kind"] == kind and all(e["data"].get(k) == v for k, v in wanted.items())]
+
+    def losses(self) -> list[str]:
+        """The `lost` events in words: what was reported is not all that happened."""
+        return [f"{event['node'] or 'the lab'}: {event['text']}" for event in self.find("lost")]
 
     def write(self, path: Path) -> str:
         """Writes the log as JSON lines in the order of time; returns its SHA-256."""

@@ -56,8 +56,8 @@ def lab(request: pytest.FixtureRequest, tmp_path: Path, log: EventLog) -> Iterat
                     log.emit("evidence", "", failure)
     finally:
         log.write(tmp_path / "events.jsonl")
-    if faults := unfinished(running):
-        pytest.fail("\n".join(faults))
+    if failures := [*unfinished(running), *log.losses()]:
+        pytest.fail("\n".join(failures))
 
 
 def _topology(source: Any, test: Path) -> Topology:

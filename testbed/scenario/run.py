@@ -282,6 +282,7 @@ class Run:
             for injection, may_outlast_run in self._injections
             if not injection.came or (injection.unfinished and not may_outlast_run)
         ]
+        self.failures += self.log.losses()
         self.log.emit("verdict", "", "unexpected" if self.failures else "as expected", failures=list(self.failures))
         return {
             "observed": self.observed,

@@ -9,19 +9,17 @@ How that is set up is in `build`.
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_network
 from typing import Literal
 
-from testbed.errors import TestbedError
 from testbed.kernel import ipv6
 from testbed.kernel import packet_socket as ps
 from testbed.kernel import rtnetlink as rt
 from testbed.kernel.links import RTM_DELLINK, RTM_NEWLINK, USER_HZ
 from testbed.kernel.packet_socket import PacketSocket
 from testbed.kernel.rtnetlink import Rtnetlink
-from testbed.kernel.syscalls import explained
 from testbed.switch import frames, nd
 from testbed.switch.frr import HOST_ROUTES_TABLE
 from testbed.switch.packets import Packet, pack
@@ -76,7 +74,15 @@ class RouteChange:
     ports: tuple[str, ...]
 
 
-Change = Miss | FdbChange | RouteChange
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Messages or packets that found no room while the control plane was late."""
+
+    what: str
+    number: int
+
+
+Change = Miss | FdbChange | RouteChange | Lost
 
 
 class DataPlane:
@@ -135,35 +141,51 @@ class DataPlane:
 
     # What the switch reports
 
-    def changes(self) -> Iterator[Change]:
-        """Yield what has happened to the tables."""
+    def changes(self, known: Mapping[tuple[int, str], str]) -> Iterator[Change]:
+        """Yield what has happened to the tables. `known` is the port by VLAN and MAC as far as this was followed: what
+        differs is read from the tables when messages about them found no room."""
         forwarding = False
-        with explained(f"switch {self.node.name} lost news of its tables"):
-            for kind, body in self._monitor.news():
-                if kind in _FORWARDING:
-                    forwarding = True
-                elif change := self._change(kind, body):
-                    yield change
+        for kind, body in self._monitor.news():
+            if kind in _FORWARDING:
+                forwarding = True
+            elif change := self._change(kind, body):
+                yield change
+        if lost := self._monitor.lost():
+            yield Lost("messages about its tables", lost)
+            yield from self._differences(known)
+            forwarding = self.node.bgp is not None
         if forwarding:
             yield from self._route_changes()
+
+    def _differences(self, known: Mapping[tuple[int, str], str]) -> Iterator[Miss | FdbChange]:
+        self._static.clear()
+        entries = [change for body in self._netlink.fdb() if (change := self._change(rt.RTM_NEWNEIGH, body))]
+        there = {(entry.vlan, entry.mac): entry for entry in entries if isinstance(entry, FdbChange)}
+        for vlan, mac in sorted(known.keys() - there.keys()):
+            yield FdbChange(vlan, mac, None)
+        yield from there.values()
+        for family in rt.FAMILIES:
+            for entry in self._netlink.neighbours(family):
+                if entry.state == "INCOMPLETE" and entry.index in self._svis:
+                    yield Miss(self._svis[entry.index], entry.ip)
 
     def packets(self) -> Iterator[tuple[int, Packet]]:
         """Yield (VLAN, packet) of ARP and ND packets that reached an SVI, after the FDB change that each makes."""
         for name, to, frame in self._arp.frames():
             if name in self._vlans and to in (ps.HOST, ps.BROADCAST) and (arp := frames.parse(frame)):
                 yield self._vlans[name], arp
-        self._check_loss(self._arp, "ARP")
         if self._nd:
             for name, to, frame in self._nd.frames():
                 if name in self._vlans and to in (ps.HOST, ps.MULTICAST) and (found := nd.parse(frame)):
                     destination, packet = found
                     if self._takes(self._vlans[name], destination):
                         yield self._vlans[name], packet
-            self._check_loss(self._nd, "ND")
 
-    def _check_loss(self, packets: PacketSocket, what: str) -> None:
-        if lost := packets.lost():
-            raise TestbedError(f"switch {self.node.name} lost {lost} {what} packets that its profile would have let in")
+    def losses(self) -> Iterator[Lost]:
+        """Yield which packets found no room since the last call: their profile may have let them in."""
+        for what, packets in ("ARP packets", self._arp), ("ND packets", self._nd):
+            if packets and (lost := packets.lost()):
+                yield Lost(what, lost)
 
     def _takes(self, vlan: int, destination: IPv6Address) -> bool:
         """Return whether an SVI takes packets to an address. One that answers for others is in all their groups."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from testbed.errors import InputError
 from testbed.switch.control import ControlPlane
-from testbed.switch.dataplane import DataPlane, FdbChange, Miss, RouteChange
+from testbed.switch.dataplane import DataPlane, FdbChange, Lost, Miss, RouteChange
 from testbed.switch.effects import BlockLossless, DeleteNeighbour, Effect, Event, Send, SetNeighbour, SetPort
 from testbed.switch.packets import PROTOCOLS, Packet
 from testbed.switch.profile import Profile
@@ -139,6 +139,8 @@ class _Switch:
                 self._loop.call_later(self._delay, self._take, vlan, packet)
             else:
                 self._take(vlan, packet)
+        for lost in self._data.losses():
+            self._report(lost)
         self._act(self._control.on_timer)
         self._set_timer()
 
@@ -147,8 +149,10 @@ class _Switch:
         self._set_timer()
 
     def _take_changes(self) -> None:
-        for change in self._data.changes():
+        for change in self._data.changes(self._control.fdb.ports):
             match change:
+                case Lost():
+                    self._report(change)
                 case Miss(vlan, ip):
                     self._act(self._control.on_miss, vlan, ip)
                 case FdbChange(vlan, mac, port, lost):
@@ -157,6 +161,10 @@ class _Switch:
                     name = self._data.node.name
                     fields: dict[str, str | int | list[str]] = {"switch": name, "to": str(to), "ports": list(ports)}
                     self._do(time.monotonic_ns(), [Event("route.installed" if ports else "route.lost", fields)])
+
+    def _report(self, lost: Lost) -> None:
+        fields: dict[str, Any] = {"switch": self._data.node.name, "what": lost.what, "records": lost.number}
+        self._do(time.monotonic_ns(), [Event("lost", fields)])
 
     # Commands of the parent
 

@@ -29,6 +29,7 @@ SENTENCES = {
     "fdb.flushed": "FDB {mac} on {port} is flushed",
     "route.installed": "{to} is reached by {ports}",
     "route.lost": "there is no route to {to}",
+    "lost": "its control plane was too late for {records} {what}",
     "lossless.blocked": "lossless packets for {ip} are dropped",
     "lossless.unblocked": "lossless packets for {ip} are forwarded",
     "port.disabled": "{port} is disabled: {mac} moves too often",

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 from pyroute2 import IPRoute
 
-from testbed.kernel import netns
+from testbed.kernel import netns, sysctl
+from testbed.kernel import rtnetlink as rt
+from testbed.kernel.changes import Changes
 from testbed.kernel.links import STATISTICS, End
 from testbed.kernel.rtnetlink import MAIN, Rtnetlink
 
@@ -36,6 +38,39 @@ def veth(both):
     with netns.entered("other"), Rtnetlink() as there:
         there.set_link(there.index("far"), up=True)
     return 7
+
+
+def test_messages_that_find_no_room_are_counted(both, veth):
+    kernel, _ = both
+    with Rtnetlink() as small, Rtnetlink() as large:
+        small.listen([rt.LINK], buffer=1)
+        large.listen([rt.LINK], buffer=1 << 20)
+        for mtu in range(2000, 2050):
+            kernel.set_link(veth, mtu=mtu)
+        came, all_ = len(list(small.news())), len(list(large.news()))
+        assert came < all_
+        assert (small.lost(), large.lost()) == (all_ - came, 0)
+        kernel.set_link(veth, mtu=1500)
+        assert len(list(small.news())) == len(list(large.news()))
+        assert small.lost() == 0
+
+
+def test_a_directory_that_was_made_while_inotify_had_no_room_is_watched(tmp_path):
+    files = [tmp_path / "a", tmp_path / "b"]
+    for file in files:
+        file.touch()
+    most = sysctl.read("fs/inotify/max_queued_events")
+    sysctl.write("fs/inotify/max_queued_events", 4)
+    try:
+        with Changes([], tmp_path, []) as changes:
+            for number in range(8):  # equal events that follow each other are one
+                files[number % 2].write_text("x")
+            (tmp_path / "job").mkdir()
+            changes.take()
+            (tmp_path / "job" / "output.log").touch()
+            assert changes.pending()
+    finally:
+        sysctl.write("fs/inotify/max_queued_events", most)
 
 
 def link(ip, name):

@@ -124,16 +124,17 @@ class Ports:
                     self._ended.append(Episode(number, priority, queue.episode_at, until, queue.episode_frames))
                     queue.episode_at = 0
 
-    def episodes(self) -> list[Episode]:
-        """Those that ended since the last call."""
+    def episodes(self) -> tuple[list[Episode], int]:
+        """Those that ended since the last call, and how many more were overwritten before it."""
         ring, size = self._programs.arrays["episodes"], constants()["EPISODES"]
         written = self._programs.arrays["episodes_written"][0].value
         found, self._ended = self._ended, []
-        for number in range(max(self._read, written - size), written):
+        first = max(self._read, written - size)
+        for number in range(first, written):
             one = ring[number % size]
             found.append(Episode(one.port, getattr(one, "class"), one.from_ns, one.to_ns, one.frames))
-        self._read = written
-        return found
+        lost, self._read = first - self._read, written
+        return found, lost
 
     def close(self) -> None:
         """Takes the programs off the ports."""

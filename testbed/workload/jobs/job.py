@@ -27,7 +27,7 @@ from testbed.workload.jobs.ranks import SOCKET
 STUB = Path(__file__).with_name("stub.py")
 GONE_S = 10.0
 LOOK_S = 0.1
-"""Between two looks at whether a job still runs."""
+"""Between two looks at how many calls its ranks have completed."""
 STALL_S = 1.5
 """Between two looks at whether its ranks go on; one that waited in the same call at both has stalled."""
 STATUS = {
@@ -213,7 +213,7 @@ class Job:
 
         Raises DeadlineError after `within` seconds of the lab's clock; the job is ended then too.
         """
-        over = self.lab.scheduler.wait(lambda: not self.running, within, pause=LOOK_S)
+        over = self.lab.scheduler.wait(lambda: not self.running, within, pause=within)
         ended = [] if over else [str(rank) for rank in self.ranks if rank.number not in self._alive()]
         failure = self._failure()
         self.close()

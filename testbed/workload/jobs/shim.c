@@ -1,7 +1,7 @@
 /* Preloaded into ranks.
  *
  * A rank that waits for the network sleeps instead of asking UCX again and again: one that has been idle for t sleeps
- * t/16 before it asks again, 2 us to 5 ms, so a wait gets at most a sixteenth longer. On the virtual clock a rank that
+ * t/16 before it asks again, 2 us to 0.1 s, so a wait gets at most a sixteenth longer. On the virtual clock a rank that
  * spins costs what it would have to compute; and with one CPU it keeps its peers from running.
  *
  * MPI_Comm_spawn is an error at once. Open MPI would start the children beside the job, with neither a place on the
@@ -14,7 +14,7 @@
  */
 #include "shim.h"
 #define SHORTEST_NS 2000L
-#define LONGEST_NS 5000000L
+#define LONGEST_NS 100000000L
 #define NO_SPAWN "MPI_Comm_spawn is not possible in a job of a lab: start all ranks with mpirun"
 
 static unsigned (*real)(void *worker);

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import re
+import struct
 from ipaddress import ip_interface
 from pathlib import Path
 
@@ -47,6 +48,49 @@ def test_a_dump_comes_to_its_end() -> None:
     with Rtnetlink() as kernel:
         assert (1, ip_interface("127.0.0.1/8")) in list(kernel.addresses())
         assert list(kernel.addresses()) == list(kernel.addresses())
+
+
+class Dumps:
+    """Stands for a socket: each request is answered by the next of some dumps, of one message with these flags."""
+
+    def __init__(self, *flags: int) -> None:
+        self.flags = [*flags]
+
+    def send(self, data: bytes) -> None: ...
+
+    def close(self) -> None: ...
+
+    def recv(self, _: int) -> bytes:
+        header = netlink._HEADER.pack
+        flags = self.flags.pop(0)
+        return header(20, 16, flags, 0, 0) + bytes([len(self.flags)] * 4) + header(20, netlink.DONE, 0, 0, 0) + bytes(4)
+
+
+def test_a_dump_of_a_table_that_changed_meanwhile_is_repeated() -> None:
+    with Links() as kernel:
+        kernel._socket.close()
+        kernel._socket = Dumps(netlink.INTERRUPTED, netlink.INTERRUPTED, 0)  # type: ignore[assignment]
+        assert kernel.request(18, b"", netlink.DUMP) == [(16, bytes(4))]
+
+
+def test_a_table_that_changes_in_each_dump_is_an_error() -> None:
+    with Links() as kernel:
+        kernel._socket.close()
+        kernel._socket = Dumps(*[netlink.INTERRUPTED] * 99)  # type: ignore[assignment]
+        with pytest.raises(OSError, match="changed during each of 10 dumps"):
+            kernel.request(18, b"", netlink.DUMP)
+
+
+def test_a_dump_that_the_kernel_breaks_off_is_an_error() -> None:
+    class Broken(Dumps):
+        def recv(self, _: int) -> bytes:
+            return netlink._HEADER.pack(20, netlink.DONE, 0, 0, 0) + struct.pack("=i", -errno.EMSGSIZE)
+
+    with Links() as kernel:
+        kernel._socket.close()
+        kernel._socket = Broken()  # type: ignore[assignment]
+        with pytest.raises(OSError, match="Message too long"):
+            kernel.request(18, b"", netlink.DUMP)
 
 
 def test_nobody_else_speaks_netlink_or_calls_the_c_library() -> None:

@@ -231,6 +231,22 @@ def test_what_was_shown_is_kept_when_the_machine_leaves_nothing(source: Source) 
     assert kept == [early, late]
 
 
+def test_what_a_run_observed_stays_whatever_ends_its_machine(source: Source) -> None:
+    kinds = ("evidence", {"tries": 3}), ("evidence", {"status": "SUCCESS"}), ("observed", {"observed": "healthy"})
+    events = [{"event": {**EVENT, "kind": kind, "data": data}} for kind, data in kinds]
+    result = run(source, Shows(events), ["v"])  # type: ignore[arg-type]
+    (variant,) = result.variants
+    assert (variant.observed, variant.evidence) == ("healthy", {"tries": 3, "status": "SUCCESS"})
+    assert (variant.as_expected, variant.failures) == (False, ["the guest hangs"])
+
+
+@pytest.mark.parametrize("observed", ["all well", 7, ["fault"], None])
+def test_an_observation_may_be_damaged(source: Source, observed: object) -> None:
+    event = {**EVENT, "kind": "observed", "data": {"observed": observed}}
+    (variant,) = run(source, Shows([{"event": event}]), ["v"]).variants  # type: ignore[arg-type]
+    assert variant.observed is None
+
+
 def test_the_events_that_a_machine_left_stay_as_they_are(source: Source) -> None:
     machine = Shows([{"event": EVENT}, {"response": outcome("v")}], {"events.jsonl": "whole\n"}, None)
     result = run(source, machine, ["v"])  # type: ignore[arg-type]

@@ -18,9 +18,10 @@ from simulated_switch import GATEWAY, GATEWAY_MAC, A, B, X, Y
 
 from testbed.errors import DeadlineError, InputError, TestbedError
 from testbed.switch.agent import Agent
-from testbed.switch.dataplane import FdbChange, Miss
+from testbed.switch.dataplane import FdbChange, Lost, Miss
 from testbed.switch.frames import NO_MAC, REQUEST, Arp
 from testbed.switch.profile import Profile, profile
+from testbed.switch.sentences import sentence
 from testbed.topology.plan import Node, Svi
 
 SVI = Svi(10, "vlan10", GATEWAY_MAC, IPv4Interface(f"{GATEWAY}/24"))
@@ -44,18 +45,22 @@ class Pipes:
     def filenos(self) -> tuple[int, int]:
         return self._news, self._idle
 
-    def changes(self) -> Iterator[Miss | FdbChange]:
+    def changes(self, known: object) -> Iterator[Miss | FdbChange]:
         self._read()
-        while self._lines and "arp" not in self._lines[0]:
+        while self._lines and not {"arp", "lose"} & self._lines[0].keys():
             line = self._lines.pop(0)
-            if "lose" in line:
-                raise TestbedError("switch leaf lost news of its tables")
+            if "fail" in line:
+                raise TestbedError("switch leaf cannot be read")
             yield Miss(10, IPv4Address(line["miss"])) if "miss" in line else FdbChange(10, line["mac"], line["port"])
 
     def packets(self) -> Iterator[tuple[int, Arp]]:
         while self._lines and "arp" in self._lines[0]:
             line = self._lines.pop(0)
             yield 10, Arp(REQUEST, line["mac"], IPv4Address(line["arp"]), NO_MAC, GATEWAY)
+
+    def losses(self) -> Iterator[Lost]:
+        if self._lines and "lose" in self._lines[0]:
+            yield Lost(self._lines.pop(0)["lose"], 3)
 
     def say(self, **line: str) -> None:
         os.write(self.kernel, json.dumps(line).encode() + b"\n")
@@ -146,6 +151,15 @@ def test_deadlines_are_kept_without_being_asked(agent: Agent, leaf: Pipes) -> No
     assert leaf.done() == ["mac_age 300", *[f"send {X} to ff:ff:ff:ff:ff:ff"] * 3, f"delete {X}"]
 
 
+def test_packets_that_found_no_room_are_an_event_and_the_agent_goes_on(agent: Agent, leaf: Pipes) -> None:
+    leaf.say(lose="ARP packets")
+    (event,) = wait_for(agent, "lost")
+    assert sentence(event) == "its control plane was too late for 3 ARP packets"
+
+    leaf.say(arp=str(X), mac=A)
+    wait_for(agent, "arp.learned")
+
+
 def test_the_data_plane_is_the_agents_alone(agent: Agent, leaf: Pipes) -> None:
     assert leaf.closed
 
@@ -220,9 +234,9 @@ def test_stop_returns_the_last_events_and_leaves_no_process(agent: Agent, leaf: 
 
 
 def test_an_error_in_the_agent_is_an_error_in_the_parent(agent: Agent, leaf: Pipes) -> None:
-    leaf.say(lose="news")
+    leaf.say(fail="now")
 
-    with pytest.raises(TestbedError, match=r"ended with status 1\n(.*\n)*.*lost news of its tables"):
+    with pytest.raises(TestbedError, match=r"ended with status 1\n(.*\n)*.*cannot be read"):
         wait_for(agent, "never")
     assert not agent.running
 
@@ -245,9 +259,9 @@ def test_an_agent_killed_while_it_is_asked_is_the_same_error(agent: Agent) -> No
 
 
 def test_an_agent_that_cannot_begin_is_an_error_at_once(leaf: Pipes) -> None:
-    leaf.say(lose="news")
+    leaf.say(fail="now")
 
-    with pytest.raises(TestbedError, match="lost news of its tables"):
+    with pytest.raises(TestbedError, match="cannot be read"):
         Agent.start([(leaf, profile("sonic"))])  # type: ignore[list-item]
 
 
