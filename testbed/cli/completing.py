@@ -85,9 +85,12 @@ def nodes_of(context: click.Context) -> Nodes:
 
 
 def add_pods(nodes: Nodes, events: Path) -> None:
+    from testbed.protocol.events import POD
+
+    of_pods = f'"kind":"{POD.name}"'
     with events.open() as file:
         for line in file:
-            if '"kind":"pod"' not in line:
+            if of_pods not in line:
                 continue
             event = json.loads(line)
             if made := CREATED.match(event["text"]):

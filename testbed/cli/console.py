@@ -21,31 +21,22 @@ from testbed.cli.progress import terminal
 from testbed.cli.words import clock, duration, plain
 from testbed.machine.record import VariantResult
 from testbed.machine.runs import LONGEST_S, Listener, VariantRun
-from testbed.protocol import Event
+from testbed.protocol import Event, events
+from testbed.protocol.events import KINDS
 
-STYLES = {
-    "step": "bold",
-    "observed": "bold",
-    "evidence": "cyan",
-    "sleep": "magenta",
-    "garp": "yellow",
-    "link": "yellow",
-    "pod": "yellow",
-    "cni": "dim",
-    "lab": "dim",
-    "verdict": "dim",
-    "fdb": "dim",
-    "qp": "dim",
-    "lost": "bold red",
-    "arp.confirmed": "dim",
-    "arp.refresh": "dim",
-    "fault.lost": "bold red",
+STYLES: dict[events.AnyKind, str] = {
+    events.STEP: "bold",
+    events.OBSERVED: "bold",
+    events.EVIDENCE: "cyan",
+    events.SLEEP: "magenta",
+    **dict.fromkeys((events.LOST, events.FAULT_LOST), "bold red"),
+    **dict.fromkeys((events.GARP, events.LINK, events.POD, events.POD_REFUSED), "yellow"),
+    **dict.fromkeys((events.CNI, events.LAB, events.VERDICT, events.QP, events.CONFIRMED, events.REFRESH), "dim"),
+    **dict.fromkeys((events.FDB_LEARNED, events.FDB_MOVED, events.FDB_AGED, events.FDB_FLUSHED), "dim"),
 }
-"""Styles of events, by their kind or by what it begins with; others are plain."""
-LOGGED = ("step", "observed", "fault.lost")
+"""Styles of events by their kinds; others are plain."""
+LOGGED = (events.STEP, events.OBSERVED, events.FAULT_LOST)
 """Kinds that a log shows; beside them expectations that did not hold, and faults without effect."""
-HIDDEN = ("verdict",)
-"""Kinds that repeat the line at a variant's end."""
 OUTCOME = {"fault": "yellow", "healthy": "green"}
 TAIL = 6
 """Live lines a variant has at most."""
@@ -53,33 +44,34 @@ NODE_WIDTH = 9
 
 
 def style_of(event: Event) -> str:
-    kind = event["kind"]
-    if kind == "expect":
-        return "green" if event["data"].get("met") else "bold red"
     if without_effect(event):
         return "bold yellow"
-    if kind == "observed":
-        return f"bold {OUTCOME.get(str(event['data'].get('observed')), '')}".strip()
-    return STYLES.get(kind, STYLES.get(kind.split(".")[0], ""))
+    match events.read(event):
+        case events.Expectation(met=met):
+            return "green" if met else "bold red"
+        case events.Observation(observed=observed):
+            return f"bold {OUTCOME[observed]}"
+    kind = KINDS.get(event["kind"])
+    return STYLES.get(kind, "") if kind else ""
 
 
 def words_of(event: Event) -> str:
     text = plain(event["text"])
-    match event["kind"]:
-        case "expect":
-            return f"✓ {text}" if event["data"].get("met") else f"✗ {text}"
-        case "observed":
-            return f"users see: {plain(event['data'].get('observed'))}. {text}"
-        case "sleep":
+    match data := events.read(event):
+        case events.Expectation(met=met):
+            return f"✓ {text}" if met else f"✗ {text}"
+        case events.Observation(observed=observed):
+            return f"users see: {observed}. {text}"
+        case events.Sleep():
             return f"… {text}"
-        case "evidence":
-            return evidence_text(event["data"]).plain
+        case _ if data and data.kind is events.EVIDENCE:
+            return evidence_text(vars(data)).plain
     return text
 
 
 def event_head(event: Event) -> Text:
     """Virtual time and node; a step belongs to no node."""
-    if event["kind"] == "step":
+    if event["kind"] == events.STEP.name:
         return Text(f"{clock(event['t']):>12}  ", "bold")
     return Text.assemble((f"{clock(event['t']):>12}  ", "dim"), (f"{plain(event['node']):<{NODE_WIDTH}} ", "blue"))
 
@@ -100,12 +92,14 @@ def event_rows(event: Event) -> RenderableType:
 
 
 def without_effect(event: Event) -> bool:
-    return event["kind"] == "fault.recovered" and event["data"].get("hits") == 0
+    recovered = events.FAULT_RECOVERED.of(event)
+    return recovered is not None and recovered.hits == 0
 
 
 def logged(event: Event) -> bool:
-    failed = event["kind"] == "expect" and not event["data"].get("met")
-    return event["kind"] in LOGGED or failed or without_effect(event)
+    expectation = events.EXPECT.of(event)
+    failed = expectation is not None and not expectation.met
+    return KINDS.get(event["kind"]) in LOGGED or failed or without_effect(event)
 
 
 class Running:
@@ -179,7 +173,7 @@ class RunConsole(Listener):
         self._running = {**self._running, id(variant_run): Running(self._name(variant_run))}
 
     def event(self, variant_run: VariantRun, event: Event) -> None:
-        if event["kind"] not in HIDDEN:
+        if event["kind"] != events.VERDICT.name:  # it repeats the line at the variant's end
             self._running[id(variant_run)].add(event)
 
     def settled(self, variant_run: VariantRun, until_ns: int) -> None:

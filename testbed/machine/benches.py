@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from testbed.machine.jobs import Job, Machine
+from testbed.protocol.events import BENCH
 from testbed.protocol.requests import Request
 
 R = TypeVar("R")
@@ -18,7 +19,7 @@ async def measure(request: Request[R], machine: Machine, seed: int, out: Path, l
     """The response to a request; `log` gets a line for each part of it that is done."""
 
     def listen(record: dict[str, Any]) -> None:
-        if (event := record["event"])["kind"] == "bench":
+        if (event := record["event"])["kind"] == BENCH.name:
             log(event["text"])
 
     job = Job([request], limit_s=LIMIT_S, seed=seed, listen=listen)

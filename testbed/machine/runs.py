@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from testbed.errors import InputError, MachineError, TestbedError, did_you_mean, naming
 from testbed.machine import record
@@ -29,9 +29,10 @@ from testbed.protocol import (
     VariantOutcome,
     requests,
 )
+from testbed.protocol.events import EVIDENCE, LATEST_NS, OBSERVED
 from testbed.protocol.requests import Variant
 from testbed.records import contents, packets
-from testbed.records.events import LATEST_NS, checked
+from testbed.records.events import checked
 
 LONGEST_S = LATEST_NS / 1e9
 
@@ -227,14 +228,11 @@ class Shown:
     @property
     def observed(self) -> Observed | None:
         """The outcome that the run observed, whatever came after."""
-        found = (event["data"].get("observed") for event in self.events if event["kind"] == "observed")
-        return next((one for one in found if one in get_args(Observed)), None)
+        return next((found.observed for found in map(OBSERVED.of, self.events) if found), None)
 
     @property
     def evidence(self) -> dict[str, Any]:
-        return {
-            key: value for event in self.events if event["kind"] == "evidence" for key, value in event["data"].items()
-        }
+        return {key: value for found in map(EVIDENCE.of, self.events) if found for key, value in vars(found).items()}
 
     def listen(self, line: dict[str, Any]) -> None:
         match line:

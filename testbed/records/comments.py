@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from testbed.protocol import Event, InterfaceRow, PlanRows
+from testbed.protocol.events import CNI, STEP, Claim, Cni, Fdb, Neighbour, read
 from testbed.records.events import happened_ns
 from testbed.records.frames import CNP, Frame
 from testbed.records.rules import BEGINNINGS, BY_KIND, NEAR_NS, Key, keys_of, mac
@@ -84,27 +85,25 @@ class Matching:
     def _of_rules(self, events: Sequence[Event]) -> Iterator[tuple[Key, Wanted]]:
         last: dict[tuple[object, ...], int] = {}
         for event in events:
-            family, data = event["kind"].partition(".")[0], event["data"]
-            about = family, event["node"], str(data.get("mac" if family == "fdb" else "ip"))
+            if (data := read(event)) is None:
+                continue
+            entry = data.mac if isinstance(data, Fdb) else data.ip if isinstance(data, Neighbour) else ""
+            about = data.kind_name.partition(".")[0], event["node"], entry
             before, last[about] = last.get(about), event["t"]
-            rule = BY_KIND.get(event["kind"])
+            rule = BY_KIND.get(data.kind)
             if rule is None or (rule.fresh and before is not None and event["t"] - before <= NEAR_NS):
                 continue
             t = happened_ns(event)
-            captures = self._everywhere if rule.where == "anywhere" else self._at(event, rule.where)
-            wanted = Wanted(t - rule.before(event), t + rule.after, rule.pick, captures, event, "")
-            yield from ((key, wanted) for key in rule.keys(event, self._own_macs) if None not in key)
+            port = data.port if rule.where == "port" and isinstance(data, Claim | Fdb) else None
+            captures = self._everywhere if rule.where == "anywhere" else self._at(event["node"], port)
+            wanted = Wanted(t - rule.before(data), t + rule.after, rule.pick, captures, event, "")
+            yield from ((key, wanted) for key in rule.keys(data, self._macs[event["node"]]) if None not in key)
 
-    def _own_macs(self, node: str) -> Iterator[bytes]:
-        yield from self._macs[node]
-
-    def _at(self, event: Event, where: str) -> frozenset[int]:
-        """The captures at the port of an event, or at any of its node's interfaces, and at the other ends."""
-        node, port = event["node"], event["data"].get("port")
-        named = isinstance(port, str) and where == "port"
+    def _at(self, node: str, port: str | None) -> frozenset[int]:
+        """The captures at a port of a node, or at any of its interfaces, and at the other ends."""
 
         def fits(place: Place | None) -> bool:
-            return place is not None and place[0] == node and (not named or place[1] == port)
+            return place is not None and place[0] == node and port in (None, place[1])
 
         return frozenset(
             number
@@ -117,17 +116,17 @@ class Matching:
         owned: dict[Place, bytes] = {}
         gone: dict[bytes, Wanted] = {}
         for event in events:
-            if event["kind"] != "cni":
+            if (data := CNI.of(event)) is None:
                 continue
-            pod = event["node"], str(event["data"].get("interface"))
-            match event["data"]:
-                case {"command": "ADD", "result": {"interfaces": [*interfaces]}}:
+            pod = event["node"], str(data.interface)
+            match data:
+                case Cni(command="ADD", result={"interfaces": [*interfaces]}):
                     for one in interfaces:
                         if isinstance(one, dict) and one.get("sandbox") and (found := mac(one.get("mac"))):
                             owned[pod] = found
                             if found in gone:
                                 gone.pop(found).end = event["t"]
-                case {"command": "DEL"} if pod in owned:
+                case Cni(command="DEL") if pod in owned:
                     found = owned.pop(pod)
                     text = f"mac.gone: the first frame to {found.hex(':')} since {event['node']}, which had it, lost it"
                     gone[found] = Wanted(event["t"], FOREVER, "earliest", self._everywhere, event, text)
@@ -176,7 +175,7 @@ def _beginnings(events: Sequence[Event], captures: frozenset[int]) -> Iterator[W
     for event in events:
         if event["kind"] in BEGINNINGS:
             wanted = Wanted(event["t"], FOREVER, "earliest", captures, event, "")
-            if event["kind"] == "step":
+            if event["kind"] == STEP.name:
                 if step:
                     step.end = event["t"]
                 step = wanted

@@ -10,9 +10,10 @@ from pathlib import Path
 
 from testbed.errors import InputError
 from testbed.protocol import EVENTS, Event
+from testbed.protocol.events import COMPLETION, ROUTING_CONVERGED
 from testbed.records.events import Log
 
-MEASURED = {"completion": ("elapsed_s",), "routing.converged": ("seconds",)}
+MEASURED = {COMPLETION.name: ("elapsed_s",), ROUTING_CONVERGED.name: ("seconds",)}
 """Data of events, by their kinds, that is measured time: it differs as the times of events do, and the text has it,
 too."""
 TIMES = ("happened_ns", "took_s")

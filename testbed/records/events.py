@@ -11,9 +11,7 @@ from typing import Any, cast
 
 from testbed.errors import InputError
 from testbed.protocol import EVENTS, Event
-
-LATEST_NS = 1 << 63
-"""Times of events are less: the kernel's nanoseconds are no more."""
+from testbed.protocol.events import LATEST_NS
 
 
 def read(file: Path) -> Iterator[Event]:

@@ -10,6 +10,7 @@ from typing import IO
 
 from testbed.errors import naming
 from testbed.protocol import PACKETS, Event, Made
+from testbed.protocol.events import CNI
 from testbed.records.comments import Conversations, Matching, Place, rows
 from testbed.records.frames import Frame, decode
 from testbed.records.pcap import ETHERNET, Packet, Pcap
@@ -75,8 +76,9 @@ def contents(pcap: Pcap, packet: Packet) -> Frame | None:
 def interfaces(made: Made, events: Iterable[Event]) -> set[Place]:
     """The interfaces of a lab: those of the plan, and those that pods got."""
     planned = {(row["node"], row["interface"]) for row in rows(made["topology"])}
-    named = ((event["node"], event["data"].get("interface")) for event in events if event["kind"] == "cni")
-    return planned | {(node, interface) for node, interface in named if isinstance(interface, str)}
+    return planned | {
+        (event["node"], one.interface) for event in events if (one := CNI.of(event)) and one.interface is not None
+    }
 
 
 def place_of(stem: str, known: Iterable[Place]) -> Place | None:

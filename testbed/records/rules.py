@@ -3,24 +3,26 @@ leaves open stays without a comment."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 
-from testbed.protocol import Event
+from testbed.protocol import events
+from testbed.protocol.events import Announcement, Completion, Entry, Fdb, Neighbour
 from testbed.records.frames import Frame
 
 NEAR_NS = 20_000_000
 """Nanoseconds between a frame and what a switch makes of it, or the other way round, at most."""
 Key = tuple[Any, ...]
 """What a frame does, and the addresses with which it does it."""
-Macs = Callable[[str], Iterator[bytes]]
-"""The MACs of a node."""
+Macs = Iterable[bytes]
+"""The MACs of an event's node."""
+D = TypeVar("D", bound=events.Data)
 
 
 @dataclass(frozen=True)
-class Rule:
+class Rule(Generic[D]):
     """Events of `kinds` belong to frames with a key of `keys`, within `before` ns before and `after` ns after them.
 
     `where`: at the port that the event names and the other end of its link, at any interface of its node and the other
@@ -28,9 +30,9 @@ class Rule:
     `fresh` there is none if another event about the same address came so shortly before that the window has its frames.
     """
 
-    kinds: tuple[str, ...]
-    keys: Callable[[Event, Macs], Iterator[Key]]
-    before: Callable[[Event], int] = lambda _: 0
+    kinds: tuple[events.Kind[Any, D], ...]
+    keys: Callable[[D, Macs], Iterator[Key]]
+    before: Callable[[D], int] = lambda _: 0
     after: int = 0
     where: Literal["port", "node", "anywhere"] = "node"
     pick: Literal["only", "first", "last"] = "only"
@@ -57,34 +59,32 @@ def keys_of(frame: Frame) -> Iterator[Key]:
             yield ("is not ready" if reason == "receiver not ready" else "refuses"), *to
 
 
-def _near(_: Event) -> int:
+def _near(_: object) -> int:
     return NEAR_NS
 
 
-def _elapsed(event: Event) -> int:
-    seconds = event["data"].get("elapsed_s")
-    return int(seconds * 1e9) if isinstance(seconds, float) and 0 <= seconds < 1e9 else 0
+def _elapsed(data: Completion) -> int:
+    return int(data.elapsed_s * 1e9)
 
 
-def _claim(event: Event, _: Macs) -> Iterator[Key]:
-    yield "claims", address(event["data"].get("ip")), mac(event["data"].get("mac"))
+def _claim(data: Entry | Announcement, _: Macs) -> Iterator[Key]:
+    yield "claims", address(data.ip), mac(data.mac)
 
 
-def _from_mac(event: Event, _: Macs) -> Iterator[Key]:
-    yield "is sent by", mac(event["data"].get("mac"))
+def _from_mac(data: Fdb, _: Macs) -> Iterator[Key]:
+    yield "is sent by", mac(data.mac)
 
 
-def _for_address(event: Event, _: Macs) -> Iterator[Key]:
-    yield "is for", address(event["data"].get("ip"))
+def _for_address(data: Neighbour, _: Macs) -> Iterator[Key]:
+    yield "is for", address(data.ip)
 
 
-def _question(event: Event, macs: Macs) -> Iterator[Key]:
-    yield from (("asks for", address(event["data"].get("ip")), own) for own in macs(event["node"]))
+def _question(data: Neighbour, macs: Macs) -> Iterator[Key]:
+    yield from (("asks for", address(data.ip), own) for own in macs)
 
 
-def _proxied_answer(event: Event, macs: Macs) -> Iterator[Key]:
-    found = address(event["data"].get("ip")), mac(event["data"].get("mac"))
-    yield from (("answers", found[0], own, found[1]) for own in macs(event["node"]))
+def _proxied_answer(data: Entry, macs: Macs) -> Iterator[Key]:
+    yield from (("answers", address(data.ip), own, mac(data.mac)) for own in macs)
 
 
 LAST_FRAMES: Mapping[str, tuple[str, str]] = {
@@ -98,29 +98,24 @@ LAST_FRAMES: Mapping[str, tuple[str, str]] = {
 such as WR_FLUSH_ERR, come of no frame; of a SUCCESS the acknowledgement may be one for later requests, too."""
 
 
-def _end_of_request(event: Event, _: Macs) -> Iterator[Key]:
-    act, end = LAST_FRAMES.get(str(event["data"].get("status")), ("", ""))
-    match event["data"].get(end):
-        case [ip, int(qp)]:
-            yield act, address(ip), qp
+def _end_of_request(data: Completion, _: Macs) -> Iterator[Key]:
+    act, end = LAST_FRAMES.get(data.status, ("", ""))
+    if found := data.far if end == "far" else data.near if end else None:
+        yield act, address(found[0]), found[1]
 
 
-def _both(*names: str) -> tuple[str, ...]:
-    return tuple(f"{protocol}.{name}" for protocol in ("arp", "nd") for name in names)
-
-
-RULES = (
-    Rule(_both("learned", "updated", "confirmed"), _claim, before=_near, where="port"),
-    Rule(_both("ignored"), _claim, before=_near),
-    Rule(_both("miss"), _for_address, before=_near, pick="first", fresh=True),
-    Rule(_both("refresh"), _question, after=NEAR_NS),
-    Rule(_both("proxied"), _proxied_answer, after=NEAR_NS),
-    Rule(("fdb.learned", "fdb.moved"), _from_mac, before=_near, where="port", pick="first", fresh=True),
-    Rule(("garp", "na"), _claim, before=_near, where="anywhere"),
-    Rule(("completion",), _end_of_request, before=_elapsed, where="anywhere", pick="last"),
+RULES: tuple[Rule[Any], ...] = (
+    Rule((events.LEARNED, events.UPDATED, events.CONFIRMED), _claim, before=_near, where="port"),
+    Rule((events.IGNORED,), _claim, before=_near),
+    Rule((events.MISS,), _for_address, before=_near, pick="first", fresh=True),
+    Rule((events.REFRESH,), _question, after=NEAR_NS),
+    Rule((events.PROXIED,), _proxied_answer, after=NEAR_NS),
+    Rule((events.FDB_LEARNED, events.FDB_MOVED), _from_mac, before=_near, where="port", pick="first", fresh=True),
+    Rule((events.GARP, events.NA), _claim, before=_near, where="anywhere"),
+    Rule((events.COMPLETION,), _end_of_request, before=_elapsed, where="anywhere", pick="last"),
 )
 BY_KIND = {kind: rule for rule in RULES for kind in rule.kinds}
-BEGINNINGS = ("step", "fault.injected", "fault.recovered", "link")
+BEGINNINGS = [kind.name for kind in (events.STEP, events.FAULT_INJECTED, events.FAULT_RECOVERED, events.LINK)]
 """Events that no frame makes: the first frame after one, of all captures, names it."""
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.errors import InputError
-from testbed.protocol import TABLES, Event
+from testbed.protocol import TABLES, Event, events
 from testbed.records.events import Log
 
 NAMES = ("arp", "nd", "fdb")
@@ -21,12 +21,12 @@ ENTRY = re.compile(
 )
 """In the same, where it names an entry first."""
 ASKING, UNANSWERED = "asking", "no answer"
-SET = ("learned", "updated", "moved")
-WHAT = {
-    **dict.fromkeys(SET, ""), **dict.fromkeys(("aged", "evicted", "cleared", "flushed"), None),
-    "miss": ASKING, "failed": UNANSWERED,
+SET = (events.LEARNED, events.UPDATED, events.FDB_LEARNED, events.FDB_MOVED)
+LEFT: dict[events.AnyKind, str | None] = {
+    **dict.fromkeys((events.AGED, events.EVICTED, events.CLEARED, events.FDB_AGED, events.FDB_FLUSHED), None),
+    events.MISS: ASKING, events.FAILED: UNANSWERED,
 }  # fmt: skip
-"""What the events of tables make of an entry: those of `SET` write it, the others leave this or nothing."""
+"""The kinds of events that write an entry, and what others leave of it."""
 Key = tuple[str, str, int, str]
 """Switch, table, VLAN, and the IP address, or the MAC in the `fdb`."""
 Tables = dict[Key, str]
@@ -121,14 +121,17 @@ def _changes(log: Log, first: int, last: int, since: int | None) -> list[Change]
 
 
 def _change(number: int, event: Event) -> Change | None:
-    table, _, what = event["kind"].partition(".")
-    data = event["data"]
-    vlan, name = data.get("vlan"), data.get("mac" if table == "fdb" else "ip")
-    if what not in WHAT or not (isinstance(vlan, int) and isinstance(name, str)):
+    match data := events.read(event):
+        case events.Fdb(vlan=vlan, mac=name, port=port):
+            written = _text("", port)
+        case events.Neighbour(vlan=int(vlan), ip=str(name)):
+            written = _text(data.mac, data.port) if isinstance(data, events.Claim) else ""
+        case _:
+            return None
+    if data.kind not in SET and data.kind not in LEFT:
         return None
-    text = WHAT[what]
-    if what in SET:
-        text = _text("" if table == "fdb" else data.get("mac"), data.get("port"))
+    table = data.kind_name.partition(".")[0]
+    text = written if data.kind in SET else LEFT[data.kind]
     return Change(number, event["t"], (event["node"], table, vlan, name), text)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from testbed.errors import InputError
 from testbed.protocol import EPOCH, EVENTS, RESULT, TESTS, TOPOLOGY, Event, PlanRows, requests
+from testbed.records.events import read
 
 RUNS_HINT = "Run directories are runs/<scenario>/<time>; runs/<scenario>/latest is the last one."
 
@@ -163,20 +164,7 @@ def _part(directory: Path, found: dict[str, Any]) -> Part:
 def read_events(directory: Path) -> list[Event]:
     """The events of a directory, in the order of time; none if it has no such file. A line that is no event, as the
     last one of a machine that was killed may be, is left out."""
-    path = directory / EVENTS
-    if not path.is_file():
-        return []
-    events: list[Event] = []
-    with path.open(errors="replace") as file:
-        for line in file:
-            try:
-                found = json.loads(line)
-            except ValueError:
-                continue
-            match found:
-                case {"t": int(), "kind": str(), "node": str(), "text": str(), "data": dict()}:
-                    events.append(found)
-    return sorted(events, key=lambda event: event["t"])
+    return sorted(read(directory / EVENTS), key=lambda event: event["t"])
 
 
 def read_plan(directory: Path) -> PlanRows | None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from testbed.protocol import Event, InterfaceRow
+from testbed.protocol.events import Address, Cni, Link, Pod, PodRefused, read
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,33 +69,29 @@ class Owners:
         return ports.pop() if len(ports) == 1 else ""
 
     def _follow(self, event: Event) -> None:
-        data, node, t = event["data"], event["node"], event["t"]
-        match event["kind"]:
-            case "pod" | "pod.refused" if isinstance(host := data.get("host"), str):
+        node, t = event["node"], event["t"]
+        match read(event):
+            case Pod(host=str(host)) | PodRefused(host=host):
                 self.hosts[node] = host
-            case "cni":
-                self._cni(t, node, data)
-            case "link" if isinstance(mac := data.get("mac"), str):
-                interface = self._now.get((node, str(data.get("interface"))))
-                addresses = list(interface.addresses) if interface else []
-                self._leave(t, node, str(data.get("interface")))
-                self._take(t, node, str(data.get("interface")), mac, addresses)
-            case "address" if isinstance(ip := data.get("ip"), str):
-                self._address(t, node, str(data.get("interface")), ip, has=bool(data.get("has")))
+            case Cni(interface=str(interface)) as data:
+                self._cni(t, node, interface, data)
+            case Link(interface=interface, mac=str(mac)):
+                known = self._now.get((node, interface))
+                addresses = list(known.addresses) if known else []
+                self._leave(t, node, interface)
+                self._take(t, node, interface, mac, addresses)
+            case Address(interface=interface, ip=ip, has=has):
+                self._address(t, node, interface, ip, has=has)
 
-    def _cni(self, t: int, pod: str, data: Mapping[str, Any]) -> None:
-        interface = str(data.get("interface"))
-        if data.get("command") == "DEL":
+    def _cni(self, t: int, pod: str, interface: str, data: Cni) -> None:
+        if data.command == "DEL":
             self._leave(t, pod, interface)
-            return
-        result = data.get("result")
-        if data.get("command") != "ADD" or not isinstance(result, dict):
-            return
-        macs = {found.get("name"): found.get("mac") for found in _dicts(result.get("interfaces"))}
-        addresses = [str(found.get("address")).partition("/")[0] for found in _dicts(result.get("ips"))]
-        if isinstance(mac := macs.get(interface), str):
-            self.hosts.setdefault(pod, str(data.get("host")))
-            self._take(t, pod, interface, mac, addresses)
+        elif data.command == "ADD" and data.result:
+            macs = {found.get("name"): found.get("mac") for found in _dicts(data.result.get("interfaces"))}
+            addresses = [str(found.get("address")).partition("/")[0] for found in _dicts(data.result.get("ips"))]
+            if isinstance(mac := macs.get(interface), str):
+                self.hosts.setdefault(pod, str(data.host))
+                self._take(t, pod, interface, mac, addresses)
 
     def _address(self, t: int, node: str, interface: str, ip: str, *, has: bool) -> None:
         found = self._now.get((node, interface))

@@ -7,7 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from testbed.protocol import Event
+from testbed.protocol import Event, events
+from testbed.protocol.events import KINDS
+from testbed.records.events import happened_ns
 from testbed.report.owners import Owned, Owners
 
 Level = str
@@ -16,13 +18,26 @@ GROUPS = (
     "Steps", "Faults", "Addresses", "ARP and ND", "MAC table", "Queue pairs", "Completions", "Links", "Pauses",
     "Routes", "Pods", "Jobs and programs", "Evidence",
 )  # fmt: skip
-ENTRY_ENDS = {"aged", "cleared", "evicted", "refused", "failed", "flushed"}
-BAD = {"arp.failed", "arp.refused", "arp.evicted", "arp.limited", "nd.failed", "nd.refused", "nd.evicted", "nd.limited",
-       "lossless.blocked", "port.disabled", "route.lost", "connect"}  # fmt: skip
-NOTES = {"arp.miss", "arp.ignored", "nd.miss", "nd.ignored", "fdb.moved", "arp.updated", "nd.updated", "garp", "na"}
+ENTRY_ENDS = (
+    events.AGED, events.CLEARED, events.EVICTED, events.REFUSED, events.FAILED, events.FDB_AGED, events.FDB_FLUSHED,
+)  # fmt: skip
+BAD = (
+    events.FAILED, events.REFUSED, events.EVICTED, events.LIMITED, events.BLOCKED, events.PORT_DISABLED,
+    events.ROUTE_LOST, events.CONNECT, events.JOB_STALLED, events.POD_REFUSED, events.LOST,
+)  # fmt: skip
+NOTES = (
+    events.MISS, events.IGNORED, events.UPDATED, events.FDB_MOVED, events.GARP, events.NA, events.JOB_STEP,
+    events.JOB_RESUMED,
+)  # fmt: skip
+POINTS = {
+    events.EXEC: ("Jobs and programs", ""), events.JOB_STEP: ("Jobs and programs", "steps"),
+    events.POD_REFUSED: ("Pods", ""), events.CONNECT: ("Completions", ""), events.ROUTE_INSTALLED: ("Routes", ""),
+    events.ROUTE_LOST: ("Routes", ""), events.ROUTING_CONVERGED: ("Routes", "all switches"),
+    events.EVIDENCE: ("Evidence", "what users see"), events.VERDICT: ("Evidence", "what users see"),
+    events.LOST: ("Evidence", "what was lost"),
+}  # fmt: skip
+"""The group of what is a point only, and its lane, the node's if there is no name."""
 QP_LEVEL = {"RTS": "good", "ERR": "bad", "SQE": "bad"}
-SHORTEST_NS = 1_000_000
-"""A step or an operation shorter than this is drawn as long."""
 
 
 @dataclass(slots=True)
@@ -60,8 +75,8 @@ class Lane:
 class Timeline:
     """Lanes in the order of GROUPS, and in a group in the order in which they began."""
 
-    def __init__(self, events: Sequence[Event], owners: Owners, end: int) -> None:
-        self._events = events
+    def __init__(self, found: Sequence[Event], owners: Owners, end: int) -> None:
+        self._events = found
         self._owners = owners
         self.end = end
         self._lanes: dict[tuple[str, str], Lane] = {}
@@ -70,7 +85,7 @@ class Timeline:
         """The switch and the MAC of each lane of MAC tables."""
         self._slots: dict[tuple[str, Any], int] = {}
         """Of each queue pair that is open the number of its lane among those of its interface."""
-        for number, event in enumerate(events):
+        for number, event in enumerate(found):
             self._follow(number, event)
         for _, bar in self._open.values():
             bar.end = end
@@ -98,168 +113,152 @@ class Timeline:
 
     def _point(self, number: int, group: str, name: str, level: Level = "") -> None:
         event = self._events[number]
-        chosen = level or ("bad" if event["kind"] in BAD else "note" if event["kind"] in NOTES else "plain")
+        kind = KINDS.get(event["kind"])
+        chosen = level or ("bad" if kind in BAD else "note" if kind in NOTES else "plain")
         self._lane(group, name).points.append(Point(event["t"], chosen, number))
 
-    def _follow(self, number: int, event: Event) -> None:
-        family, _, what = event["kind"].partition(".")
-        if follow := FOLLOW.get(family):
-            follow(self, number, event, what)
+    def _follow(self, number: int, event: Event) -> None:  # noqa: PLR0912 as many as there are lanes
+        node = event["node"]
+        match data := events.read(event):
+            case None:
+                return
+            case events.Fault():
+                self._fault(number, event, data)
+            case events.Neighbour():
+                self._neighbour(number, event, data)
+            case events.Fdb():
+                self._fdb(number, event, data)
+            case events.QueuePair():
+                self._qp(number, event, data)
+            case events.Completion():
+                self._completion(number, event, data)
+            case events.Link():
+                self._end(number, event, data.interface, {"up": "", "down": "down"}.get(data.state or ""))
+            case events.Port():
+                self._end(number, event, data.port, "disabled" if data.kind is events.PORT_DISABLED else "")
+            case events.Pod():
+                self._pod(number, event, data)
+            case events.Job():
+                self._job(number, event, data)
+            case events.Pause():
+                self._pause(number, event, data)
+            case events.Cni():
+                self._point(number, "Pods", node, "bad" if data.error is not None else "plain")
+            case events.Resumed():
+                self._point(number, "Jobs and programs", data.name)
+            case events.Announcement():
+                self._point(number, "Addresses", data.ip)
+            case events.Expectation():
+                self._point(number, "Evidence", "expectations", "good" if data.met else "bad")
+            case events.Observation():
+                level = {"fault": "bad", "healthy": "good"}[data.observed]
+                self._point(number, "Evidence", "what users see", level)
+            case events.Lossless():
+                self._point(number, "ARP and ND", f"{node}: {data.ip}")
+            case _ if data.kind is events.STEP:
+                self._begin("step", self._lane("Steps", "steps"), self._bar(number, event["text"]))
+            case events.Sleep():
+                self._lane("Steps", "waits").bars.append(self._bar(number, event["text"], lasts=data.seconds))
+            case _ if data.kind in POINTS:
+                group, name = POINTS[data.kind]
+                self._point(number, group, name or node)
 
-    def _step(self, number: int, event: Event, _: str) -> None:
-        self._begin("step", self._lane("Steps", "steps"), self._bar(number, event["text"]))
-
-    def _sleep(self, number: int, event: Event, _: str) -> None:
-        seconds = event["data"].get("seconds")
-        lasts = round(seconds * 1e9) if isinstance(seconds, int | float) and 0 <= seconds < 1e9 else SHORTEST_NS
-        bar = self._bar(number, event["text"])
-        bar.end = min(bar.start + lasts, self.end)
-        self._lane("Steps", "waits").bars.append(bar)
-
-    def _fault(self, number: int, event: Event, what: str) -> None:
-        data = {key: value for key, value in event["data"].items() if key not in ("verified", "hits")}
-        key = "fault", repr(sorted(data.items(), key=str))
-        if what == "injected":
+    def _fault(self, number: int, event: Event, data: events.Fault) -> None:
+        parameters = {key: value for key, value in vars(data).items() if key not in ("verified", "hits")}
+        key = "fault", repr(sorted(parameters.items(), key=str))
+        if data.kind is events.FAULT_INJECTED:
             text = event["text"].partition(" injected")[0]
             self._begin(key, self._lane("Faults", text), self._bar(number, text, "bad"))
             return
-        if key in self._open and (what == "lost" or event["data"].get("hits") == 0):
-            self._open[key][1].text += ", no longer in place then" if what == "lost" else ", no effect seen"
+        lost = data.kind is events.FAULT_LOST
+        if key in self._open and (lost or data.hits == 0):
+            self._open[key][1].text += ", no longer in place then" if lost else ", no effect seen"
         self._finish(key, event["t"])
 
-    def _neighbour(self, number: int, event: Event, what: str) -> None:
+    def _neighbour(self, number: int, event: Event, data: events.Neighbour) -> None:
         """The entry of an address on a switch, a bar for each MAC."""
-        data = event["data"]
-        ip, switch = data.get("ip"), event["node"]
-        if not isinstance(ip, str):
+        switch = event["node"]
+        if data.ip is None:
             self._point(number, "ARP and ND", switch)
             return
-        name = f"{switch}: {ip}"
-        key = "neighbour", switch, data.get("vlan"), ip
-        if what in ("learned", "updated") and isinstance(mac := data.get("mac"), str):
-            self._begin(key, self._lane("ARP and ND", name), self._bar(number, self._named(mac)))
-        elif what in ENTRY_ENDS:
+        name = f"{switch}: {data.ip}"
+        key = "neighbour", switch, data.vlan, data.ip
+        if isinstance(data, events.Claim) and data.kind is not events.IGNORED:
+            self._begin(key, self._lane("ARP and ND", name), self._bar(number, self._named(data.mac)))
+        elif data.kind in ENTRY_ENDS:
             self._finish(key, event["t"])
         self._point(number, "ARP and ND", name)
 
-    def _fdb(self, number: int, event: Event, what: str) -> None:
-        data = event["data"]
-        mac, port, switch = str(data.get("mac")), str(data.get("port")), event["node"]
-        key = "fdb", switch, data.get("vlan"), mac
-        vlan = f", VLAN {data['vlan']}" if "vlan" in data else ""
-        lane = self._lane("MAC table", f"{switch}: {self._named(mac)}{vlan}")
-        self._macs[lane.name] = switch, mac
-        if what in ("learned", "moved"):
-            self._begin(key, lane, self._bar(number, port))
-        elif what in ENTRY_ENDS:
+    def _fdb(self, number: int, event: Event, data: events.Fdb) -> None:
+        switch = event["node"]
+        key = "fdb", switch, data.vlan, data.mac
+        lane = self._lane("MAC table", f"{switch}: {self._named(data.mac)}, VLAN {data.vlan}")
+        self._macs[lane.name] = switch, data.mac
+        if data.kind in ENTRY_ENDS:
             self._finish(key, event["t"])
-        lane.points.append(Point(event["t"], "note" if what == "moved" else "plain", number))
+        else:
+            self._begin(key, lane, self._bar(number, data.port))
+        self._point(number, lane.group, lane.name)
 
-    def _qp(self, number: int, event: Event, _: str) -> None:
+    def _qp(self, number: int, event: Event, data: events.QueuePair) -> None:
         """The states of a queue pair, in the first lane of its interface that no other one has now."""
-        data = event["data"]
-        end, qpn, state = f"{event['node']}:{data.get('interface')}", data.get("qpn"), str(data.get("state"))
-        key = end, qpn
-        if state == "closed":
+        end = f"{event['node']}:{data.interface}"
+        key = end, data.qpn
+        if data.state == "closed":
             self._finish(key, event["t"])
             self._slots.pop(key, None)
             return
         taken = {slot for (other, _), slot in self._slots.items() if other == end}
         slot = self._slots.setdefault(key, next(slot for slot in itertools.count(1) if slot not in taken))
         lane = self._lane("Queue pairs", end if slot == 1 else f"{end}, beside it {slot}")
-        peer = f", to {data['peer']}" if state == "RTS" and data.get("peer") else ""
-        self._begin(key, lane, self._bar(number, f"QP {qpn} {state}{peer}", QP_LEVEL.get(state, "plain")))
+        peer = f", to {data.peer}" if data.state == "RTS" and data.peer else ""
+        text = f"QP {data.qpn} {data.state}{peer}"
+        self._begin(key, lane, self._bar(number, text, QP_LEVEL.get(data.state, "plain")))
 
-    def _completion(self, number: int, event: Event, _: str) -> None:
-        data = event["data"]
-        t = data.get("happened_ns", event["t"])
-        elapsed, status = data.get("elapsed_s"), str(data.get("status"))
-        t = t if isinstance(t, int) else event["t"]
-        lasted = round(elapsed * 1e9) if isinstance(elapsed, int | float) and 0 <= elapsed < 1e9 else 0
-        level = "good" if status == "SUCCESS" else "bad"
+    def _completion(self, number: int, event: Event, data: events.Completion) -> None:
+        t = happened_ns(event)
+        level = "good" if data.status == "SUCCESS" else "bad"
         lane = self._lane("Completions", event["node"])
-        lane.bars.append(Bar(max(0, t - lasted), t, f"{data.get('opcode')} {status}", level, number))
+        start = max(0, t - round(data.elapsed_s * 1e9))
+        lane.bars.append(Bar(start, t, f"{data.opcode} {data.status}", level, number))
         lane.points.append(Point(t, level, number))
 
-    def _connect(self, number: int, event: Event, _: str) -> None:
-        self._point(number, "Completions", event["node"])
+    def _end(self, number: int, event: Event, interface: str, why: str | None) -> None:
+        """An end of a link is down for a reason, up again without one, or as it was."""
+        end = f"{event['node']}:{interface}"
+        key = event["kind"].partition(".")[0], end
+        if why:
+            self._begin(key, self._lane("Links", end), self._bar(number, why, "bad"))
+        elif why is not None:
+            self._finish(key, event["t"])
+        self._point(number, "Links", end)
 
-    def _link(self, number: int, event: Event, _: str) -> None:
-        data = event["data"]
-        interface = f"{event['node']}:{data.get('interface')}"
-        if data.get("state") == "down":
-            self._begin(("link", interface), self._lane("Links", interface), self._bar(number, "down", "bad"))
-        elif data.get("state") == "up":
-            self._finish(("link", interface), event["t"])
-        self._point(number, "Links", interface)
-
-    def _port(self, number: int, event: Event, what: str) -> None:
-        port = f"{event['node']}:{event['data'].get('port')}"
-        if what == "disabled":
-            self._begin(("port", port), self._lane("Links", port), self._bar(number, "disabled", "bad"))
+    def _pod(self, number: int, event: Event, data: events.Pod) -> None:
+        key = "pod", event["node"]
+        if event["text"].startswith(("deleted", "lost")):
+            self._finish(key, event["t"])
         else:
-            self._finish(("port", port), event["t"])
-        self._point(number, "Links", port)
+            self._begin(key, self._lane("Pods", event["node"]), self._bar(number, f"on {data.host}"))
 
-    def _pod(self, number: int, event: Event, what: str) -> None:
-        if what == "refused":
-            self._point(number, "Pods", event["node"], "bad")
-        elif event["text"].startswith(("deleted", "lost")):
-            self._finish(("pod", event["node"]), event["t"])
-        else:
-            on = f"on {event['data'].get('host')}"
-            self._begin(("pod", event["node"]), self._lane("Pods", event["node"]), self._bar(number, on))
-
-    def _cni(self, number: int, event: Event, _: str) -> None:
-        self._point(number, "Pods", event["node"], "bad" if "error" in event["data"] else "plain")
-
-    def _job(self, number: int, event: Event, what: str) -> None:
-        name, ok = str(event["data"].get("name")), event["data"].get("ok")
-        if what:
-            self._point(number, "Jobs and programs", name, "bad" if what == "stalled" else "note")
+    def _job(self, number: int, event: Event, data: events.Job) -> None:
+        key, lane = ("job", data.name), self._lane("Jobs and programs", data.name)
+        if data.ok is None:
+            self._begin(key, lane, self._bar(number, data.name))
             return
-        if ok is None:
-            self._begin(("job", name), self._lane("Jobs and programs", name), self._bar(number, name))
-            return
-        if found := self._open.get(("job", name)):
-            found[1].level = "good" if ok else "bad"
-        self._finish(("job", name), event["t"])
-        self._point(number, "Jobs and programs", name, "good" if ok else "bad")
+        level = "good" if data.ok else "bad"
+        if found := self._open.get(key):
+            found[1].level = level
+        self._finish(key, event["t"])
+        self._point(number, lane.group, lane.name, level)
 
-    def _program(self, number: int, event: Event, _: str) -> None:
-        self._point(number, "Jobs and programs", event["node"])
-
-    def _route(self, number: int, event: Event, _: str) -> None:
-        self._point(number, "Routes", event["node"] or "all switches")
-
-    def _announced(self, number: int, event: Event, _: str) -> None:
-        self._point(number, "Addresses", str(event["data"].get("ip")), "note")
-
-    def _expect(self, number: int, event: Event, _: str) -> None:
-        self._point(number, "Evidence", "expectations", "good" if event["data"].get("met") else "bad")
-
-    def _evidence(self, number: int, event: Event, _: str) -> None:
-        observed = event["data"].get("observed")
-        level = {"fault": "bad", "healthy": "good"}.get(str(observed), "plain")
-        self._point(number, "Evidence", "what users see", level)
-
-    def _lost(self, number: int, event: Event, _: str) -> None:
-        self._point(number, "Evidence", "what was lost", "bad")
-
-    def _lossless(self, number: int, event: Event, _: str) -> None:
-        self._point(number, "ARP and ND", f"{event['node']}: {event['data'].get('ip')}")
-
-    def _pause(self, number: int, event: Event, _: str) -> None:
+    def _pause(self, number: int, event: Event, data: events.Pause) -> None:
         """A time in which a port was told to stop again and again: the event comes when it is over."""
-        lasted = event["data"].get("lasted_ns")
-        frames, priority = event["data"].get("frames"), event["data"].get("priority")
-        bar = self._bar(number, f"{frames} frames", "note")
-        bar.end = min(bar.start + (lasted if isinstance(lasted, int) and lasted >= 0 else 0), self.end)
-        self._lane("Pauses", f"{event['node']}:{event['data'].get('interface')}, priority {priority}").bars.append(bar)
+        lane = self._lane("Pauses", f"{event['node']}:{data.interface}, priority {data.priority}")
+        lane.bars.append(self._bar(number, f"{data.frames} frames", "note", lasts=data.lasted_ns / 1e9))
 
-    def _bar(self, number: int, text: str, level: Level = "plain") -> Bar:
+    def _bar(self, number: int, text: str, level: Level = "plain", *, lasts: float = 0.0) -> Bar:
         t = self._events[number]["t"]
-        return Bar(t, t, text, level, number)
+        return Bar(t, max(t, min(t + round(lasts * 1e9), self.end)), text, level, number)
 
     def _named(self, mac: str) -> str:
         """A MAC with its owner's name before it."""
@@ -312,16 +311,3 @@ def split(bar: Bar, owned: Sequence[Owned], wrong: Callable[[Bar, Sequence[Owned
         else:
             parts.append(Bar(start, end, bar.text, level, bar.event))
     return parts
-
-
-Follow = Callable[[Timeline, int, Event, str], None]
-FOLLOW: dict[str, Any] = {
-    "step": Timeline._step, "sleep": Timeline._sleep, "fault": Timeline._fault, "arp": Timeline._neighbour,
-    "nd": Timeline._neighbour, "fdb": Timeline._fdb, "qp": Timeline._qp, "completion": Timeline._completion,
-    "connect": Timeline._connect, "link": Timeline._link, "port": Timeline._port, "pod": Timeline._pod,
-    "cni": Timeline._cni, "job": Timeline._job, "exec": Timeline._program, "route": Timeline._route,
-    "routing": Timeline._route, "garp": Timeline._announced, "na": Timeline._announced, "expect": Timeline._expect,
-    "evidence": Timeline._evidence, "observed": Timeline._evidence, "verdict": Timeline._evidence,
-    "lossless": Timeline._lossless, "pfc": Timeline._pause, "lost": Timeline._lost,
-}  # fmt: skip
-"""By the first part of an event's kind. Others are in the list of events only."""

@@ -21,8 +21,7 @@ from testbed.cli.sweep.planning import as_one_run, plan
 from testbed.cli.words import duration, plain
 from testbed.machine import scenarios
 from testbed.machine.record import VariantResult
-from testbed.machine.runs import LONGEST_S
-from testbed.protocol import EVENTS, Event, Observed
+from testbed.protocol import EVENTS, Event, Observed, events
 from testbed.records.events import happened_ns, read
 
 
@@ -79,15 +78,14 @@ class Outage:
     text: str
 
 
-def outage(events: Iterable[Event], observed: Observed | None) -> Outage:
+def outage(found: Iterable[Event], observed: Observed | None) -> Outage:
     """From the begin of the first request that failed, or the end of a job that did, to the end of one that worked."""
     began: float | None = None
-    for event in events:
+    for event in found:
         worked = request_worked(event)
         if began is None and worked is False:
-            elapsed = event["data"].get("elapsed_s")
-            took = elapsed if isinstance(elapsed, float) and 0 <= elapsed < LONGEST_S else 0.0
-            began = ended_s(event) - took
+            done = events.COMPLETION.of(event)
+            began = ended_s(event) - (done.elapsed_s if done else 0.0)
         elif began is not None and worked:
             lasted = ended_s(event) - began
             return Outage(lasted, duration(lasted))
@@ -103,11 +101,13 @@ def ended_s(event: Event) -> float:
 
 def request_worked(event: Event) -> bool | None:
     """Whether a user's request or job came to a good end; None of an event that is no such end."""
-    if event["kind"] in ("completion", "connect"):
-        return event["data"].get("status") == "SUCCESS"
-    if event["kind"] == "job" and "ok" in event["data"]:
-        return bool(event["data"]["ok"])
-    return None
+    match events.read(event):
+        case events.Completion(status=status):
+            return status == "SUCCESS"
+        case events.Job(ok=ok):
+            return ok
+        case data:
+            return False if data and data.kind is events.CONNECT else None
 
 
 def report(

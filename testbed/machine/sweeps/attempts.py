@@ -17,7 +17,8 @@ from testbed.machine.record import RunResult, VariantResult
 from testbed.machine.sweeps import shrinking
 from testbed.machine.sweeps.work import Work
 from testbed.machine.task_group import TaskGroup
-from testbed.protocol import EVENTS, LEFT_OUT, VariantInfo
+from testbed.protocol import EVENTS, VariantInfo
+from testbed.protocol.events import LEFT_OUT
 from testbed.records.events import read
 
 MOST_FAULTS = 1000
@@ -134,8 +135,7 @@ class Attempts:
         if result is None:
             return
         events = read(result.out / self._variant / EVENTS)
-        there = [event["data"] for event in events if event["kind"] == LEFT_OUT]
-        faults = [InjectedFault(data["number"], str(data["fault"])) for data in there]
+        faults = [InjectedFault(there.number, there.fault) for event in events if (there := LEFT_OUT.of(event))]
         self._faults = [fault for fault in faults if fault.number not in self._left_out]
         self._done[frozenset(given)] = Attempt(given, result, self._same(result.variants[0]))
 

@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import ip_address, ip_interface
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from testbed.errors import InputError
-from testbed.protocol import COUNTERS, FLIGHT, TOPOLOGY, Event, InterfaceRow, PlanRows, flight
+from testbed.protocol import COUNTERS, FLIGHT, TOPOLOGY, Event, InterfaceRow, PlanRows, events, flight
+from testbed.protocol.events import Data
 from testbed.protocol.flight import Call
 from testbed.records import tables
 from testbed.records.comments import rows
@@ -24,13 +25,15 @@ from testbed.records.events import Log, happened_ns
 from testbed.records.tables import Tables
 from testbed.report.owners import Owners
 
-SHOWN = frozenset((
-    "address", "arp", "cni", "collective", "completion", "fdb", "garp", "job", "link", "lossless", "na", "nd", "pfc",
-    "pod", "port", "qp", "route", "routing",
-))  # fmt: skip
-"""Families of events that logs of switches, hosts and jobs have. A family that is not here stays outside."""
+SHOWN = (
+    events.Address, events.Announcement, events.Cni, events.Collective, events.Completion, events.Converged, events.Fdb,
+    events.Job, events.JobStep, events.Link, events.Lossless, events.Neighbour, events.Pause, events.Pod,
+    events.PodRefused, events.Port, events.QueuePair, events.Resumed, events.Route,
+)  # fmt: skip
+"""Events that logs of switches, hosts and jobs have. One that is not here stays outside."""
 LOG_BYTES = 1 << 20
 """Of the end of a log."""
+D = TypeVar("D", bound=Data)
 Counters = Mapping[str, Mapping[str, Mapping[str, int]]]
 """By node, interface or RDMA device, and name."""
 
@@ -56,9 +59,9 @@ class Observations:
         """Those of a variant's directory. InputError for files that are missing or damaged."""
         log = Log.read(directory)
         every = [log.event(number) for number in range(len(log.lines))]
-        events = [event for event in every if event["kind"].partition(".")[0] in SHOWN]
+        found = [event for event in every if isinstance(events.read(event), SHOWN)]
         # A job's directory and logs are called by its name.
-        known = dict(_placements(events))
+        known = dict(_placements(found))
         flights = {name: list(_flight(directory / name / FLIGHT)) for name in known}
         ranks = [(name, rank) for name, count in known.items() for rank in range(count)]
         logs = {(name, rank): _end_of(directory / name / f"rank-{rank}.log") for name, rank in ranks}
@@ -68,7 +71,7 @@ class Observations:
             before = [number for number, event in enumerate(every) if event["t"] <= t]
             return tables.after(directory, log, [before[-1] if before else -1])[0]
 
-        return cls(events, interfaces, counted, flights, logs, tables_at)
+        return cls(found, interfaces, counted, flights, logs, tables_at)
 
     @functools.cached_property
     def owners(self) -> Owners:
@@ -93,13 +96,11 @@ class Observations:
     def devices(self) -> Mapping[tuple[str, str], str]:
         """The interface of an RDMA device, by node and device, also of pods that are gone."""
         found = {(row["node"], row["rdma"]): row["interface"] for row in self.interfaces if row["rdma"]}
-        for event in self.of("qp"):
-            match event["data"]:
-                case {"interface": str(interface), "device": str(device)}:
-                    found[event["node"], device] = interface
-        for event in self.of("cni"):
-            match event["data"]:
-                case {"command": "ADD", "result": {"interfaces": list(made)}}:
+        for event, pair in self.of(events.QueuePair):
+            found[event["node"], pair.device] = pair.interface
+        for event, ended in self.of(events.Cni):
+            match ended:
+                case events.Cni(command="ADD", result={"interfaces": list(made)}):
                     for one in made:
                         match one:
                             case {"name": str(interface), "rdma-device": str(device)}:
@@ -129,9 +130,13 @@ class Observations:
                     return row["node"], row["interface"]
         return node, interface
 
-    def of(self, *kinds: str) -> Iterator[Event]:
-        """The events of these kinds or families."""
-        return (one for one in self.events if one["kind"] in kinds or one["kind"].partition(".")[0] in kinds)
+    def of(self, *kinds: type[D]) -> Iterator[tuple[Event, D]]:
+        """The events with data of these classes."""
+        return ((event, data) for event, data in self._read if isinstance(data, kinds))
+
+    @functools.cached_property
+    def _read(self) -> list[tuple[Event, Data | None]]:
+        return [(event, events.read(event)) for event in self.events]
 
     def growth(self, since: int, until: int) -> dict[tuple[str, str, str], int]:
         """By node, place and name: how much counters grew from the last reading before one time to the first after the
@@ -185,12 +190,11 @@ class Observations:
         return {place: value / readings for place, value in total.items()}
 
 
-def _placements(events: Sequence[Event]) -> Iterator[tuple[str, int]]:
+def _placements(found: Sequence[Event]) -> Iterator[tuple[str, int]]:
     """The jobs that began, each with how many ranks it has."""
-    for event in events:
-        match event["kind"], event["data"]:
-            case "job", {"name": str(name), "hosts": [*hosts]} if _is_name(name):
-                yield name, len(hosts)
+    for job in map(events.JOB.of, found):
+        if job and job.hosts is not None and _is_name(job.name):
+            yield job.name, len(job.hosts)
 
 
 def _is_name(found: str) -> bool:

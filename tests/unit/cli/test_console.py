@@ -156,8 +156,8 @@ def test_a_log_has_steps_observations_and_what_did_not_hold() -> None:
     lines = told(
         event("step", "pod A is deleted", t=1_240_000_000),
         event("arp.learned", "10.0.20.100 is at 02:00", t=2_000_000_000, node="leaf"),
-        event("expect", "it holds", t=3_000_000_000, met=True),
-        event("expect", "it does not hold", t=3_000_000_000, met=False),
+        event("expect", "it holds", t=3_000_000_000, met=True, actual=1),
+        event("expect", "it does not hold", t=3_000_000_000, met=False, actual=0),
         event("observed", "the client waits", t=61_000_000_000, observed="fault"),
         event("verdict", "unexpected", t=61_000_000_000),
     )
@@ -224,7 +224,7 @@ def test_a_forced_colour_makes_no_terminal_of_a_file() -> None:
 
 @pytest.mark.parametrize("kind", ["step", "observed", "expect"])
 def test_text_from_a_guest_cannot_command_the_terminal(kind: str) -> None:
-    (line,) = told(event(kind, f"{HOSTILE}the text", met=False, observed="fault"))
+    (line,) = told(event(kind, f"{HOSTILE}the text", met=False, actual=0, observed="fault"))
     assert commands(line) == []
     assert line.endswith("the text")
 

@@ -22,7 +22,9 @@ def steps(*names: str, late: int = 0) -> list[Event]:
 
 
 def learned(t: int, mac: str) -> Event:
-    return event(t, "arp.learned", "leaf", f"ARP 10.0.0.1 is at {mac}", vlan=10, ip="10.0.0.1", mac=mac, port="e1")
+    return event(
+        t, "arp.learned", "leaf", f"ARP 10.0.0.1 is at {mac}", vlan=10, ip="10.0.0.1", mac=mac, port="e1", reason="garp"
+    )
 
 
 @pytest.fixture

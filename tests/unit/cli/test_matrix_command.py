@@ -15,11 +15,13 @@ from testbed.machine.record import VariantResult
 from testbed.protocol import Event
 from testbed.records.events import read
 
+REQUEST = {"opcode": "RDMA_WRITE", "elapsed_s": 0.5, "error": "ETIMEDOUT"}
+
 
 def told(*said: tuple[str, float, str]) -> list[Event]:
     """Events of a kind, at a second, with a status; each request took half a second."""
     return [
-        {"t": round(t * 1e9), "kind": kind, "node": "a", "text": "", "data": {"status": status, "elapsed_s": 0.5}}
+        {"t": round(t * 1e9), "kind": kind, "node": "a", "text": "", "data": {**REQUEST, "status": status}}
         for kind, t, status in said
     ]
 
@@ -35,7 +37,7 @@ def told(*said: tuple[str, float, str]) -> list[Event]:
             "6.50 s",
         ),
         ([("completion", 3, "RETRY_EXC_ERR"), ("step", 4, "SUCCESS")], None, "does not end"),
-        ([("connect", 3, ""), ("connect", 5, ""), ("completion", 9, "SUCCESS"), ("connect", 11, "")], 6.5, "6.50 s"),
+        ([("connect", 2.5, ""), ("connect", 5, ""), ("completion", 9, "SUCCESS"), ("connect", 11, "")], 6.5, "6.50 s"),
     ],
 )
 def test_an_outage_lasts_from_the_first_failure_to_the_next_success(

@@ -87,7 +87,7 @@ def test_a_miss_names_the_first_packet_that_met_no_entry(written: Written) -> No
 
 
 def completion(t: int, status: str, elapsed_s: float = 0.005, far: tuple[str, int] = (POD, 17)) -> Event:
-    data = {"status": status, "elapsed_s": elapsed_s, "near": ["10.0.10.2", 18], "far": [*far]}
+    data = {"opcode": "RDMA_WRITE", "status": status, "elapsed_s": elapsed_s, "near": ["10.0.10.2", 18], "far": [*far]}
     return event(t, "completion", "client", f"it ends with {status}", **data)
 
 
@@ -123,7 +123,7 @@ def test_no_frame_is_said_to_be_the_end_of_a_request_that_may_not_be(written: Wr
 
 def network(t: int, command: str, of: str = SERVER, pod: str = "pod-a") -> Event:
     result = {"interfaces": [{"name": "eth0", "mac": of, "sandbox": "/run/netns/x"}]} if command == "ADD" else None
-    return event(t, "cni", pod, command, command=command, interface="eth0", result=result)
+    return event(t, "cni", pod, command, command=command, network="net", interface="eth0", result=result)
 
 
 def test_the_first_frame_to_a_mac_that_is_gone_says_whose_it_was(written: Written) -> None:

@@ -32,7 +32,7 @@ def test_no_capture_is_no_file(tmp_path: Path, made: Made) -> None:
 def test_an_interface_is_named_only_where_its_name_is_sure(written: Written, made: Made) -> None:
     rows = made["topology"]["interfaces"]
     rows += [{**rows[0], "node": "a-b", "interface": "c"}, {**rows[0], "node": "a", "interface": "b-c"}]
-    pod = event(0, "cni", "pod-a", command="ADD", interface="eth0")
+    pod = event(0, "cni", "pod-a", command="ADD", network="net", interface="eth0")
     found = written([pod], a_b_c=[], mine=[], pod_a_eth0_3=[])
     assert found.names == ["a-b-c", "mine", "pod-a:eth0"]
 

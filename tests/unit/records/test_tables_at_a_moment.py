@@ -40,9 +40,9 @@ def test_an_entry_is_what_its_last_event_made_of_it(kept) -> None:
             change(1, "arp.miss"),
             learned(2),
             change(3, "arp.refresh", mac=SERVER),
-            change(4, "arp.updated", mac=OTHER, old_mac=SERVER, port="e3"),
+            change(4, "arp.updated", mac=OTHER, old_mac=SERVER, port="e3", reason="garp"),
             change(5, "arp.aged", mac=OTHER),
-            change(6, "arp.failed"),
+            change(6, "arp.failed", reason="no-answer"),
         ]
     )
     texts = ["asking", f"{SERVER} on e2", f"{SERVER} on e2", f"{OTHER} on e3", None, "no answer"]
@@ -83,7 +83,12 @@ def test_each_switch_is_saved_at_its_own_time(kept) -> None:
 
 
 def test_two_moments_at_once_are_what_they_are_one_by_one(kept, tmp_path: Path) -> None:
-    events = [learned(1), change(2, "arp.aged"), learned(3), change(4, "arp.updated", mac=OTHER, port="e3")]
+    events = [
+        learned(1),
+        change(2, "arp.aged", mac=SERVER),
+        learned(3),
+        change(4, "arp.updated", mac=OTHER, port="e3", reason="garp"),
+    ]
     one_by_one = kept(events)
     log = Log.read(tmp_path)
     for first in range(-1, 4):

@@ -69,7 +69,7 @@ def event(t: int, kind: str, node: str = "", text: str = "", **data: Any) -> dic
 
 def cni(t: int, pod: str, host: str, mac: str) -> dict[str, Any]:
     result = {"interfaces": [{"name": "eth0", "mac": mac}], "ips": [{"address": f"{IP}/24", "interface": 0}]}
-    return event(t, "cni", pod, f"ADD {pod}", command="ADD", interface="eth0", host=host, result=result)
+    return event(t, "cni", pod, f"ADD {pod}", command="ADD", network="net", interface="eth0", host=host, result=result)
 
 
 EVENTS = [
@@ -77,8 +77,8 @@ EVENTS = [
     cni(10 * MS, "pod-a", "node1", A),
     event(11 * MS, "pod", "pod-a", "created on node1", host="node1"),
     event(20 * MS, "fdb.learned", "leaf", f"FDB {A} is on e2", vlan=20, mac=A, port="e2"),
-    event(21 * MS, "arp.learned", "leaf", f"ARP {IP} is at {A}", vlan=20, ip=IP, mac=A, port="e2"),
-    event(30 * MS, "cni", "pod-a", "DEL", command="DEL", interface="eth0", host="node1", result=None),
+    event(21 * MS, "arp.learned", "leaf", f"ARP {IP} is at {A}", vlan=20, ip=IP, mac=A, port="e2", reason="request"),
+    event(30 * MS, "cni", "pod-a", "DEL", command="DEL", network="net", interface="eth0", host="node1", result=None),
     event(31 * MS, "pod", "pod-a", "deleted from node1", host="node1"),
     event(40 * MS, "step", text="pod B gets the address"),
     cni(100 * MS, "pod-b", "node2", B),

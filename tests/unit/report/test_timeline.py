@@ -36,7 +36,7 @@ def test_an_entry_is_wrong_from_when_the_address_has_another_owner() -> None:
 def test_an_entry_ends_where_it_ages_out_and_a_new_one_is_right() -> None:
     more = [
         event(200 * MS, "arp.aged", "leaf", vlan=20, ip=IP, mac=A),
-        event(300 * MS, "arp.learned", "leaf", vlan=20, ip=IP, mac=B, port="e3"),
+        event(300 * MS, "arp.learned", "leaf", vlan=20, ip=IP, mac=B, port="e3", reason="request"),
     ]
     assert bars(lanes([*EVENTS[:10], *more])["ARP and ND", f"leaf: {IP}"])[1:] == [
         (100, 200, f"pod-a {A}", "bad"),
@@ -46,7 +46,9 @@ def test_an_entry_ends_where_it_ages_out_and_a_new_one_is_right() -> None:
 
 def test_an_address_that_moves_to_another_interface_makes_the_entry_wrong() -> None:
     events = [
-        event(10 * MS, "arp.learned", "leaf", vlan=20, ip="10.0.20.2", mac="02:00:03:00:00:01", port="e2"),
+        event(
+            10 * MS, "arp.learned", "leaf", vlan=20, ip="10.0.20.2", mac="02:00:03:00:00:01", port="e2", reason="garp"
+        ),
         event(50 * MS, "address", "node1", interface="eth1", ip="10.0.20.2", has=False),
         event(60 * MS, "address", "node2", interface="eth1", ip="10.0.20.2", has=True),
     ]
@@ -111,13 +113,15 @@ def test_a_fault_without_effect_and_one_that_did_not_hold_are_named(
 
 
 def test_a_fault_of_a_pod_is_marked_at_its_host() -> None:
-    events = [event(1, "fault.injected", "", "duplicate-ip host=pod-a injected", fault="duplicate-ip", host="pod-a")]
+    fault = {"fault": "duplicate-ip", "host": "pod-a", "verified": {}}
+    events = [event(1, "fault.injected", "", "duplicate-ip host=pod-a injected", **fault)]
     [mark] = marks(lanes(events).values(), events, {"leaf", "node1"}, {"pod-a": "node1"})
     assert mark.places == [("node1", "")]
 
 
 def qp(t: int, state: str, qpn: int = 17) -> dict[str, Any]:
-    return event(t * MS, "qp", "client", interface="eth1", qpn=qpn, state=state, peer="10.0.20.100 QP 18")
+    peer = "10.0.20.100 QP 18"
+    return event(t * MS, "qp", "client", interface="eth1", state=state, device="client-eth1", qpn=qpn, peer=peer)
 
 
 def test_a_queue_pair_has_its_states_and_the_next_one_takes_its_lane() -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from ipaddress import IPv4Address, IPv4Interface
 
+from testbed.protocol.events import named
 from testbed.switch.control import ControlPlane
 from testbed.switch.effects import BlockLossless, DeleteNeighbour, Effect, Event, Send, SetNeighbour, SetPort
 from testbed.switch.frames import NO_MAC, REPLY, REQUEST, Arp
 from testbed.switch.packets import Packet
 from testbed.switch.profile import Profile, profile
-from testbed.switch.sentences import sentence
 from testbed.switch.timers import SECOND
 from testbed.topology.plan import IPAddress, Svi
 
@@ -117,7 +117,7 @@ class Switch:
                     self.sent.append(effect)
                 case Event(kind, fields):
                     self.events.append(effect)
-                    assert sentence({"kind": kind, **fields})
+                    assert named(kind, fields).sentence()
 
 
 def switch(name: str, **values: object) -> Switch:

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from testbed.errors import InputError
+from testbed.protocol.events import named
 from testbed.switch.control import ControlPlane
 from testbed.switch.effects import BlockLossless, DeleteNeighbour, Effect, Event, Send, SetNeighbour, SetPort
 from testbed.switch.frames import BROADCAST, NO_MAC, REPLY, REQUEST, Arp, unicast
 from testbed.switch.nd import ALL_NODES, Nd
 from testbed.switch.packets import Packet
 from testbed.switch.profile import Profile, load_profiles
-from testbed.switch.sentences import sentence
 from testbed.switch.table import Key
 from testbed.switch.timers import SECOND, nanoseconds
 from testbed.topology.addressing import link_local
@@ -340,7 +340,7 @@ class AnySwitch(RuleBasedStateMachine):
                     if packet.op == REQUEST:
                         self.asked[vlan, packet.target_ip] = self.now if now is None else now
                 case Event(kind, fields):
-                    assert sentence({"kind": kind, **fields})
+                    assert named(kind, fields).sentence()
                     if kind.endswith((".miss", ".refused")):
                         key = int(str(fields["vlan"])), ip_address(str(fields["ip"]))
                         self.missed[key] = self.now

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from testbed.protocol import Event
+from testbed.protocol import Event, events
 from testbed.report.diagnosis.case import Case
 from testbed.report.diagnosis.observations import at
 
@@ -27,16 +27,21 @@ def downs(case: Case) -> list[Down]:
     """The ends of links that were down while the job ran, in the order of time."""
     begun: dict[tuple[str, str], Event] = {}
     found: list[Down] = []
-    for event in case.seen.of("link", "port"):
-        end = event["node"], str(event["data"].get("interface") or event["data"].get("port"))
-        match event["kind"], event["data"]:
-            case ("link", {"state": "down"}) | ("port.disabled", _):
-                begun.setdefault(end, event)
-            case ("link", {"state": "up"}) | ("port.enabled", _) if end in begun:
-                first = begun.pop(end)
-                if at(event) > case.job.began and at(first) < case.job.ended:
-                    until = at(event) if at(event) < case.job.ended else None
-                    found.append(Down(*end, at(first), until, first["text"]))
+    for event, data in case.seen.of(events.Data):
+        match data:
+            case events.Link(interface=interface, state="up" | "down" as state):
+                end, up = (event["node"], interface), state == "up"
+            case events.Port(port=port):
+                end, up = (event["node"], port), data.kind is events.PORT_ENABLED
+            case _:
+                continue
+        if not up:
+            begun.setdefault(end, event)
+        elif end in begun:
+            first = begun.pop(end)
+            if at(event) > case.job.began and at(first) < case.job.ended:
+                until = at(event) if at(event) < case.job.ended else None
+                found.append(Down(*end, at(first), until, first["text"]))
     left = [Down(*end, at(first), None, first["text"]) for end, first in begun.items() if at(first) < case.job.ended]
     return sorted([*found, *left], key=lambda one: one.since)
 

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
+from testbed.protocol.events import Stalled
 from testbed.records.counter_names import find
 from testbed.report.diagnosis.case import Case
 from testbed.report.diagnosis.observations import at
@@ -39,13 +40,11 @@ def evidence(*facts: tuple[int, str] | Iterator[tuple[int, str]]) -> list[tuple[
 
 def stalls(case: Case) -> Iterator[tuple[int, str]]:
     """The last time at which no rank went on, with the states of connected queue pairs."""
-    found = [event for event in case.seen.of("job.stalled") if event["data"].get("name") == case.job.name]
-    for event in found[-1:]:
-        pairs = event["data"].get("queue_pairs")
+    found = [(event, stalled) for event, stalled in case.seen.of(Stalled) if stalled.name == case.job.name]
+    for event, stalled in found[-1:]:
         states: Counter[str] = Counter()
-        for kinds in pairs.values() if isinstance(pairs, dict) else ():
-            for state, count in kinds.items() if isinstance(kinds, dict) else ():
-                states[state] += count if isinstance(count, int) and state.startswith("RC ") else 0
+        for pairs in stalled.queue_pairs.values():
+            states.update({state: count for state, count in pairs.items() if state.startswith("RC ")})
         counted = ", ".join(
             f"{count} in {state.removeprefix('RC ')}" for state, count in sorted(states.items()) if count
         )

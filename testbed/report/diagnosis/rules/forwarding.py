@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
 
+from testbed.protocol import Event, events
 from testbed.records.tables import ASKING, SET, UNANSWERED
 from testbed.report.diagnosis.case import Case
 from testbed.report.diagnosis.observations import at
@@ -12,6 +14,7 @@ from testbed.report.diagnosis.rules.ends import own_link
 from testbed.report.diagnosis.rules.facts import evidence, hits, retries, stalls, stopped
 from testbed.report.diagnosis.rules.finding import Finding
 
+D = TypeVar("D", bound=events.Data)
 NO_ROUTE = re.compile(r"Destination is unreachable|Network is unreachable|No route to host")
 """Words of UCX and of the kernel."""
 
@@ -25,7 +28,8 @@ def stale_neighbour(case: Case) -> Finding | None:
         known = text.split()[0] if text else ""
         if known in ("", mac) or known.count(":") != 5:
             continue
-        learned, owned = _learned(case, switch, ("arp", "nd"), ip=ip, mac=known), _owned_since(case, ip)
+        wrote = [event for event, data in _written(case, switch, events.Claim) if (data.ip, data.mac) == (ip, known)]
+        learned, owned = _last(wrote), _owned_since(case, ip)
         whose = case.seen.owners.name(known)
         other = f"{known}{f', the MAC of {whose}' if whose else ''}"
         since = max(learned or 0, owned)
@@ -39,15 +43,15 @@ def stale_neighbour(case: Case) -> Finding | None:
     return None
 
 
-def _learned(case: Case, switch: str, tables: Sequence[str], **entry: str) -> int | None:
-    """When a switch wrote an entry that it had at the end of the job."""
-    found = [
-        at(event)
-        for event in case.seen.of(*tables)
-        if event["node"] == switch and entry.items() <= event["data"].items()
-        if event["kind"].partition(".")[2] in SET and at(event) <= case.job.ended
-    ]
-    return found[-1] if found else None
+def _written(case: Case, switch: str, kind: type[D]) -> Iterator[tuple[Event, D]]:
+    """The entries that a switch wrote up to the end of the job."""
+    for event, data in case.seen.of(kind):
+        if event["node"] == switch and data.kind in SET and at(event) <= case.job.ended:
+            yield event, data
+
+
+def _last(found: Sequence[Event]) -> int | None:
+    return at(found[-1]) if found else None
 
 
 def _owned_since(case: Case, ip: str) -> int:
@@ -65,7 +69,10 @@ def wrong_port(case: Case) -> Finding | None:
             if address.owner.mac == mac and port and here != port:
                 ranks, owned = address.ranks, _owned_since(case, ip)
                 said = f"{case.ranks(ranks)} stalled first: {switch} has its MAC {mac} on {here}; it is at {port}"
-                learned = _learned(case, switch, ("fdb",), mac=mac, port=here)
+                wrote = [
+                    event for event, data in _written(case, switch, events.Fdb) if (data.mac, data.port) == (mac, here)
+                ]
+                learned = _last(wrote)
                 facts = evidence(
                     *([(learned, f"{switch}: FDB {mac} is on {here}")] if learned is not None else []),
                     *([(owned, f"{address.owner.node} has {ip}, with {mac}")] if owned else []),
@@ -81,7 +88,7 @@ def unresolved(case: Case) -> Finding | None:
     for (switch, table, _vlan, ip), text in sorted(case.seen.tables_at(case.job.ended).items()):
         if table in ("arp", "nd") and ip in case.addresses and text in (ASKING, UNANSWERED):
             ranks = case.addresses[ip].ranks
-            asked = _asked(case, table, switch, ip)
+            asked = _asked(case, switch, ip)
             said = f"{case.ranks(ranks)} stalled first: {switch} asks for its address {ip} and gets no answer"
             since = case.job.began if asked is None else asked
             facts = evidence((since, f"{switch}: {table.upper()} {ip}: {text}"), hits(case), retries(case))
@@ -89,15 +96,14 @@ def unresolved(case: Case) -> Finding | None:
     return None
 
 
-def _asked(case: Case, table: str, switch: str, ip: str) -> int | None:
+def _asked(case: Case, switch: str, ip: str) -> int | None:
     """When a switch began to ask for what it has not had an answer for at the end of the job."""
     since: int | None = None
-    for event in case.seen.of(table):
-        if event["node"] == switch and event["data"].get("ip") == ip and at(event) <= case.job.ended:
-            what = event["kind"].partition(".")[2]
-            if what in SET:
+    for event, data in case.seen.of(events.Neighbour):
+        if event["node"] == switch and data.ip == ip and at(event) <= case.job.ended:
+            if data.kind in SET:
                 since = None
-            elif since is None and what in ("miss", "failed"):
+            elif since is None and data.kind in (events.MISS, events.FAILED):
                 since = at(event)
     return since
 
@@ -108,6 +114,7 @@ def no_route(case: Case) -> Finding | None:
     if not found and not NO_ROUTE.search(case.job.failure):
         return None
     ranks = found[:1] or [rank for rank in (case.job.rank,) if rank is not None]
-    gone = [(at(event), f"{event['node']}: {event['text']}") for event in case.seen.of("route", "routing")]
+    routes = case.seen.of(events.Route, events.Converged)
+    gone = [(at(event), f"{event['node']}: {event['text']}") for event, _ in routes]
     text = f"{case.ranks(ranks) or 'a rank'} has no route to a peer: {case.job.failure}"
     return Finding("no-route", stopped(case), text, ranks, evidence=evidence(iter(gone[-3:]), stalls(case), hits(case)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from statistics import median
 
+from testbed.protocol.events import Link
 from testbed.records.counter_names import find
 from testbed.report.diagnosis.case import Case
 from testbed.report.diagnosis.observations import at
@@ -72,9 +73,9 @@ def late_by_a_loss(case: Case) -> Finding | None:
 def mtu_mismatch(case: Case) -> Finding | None:
     """One end of a rank's link got another MTU than the other end has."""
     known: dict[tuple[str, str], tuple[int, int]] = {}
-    for event in case.seen.of("link"):
-        if isinstance(mtu := event["data"].get("mtu"), int) and at(event) <= case.job.ended:
-            known[event["node"], str(event["data"].get("interface"))] = mtu, at(event)
+    for event, link in case.seen.of(Link):
+        if link.mtu is not None and at(event) <= case.job.ended:
+            known[event["node"], link.interface] = link.mtu, at(event)
     for end, (mtu, since) in known.items():
         other = known.get(case.seen.peers.get(end, ("", "")))
         if (other and other[0] == mtu) or not (ranks := ranks_at(case, *end)):

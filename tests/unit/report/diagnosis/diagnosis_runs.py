@@ -76,7 +76,15 @@ class Builder:
     def group(self, t: float, took: float, *, operation: str = "a step", **how: Any) -> "Builder":
         """A collective of a group that ends at a time, `took` seconds after it began."""
         placed = {"hosts": HOSTS, "devices": [f"{host}-eth1" for host in HOSTS]}
-        data = {"ok": True, "operation": operation, "elapsed_s": took, "finished_s": 4 * [took], **placed, **how}
+        data = {
+            "ok": True,
+            "operation": operation,
+            "elapsed_s": took,
+            "finished_s": 4 * [took],
+            "computed_s": 4 * [0.0],
+            **placed,
+            **how,
+        }
         return self.event(t, "collective", "", f"{operation} over 4 ranks", **data)
 
     def sends(self, t: float, rate: int | dict[str, int], sent: dict[str, int], **others: dict[str, int]) -> "Builder":

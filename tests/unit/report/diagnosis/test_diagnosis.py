@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from diagnosis_runs import DIED, HOSTS, IPS, Builder, S, found, topology
+from diagnosis_runs import DIED, HOSTS, IPS, OLD, Builder, S, found, topology
 
 from testbed.errors import InputError
 from testbed.report.diagnosis import diagnose
@@ -31,7 +31,7 @@ def test_a_link_that_came_back_is_a_remark_with_the_pause_that_it_made(run: Buil
 
 def test_a_job_that_never_ended_is_diagnosed_too(run: Builder) -> None:
     run.starts().collective(7, *((2.0, None),) * 4).link(2.1, "leaf2", "e3", "down")
-    one = run.event(50, "arp.aged", "leaf1", "", vlan=10, ip=IPS["n0"]).diagnosis()
+    one = run.event(50, "arp.aged", "leaf1", "", vlan=10, ip=IPS["n0"], mac=OLD).diagnosis()
     assert found(one) == ("link-down", [3], "leaf2:e3 - n3:eth1")
     assert one.json()["end"] == "still runs when it is ended"
 

@@ -8,7 +8,7 @@ from testbed.report.diagnosis import diagnose
 def write(run: Builder, t: float, far: str = "n3", status: str = "SUCCESS", number: int = 17) -> Builder:
     """A WRITE of 0.2 s from n0 to another host, which ends at a time."""
     near, to = [IPS["n0"], number], [IPS[far], number]
-    return run.event(t, "completion", "n0", "RDMA_WRITE", status=status, elapsed_s=0.2, near=near, far=to)
+    return run.event(t, "completion", "n0", "", opcode="RDMA_WRITE", status=status, elapsed_s=0.2, near=near, far=to)
 
 
 def test_what_succeeds_is_healthy(run: Builder) -> None:
@@ -19,7 +19,7 @@ def test_what_succeeds_is_healthy(run: Builder) -> None:
 
 
 def test_each_queue_pair_has_its_cause(run: Builder) -> None:
-    run.event(1.5, "arp.learned", "leaf1", "", vlan=10, ip=IPS["n3"], mac=OLD, port="up")
+    run.event(1.5, "arp.learned", "leaf1", "", vlan=10, ip=IPS["n3"], mac=OLD, port="up", reason="garp")
     first, second = diagnose(write(write(run, 1), 2, status="RETRY_EXC_ERR", number=18).write())
     assert first.healthy
     assert found(second) == ("stale-neighbour", [1], "leaf2:e3 - n3:eth1")
@@ -45,7 +45,13 @@ def test_beside_a_job_it_is_none(run: Builder) -> None:
 
 
 def test_one_to_an_address_that_nobody_has_is_a_job_too(run: Builder) -> None:
-    how = {"status": "RETRY_EXC_ERR", "elapsed_s": 0.2, "near": [IPS["n0"], 17], "far": ["10.9.9.9", 17]}
+    how = {
+        "opcode": "RDMA_WRITE",
+        "status": "RETRY_EXC_ERR",
+        "elapsed_s": 0.2,
+        "near": [IPS["n0"], 17],
+        "far": ["10.9.9.9", 17],
+    }
     one = run.event(1, "completion", "n0", "", **how).diagnosis()
     assert found(one) == ("unknown", [0], "")
     assert one.case.job.name == "n0 to 10.9.9.9"

@@ -4,7 +4,9 @@ from diagnosis_runs import DIED, IPS, MACS, OLD, SILENT, Builder, S, found
 
 
 def learned(run: Builder, t: float, ip: str, mac: str, switch: str = "leaf1") -> Builder:
-    return run.event(t, "arp.learned", switch, f"ARP {ip} is at {mac}", vlan=10, ip=ip, mac=mac, port="up")
+    return run.event(
+        t, "arp.learned", switch, f"ARP {ip} is at {mac}", vlan=10, ip=ip, mac=mac, port="up", reason="garp"
+    )
 
 
 def test_a_switch_that_has_the_mac_of_the_node_that_had_the_address(run: Builder) -> None:
@@ -40,21 +42,21 @@ def test_a_nic_that_moved_with_its_mac_is_where_its_device_was_used(run: Builder
             row["rdma"] = None
     run.event(0.5, "link", "n3", "", interface="eth1", mac=OLD)
     run.event(0.4, "fdb.learned", "leaf2", "", vlan=10, mac=OLD, port="e7")
-    run.event(0.6, "qp", "n3", "", interface="eth1", device="n3-eth1", state="INIT")
+    run.event(0.6, "qp", "n3", "", interface="eth1", device="n3-eth1", state="INIT", qpn=17, peer="")
     run.event(10, "fdb.moved", "leaf2", "", vlan=10, mac=OLD, port="e3", old_port="e7")
     one = run.starts().ends(9, **DIED).diagnosis()
     assert (one.finding.cause, one.finding.ranks, one.finding.since) == ("wrong-port", [3], 0.5 * S)
 
 
 def test_an_address_that_nobody_answers_for(run: Builder) -> None:
-    run.event(1.5, "arp.failed", "leaf1", "no answer", vlan=10, ip=IPS["n2"])
+    run.event(1.5, "arp.failed", "leaf1", "no answer", vlan=10, ip=IPS["n2"], reason="no-answer")
     one = run.starts().ends(31, **SILENT).diagnosis()
     assert found(one) == ("unresolved", [2], "leaf2:e2 - n2:eth1")
     assert one.finding.address == IPS["n2"]
 
 
 def test_a_rank_without_a_route(run: Builder) -> None:
-    run.event(1.5, "route.lost", "leaf1", "10.0.0.0/24 is gone")
+    run.event(1.5, "route.lost", "leaf1", "10.0.0.0/24 is gone", to="10.0.0.0/24", ports=[])
     how = {"rank": 0, "host": "n0", "status": "", "failure": "Destination is unreachable"}
     one = run.starts().ends(2, **how).diagnosis()
     assert found(one) == ("no-route", [0], "")
@@ -64,6 +66,6 @@ def test_a_rank_without_a_route(run: Builder) -> None:
 def test_an_address_for_which_a_switch_asks_again_after_its_entry_aged(run: Builder) -> None:
     learned(run, 0.5, IPS["n2"], MACS["n2"])
     for t, what in (0.4, "miss"), (20, "aged"), (25, "miss"), (25.5, "miss"):
-        run.event(t, f"arp.{what}", "leaf1", what, vlan=10, ip=IPS["n2"])
+        run.event(t, f"arp.{what}", "leaf1", what, vlan=10, ip=IPS["n2"], mac=MACS["n2"], reason="request")
     one = run.starts().ends(26, **SILENT).diagnosis()
     assert (one.finding.cause, one.finding.since) == ("unresolved", 25 * S)

@@ -1,5 +1,6 @@
 """Groups of ranks with collectives over queue pairs: those of the same NICs are a job."""
 
+import pytest
 from diagnosis_runs import HOSTS, Builder, S, found
 
 from testbed.report.diagnosis import diagnose
@@ -34,9 +35,9 @@ def test_a_collective_that_failed_ends_its_group(run: Builder) -> None:
     assert again.healthy
 
 
-def test_what_is_no_time_is_no_time(run: Builder) -> None:
-    one = run.group(4, 0.5, elapsed_s="soon", finished_s=[None, -1, float("inf")], **FAILED).diagnosis()
-    assert one.finding.cause == "unknown"
+@pytest.mark.parametrize("wrong", [{"elapsed_s": "soon"}, {"finished_s": [None, -1]}, {"computed_s": [float("inf")]}])
+def test_a_collective_with_a_time_that_is_none_is_left_out(run: Builder, wrong: dict[str, object]) -> None:
+    assert run.group(2, 0.5).group(4, 0.5, **FAILED, **wrong).diagnosis().healthy
 
 
 def test_a_rank_that_computes_for_longer_sets_the_pace(run: Builder) -> None:

@@ -1,6 +1,6 @@
 """Links of which an end was down."""
 
-from diagnosis_runs import DIED, Builder, S, found
+from diagnosis_runs import DIED, MACS, Builder, S, found
 
 
 def test_a_switch_port_that_is_down(run: Builder) -> None:
@@ -54,13 +54,13 @@ def test_what_the_launcher_says_last_is_no_death_of_a_rank(run: Builder) -> None
 
 def test_the_states_of_queue_pairs_are_evidence(run: Builder) -> None:
     pairs = {"n0": {"RC RTS": 2, "UD RTS": 1}, "n3": {"RC ERR": 1, "RC RTS": 1}}
-    run.starts().event(5, "job.stalled", "", "", name="job", since_ns=2 * S, waiting=[], queue_pairs=pairs)
+    run.starts().event(5, "job.stalled", "", "", name="job", since_ns=int(2 * S), waiting=[], queue_pairs=pairs)
     one = run.link(2, "leaf2", "e3", "down").ends(9, **DIED).diagnosis()
     assert one.finding.evidence[1] == (5 * S, "no rank goes on; RC queue pairs: 1 in ERR, 3 in RTS")
 
 
 def test_a_port_that_the_switch_disabled(run: Builder) -> None:
-    run.starts().event(2, "port.disabled", "leaf2", "e3 is disabled", port="e3")
+    run.starts().event(2, "port.disabled", "leaf2", "e3 is disabled", vlan=10, mac=MACS["n3"], port="e3", moves=5)
     assert found(run.ends(9, **DIED).diagnosis()) == ("link-down", [3], "leaf2:e3 - n3:eth1")
 
 
@@ -86,7 +86,7 @@ def test_a_rank_in_a_pod_has_the_link_of_its_node(run: Builder) -> None:
         "interfaces": [{"name": "net1", "mac": "02:00:00:00:00:77", "rdma-device": "0123-net1"}],
         "ips": [{"address": "10.0.0.100/24"}],
     }
-    run.event(0.5, "cni", "worker", "ADD", command="ADD", interface="net1", host="n3", result=pod)
+    run.event(0.5, "cni", "worker", "ADD", command="ADD", network="net", interface="net1", host="n3", result=pod)
     hosts, devices = ["n0", "worker"], ["n0-eth1", "0123-net1"]
     run.event(1, "job", "", "job starts", name="job", ranks=2, hosts=hosts, devices=devices)
     one = run.link(2, "leaf2", "e3", "down").ends(9, rank=0, host="n0", status="RETRY_EXC_ERR").diagnosis()

@@ -1,0 +1,502 @@
+"""The kinds of events: the fields of `data` in events.jsonl, and the words of switches. docs/events.md is made of this.
+
+An emitter calls a kind, `LINK(interface="e1", state="down")`; `read` makes the same object of an event. Only the fields
+that were given are in the file. Those without a default are always there.
+"""
+
+from __future__ import annotations
+
+import functools
+import typing
+from collections.abc import Callable, Mapping
+from types import UnionType
+from typing import Annotated, Any, Generic, Literal, ParamSpec, Self, TypeVar, get_args, get_origin
+
+from testbed.protocol import Event, Observed
+
+Seconds = Annotated[float, "seconds"]
+Nanoseconds = Annotated[int, "nanoseconds"]
+LATEST_NS = 1 << 63
+"""Nanoseconds of events are less."""
+LONGEST_S = 1e9
+"""Seconds are less, and none are negative."""
+
+
+@typing.dataclass_transform(kw_only_default=True, frozen_default=True)
+class Data:
+    """The data of an event. `kind_name` is that of its kind in the file, where ARP and ND have two for one."""
+
+    __slots__ = ("__dict__", "kind", "kind_name")
+    kind: Kind[Any, Any]
+    kind_name: str
+
+    def __init__(self, /, **fields: Any) -> None:
+        vars(self).update(fields)
+
+    def plus(self, more: Mapping[str, Any]) -> Self:
+        """Add fields that the kind leaves open."""
+        vars(self).update(more)
+        return self
+
+    def sentence(self) -> str:
+        """Return what a switch's control plane did as one line, without the switch's name."""
+        words = {key: ", ".join(value) if isinstance(value, list) else value for key, value in vars(self).items()}
+        text = self.kind.special.get(str(words.get("reason")), self.kind.text)
+        return (text.replace("ARP", "ND") if self.kind_name.startswith("nd.") else text).format_map(words)
+
+
+P = ParamSpec("P")
+D_co = TypeVar("D_co", bound=Data, covariant=True)
+KINDS: dict[str, Kind[Any, Any]] = {}
+
+
+class Kind(Generic[P, D_co]):
+    """A kind of event with the class of its data. `text` are the words of an event of switches, `special` those with
+    certain reasons."""
+
+    def __init__(
+        self, name: str, fields: Callable[P, D_co], about: str, text: str = "", special: Mapping[str, str] = {}
+    ) -> None:
+        self.name, self.about, self.text, self.special, self.fields = name, about, text, special, fields
+        self.nd = name.replace("arp.", "nd.")
+        """The name of what ND has in common with ARP."""
+        KINDS[self.name] = KINDS[self.nd] = self
+
+    def __call__(self, *args: P.args, **fields: P.kwargs) -> D_co:
+        data = self.fields(*args, **fields)
+        data.kind, data.kind_name = self, self.name
+        return data
+
+    def of(self, event: Event) -> D_co | None:
+        """Return the data of an event of this kind, None of another one, or if it does not fit."""
+        found: Any = read(event) if KINDS.get(event["kind"]) is self else None
+        return found  # type: ignore[no-any-return]
+
+
+def read(event: Event) -> Data | None:
+    """Return the data of an event; None of a kind that is not here, or if a field is missing or has another type: the
+    user's code runs beside those who emit."""
+    kind, fields = KINDS.get(event["kind"]), event["data"]
+    if kind is None:
+        return None
+    for field, required, fits in _checks(kind.fields):
+        if not fits(fields[field]) if field in fields else required:
+            return None
+    return named(event["kind"], fields)
+
+
+def named(name: str, fields: Mapping[str, Any]) -> Data:
+    """Return the data of an event that testbed made."""
+    kind = KINDS[name]
+    data: Data = kind.fields(**fields)
+    data.kind, data.kind_name = kind, name
+    return data
+
+
+@functools.cache
+def _checks(fields: type[Data]) -> list[tuple[str, bool, Callable[[Any], bool]]]:
+    """Return the fields of a class, whether each is required, and what checks its value."""
+    own = {name: hint for name, hint in typing.get_type_hints(fields).items() if name not in Data.__slots__}
+    return [(name, not hasattr(fields, name), _check(hint)) for name, hint in own.items()]
+
+
+def _check(hint: Any) -> Callable[[Any], bool]:
+    """Return what checks whether a value from JSON has a type."""
+    origin, inner = get_origin(hint) or hint, get_args(hint)
+    each = [] if origin is Literal else [*map(_check, inner)]
+    checks: dict[Any, Callable[[Any], bool]] = {
+        Any: lambda _: True,
+        **dict.fromkeys((UnionType, typing.Union), lambda value: any(fits(value) for fits in each)),
+        Literal: lambda value: value in inner,
+        list: lambda value: isinstance(value, list) and all(map(each[0], value)),
+        dict: lambda value: isinstance(value, dict) and all(map(each[1], value.values())),
+        tuple: lambda value: isinstance(value, list) and [*map(type, value)] == [*inner],
+        float: lambda value: type(value) in (int, float) and 0 <= value < LONGEST_S,
+        int: lambda value: type(value) is int and abs(value) < LATEST_NS,
+    }
+    return checks.get(origin, lambda value: isinstance(value, origin))
+
+
+AnyKind = Kind[Any, Any]
+
+
+class NoFields(Data):
+    pass
+
+
+class Sleep(Data):
+    seconds: Seconds
+
+
+class Expectation(Data):
+    met: bool
+    actual: Any
+
+
+class Observation(Data):
+    observed: Observed
+
+
+class Verdict(Data):
+    failures: list[str]
+    """What was not as expected."""
+
+
+class LeftOut(Data):
+    number: int
+    """The fault's, among those of the run."""
+    fault: str
+
+
+class Fault(Data):
+    fault: str
+    """Its name. Its parameters are fields, too."""
+    verified: dict[str, Any]
+    """What shows that it is there; empty when it is gone."""
+    hits: int | None = None
+    """The packets that it has acted on since its injection, where something counts them."""
+
+
+class Lost(Data):
+    records: int
+    what: str | None = None
+    """In the words of a switch's control plane."""
+
+
+STEP = Kind("step", NoFields, "A step of the scenario begins.")
+SLEEP = Kind("sleep", Sleep, "The scenario lets time pass.")
+EXPECT = Kind("expect", Expectation, "An expectation holds, or does not.")
+EVIDENCE = Kind("evidence", Data, "Evidence for the verdict. Its fields are the scenario's; those in `_s` are seconds.")
+OBSERVED = Kind("observed", Observation, "What users see in the end.")
+VERDICT = Kind("verdict", Verdict, "A variant ends.")
+LEFT_OUT = Kind("left-out", LeftOut, "`--without-fault` leaves out a fault.")
+FAULT_INJECTED = Kind("fault.injected", Fault, "A fault is injected, and verified.")
+FAULT_LOST = Kind("fault.lost", Fault, "A fault that had to hold is no longer in place.")
+FAULT_RECOVERED = Kind("fault.recovered", Fault, "A fault is recovered, and gone.")
+LOST = Kind(
+    "lost", Lost, "Something could not be read in time: events may be missing.",
+    "its control plane was too late for {records} {what}",
+)  # fmt: skip
+BENCH = Kind("bench", NoFields, "A part of `testbed bench` is done.")
+
+
+class Lab(Data):
+    nodes: int | None = None
+    rdma_mode: str | None = None
+    """RDMA netns mode; null leaves that of the kernel."""
+    up: bool = False
+
+
+class Exec(Data):
+    command: str
+    status: int
+
+
+class Container(Data):
+    image: str
+    digest: str
+    command: list[str]
+
+
+class Service(Data):
+    address: str
+    port: int
+    to: str | None = None
+    to_port: int | None = None
+
+
+class Link(Data):
+    interface: str
+    state: Literal["up", "down"] | None = None
+    mac: str | None = None
+    mtu: int | None = None
+
+
+class Address(Data):
+    interface: str
+    ip: str
+    has: bool
+
+
+class Announcement(Data):
+    interface: str
+    ip: str
+    mac: str
+
+
+class Pause(Data):
+    interface: str
+    priority: int
+    lasted_ns: Nanoseconds
+    frames: int
+    """Pause frames."""
+
+
+LAB = Kind("lab", Lab, "A lab begins to be built, or is up.")
+EXEC = Kind("exec", Exec, "A command of the topology file has ended.")
+CONTAINER = Kind("container", Container, "The container of a node runs.")
+SERVICE = Kind("service", Service, "A service forwards to an address, or, without `to`, is withdrawn.")
+PROFILE = Kind("profile", Data, "`testbed profile set` changes a switch. Its fields are the values that it sets.")
+LINK = Kind("link", Link, "An interface goes up or down, or gets another MAC, MTU or quality, whose keys are fields.")
+ADDRESS = Kind("address", Address, "An interface gets an address, or loses it.")
+GARP = Kind("garp", Announcement, "A host announces its address by a gratuitous ARP request.")
+NA = Kind("na", Announcement, "A host announces its address by an unsolicited neighbour advertisement.")
+PFC_PAUSED = Kind("pfc.paused", Pause, "PFC paused a port. `t` is the begin; the event comes when it is over.")
+
+
+class Pod(Data):
+    host: str | None = None
+    networks: str | None = None
+    """Those that are injected."""
+
+
+class PodRefused(Data):
+    host: str
+    attempt: int
+    error: str
+
+
+class Cni(Data):
+    command: str
+    network: str
+    interface: str | None = None
+    """Not of a command for a whole network, such as GC."""
+    host: str | None = None
+    took_s: Seconds | None = None
+    result: dict[str, Any] | None = None
+    """As CNI has it; null of commands that have none."""
+    error: str | None = None
+
+
+class Reclaimed(Data):
+    address: str
+    host: str
+
+
+class Object(Data):
+    object: str | None = None
+
+
+POD = Kind("pod", Pod, "A pod is created, deleted, lost, pending or left behind, or networks are injected into it.")
+POD_REFUSED = Kind("pod.refused", PodRefused, "A pod could not be created, and is tried again.")
+CNI = Kind("cni", Cni, "A command of CNI has ended.")
+IPAM = Kind("ipam", Reclaimed, "The address of a pod that is gone is taken back.")
+OBJECT = Kind("object", Object, "A Kubernetes object is applied or deleted; without `object` a remark about objects.")
+
+
+class QueuePair(Data):
+    interface: str
+    state: str
+    """INIT, RTR, RTS, SQD, SQE, ERR, or `closed`."""
+    device: str
+    qpn: int
+    peer: str
+    """Such as `10.0.20.100 QP 18`; empty before it is connected."""
+
+
+class Completion(Data):
+    opcode: str
+    status: str
+    """That of verbs, without IBV_WC_."""
+    elapsed_s: Seconds
+    near: tuple[str, int] | None = None
+    """The address and the number of the queue pair."""
+    far: tuple[str, int] | None = None
+    """Those of the other end."""
+    to: str | None = None
+    """The interface at the other end."""
+
+
+class Failed(Data):
+    error: str
+
+
+class Ranks(Data):
+    late: bool = False
+    """It was not done at its deadline."""
+    rank: int | None = None
+    """The first that failed."""
+    status: str | None = None
+    """That of its completion."""
+
+
+class Collective(Ranks):
+    ok: bool
+    operation: str
+    elapsed_s: Seconds
+    finished_s: list[Seconds | None]
+    """When each rank was done, since the begin."""
+    computed_s: list[Seconds]
+    """For how long each rank computed."""
+    hosts: list[str]
+    devices: list[str]
+    peer: int | None = None
+    """The rank towards which `rank` failed."""
+    matrix: list[tuple[int, int, int]] | None = None
+    """Rank, rank, and the bytes from one to the other."""
+
+
+class Job(Ranks):
+    name: str
+    ranks: int | None = None
+    hosts: list[str] | None = None
+    """Those of the ranks, in their order."""
+    devices: list[str] | None = None
+    """The RDMA devices of the ranks, empty for TCP."""
+    ok: bool | None = None
+    host: str | None = None
+    """That of the rank that failed first."""
+    failure: str | None = None
+    """What the rank wrote."""
+
+
+class JobStep(Data):
+    number: int
+    seconds: list[Seconds]
+    """That each rank took."""
+
+
+class Resumed(Data):
+    name: str
+
+
+class Stalled(Resumed):
+    since_ns: Nanoseconds
+    waiting: list[dict[str, Any]]
+    """The calls of ranks that wait, as in flight.jsonl."""
+    queue_pairs: dict[str, dict[str, int]]
+    """By host, how many are in which state."""
+
+
+QP = Kind("qp", QueuePair, "A queue pair changes its state.")
+COMPLETION = Kind("completion", Completion, "A work request completes.")
+CONNECT = Kind("connect", Failed, "A queue pair does not connect.")
+COLLECTIVE = Kind("collective", Collective, "A collective over queue pairs ends.")
+JOB = Kind("job", Job, "A job begins, with `ranks`, `hosts` and `devices`, or ends, with `ok`.")
+JOB_STEP = Kind("job.step", JobStep, "All ranks of a training job have done a step.")
+JOB_STALLED = Kind("job.stalled", Stalled, "No rank of a job goes on.")
+JOB_RESUMED = Kind("job.resumed", Resumed, "The ranks of a job go on.")
+
+
+class Converged(Data):
+    seconds: Seconds
+    """To the last change of a route."""
+
+
+class Neighbour(Data):
+    vlan: int | None = None
+    ip: str | None = None
+
+
+class Entry(Neighbour):
+    mac: str
+
+
+class Claim(Entry):
+    old_mac: str | None = None
+    port: str | None = None
+    old_port: str | None = None
+    reason: str
+    """The packet (`garp`, `request`, `reply`), or why."""
+
+
+class Unresolved(Neighbour):
+    reason: str
+
+
+class Change(Neighbour):
+    mac: str | None = None
+    reason: str | None = None
+    probe: int | None = None
+    """Counted from 1."""
+    entries: int | None = None
+
+
+class Limited(Unresolved):
+    packets: int
+
+
+class Restored(Neighbour):
+    entries: int
+
+
+class Fdb(Data):
+    vlan: int
+    mac: str
+    port: str
+    old_port: str | None = None
+
+
+class Port(Data):
+    vlan: int | None = None
+    mac: str | None = None
+    port: str
+    moves: int | None = None
+
+
+class Lossless(Data):
+    vlan: int
+    ip: str
+    mac: str
+
+
+class Route(Data):
+    to: str
+    ports: list[str]
+
+
+MISS = Kind(
+    "arp.miss", Neighbour, "A packet is to be routed to an unknown MAC.", "a packet for {ip} meets no ARP entry"
+)
+LEARNED = Kind("arp.learned", Claim, "An entry is made.", "ARP {ip} is at {mac}")
+UPDATED = Kind(
+    "arp.updated", Claim, "An entry gets another MAC or port.", "ARP {ip} moves from {old_mac} to {mac}",
+    {"port-changed": "ARP {ip} at {mac} moves from port {old_port} to {port}"},
+)  # fmt: skip
+REFRESH = Kind(
+    "arp.refresh", Change, "An entry is asked for before it ages out.", "ARP asks {mac} whether it still has {ip}",
+    {"daemon": "ARP asks for all {entries} entries"},
+)  # fmt: skip
+CONFIRMED = Kind("arp.confirmed", Entry, "An entry that was asked for is as it was.", "ARP {ip} at {mac} is confirmed")
+AGED = Kind("arp.aged", Entry, "An entry ages out.", "ARP {ip} at {mac} ages out")
+FAILED = Kind("arp.failed", Unresolved, "Nobody answers.", "ARP for {ip} gets no answer")
+IGNORED = Kind("arp.ignored", Claim, "A packet changes nothing.", "ARP from {ip} at {mac} is ignored: {reason}")
+REFUSED = Kind("arp.refused", Unresolved, "The table is full.", "ARP {ip} does not fit the table")
+EVICTED = Kind(
+    "arp.evicted", Change, "An entry makes room for another one.", "ARP {ip} at {mac} is evicted",
+    {"not-found": "ARP {ip}, which was not found, is evicted"},
+)  # fmt: skip
+LIMITED = Kind(
+    "arp.limited", Limited, "Packets to the CPU are dropped: the first one, and the number of all when it is over.",
+    "ARP to the CPU is over its rate: {packets} dropped",
+)  # fmt: skip
+CLEARED = Kind("arp.cleared", Change, "An entry is deleted by a command.", "ARP {ip} is cleared")
+PROXIED = Kind(
+    "arp.proxied", Entry, "The switch answers by proxy ARP; `mac` asked.",
+    "ARP for {ip} is answered to {mac} in its owner's place",
+)  # fmt: skip
+RESTORED = Kind(
+    "arp.restored",
+    Restored,
+    "A warm reboot is over.",
+    "ARP has {entries} entries from before the reboot, and asks for each",
+)
+FDB_LEARNED = Kind("fdb.learned", Fdb, "A MAC is learned.", "FDB {mac} is on {port}")
+FDB_MOVED = Kind("fdb.moved", Fdb, "A MAC is learned on another port.", "FDB {mac} moves from {old_port} to {port}")
+FDB_AGED = Kind("fdb.aged", Fdb, "A MAC ages out.", "FDB {mac} on {port} ages out")
+FDB_FLUSHED = Kind("fdb.flushed", Fdb, "A MAC is deleted, or its port went down.", "FDB {mac} on {port} is flushed")
+PORT_DISABLED = Kind(
+    "port.disabled",
+    Port,
+    "The MAC move guard disables a port after `moves`.",
+    "{port} is disabled: {mac} moves too often",
+)
+PORT_ENABLED = Kind("port.enabled", Port, "The MAC move guard enables a port again.", "{port} is enabled again")
+BLOCKED = Kind(
+    "lossless.blocked", Lossless, "Lossless packets must not be flooded, and the MAC is unknown.",
+    "lossless packets for {ip} are dropped",
+)  # fmt: skip
+UNBLOCKED = Kind("lossless.unblocked", Lossless, "The MAC is known again.", "lossless packets for {ip} are forwarded")
+ROUTE_INSTALLED = Kind("route.installed", Route, "A route is there, or has other ports.", "{to} is reached by {ports}")
+ROUTE_LOST = Kind("route.lost", Route, "A route is gone.", "there is no route to {to}")
+ROUTING_CONVERGED = Kind("routing.converged", Converged, "FRR has found all routes.")
