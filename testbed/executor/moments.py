@@ -10,7 +10,7 @@ from __future__ import annotations
 from testbed.executor.live.server import Server
 from testbed.executor.wire import MOMENT, Wire
 from testbed.lab import Lab
-from testbed.protocol import Event, live, messages
+from testbed.protocol import Event, events, live, messages
 from testbed.protocol.messages import Channel, Emit
 from testbed.scenario.events import EventLog
 
@@ -77,11 +77,7 @@ class Moments:
 
 
 def is_moment(event: Event) -> bool:
-    match event:
-        case {"kind": "step" | "fault.injected"}:
-            return True
-        case {"kind": "lab", "data": {"up": True}}:
-            return True
-        case {"kind": "expect", "data": {"met": False}}:
-            return True
-    return False
+    if event["kind"] in (events.STEP.name, events.FAULT_INJECTED.name):
+        return True
+    up, expectation = events.LAB.of(event), events.EXPECT.of(event)
+    return bool(up and up.up) or bool(expectation and not expectation.met)

@@ -18,6 +18,7 @@ from testbed.kernel import ownership
 from testbed.kernel.kmsg import KernelLog
 from testbed.lab import Lab
 from testbed.protocol import Event, Made, VariantOutcome
+from testbed.protocol.events import LOST
 from testbed.protocol.requests import Variant
 from testbed.scenario import loading
 from testbed.scenario.events import EventLog
@@ -131,7 +132,7 @@ class KernelWatch:
             if record.kernel and any(words in line for words in COMPLAINTS):
                 self._complaints.append(f"the kernel complained: {line}")
         if lost:
-            log.emit("lost", "", f"{lost} records of the kernel's log were overwritten unread", records=lost)
+            log.emit(LOST(records=lost), "", f"{lost} records of the kernel's log were overwritten unread")
 
     def end(self, log: EventLog, copy: Path) -> list[str]:
         """Write the kernel's log to the file `copy`. Return its warnings and oopses: failures, whatever users saw."""

@@ -12,18 +12,24 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from typing import Annotated, Any, ClassVar
+from functools import partial
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from testbed.errors import InputError, TestbedError, did_you_mean, nearest
 from testbed.lab import Lab, Pod
+from testbed.protocol import events
 
 Verified = Mapping[str, Any]
 """The evidence that a fault is in place, as short values under the field's names."""
 End = Annotated[
     str, Field(pattern=r"^[^:]+:[^:]+$", description="An end of a link, `leaf:e1`; of packets, those that it sends.")
 ]
+What = Literal["injected", "recovered", "lost"]
+KINDS_OF_EVENTS = {
+    "injected": events.FAULT_INJECTED, "recovered": events.FAULT_RECOVERED, "lost": events.FAULT_LOST,
+}  # fmt: skip
 Mac = Annotated[str, Field(pattern=r"^[0-9a-f]{2}(:[0-9a-f]{2}){5}$")]
 
 
@@ -198,10 +204,10 @@ class Injection:
         now = self.fault.hits(self.lab)
         return None if now is None or self._before is None or now < self._before else now - self._before
 
-    def _emit(self, what: str, text: str, verified: Verified | None = None, hits: int | None = None) -> None:
-        counted = {} if hits is None else {"hits": hits}
-        data = {"fault": self.fault.name, "verified": dict(verified or {}), **counted}
-        self.lab.emit(f"fault.{what}", "", f"{self.fault} {text}", **data, **self.fault.model_dump(mode="json"))
+    def _emit(self, what: What, text: str, verified: Verified | None = None, hits: int | None = None) -> None:
+        made = partial(KINDS_OF_EVENTS[what], fault=self.fault.name, verified=dict(verified or {}))
+        data = made() if hits is None else made(hits=hits)
+        self.lab.emit(data.plus(self.fault.model_dump(mode="json")), "", f"{self.fault} {text}")
 
 
 def unfinished(lab: Lab) -> list[str]:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from testbed.lab.scheduler import Scheduler
 from testbed.nic import RdmaDevices
+from testbed.protocol.events import Data
 
 
 class Emit(Protocol):
     """Takes an event of a lab; the scenario's event log in a run."""
 
-    def __call__(self, kind: str, node: str, text: str, /, **data: Any) -> None: ...
+    def __call__(self, data: Data, node: str, text: str, /, *, at_ns: int | None = None) -> None: ...
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from testbed.lab.context import Context
 from testbed.lab.node import Node
 from testbed.lab.nodes.switch import Switch
 from testbed.lab.routing import Routing
+from testbed.protocol import events
 from testbed.switch.agent import Agent
 from testbed.switch.build import build
-from testbed.switch.sentences import sentence
 from testbed.topology import Plan
 
 
@@ -83,9 +83,10 @@ class ControlPlanes:
     def take(self) -> None:
         self._emit(self.agent.events())
 
-    def _emit(self, events: list[dict[str, Any]]) -> None:
-        for event in events:
-            if self._routing:
-                self._routing.hear(event)
-            data = {key: value for key, value in event.items() if key not in ("t", "kind", "switch")}
-            self._context.emit(event["kind"], event["switch"], sentence(event), at_ns=event["t"], **data)
+    def _emit(self, reports: list[dict[str, Any]]) -> None:
+        for report in reports:
+            t, name, switch = (report.pop(key) for key in ("t", "kind", "switch"))
+            data = events.named(name, report)
+            if self._routing and isinstance(data, events.Route):
+                self._routing.hear(t, switch, data)
+            self._context.emit(data, switch, data.sentence(), at_ns=t)

@@ -19,6 +19,7 @@ from testbed.lab.namespace import Namespace
 from testbed.nic import HardwareNic
 from testbed.nic.congestion import congestion
 from testbed.nic.counters import with_hardware_names
+from testbed.protocol import events
 from testbed.switch import packets
 from testbed.topology import CongestionControl, Family, IPAddress, IPInterface, NicModel
 from testbed.topology import Interface as InterfacePlan
@@ -78,7 +79,7 @@ class HostInterface(Interface):
 
     def add_address(self, address: IPInterface) -> None:
         self.configure_address(address)
-        self.emit("address", f"{self.name} has {address}", ip=str(address.ip), has=True)
+        self.emit(events.ADDRESS(interface=self.name, ip=str(address.ip), has=True), f"{self.name} has {address}")
 
     def configure_address(self, address: IPInterface) -> None:
         """The same of an address that the plan gives it: no event."""
@@ -92,7 +93,8 @@ class HostInterface(Interface):
         """Takes its address of a family away and returns it."""
         address = self.address(family)
         self.node.kernel.delete_address(self.index, address)
-        self.emit("address", f"{self.name} has no longer {address}", ip=str(address.ip), has=False)
+        lost = events.ADDRESS(interface=self.name, ip=str(address.ip), has=False)
+        self.emit(lost, f"{self.name} has no longer {address}")
         return self.addresses.pop(family)
 
     def set_mac(self, mac: str) -> None:
@@ -104,7 +106,7 @@ class HostInterface(Interface):
             )
         self.node.kernel.set_link(self.index, mac=mac)
         self.mac = mac
-        self.emit("link", f"{self.name} has MAC {mac}", mac=mac)
+        self.emit(events.LINK(interface=self.name, mac=mac), f"{self.name} has MAC {mac}")
 
     def hold_down(self) -> Callable[[], None]:
         """Sets the NIC down, which takes its IPv6 address and its routes away. The returned function brings all of that
@@ -210,7 +212,8 @@ class HostInterface(Interface):
         unsolicited neighbour advertisement. `ip` is announced in place of its own address of the family."""
         ip = ip or self.address(family).ip
         self.send(packets.gratuitous(self.mac, ip))
-        self.emit("garp" if ip.version == 4 else "na", f"announces {ip} at {self.mac}", ip=str(ip), mac=self.mac)
+        kind = events.GARP if ip.version == 4 else events.NA
+        self.emit(kind(interface=self.name, ip=str(ip), mac=self.mac), f"announces {ip} at {self.mac}")
 
     def send(self, frame: bytes) -> None:
         """Puts an Ethernet frame on the wire, whatever is in it; ``bytes(packet)`` of a scapy packet is one."""

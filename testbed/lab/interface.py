@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, replace
-from typing import Any
+from typing import Any, Literal
 
 from testbed.errors import InputError, TestbedError
 from testbed.lab import links
@@ -15,6 +15,8 @@ from testbed.lab.capture import Capture
 from testbed.lab.namespace import Namespace
 from testbed.lab.overlay import Overlay
 from testbed.lab.port import Port
+from testbed.protocol import events
+from testbed.protocol.events import Data
 from testbed.topology import Interface as InterfacePlan
 from testbed.topology import Quality
 
@@ -92,7 +94,7 @@ class Interface:
         return self._up.change({"up": False})
 
     def _set_state(self, *, up: bool) -> None:
-        state = "up" if up else "down"
+        state: Literal["up", "down"] = "up" if up else "down"
         # The kernel carries out a change of carrier at once when asked for each end (rtnl_getlink). Left alone it does
         # so up to a second later, and until then what the other end sends fails, which ends its queue pairs. So nothing
         # else may have the CPU in between.
@@ -100,7 +102,7 @@ class Interface:
             self.node.kernel.set_link(self.index, up=up)
             for end in filter(None, (self, self.peer)):
                 end.node.kernel.read(end.index)
-        self.emit("link", f"{self.name} {state}", state=state)
+        self.emit(events.LINK(interface=self.name, state=state), f"{self.name} {state}")
 
     @property
     def is_up(self) -> bool:
@@ -114,7 +116,7 @@ class Interface:
 
     def set_mtu(self, mtu: int) -> None:
         self.node.kernel.set_link(self.index, mtu=mtu)
-        self.emit("link", f"{self.name} has MTU {mtu}", mtu=mtu)
+        self.emit(events.LINK(interface=self.name, mtu=mtu), f"{self.name} has MTU {mtu}")
 
     def counters(self) -> dict[str, int]:
         """The kernel's counters of it, by their names in rtnl_link_stats64."""
@@ -136,9 +138,9 @@ class Interface:
             self._clsact = True
             self.node.use("tc", "qdisc", "add", "dev", self.name, "clsact")
 
-    def emit(self, kind: str, text: str, **data: object) -> None:
-        """Emits an event of the node that names the interface."""
-        self.node.context.emit(kind, self.node.name, text, interface=self.name, **data)
+    def emit(self, data: Data, text: str, *, at_ns: int | None = None) -> None:
+        """Emits an event of the node."""
+        self.node.context.emit(data, self.node.name, text, at_ns=at_ns)
 
 
 class Direction:

@@ -22,6 +22,7 @@ from testbed.lab.pods import Networks, Objects, Pods
 from testbed.lab.routing import Routing
 from testbed.lab.scheduler import Scheduler
 from testbed.nic import RdmaDevices
+from testbed.protocol import events
 from testbed.switch.profile import Profile, load_profiles, value_problems
 from testbed.topology import Plan, RdmaMode, Topology
 
@@ -129,7 +130,7 @@ class Lab:
 
     def __enter__(self) -> Self:
         self._set_rdma_mode()
-        self.emit("lab", "", f"build {self.plan.name}", nodes=len(self.plan.nodes), rdma_mode=self.rdma_mode)
+        self.emit(events.LAB(nodes=len(self.plan.nodes), rdma_mode=self.rdma_mode), "", f"build {self.plan.name}")
         try:
             own_devices.begin()
             builder.make_nodes(self._context, self.plan, self.nodes)
@@ -139,7 +140,7 @@ class Lab:
         except BaseException:
             self.close()
             raise
-        self.emit("lab", "", f"{self.plan.name} is up", up=True)
+        self.emit(events.LAB(up=True), "", f"{self.plan.name} is up")
         return self
 
     def _set_rdma_mode(self) -> None:

@@ -16,6 +16,7 @@ from testbed.lab.node import Node
 from testbed.lab.nodes.host import Host
 from testbed.lab.nodes.switch import Switch
 from testbed.lab.port import Port
+from testbed.protocol import events
 from testbed.switch.buffer import buffer_of, pool_values, port_values
 from testbed.switch.profile import Profile
 from testbed.topology import Interface as InterfacePlan
@@ -107,12 +108,14 @@ class LosslessNetwork:
     def take(self) -> None:
         episodes, lost = self._ports.episodes()
         if lost:
-            self._context.emit("lost", "", f"{lost} pauses ended and were overwritten unread", records=lost)
+            self._context.emit(events.LOST(records=lost), "", f"{lost} pauses ended and were overwritten unread")
         for episode in episodes:
             interface, lasted = self._ends[episode.port].interface, episode.to_ns - episode.from_ns
             text = f"{interface.name} is paused in priority {episode.priority}, for {lasted / 1e6:.3f} ms"
-            data = {"priority": episode.priority, "lasted_ns": lasted, "frames": episode.frames}
-            interface.emit("pfc.paused", text, at_ns=episode.from_ns, **data)
+            pause = events.PFC_PAUSED(
+                interface=interface.name, priority=episode.priority, lasted_ns=lasted, frames=episode.frames
+            )
+            interface.emit(pause, text, at_ns=episode.from_ns)
 
     def close(self) -> None:
         self._ports.end_episodes(time.monotonic_ns(), all_=True)

@@ -18,6 +18,7 @@ from testbed.kernel.rtnetlink import Rtnetlink
 from testbed.lab import processes
 from testbed.lab.context import Context
 from testbed.lab.processes import Process
+from testbed.protocol import events
 
 if TYPE_CHECKING:
     from pyroute2 import IPRoute
@@ -134,7 +135,7 @@ class Namespace:
             process = self.spawn(*command)
             status = process.wait(COMMAND_S)
             text = shlex.join(command)
-            self.context.emit("exec", self.name, f"ran {text}", command=text, status=status)
+            self.context.emit(events.EXEC(command=text, status=status), self.name, f"ran {text}")
             if status:
                 raise TestbedError(f"{self.name}: exec {text}: status {status}: {process.output.strip()}")
 

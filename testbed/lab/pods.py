@@ -15,6 +15,7 @@ from testbed.lab.context import Context
 from testbed.lab.node import Node, take_down
 from testbed.lab.nodes.host import Host, Pod, PodMetadata
 from testbed.lab.steps import Steps, pause, together
+from testbed.protocol import events
 from testbed.topology import Container
 from testbed.topology.values import check_label
 
@@ -196,8 +197,8 @@ class Pods:
             except TestbedError as error:
                 host = wanted.host
                 again = f"refused on {host.name}, attempt {attempt} of {caller.attempts}: {error.message}"
-                data = {"host": host.name, "attempt": attempt, "error": error.message}
-                host.context.emit("pod.refused", wanted.name, again, **data)
+                data = events.POD_REFUSED(host=host.name, attempt=attempt, error=error.message)
+                host.context.emit(data, wanted.name, again)
             yield from pause(caller.pause)
         return (yield from self._attempt(wanted, caller))
 
@@ -227,7 +228,7 @@ class Pods:
             wrong_input = isinstance(error, InputError | UnschedulableError)  # found before any plugin is called
             if isinstance(error, TestbedError) and not (wrong_input or caller.deletes_failed):
                 plugged.forget(pod)
-                pod.context.emit("pod", name, f"left on {host.name} after a failed ADD: no DEL", host=host.name)
+                pod.context.emit(events.POD(host=host.name), name, f"left on {host.name} after a failed ADD: no DEL")
                 raise
             try:
                 if isinstance(error, TestbedError):  # of others nobody waits for what takes time
@@ -244,9 +245,8 @@ class Pods:
             raise
         ends = pod.interfaces.values()
         given = [(end.name, end.addresses[family].ip) for family in FAMILIES for end in ends if family in end.addresses]
-        pod.context.emit(
-            "pod", name, f"created on {host.name}: {', '.join(f'{name} {ip}' for name, ip in given)}", host=host.name
-        )
+        text = f"created on {host.name}: {', '.join(f'{name} {ip}' for name, ip in given)}"
+        pod.context.emit(events.POD(host=host.name), name, text)
         return pod
 
     def _check_name(self, host: Host, name: str) -> None:
@@ -282,7 +282,7 @@ class Pods:
     def _delete(self, pod: Pod) -> Steps[None]:
         if self._nodes.get(pod.name) is pod:
             yield from self._alone(pod, "deleted", self._detached(pod))
-            pod.context.emit("pod", pod.name, f"deleted from {pod.host.name}", host=pod.host.name)
+            pod.context.emit(events.POD(host=pod.host.name), pod.name, f"deleted from {pod.host.name}")
 
     def _detached(self, pod: Pod) -> Steps[None]:
         """Ends a pod in the order that the kernel needs: programs, networks, namespace."""
@@ -297,7 +297,7 @@ class Pods:
         if self._nodes.get(pod.name) is pod:
             self.networks.forget(pod)
             self._take_away(pod)
-            pod.context.emit("pod", pod.name, f"lost on {pod.host.name}: no DEL", host=pod.host.name)
+            pod.context.emit(events.POD(host=pod.host.name), pod.name, f"lost on {pod.host.name}: no DEL")
 
     def collect(self, host: Host, networks: Sequence[Network]) -> None:
         """

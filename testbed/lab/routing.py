@@ -20,6 +20,7 @@ from testbed.lab.context import Context
 from testbed.lab.node import Node, find_interface
 from testbed.lab.nodes.switch import Switch
 from testbed.lab.processes import Process
+from testbed.protocol import events
 from testbed.switch import frr
 from testbed.topology import IPNetwork, Plan
 
@@ -92,11 +93,10 @@ class Routing:
                 how = f"was ended by signal {-status}" if status < 0 else f"ended with status {status}"
                 raise TestbedError(f"{switch}: FRR's {daemon} {how}\n{process.output[-2000:]}".rstrip())
 
-    def hear(self, event: Mapping[str, Any]) -> None:
-        """An event of the agent."""
-        if event["kind"] in ("route.installed", "route.lost"):
-            self._routes[event["switch"]][ip_network(event["to"])] = tuple(event["ports"])
-            self._changed_ns = event["t"]
+    def hear(self, t: int, switch: str, route: events.Route) -> None:
+        """A route has changed, as the agent reports it."""
+        self._routes[switch][ip_network(route.to)] = tuple(route.ports)
+        self._changed_ns = t
 
     def converged(self, within: float = START_S, *, without: Collection[str] = ()) -> float:
         """
@@ -117,7 +117,7 @@ class Routing:
             raise DeadlineError(f"routing did not converge within {within:g} s: {missing}")
         seconds = max(0, self._changed_ns - began) / 1e9
         text = f"routes are complete, the last after {seconds:.3f} s"
-        self._context.emit("routing.converged", "", text, seconds=seconds)
+        self._context.emit(events.ROUTING_CONVERGED(seconds=seconds), "", text)
         return seconds
 
     def _host_routes(self) -> dict[str, list[IPNetwork]]:

@@ -7,6 +7,7 @@ from ipaddress import IPv4Address
 from testbed.errors import InputError
 from testbed.kernel import nftables
 from testbed.lab.namespace import Namespace
+from testbed.protocol import events
 
 PORTS = range(1, 1 << 16)
 
@@ -34,7 +35,8 @@ class Service:
         with self.node.entered():
             nftables.run(nftables.forwarding(self._table, (self.address, self.port), (to, port)))
         self._there = True
-        self._emit(f"forwards to {to}:{port}", to=str(to), to_port=port)
+        there = events.SERVICE(address=str(self.address), port=self.port, to=str(to), to_port=port)
+        self.node.context.emit(there, self.node.name, f"service {self} forwards to {to}:{port}")
 
     def connections(self) -> int:
         """The number of connections that were sent to where it forwards now."""
@@ -47,11 +49,8 @@ class Service:
             with self.node.entered():
                 nftables.run(f"delete table ip {self._table}")
             self._there = False
-            self._emit("is withdrawn")
-
-    def _emit(self, text: str, **data: str | int) -> None:
-        where = {"address": str(self.address), "port": self.port}
-        self.node.context.emit("service", self.node.name, f"service {self} {text}", **where, **data)
+            gone = events.SERVICE(address=str(self.address), port=self.port)
+            self.node.context.emit(gone, self.node.name, f"service {self} is withdrawn")
 
 
 def check(port: int) -> None:

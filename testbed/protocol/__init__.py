@@ -67,8 +67,6 @@ TESTS, EPOCH = "tests.jsonl", "epoch.json"
 """In the directory of a variant."""
 GIVEN_PROGRAM = ".program"
 """Among a scenario's files the directory of a program of the user's that it runs, with all beside it."""
-LEFT_OUT = "left-out"
-"""The kind of the event of a fault that a run leaves out; its data has the fault's `number` among those of the run."""
 FLIGHT = "flight.jsonl"
 """In the directory of a job."""
 VARIANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -184,7 +182,7 @@ class JobRow(TypedDict):
 
 
 class Event(TypedDict):
-    """A line of events.jsonl. `t` is in virtual nanoseconds since the variant began, `data` depends on `kind`."""
+    """A line of events.jsonl. `t` is nanoseconds since the variant began; `events` has the kinds and their data."""
 
     t: int
     kind: str

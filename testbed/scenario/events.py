@@ -13,6 +13,7 @@ from typing import Any
 from testbed.kernel import kmsg
 from testbed.kernel.kmsg import KernelLog
 from testbed.protocol import Epoch, Event
+from testbed.protocol.events import LOST, Data
 
 
 class EventLog:
@@ -38,9 +39,13 @@ class EventLog:
         """Virtual nanoseconds since the variant began."""
         return time.monotonic_ns() - self.zero_ns
 
-    def emit(self, kind: str, node: str, text: str, /, *, at_ns: int | None = None, **data: Any) -> None:
-        """`at_ns` is a CLOCK_MONOTONIC time for what happened earlier than it is reported. Where the log is settled
+    def emit(self, kind: str | Data, node: str, text: str, /, *, at_ns: int | None = None, **data: Any) -> None:
+        """Emit an event of a kind of yours with any `data`, or one of testbed's, which have their own.
+
+        `at_ns` is a CLOCK_MONOTONIC time for what happened earlier than it is reported. Where the log is settled
         already the event gets the time of its report, and the other as `happened_ns`."""
+        if isinstance(kind, Data):
+            kind, data = kind.kind_name, {**vars(kind), **data}
         at = self.now if at_ns is None else at_ns - self.zero_ns
         if at <= self._settled:
             data["happened_ns"] = at
@@ -77,7 +82,7 @@ class EventLog:
 
     def losses(self) -> list[str]:
         """The `lost` events in words: what was reported is not all that happened."""
-        return [f"{event['node'] or 'the lab'}: {event['text']}" for event in self.find("lost")]
+        return [f"{event['node'] or 'the lab'}: {event['text']}" for event in self.find(LOST.name)]
 
     def write(self, path: Path) -> str:
         """Writes the log as JSON lines in the order of time; returns its SHA-256."""

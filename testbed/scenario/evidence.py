@@ -8,9 +8,12 @@ from collections.abc import Iterator, Mapping
 
 from testbed.kernel.devices import counters_of
 from testbed.lab import HostInterface, Lab
-from testbed.protocol import COUNTERS, TABLES, Event
+from testbed.protocol import COUNTERS, TABLES, Event, events
 from testbed.scenario.events import EventLog
 
+COUNTED = {
+    kind.name for kind in (events.COLLECTIVE, events.JOB, events.JOB_STEP, events.JOB_STALLED, events.JOB_RESUMED)
+}
 Places = dict[str, dict[str, int]]
 """The counters of a node, by the name of an interface or RDMA device and their own."""
 
@@ -64,7 +67,7 @@ class Evidence:
 
     def hear(self, event: Event) -> None:
         """Counts when a job begins, stalls, goes on or ends, and when a collective has ended."""
-        if event["kind"].partition(".")[0] in ("job", "collective"):
+        if event["kind"] in COUNTED:
             self.count(event["text"])
 
     def sample(self) -> None:

@@ -18,6 +18,7 @@ from testbed.cni.runtime.pods import PodNetworks
 from testbed.faults import break_from_the_start, unfinished
 from testbed.lab import Lab
 from testbed.protocol import EPOCH, TOPOLOGY
+from testbed.protocol.events import EVIDENCE
 from testbed.scenario.events import EventLog
 from testbed.scenario.evidence import Evidence
 from testbed.scenario.rows import plan_rows
@@ -53,7 +54,7 @@ def lab(request: pytest.FixtureRequest, tmp_path: Path, log: EventLog) -> Iterat
             finally:
                 missing = Evidence(running, log).save("the end of the test")  # a test may leave what cannot be read
                 for failure in missing:
-                    log.emit("evidence", "", failure)
+                    log.emit(EVIDENCE(), "", failure)
     finally:
         log.write(tmp_path / "events.jsonl")
     if failures := [*unfinished(running), *log.losses()]:

@@ -11,7 +11,7 @@ from typing import Any
 from testbed.errors import InputError
 from testbed.faults import Fault, Injection
 from testbed.lab import HostInterface, Lab
-from testbed.protocol import LEFT_OUT, Event, Observed, VariantOutcome
+from testbed.protocol import Event, Observed, VariantOutcome, events
 from testbed.scenario.events import EventLog, plain
 from testbed.scenario.evidence import Evidence
 from testbed.topology import IPAddress
@@ -72,7 +72,7 @@ class Run:
     def step(self, text: str) -> Iterator[None]:
         """A step of the run. At its end faults are verified to hold still, and the switch tables and the counters are
         written to the run directory."""
-        self._report("step", text)
+        self._report(events.STEP(), text)
         yield
         for injection in self.lab.injections:
             injection.check()
@@ -92,12 +92,12 @@ class Run:
     def note(self, **evidence: Any) -> None:
         """Evidence for the verdict, shown beside it: short values under the field's names."""
         self.evidence |= plain(evidence)
-        self._report("evidence", ", ".join(f"{name} {value}" for name, value in evidence.items()), **evidence)
+        self._report(events.EVIDENCE(**evidence), ", ".join(f"{name} {value}" for name, value in evidence.items()))
 
     def expect(self, what: str, actual: Any, expected: Any) -> bool:
         """States that `actual` equals `expected`, or that `expected(actual)` holds. No data (None) never passes."""
         met = _holds(actual, expected)
-        self._report("expect", what, met=met, actual=actual)
+        self._report(events.EXPECT(met=met, actual=actual), what)
         if not met:
             wanted = "" if callable(expected) else f", not {plain(expected)!r}"
             self.failures.append(f"{what}: it was {plain(actual)!r}{wanted}")
@@ -123,7 +123,7 @@ class Run:
         if self.observed:
             raise InputError(f"the scenario observed {self.observed} before it observed {observed}")
         self.observed = observed
-        self._report("observed", text, observed=observed)
+        self._report(events.OBSERVED(observed=observed), text)
 
     def observe_status(self, status: str, healthy: str, *, who: str = "the client") -> bool:
         """Observes the end of `who`'s work request: `healthy` says what users see if its status is SUCCESS; else they
@@ -135,9 +135,9 @@ class Run:
         self.expect("it dies of unanswered retries", status, "RETRY_EXC_ERR")
         return False
 
-    def _report(self, kind: str, text: str, /, **data: Any) -> None:
+    def _report(self, data: events.Data, text: str) -> None:
         """Emits an event of the scenario itself, and settles the log, so that it is shown now and in its place."""
-        self.log.emit(kind, "", text, **data)
+        self.log.emit(data, "", text)
         self.log.settle(self.lab.scheduler.catch_up)
 
     def nics(self, *hosts: str) -> list[HostInterface]:
@@ -154,7 +154,7 @@ class Run:
                 return Connection(self, near, *ends).write(size).status
         except ConnectError as error:
             text = f"no connection to {far.node}: {error.error}"
-            self.log.emit("connect", near.node.name, text, error=error.error)
+            self.log.emit(events.CONNECT(error=error.error), near.node.name, text)
             return error.error
 
     def expect_write(self, text: str, near: HostInterface, far: HostInterface) -> None:
@@ -181,14 +181,16 @@ class Run:
     def completed(self, near: HostInterface, completion: Completion) -> Completion:
         """Emits how a work request ended."""
         text = f"{completion.opcode} ends with {completion.status} after {completion.elapsed_s * 1e3:.1f} ms"
-        data = {"opcode": completion.opcode, "status": completion.status, "elapsed_s": completion.elapsed_s}
-        ends = {"near": completion.near, "far": completion.far}
-        self.log.emit("completion", near.node.name, text, at_ns=completion.t_ns, **data, **ends)
+        data = events.COMPLETION(
+            opcode=completion.opcode, status=completion.status, elapsed_s=completion.elapsed_s, near=completion.near,
+            far=completion.far,
+        )  # fmt: skip
+        self.log.emit(data, near.node.name, text, at_ns=completion.t_ns)
         return completion
 
     def sleep(self, seconds: float, why: str) -> None:
         """Lets virtual time pass as part of the run."""
-        self._report("sleep", f"{seconds:g} s: {why}", seconds=seconds)
+        self._report(events.SLEEP(seconds=seconds), f"{seconds:g} s: {why}")
         self.lab.scheduler.sleep(seconds)
 
     def tries(self, attempt: Callable[[], str], within: float, pause: float, longest: float | None = None) -> list[str]:
@@ -252,7 +254,7 @@ class Run:
         number = len(self._injections) + self._left_out + 1
         if number in self._without_faults:
             self._left_out += 1
-            self._report(LEFT_OUT, f"fault {number} is left out: {fault}", number=number, fault=str(fault))
+            self._report(events.LEFT_OUT(number=number, fault=str(fault)), f"fault {number} is left out: {fault}")
             return injection
         self._injections.append((injection, may_outlast_run))
         injection.inject_after(after, lasting)
@@ -283,7 +285,8 @@ class Run:
             if not injection.came or (injection.unfinished and not may_outlast_run)
         ]
         self.failures += self.log.losses()
-        self.log.emit("verdict", "", "unexpected" if self.failures else "as expected", failures=list(self.failures))
+        verdict = events.VERDICT(failures=list(self.failures))
+        self.log.emit(verdict, "", "unexpected" if self.failures else "as expected")
         return {
             "observed": self.observed,
             "evidence": self.evidence,

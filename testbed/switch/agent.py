@@ -5,7 +5,7 @@ It is forked from the process that built the switches: everything is imported al
 the switches' namespaces. Over a socket pair go JSON lines, commands down, events and answers up. The agent ends with
 its parent; when it ends by itself, the parent's next use of it raises.
 
-An event: ``{"t": CLOCK_MONOTONIC in ns, "kind": "arp.learned", "switch": …, "vlan": …, …}``, see effects.Event.
+An event: ``{"t": CLOCK_MONOTONIC in ns, "kind": …, "switch": …, "vlan": …, …}``, see effects.Event.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Literal
 
+from testbed.protocol import events
 from testbed.switch.core import Core
 from testbed.switch.effects import DeleteNeighbour, Effect, Send, SetNeighbour
 from testbed.switch.fdb import Fdb
@@ -149,4 +150,4 @@ class ControlPlane:
             return
         self._core.do(Send(vlan, asker, answer(packet, svis.mac(vlan), proxied=proxied)))
         if proxied:
-            self._core.emit_of((vlan, packet.target_ip), "proxied", mac=asker)
+            self._core.emit_of((vlan, packet.target_ip), events.PROXIED(mac=asker))

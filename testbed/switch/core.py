@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
+from testbed.protocol.events import Data, Neighbour
 from testbed.switch.effects import Effect, Event
-from testbed.switch.packets import PROTOCOLS
 from testbed.switch.profile import Profile
 from testbed.switch.svis import Svis
 from testbed.switch.table import Key
-from testbed.topology.plan import IPAddress, Svi
-
-Field = str | int | None
-"""A field of an event; None: it does not apply."""
+from testbed.topology.plan import Family, Svi
 
 
 class Core:
@@ -30,12 +27,13 @@ class Core:
         effects, self._effects = self._effects, []
         return effects
 
-    def emit(self, kind: str, vlan: int | None = None, ip: IPAddress | None = None, **fields: Field) -> None:
-        """Report an event."""
-        given = {"switch": self._switch, "vlan": vlan, "ip": None if ip is None else str(ip), **fields}
-        self.do(Event(kind, {name: value for name, value in given.items() if value is not None}))
+    def emit(self, data: Data, family: Family = 4, about: Mapping[str, int | str] = {}) -> None:
+        """Report an event; a field that is None does not apply."""
+        given = {"switch": self._switch, **about, **vars(data)}
+        name = data.kind_name if family == 4 else data.kind.nd
+        self.do(Event(name, {key: value for key, value in given.items() if value is not None}))
 
-    def emit_of(self, key: Key, what: str, **fields: Field) -> None:
-        """Report an event about an address under the name of its protocol: arp.learned, nd.learned."""
+    def emit_of(self, key: Key, data: Neighbour) -> None:
+        """Report an event about an address."""
         vlan, ip = key
-        self.emit(f"{PROTOCOLS[ip.version]}.{what}", vlan, ip, **fields)
+        self.emit(data, ip.version, {"vlan": vlan, "ip": str(ip)})

@@ -53,15 +53,7 @@ class SetPort:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """
-    A change of a table, or the reason why there was none.
-
-    Kinds: arp.miss, arp.learned, arp.updated, arp.refresh, arp.confirmed, arp.aged, arp.failed, arp.ignored,
-    arp.refused, arp.evicted, arp.limited, arp.cleared, arp.proxied, arp.restored, and for IPv6 the same as nd.miss …;
-    fdb.learned, fdb.moved, fdb.aged, fdb.flushed; lossless.blocked, lossless.unblocked; port.disabled, port.enabled;
-    route.installed, route.lost; lost, for what came and could not be handled. Fields: switch, and as far as they apply
-    vlan, ip, mac, old_mac, port, old_port, reason, packets, entries, probe, moves, to, ports, what, records.
-    """
+    """A change of a table, why there was none, or what was lost: the switch, and the fields of the kind."""
 
     kind: str
     fields: dict[str, str | int | list[str]]

@@ -6,6 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Literal
 
+from testbed.protocol import events
 from testbed.switch.core import Core
 from testbed.switch.effects import SetPort
 from testbed.switch.profile import Profile
@@ -32,17 +33,18 @@ class Fdb:
         if port is None:
             if old is not None:
                 del self.ports[vlan, mac]
-                self._core.emit(f"fdb.{lost}", vlan, mac=mac, port=old)
+                gone = events.FDB_AGED if lost == "aged" else events.FDB_FLUSHED
+                self._core.emit(gone(vlan=vlan, mac=mac, port=old))
         elif old is None:
             self.ports[vlan, mac] = port
-            self._core.emit("fdb.learned", vlan, mac=mac, port=port)
+            self._core.emit(events.FDB_LEARNED(vlan=vlan, mac=mac, port=port))
         elif port != old:
             self.ports[vlan, mac] = port
-            self._core.emit("fdb.moved", vlan, mac=mac, port=port, old_port=old)
+            self._core.emit(events.FDB_MOVED(vlan=vlan, mac=mac, port=port, old_port=old))
             for disabled in self._guard.moved(now, (vlan, mac), port, self._core.profile):
                 self._core.do(SetPort(disabled, up=False))
                 moves = self._core.profile.mac_moves
-                self._core.emit("port.disabled", vlan, mac=mac, port=disabled, moves=moves)
+                self._core.emit(events.PORT_DISABLED(vlan=vlan, mac=mac, port=disabled, moves=moves))
 
     def profile_changed(self) -> None:
         if self._core.profile.mac_moves is None:
@@ -62,7 +64,7 @@ class Fdb:
     def _enable(self, ports: list[str]) -> None:
         for port in ports:
             self._core.do(SetPort(port, up=True))
-            self._core.emit("port.enabled", port=port)
+            self._core.emit(events.PORT_ENABLED(port=port))
 
 
 Flow = tuple[int, str]

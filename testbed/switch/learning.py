@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from testbed.protocol import events
 from testbed.switch.core import Core
 from testbed.switch.fdb import Fdb
 from testbed.switch.frames import NO_MAC, REQUEST, unicast
@@ -32,7 +33,7 @@ class Learning:
             return False
         key = (vlan, packet.sender_ip)
         if reason := self._untrustworthy(vlan, packet):
-            self._core.emit_of(key, "ignored", mac=packet.sender_mac, reason=reason)
+            self._core.emit_of(key, events.IGNORED(mac=packet.sender_mac, reason=reason))
             return False
         entry = self._neighbours.table.entries.get(key)
         via = "garp" if packet.gratuitous else "request" if packet.op == REQUEST else "reply"
@@ -87,13 +88,13 @@ class Learning:
             if self._core.profile.on_port_change == "drop":
                 self._ignore(key, packet, "port-changed", port=port)
                 return True
-            fields = {"mac": entry.mac, "port": port, "old_port": entry.port}
-            self._core.emit_of(key, "updated", **fields, reason="port-changed")
+            moved = events.UPDATED(mac=entry.mac, port=port, old_port=entry.port, reason="port-changed")
+            self._core.emit_of(key, moved)
         if entry.claim is not None:
-            fields = {"mac": entry.claim.mac, "old_mac": entry.mac}
-            self._core.emit_of(key, "ignored", **fields, reason="old-owner-answered")
+            ignored = events.IGNORED(mac=entry.claim.mac, old_mac=entry.mac, reason="old-owner-answered")
+            self._core.emit_of(key, ignored)
         elif entry.probes:
-            self._core.emit_of(key, "confirmed", mac=entry.mac)
+            self._core.emit_of(key, events.CONFIRMED(mac=entry.mac))
         self._neighbours.confirm(now, key, entry, port)
         return False
 
@@ -118,4 +119,4 @@ class Learning:
     def _ignore(self, key: Key, packet: Packet, reason: str, port: str | None = None) -> None:
         entry = self._neighbours.table.entries.get(key)
         old = entry.mac if entry is not None and entry.mac != packet.sender_mac else None
-        self._core.emit_of(key, "ignored", mac=packet.sender_mac, old_mac=old, reason=reason, port=port)
+        self._core.emit_of(key, events.IGNORED(mac=packet.sender_mac, old_mac=old, reason=reason, port=port))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from testbed.protocol import events
 from testbed.switch.core import Core
-from testbed.switch.packets import PROTOCOLS
 from testbed.switch.timers import SECOND
 from testbed.topology.plan import Family
 
@@ -30,7 +30,7 @@ class CpuLimit:
         admitted, lost = self._take(now), self._lost[family]
         self._lost[family] = 0 if admitted else lost + 1
         if (admitted and lost > 1) or not (admitted or lost):
-            self._core.emit(f"{PROTOCOLS[family]}.limited", vlan, reason=self._reason, packets=lost or 1)
+            self._core.emit(events.LIMITED(vlan=vlan, reason=self._reason, packets=lost or 1), family)
         return admitted
 
     def _take(self, now: int) -> bool:

@@ -7,15 +7,15 @@ them. Each act counts from its own deadline, so a late call does not shift later
 
 from __future__ import annotations
 
+from testbed.protocol import events
 from testbed.switch.core import Core
 from testbed.switch.effects import BlockLossless, DeleteNeighbour, SetNeighbour
 from testbed.switch.fdb import Fdb
 from testbed.switch.frames import BROADCAST
 from testbed.switch.limits import CpuLimit
-from testbed.switch.packets import PROTOCOLS
 from testbed.switch.table import Claim, Entry, Key, NeighbourTable, Unresolved
 from testbed.switch.timers import Deadlines, nanoseconds
-from testbed.topology.plan import Family, IPAddress
+from testbed.topology.plan import FAMILIES, Family, IPAddress
 
 
 class Neighbours:
@@ -35,7 +35,7 @@ class Neighbours:
         entry = Entry(mac, self._fdb.port(key[0], mac), now)
         self.table.learn(key, entry)
         self._core.do(SetNeighbour(*key, mac))
-        self._core.emit_of(key, "learned", mac=mac, port=entry.port, reason=via)
+        self._core.emit_of(key, events.LEARNED(mac=mac, port=entry.port, reason=via))
         self._block_lossless(key, entry)
         self._deadlines.arm(key)
 
@@ -43,8 +43,8 @@ class Neighbours:
         """Give an entry another MAC."""
         port = self._fdb.port(key[0], mac)
         self._core.do(SetNeighbour(*key, mac))
-        fields = {"mac": mac, "old_mac": entry.mac, "port": port, "old_port": entry.port}
-        self._core.emit_of(key, "updated", **fields, reason=reason)
+        updated = events.UPDATED(mac=mac, old_mac=entry.mac, port=port, old_port=entry.port, reason=reason)
+        self._core.emit_of(key, updated)
         entry.mac, entry.port = mac, None
         self.confirm(now, key, entry, port)
         self._block_lossless(key, entry)
@@ -66,7 +66,7 @@ class Neighbours:
         for key in self.table.addresses(family):
             if vlan in (None, key[0]) and ip in (None, key[1]):
                 entry = self._forget(key)
-                self._core.emit_of(key, "cleared", mac=entry.mac if entry else None)
+                self._core.emit_of(key, events.CLEARED(mac=entry.mac if entry else None))
 
     def follow_fdb(self, vlan: int, mac: str) -> None:
         """Take over that the FDB learned or lost a MAC."""
@@ -86,10 +86,11 @@ class Neighbours:
         """Return whether the table may hold one more address; old ones may have to go, several after a lower bound."""
         while (obstacle := self.table.obstacle(key, self._core.profile)) is not None:
             if obstacle == "full":
-                self._core.emit_of(key, "refused", reason="table-full")
+                self._core.emit_of(key, events.REFUSED(reason="table-full"))
                 return False
             entry = self._forget(obstacle)
-            self._core.emit_of(obstacle, "evicted", **({"mac": entry.mac} if entry else {"reason": "not-found"}))
+            evicted = events.EVICTED(mac=entry.mac) if entry else events.EVICTED(reason="not-found")
+            self._core.emit_of(obstacle, evicted)
         return True
 
     def _block_lossless(self, key: Key, entry: Entry) -> None:
@@ -99,7 +100,8 @@ class Neighbours:
         if blocked != entry.blocked:
             entry.blocked = blocked
             self._core.do(BlockLossless(*key, blocked))
-            self._core.emit("lossless.blocked" if blocked else "lossless.unblocked", *key, mac=entry.mac)
+            kind = events.BLOCKED if blocked else events.UNBLOCKED
+            self._core.emit(kind(vlan=key[0], ip=str(key[1]), mac=entry.mac))
 
     # Asking
 
@@ -123,7 +125,7 @@ class Neighbours:
         ):
             self._core.do(DeleteNeighbour(*key))
         else:
-            self._core.emit_of(key, "miss")
+            self._core.emit_of(key, events.MISS())
             asking = Unresolved("asking", 0, now)
             self.table.wait(key, asking)
             self._ask_again(key, asking, now)
@@ -138,7 +140,7 @@ class Neighbours:
             waiting.until = at + nanoseconds(profile.resolve_interval)
             self.request(key, BROADCAST)
         else:
-            self._core.emit_of(key, "failed", reason="no-answer")
+            self._core.emit_of(key, events.FAILED(reason="no-answer"))
             self._core.do(DeleteNeighbour(*key))
             if profile.hold_down:
                 waiting.state, waiting.until = "held", at + nanoseconds(profile.hold_down)
@@ -190,9 +192,9 @@ class Neighbours:
             entry.confirmed, entry.probes, entry.claim, entry.late = now, 0, None, 0
             self.request(key, BROADCAST, entry)
         self._rearm()
-        for family, protocol in PROTOCOLS.items():
+        for family in FAMILIES:
             if restored := sum(key[1].version == family for key in self.table.entries):
-                self._core.emit(f"{protocol}.restored", entries=restored)
+                self._core.emit(events.RESTORED(entries=restored), family)
 
     def _rearm(self) -> None:
         self._deadlines.rearm_all([*self.table.entries, *self.table.unresolved])
@@ -211,10 +213,10 @@ class Neighbours:
             entry.probes += 1
             last = entry.probes == profile.refresh_probes
             to_all = profile.refresh_cast == "broadcast" or (profile.refresh_cast == "last-broadcast" and last)
-            self._core.emit_of(key, "refresh", mac=entry.mac, probe=entry.probes)
+            self._core.emit_of(key, events.REFRESH(mac=entry.mac, probe=entry.probes))
             self.request(key, BROADCAST if to_all else entry.mac, entry)
         else:
-            self._core.emit_of(key, "aged", mac=entry.mac)
+            self._core.emit_of(key, events.AGED(mac=entry.mac))
             self._forget(key)
 
     def _claim_due(self, key: Key, entry: Entry, claim: Claim, at: int) -> None:
@@ -223,7 +225,8 @@ class Neighbours:
             self.request(key, claim.mac, entry)
         else:
             entry.claim = None
-            self._core.emit_of(key, "ignored", mac=claim.mac, old_mac=entry.mac, reason="claimant-silent")
+            ignored = events.IGNORED(mac=claim.mac, old_mac=entry.mac, reason="claimant-silent")
+            self._core.emit_of(key, ignored)
 
 
 class RefreshDaemon:
@@ -247,7 +250,7 @@ class RefreshDaemon:
     def act(self, at: int) -> None:
         table = self._neighbours.table
         to_all = self._core.profile.refresh_cast == "broadcast"
-        for family, protocol in PROTOCOLS.items():
+        for family in FAMILIES:
             entries = [(key, entry) for key, entry in table.entries.items() if key[1].version == family]
             for key, entry in entries:
                 self._neighbours.request(key, BROADCAST if to_all else entry.mac, entry)
@@ -256,5 +259,5 @@ class RefreshDaemon:
             for key in failed:
                 self._neighbours.request(key, BROADCAST)
             if entries or failed:
-                self._core.emit(f"{protocol}.refresh", entries=len(entries) + len(failed), reason="daemon")
+                self._core.emit(events.REFRESH(entries=len(entries) + len(failed), reason="daemon"), family)
         self.start(at)

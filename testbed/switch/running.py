@@ -11,6 +11,7 @@ from ipaddress import ip_address
 from typing import Any
 
 from testbed.errors import InputError
+from testbed.protocol import events
 from testbed.switch.control import ControlPlane
 from testbed.switch.dataplane import DataPlane, FdbChange, Lost, Miss, RouteChange
 from testbed.switch.effects import BlockLossless, DeleteNeighbour, Effect, Event, Send, SetNeighbour, SetPort
@@ -160,11 +161,12 @@ class _Switch:
                 case RouteChange(to, ports):
                     name = self._data.node.name
                     fields: dict[str, str | int | list[str]] = {"switch": name, "to": str(to), "ports": list(ports)}
-                    self._do(time.monotonic_ns(), [Event("route.installed" if ports else "route.lost", fields)])
+                    kind = events.ROUTE_INSTALLED if ports else events.ROUTE_LOST
+                    self._do(time.monotonic_ns(), [Event(kind.name, fields)])
 
     def _report(self, lost: Lost) -> None:
-        fields: dict[str, Any] = {"switch": self._data.node.name, "what": lost.what, "records": lost.number}
-        self._do(time.monotonic_ns(), [Event("lost", fields)])
+        fields = vars(events.LOST(what=lost.what, records=lost.number))
+        self._do(time.monotonic_ns(), [Event(events.LOST.name, {"switch": self._data.node.name, **fields})])
 
     # Commands of the parent
 

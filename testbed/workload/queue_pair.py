@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from testbed.errors import DeadlineError, InputError, TestbedError
 from testbed.kernel import netns
@@ -52,14 +52,8 @@ class ConnectError(TestbedError):
         self.error = error
 
 
-class Changed(Protocol):
-    """Hears of a queue pair's state: one of STATES, or CLOSED."""
-
-    def __call__(self, state: str, text: str, /, **data: Any) -> None: ...
-
-
-def unheard(state: str, text: str, /, **data: Any) -> None:
-    """Nobody hears of the states."""
+Changed = Callable[[str, str, str, int, str], None]
+"""Receives a state of a queue pair, one of STATES or CLOSED, as a sentence too, its device, number and peer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +122,7 @@ class QueuePair:
         nic: HardwareNic | None = None,
         ready: Ready = readable,
         unreached: Callable[[IPv4Address | IPv6Address], str] = lambda _: "",
-        changed: Changed = unheard,
+        changed: Changed = lambda *_: None,
     ) -> None:
         """`nic` is the host's hardware NIC if it has one: RTR then ends when the MAC is pinned, in `connection`.
         `ready` waits for completions: in a lab `Lab.ready`. `unreached` says why a peer is not reached. `changed`
@@ -184,7 +178,7 @@ class QueuePair:
         self._known_state = state
         peer = f"{self._remote.ip} QP {self._remote.qpn}" if self._remote else ""
         text = f"QP {self.address.qpn} is {state}" + (f", connected to {peer}" if state == "RTS" else "")
-        self._changed(state, text, device=self.device, qpn=self.address.qpn, peer=peer)
+        self._changed(state, text, self.device, self.address.qpn, peer)
 
     def _kept(self, resource: Any) -> Any:
         self._resources.append(resource)

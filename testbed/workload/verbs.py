@@ -14,6 +14,7 @@ from typing import Any
 from testbed.errors import DeadlineError, InputError
 from testbed.kernel.readiness import readable
 from testbed.lab import HostInterface
+from testbed.protocol.events import QP
 from testbed.topology import Family
 from testbed.workload import ibverbs
 from testbed.workload.attributes import Attributes
@@ -176,8 +177,8 @@ def open_endpoint(interface: HostInterface, family: Family = 4, *, memory: int =
     chooses the GID: that of the IPv4 or of the IPv6 address. `memory` in bytes."""
     host = interface.node
 
-    def changed(state: str, text: str, /, **data: Any) -> None:
-        interface.emit("qp", text, state=state, **data)
+    def changed(state: str, text: str, device: str, qpn: int, peer: str) -> None:
+        interface.emit(QP(interface=interface.name, state=state, device=device, qpn=qpn, peer=peer), text)
 
     endpoint = Endpoint(
         interface.device,

@@ -17,6 +17,7 @@ from testbed.cni.objects.store import Store
 from testbed.documents.text import choices
 from testbed.errors import InputError, did_you_mean
 from testbed.lab.context import Emit
+from testbed.protocol import events
 
 
 class Cluster:
@@ -68,9 +69,9 @@ class Cluster:
             store.put([*applied, *made], away)
         for text, objects in (("applied", [*applied, *made]), ("deleted", away)):
             for one in objects:
-                self._emit("object", "", f"{one} is {text}", object=str(one))
+                self._emit(events.OBJECT(object=str(one)), "", f"{one} is {text}")
         for note in notes:
-            self._emit("object", "", note)
+            self._emit(events.OBJECT(), "", note)
 
     def _held(self) -> Collection[Address]:
         """The addresses that pods have of pools."""

@@ -14,6 +14,7 @@ from testbed.cni.objects.manifests import Object
 from testbed.cni.spec.selection import NETWORKS
 from testbed.errors import InputError
 from testbed.lab import Pod
+from testbed.protocol import events
 
 
 def admitted(pod: Pod, cluster: Cluster, container: str) -> Object:
@@ -24,7 +25,7 @@ def admitted(pod: Pod, cluster: Cluster, container: str) -> Object:
     found = injected(known, namespace, configs)
     if found is not known:
         networks = found.annotations[NETWORKS]
-        pod.context.emit("pod", pod.name, f"networks are injected: {networks}", networks=networks)
+        pod.context.emit(events.POD(networks=networks), pod.name, f"networks are injected: {networks}")
     return found
 
 

@@ -36,6 +36,7 @@ from testbed.lab import Host, Pod
 from testbed.lab.context import Context
 from testbed.lab.pods import Caller, Network
 from testbed.lab.steps import Steps, in_order, together
+from testbed.protocol import events
 from testbed.topology import pod_mac
 
 OWN_PLUGINS = "cni-plugins"
@@ -80,7 +81,7 @@ class PodNetworks:
             for one in found:
                 text = f"{one.lease.address} is taken back: {one.reason}"
                 holder = one.lease.holder
-                context.emit("ipam", holder.pod, text, address=str(one.lease.address), host=holder.node)
+                context.emit(events.IPAM(address=str(one.lease.address), host=holder.node), holder.pod, text)
 
         return context.scheduler.every(every, look)
 
@@ -238,30 +239,32 @@ def reported(
 ) -> Steps[Result | None]:
     """Do it, and emit an event with how it ended."""
     text = f"{command} {network.name} on {attachment.interface} by {', '.join(network.types)}"
-    data: dict[str, Any] = {"command": command, "network": network.name, "interface": attachment.interface}
-    data["host"] = pod.host.name
+    ended = partial(
+        events.CNI, command=command, network=network.name, interface=attachment.interface, host=pod.host.name
+    )
     began = time.monotonic()
     try:
         result = yield from job
     except TestbedError as error:
-        pod.context.emit("cni", pod.name, f"{text} fails: {error.message}", **data, error=error.message)
+        pod.context.emit(ended(error=error.message), pod.name, f"{text} fails: {error.message}")
         raise
-    data["took_s"] = time.monotonic() - began
+    took_s = time.monotonic() - began
     given = [entry["address"] for entry in result.get("ips", [])] if result else []
-    pod.context.emit("cni", pod.name, ": ".join(filter(None, (text, ", ".join(given)))), **data, result=result)
+    text = ": ".join(filter(None, (text, ", ".join(given))))
+    pod.context.emit(ended(took_s=took_s, result=result), pod.name, text)
     return result
 
 
 def reported_of_node(host: Host, command: str, network: Conflist, job: Steps[None]) -> Steps[None]:
     """The same of what is about a network and no pod."""
     text = f"{command} {network.name} by {', '.join(network.types)}"
-    data = {"command": command, "network": network.name}
     try:
         yield from job
     except TestbedError as error:
-        host.context.emit("cni", host.name, f"{text} fails: {error.message}", **data, error=error.message)
+        failed = events.CNI(command=command, network=network.name, error=error.message)
+        host.context.emit(failed, host.name, f"{text} fails: {error.message}")
         raise
-    host.context.emit("cni", host.name, text, **data)
+    host.context.emit(events.CNI(command=command, network=network.name), host.name, text)
 
 
 def raise_first(outcomes: Sequence[Any]) -> None:

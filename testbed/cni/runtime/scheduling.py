@@ -15,6 +15,7 @@ from testbed.cni.objects.manifests import Object
 from testbed.lab import Host, Pod
 from testbed.lab.pods import UnschedulableError
 from testbed.lab.steps import Steps, pause
+from testbed.protocol import events
 
 EVERY = 1.0
 """Seconds between two looks whether a pod that waits can be scheduled."""
@@ -56,7 +57,7 @@ class Devices:
                     raise
                 if not waits:
                     cluster.put(pending(known, error.message))
-                    pod.context.emit("pod", pod.name, f"pending: {error.message}", host=pod.host.name)
+                    pod.context.emit(events.POD(host=pod.host.name), pod.name, f"pending: {error.message}")
                 waits = True
             yield from pause(min(EVERY, deadline - time.monotonic()))
         for vfs in held.vfs.values():

@@ -13,6 +13,7 @@ from testbed.errors import TestbedError
 from testbed.lab import Host, Lab, Pod
 from testbed.lab.context import Emit
 from testbed.lab.pods import Network
+from testbed.protocol import events
 from testbed.switch.profile import DEFAULT
 from testbed.topology import Topology
 
@@ -32,11 +33,11 @@ class Cluster:
         out.mkdir(parents=True)
         self.lab = Lab(topology(nodes), out, self._emit, rdma_mode="exclusive", networks=PodNetworks(out))
 
-    def _emit(self, kind: str, node: str, text: str, /, **data: Any) -> None:
-        if kind == "cni" and data["command"] == "ADD" and "error" not in data:
-            self.adds.append(data["took_s"])
-        if kind not in ("cni", "pod"):  # of these there are thousands
-            self._on(kind, node, text, **data)
+    def _emit(self, data: events.Data, node: str, text: str, /, *, at_ns: int | None = None) -> None:
+        if isinstance(data, events.Cni) and data.command == "ADD" and data.took_s is not None:
+            self.adds.append(data.took_s)
+        if not isinstance(data, events.Cni | events.Pod):  # of these there are thousands
+            self._on(data, node, text, at_ns=at_ns)
 
     def hosts(self, nodes: int) -> list[Host]:
         return [self.lab.host(f"node{number}") for number in range(nodes)]
@@ -47,7 +48,7 @@ class Cluster:
         """Each pod, or why it was refused. The first refusal is reported."""
         made = self.lab.pods.create_all(wanted, at_once or self._at_once)
         for error in [one for one in made if isinstance(one, TestbedError)][:1]:
-            self._on("bench", "", str(error))
+            self._on(events.BENCH(), "", str(error))
         return made
 
     def delete(self, pods: Sequence[Pod]) -> None:
@@ -58,7 +59,7 @@ class Cluster:
         began = time.monotonic()
         found = act()
         took = time.monotonic() - began
-        self._on("bench", "", f"{what} after {took:.1f} s")
+        self._on(events.BENCH(), "", f"{what} after {took:.1f} s")
         return found, took
 
 

@@ -16,7 +16,7 @@ from testbed.faults.catalogue import KINDS
 from testbed.faults.fault import make
 from testbed.lab import HostInterface, Pod
 from testbed.lab.nodes.host import Host
-from testbed.protocol import live
+from testbed.protocol import events, live
 from testbed.protocol.live import FaultRow, LinkRow, NodeRow, Written
 from testbed.topology.models import quality_of
 from testbed.workload.attributes import Attributes
@@ -61,7 +61,8 @@ def set_link(request: live.LinkSet, call: Call) -> LinkRow:
     if values:
         interface.sends.change(**values)
         call.server.qualities.setdefault(str(interface), {}).update(request.quality)
-        interface.emit("link", f"{interface.name} sends with {words(request.quality)}", **request.quality)
+        changed = events.LINK(interface=interface.name).plus(request.quality)
+        interface.emit(changed, f"{interface.name} sends with {words(request.quality)}")
     if request.up is True:
         release = call.server.held.pop(str(interface), None)
         (release or interface.up)()
@@ -78,7 +79,7 @@ def set_profile(request: live.ProfileSet, call: Call) -> dict[str, Any]:
     switch = call.lab.switch(request.switch)
     values = {key: value_of(text) for key, text in request.values.items()}
     switch.change_profile(**values)
-    switch.context.emit("profile", switch.name, f"profile: {words(request.values)}", **values)
+    switch.context.emit(events.PROFILE(**values), switch.name, f"profile: {words(request.values)}")
     return switch.profile()
 
 
@@ -138,15 +139,14 @@ def write(request: live.RdmaWrite, call: Call) -> Written:
             here.store(PATTERN * request.size)
             done = here.write(request.size, within=WRITE_S)
             text = f"{done.opcode} to {far.node} ends with {done.status} after {done.elapsed_s * 1e3:.3f} ms"
-            data = {"opcode": done.opcode, "status": done.status, "elapsed_s": done.elapsed_s, "to": str(far)}
-            near.node.context.emit("completion", near.node.name, text, **data)
+            data = events.COMPLETION(opcode=done.opcode, status=done.status, elapsed_s=done.elapsed_s, to=str(far))
+            near.node.context.emit(data, near.node.name, text)
             if done.ok and there.load(0, request.size) != here.load(0, request.size):
                 text += ", and the bytes did not arrive"
             return {"status": done.status, "elapsed_s": done.elapsed_s, "text": text}
     except ConnectError as error:
-        near.node.context.emit(
-            "connect", near.node.name, f"no connection to {far.node}: {error.error}", error=error.error
-        )
+        text = f"no connection to {far.node}: {error.error}"
+        near.node.context.emit(events.CONNECT(error=error.error), near.node.name, text)
         return {"status": error.error, "elapsed_s": (call.log.now - began) / 1e9, "text": error.message}
     except DeadlineError as error:
         return {"status": UNENDED, "elapsed_s": (call.log.now - began) / 1e9, "text": error.message}

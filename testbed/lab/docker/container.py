@@ -14,6 +14,7 @@ from testbed.kernel import netns, own_devices
 from testbed.kernel.rdma import Rdma
 from testbed.lab.docker import client as docker
 from testbed.lab.namespace import Namespace
+from testbed.protocol import events
 from testbed.topology import Container as ContainerPlan
 
 SHELLS = "bash", "sh", "ash"
@@ -51,9 +52,10 @@ class DockerContainer:
         self._path = variables.get("PATH", DEFAULT_PATH)
         command = [state["Path"], *state["Args"]]
         self._node.context.emit(
-            "container", self._node.name, f"{self.plan.image} runs {' '.join(command)}",
-            image=self.plan.image, digest=state["Image"], command=command,
-        )  # fmt: skip
+            events.CONTAINER(image=self.plan.image, digest=state["Image"], command=command),
+            self._node.name,
+            f"{self.plan.image} runs {' '.join(command)}",
+        )
         self._require_running()
 
     def _host_config(self) -> dict[str, Any]:

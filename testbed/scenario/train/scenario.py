@@ -14,6 +14,7 @@ from testbed.faults import Fault
 from testbed.faults.catalogue import KINDS
 from testbed.faults.fault import make
 from testbed.protocol import GIVEN_PROGRAM, RANKS, JobRow, RankRow
+from testbed.protocol.events import JOB_STEP
 from testbed.scenario.model import Parameters, Scenario
 from testbed.scenario.run import Run, Variant
 from testbed.workload import Failure, Job, Traffic, mpirun
@@ -118,7 +119,7 @@ class Progress:
             self._done += 1
             times = [self._job.steps(rank.number)[self._done - 1].seconds for rank in self._job.ranks]
             text = f"step {self._done} is done on all ranks: {min(times):.3f} to {max(times):.3f} s"
-            self._run.lab.emit("job.step", "", text, number=self._done, seconds=times)
+            self._run.lab.emit(JOB_STEP(number=self._done, seconds=times), "", text)
 
 
 def break_network(run: Run, job: Job, faults: Sequence[Planned], until: float) -> list[str]:

@@ -6,10 +6,12 @@ import contextlib
 import dataclasses
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from testbed.errors import DeadlineError, InputError, TestbedError
 from testbed.lab import HostInterface
+from testbed.protocol.events import COLLECTIVE
 from testbed.topology import Family
 from testbed.workload.attributes import Attributes
 from testbed.workload.collectives.algorithms import Shape, Step, between, sent, steps_of
@@ -209,25 +211,32 @@ class Group:
         ranks = [Rank(self.name(number), *work) for number, work in enumerate(works)]
         engine = Engine(what, ranks, self._message, _combine(op, targets[0]))
         context = self._nics[0].node.context
-        placed = {"hosts": [nic.node.name for nic in self._nics], "devices": [nic.device for nic in self._nics]}
+        hosts, devices = [nic.node.name for nic in self._nics], [nic.device for nic in self._nics]
         began = time.monotonic()
         try:
             elapsed = engine.run(context.scheduler.ready, within)
         except TestbedError as error:
             self._failed = what
-            how: dict[str, Any] = {"late": isinstance(error, DeadlineError)}
+            failed = partial(COLLECTIVE, ok=False, operation=what, late=isinstance(error, DeadlineError))
             if isinstance(error, CollectiveError):
-                how |= {"rank": error.rank, "peer": error.peer, "status": error.status}
-            how |= {"elapsed_s": time.monotonic() - began, "finished_s": [rank.finished_s for rank in ranks]}
-            how |= {"computed_s": [rank.computed_s for rank in ranks]}
-            context.emit("collective", "", str(error), ok=False, operation=what, **how, **placed)
+                failed = partial(failed, rank=error.rank, peer=error.peer, status=error.status)
+            data = failed(
+                elapsed_s=time.monotonic() - began,
+                finished_s=[rank.finished_s for rank in ranks],
+                computed_s=[rank.computed_s for rank in ranks],
+                hosts=hosts,
+                devices=devices,
+            )
+            context.emit(data, "", str(error))
             raise
         finished = [rank.finished_s or 0.0 for rank in ranks]
         text = f"{what} over {len(self)} ranks takes {elapsed * 1e3:.1f} ms"
         matrix = [(*pair, count * targets[0].itemsize) for pair, count in between(steps).items()]
-        how = {"elapsed_s": elapsed, "finished_s": finished, "matrix": matrix}
-        how |= {"computed_s": [rank.computed_s for rank in ranks]}
-        context.emit("collective", "", text, ok=True, operation=what, **how, **placed)
+        data = COLLECTIVE(
+            ok=True, operation=what, elapsed_s=elapsed, finished_s=[*finished], matrix=matrix,
+            computed_s=[rank.computed_s for rank in ranks], hosts=hosts, devices=devices,
+        )  # fmt: skip
+        context.emit(data, "", text)
         return Progress(elapsed, finished, [sent(one) * targets[0].itemsize for one in steps])
 
     def _connect(self, steps: Sequence[Sequence[Step]]) -> None:

@@ -19,6 +19,7 @@ from testbed.errors import DeadlineError, TestbedError, UnsupportedError
 from testbed.kernel import devices, netns
 from testbed.lab import Host, Lab
 from testbed.lab.processes import Process
+from testbed.protocol import events
 from testbed.protocol.flight import Call
 from testbed.workload.jobs import flight
 from testbed.workload.jobs.placement import Rank
@@ -112,10 +113,11 @@ class Watch:
             calls = [call.json() for call in waits]
             text = f"{job.name} stalls: {len(waits)} of {len(job.ranks)} ranks wait in {waits[0].operation}"
             pairs = {str(rank.host): self._queue_pairs(rank) for rank in job.ranks if rank.device}
-            job.lab.emit("job.stalled", "", text, name=job.name, since_ns=since, waiting=calls, queue_pairs=pairs)
+            stalled = events.JOB_STALLED(name=job.name, since_ns=since, waiting=calls, queue_pairs=pairs)
+            job.lab.emit(stalled, "", text)
         elif now != self._before and self._stalled:
             self._stalled = False
-            job.lab.emit("job.resumed", "", f"{job.name} goes on", name=job.name)
+            job.lab.emit(events.JOB_RESUMED(name=job.name), "", f"{job.name} goes on")
         self._before = now
 
     def _queue_pairs(self, rank: Rank) -> dict[str, int]:
@@ -142,7 +144,8 @@ class Job:
         self._links: list[Path] = []
         hosts = [str(rank.host) for rank in self.ranks]
         text = f"{name} starts on {', '.join(hosts)}"
-        lab.emit("job", "", text, name=name, ranks=len(self.ranks), hosts=hosts, devices=[r.device for r in self.ranks])
+        own = [rank.device for rank in self.ranks]
+        lab.emit(events.JOB(name=name, ranks=len(self.ranks), hosts=hosts, devices=own), "", text)
         self._watch = Watch(self)
         self._unwatch = lab.scheduler.every(STALL_S, self._watch.look)
 
@@ -221,11 +224,12 @@ class Job:
         late = "" if over else f"still running after {round(within, 1):g} s{gone}"
         ending = "; ".join(filter(None, (late, str(failure) if failure else ""))) or "all is well"
         ok = over and failure is None
-        blamed = {}
+        made = partial(events.JOB, name=self.name, ok=ok, late=not over)
+        data = made()
         if failure:
-            host = str(failure.rank.host)
-            blamed = {"rank": failure.rank.number, "host": host, "status": failure.status, "failure": failure.text}
-        self.lab.emit("job", "", f"{self.name} ends: {ending}", name=self.name, ok=ok, late=not over, **blamed)
+            rank = failure.rank
+            data = made(rank=rank.number, host=str(rank.host), status=failure.status, failure=failure.text)
+        self.lab.emit(data, "", f"{self.name} ends: {ending}")
         if late:
             raise DeadlineError(f"job {self.name}: {ending}")
         return failure
