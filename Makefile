@@ -15,7 +15,7 @@ make check           the same, unit tests and the lines they run: no machine nee
 make workflows       lint what GitHub and GitLab read; this takes npm, too
 make bench           measure build, start and run; prints JSON
 make fidelity        measure what papers published; brings its table in docs/fidelity.md up to date
-make examples        bring what commands print in the documentation, docs/api.md and other tables up to date
+make examples        bring what commands print in the documentation, and pages made of code, up to date
 make docs            the documentation as a site, build/site, with a page for each scenario; no dead link
 make lock            bring requirements.lock up to pyproject.toml
 make setup           install what is missing; the others do so themselves
@@ -75,6 +75,7 @@ examples: ready
 	@.venv/bin/python tests/docs/api.py
 	@.venv/bin/python tests/docs/counters.py
 	@.venv/bin/python tests/docs/faults.py
+	@.venv/bin/python tests/docs/events.py
 
 pip_locked = @.venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement
 docs: setup

@@ -2,7 +2,7 @@
 
 `machine` and `cli` run outside; everything else runs inside, on a micro-VM's kernel or on this one. Neither imports the
 other, both import this. Here are names, limits and records; `requests` has what a machine can be asked, `messages` how
-requests and what comes back are written, `flight` the lines of flight.jsonl.
+requests and what comes back are written, `events` the kinds of events, `flight` the lines of flight.jsonl.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The kinds of events: the fields of `data` in events.jsonl, and the words of switches. docs/events.md is made of this.
+"""The kinds of events and the fields of their `data` in events.jsonl. docs/events.md is made of this.
 
 An emitter calls a kind, `LINK(interface="e1", state="down")`; `read` makes the same object of an event. Only the fields
 that were given are in the file. Those without a default are always there.
@@ -41,7 +41,7 @@ class Data:
     def sentence(self) -> str:
         """Return what a switch's control plane did as one line, without the switch's name."""
         words = {key: ", ".join(value) if isinstance(value, list) else value for key, value in vars(self).items()}
-        text = self.kind.special.get(str(words.get("reason")), self.kind.text)
+        text = self.kind.special.get(words.get("reason"), self.kind.about)
         return (text.replace("ARP", "ND") if self.kind_name.startswith("nd.") else text).format_map(words)
 
 
@@ -51,21 +51,20 @@ KINDS: dict[str, Kind[Any, Any]] = {}
 
 
 class Kind(Generic[P, D_co]):
-    """A kind of event with the class of its data. `text` are the words of an event of switches, `special` those with
-    certain reasons."""
+    """A kind of event with the class of its data. `about` says what happens; of a switch's control plane it is the text
+    of the event, and `special` that for certain reasons, or without one."""
 
     def __init__(
-        self, name: str, fields: Callable[P, D_co], about: str, text: str = "", special: Mapping[str, str] = {}
+        self, name: str, fields: Callable[P, D_co], about: str, special: Mapping[str | None, str] = {}
     ) -> None:
-        self.name, self.about, self.text, self.special, self.fields = name, about, text, special, fields
+        self.name, self.fields, self.about, self.special = name, fields, about, special
         self.nd = name.replace("arp.", "nd.")
         """The name of what ND has in common with ARP."""
         KINDS[self.name] = KINDS[self.nd] = self
 
     def __call__(self, *args: P.args, **fields: P.kwargs) -> D_co:
-        data = self.fields(*args, **fields)
-        data.kind, data.kind_name = self, self.name
-        return data
+        data: Any = named(self.name, fields)
+        return data  # type: ignore[no-any-return]
 
     def of(self, event: Event) -> D_co | None:
         """Return the data of an event of this kind, None of another one, or if it does not fit."""
@@ -175,7 +174,7 @@ FAULT_LOST = Kind("fault.lost", Fault, "A fault that had to hold is no longer in
 FAULT_RECOVERED = Kind("fault.recovered", Fault, "A fault is recovered, and gone.")
 LOST = Kind(
     "lost", Lost, "Something could not be read in time: events may be missing.",
-    "its control plane was too late for {records} {what}",
+    {None: "its control plane was too late for {records} {what}"},
 )  # fmt: skip
 BENCH = Kind("bench", NoFields, "A part of `testbed bench` is done.")
 
@@ -445,58 +444,35 @@ class Route(Data):
     ports: list[str]
 
 
-MISS = Kind(
-    "arp.miss", Neighbour, "A packet is to be routed to an unknown MAC.", "a packet for {ip} meets no ARP entry"
-)
-LEARNED = Kind("arp.learned", Claim, "An entry is made.", "ARP {ip} is at {mac}")
+MISS = Kind("arp.miss", Neighbour, "a packet for {ip} meets no ARP entry")
+LEARNED = Kind("arp.learned", Claim, "ARP {ip} is at {mac}")
 UPDATED = Kind(
-    "arp.updated", Claim, "An entry gets another MAC or port.", "ARP {ip} moves from {old_mac} to {mac}",
+    "arp.updated", Claim, "ARP {ip} moves from {old_mac} to {mac}",
     {"port-changed": "ARP {ip} at {mac} moves from port {old_port} to {port}"},
 )  # fmt: skip
 REFRESH = Kind(
-    "arp.refresh", Change, "An entry is asked for before it ages out.", "ARP asks {mac} whether it still has {ip}",
-    {"daemon": "ARP asks for all {entries} entries"},
-)  # fmt: skip
-CONFIRMED = Kind("arp.confirmed", Entry, "An entry that was asked for is as it was.", "ARP {ip} at {mac} is confirmed")
-AGED = Kind("arp.aged", Entry, "An entry ages out.", "ARP {ip} at {mac} ages out")
-FAILED = Kind("arp.failed", Unresolved, "Nobody answers.", "ARP for {ip} gets no answer")
-IGNORED = Kind("arp.ignored", Claim, "A packet changes nothing.", "ARP from {ip} at {mac} is ignored: {reason}")
-REFUSED = Kind("arp.refused", Unresolved, "The table is full.", "ARP {ip} does not fit the table")
+    "arp.refresh", Change, "ARP asks {mac} whether it still has {ip}", {"daemon": "ARP asks for all {entries} entries"}
+)
+CONFIRMED = Kind("arp.confirmed", Entry, "ARP {ip} at {mac} is confirmed")
+AGED = Kind("arp.aged", Entry, "ARP {ip} at {mac} ages out")
+FAILED = Kind("arp.failed", Unresolved, "ARP for {ip} gets no answer")
+IGNORED = Kind("arp.ignored", Claim, "ARP from {ip} at {mac} is ignored: {reason}")
+REFUSED = Kind("arp.refused", Unresolved, "ARP {ip} does not fit the table")
 EVICTED = Kind(
-    "arp.evicted", Change, "An entry makes room for another one.", "ARP {ip} at {mac} is evicted",
-    {"not-found": "ARP {ip}, which was not found, is evicted"},
-)  # fmt: skip
-LIMITED = Kind(
-    "arp.limited", Limited, "Packets to the CPU are dropped: the first one, and the number of all when it is over.",
-    "ARP to the CPU is over its rate: {packets} dropped",
-)  # fmt: skip
-CLEARED = Kind("arp.cleared", Change, "An entry is deleted by a command.", "ARP {ip} is cleared")
-PROXIED = Kind(
-    "arp.proxied", Entry, "The switch answers by proxy ARP; `mac` asked.",
-    "ARP for {ip} is answered to {mac} in its owner's place",
-)  # fmt: skip
-RESTORED = Kind(
-    "arp.restored",
-    Restored,
-    "A warm reboot is over.",
-    "ARP has {entries} entries from before the reboot, and asks for each",
+    "arp.evicted", Change, "ARP {ip} at {mac} is evicted", {"not-found": "ARP {ip}, which was not found, is evicted"}
 )
-FDB_LEARNED = Kind("fdb.learned", Fdb, "A MAC is learned.", "FDB {mac} is on {port}")
-FDB_MOVED = Kind("fdb.moved", Fdb, "A MAC is learned on another port.", "FDB {mac} moves from {old_port} to {port}")
-FDB_AGED = Kind("fdb.aged", Fdb, "A MAC ages out.", "FDB {mac} on {port} ages out")
-FDB_FLUSHED = Kind("fdb.flushed", Fdb, "A MAC is deleted, or its port went down.", "FDB {mac} on {port} is flushed")
-PORT_DISABLED = Kind(
-    "port.disabled",
-    Port,
-    "The MAC move guard disables a port after `moves`.",
-    "{port} is disabled: {mac} moves too often",
-)
-PORT_ENABLED = Kind("port.enabled", Port, "The MAC move guard enables a port again.", "{port} is enabled again")
-BLOCKED = Kind(
-    "lossless.blocked", Lossless, "Lossless packets must not be flooded, and the MAC is unknown.",
-    "lossless packets for {ip} are dropped",
-)  # fmt: skip
-UNBLOCKED = Kind("lossless.unblocked", Lossless, "The MAC is known again.", "lossless packets for {ip} are forwarded")
-ROUTE_INSTALLED = Kind("route.installed", Route, "A route is there, or has other ports.", "{to} is reached by {ports}")
-ROUTE_LOST = Kind("route.lost", Route, "A route is gone.", "there is no route to {to}")
+LIMITED = Kind("arp.limited", Limited, "ARP to the CPU is over its rate: {packets} dropped")
+CLEARED = Kind("arp.cleared", Change, "ARP {ip} is cleared")
+PROXIED = Kind("arp.proxied", Entry, "ARP for {ip} is answered to {mac} in its owner's place")
+RESTORED = Kind("arp.restored", Restored, "ARP has {entries} entries from before the reboot, and asks for each")
+FDB_LEARNED = Kind("fdb.learned", Fdb, "FDB {mac} is on {port}")
+FDB_MOVED = Kind("fdb.moved", Fdb, "FDB {mac} moves from {old_port} to {port}")
+FDB_AGED = Kind("fdb.aged", Fdb, "FDB {mac} on {port} ages out")
+FDB_FLUSHED = Kind("fdb.flushed", Fdb, "FDB {mac} on {port} is flushed")
+PORT_DISABLED = Kind("port.disabled", Port, "{port} is disabled: {mac} moves too often")
+PORT_ENABLED = Kind("port.enabled", Port, "{port} is enabled again")
+BLOCKED = Kind("lossless.blocked", Lossless, "lossless packets for {ip} are dropped")
+UNBLOCKED = Kind("lossless.unblocked", Lossless, "lossless packets for {ip} are forwarded")
+ROUTE_INSTALLED = Kind("route.installed", Route, "{to} is reached by {ports}")
+ROUTE_LOST = Kind("route.lost", Route, "there is no route to {to}")
 ROUTING_CONVERGED = Kind("routing.converged", Converged, "FRR has found all routes.")

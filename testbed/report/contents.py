@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.protocol import Event, PlanRows
+from testbed.protocol.events import OBSERVED
 from testbed.report import counters, folds, gear, matrices, packets, places
 from testbed.report.model import Part, Run, read_events, read_json, read_plan
 from testbed.report.owners import Owners
@@ -86,6 +87,7 @@ def _part(part: Part, drawings: Drawings, base: Path) -> dict[str, Any]:
         "end": end, "drawing": drawings.number(plan) if plan else None,
         "marks": [asdict(mark) for mark in places.marks(lanes, events, {row["node"] for row in rows}, owners.hosts)],
         "lanes": [_lane(lane) for lane in lanes], "folds": folds.folds(times, end), "events": _events(events),
+        "observations": [number for number, event in enumerate(events) if event["kind"] == OBSERVED.name],
         "captures": [one.json() for one in captured], "gear": gear.on_real_gear(lanes, events, at_the_end),
         "counters": at_the_end, "meanings": counters.meanings(name for _, _, name, _ in at_the_end),
         "counted": counted, "matrices": list(matrices.matrices(events)),

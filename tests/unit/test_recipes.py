@@ -319,9 +319,10 @@ def cni_plugin(tree: Tree) -> None:
 
 @recipe("A comment on packets")
 def comment(tree: Tree) -> None:
-    tree.insert("records/rules.py", "RULES = (\n", '    Rule(("ping",), _echoes, before=_near, where="anywhere"),\n')
+    rule = '    Rule((events.ADDRESS,), _echoes, before=_near, where="anywhere"),\n'
+    tree.insert("records/rules.py", "RULES = (\n", rule)
     tree.insert("records/rules.py", "    if frame.ip:\n", '        yield "echoes", frame.ip[0]\n')
-    claim = 'def _echoes(event, _):\n    yield "echoes", address(event["data"].get("ip"))\n\n\n'
+    claim = 'def _echoes(data, _):\n    yield "echoes", address(data.ip)\n\n\n'
     tree.insert("records/rules.py", "RULES = (\n", before=claim)
     tree.check(f"""
         import sys, tempfile
@@ -337,9 +338,10 @@ def comment(tree: Tree) -> None:
             directory = Path(name)
             pcap(directory / "client-eth1.pcap", [(MS, roce(CLIENT, SERVER, ("10.0.0.1", "10.0.0.2")))])
             made = {{"parameters": {{}}, "topology": {{"name": "pair", "interfaces": rows}}, "epoch": epoch}}
-            packets.write(directory, made, [event(2 * MS, "ping", "client", "it answers", ip="10.0.0.1")])
+            given = event(2 * MS, "address", "client", "it answers", interface="eth1", ip="10.0.0.1", has=True)
+            packets.write(directory, made, [given])
             [[text]] = comments(read(directory / "packets.pcapng"))
-        assert text == "ping at client, 1.000 ms later: it answers", text
+        assert text == "address at client, 1.000 ms later: it answers", text
     """)
 
 
@@ -361,6 +363,32 @@ def cause(tree: Tree) -> None:
 
         case = SimpleNamespace(job=SimpleNamespace(ok=False), seen=SimpleNamespace(peers={"mouse": ""}))
         assert rules.conclude(case).finding.cause == "cable-eaten"
+    """)
+
+
+@recipe("A kind of event")
+def kind(tree: Tree) -> None:
+    tree.add(
+        "protocol/events.py",
+        """
+
+        class Sneeze(Data):
+            decibels: int
+
+
+        SNEEZE = Kind("sneeze", Sneeze, "A nose sneezes.")
+        """,
+    )
+    tree.check("""
+        from testbed.protocol import events
+        from testbed.scenario.events import EventLog
+
+        log = EventLog(lambda event: None)
+        log.emit(events.SNEEZE(decibels=90), "leaf", "atishoo")
+        [event] = log.events
+        assert (event["kind"], event["data"]) == ("sneeze", {"decibels": 90})
+        assert events.SNEEZE.of(event).decibels == events.read(event).decibels == 90
+        assert events.read({**event, "data": {"decibels": "loud"}}) is None
     """)
 
 
@@ -443,16 +471,15 @@ def metric(tree: Tree) -> None:
 
 @recipe("Something in reports")
 def report(tree: Tree) -> None:
-    lane = '    def _smell(self, number, event, what):\n        self._point(number, "Smells", event["node"])\n\n'
-    tree.insert("report/timeline.py", "    def _step(", before=lane)
+    lane = '            case events.Service():\n                self._point(number, "Smells", node)\n'
+    tree.insert("report/timeline.py", "            case None:\n                return\n", lane)
     tree.insert("report/timeline.py", "GROUPS = (\n", '    "Smells",\n')
-    tree.insert("report/timeline.py", "FOLLOW: dict[str, Any] = {\n", '    "smell": Timeline._smell,\n')
     tree.add("report/page/smells.js", 'function smells(part) { return h("p", {}, part.smells); }\n')
     tree.insert("report/page/__init__.py", "SCRIPTS = (\n", '    "smells.js",\n')
     place = '    ["smells", "Smells", smells(part)],\n'
     tree.insert("report/page/main.js", '["gear", "On real gear", gear(part, run)],\n', place)
     tree.insert("report/contents.py", '        "counted": counted,', ' "smells": "of ozone",')
-    tree.insert("report/gear.yml", "- kinds: [arp.wrong", ", smell.bad")
+    tree.insert("report/gear.yml", "- kinds: [arp.wrong", ", service")
     tree.check(f"""
         import sys, tempfile
         from pathlib import Path
@@ -463,7 +490,7 @@ def report(tree: Tree) -> None:
         from testbed.report.page import page
 
         with tempfile.TemporaryDirectory() as name:
-            run = read_run(make_run(Path(name) / "tiny", [event(MS, "smell.bad", "leaf")]))
+            run = read_run(make_run(Path(name) / "tiny", [event(MS, "service", "leaf", address="10.0.0.9", port=80)]))
             found = contents([run], lambda plan: "", Path(name))
         [part] = found["parts"]
         assert part["smells"] == "of ozone"

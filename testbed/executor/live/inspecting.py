@@ -15,6 +15,7 @@ from testbed.lab.interface import Interface
 from testbed.lab.node import Node
 from testbed.lab.nodes.switch import Switch
 from testbed.protocol import Event, live
+from testbed.protocol.events import FAULT_INJECTED
 from testbed.protocol.live import Counted, FaultRow, LabState, LinkRow, NodeRow, Overview, QueuePair, TableRow
 from testbed.topology import Quality
 
@@ -79,7 +80,7 @@ def fault_rows(call: Call) -> list[FaultRow]:
 
 def fault_row(call: Call, number: int) -> FaultRow:
     injection = call.lab.injections[number - 1]
-    came = call.log.find("fault.injected", fault=injection.fault.name)
+    came = call.log.find(FAULT_INJECTED.name, fault=injection.fault.name)
     parameters = injection.fault.model_dump(mode="json", exclude_defaults=True)
     since = came[-1]["t"] / 1e9 if came else call.log.now / 1e9
     return {"number": number, "fault": injection.fault.name, "parameters": parameters, "since_s": since}

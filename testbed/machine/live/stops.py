@@ -8,6 +8,7 @@ from enum import Enum, auto
 
 from testbed.errors import InputError
 from testbed.machine.moments import Moment
+from testbed.protocol import events
 
 FAULT, FAILURE = "fault", "first-failure"
 SECONDS = re.compile(r"T=(\d+(?:\.\d+)?)s?")
@@ -65,11 +66,11 @@ class Stop:
 
     def _named(self, moment: Moment) -> bool:
         match moment.kind:
-            case "step":
+            case events.STEP.name:
                 return self.text not in (FAULT, FAILURE) and names(self.text, moment)
-            case "fault.injected":
+            case events.FAULT_INJECTED.name:
                 return self.text == FAULT
-            case "expect":
+            case events.EXPECT.name:
                 return self.text == FAILURE
         return self.text == str(moment.number)
 

@@ -100,11 +100,8 @@ function moments(part, reach) {
         add(to, `${lane.name}: ${text} after ${lasting(to - from)}`, level);
     }
   }
-  const { kinds, kind, t, text } = part.events;
-  const observed = kinds.indexOf("observed");
-  kind.forEach((one, number) => {
-    if (one === observed) add(t[number], text[number], part.observed === "fault" ? "bad" : "good");
-  });
+  const { t, text } = part.events;
+  for (const number of part.observations) add(t[number], text[number], part.observed === "fault" ? "bad" : "good");
   found.sort((a, b) => a.t - b.t || b.step - a.step);
   const shown = found.slice(0, 40);
   return h(
@@ -129,7 +126,7 @@ function moments(part, reach) {
 }
 
 function summary(part, drawings, reach) {
-  const said = part.events.text[part.events.kind.lastIndexOf(part.events.kinds.indexOf("observed"))];
+  const said = part.events.text[part.observations.at(-1)];
   const title =
     part.expected === null
       ? null

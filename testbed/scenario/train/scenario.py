@@ -14,7 +14,7 @@ from testbed.faults import Fault
 from testbed.faults.catalogue import KINDS
 from testbed.faults.fault import make
 from testbed.protocol import GIVEN_PROGRAM, RANKS, JobRow, RankRow
-from testbed.protocol.events import JOB_STEP
+from testbed.protocol.events import FAULT_INJECTED, JOB_STEP
 from testbed.scenario.model import Parameters, Scenario
 from testbed.scenario.run import Run, Variant
 from testbed.workload import Failure, Job, Traffic, mpirun
@@ -86,7 +86,7 @@ class Train(Scenario[Settings]):
             failure, hung = wait(job, began + p.limit - run.now)
         stop()
         ended = run.now
-        came = run.log.find("fault.injected")
+        came = run.log.find(FAULT_INJECTED.name)
         row: JobRow = {
             "failure": hung or (str(failure) if failure else ""),
             "job_s": ended - began,
