@@ -77,7 +77,8 @@ class Moments:
 
 
 def is_moment(event: Event) -> bool:
-    if event["kind"] in (events.STEP.name, events.FAULT_INJECTED.name):
-        return True
-    up, expectation = events.LAB.of(event), events.EXPECT.of(event)
-    return bool(up and up.up) or bool(expectation and not expectation.met)
+    if event["kind"] in (events.LAB.name, events.EXPECT.name):
+        match events.named(event["kind"], event["data"]):
+            case events.Lab(up=True) | events.Expectation(met=False):
+                return True
+    return event["kind"] in (events.STEP.name, events.FAULT_INJECTED.name)

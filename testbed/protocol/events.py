@@ -85,7 +85,7 @@ def read(event: Event) -> Data | None:
 
 
 def named(name: str, fields: Mapping[str, Any]) -> Data:
-    """Return the data of an event that testbed made."""
+    """Return the data of an event as they are, unchecked."""
     kind = KINDS[name]
     data: Data = kind.fields(**fields)
     data.kind, data.kind_name = kind, name

@@ -104,7 +104,7 @@ def _end_of_request(data: Completion, _: Macs) -> Iterator[Key]:
         yield act, address(found[0]), found[1]
 
 
-RULES: tuple[Rule[Any], ...] = (
+RULES = (
     Rule((events.LEARNED, events.UPDATED, events.CONFIRMED), _claim, before=_near, where="port"),
     Rule((events.IGNORED,), _claim, before=_near),
     Rule((events.MISS,), _for_address, before=_near, pick="first", fresh=True),
@@ -114,7 +114,7 @@ RULES: tuple[Rule[Any], ...] = (
     Rule((events.GARP, events.NA), _claim, before=_near, where="anywhere"),
     Rule((events.COMPLETION,), _end_of_request, before=_elapsed, where="anywhere", pick="last"),
 )
-BY_KIND = {kind: rule for rule in RULES for kind in rule.kinds}
+BY_KIND: dict[events.AnyKind, Rule[Any]] = {kind: rule for rule in RULES for kind in rule.kinds}
 BEGINNINGS = [kind.name for kind in (events.STEP, events.FAULT_INJECTED, events.FAULT_RECOVERED, events.LINK)]
 """Events that no frame makes: the first frame after one, of all captures, names it."""
 

@@ -24,6 +24,7 @@ INTERNAL = {
     "Node": {"adopt", "close", "complete", "configure", "delete_devices", "expect", "links_work", "make_interface"}
     | {"prepare", "release", "execute", "set_sysctls"},
     "HostInterface": {"configure_address"},
+    "Interface": {"emit"},
     "Lab": {"close"},
     "Routing": {"catch_up", "close", "fileno", "hear", "start", "take"},
     "Scheduler": {"close", "run", "watch"},
