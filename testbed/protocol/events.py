@@ -31,7 +31,7 @@ class Data:
     kind_name: str
 
     def __init__(self, /, **fields: Any) -> None:
-        vars(self).update(fields)
+        self.__dict__ = fields
 
     def plus(self, more: Mapping[str, Any]) -> Self:
         """Add fields that the kind leaves open."""
@@ -63,8 +63,9 @@ class Kind(Generic[P, D_co]):
         KINDS[self.name] = KINDS[self.nd] = self
 
     def __call__(self, *args: P.args, **fields: P.kwargs) -> D_co:
-        data: Any = named(self.name, fields)
-        return data  # type: ignore[no-any-return]
+        data = self.fields(*args, **fields)
+        data.kind, data.kind_name = self, self.name
+        return data
 
     def of(self, event: Event) -> D_co | None:
         """Return the data of an event of this kind, None of another one, or if it does not fit."""
