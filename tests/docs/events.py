@@ -50,17 +50,17 @@ def constants() -> dict[str, AnyKind]:
 
 
 def emitters() -> dict[str, set[str]]:
-    """Return the modules that make the data of each kind, by the kind's name in the code."""
+    """Return the packages that make the data of each kind, by the kind's name in the code."""
     found: dict[str, set[str]] = {name: set() for name in constants()}
     for path in sorted(PACKAGE.rglob("*.py")):
         if path != DEFINITIONS:
             for name in made(ast.parse(path.read_text())) & found.keys():
-                found[name].add(path.relative_to(PACKAGE).as_posix())
+                found[name].add(path.relative_to(PACKAGE).parts[0])
     return found
 
 
 def made(tree: ast.Module) -> set[str]:
-    """Return the names that a module calls, chooses between, or gives to a `partial`, without their module's."""
+    """Return the names that a module calls, chooses between or gives to a `partial`, without their module's."""
     used: list[ast.expr] = []
     for node in ast.walk(tree):
         match node:
@@ -68,6 +68,8 @@ def made(tree: ast.Module) -> set[str]:
                 used.append(first)
             case ast.IfExp(body=one, orelse=other):
                 used += [one, other]
+            case ast.Dict(values=values):
+                used += values
     return {node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "") for node in used}
 
 
@@ -122,7 +124,7 @@ def page() -> str:
         text += f"\n## {', '.join(kind.name for _, kind in found)}\n\n"
         text += "| Kind | Meaning | Emitted by |\n| --- | --- | --- |\n"
         for name, kind in found:
-            places = ", ".join(f"`{place}`" for place in sorted(made_in[name]))
+            places = ", ".join(f"`testbed/{place}`" for place in sorted(made_in[name]))
             text += f"| `{kind.name}` | {kind.about} | {places} |\n"
         if rows := [*fields(data)]:
             text += "\n| Field | Type | Meaning |\n| --- | --- | --- |\n"
