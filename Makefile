@@ -3,6 +3,9 @@ MAKEFLAGS += --no-print-directory --no-builtin-rules
 .PHONY: help setup ready scenario scenarios catalogue sample quick lint workflows check test mutants fuzz bench
 .PHONY: fidelity examples docs lock release
 
+# Where it is set, each process that a test starts compiles all of testbed again: a third of what the unit tests take.
+unexport PYTHONDONTWRITEBYTECODE
+
 shipped := $(sort $(patsubst scenarios/%/scenario.py,%,$(wildcard scenarios/*/scenario.py)))
 
 define HELP
