@@ -2,8 +2,8 @@
 
 Without a revision that is HEAD, and for a clean tree the point where the branch left main. Tests are found by imports,
 those that import a changed module before those that import what imports it. A file that is no Python stands for the
-modules that have its name as text. When there are many the nearest `MOST` files of tests run, and it says how many are
-left: `make test` runs all.
+modules that have its name as text. When there are many the nearest `MOST` files of tests run, without those that are
+marked as long, unless they differ themselves, and it says how many are left: `make test` runs all.
 
 It cannot find a test that meets the change in a child process alone, that reaches a file by a pattern or a directory,
 or that runs in a machine.
@@ -72,16 +72,16 @@ def main() -> int:
     files = changed(since or "HEAD") or changed(printed("git", "merge-base", "HEAD", since or "main").strip() or "HEAD")
     graph = dependents()
     roots = {root for file in files for root in ([file] if file.endswith(".py") else mentioning(file))}
-    tests = nearest(roots, graph)
-    if len(tests) > MOST:
-        print(f"the nearest {MOST} of {len(tests)} files of unit tests; `make test` runs all")
+    reached = nearest(roots, graph)
+    long = set(printed("git", "grep", "-l", "--untracked", "pytest.mark.long", "--", "tests/unit").split()) - {*files}
+    tests = [test for test in reached if test not in long][:MOST]
+    if len(tests) < len(reached):
+        print(f"the nearest {len(tests)} of {len(reached)} files of unit tests; `make test` runs all")
     if not tests:
         print("no unit test is of what differs" if files else "nothing differs")
         return 0
     workers = [] if len(tests) > 4 else ["-n", "0"]
-    return subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", *workers, *tests[:MOST]], cwd=TOP, check=False
-    ).returncode
+    return subprocess.run([sys.executable, "-m", "pytest", "-q", *workers, *tests], cwd=TOP, check=False).returncode
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 import pytest
 
 pytest_plugins = "pytester"
+pytestmark = pytest.mark.long
 
 CONFTEST = """
 import pytest
