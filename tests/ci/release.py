@@ -72,7 +72,9 @@ def main() -> int:
         shutil.rmtree(old, ignore_errors=True)
     made.mkdir(parents=True)
     run(BIN / "hatchling", "build", "--directory", made)
-    run(BIN / "testbed", "image", "export", made / f"testbed-{version}-image.oci")
+    image = made / f"testbed-{version}-image.oci"
+    run(BIN / "testbed", "image", "export", image)
+    image.with_name(f"{image.name}.sha256").unlink()  # SHA256SUMS has it
     run(BIN / "python", TOP / "containers/build", "testbed", "--output", made / f"testbed-{version}-container.tar")
     (made / "NOTES.md").write_text(notes(TOP, version) + "\n")
     (made / "SHA256SUMS").write_text(checksums(made))
