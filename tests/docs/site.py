@@ -19,6 +19,7 @@ from testbed.protocol import ScenarioInfo
 
 TOP = Path(__file__).parents[2]
 SOURCE = re.compile(r"\]\(\.\./scenarios/([^/)]+)/scenario\.py\)")
+CONTRIBUTING = re.compile(r"\]\((\.\./)?CONTRIBUTING\.md")
 CODE = re.compile(r"(`[^`]*`)")
 
 
@@ -35,11 +36,12 @@ def on_files(files: Files, config: MkDocsConfig) -> None:
 
 
 def on_page_markdown(markdown: str, **_: object) -> str:
-    return SOURCE.sub(r"](scenarios/\1.md)", markdown)
+    return CONTRIBUTING.sub("](contributing.md", SOURCE.sub(r"](scenarios/\1.md)", markdown))
 
 
 def made() -> Iterator[tuple[str, str]]:
-    yield "index.md", (TOP / "README.md").read_text().replace("](docs/", "](").replace("](LICENSE)", "](LICENSE.txt)")
+    for place, name in ("index.md", "README.md"), ("contributing.md", "CONTRIBUTING.md"):
+        yield place, (TOP / name).read_text().replace("](docs/", "](").replace("](LICENSE)", "](LICENSE.txt)")
     yield "changelog.md", (TOP / "CHANGELOG.md").read_text()
     yield "LICENSE.txt", (TOP / "LICENSE").read_text()
     sources = scenarios.shipped()

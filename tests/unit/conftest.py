@@ -15,9 +15,10 @@ from testbed import executor
 from testbed.machine import local
 
 SLOW_HOST = (HealthCheck.too_slow,)  # wall time says nothing of the code
-settings.register_profile(
-    "unit", derandomize=True, database=None, deadline=None, max_examples=60, suppress_health_check=SLOW_HOST
-)
+for profile, examples in ("unit", 60), ("deep", 600):  # `make fuzz` takes the other one, by its option
+    settings.register_profile(
+        profile, derandomize=True, database=None, deadline=None, max_examples=examples, suppress_health_check=SLOW_HOST
+    )
 settings.load_profile("unit")
 
 

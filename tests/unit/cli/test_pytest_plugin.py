@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 import pytest
 
 pytest_plugins = "pytester"
+pytestmark = pytest.mark.long
 
 CONFTEST = """
 import pytest
@@ -76,7 +77,7 @@ def test_last(log):
 INI = """
 [pytest]
 colour = blue
-addopts = -n 0 --strict-markers
+addopts = -n 0 --strict-markers -p no:cov -p no:hypothesispytest -p no:timeout
 filterwarnings =
     error
 """
@@ -102,8 +103,9 @@ def write(user: pytest.Pytester, text: str) -> None:
 
 
 def test_a_session_is_one_of_plain_and_of_lab_tests(user: pytest.Pytester) -> None:
-    result = run(user, "--junitxml=report.xml")
+    result = run(user, "--junitxml=report.xml", "-rP")
     result.assert_outcomes(**PASSED)
+    result.stdout.fnmatch_lines(["*Captured log call*", "WARNING *mine:test_mine.py:* a word"])
     result.stdout.fnmatch_lines([
         "E       AssertionError: assert {'a': 2} == {'a': 1}",
         "tests/test_mine.py:*: AssertionError",
@@ -123,23 +125,19 @@ def test_a_session_is_one_of_plain_and_of_lab_tests(user: pytest.Pytester) -> No
 
 
 def test_selection_by_k_node_id_and_last_failed(user: pytest.Pytester) -> None:
-    run(user, "-k", "values").assert_outcomes(passed=1, failed=1)
-    result = run(user, "--lf", "-rP")
-    result.assert_outcomes(failed=1)
-    run(user, "tests/test_mine.py::test_values[1]").assert_outcomes(passed=1)
+    run(user, "tests/test_mine.py::test_values[2]", "tests/test_mine.py::test_before").assert_outcomes(
+        passed=1, failed=1
+    )
+    run(user, "-k", "values", "--lf").assert_outcomes(failed=1)
     left = (user.path / "runs/pytest/latest/tests.jsonl").read_text().splitlines()
-    assert [json.loads(line)["test"] for line in left] == ["tests/test_mine.py::test_values[1]"]
-
-
-def test_captured_log_of_a_lab_test(user: pytest.Pytester) -> None:
-    result = run(user, "-k", "caplog", "-rP")
-    result.stdout.fnmatch_lines(["*Captured log call*", "WARNING *mine:test_mine.py:* a word"])
+    assert [json.loads(line)["test"] for line in left] == ["tests/test_mine.py::test_values[2]"]
 
 
 def test_workers(user: pytest.Pytester) -> None:
+    write(user, "def test_a(log): ...\ndef test_b(log): assert 0\n")
     result = run(user, "-n", "2")
-    result.assert_outcomes(**PASSED)
-    result.stdout.fnmatch_lines(["testbed: text, tests, files and reports of 5 machines: *"])
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["testbed: text, tests, files and reports of 2 machines: *"])
 
 
 def test_first_failure_ends_the_session(user: pytest.Pytester) -> None:
@@ -157,10 +155,13 @@ def test_collection_starts_no_machine(user: pytest.Pytester) -> None:
 
 
 @pytest.mark.parametrize("option", ["--pdb", "--trace"])
-def test_a_debugger_is_refused_for_lab_tests_only(user: pytest.Pytester, option: str) -> None:
+def test_a_debugger_is_refused_for_lab_tests(user: pytest.Pytester, option: str) -> None:
     result = run(user, option)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines([f"ERROR: {option} waits for a keyboard*test_values[[]1] and 4 more*testbed up*"])
+
+
+def test_a_debugger_is_there_for_other_tests(user: pytest.Pytester) -> None:
     run(user, "--pdb", "-k", "before").assert_outcomes(passed=1)
 
 

@@ -33,6 +33,8 @@ from testbed.machine.record import digest
 from testbed.machine.sweeps import cluster, remote, sent, worker
 from testbed.machine.sweeps.sent import HostFile
 
+pytestmark = pytest.mark.long
+
 FAKE = """
 import signal
 from types import SimpleNamespace

@@ -17,6 +17,8 @@ from testbed.machine.record import Identity, VariantResult
 from testbed.machine.runs import VariantRun
 from testbed.protocol import RANKS, JobRow, RankRow
 
+pytestmark = pytest.mark.long
+
 MANAGED = """\
 name: mine
 topology:

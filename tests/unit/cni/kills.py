@@ -38,16 +38,19 @@ ACTS = {
 
 
 WRITES = ("INSERT", "UPDATE", "DELETE")
+READS = ("SELECT", "PRAGMA")
+"""A kill before one of these leaves what a kill before the next statement leaves."""
 
 
 class Killing(sqlite3.Connection):
-    """Ends the process when `left` statements have been carried out."""
+    """Ends the process when `left` statements that are no reads have been carried out."""
 
     left = 0
     transactions = True
 
     def execute(self, statement: str, *arguments: Any) -> sqlite3.Cursor:
-        Killing.step()
+        if not statement.lstrip().startswith(READS):
+            Killing.step()
         if not self.transactions and statement in ("BEGIN IMMEDIATE", "COMMIT"):
             return self.cursor()
         return super().execute(statement, *arguments)

@@ -18,6 +18,8 @@ from testbed.cni import agent as module
 from testbed.cni.agent import VARIABLES, Server
 from testbed.cni.plugins.contract import Call
 
+pytestmark = pytest.mark.long
+
 BOTH = ["10.0.10.7/24", "fd00::7/64"]
 EXHAUSTED = ["no address is free in four"]
 NOT_FOR_S = 0.2

@@ -118,8 +118,14 @@ def test_the_definition_is_the_one_of_the_pods_annotation():
 
 
 def test_the_pool_closest_to_the_pod_comes_first_and_then_their_order():
-    node, of_pod = {"nodeName": ["node1"]}, {"podAffinity": {}}
-    assert usable(a=pool(), b=pool(**node), c=pool(**of_pod), d=pool()) == [["c", "b", "a", "d"]]
+    given = {"multusName": ["rail1"]}, {"namespaceName": ["ai"]}, {"nodeName": ["node1"]}, {"podAffinity": {}}
+    network, namespace, node, of_pod = (pool(**keys) for keys in given)
+    assert usable(a=pool(), b=network, c=namespace, d=node, e=of_pod, f=pool()) == [["e", "d", "c", "b", "a", "f"]]
+
+
+def test_a_pool_for_the_pod_comes_before_one_for_all_the_rest():
+    rest = pool(multusName=["rail1"], namespaceName=["ai"], nodeName=["node1"])
+    assert usable(a=rest, b=pool(podAffinity={})) == [["b", "a"]]
 
 
 def test_each_family_has_its_pools_and_a_pattern_names_several():

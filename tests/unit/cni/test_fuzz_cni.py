@@ -1,4 +1,5 @@
-"""10 000 cases of configurations, results and errors: whatever they hold, they are taken or refused in one message.
+"""A thousand configurations, results and errors, ten times as many by `make fuzz`: whatever they hold, they are taken
+or refused in one message.
 
 Those that need a kernel are in tests/machine/test_fuzz_cni.py.
 """
@@ -31,6 +32,7 @@ from testbed.cni.spec import conflist, selection
 from testbed.cni.spec.conflist import Attachment
 from testbed.errors import InputError
 
+EXAMPLES: int = settings().max_examples
 POD = Attachment("web", "c0ffee", cases.NETNS, "eth0", {"K8S_POD_NAME": "web"}, {"mac": "06:00:00:00:00:01"})
 WHAT = 'pod web: plugin type="macvlan" name="rdma" failed (add)'
 
@@ -41,7 +43,7 @@ def check_message(text: str, begins: str = "") -> None:
     assert 0 < len(text) < 2000
 
 
-@settings(max_examples=2500)
+@settings(max_examples=5 * EXAMPLES)
 @given(cases.CONFLISTS)
 def test_configurations(value: Any) -> None:
     try:
@@ -57,7 +59,7 @@ def test_configurations(value: Any) -> None:
         json.dumps(stdin, allow_nan=False)
 
 
-@settings(max_examples=3000)
+@settings(max_examples=5 * EXAMPLES)
 @given(cases.ANSWERS, st.sampled_from(["0.3.1", "0.4.0", "1.0.0", "1.1.0"]))
 @example(json.dumps(cases.RESULTS[0]), "1.1.0")
 def test_results(text: str, version: str) -> None:
@@ -74,7 +76,7 @@ def test_results(text: str, version: str) -> None:
         assert cache.read("rdma", POD) == json.loads(json.dumps(result))
 
 
-@settings(max_examples=1000)
+@settings(max_examples=2 * EXAMPLES)
 @given(cases.REFUSALS, st.integers(1, 255) | st.integers(-31, -1))
 def test_errors(text: str, status: int) -> None:
     with pytest.raises(CniError) as said:
@@ -104,7 +106,7 @@ def stdins(plugin: dict[str, Any]) -> st.SearchStrategy[Any]:
     return cases.changed([{"cniVersion": "1.1.0", "name": "rdma", **plugin, "prevResult": cases.RESULTS[-1]}])
 
 
-@settings(max_examples=1000)
+@settings(max_examples=2 * EXAMPLES)
 @given(stdins({"type": "macvlan", "ipam": cases.IPPOOL}), st.booleans())
 @example({"cniVersion": "1.1.0", "name": "rdma", "ipam": cases.IPPOOL}, True)
 @example({"cniVersion": "1.1.0", "name": "rdma", "ipam": {**cases.IPPOOL, "coolDown": 2**64}}, True)
@@ -129,13 +131,13 @@ def test_ippool_and_what_it_gave_is_given_back(config: Any, collect: bool) -> No
                 store.close()
 
 
-@settings(max_examples=500)
+@settings(max_examples=EXAMPLES)
 @given(stdins(cases.COORDINATOR))
 def test_configurations_of_coordinator(config: Any) -> None:
     answered(lambda asked: validated(Coordinator, own(asked.config)) and None, call("ADD"), config)
 
 
-@settings(max_examples=500)
+@settings(max_examples=EXAMPLES)
 @given(stdins(cases.IFACER))
 def test_configurations_of_ifacer(config: Any) -> None:
     answered(lambda asked: {"names": validated(ifacer.Configuration, own(asked.config)).names()}, call("ADD"), config)
@@ -144,7 +146,7 @@ def test_configurations_of_ifacer(config: Any) -> None:
 ENVIRONMENT = call("ADD") | {"CNI_ARGS": "IgnoreUnknown=1;K8S_POD_NAME=web"}
 
 
-@settings(max_examples=500)
+@settings(max_examples=EXAMPLES)
 @given(cases.changed([ENVIRONMENT]))
 def test_environments(environment: Any) -> None:
     given_as_text = {str(name): str(value) for name, value in environment.items()}
@@ -156,7 +158,7 @@ NETWORKS = [
 ]
 
 
-@settings(max_examples=500)
+@settings(max_examples=EXAMPLES)
 @given(cases.texts(cases.changed(NETWORKS)) | st.sampled_from(["ai/rail1@net1, rail2"]))
 def test_annotations(text: str) -> None:
     for read in selection.selected, selection.default:
@@ -187,7 +189,7 @@ OBJECTS = [
 ]
 
 
-@settings(max_examples=500)
+@settings(max_examples=EXAMPLES)
 @given(cases.changed(OBJECTS))
 def test_objects(value: Any) -> None:
     with contextlib.suppress(InputError):

@@ -64,11 +64,11 @@ def test_root_needs_no_more_than_the_tools(tools: Callable[..., Path], monkeypat
 
 
 def test_without_root_all_that_is_missing_is_named_at_once(
-    tools: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+    tools: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tools(apt_get="", mkfs_erofs="")
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    monkeypatch.setattr(build, "KEYRING", Path("/nonexistent"))
+    monkeypatch.setattr(build, "KEYRING", tmp_path / "not-there")
     with pytest.raises(UnsupportedError, match="needs debian-archive-keyring, mmdebstrap, uidmap"):
         build.require_tools()
 

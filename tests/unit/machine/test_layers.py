@@ -198,8 +198,10 @@ def test_too_many_packages_for_a_layer_are_refused_before_a_machine_starts(base:
         asyncio.run(layers.install(base, debs, tmp_path, lambda _: None))
 
 
-def test_without_apt_the_package_that_is_missing_is_named(base: Image, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "/nonexistent")
+def test_without_apt_the_package_that_is_missing_is_named(
+    base: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UnsupportedError, match="adding packages to the image needs apt"):
         layers.fetch(base, ["tcpflow"])
 

@@ -22,6 +22,8 @@ from process_ends import LIMIT_S, ended
 from testbed.machine.sweeps import pool, remote, sent
 from testbed.machine.sweeps.pool import Names, Pool
 
+pytestmark = pytest.mark.long
+
 NAMES = "code-1", "work-1", "ef" * 32
 OWN = """
 import signal

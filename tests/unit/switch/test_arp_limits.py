@@ -264,3 +264,26 @@ def test_an_address_that_is_missed_again_counts_once() -> None:
     leaf.request(X, A)
 
     assert leaf.mac(X) == A
+
+
+def test_an_entry_that_was_asked_for_is_still_evicted_first() -> None:
+    leaf = switch("huawei-ce", arp_cap=2, arp_full="evict")
+    leaf.request(address(1), A)
+    leaf.wait_until(10)
+    leaf.request(address(2), B)
+    leaf.wait_until(1201)
+    assert (leaf.requests_for(address(1)), leaf.requests_for(address(2))) == ([A], [])
+
+    leaf.request(address(3), A)
+
+    assert leaf.last("arp.evicted")["ip"] == str(address(1))
+
+
+def test_addresses_that_are_being_resolved_are_not_evicted() -> None:
+    leaf = switch("sonic", arp_cap=2)
+    for number in (1, 2):
+        leaf.miss(address(number))
+
+    leaf.request(address(3), A)
+
+    assert leaf.last("arp.refused")["ip"] == str(address(3))

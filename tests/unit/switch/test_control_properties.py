@@ -391,4 +391,4 @@ def _changed(profile: Profile, values: dict[str, Any]) -> Profile:
 
 
 TestAnySwitch = AnySwitch.TestCase
-TestAnySwitch.settings = settings(max_examples=200, stateful_step_count=40)
+TestAnySwitch.settings = settings(max_examples=2 * settings().max_examples, stateful_step_count=40)

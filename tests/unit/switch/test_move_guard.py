@@ -130,3 +130,33 @@ def test_a_shorter_time_holds_for_ports_that_are_down_already() -> None:
     leaf.wait_until(60)
 
     assert leaf.disabled == set()
+
+
+def test_a_move_as_old_as_the_window_still_counts() -> None:
+    leaf = switch("sonic", **GUARD)
+    flap(leaf, A, "e1", "e2", "e1", "e2")
+
+    leaf.wait_until(5)
+    flap(leaf, A, "e1")
+
+    assert leaf.disabled == {"e2"}
+
+
+def test_a_move_older_than_the_window_does_not() -> None:
+    leaf = switch("sonic", **GUARD)
+    flap(leaf, A, "e1", "e2", "e1", "e2")
+
+    leaf.wait_until(5.000001)
+    flap(leaf, A, "e1")
+
+    assert leaf.disabled == set()
+
+
+def test_a_port_whose_last_move_is_out_of_the_window_stays_up() -> None:
+    leaf = switch("sonic", **GUARD)
+    flap(leaf, A, "e4", "e3")
+
+    leaf.wait_until(5.000001)
+    flap(leaf, A, "e2", "e1", "e2", "e1")
+
+    assert leaf.disabled == {"e2"}

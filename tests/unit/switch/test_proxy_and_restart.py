@@ -110,3 +110,15 @@ def test_the_refresh_daemon_begins_anew() -> None:
     assert leaf.requests_for(X) == []
     leaf.wait_until(220)
     assert leaf.requests_for(X) == [BROADCAST]
+
+
+def test_a_warm_reboot_ends_what_an_outage_of_the_cpu_postponed() -> None:
+    leaf = switch("huawei-ce")  # it probes at 1200 s, three times in 15 s
+    leaf.request(X, A)
+    leaf.wait_until(1100)
+    leaf.resume(1300)
+    leaf.restart()
+    leaf.wait_until(1300 + 1214)
+    assert leaf.mac(X) == A
+    leaf.wait_until(1300 + 1215)
+    assert leaf.mac(X) is None

@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 from refusals import assert_refused_at_caret, refused, with_node
 
+from testbed.topology import Topology
+from testbed.topology.values import check_rdma
+
 
 @pytest.mark.parametrize(
     ("body", "message"),
@@ -125,14 +128,26 @@ def test_a_node(body: str, message: str) -> None:
     assert_refused_at_caret(with_node(body), message)
 
 
-def test_a_name_too_long_for_an_rdma_device() -> None:
-    long = "n" * 60
-    (line,) = refused(
-        f"name: lab\ntopology:\n  nodes: {{a: {{kind: host}}, {long}: {{kind: host}}}}\n"
-        f"  links:\n    - endpoints: [a:eth1, {long}:eth1]\n"
+def with_a_node(name: str) -> str:
+    return (
+        f"name: lab\ntopology:\n  nodes: {{a: {{kind: host}}, {name}: {{kind: host}}}}\n"
+        f"  links:\n    - endpoints: [a:eth1, {name}:eth1]\n"
     )
+
+
+def test_a_name_too_long_for_an_rdma_device() -> None:
+    """IB_DEVICE_NAME_MAX is 64, with the final zero byte."""
+    (line,) = refused(with_a_node("n" * 59))
     assert line.startswith("t.yml:5:27: ")
-    assert "is too long for an RDMA device: at most 63 characters" in line
+    assert "-eth1' is too long for an RDMA device: at most 63 characters" in line
+    with pytest.raises(ValueError, match="is not the name of an RDMA device"):
+        check_rdma("m" * 64)
+
+
+def test_the_longest_names_of_rdma_devices() -> None:
+    plan = Topology.parse(with_a_node("n" * 58)).plan()
+    assert plan.nodes["n" * 58].interface("eth1").rdma == "n" * 58 + "-eth1"
+    assert check_rdma("m" * 63) == "m" * 63
 
 
 def test_two_interfaces_with_one_rdma_name() -> None:

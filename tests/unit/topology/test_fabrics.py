@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from ipaddress import IPv4Network, ip_address
 from itertools import product
 
@@ -14,12 +15,24 @@ from testbed.topology import IPAddress, IPNetwork, Node, Plan, Topology
 from testbed.topology.fabrics import KINDS, Fabric, fat_tree, leaf_spine, make, rail_optimized, single, text, two_tier
 from testbed.topology.fabrics.addresses import FAMILIES, Families
 
+
+def pairs(*values: Sequence[int]) -> list[tuple[int, ...]]:
+    """Return combinations in which each two values of different options meet: few, and as good as all of them at
+    finding what only two options together break. All orders of the first two options, with the others in turn."""
+    first, second, *others = values
+    return [
+        (one, two, *(option[(i + j) % len(option)] for option in others))
+        for i, one in enumerate(first)
+        for j, two in enumerate(second)
+    ]
+
+
 ROUTED = [
     *(single(hosts) for hosts in (1, 4, 253)),
     *(two_tier(switches, hosts) for switches, hosts in product((1, 3), (1, 5))),
-    *(leaf_spine(leaves, spines, hosts) for leaves, spines, hosts in product((1, 2, 5), (1, 2, 4), (1, 3))),
-    *(leaf_spine(groups * rails, 3, hosts, rails) for groups, rails, hosts in product((1, 2, 3), (2, 4, 8), (1, 2))),
-    *(rail_optimized(pods, 6, rails, f"{n}:1") for pods, rails, n in product((1, 2, 3), (1, 4), (1, 2, 6))),
+    *(leaf_spine(leaves, spines, hosts) for leaves, spines, hosts in pairs((1, 2, 5), (1, 2, 4), (1, 3))),
+    *(leaf_spine(groups * rails, 3, hosts, rails) for groups, rails, hosts in pairs((1, 2, 3), (2, 4, 8), (1, 2))),
+    *(rail_optimized(pods, 6, rails, f"{n}:1") for pods, n, rails in pairs((1, 2, 3), (1, 2, 6), (1, 4))),
     *(fat_tree(k) for k in (2, 4, 6)),
 ]
 BRIDGED = [

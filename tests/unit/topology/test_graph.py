@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -52,9 +52,22 @@ FABRICS = [
     fat_tree(4),
     leaf_spine(2, 2, 3, 2, family="dual"),
 ]
+
+
+def of_scenarios() -> list[Plan]:
+    """The plans of scenarios, one of each shape: the links between kinds of nodes, and the networks of the hosts."""
+    found: dict[object, Plan] = {}
+    for file in sorted(SCENARIOS.glob("*/topology.clab.yml")):
+        plan = Topology.load(file).plan()
+        links = Counter(tuple((plan.nodes[end.node].kind, end.rdma is None) for end in pair) for pair in plan.links)
+        hosts = Counter(len(node.interfaces) for node in plan.nodes.values())
+        found.setdefault((tuple(sorted(links.items())), tuple(sorted(hosts.items()))), plan)
+    return list(found.values())
+
+
 PLANS = [
     *(fabric.topology().plan() for fabric in FABRICS),
-    *(Topology.load(file).plan() for file in sorted(SCENARIOS.glob("*/topology.clab.yml"))),
+    *of_scenarios(),
     Topology.parse(WIRED_ODDLY).plan(),
 ]
 NAMES = [fabric.command.removeprefix("testbed topology new ") for fabric in FABRICS]

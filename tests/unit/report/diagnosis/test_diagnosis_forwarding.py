@@ -69,3 +69,31 @@ def test_an_address_for_which_a_switch_asks_again_after_its_entry_aged(run: Buil
         run.event(t, f"arp.{what}", "leaf1", what, vlan=10, ip=IPS["n2"], mac=MACS["n2"], reason="request")
     one = run.starts().ends(26, **SILENT).diagnosis()
     assert (one.finding.cause, one.finding.since) == ("unresolved", 25 * S)
+
+
+def test_an_entry_that_is_written_again_after_the_job_is_not_when_it_was_written(run: Builder) -> None:
+    learned(run, 0.4, IPS["n3"], OLD)
+    learned(run, 40, IPS["n3"], OLD)
+    one = run.starts().ends(31, **SILENT).diagnosis()
+    assert (one.finding.cause, one.finding.since) == ("stale-neighbour", 0.4 * S)
+
+
+def test_an_entry_that_is_written_after_the_job_is_not_why(run: Builder) -> None:
+    learned(run, 40, IPS["n3"], OLD)
+    run.event(41, "fdb.learned", "leaf2", "", vlan=10, mac=MACS["n3"], port="e2")
+    run.event(42, "arp.failed", "leaf1", "no answer", vlan=10, ip=IPS["n2"])
+    assert run.starts().ends(31, **SILENT).diagnosis().finding.cause == "unknown"
+
+
+def test_a_mac_that_moves_again_after_the_job_has_moved_when_it_did(run: Builder) -> None:
+    run.event(2, "fdb.moved", "leaf2", "", vlan=10, mac=MACS["n3"], port="e2", old_port="e3")
+    run.event(20, "fdb.moved", "leaf2", "", vlan=10, mac=MACS["n3"], port="e2", old_port="e3")
+    assert run.starts().ends(9, **DIED).diagnosis().finding.since == 2 * S
+
+
+def test_a_request_after_the_job_is_not_when_a_switch_began_to_ask(run: Builder) -> None:
+    run.event(25, "arp.miss", "leaf1", "miss", vlan=10, ip=IPS["n2"])
+    learned(run, 40, IPS["n2"], MACS["n2"])
+    run.event(50, "arp.miss", "leaf1", "miss", vlan=10, ip=IPS["n2"])
+    one = run.starts().ends(26, **SILENT).diagnosis()
+    assert (one.finding.cause, one.finding.since) == ("unresolved", 25 * S)

@@ -1,0 +1,111 @@
+"""What `make quick`, `make lint` and `make release` are made of (tests/ci)."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from ci import check_types, mutants, release, touched
+
+CHANGELOG = """\
+# Changelog
+
+## [Unreleased]
+
+## [1.1.0] - 2027-01-31
+
+### Added
+
+- a thing
+
+## [1.0.0] - 2027-01-01
+
+- [a link](https://example.com)
+
+[1.1.0]: https://example.com/compare
+"""
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    (tmp_path / "pyproject.toml").write_text('[project]\nversion = "1.1.0"\n')
+    (tmp_path / "CHANGELOG.md").write_text(CHANGELOG)
+    identity = ["-c", "user.name=a", "-c", "user.email=a@example.com"]
+    for words in (["init", "-q"], ["add", "."], [*identity, "commit", "-qm", "all"]):
+        subprocess.run(["git", *words], cwd=tmp_path, check=True)
+    return tmp_path
+
+
+def test_a_release_has_the_notes_of_its_version_only(checkout: Path) -> None:
+    assert release.version_of(checkout) == "1.1.0"
+    assert release.notes(checkout, "1.1.0") == "### Added\n\n- a thing"
+    assert release.notes(checkout, "1.0.0") == "- [a link](https://example.com)"
+    assert list(release.obstacles(checkout, "1.1.0")) == []
+
+
+def test_a_changed_tree_a_missing_section_and_a_tag_stand_against_a_release(checkout: Path) -> None:
+    (checkout / "new").touch()
+    subprocess.run(["git", "tag", "v1.2.0"], cwd=checkout, check=True)
+    tree, section, tag = release.obstacles(checkout, "1.2.0")
+    assert tree.endswith("\n?? new")
+    assert "no section `## [1.2.0] - YYYY-MM-DD`" in section
+    assert "the tag v1.2.0 is there already" in tag
+
+
+def test_checksums_are_as_sha256sum_reads_them(tmp_path: Path) -> None:
+    (tmp_path / "b").write_bytes(b"")
+    (tmp_path / "a").write_bytes(b"abc")
+    lines = release.checksums(tmp_path)
+    assert [line.split()[1] for line in lines.splitlines()] == ["a", "b"]
+    subprocess.run(["sha256sum", "--check", "--strict", "--quiet"], input=lines, cwd=tmp_path, text=True, check=True)
+
+
+def test_the_version_that_is_released_has_its_section() -> None:
+    assert release.notes(release.TOP, release.version_of(release.TOP))
+
+
+def test_tests_are_found_by_imports_and_the_nearest_come_first() -> None:
+    graph = {
+        "a.py": ["b.py", "tests/unit/test_errors.py"],
+        "b.py": ["a.py", "tests/unit/test_lazy_names.py", "tests/unit/helper.py"],
+        "c.py": ["tests/unit/test_set_up.py"],
+    }
+    assert touched.nearest(["a.py"], graph) == ["tests/unit/test_errors.py", "tests/unit/test_lazy_names.py"]
+    assert touched.nearest(["tests/unit/test_gone.py"], graph) == []
+
+
+def test_a_conftest_is_for_the_tests_below_it() -> None:
+    found = touched.nearest(["tests/unit/report/diagnosis/conftest.py"], {})
+    assert "tests/unit/report/diagnosis/test_diagnosis.py" in found
+    assert {Path(test).parent.name for test in found} == {"diagnosis"}
+
+
+def test_the_tests_of_a_module_and_of_a_file_beside_it_are_found() -> None:
+    graph = touched.dependents()
+    assert (
+        touched.nearest(["testbed/switch/fdb.py"], graph).index("tests/unit/switch/test_move_guard.py") < touched.MOST
+    )
+    assert "testbed/switch/profile.py" in touched.mentioning("testbed/switch/profiles.yml")
+
+
+def test_scenarios_and_what_they_import_are_modules_of_different_names(tmp_path: Path) -> None:
+    for name in ("one-thing/scenario.py", "one-thing/parts.py", "two/scenario.py", "two/parts.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "two/again.py").symlink_to(tmp_path / "one-thing/parts.py")
+    assert {name: str(file.relative_to(tmp_path)) for name, file in check_types.modules(tmp_path).items()} == {
+        "one_thing_scenario": "one-thing/scenario.py",
+        "parts": "one-thing/parts.py",
+        "two_parts": "two/parts.py",
+        "two_scenario": "two/scenario.py",
+    }
+
+
+def test_functions_have_the_names_of_their_mutants(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mutants, "TOP", tmp_path)
+    (tmp_path / "p").mkdir()
+    text = "def f(): ...\nclass C:\n    def m(self): ...\n    @property\n    def p(self): ...\n"
+    (tmp_path / "p/__init__.py").write_text(text)
+    (tmp_path / "p/m.py").write_text(text)
+    assert mutants.functions("p") == ["p.x_f", "p.xǁCǁm", "p.m.x_f", "p.m.xǁCǁm"]
