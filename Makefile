@@ -1,6 +1,6 @@
 MAKEFLAGS += --no-print-directory --no-builtin-rules
 .DEFAULT_GOAL := $(if $(scenario),scenario,help)
-.PHONY: help setup ready scenario scenarios catalogue sample quick lint workflows check test mutants fuzz bench
+.PHONY: help setup ready scenario scenarios catalogue quick lint workflows check test mutants fuzz bench
 .PHONY: fidelity examples docs lock release
 
 # Where it is set, each process that a test starts compiles all of testbed again: a third of what the unit tests take.
@@ -11,9 +11,8 @@ shipped := $(sort $(patsubst scenarios/%/scenario.py,%,$(wildcard scenarios/*/sc
 define HELP
 make scenario=NAME   run a scenario; also variant=NAME seed=N args="--json …"
 make scenarios       run all of them; one table in the end
-make catalogue       the same; each one's first variant again, and the slow tests
-make sample seed=N   a tenth of that, drawn by the seed
 make test            unit tests, and tests of machines with those inside them
+make catalogue       before a release: both, first variants again, slow tests, tests in an order drawn by seed=N
 make quick           lint, types and the unit tests of what differs from HEAD, or since=REVISION
 make lint            lint and types
 make check           the same, unit tests and the lines they run: no machine needed
@@ -38,6 +37,7 @@ setup:
 	@./setup.sh
 
 # Labs on this very kernel need root, and nothing of a micro-VM. What builds the image is needed by nobody who has one.
+parts := .venv/bin/python tests/parts.py
 local := $(findstring --machine local,$(args))$(findstring --machine=local,$(args))
 ready:
 	@./setup.sh $(if $(local),local,image)
@@ -46,7 +46,7 @@ scenario: ready
 	@$(if $(local),$(shell [ "$$(id -u)" = 0 ] || echo sudo)) .venv/bin/testbed run $(scenario) $(if $(variant),--variant $(variant)) $(if $(seed),--seed $(seed)) $(args)
 
 scenarios: ready
-	@.venv/bin/testbed run $(if $(seed),--seed $(seed)) $(args) $(shipped)
+	@$(parts) 'the catalogue=.venv/bin/testbed run $(if $(seed),--seed $(seed)) $(args) $(shipped)'
 
 lint: setup
 	@.venv/bin/ruff check
@@ -60,17 +60,13 @@ check: lint
 	@.venv/bin/pytest -q --cov --cov-report= tests/unit
 	@.venv/bin/python tests/coverage_table.py
 
+tests := 'unit tests=.venv/bin/pytest -q tests/unit' 'tests of machines=.venv/bin/pytest -q -m "not slow" tests/machine'
 test: ready
-	@.venv/bin/pytest -q tests/unit
-	@.venv/bin/pytest -q -m "not slow" tests/machine
+	@$(parts) $(tests)
 
-catalogue: scenarios
-	@.venv/bin/pytest -q -m slow tests/machine
-
-drawn := import random, sys; print(*sorted(random.Random(sys.argv[1]).sample(sys.argv[2:], len(sys.argv[2:]) // 10)))
-sample: ready
-	@.venv/bin/testbed run $$(.venv/bin/python -c '$(drawn)' $(or $(seed),1) $(shipped))
-	@.venv/bin/pytest -q -m slow --sample $(or $(seed),1) tests/machine
+catalogue: ready
+	@$(parts) $(tests) 'the catalogue=.venv/bin/testbed run $(shipped)' \
+		'slow tests=.venv/bin/pytest -q -m slow $(if $(seed),--seed $(seed)) tests/machine'
 
 bench: ready
 	@.venv/bin/python tests/bench/bench.py

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -40,14 +41,21 @@ def log() -> EventLog:
 def lab(request: pytest.FixtureRequest, tmp_path: Path, log: EventLog) -> Iterator[Lab]:
     """A running lab with the topology of the test's `topology` mark; keywords of the mark go to `Lab`. Its plan,
     events, tables and counters are in `tmp_path` afterwards."""
-    mark = request.node.get_closest_marker("topology")
+    with lab_of(request.node, tmp_path, log) as running:
+        yield running
+
+
+@contextmanager
+def lab_of(test: pytest.Item, directory: Path, log: EventLog) -> Iterator[Lab]:
+    """Run the lab of a test's `topology` mark; its files are in `directory` afterwards."""
+    mark = test.get_closest_marker("topology")
     if mark is None:
-        raise pytest.UsageError(f"{request.node.nodeid} uses `lab` and has no @pytest.mark.topology(file or YAML)")
-    options = {"networks": PodNetworks(request.path.parent), "zero_ns": log.zero_ns, **mark.kwargs}
+        raise pytest.UsageError(f"{test.nodeid} uses `lab` and has no @pytest.mark.topology(file or YAML)")
+    options = {"networks": PodNetworks(test.path.parent), "zero_ns": log.zero_ns, **mark.kwargs}
     try:
-        with Lab(_topology(mark.args[0], request.path), tmp_path, log.emit, **options) as running:
-            (tmp_path / TOPOLOGY).write_text(json.dumps(plan_rows(running.plan), indent=1) + "\n")
-            (tmp_path / EPOCH).write_text(json.dumps(log.epoch()) + "\n")
+        with Lab(_topology(mark.args[0], test.path), directory, log.emit, **options) as running:
+            (directory / TOPOLOGY).write_text(json.dumps(plan_rows(running.plan), indent=1) + "\n")
+            (directory / EPOCH).write_text(json.dumps(log.epoch()) + "\n")
             break_from_the_start(running)
             try:
                 yield running
@@ -56,7 +64,7 @@ def lab(request: pytest.FixtureRequest, tmp_path: Path, log: EventLog) -> Iterat
                 for failure in missing:
                     log.emit(EVIDENCE(), "", failure)
     finally:
-        log.write(tmp_path / "events.jsonl")
+        log.write(directory / "events.jsonl")
     if failures := [*unfinished(running), *log.losses()]:
         pytest.fail("\n".join(failures))
 

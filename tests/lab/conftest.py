@@ -1,32 +1,77 @@
-"""Every test here leaves the kernel as it found it."""
+"""Tests with the same topology that follow each other have one lab, and each leaves it and the kernel as it found them.
+
+A test that breaks its lab, or needs one in which nothing has happened, is marked `fresh`.
+"""
 
 from __future__ import annotations
 
-import contextlib
-import sqlite3
-from collections.abc import Iterator
-from pathlib import Path
+import random
+from collections.abc import Generator, Iterator
 
 import pytest
+from shared_lab import SharedLab, key_of
 
+from testbed.lab import Lab
 from testbed.lab.leaks import inventory
+from testbed.scenario.events import EventLog
 
-ADDRESSES = "cluster/addresses.sqlite"
-HELD = "SELECT address FROM address WHERE container <> ''"
-"""Those that are kept for a pod of a StatefulSet are without a container."""
+SHARED = SharedLab()
+FAILED = pytest.StashKey[bool]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--fresh-labs", metavar="SEED", help="each test in a lab of its own, in an order drawn by the seed"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "fresh: the test has a lab of its own")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Have the tests of a module that share a lab follow each other."""
+    if seed := config.getoption("--fresh-labs"):
+        random.Random(seed).shuffle(items)  # noqa: S311
+        for item in items:
+            item.add_marker("fresh")
+    places: dict[object, int] = {}
+    for item in items:
+        places.setdefault((item.path, key_of(item)), len(places))
+    modules = {item.path: number for number, item in reversed(list(enumerate(items)))}
+    items.sort(key=lambda item: (modules[item.path], places[item.path, key_of(item)]))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    item.stash[FAILED] = report.failed or item.stash.get(FAILED, False)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, None, None]:
+    yield
+    SHARED.leave(item, nextitem, failed=item.stash[FAILED])
 
 
 @pytest.fixture(autouse=True)
-def _nothing_is_left(tmp_path: Path) -> Iterator[None]:
-    """Set up before all other fixtures of a test and so looked at after them. Of files those that CNI keeps of pods,
-    and the addresses that ippool has given."""
+def _nothing_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Set up before all other fixtures of a test and so looked at after them."""
+    if key_of(request.node):
+        yield
+        return
     before = inventory()
     yield
-    left = inventory() - before
-    left |= {f"file {path.name}" for path in tmp_path.glob("cni/*/lib/results/*")}
-    left |= {f"file {path.name}" for path in tmp_path.glob("cni/*/lib/networks/*/[0-9]*")}
-    if (store := tmp_path / ADDRESSES).exists():
-        damaged = contextlib.suppress(sqlite3.DatabaseError)  # by the test
-        with damaged, contextlib.closing(sqlite3.connect(store)) as database:
-            left |= {f"address {address} of a pod" for (address,) in database.execute(HELD)}
-    assert not left
+    assert inventory() - before == set()
+
+
+@pytest.fixture
+def log(request: pytest.FixtureRequest) -> EventLog:
+    return SHARED.prepare()
+
+
+@pytest.fixture
+def lab(request: pytest.FixtureRequest, log: EventLog, tmp_path_factory: pytest.TempPathFactory) -> Lab:
+    return SHARED.enter(request.node, tmp_path_factory)

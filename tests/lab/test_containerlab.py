@@ -56,6 +56,7 @@ def test_commands_set_up_a_network_that_carries_rdma(lab):
 
 
 @pytest.mark.topology(ROUTED)
+@pytest.mark.fresh
 def test_what_commands_write_is_kept_and_every_program_of_a_node_has_its_variables(lab, log):
     assert (lab.directory / "pc2-bash-2.log").read_text() == "set by the node\n"
     assert lab["pc1"].run("printenv", "WHERE").stdout == "the kind\n"
@@ -139,6 +140,7 @@ def link_local_of(lab, name: str) -> str:
 
 
 @pytest.mark.topology(CLIENTS_ON_A_BRIDGE)
+@pytest.mark.fresh
 def test_ipv6_of_such_a_host_is_quiet(lab):
     """No duplicate address detection, no router solicitation and no report goes out."""
     wire = lab["client_1"]["eth1"].capture("ip6")

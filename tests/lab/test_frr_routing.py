@@ -112,6 +112,7 @@ class TestALabThatIsUp:
             lab.routing.converged(within=1, without=["leaf1:e2"])
 
 
+@pytest.mark.fresh
 @pytest.mark.topology(LEAF_SPINE)
 def test_a_link_that_goes_down_is_routed_around_and_used_again_when_it_is_back(lab, log):
     lab["leaf1"]["e2"].down()
@@ -126,6 +127,7 @@ def test_a_link_that_goes_down_is_routed_around_and_used_again_when_it_is_back(l
     assert [kind for kind, node, to, found in events(log) if (node, to, found) == ("leaf1", TO_LEAF2, ["e3"])]
 
 
+@pytest.mark.fresh
 @pytest.mark.topology(LEAF_SPINE)
 def test_bfd_finds_a_link_that_is_up_and_carries_nothing(lab):
     for end in "leaf1:e2", "spine1:e1":
@@ -137,6 +139,7 @@ def test_bfd_finds_a_link_that_is_up_and_carries_nothing(lab):
     assert ports(lab, "leaf2", "10.1.1.0/24") == ["e3"]
 
 
+@pytest.mark.fresh
 @pytest.mark.topology(LEAF_SPINE)
 def test_without_any_link_a_route_is_lost(lab, log):
     for port in "e2", "e3":

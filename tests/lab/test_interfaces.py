@@ -83,8 +83,10 @@ def test_its_mac_index_and_mtu_are_the_kernel_s(interface):
         link["index"],
         link.get_attr("IFLA_MTU"),
     )
+    mtu = interface.mtu
     interface.set_mtu(1400)
     assert interface.mtu == in_kernel(interface).get_attr("IFLA_MTU") == 1400
+    interface.set_mtu(mtu)
 
 
 def test_macs_and_numbers_of_all_are_their_own(lab, pod):
@@ -105,6 +107,7 @@ def test_its_address_and_gateway_are_of_a_family(lab, pod):
         web.gateway()
 
 
+@pytest.mark.fresh
 def test_an_address_that_is_added_and_removed_is_known_and_used(lab):
     b = lab.host("b")["eth1"]
     before = b.remove_address()
@@ -121,6 +124,7 @@ def test_its_rdma_device_is_the_kernel_s_and_counts(interface):
     assert interface.rdma_counters()["sent_pkts"] == 0
 
 
+@pytest.mark.fresh
 def test_an_interface_without_an_rdma_device_says_so_until_it_gets_one(lab):
     b = lab.host("b")["eth1"]
     assert b.rdma is None
@@ -255,6 +259,7 @@ def test_it_says_why_an_address_is_not_reached(interface):
 # Down and up
 
 
+@pytest.mark.fresh
 @each
 def test_it_goes_down_and_comes_up(lab, log, interface):
     peer = interface.peer
@@ -277,6 +282,7 @@ def test_one_that_two_hold_down_is_up_after_the_last(interface):
     assert interface.is_up
 
 
+@pytest.mark.fresh
 def test_one_that_was_down_before_stays_down(lab):
     port = lab["leaf"]["e2"]
     port.down()
@@ -306,6 +312,7 @@ def test_a_host_s_routes_and_ipv6_address_come_back_after_the_last_holder(lab):
     assert a.ping(b.address(6).ip, within=SOON)
 
 
+@pytest.mark.fresh
 def test_a_route_that_shares_an_interface_of_the_user_s_own_comes_back(lab):
     a = lab.host("a")
     a.run("ip", "link", "add", "own0", "type", "dummy")

@@ -79,6 +79,7 @@ def test_a_link_local_address_follows_from_the_mac(lab):
         assert one.write(64, within=SOON).ok
 
 
+@pytest.mark.fresh
 @pytest.mark.topology(SEGMENT)
 def test_nothing_is_sent_for_an_address_of_ours(lab):
     a, wire = lab.host("a"), lab["hub"]["p1"].capture()
@@ -90,6 +91,7 @@ def test_nothing_is_sent_for_an_address_of_ours(lab):
     assert lab["b"].ping("2001:db8:10::77", within=SOON)
 
 
+@pytest.mark.fresh
 @pytest.mark.topology(SEGMENT)
 def test_an_address_that_a_program_adds_is_looked_for(lab):
     a, b = lab.host("a"), lab.host("b")
@@ -100,6 +102,7 @@ def test_an_address_that_a_program_adds_is_looked_for(lab):
     assert "dadfailed" in a.run("ip", "-6", "addr", "show", "eth1").stdout
 
 
+@pytest.mark.fresh
 @pytest.mark.topology(SEGMENT)
 def test_addresses_routes_and_neighbours_are_those_of_their_family(lab):
     a, b = lab.host("a"), lab.host("b")

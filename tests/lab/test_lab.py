@@ -160,6 +160,7 @@ def test_a_host_with_two_interfaces_uses_each_in_its_subnet(lab):
         assert set(sent.values()) == {0}
 
 
+@pytest.mark.fresh
 @pytest.mark.topology(LATE_DEVICE)
 def test_an_interface_gets_another_mac_before_its_rdma_device_and_not_after(lab):
     a, b = lab.host("a"), lab.host("b")

@@ -105,6 +105,7 @@ def test_what_a_host_sends_is_lost_behind_it_and_not_on_it(lab: Lab) -> None:
     assert lab.interface("a:eth1").sends.counters()["dropped"] >= 2
 
 
+@pytest.mark.fresh
 def test_a_switch_port_that_went_down_is_loss_for_its_own_host_at_once(lab: Lab) -> None:
     """Left alone the kernel carries it out up to a second later, and until then a transmission ends the queue pair."""
     with endpoint(lab.host("b")) as near, endpoint(lab.host("a")) as far:
@@ -114,6 +115,7 @@ def test_a_switch_port_that_went_down_is_loss_for_its_own_host_at_once(lab: Lab)
         assert near.write(64, within=5).status == "RETRY_EXC_ERR"
 
 
+@pytest.mark.fresh
 def test_a_full_queue_drops_and_is_counted(lab: Lab) -> None:
     lab.interface("leaf:e2").sends.change(rate=20_000_000, queue=16)
     status, _ = write(lab, 1 << 16)
@@ -132,6 +134,7 @@ def as_tc_shows(lab: Lab, port: str) -> dict[str, int]:
     return {"sent": root["packets"], "dropped": dropped, "marked": marked, "waiting": root["qlen"]}
 
 
+@pytest.mark.fresh
 def test_above_the_ecn_threshold_packets_are_marked_and_not_lost(lab: Lab) -> None:
     lab.interface("leaf:e2").sends.change(ecn=8)
     ect = Attributes(traffic_class=106)

@@ -63,6 +63,7 @@ def test_a_program_that_ends_by_a_signal_says_which(lab):
     assert program.wait(within=5) == -signal.SIGUSR1
 
 
+@pytest.mark.fresh
 def test_waiting_for_the_end_of_a_program_has_a_bound(lab):
     program = lab["a"].spawn("sleep", "1000")
     files = len(os.listdir("/proc/self/fd"))
@@ -73,6 +74,7 @@ def test_waiting_for_the_end_of_a_program_has_a_bound(lab):
     assert len(os.listdir("/proc/self/fd")) == files
 
 
+@pytest.mark.fresh
 def test_waiting_for_output_ends_with_the_output(lab):
     program = lab["a"].spawn("sh", "-c", "sleep 2; echo ready; sleep 1000")
 
@@ -80,6 +82,7 @@ def test_waiting_for_output_ends_with_the_output(lab):
         program.wait_output("ready", within=5)
 
 
+@pytest.mark.fresh
 def test_waiting_for_output_that_does_not_come_has_a_bound(lab):
     program = lab["a"].spawn("sh", "-c", "echo almost; sleep 1000")
 

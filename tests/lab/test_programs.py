@@ -54,6 +54,7 @@ def test_ucx_perftest_measures(lab):
     assert lab["a"].run(*command, within=60).stdout.splitlines()[-1].split()[0] == "100"
 
 
+@pytest.mark.fresh
 def test_a_tap_device_can_be_made(lab):
     lab["a"].run("ip", "tuntap", "add", "mode", "tap", "name", "tap0")
 

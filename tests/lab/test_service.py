@@ -82,6 +82,7 @@ def test_an_open_connection_stays_where_it_is(lab, service, tmp_path):
     assert "third" in new.output
 
 
+@pytest.mark.fresh
 def test_nothing_is_left_when_it_is_withdrawn(lab, service):
     before = lab["client"].run("nft", "list", "ruleset").stdout
     service.forward(address(lab, "one"), 7000)

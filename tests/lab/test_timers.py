@@ -110,6 +110,7 @@ def test_what_a_timer_raises_ends_the_wait(lab: Lab) -> None:
         lab.scheduler.sleep(2)
 
 
+@pytest.mark.fresh
 def test_a_timer_that_is_left_is_not_kept_when_the_lab_goes(lab: Lab) -> None:
     clock = Clock()
     lab.scheduler.after(0.0, clock.note)

@@ -30,6 +30,7 @@ SHORT = "sleep 0.05"
 NOBODY = IPv4Address("10.0.10.77")
 
 
+@pytest.mark.fresh
 def test_a_neighbour_entry(lab):
     a = lab.host("a")
     entry = f"{NOBODY} dev eth1 lladdr 02:00:00:00:00:77 nud permanent"
@@ -37,18 +38,21 @@ def test_a_neighbour_entry(lab):
     assert lab.scheduler.wait(lambda: a["eth1"].neighbour(NOBODY) is not None, 20)
 
 
+@pytest.mark.fresh
 def test_a_state_of_a_link(lab):
     b = lab.host("b")
     b.spawn("sh", "-c", f"{LATE}; ip link set eth1 down; {SHORT}; ip link set eth1 up")
     assert lab.scheduler.wait(lambda: not b["eth1"].is_up, 20)
 
 
+@pytest.mark.fresh
 def test_an_address_and_a_route(lab):
     a = lab.host("a")
     a.spawn("sh", "-c", f"{LATE}; ip route add 10.9.0.0/16 via 10.0.10.1; {SHORT}; ip route del 10.9.0.0/16")
     assert lab.scheduler.wait(lambda: any(route["dst"] == "10.9.0.0/16" for route in a.routes.shown(4)), 20)
 
 
+@pytest.mark.fresh
 def test_what_a_program_writes(lab):
     program = lab["a"].spawn("sh", "-c", f'{LATE}; printf up; {SHORT}; printf " and down"; sleep 30')
     assert lab.scheduler.wait(lambda: program.output == "up", 20)
@@ -83,6 +87,7 @@ def test_a_pod_of_later_is_heard_of_too(lab):
     assert lab.scheduler.wait(lambda: bool(a.ip.link_lookup(ifname="v1")), 20)
 
 
+@pytest.mark.fresh
 def test_an_idle_hour_is_not_polled(lab):
     looks = []
     assert not lab.scheduler.wait(lambda: looks.append(None) is not None, 3600)

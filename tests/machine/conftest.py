@@ -3,11 +3,11 @@
 import asyncio
 import json
 import os
-import random
+import resource
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,19 +23,44 @@ from testbed.protocol.requests import Variant
 
 COMMAND = (sys.executable, "-m", "testbed")
 HERE = Path(__file__).parent
+CPU, CPU_BEFORE = "cpu_s", pytest.StashKey[float]()
+DEAREST = 15
 LIMIT_S = 1800
 """Wall seconds for one command: it bounds a hang and is no measure of speed."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--sample", metavar="SEED", help="a tenth of the tests, drawn by the seed")
+    parser.addoption("--seed", default="1", help="draws the order of the tests that run inside machines, if alone")
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if seed := config.getoption("--sample"):
-        drawn = random.Random(seed).sample(range(len(items)), len(items) // 10)  # noqa: S311
-        items[:] = [items[number] for number in sorted(drawn)]
+def cpu_seconds() -> float:
+    """Return the CPU time of processes that this one has waited for; keepers of labs that live are not among them."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    before = cpu_seconds()
+    item.stash[CPU_BEFORE] = before
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
+    report = yield
+    if call.when == "teardown":
+        report.user_properties.append((CPU, round(cpu_seconds() - item.stash[CPU_BEFORE], 1)))
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """List the tests whose machines took most CPU time: one that has become dear is seen."""
+    reports = [report for found in terminalreporter.stats.values() for report in found if hasattr(report, "when")]
+    spent = [(dict(report.user_properties).get(CPU, 0.0), report.nodeid) for report in reports]
+    terminalreporter.section("CPU seconds")
+    for cpu_s, test in sorted(spent, reverse=True)[:DEAREST]:
+        terminalreporter.write_line(f"{cpu_s:7.1f} {test}")
 
 
 @dataclass(frozen=True)

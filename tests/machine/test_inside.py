@@ -1,28 +1,65 @@
-"""The tests that run inside a machine, each part in a machine of its own."""
+"""The tests that run inside a machine, in a few machines that take about as long as each other."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 LAB = Path(__file__).parents[1] / "lab"
-SPLIT = ("cni", "workload")
-"""Directories that are too long for one machine's limit: each file is a part."""
-TOP = [path for path in LAB.iterdir() if path.name.startswith("test_") or list(path.glob("test_*"))]
-PARTS = sorted(part for path in TOP for part in (path.glob("test_*") if path.name in SPLIT else [path]))
-SLOW = (
-    "test_frr_routing", "test_scale", "test_jobs", "test_job_shapes", "test_parallel_training", "test_mpi_collectives",
-    "test_conformance_plugins", "test_coordinator", "test_ippool", "test_refusals",
-)  # fmt: skip
-"""Parts that take a minute or more."""
+SECONDS = json.loads((LAB / "seconds.json").read_text())
+"""CPU seconds of each file, by record_seconds.py."""
+NEW_S = 10.0
+"""Those of a file that is not recorded yet."""
+TORCH = {"test_jobs.py", "test_job_shapes.py", "test_parallel_training.py", "test_mpi_collectives.py"}
+"""Files that start jobs, for which torch is imported before."""
+SLOW = TORCH | {"test_frr_routing.py", "test_scale.py", "test_conformance_plugins.py", "test_ippool.py"}
+"""Files for `make catalogue` alone."""
+FILES = sorted(LAB.rglob("test_*.py"))
 
 
-@pytest.mark.parametrize(
-    "part",
-    [
-        pytest.param(path, id=str(path.relative_to(LAB)), marks=[pytest.mark.slow] * (path.stem in SLOW))
-        for path in PARTS
-    ],
-)
-def test_the_tests_of_the_lab_pass(testbed, part):
-    done = testbed("pytest", *(["--training"] if "workload" in part.relative_to(LAB).parts else []), part)
+def needs_torch(file: Path) -> bool:
+    return file.name in TORCH
+
+
+def machines(files: list[Path], number: int) -> list[list[Path]]:
+    """Divide files among machines, the longest first, each to the machine that has least to do so far."""
+    found: list[list[Path]] = [[] for _ in range(number)]
+    for file in sorted(files, key=seconds, reverse=True):
+        min(found, key=lambda part: sum(map(seconds, part))).append(file)
+    return found
+
+
+def seconds(file: Path) -> float:
+    return SECONDS.get(str(file.relative_to(LAB)), NEW_S)
+
+
+def each(files: list[Path], number: int) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("files", machines(files, number), ids=lambda files: files[0].stem)
+
+
+@each([file for file in FILES if file.name not in SLOW], 5)
+def test_the_tests_of_the_lab_pass(testbed, files):
+    done = testbed("pytest", *files)
+    assert done.status == 0, done.out + done.err
+
+
+@pytest.mark.slow
+@each([file for file in FILES if file.name in SLOW - TORCH], 2)
+def test_the_slow_tests_of_the_lab_pass(testbed, files):
+    done = testbed("pytest", *files)
+    assert done.status == 0, done.out + done.err
+
+
+@pytest.mark.slow
+@each([file for file in FILES if file.name in TORCH], 2)
+def test_the_tests_of_jobs_pass(testbed, files):
+    done = testbed("pytest", "--training", *files)
+    assert done.status == 0, done.out + done.err
+
+
+@pytest.mark.slow
+@each([file for file in FILES if file.name not in SLOW], 4)
+def test_each_test_of_the_lab_passes_alone_in_a_drawn_order(testbed, files, request):
+    """No test passes only by what another one before it did to their lab."""
+    done = testbed("pytest", *files, "--", "--fresh-labs", request.config.getoption("--seed"))
     assert done.status == 0, done.out + done.err

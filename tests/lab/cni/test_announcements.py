@@ -28,6 +28,7 @@ def prepare(node: Host, kind: str) -> dict[str, Any]:
     return {"master": "eth1"}
 
 
+@pytest.mark.fresh
 @pytest.mark.parametrize(
     ("kind", "arp_notify", "sent", "arrived"),
     [

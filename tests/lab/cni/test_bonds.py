@@ -14,6 +14,8 @@ from networks import ippool, network
 from testbed.workload import Attributes
 from testbed.workload.verbs import Endpoint, connect_pair, connected, open_endpoint
 
+pytestmark = pytest.mark.fresh
+
 ACTIVE_BACKUP, BALANCE_XOR, LACP = 1, 2, 4
 PATIENT = Attributes(timeout=14, retry_cnt=6)
 """Half a second: longer than the 0.1 s after which a bond with `miimon=100` knows that a link is down."""

@@ -13,16 +13,16 @@ from testbed import Caller, PodRequest, kubelet
 from testbed.cni.runtime.plugin import CniError
 from testbed.errors import InputError, TestbedError
 
+pytestmark = pytest.mark.usefixtures("plugins")
 EXHAUSTED = r'type="macvlan" name="rdma" failed \(add\): .*: no IP addresses available in range set: .* \(code 999\)$'
 NO_ANSWER = "it ended with status 3 and no error object (code 6)"
 SLOW = 'sleep 2; echo \'{"cniVersion": "1.0.0"}\''
 
 
 @pytest.fixture
-def plugin(tmp_path, monkeypatch):
+def plugin(plugins):
     """Makes a plugin called `slow`."""
-    monkeypatch.setenv("CNI_PATH", f"{tmp_path}/plugins:/usr/lib/cni")
-    return lambda add, delete=":": write_plugin(tmp_path / "plugins", "slow", add, delete)
+    return lambda add, delete=":": write_plugin(plugins, "slow", add, delete)
 
 
 def slow(name="one"):

@@ -42,6 +42,7 @@ def shown(node: Any, *words: str) -> list[dict[str, Any]]:
 # Who has the address
 
 
+@pytest.mark.fresh
 def test_an_owner_that_answers_is_found_by_both_methods_and_a_slow_one_by_rfc5227_only(lab):
     owner = lab.host("node2")["eth1"]
     taken = str(owner.address().ip)
@@ -62,6 +63,7 @@ def test_an_owner_that_answers_is_found_by_both_methods_and_a_slow_one_by_rfc522
         attempt("rfc5227")
 
 
+@pytest.mark.fresh
 def test_a_fixed_address_in_conflict_is_refused_at_every_attempt_and_kept(lab):
     """A pod of a StatefulSet gets no other address, whatever the policy."""
     owner = lab.host("node2")["eth1"]
@@ -108,6 +110,7 @@ def test_of_two_pods_that_start_with_one_address_rfc5227_refuses_one_at_least(la
         lab.pods.delete_all(pod for pod in pods if not isinstance(pod, CniError))
 
 
+@pytest.mark.fresh
 def test_a_gateway_that_answers_for_all_addresses_is_a_false_conflict(lab):
     gateway = lab.host("node2")["eth1"]
     gateway.node.kernel.set_address(gateway.index, ip_interface("10.0.10.100/24"))
@@ -117,6 +120,7 @@ def test_a_gateway_that_answers_for_all_addresses_is_a_false_conflict(lab):
     create(lab, "web", rail(**list_, detectOptions={"ignoreGateway": True}))
 
 
+@pytest.mark.fresh
 def test_a_gateway_that_does_not_answer_is_an_error_and_one_that_comes_is_waited_for(lab):
     node = lab.host("node2")
     with pytest.raises(CniError, match=r"gateway 10\.0\.10\.9 does not answer") as said:
@@ -146,6 +150,7 @@ def test_the_gateway_asked_before_the_conflict_is_known_poisons_the_switch(lab):
     assert refused("gateway", "conflict") != owner.mac
 
 
+@pytest.mark.fresh
 def test_ipv6_conflicts_and_gateways(lab):
     """Called in this process, on a node in the place of a pod: there the kernel detects no duplicates itself."""
     one, two = (lab.host(node)["eth1"] for node in ("node1", "node2"))
@@ -176,6 +181,7 @@ def test_ipv6_conflicts_and_gateways(lab):
 # Announcement
 
 
+@pytest.mark.fresh
 def test_it_announces_the_addresses_of_its_interface_or_those_of_the_pod(lab):
     wire = lab.switch("leaf")["e3"].capture("arp")
     quick = {"count": 2, "interval": "10ms"}
@@ -296,6 +302,7 @@ def test_mac_reverse_path_filter_and_default_route_are_as_configured(lab):
         pod.check()
 
 
+@pytest.mark.fresh
 def test_both_families(lab):
     node, addresses = lab.host("node1"), ippool(10)
     node["eth1"].add_address(ip_interface("fd00:10::2/64"))

@@ -7,6 +7,8 @@ from networks import ROUTED, calls, ipam, macvlan, network, recorder, under_way
 
 from testbed.cni.runtime.plugin import CniError
 
+pytestmark = pytest.mark.fresh
+
 ANSWER = {"cniVersion": "1.1.0", "dns": {}}
 FIRST, SECOND = recorder(1, ANSWER), recorder(2)
 BUSY = {"cniVersion": "1.1.0", "code": 50, "msg": "no addresses"}

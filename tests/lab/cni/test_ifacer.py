@@ -11,7 +11,7 @@ from networks import ippool, network
 from testbed.cni.runtime.plugin import CniError
 from testbed.workload.verbs import connect_pair, open_endpoint
 
-pytestmark = pytest.mark.topology("trunk.clab.yml")
+pytestmark = [pytest.mark.topology("trunk.clab.yml"), pytest.mark.fresh]
 BOND = {"name": "bond0", "mode": 1, "options": "miimon=100;fail_over_mac=0"}
 
 

@@ -19,6 +19,8 @@ from testbed.cni.runtime.pods import PodNetworks
 from testbed.lab.pods import Caller
 from testbed.workload.verbs import connect_pair, open_endpoint
 
+pytestmark = pytest.mark.fresh
+
 HANGS = f"{failed()}it was still running after 2 s and has been killed (code 5)"
 
 

@@ -36,6 +36,7 @@ def test_a_plugin_beside_the_test_is_called_with_its_modules(lab):
     }
 
 
+@pytest.mark.fresh
 @pytest.mark.topology(ROUTED)
 def test_the_highest_version_that_all_plugins_speak_is_taken(lab, log, tmp_path, monkeypatch):
     write_plugin(tmp_path / "plugins", "first", 'echo \'{"cniVersion": "1.0.0"}\'')  # 1.0.0 only
@@ -76,6 +77,7 @@ topology:
 """
 
 
+@pytest.mark.fresh
 @pytest.mark.topology(TRUNK)
 def test_rdma_on_a_vlan_of_the_node_is_a_macvlan_on_its_vlan_device(lab):
     """The advice in the refusal of a VLAN device."""

@@ -116,6 +116,7 @@ def test_pods_of_one_vlan_reach_each_other(lab, node):
         assert learned[far["eth0"].mac] == "e2"
 
 
+@pytest.mark.fresh
 @pytest.mark.topology(FLAT)
 def test_an_address_can_come_back_on_another_node(lab):
     lab.pods.create(lab.host("node1"), "old", [macvlan(ipam(20))]).delete()

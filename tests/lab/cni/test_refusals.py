@@ -17,6 +17,7 @@ from testbed.cni.runtime.plugin import CniError
 from testbed.errors import InputError, TestbedError
 from testbed.lab.leaks import inventory
 
+pytestmark = pytest.mark.usefixtures("plugins")
 FAILED = 'pod web: plugin type="broken" name="rdma" failed (add): '
 NOT_CALLED = 'pod web: plugin type="{}" name="rdma" failed (version): '
 RESULTS = "0.3.0, 0.3.1, 0.4.0, 1.0.0, 1.1.0"
@@ -24,10 +25,9 @@ DEFAULT_PATH = "/usr/lib/cni"
 
 
 @pytest.fixture
-def broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+def broken(plugins: Path) -> Callable[..., None]:
     """Makes a plugin called `broken`."""
-    monkeypatch.setenv("CNI_PATH", f"{tmp_path}/plugins:{DEFAULT_PATH}")
-    return lambda add, delete=":": write_plugin(tmp_path / "plugins", "broken", add, delete)
+    return lambda add, delete=":": write_plugin(plugins, "broken", add, delete)
 
 
 def refused(lab: Lab, *networks: Any) -> TestbedError:
@@ -87,9 +87,9 @@ def test_an_unknown_ipam_plugin_is_found_too(lab):
 
 
 @pytest.mark.topology(ROUTED)
-def test_a_plugin_without_an_execute_bit_is_found_too(lab, broken, tmp_path, log):
+def test_a_plugin_without_an_execute_bit_is_found_too(lab, broken, plugins, log):
     broken(":")
-    (tmp_path / "plugins/broken").chmod(0o644)
+    (plugins / "broken").chmod(0o644)
     error = refused(lab, bridge(), network({"type": "broken"}))
     assert error.message == f"{NOT_CALLED.format('broken')}it cannot be executed (code 5)"
     assert error.hint == "chmod +x plugins/broken"
@@ -178,9 +178,9 @@ def test_a_plugin_that_does_not_obey_the_contract(lab, broken, add, message, hin
 
 
 @pytest.mark.topology(ROUTED)
-def test_a_plugin_that_does_not_say_its_versions(lab, broken, tmp_path):
+def test_a_plugin_that_does_not_say_its_versions(lab, broken, plugins):
     broken(":")
-    (tmp_path / "plugins/broken").write_text("#!/bin/sh\necho '{}'\n")
+    (plugins / "broken").write_text("#!/bin/sh\necho '{}'\n")
     error = refused(lab, bridge(), network({"type": "broken"}))
     assert error.message == f"{NOT_CALLED.format('broken')}its answer has no supportedVersions (code 6)"
 
@@ -269,9 +269,9 @@ def test_a_chained_plugin_that_reports_another_address_than_the_pod_has(lab, bro
 
 
 @pytest.mark.topology(ROUTED)
-def test_a_plugin_that_cannot_be_started(lab, broken, tmp_path):
+def test_a_plugin_that_cannot_be_started(lab, broken, plugins):
     broken(":")
-    (tmp_path / "plugins/broken").write_text("#!/no/such/shell\n")
+    (plugins / "broken").write_text("#!/no/such/shell\n")
     error = refused(lab, network({"type": "broken"}))
     assert error.message == f"{NOT_CALLED.format('broken')}it cannot be started: No such file or directory (code 5)"
 
@@ -299,6 +299,7 @@ def test_a_del_that_never_comes_to_rxe_leaves_no_rdma_device(lab, broken):
     shutil.rmtree(state)
 
 
+@pytest.mark.fresh
 @pytest.mark.topology(ROUTED)
 def test_rdma_where_soft_roce_cannot_be(lab):
     vlan = network({"type": "vlan", "master": "eth1", "vlanId": 7, "ipam": ipam(10)}, {"type": "rxe"})

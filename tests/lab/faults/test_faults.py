@@ -12,6 +12,7 @@ from testbed.topology.fabrics import leaf_spine
 MBIT = 1_000_000
 
 
+@pytest.mark.fresh
 @pytest.mark.topology("""
 name: from-the-start
 topology:

@@ -108,6 +108,7 @@ def test_cnps_of_ipv6_hold_their_checks_and_slow_the_sender_down(lab: Lab) -> No
     assert 0 < rate < 100_000_000
 
 
+@pytest.mark.fresh
 @pytest.mark.topology(ONE_SWITCH)
 def test_responses_to_reads_are_paced(lab: Lab) -> None:
     """c reads from a and b: the data is in responses, and the responders are slowed down."""
@@ -168,6 +169,7 @@ def test_routed_ports_of_frr_carry_a_class(lab: Lab) -> None:
     assert nic(lab, "a")["rx_prio3_pause"] > 0
 
 
+@pytest.mark.fresh
 @pytest.mark.topology(TAGS)
 def test_a_class_is_known_by_its_tag(lab: Lab) -> None:
     """Hosts with a VLAN device of their own, which puts the priority of a socket into the tag."""

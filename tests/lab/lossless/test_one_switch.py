@@ -90,6 +90,7 @@ def test_pauses_are_events_of_who_is_paused(lab: Lab, log: EventLog) -> None:
     assert all((data["interface"], data["priority"]) == ("eth1", 3) for data in found)
 
 
+@pytest.mark.fresh
 def test_pause_frames_are_those_of_the_standard(lab: Lab) -> None:
     capture = lab.interface("a:eth1").capture("ether proto 0x8808")
     incast(lab, LOSSLESS)
@@ -103,6 +104,7 @@ def test_pause_frames_are_those_of_the_standard(lab: Lab) -> None:
     assert set(shown.stdout.splitlines()) == {"0x0101\tTrue\tFalse"}
 
 
+@pytest.mark.fresh
 def test_marks_become_cnps_that_slow_the_sender_down(lab: Lab) -> None:
     lab.switch("leaf").change_profile(ecn_min=5_000, ecn_max=30_000, ecn_probability=50)
     for name in "a", "b", "c":
@@ -166,6 +168,7 @@ def test_a_port_that_heeds_no_pause_overruns_the_headroom(lab: Lab) -> None:
     assert lab.interface("leaf:e3").lossless.queue(3).dropped_packets == dropped
 
 
+@pytest.mark.fresh
 @pytest.mark.parametrize(
     "fault",
     [
@@ -202,6 +205,7 @@ def test_nodes_reach_each_other_by_ip(lab: Lab) -> None:
     assert lab.host("a")["eth1"].ping_gateway()
 
 
+@pytest.mark.fresh
 def test_a_storm_stops_whoever_sends_there_and_the_others_behind_it(lab: Lab) -> None:
     end = pair(lab, "a", "c", LOSSLESS)
     with injected(lab, PauseStorm(end="c:eth1", priority=3)):
@@ -216,6 +220,7 @@ def test_a_storm_stops_whoever_sends_there_and_the_others_behind_it(lab: Lab) ->
     assert end.wait(posted, within=5).status in ("SUCCESS", "RETRY_EXC_ERR")
 
 
+@pytest.mark.fresh
 @pytest.mark.parametrize("action", ["drop", "forward"])
 def test_a_watchdog_finds_a_storm_at_its_polls_and_its_end(lab: Lab, action: str) -> None:
     lab.switch("leaf").change_profile(pfc_watchdog=0.4, pfc_watchdog_poll=0.2, pfc_watchdog_action=action)

@@ -31,6 +31,7 @@ def test_a_wrong_value_changes_nothing(lab):
     assert lab.host("a").ping(B, within=1)
 
 
+@pytest.mark.fresh
 def test_a_killed_agent_is_an_error_at_every_later_use(lab):
     os.kill(lab.switch("leaf").agent.pid, signal.SIGKILL)
 
@@ -42,6 +43,7 @@ def test_a_killed_agent_is_an_error_at_every_later_use(lab):
         lab.switch("leaf").change_profile(mac_age=3)
 
 
+@pytest.mark.fresh
 @pytest.mark.parametrize(
     "pass_time",
     [lambda lab: lab.scheduler.wait(lambda: False, 5), lambda lab: lab.scheduler.sleep(5)],
@@ -55,6 +57,7 @@ def test_waiting_again_after_the_agent_was_killed_is_the_same_error(lab, pass_ti
             pass_time(lab)
 
 
+@pytest.mark.fresh
 @pytest.mark.parametrize(
     "command",
     [
@@ -84,6 +87,7 @@ def asleep(agent: Agent) -> Iterator[None]:
     os.kill(agent.pid, signal.SIGCONT)
 
 
+@pytest.mark.fresh
 def test_a_storm_waits_for_the_agent(lab, log):
     a = lab.host("a")
     wire = a["eth1"].capture("arp")
@@ -101,6 +105,7 @@ def small_buffers(monkeypatch):
     monkeypatch.setattr(dataplane, "_BUFFER", 1 << 16)
 
 
+@pytest.mark.fresh
 @pytest.mark.usefixtures("small_buffers")
 def test_an_agent_that_was_too_late_reports_it_and_has_the_tables_that_there_are(lab, log):
     leaf, a = lab.switch("leaf"), lab.host("a")

@@ -93,6 +93,7 @@ def test_a_miss_that_nobody_answers_fails_after_the_tries(lab, log, attempts, in
     assert NOBODY not in kernel_neighbours(lab.switch("leaf"))
 
 
+@pytest.mark.fresh
 def test_a_failed_address_is_asked_for_again_when_its_hold_down_is_over(lab, log):
     know_the_gateways(lab)
     send_udp(lab.host("a"), NOBODY, 1)
@@ -110,6 +111,7 @@ def test_a_failed_address_is_asked_for_again_when_its_hold_down_is_over(lab, log
     assert len(log.find("arp.miss", ip=NOBODY)) == 2
 
 
+@pytest.mark.fresh
 def test_packets_that_wait_for_an_answer_are_delivered_when_it_comes(lab):
     know_the_gateways(lab)
     b = lab.host("b")
@@ -125,6 +127,7 @@ def test_packets_that_wait_for_an_answer_are_delivered_when_it_comes(lab):
     assert len(captured(wire)) == 3
 
 
+@pytest.mark.fresh
 def test_a_cleared_arp_entry_is_asked_for_again(lab, log):
     know_the_gateways(lab)
     a, leaf = lab.host("a"), lab.switch("leaf")
@@ -142,6 +145,7 @@ def test_a_cleared_arp_entry_is_asked_for_again(lab, log):
     assert set(leaf.arp_table()) == set(kernel_neighbours(leaf)) == {A}
 
 
+@pytest.mark.fresh
 def test_arp_between_hosts_is_not_for_the_switch_even_while_it_is_captured_there(lab):
     know_the_gateways(lab)
     a, b, c, d = (lab.host(name) for name in "abcd")

@@ -113,6 +113,7 @@ def dscps_that_arrive(sender: Host, receiver: Host) -> list[int]:
     return [frame.data[15] >> 2 for frame in captured(wire)]
 
 
+@pytest.mark.fresh
 @pytest.mark.parametrize(("what", "seen"), [("flood", 30), ("drop", 0)])
 def test_packets_to_an_arp_entry_without_an_fdb_entry(lab, log, what, seen):
     know_the_gateways(lab)
@@ -130,6 +131,7 @@ def test_packets_to_an_arp_entry_without_an_fdb_entry(lab, log, what, seen):
     assert {name: len(captured(wire)) for name, wire in wires.items()} == dict.fromkeys(names, seen)
 
 
+@pytest.mark.fresh
 def test_macs_beyond_the_cap_are_flooded_and_not_learned(lab):
     b, c, d = (lab.host(name) for name in "bcd")
     lab.switch("leaf").change_profile(mac_cap=3)
@@ -146,6 +148,7 @@ def test_macs_beyond_the_cap_are_flooded_and_not_learned(lab):
     assert set(lab.switch("leaf").fdb_table()) == set(macs)
 
 
+@pytest.mark.fresh
 @pytest.mark.parametrize("age", [1800, 10, 299.5], ids=["profile", "short", "fraction"])
 def test_a_mac_ages_from_its_last_frame(lab, log, age):
     b = lab.host("b")

@@ -25,6 +25,7 @@ def test_arp_above_the_limit_does_not_reach_the_processor(lab, log):
     assert [event["data"]["packets"] for event in log.find("arp.limited", reason="arp-rate")] == [1, 15]
 
 
+@pytest.mark.fresh
 def test_a_new_address_is_not_learned_while_the_limit_is_exceeded(lab, log):
     know_the_gateways(lab)
     b, c = lab.host("b"), lab.host("c")

@@ -28,6 +28,7 @@ pytestmark = pytest.mark.topology(LEAF)
 STRICT = pytest.mark.topology(LEAF, profiles={"leaf": profile("ignore-garp-strict")})
 
 
+@pytest.mark.fresh
 def test_after_a_silent_move_the_old_entry_lives_its_whole_age(lab, log):
     know_the_gateways(lab)
     a, b, c = lab.host("a"), lab.host("b"), lab.host("c")
@@ -61,6 +62,7 @@ def test_an_owner_that_answers_the_probe_keeps_its_entry(lab, log):
     assert arp_row(lab, B)["age"] == pytest.approx(4000 - 2940, abs=1)
 
 
+@pytest.mark.fresh
 @pytest.mark.parametrize(
     ("owner", "told"),
     [

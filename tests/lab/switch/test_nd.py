@@ -119,6 +119,7 @@ def test_each_flow_takes_one_of_several_next_hops(lab):
     assert sum(map(len, taken.values())) == 24
 
 
+@pytest.mark.fresh
 def test_a_packet_back_into_its_vlan_is_routed_without_a_redirect(lab):
     know_the_gateways(lab)
     b, c = lab.host("b"), lab.host("c")
@@ -156,6 +157,7 @@ def test_an_svi_answers_for_its_own_addresses_only(lab):
     assert [str(packet.sender_ip) for packet in discovered(wire, REPLY, svi_mac(lab))] == [SVI_10, own, SVI_10]
 
 
+@pytest.mark.fresh
 def test_a_host_that_takes_the_switchs_address_finds_it_taken(lab, log):
     a = lab.host("a")
 
@@ -198,6 +200,7 @@ def test_a_miss_that_nobody_answers_fails_after_the_tries(lab, log):
     assert NOBODY not in kernel_neighbours(lab.switch("leaf"))
 
 
+@pytest.mark.fresh
 def test_after_a_silent_move_the_old_entry_lives_its_whole_age(lab, log):
     know_the_gateways(lab)
     a, b, c = lab.host("a"), lab.host("b"), lab.host("c")
@@ -230,6 +233,7 @@ def test_an_owner_that_answers_the_probe_keeps_its_entry(lab, log):
     assert confirmed == pytest.approx([1470, 2940], abs=EXACT_S)
 
 
+@pytest.mark.fresh
 @pytest.mark.parametrize(
     ("owner", "told"),
     [
@@ -269,6 +273,7 @@ def test_an_advertisement_that_asks_not_to_override_does_not(lab, log):
     assert only(log.find("nd.ignored"))["data"]["reason"] == "no-override"
 
 
+@pytest.mark.fresh
 def test_a_cleared_entry_is_asked_for_again(lab, log):
     know_the_gateways(lab)
     a, leaf = lab.host("a"), lab.switch("leaf")

@@ -42,6 +42,7 @@ def strict_kernel():
     default.write_text(before)
 
 
+@pytest.mark.fresh
 @pytest.mark.usefixtures("strict_kernel")
 def test_a_switch_routes_packets_of_any_source(lab):
     know_the_gateways(lab)
@@ -57,6 +58,7 @@ def test_a_switch_routes_packets_of_any_source(lab):
     assert len(captured(wire)) == 1
 
 
+@pytest.mark.fresh
 def test_a_packet_back_into_its_vlan_is_routed_without_a_redirect(lab):
     know_the_gateways(lab)
     b, c = lab.host("b"), lab.host("c")

@@ -27,6 +27,7 @@ def _data(capture: Capture) -> bytes:
     return b"".join(frame.data for frame in captured(capture))
 
 
+@pytest.mark.fresh
 def test_a_trunk_carries_two_vlans_and_keeps_them_apart(lab):
     wire = lab.switch("s1")["up"].capture("vlan")
 
@@ -42,6 +43,7 @@ def test_a_trunk_carries_two_vlans_and_keeps_them_apart(lab):
     }
 
 
+@pytest.mark.fresh
 @pytest.mark.parametrize("tag", [TAG_1, TAG_20], ids=["bridge's default", "another"])
 def test_a_tag_does_not_take_a_host_into_another_vlan(lab, tag):
     assert broadcast_reaches(lab, "ten1", tag + EXPERIMENTAL) == set()

@@ -48,6 +48,7 @@ def test_entries_are_restored_and_asked_for(lab, log):
     assert arp_row(lab, A)["age"] < 60
 
 
+@pytest.mark.fresh
 def test_who_left_meanwhile_ages_out(lab, log):
     know_the_gateways(lab)
     assert lab.host("a").ping(B, within=1)

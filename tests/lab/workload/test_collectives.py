@@ -127,6 +127,7 @@ def test_a_ring_allreduce_reaches_most_of_what_ib_write_bw_reaches(lab, tmp_path
     assert together >= 0.7 * measured.figures["BW_average"]
 
 
+@pytest.mark.fresh
 @pytest.mark.topology(FOUR)
 def test_a_dead_path_fails_with_the_ranks_at_its_ends_and_the_status(lab, log):
     arrays = [np.ones(1000, np.float32)] * 4
@@ -147,6 +148,7 @@ def test_a_dead_path_fails_with_the_ranks_at_its_ends_and_the_status(lab, log):
     assert failed["finished_s"][1] is failed["finished_s"][2] is None
 
 
+@pytest.mark.fresh
 @pytest.mark.topology(FOUR)
 def test_a_deadline_names_who_waits_for_whom(lab):
     with Group(nics(lab), Attributes(timeout=18, retry_cnt=6)) as group:

@@ -98,6 +98,7 @@ def test_twenty_minutes_of_rdma_cause_no_neighbour_discovery(lab, silent):
     assert seen == 0 if silent else seen >= 20
 
 
+@pytest.mark.fresh
 @pytest.mark.topology("hardware.clab.yml")
 @pytest.mark.parametrize("asks", [False, True])
 def test_who_takes_over_an_address_is_not_reached_before_it_says_so(lab, asks):

@@ -131,6 +131,7 @@ def test_torchrun_s_ranks_are_named_too(lab, hosts, way, said):
     assert not ranks_left()
 
 
+@pytest.mark.fresh
 def test_a_rank_without_a_device_is_named_before_anything_starts(lab, hosts):
     with pytest.raises(InputError, match="rank 1 on launcher: no RDMA device on eth1"):
         place(lab, [hosts[0], lab.host("launcher")], "eth1")
@@ -146,6 +147,7 @@ def test_a_device_that_has_gone_is_named_with_its_rank(lab, hosts):
     assert not (lab.directory / "job").exists()
 
 
+@pytest.mark.fresh
 def test_a_device_that_ucx_does_not_find_is_named_with_its_rank(lab, hosts):
     unknown = {"UCX_NET_DEVICES": "mlx5_0:1"}
     job = mpirun(lab, hosts, PROGRAMS / "allreduce.py", launcher=lab.host("launcher"), environment=unknown)
@@ -291,6 +293,7 @@ def test_a_job_runs_in_exclusive_mode(lab, start):
     assert traffic.bytes()["roce_out"] > 8000
 
 
+@pytest.mark.fresh
 def test_a_rank_uses_the_gid_of_its_address_wherever_it_is_in_the_table(lab, hosts):
     before = [rank.gid for rank in place(lab, hosts, "eth1")]
     hosts[0]["eth1"].add_address(IPv4Interface("10.99.0.1/24"))
@@ -410,6 +413,7 @@ def test_it_distinguishes_communicators(start):
     assert calls[:4] == [("Comm_split", "0-1", 1), ("Barrier", "0", 1), ("Comm_dup", "0-1", 2), ("Barrier", "0-1#2", 1)]
 
 
+@pytest.mark.fresh
 def test_a_job_that_stalls_is_reported_with_the_calls_and_queue_pairs(lab, log, start):
     port = lab.interface("sw:p2")
     lab.scheduler.after(3.0, port.down)

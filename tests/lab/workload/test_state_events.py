@@ -41,6 +41,7 @@ def test_a_queue_pair_reports_its_states_up_to_its_error_and_its_end(lab, log):
     assert (last["interface"], last["device"], last["qpn"], last["peer"]) == ("eth1", a.rdma, qpn, peer)
 
 
+@pytest.mark.fresh
 def test_an_interface_reports_addresses_that_the_plan_does_not_give_it(lab, log):
     a, b = (lab.host(name)["eth1"] for name in "ab")
     assert log.find("address") == []

@@ -37,11 +37,13 @@ def test_only_the_first_rail_has_a_default_route(lab):
     assert refusal(lab, "eth2").endswith(f": no route to {peer}")
 
 
+@pytest.mark.fresh
 def test_no_route_at_all_in_ipv6(lab):
     lab.host("a").run("ip", "-6", "route", "del", "default")
     assert refusal(lab, "eth1", 6).endswith(f": no route to {lab.host('b')['eth1'].address(6).ip}")
 
 
+@pytest.mark.fresh
 def test_a_gateway_that_does_not_answer_is_named(lab):
     lab.host("a").run("ip", "route", "add", "10.0.30.0/24", "via", "10.0.20.9")
     assert refusal(lab, "eth2").endswith(": no answer from 10.0.20.9 on eth2")

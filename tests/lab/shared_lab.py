@@ -1,0 +1,182 @@
+"""The lab of tests that follow each other: built for the first, set back before each, and looked at behind each."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shutil
+import sqlite3
+import struct
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.kernel import netlink, netns
+from testbed.kernel.links import IFLA_IFNAME, RTM_GETLINK, header
+from testbed.kernel.rtnetlink import BGP, FAMILIES, RTM_GETROUTE, RTMSG
+from testbed.lab import Host, Lab, Pod
+from testbed.lab.leaks import CNI_AGENT, inventory, processes
+from testbed.scenario.events import EventLog
+from testbed.scenario.plugin import lab_of
+
+ADDRESSES = "cluster/addresses.sqlite"
+HELD = "SELECT address FROM address WHERE container <> ''"
+"""Those that are kept for a pod of a StatefulSet are without a container."""
+SETTLED_S = 5.0
+"""Virtual seconds in which a link or an IPv6 address that a test took away is back."""
+STAYS = re.compile(r"cni0|ifb\d+|\w*v[f]?\d+")
+"""Interfaces that outlive a pod or a fault: CNI's bridge, VFs, and what impairs the frames that come in by a port."""
+RTA_CACHEINFO, PROTOCOL, IFF_UP = 12, 5, 1
+LINK = {"address": 1, "name": 3, "MTU": 4, "qdisc": 6, "master": 10, "alias": 20}
+"""Attributes of an interface (IFLA_…) that a test has to set back."""
+IFINFOMSG = struct.Struct("=BxHiII")  # family, type, index, flags, change
+
+
+def key_of(item: pytest.Item) -> tuple[Any, ...] | None:
+    """What the labs of tests that may share one have in common; None for a test without the fixture `lab`."""
+    mark = item.get_closest_marker("topology")
+    if mark is None or "lab" not in getattr(item, "fixturenames", ()):
+        return None
+    alone = item.nodeid if item.get_closest_marker("fresh") else ""
+    return (item.path, str(mark.args[0]), repr(sorted(mark.kwargs.items())), alone)
+
+
+class SharedLab:
+    """At most one lab at a time."""
+
+    def __init__(self) -> None:
+        self._key: tuple[Any, ...] | None = None
+        self._undo = ExitStack()
+        self._before: set[str] = set()
+        self._state: set[str] = set()
+        self._neighbours: set[Any] = set()
+        self._interfaces: set[tuple[str, int, str]] = set()
+        self._directories: set[Path] = set()
+        self.log = EventLog(lambda _: None)
+        self.lab: Lab | None = None
+
+    def prepare(self) -> EventLog:
+        """Return the log for a test: that of the lab that is there, without what tests before it did, or a new one."""
+        if self.lab:
+            self._set_back(self.lab)
+            self.log.events.clear()
+        else:
+            self.log = EventLog(lambda _: None)
+        return self.log
+
+    def enter(self, item: pytest.Item, places: pytest.TempPathFactory) -> Lab:
+        """Return the lab of a test, which is built if there is none."""
+        if self.lab is None:
+            self._before = inventory()
+            self._key = key_of(item)
+            self._undo.callback(self._gone)
+            directory = places.mktemp(item.path.stem)
+            self.lab = self._undo.enter_context(lab_of(item, directory, self.log))
+            self._state, self._neighbours = state(self.lab), set(neighbours(self.lab))
+            self._interfaces = set(interfaces(self.lab))
+            self._directories = directories(self.lab) | {self.lab.file("cni"), self.lab.file("cluster")}
+        return self.lab
+
+    def leave(self, item: pytest.Item, following: pytest.Item | None, *, failed: bool) -> None:
+        """Check what a test left behind; take the lab down if the next test needs another one."""
+        left: set[str] = set()
+        lab = self.lab
+        if lab and not failed and not item.get_closest_marker("fresh"):
+            self._end_pods(lab)
+            lab.scheduler.wait(lambda: state(lab) == self._state, SETTLED_S, pause=0.5)
+            left = {f"not undone: {line}" for line in state(lab) - self._state}
+            left |= {f"is missing: {line}" for line in self._state - state(lab)}
+            left |= set(self.log.losses())
+        if failed or left or following is None or key_of(following) != self._key or self._key is None:
+            self.close()
+        if left:
+            pytest.fail("the test left its lab changed:\n" + "\n".join(sorted(left)), pytrace=False)
+
+    def _end_pods(self, lab: Lab) -> None:
+        """Delete the pods of a test, and what stays on a node by design."""
+        for pod in [node for node in lab.nodes.values() if isinstance(node, Pod)]:
+            pod.delete()
+        for node, index, name in set(interfaces(lab)) - self._interfaces:
+            if STAYS.fullmatch(name):
+                lab[node].kernel.delete_link(index)
+
+    def close(self) -> None:
+        self.lab = self._key = None
+        self._undo.close()
+
+    def _gone(self) -> None:
+        assert inventory() - self._before == set()
+
+    def _set_back(self, lab: Lab) -> None:
+        """Have hosts and switches forget what they learned; remove what plugins and jobs left in the run directory."""
+        for pattern in "*-cni.log", "cni/*/lib/networks/*/last_reserved_ip.*":
+            for file in lab.directory.glob(pattern):
+                file.unlink()
+        for directory in directories(lab) - self._directories:
+            shutil.rmtree(directory)
+        for node, entry in set(neighbours(lab)) - self._neighbours:
+            if entry.state != "NOARP":
+                lab[node].kernel.delete_neighbour(entry.index, entry.ip)
+        for switch in lab.switches():
+            switch.clear_arp()
+            switch.clear_nd()
+            switch.clear_fdb()
+
+
+def neighbours(lab: Lab) -> Iterator[Any]:
+    for node in lab.nodes.values():
+        if isinstance(node, Host):
+            for family in FAMILIES:
+                yield from ((node.name, entry) for entry in node.kernel.neighbours(family))
+
+
+def directories(lab: Lab) -> set[Path]:
+    return {path for path in lab.directory.iterdir() if path.is_dir()}
+
+
+def interfaces(lab: Lab) -> Iterator[tuple[str, int, str]]:
+    """Yield node, index and name of all interfaces."""
+    for node in lab.nodes.values():
+        for _, body in node.kernel.request(RTM_GETLINK, header(0), netlink.DUMP):
+            index = IFINFOMSG.unpack_from(body)[2]
+            yield node.name, index, netlink.text(netlink.attributes(body, IFINFOMSG.size)[IFLA_IFNAME])
+
+
+def state(lab: Lab) -> set[str]:
+    """Return a line for each thing of a lab that a test may change and has to set back."""
+    found = {f"namespace {name}" for name in netns.names()}
+    found |= {f"process {name}" for name in processes() if CNI_AGENT not in name}
+    found |= {f"fault {one.fault}" for one in lab.injections if one.active}
+    found |= {f"file {path.name}" for path in lab.directory.glob("cni/*/lib/results/*")}
+    found |= {f"file {path.name}" for path in lab.directory.glob("cni/*/lib/networks/*/[0-9]*")}
+    found |= held_addresses(lab.directory)
+    for node in lab.nodes.values():
+        kernel = node.kernel
+        for index, address in kernel.addresses():
+            found.add(f"{node}: address {address} on {index}")
+        for _, body in kernel.request(RTM_GETLINK, header(0), netlink.DUMP):
+            _, _, index, flags, _ = IFINFOMSG.unpack_from(body)
+            values = netlink.attributes(body, IFINFOMSG.size)
+            shown = {name: values.get(number, b"") for name, number in LINK.items()}
+            found.add(f"{node}: interface {index} {'up' if flags & IFF_UP else 'down'} {shown}")
+        for family in FAMILIES.values():
+            for _, body in kernel.request(RTM_GETROUTE, RTMSG.pack(family, *bytes(7), 0), netlink.DUMP):
+                values = netlink.attributes(body, RTMSG.size)
+                values.pop(RTA_CACHEINFO, None)
+                if body[PROTOCOL] == BGP:
+                    continue
+                found.add(f"{node}: route {body[: RTMSG.size].hex()} {sorted(values.items())}")
+    return found
+
+
+def held_addresses(directory: Path) -> set[str]:
+    """Return the addresses that ippool has given to pods."""
+    held: set[str] = set()
+    if (store := directory / ADDRESSES).exists():
+        damaged = contextlib.suppress(sqlite3.DatabaseError)  # by the test
+        with damaged, contextlib.closing(sqlite3.connect(store)) as database:
+            held = {f"address {address} of a pod" for (address,) in database.execute(HELD)}
+    return held
