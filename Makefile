@@ -36,8 +36,9 @@ help:
 setup:
 	@./setup.sh
 
-# Labs on this very kernel need root, and nothing of a micro-VM. What builds the image is needed by nobody who has one.
 parts := .venv/bin/python tests/parts.py
+
+# Labs on this very kernel need root, and nothing of a micro-VM. What builds the image is needed by nobody who has one.
 local := $(findstring --machine local,$(args))$(findstring --machine=local,$(args))
 ready:
 	@./setup.sh $(if $(local),local,image)
