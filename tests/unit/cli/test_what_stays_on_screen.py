@@ -66,7 +66,8 @@ def test_evidence_is_said_alike_in_the_story_and_in_the_table(evidence: dict[str
 def test_a_log_has_faults_without_effect_and_those_that_did_not_hold(
     kind: str, data: dict[str, Any], logged: bool
 ) -> None:
-    event: Event = {"t": 0, "kind": kind, "node": "", "text": "arp-drop end=leaf:e2", "data": data}
+    given = {"fault": "arp-drop", "verified": {}, **data}
+    event: Event = {"t": 0, "kind": kind, "node": "", "text": "arp-drop end=leaf:e2", "data": given}
     assert console.logged(event) == logged
     assert ("bold" in console.style_of(event)) == logged
 

@@ -46,7 +46,7 @@ def a_lab(clock: SimpleNamespace) -> Iterator[Any]:
     scheduler = Scheduler(None)  # type: ignore[arg-type]
     with ExitStack() as ends:
         lab = SimpleNamespace(scheduler=scheduler, injections=[], nodes={}, events=[], defer=ends.callback)
-        lab.emit = lambda kind, *_, **__: lab.events.append(kind)
+        lab.emit = lambda data, *_, **__: lab.events.append(data.kind_name)
         yield lab
 
 

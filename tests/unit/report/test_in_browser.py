@@ -262,12 +262,18 @@ def test_a_hundred_thousand_events_are_shown_at_once(page: Browser, tmp_path: Pa
     page.screenshot(SCREENSHOTS / "hundred-thousand-events.png")
 
 
+def collective(t: int, hosts: list[str], **more: Any) -> dict[str, Any]:
+    zeros, devices = [0.0] * len(hosts), [""] * len(hosts)
+    given = {"operation": "allreduce", "elapsed_s": 0.0, "finished_s": zeros, "computed_s": zeros, "devices": devices}
+    return event(t, "collective", hosts=hosts, **given, **more)
+
+
 def test_a_traffic_matrix_has_a_cell_for_each_pair_that_talks(page: Browser, tmp_path: Path) -> None:
     """A ring over rails, and twice a tensor parallel pair: bytes add up, and hosts have their names."""
     hosts = ["host1", "host1", "host2", "host2"]
-    ring = event(2 * MS, "collective", ok=True, hosts=hosts, matrix=[[0, 2, 4000], [2, 0, 4000], [1, 3, 2000]])
-    pair = event(3 * MS, "collective", ok=True, hosts=hosts, matrix=[[0, 1, 500_000]])
-    failed = event(4 * MS, "collective", ok=False, hosts=hosts)
+    ring = collective(2 * MS, hosts, ok=True, matrix=[[0, 2, 4000], [2, 0, 4000], [1, 3, 2000]])
+    pair = collective(3 * MS, hosts, ok=True, matrix=[[0, 1, 500_000]])
+    failed = collective(4 * MS, hosts, ok=False)
     page.look(width=1280, height=900)
     page.open(report_of(make_run(tmp_path / "run", [ring, pair, pair, failed])))
     assert text_of(page, "#matrices tbody th").split("\n") == ["0 host1", "1 host1", "2 host2", "3 host2"]
@@ -280,9 +286,7 @@ def test_a_traffic_matrix_has_a_cell_for_each_pair_that_talks(page: Browser, tmp
 
 def test_of_more_ranks_than_a_table_shows_there_is_the_sum(page: Browser, tmp_path: Path) -> None:
     hosts = [f"host{number}" for number in range(129)]
-    ring = event(
-        2 * MS, "collective", ok=True, hosts=hosts, matrix=[[rank, (rank + 1) % 129, 1000] for rank in range(129)]
-    )
+    ring = collective(2 * MS, hosts, ok=True, matrix=[[rank, (rank + 1) % 129, 1000] for rank in range(129)])
     page.open(report_of(make_run(tmp_path / "run", [ring])))
     assert "1 collective of 129 ranks: 129 kB" in text_of(page, "#matrices figcaption")
     assert "too many ranks" in text_of(page, "#matrices figcaption")

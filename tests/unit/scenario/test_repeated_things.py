@@ -65,7 +65,7 @@ def run(scheduler: Scheduler, tmp_path: Path) -> Run:
     lab: Any = SimpleNamespace(
         scheduler=scheduler, host=lambda name: {"eth1": f"{name}'s eth1"}, file=tmp_path.joinpath
     )
-    lab.switches, lab.nodes = list, {}
+    lab.switches, lab.nodes, lab.injections = list, {}, []
     return Run(lab, EventLog(lambda _: None), Variant("fixed", "healthy", "it works"))
 
 
