@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from qemu.qmp import EventListener, QMPClient
+from qemu.qmp import EventListener, QMPClient, Runstate
 from qemu.qmp.error import QMPError
 
 from testbed.errors import MachineError, UnsupportedError
@@ -214,7 +214,14 @@ class Qemu:
                     raise MachineError(f"{text}\n{self.last_output()}")
                 else:
                     self.bound_output()
-                    await look()
+                    try:
+                        await look()
+                    except MachineError:
+                        if self.qmp.runstate is Runstate.RUNNING:
+                            raise
+                        await asyncio.wait((ended,), timeout=ANSWER_S)  # killed while it was asked
+                        if not ended.done():
+                            raise
         finally:
             for task in ended, event:
                 task.cancel()
