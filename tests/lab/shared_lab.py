@@ -90,6 +90,7 @@ class SharedLab:
             left = {f"not undone: {line}" for line in state(lab) - self._state}
             left |= {f"is missing: {line}" for line in self._state - state(lab)}
             left |= set(self.log.losses())
+            lab.injections.clear()
         if failed or left or following is None or key_of(following) != self._key or self._key is None:
             self.close()
         if left:
