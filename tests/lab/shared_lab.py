@@ -62,6 +62,7 @@ class SharedLab:
         """Return the log for a test: that of the lab that is there, without what tests before it did, or a new one."""
         if self.lab:
             self._set_back(self.lab)
+            self.lab.scheduler.catch_up()
             self.log.events.clear()
         else:
             self.log = EventLog(lambda _: None)

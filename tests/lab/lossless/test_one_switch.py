@@ -267,6 +267,7 @@ def test_a_watchdog_does_not_add_up_pauses_that_end(lab: Lab) -> None:
     assert counted["PFC_WD_QUEUE_STATS_DEADLOCK_DETECTED:3"] == 0
 
 
+@pytest.mark.fresh
 def test_a_slow_receiver_slows_its_sender_down_and_nothing_is_lost(lab: Lab) -> None:
     end = pair(lab, "a", "c", Attributes(timeout=18, traffic_class=26 << 2))
     plain = end.write(200_000, within=10).elapsed_s
