@@ -19,7 +19,7 @@ from testbed.cli.output import json_option
 from testbed.cli.progress import error_console, output_console
 from testbed.cli.scenario_options import set_option, variants_option
 from testbed.cli.words import noted, setting
-from testbed.machine import containers, runs, scenarios
+from testbed.machine import containers, making, runs, scenarios
 from testbed.machine.jobs import Machine
 from testbed.machine.record import RunResult
 from testbed.machine.runs import Listener, VariantRun
@@ -175,7 +175,8 @@ async def plan(
         if len(sources) != 1:
             raise click.UsageError("--topology is for one scenario")
         sources = [replace(sources[0], topology=topology)]
-    described = await scenarios.describe([(source, settings) for source in sources], named)
+    describing = scenarios.describe([(source, settings) for source in sources], named)
+    described, _ = await asyncio.gather(describing, making.compile_ahead())
     for info in described:
         containers.find(info["images"])
     return [(source, info, runs.choose(info, named)) for source, info in zip(sources, described, strict=True)]
