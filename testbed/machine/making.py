@@ -7,9 +7,10 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import ChainMap
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
+from typing import Any, TypeVar
 
 from testbed.errors import MachineError, TestbedError
 from testbed.machine import cache, processes, qemu, snapshot
@@ -23,6 +24,7 @@ from testbed.machine.recipe import PYTHON
 from testbed.machine.snapshot import Snapshot
 from testbed.protocol import COMPILE
 
+T = TypeVar("T")
 Log = Callable[[str], None]
 VIRTUAL = Flavour("virtual")
 BOOT_LIMIT_S = 300.0
@@ -31,6 +33,37 @@ KEEP_BYTECODE = 3000
 """Compiled files, of 13 kilobytes each."""
 COMPILER = "executor/bytecode.py"
 SUFFIX = f".cpython-{PYTHON.replace('.', '')}.pyc"
+
+
+_ahead: dict[str, asyncio.Task[tuple[Opened | None, AsyncExitStack]]] = {}
+"""Machines that make a snapshot, by its key, for the first who begins from it."""
+
+
+@contextmanager
+def event_loop(*, ahead: bool) -> Iterator[Callable[[Coroutine[Any, Any, T]], T]]:
+    """Gives `asyncio.run` for a command that plans a run and then carries it out. With `ahead`, what an edit has left
+    missing for the virtual clock is made meanwhile; what goes wrong with it is raised where the machine begins."""
+    with asyncio.Runner() as runner:
+        with suppress(TestbedError, OSError):
+            if ahead and (found := images.find()):
+                boot, *_, source = snapshot.stack(found, VIRTUAL)
+                if boot.usable() and not source.usable():
+                    making = make_locked(found, VIRTUAL, source, lambda _: None)
+                    _ahead[source.key] = runner.get_loop().create_task(making)
+        try:
+            yield runner.run
+        finally:
+            runner.run(_end_ahead())
+
+
+async def _end_ahead() -> None:
+    """Ends the machines that nobody has begun with."""
+    while _ahead:
+        _, task = _ahead.popitem()
+        task.cancel()
+        with suppress(TestbedError, OSError, asyncio.CancelledError):
+            _, machine = await task
+            await machine.aclose()
 
 
 async def ensure(image: Image, flavour: Flavour, source: Snapshot, log: Log) -> None:
@@ -44,16 +77,27 @@ async def ensure(image: Image, flavour: Flavour, source: Snapshot, log: Log) -> 
 async def begun(image: Image, flavour: Flavour, source: Snapshot, log: Log) -> AsyncIterator[Opened]:
     """A machine that is paused as the snapshot has it. Where that is missing the machine makes it first, with those
     below; other commands and tasks wait until it is there."""
+    if ahead := _ahead.pop(source.key, None):
+        log(source.text)
+    opened, machine = await (ahead or make_locked(image, flavour, source, log))
+    async with machine:
+        if opened is None:
+            opened = await machine.enter_async_context(Opened(image, flavour, source))
+            await opened.begin()
+        yield opened
+
+
+async def make_locked(
+    image: Image, flavour: Flavour, source: Snapshot, log: Log
+) -> tuple[Opened | None, AsyncExitStack]:
+    """Makes the snapshot if it is missing. The machine that made it, if any, and what ends that."""
     async with AsyncExitStack() as stack:
         opened = None
         if source.missing():
             async with cache.locked_async(cache.directory(snapshot.PLACE)):
                 if missing := source.missing():
                     opened = await make(image, flavour, missing, log, stack)
-        if opened is None:
-            opened = await stack.enter_async_context(Opened(image, flavour, source))
-            await opened.begin()
-        yield opened
+        return opened, stack.pop_all()
 
 
 async def make(
@@ -122,16 +166,6 @@ async def install(
     for message in opened.outcome.progress():
         if "crash" in message:
             raise MachineError(f"the guest could not load testbed:\n{message['crash']}")
-
-
-async def compile_ahead() -> None:
-    """Compiles what an edit has left without bytecode, for a run that is being planned. What is in the way of it is in
-    the way of the run, too, which reports it."""
-    with suppress(TestbedError, OSError):
-        if found := images.find():
-            boot, *others = snapshot.stack(found, VIRTUAL)
-            if boot.usable() and others[-1].missing():
-                await compiled(found, VIRTUAL, others)
 
 
 def place_of(name: str) -> str:
