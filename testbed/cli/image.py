@@ -13,7 +13,7 @@ from testbed.cli.output import json_option, log
 from testbed.cli.progress import ensure_image, output_console
 from testbed.cli.words import duration, plain, size
 from testbed.errors import InputError, UnsupportedError
-from testbed.machine import containers, layers, snapshot
+from testbed.machine import containers, layers, making
 from testbed.machine import image as images
 from testbed.machine.archives import boot_image
 from testbed.machine.image import Image, Layer
@@ -119,7 +119,7 @@ def rm(names: tuple[str, ...]) -> None:
     if names:
         return
     removed = images.remove_all()
-    snapshot.clear()
+    making.clear()
     click.echo(f"removed {removed} image{'' if removed == 1 else 's'} and their snapshots")
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -19,7 +20,7 @@ from testbed.cli.output import json_option
 from testbed.cli.progress import error_console, output_console
 from testbed.cli.scenario_options import set_option, variants_option
 from testbed.cli.words import noted, setting
-from testbed.machine import containers, runs, scenarios
+from testbed.machine import containers, making, runs, scenarios
 from testbed.machine.jobs import Machine
 from testbed.machine.record import RunResult
 from testbed.machine.runs import Listener, VariantRun
@@ -85,7 +86,9 @@ def run(
     as_json: bool,
     junit: Path | None,
 ) -> int:
-    tasks = asyncio.run(plan(names, tag, variants, settings, topology))
+    ahead = on.machine != "local" and on.clock != "real" and not stop
+    run_in = click.get_current_context().with_resource(making.event_loop(ahead=ahead))
+    tasks = run_in(plan(names, tag, variants, settings, topology))
     if junit:
         reports.require_place(junit)
     lines = [*(noted(note) for _, info, _ in tasks for note in info["notes"]), *kept(tasks, settings)]
@@ -104,7 +107,7 @@ def run(
             labels = ", ".join(one.label for one in chosen)
             raise click.UsageError(f"--stop-at is for one variant: add --variant with one of {labels}")
         return stopping.run(source, info, chosen[0], on.seed, on.out, stop, metrics, as_json=as_json)
-    results, wall_s = run_shown(tasks, on, jobs, lines, keep_steps=keep_steps)
+    results, wall_s = run_shown(tasks, on, jobs, lines, keep_steps=keep_steps, run_in=run_in)
     if junit:
         reports.write(results, junit)
     if as_json:
@@ -122,6 +125,7 @@ def run_shown(
     lines: Iterable[str] = (),
     *,
     keep_steps: bool = False,
+    run_in: Callable[[Coroutine[Any, Any, list[RunResult]]], list[RunResult]] = asyncio.run,
 ) -> tuple[list[RunResult], float]:
     """Run the variants, shown on standard error, where `lines` come first; the results, and the wall seconds."""
     with console.RunConsole(error_console(), [one for _, _, variant_runs in tasks for one in variant_runs]) as shown:
@@ -131,7 +135,7 @@ def run_shown(
         if isinstance(machine, VirtualMachine):
             machine.keep_steps = keep_steps
         started = time.monotonic()
-        results = asyncio.run(run_all(tasks, on.seed, machine, options.jobs_for(machine, jobs), on.out, shown))
+        results = run_in(run_all(tasks, on.seed, machine, options.jobs_for(machine, jobs), on.out, shown))
         return results, time.monotonic() - started
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, NoReturn
 
-from testbed.errors import TestbedError, UnsupportedError
+from testbed.errors import TestbedError
 from testbed.executor.wire import Device, Wire
 from testbed.kernel import ownership, syscalls
 from testbed.protocol import JOB, OWNS, messages, requests
@@ -74,14 +74,13 @@ class Context:
     """That of a machine which lives, or is on the virtual clock."""
 
 
-def prepare(job: Mapping[str, Any], out: str, write: Write, devices: Devices = None) -> None:
+def prepare() -> None:
     """Imports and reads what any job may use, so that it is in the snapshot."""
     for name in WARM:
         importlib.import_module(name)
     from testbed import nic
     from testbed.cni.runtime import libcni
     from testbed.executor.live.server import handler_of
-    from testbed.kernel.lossless import ports
     from testbed.protocol.live import LiveRequest
     from testbed.switch.profile import load_profiles
     from testbed.workload import ibverbs
@@ -89,13 +88,10 @@ def prepare(job: Mapping[str, Any], out: str, write: Write, devices: Devices = N
     for name in ibverbs.MODULES:
         getattr(ibverbs, name)
     for kind in requests.KINDS.values():
-        requests.adapter(kind)
         if issubclass(kind, LiveRequest) and kind.handler:
             handler_of(kind)
     load_profiles()
     nic.prepare()
-    with contextlib.suppress(UnsupportedError):  # the first lab with lossless links says so
-        ports.prepare()
     libcni.prepare()
 
 

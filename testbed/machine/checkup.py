@@ -106,12 +106,12 @@ def _space(built: Image | None) -> str:
 
 def _snapshot(built: Image) -> Check:
     try:
-        boot, code = snapshot.stack(built, Flavour("virtual"))
+        _, base, code = snapshot.stack(built, Flavour("virtual"))
     except TestbedError as error:
         return Check("snapshot", "note", error.message)
     if code.usable():
         return Check("snapshot", "works", "there: a lab starts at once")
-    seconds = 3 if boot.usable() else 20
+    seconds = 3 if base.usable() else 30
     return Check("snapshot", "note", f"not there; the next run makes it, in about {seconds} s")
 
 

@@ -38,12 +38,14 @@ class Device:
         os.truncate(self.handle, size)
         self.size = size
         self.map = mmap.mmap(self.handle, size)
+        self._magic = magic
         self.map[: len(magic)] = magic
 
     def clear(self) -> None:
-        """Has nothing but zeros in it; nobody else may have it mapped."""
+        """Has nothing in it again; no machine that runs may have it mapped."""
         os.truncate(self.handle, 0)
         os.truncate(self.handle, self.size)
+        self.map[: len(self._magic)] = self._magic
 
     @property
     def path(self) -> str:

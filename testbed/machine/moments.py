@@ -152,9 +152,7 @@ class Album:
 
     async def keep(self, machine: Qemu, moment: Moment) -> Saved:
         """The paused machine as it is."""
-        os.ftruncate(self._devices, 0)
-        await machine.save(self._devices)
-        state = snapshot.settled(os.pread(self._devices, os.fstat(self._devices).st_size, 0))
+        state = await snapshot.devices_of(machine, self._devices)
         files = {name: list(extents(device)) for name, device in self._parts.items()}
         saved = Saved(moment, self._source.key, state, files, before=self._last)
         ram = Ram(machine.process.pid, self._handle)
@@ -183,6 +181,8 @@ class Opened:
     """A machine that is paused, with all that belongs to it: a context manager, at whose end it is gone."""
 
     machine: Qemu
+    handle: int
+    """The open file of the snapshot, which QEMU maps."""
 
     def __init__(self, image: Image, flavour: Flavour, source: Snapshot) -> None:
         self._image, self._flavour, self._source = image, flavour, source
@@ -194,7 +194,7 @@ class Opened:
         self._parts: dict[str, Device] = dict(zip(DEVICES, (self.bundle, self.outcome), strict=True))
 
     async def __aenter__(self) -> Self:
-        self._handle = self._stack.enter_context(self._source.opened())
+        self.handle = self._stack.enter_context(self._source.opened())
         self._devices = self._stack.enter_context(snapshot.memory(0))
         return self
 
@@ -204,17 +204,17 @@ class Opened:
 
     async def begin(self) -> None:
         """As the snapshot has it; the bundle is written."""
-        self.album = Album(self._source, self._handle, self._devices, self._parts, None)
+        self.album = Album(self._source, self.handle, self._devices, self._parts, None)
         command, files = self._command()
         start = qemu.start(command, files=files, incoming=True)
         self.machine = await self._running.enter_async_context(start)
-        os.lseek(self._handle, snapshot.OFFSET, os.SEEK_SET)
-        await self.machine.load(self._handle)
+        os.lseek(self.handle, snapshot.OFFSET, os.SEEK_SET)
+        await self.machine.load(self.handle)
 
     async def resume(self, saved: Saved) -> None:
         """As it was at a moment, in the place of the one that may be running."""
         await self._running.aclose()
-        self.album = Album(self._source, self._handle, self._devices, self._parts, saved)
+        self.album = Album(self._source, self.handle, self._devices, self._parts, saved)
         for name, device in self._parts.items():
             device.clear()
             for place, data in saved.files[name]:
@@ -224,17 +224,17 @@ class Opened:
         with snapshot.memory(0) as state:
             os.pwrite(state, saved.devices, 0)
             self.machine = await self._running.enter_async_context(qemu.start(command, files=files, incoming=True))
-            Ram(self.machine.process.pid, self._handle).write(iter(saved.memory().items()))
+            Ram(self.machine.process.pid, self.handle).write(iter(saved.memory().items()))
             try:
                 await self.machine.load(state)
             except StateError as error:
                 raise MachineError(f"QEMU cannot go back to the moment: {error.message}") from error
 
     def _command(self) -> tuple[list[str], tuple[int, ...]]:
-        ram, sizes = qemu.Ram(self._handle, shared=False), (self.bundle.size, self.outcome.size)
+        ram, sizes = qemu.Ram(self.handle, shared=False), (self.bundle.size, self.outcome.size)
         paths = self.bundle.path, self.outcome.path
         command = qemu.command_line(self._image, self._flavour, ram, *paths, sizes)
-        return command, (self._handle, self.bundle.handle, self.outcome.handle, self._devices)
+        return command, (self.handle, self.bundle.handle, self.outcome.handle, self._devices)
 
     async def settle(self, moment: Moment | None) -> None:
         """Brings the clock of a machine that has just paused to the next timer, if it has not come there by itself:
@@ -243,6 +243,16 @@ class Opened:
         if self._flavour.clock == "virtual" and not await self.machine.at_timer():
             self._settled = await self.album.keep(self.machine, moment or Moment(0, 0, "", ""))
             await self.resume(self._settled)
+
+    async def devices_state(self) -> bytes:
+        """The state of the devices at a pause."""
+        return await snapshot.devices_of(self.machine, self._devices)
+
+    def forget(self) -> None:
+        """Has nothing in the two memory files of the paused machine, as at its beginning."""
+        for device in self._parts.values():
+            device.clear()
+        self.outcome.rewind()
 
     async def keep(self, moment: Moment) -> Saved:
         """The machine as it is at its pause, which has been settled."""

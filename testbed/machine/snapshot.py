@@ -1,8 +1,9 @@
 """Warm starts: a machine saved at an exact instruction, and restored from there in a fraction of a second.
 
 Snapshots stand on each other. The lowest holds the kernel and the third-party packages; the highest also holds this
-version of testbed, imported. An edit of the code remakes only the highest, in a few seconds. Between the two there is
-one in which torch is imported, for training jobs, and one in which Docker is up, for labs with containers.
+version of testbed, imported, and the one below it what of testbed is below labs (BASE). An edit of the code remakes
+what it is in and what is above, usually the highest alone: see making.py. Between them and the lowest there is one in
+which torch is imported, for training jobs, and one in which Docker is up, for labs with containers.
 
 A snapshot is one sparse file: the guest's RAM, a header, the state of the devices. A machine that is restored maps the
 RAM copy-on-write, so nothing is read that it does not use, and machines side by side share what they do not change.
@@ -10,13 +11,13 @@ RAM copy-on-write, so nothing is read that it does not use, and machines side by
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import functools
-import itertools
 import os
 import struct
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager, nullcontext
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,11 +27,19 @@ from testbed.machine.devices import Bundle, Outcome
 from testbed.machine.image import Image
 from testbed.machine.patience import patiently, threads_of
 from testbed.machine.qemu import Flavour, Qemu, Ram, StateError
-from testbed.protocol import BUNDLE_BYTES, DOCKER, PREPARE, RESULT_BYTES, TORCH
+from testbed.protocol import BEGIN, BUNDLE_BYTES, COMPLETE, DOCKER, RESULT_BYTES, TORCH
 
 PACKAGE = Path(__file__).parents[1]
 OUTSIDE = ("machine", "cli", "report", "metrics", "shipped")
 """Packages the guest never imports: an edit there makes no new snapshot."""
+BASE = tuple(
+    f"testbed/{name}"
+    for name in (
+        "__init__.py", "errors.py", "stages.py", "version.py", "documents/", "kernel/", "nic/", "protocol/",
+        "topology/", "cni/__init__.py", "cni/installed.py", "cni/ipam/", "cni/objects/", "cni/spec/",
+    )
+)  # fmt: skip
+"""What labs stand on: an edit elsewhere leaves a snapshot with these."""
 HEADER = struct.Struct("<8s64sQ")
 ICOUNT = b"\x0ctimer/icount\0\0\0\1"
 """The head of a section of QEMU's vmstate: the name with its length, and the version."""
@@ -43,7 +52,10 @@ OFFSET = qemu.MEMORY + 4096
 """The offset of the devices; the header is a page before that."""
 TORCH_FILES = tuple(f"workload/jobs/{name}" for name in ("ranks.py", "shim.c", "flight.c", "shim.h"))
 DOCKER_FILES = tuple(f"lab/docker/{name}" for name in ("daemon.py", "runtime.sh"))
-KEEP = 8
+PIECE = 8 << 20
+"""Bytes that are copied at a time."""
+PLACE = "snapshots"
+KEEP = 12
 """Snapshots kept, by last use; each is 300 to 900 MB."""
 BOOT_LIMIT_S = 300.0
 SPACE = 1_000_000_000
@@ -62,7 +74,7 @@ class Snapshot:
 
     @property
     def path(self) -> Path:
-        return cache.root() / "snapshots" / self.key[:24]
+        return cache.root() / PLACE / self.key[:24]
 
     def usable(self) -> bool:
         """Whole, and made for this very key: a file of another QEMU or image, or a cut one, is not."""
@@ -74,6 +86,12 @@ class Snapshot:
             return (magic, key.decode(), size) == (MAGIC, self.key, self.path.stat().st_size)
         except (OSError, struct.error, UnicodeDecodeError):
             return False
+
+    def missing(self) -> list[Snapshot]:
+        """This one and those below it, the lowest first, down to one that is usable."""
+        if self.usable():
+            return []
+        return [*(self.below.missing() if self.below else ()), self]
 
     @contextmanager
     def opened(self) -> Iterator[int]:
@@ -111,7 +129,10 @@ def stack(image: Image, flavour: Flavour, *, training: bool = False) -> list[Sna
         found.append(above(found[-1], text, DOCKER, "/run/testbed/docker", inside(DOCKER_FILES)))
     if training:
         found.append(above(found[-1], "import torch in it", TORCH, "/run/testbed/torch", inside(TORCH_FILES)))
-    found.append(above(found[-1], "load this version of testbed into it", PREPARE, "/run/testbed/code", code_files()))
+    base = {name: data for name, data in code_files().items() if name.startswith(BASE)}
+    rest = {name: data for name, data in code_files().items() if name not in base}
+    found.append(above(found[-1], "load what is below labs into it", BEGIN, "/run/testbed/code", base))
+    found.append(above(found[-1], "load this version of testbed into it", COMPLETE, "/run/testbed/rest", rest))
     return found
 
 
@@ -155,63 +176,32 @@ async def running(
         yield machine
 
 
-async def ensure(image: Image, flavour: Flavour, log: Callable[[str], None], *, training: bool = False) -> Snapshot:
-    """The highest snapshot; made, with those below it, where they are missing."""
-    found = stack(image, flavour, training=training)
-    if not found[-1].usable():
-        parent = cache.directory("snapshots")
-        async with cache.locked_async(parent):
-            missing = list(itertools.takewhile(lambda snapshot: not snapshot.usable(), reversed(found)))
-            if len(missing) == len(found):
-                image.verify()
-            for snapshot in reversed(missing):
-                log(snapshot.text)
-                cache.require_space(parent, SPACE, "a snapshot")
-                await take(image, flavour, snapshot)
-            cache.prune(parent, KEEP)
-    return found[-1]
-
-
-async def take(image: Image, flavour: Flavour, target: Snapshot) -> None:
-    """Saves the machine below at its next pause under `target`. Nothing of it has a name until it is whole."""
-    handle = os.open(target.path.parent, os.O_RDWR | os.O_TMPFILE, 0o644)
+@contextmanager
+def created(target: Snapshot) -> Iterator[int]:
+    """The open file of a snapshot that is being made. It has no name until the block has ended well."""
+    parent = cache.directory(PLACE)
+    cache.require_space(parent, SPACE, "a snapshot")
+    handle = os.open(parent, os.O_RDWR | os.O_TMPFILE, 0o644)
     try:
-        await save(image, flavour, target, handle)
+        yield handle
         header = HEADER.pack(MAGIC, target.key.encode(), os.fstat(handle).st_size)
         os.pwrite(handle, header, qemu.MEMORY)
         cache.publish(handle, target.path)
+        cache.prune(parent, KEEP)
     except (MachineError, OSError) as error:
         if os.strerror(errno.ENOSPC) not in str(error):
             raise
         text = f"the disk filled up while a snapshot was written; it needs {SPACE / 1e9:.1f} GB"
-        raise UnsupportedError(text, where=str(target.path.parent), hint=cache.LARGER_DISK) from error
+        raise UnsupportedError(text, where=str(parent), hint=cache.LARGER_DISK) from error
     finally:
         os.close(handle)
 
 
-async def save(image: Image, flavour: Flavour, target: Snapshot, handle: int) -> None:
-    """Writes the machine at its next pause to the open file `handle`."""
-    base = target.below
-    with (
-        Bundle() as bundle,
-        Outcome() as outcome,
-        base.opened() if base else nullcontext() as state,
-        memory(qemu.MEMORY) as ram,
-        memory(0) as devices,
-    ):
-        if state is not None:
-            bundle.write(target.job, target.files)
-            copy_data(state, ram)
-        async with running(image, flavour, state, Ram(ram, shared=True), bundle, outcome, devices) as machine:
-            if state is not None:
-                await machine.command("cont")
-            await pause_within(machine, BOOT_LIMIT_S)
-            for message in outcome.progress():
-                if "crash" in message:
-                    raise MachineError(f"the guest could not load testbed:\n{message['crash']}")
-            copy_data(ram, handle)
-            await machine.save(devices)
-        os.pwrite(handle, settled(os.pread(devices, os.fstat(devices).st_size, 0)), OFFSET)
+async def devices_of(machine: Qemu, scratch: int) -> bytes:
+    """The state of a paused machine's devices, as a snapshot has it; `scratch` is a file that QEMU has open, too."""
+    os.ftruncate(scratch, 0)
+    await machine.save(scratch)
+    return settled(os.pread(scratch, os.fstat(scratch).st_size, 0))
 
 
 def settled(state: bytes) -> bytes:
@@ -244,8 +234,8 @@ def memory(size: int) -> Iterator[int]:
         os.close(handle)
 
 
-def copy_data(source: int, target: int) -> None:
-    """Copies the RAM from one open file to another, holes as holes."""
+async def copy_data(source: int, target: int) -> None:
+    """Copies the RAM from one open file to another, holes as holes, piece by piece."""
     end = 0
     while end < qemu.MEMORY:
         try:
@@ -257,7 +247,8 @@ def copy_data(source: int, target: int) -> None:
         end = min(os.lseek(source, start, os.SEEK_HOLE), qemu.MEMORY)
         os.lseek(target, start, os.SEEK_SET)
         while start < end:
-            start += os.sendfile(target, source, start, end - start)
+            start += os.sendfile(target, source, start, min(PIECE, end - start))
+            await asyncio.sleep(0)
 
 
 async def pause_within(machine: Qemu, seconds: float) -> None:
@@ -270,8 +261,3 @@ async def pause_within(machine: Qemu, seconds: float) -> None:
     except TimeoutError:
         text = f"the guest did not come to its pause in {seconds:g} s. Its last output:\n{machine.last_output()}"
         raise MachineError(text) from None
-
-
-def clear() -> None:
-    for path in (cache.root() / "snapshots").glob("*"):
-        path.unlink(missing_ok=True)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from testbed.errors import MachineError
-from testbed.machine import moments, snapshot
+from testbed.machine import making, moments, snapshot
 from testbed.machine.devices import Bundle
 from testbed.machine.image import Image
 from testbed.machine.jobs import Job
@@ -31,20 +30,19 @@ class VirtualMachine:
         self.clock = flavour.clock
         self.log = log
         self.keep_steps = keep_steps
-        self._making = asyncio.Lock()
 
-    async def source(self, training: bool) -> Snapshot:
-        """The snapshot that jobs begin from. Commands beside this one may have displaced it since the last job."""
-        async with self._making:
-            return await snapshot.ensure(self.image, self.flavour, self.log, training=training)
+    def source(self, training: bool) -> Snapshot:
+        """The snapshot that jobs begin from."""
+        return snapshot.stack(self.image, self.flavour, training=training)[-1]
 
     async def run(self, job: Job[Any], out: Path) -> float:
         """See `Machine.run`."""
-        source = await self.source(job.training)
-        started = time.monotonic()
-        async with Opened(self.image, self.flavour, source) as opened:
+        source = self.source(job.training)
+        if self.keep_steps:  # they stand on the snapshot
+            await making.ensure(self.image, self.flavour, source, self.log)
+        async with making.begun(self.image, self.flavour, source, self.log) as opened:
+            started = time.monotonic()
             write_bundle(opened.bundle, job, self.clock)
-            await opened.begin()
             await self._follow(opened, job, out)
             opened.outcome.extract(out)
         return time.monotonic() - started

@@ -261,7 +261,8 @@ def values_schema() -> dict[str, Any]:
 @cache
 def load_profiles() -> Mapping[str, Profile]:
     """Return all profiles of profiles.yml by name, in the order of the file, with `base` followed."""
-    data: dict[str, dict[str, Any]] = yaml.safe_load(_DATA.read_text(encoding="utf-8"))
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the same ten times faster, where there is libyaml
+    data: dict[str, dict[str, Any]] = yaml.load(_DATA.read_text(encoding="utf-8"), Loader=loader)  # noqa: S506
     return {name: _validated(_with_base(name, data), where=f"{_DATA.name}: {name}") for name in data}
 
 

@@ -17,15 +17,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from testbed.machine import build, cache, pytests, qemu, snapshot
+from testbed.machine import build, cache, making, pytests, qemu, snapshot
 from testbed.machine.image import Image
 from testbed.machine.moments import Opened
 from testbed.machine.qemu import Flavour
+from testbed.machine.shipped import LOCK
 
 HERE = Path(__file__).parent
 RUNS = HERE.parents[1] / "runs"
 COMMAND = (sys.executable, "-m", "testbed")
-RESTORES = 5
+PACKAGE, SCENARIOS = HERE.parents[1] / "testbed", HERE.parents[1] / "scenarios"
+RESTORES, EDITS = 5, 4
 VIRTUAL = Flavour("virtual")
 
 
@@ -51,12 +53,13 @@ def empty_cache_with(built: Image) -> Iterator[None]:
 def snapshot_time(built: Image) -> float:
     with empty_cache_with(built):
         started = time.monotonic()
-        asyncio.run(snapshot.ensure(built, VIRTUAL, say))
+        asyncio.run(making.ensure(built, VIRTUAL, snapshot.stack(built, VIRTUAL)[-1], say))
         return time.monotonic() - started
 
 
 async def restore_once(built: Image) -> float:
-    source = await snapshot.ensure(built, VIRTUAL, say)
+    source = snapshot.stack(built, VIRTUAL)[-1]
+    await making.ensure(built, VIRTUAL, source, say)
     async with Opened(built, VIRTUAL, source) as opened:
         started = time.monotonic()
         await opened.begin()
@@ -68,6 +71,25 @@ def command(*arguments: str) -> str:
     if done.returncode:
         sys.exit(f"{done.stdout}bench: `testbed {' '.join(arguments)}` ended with status {done.returncode}")
     return done.stdout
+
+
+def inner_loop() -> dict[str, float]:
+    """What a run right after an edit of the code costs beside one that finds its snapshot; medians of pairs."""
+    edited, warm = [], []
+    with tempfile.TemporaryDirectory(prefix="testbed-") as directory:
+        package = Path(directory, "testbed")
+        shutil.copytree(PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copy(LOCK, directory)
+        run = [*COMMAND, "run", str(SCENARIOS / "ip-reuse"), "--variant", "garp", "--out", directory]
+        for number in range(EDITS):
+            with (package / "switch" / "profile.py").open("a") as file:
+                file.write(f"# {time.time_ns()} {number}\n")
+            for seconds in edited, warm:
+                started = time.monotonic()
+                subprocess.run(run, env={**os.environ, "PYTHONPATH": directory}, capture_output=True, check=True)
+                seconds.append(time.monotonic() - started)
+    edit_s, warm_s = statistics.median(edited), statistics.median(warm)
+    return {"edit_s": round(edit_s, 2), "warm_s": round(warm_s, 2), "edit_over_warm": ratio(edit_s, warm_s)}
 
 
 def variants() -> list[dict[str, Any]]:
@@ -128,6 +150,8 @@ def main() -> None:
     say("snapshot and restore")
     made = snapshot_time(built)
     restores = [asyncio.run(restore_once(built)) for _ in range(RESTORES)]
+    say("runs after an edit")
+    after_edits = inner_loop()
     say("variants of ip-reuse")
     told = variants()
     say("bring-up on the real clock, Mininet beside it")
@@ -143,6 +167,7 @@ def main() -> None:
         "image": {"digest": built.digest, "kernel": built.kernel, "build_s": built.manifest["build_s"]},
         "snapshot_s": round(made, 2),
         "restore_s": round(statistics.median(restores), 3),
+        "inner_loop": after_edits,
         "ip_reuse": told,
         "bring_up": beside_mininet,
         "fabrics": {"wall_s": round(fabrics_s, 2), "virtual": fabrics},

@@ -158,7 +158,7 @@ def test_a_machine_that_boots_again_has_the_same_memory(testbed, cache, tmp_path
         assert testbed(*VARIANT, env={"XDG_CACHE_HOME": str(cache.parent)}).status == 0
         (cache / "snapshots").rename(place)
     names = sorted(os.listdir(tmp_path / "first"))
-    assert len(names) == 2
+    assert len(names) == 3
     for name in names:
         files = [tmp_path / place / name for place in ("first", "second")]
         subprocess.run(["cmp", f"--bytes={qemu.MEMORY}", *files], check=True)

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from testbed.cni import installed
 from testbed.cni.agent import Agent
 from testbed.cni.runtime import plugin, verification
 from testbed.cni.runtime.cache import Cache
@@ -24,8 +25,6 @@ from testbed.kernel.readiness import readable
 from testbed.lab import Host
 from testbed.lab.steps import Gate, Steps, pause, run, together
 
-PLUGINS = (Path("/usr/lib/cni"), Path("/opt/cni/bin"))
-"""The directories of plugins if CNI_PATH is not set: Debian's, and that of everybody else."""
 LIMIT = Limit()
 AGAIN_S = 1.0
 """Pause before a DEL that is repeated."""
@@ -261,7 +260,7 @@ def understood(answer: dict[str, Any] | None, version: str, what: str) -> Result
 def search_path(own: Sequence[Path] = ()) -> list[Path]:
     """Directories of plugins: the user's `own`, ours, and those of CNI_PATH as with cnitool, else the usual ones."""
     given = os.environ.get("CNI_PATH", "")
-    return [*own, OURS, *([Path(part) for part in given.split(":") if part] or PLUGINS)]
+    return [*own, OURS, *([Path(part) for part in given.split(":") if part] or installed.PLUGINS)]
 
 
 def prepare() -> None:

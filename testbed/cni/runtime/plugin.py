@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from testbed.cni import installed
 from testbed.cni.spec import versions
 from testbed.cni.spec.codes import CONFIG, DECODE, IO
 from testbed.errors import InputError, TestbedError, did_you_mean
@@ -97,23 +98,17 @@ def find(kind: str, path: Sequence[Path], what: str) -> Path:
 
 def supported(file: Path, what: str) -> Steps[list[str]]:
     """The versions of CNI that a plugin supports, asked once for each state of its file. `what` begins a message."""
-    status = file.stat()
-    known = (str(file), status.st_mtime_ns, status.st_size)
-    if known not in _supported:
-        _supported[known] = yield from ask_versions(file, what)
-    return _supported[known]
-
-
-_supported: dict[tuple[str, int, int], list[str]] = {}
+    state = installed.state_of(file)
+    if state not in installed.supported:
+        installed.supported[state] = yield from ask_versions(file, what)
+    return installed.supported[state]
 
 
 def ask_versions(file: Path, what: str) -> Steps[list[str]]:
-    """VERSION, which needs no network; the dummies are libcni's."""
-    variables = {"CNI_COMMAND": "VERSION", **dict.fromkeys(("CNI_NETNS", "CNI_IFNAME", "CNI_PATH"), "dummy")}
     with tempfile.TemporaryFile() as log:
         try:
             given = {"cniVersion": versions.SUPPORTED[-1]}
-            running = yield from started(partial(Running, file, variables, given, log), what)
+            running = yield from started(partial(Running, file, installed.VERSION, given, log), what)
             answer = yield from outcome(running, Limit(), what)
         except CniError as error:
             if "unknown CNI_COMMAND: VERSION" in error.message:  # as plugins before 0.2.0 say

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from testbed.errors import DISK_FULL, InputError, MachineError, TestbedError, UnsupportedError
-from testbed.machine import containers, image, snapshot
+from testbed.machine import containers, image, making, snapshot
 from testbed.machine.jobs import Job
 from testbed.machine.live import labs, stoppable
 from testbed.machine.live.clients import Client, Clients, send_all
@@ -41,7 +41,7 @@ from testbed.machine.live.lifecycle import (
 from testbed.machine.live.machine_loop import MachineLoop
 from testbed.machine.live.order import Order
 from testbed.machine.live.stops import Stop
-from testbed.machine.moments import Moment, Opened
+from testbed.machine.moments import Moment
 from testbed.machine.qemu import Flavour
 from testbed.machine.vm import write_bundle
 from testbed.protocol import MESSAGE_BYTES, messages
@@ -171,14 +171,13 @@ class Keeper:
                 self._endpoint.close()
 
     async def _lab(self, found: image.Image, flavour: Flavour) -> None:
-        source = await snapshot.ensure(found, flavour, self.log)
+        source = snapshot.stack(found, flavour)[-1]
         job: Job[Any] = Job(
             [read(self.order.request)], self.order.files, self.order.executable,
             limit_s=LIMIT_S, seed=self.order.seed, lives=True, listen=self._report,
         )  # fmt: skip
-        async with Opened(found, flavour, source) as opened:
+        async with making.begun(found, flavour, source, self.log) as opened:
             write_bundle(opened.bundle, job, flavour.clock)
-            await opened.begin()
             self.loop = MachineLoop(opened, job, flavour.clock, self, self.life)
             prepared = asyncio.ensure_future(asyncio.to_thread(self.kept.prepare))
             await self.loop.run()

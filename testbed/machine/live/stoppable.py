@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from testbed.errors import InputError
-from testbed.machine import runs, scenarios
+from testbed.machine import making, runs, scenarios
 from testbed.machine.image import Image
 from testbed.machine.jobs import Job
 from testbed.machine.live.lifecycle import Lifecycle
@@ -68,7 +68,8 @@ class StoppableMachine(VirtualMachine):
         self._keeper, self._order = keeper, order
 
     async def run(self, job: Job[Any], out: Path) -> float:
-        source = await self.source(job.training)
+        source = self.source(job.training)
+        await making.ensure(self.image, self.flavour, source, self.log)
         started = time.monotonic()
         saved = Saved.read(Path(self._order.step)) if self._order.step else None
         if saved and saved.snapshot != source.key:
@@ -78,8 +79,8 @@ class StoppableMachine(VirtualMachine):
             )  # fmt: skip
         async with Opened(self.image, self.flavour, source) as opened:
             if saved is None:
-                write_bundle(opened.bundle, job, self.clock)
                 await opened.begin()
+                write_bundle(opened.bundle, job, self.clock)
             else:
                 await opened.resume(saved)
             stop = Stop.of(self._order.stop) if self._order.stop else None

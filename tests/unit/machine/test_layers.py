@@ -274,6 +274,7 @@ def test_a_machine_with_containers_has_docker_by_a_layer_and_their_images_as_dev
     assert texts[1:] == [
         "start Docker in it, with the images of the containers",
         "import torch in it",
+        "load what is below labs into it",
         "load this version of testbed into it",
     ]
 

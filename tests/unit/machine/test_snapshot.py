@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from testbed.errors import MachineError, UnsupportedError
-from testbed.machine import qemu, snapshot
+from testbed.machine import making, qemu, snapshot
 from testbed.machine.moments import Opened
 from testbed.machine.qemu import Flavour, StateError
 from testbed.machine.snapshot import HEADER, MAGIC, OFFSET, Snapshot, above, code_files
@@ -141,7 +141,7 @@ def test_ram_is_copied_with_its_holes_and_without_what_follows_it(tmp_path: Path
         os.truncate(one, 1 << 20)
         os.pwrite(one, b"a" * 3 * page, 16 * page)
         os.pwrite(one, b"z" * 2 * page, (1 << 20) - page)
-        snapshot.copy_data(one, other)
+        asyncio.run(snapshot.copy_data(one, other))
         copied = os.pread(other, 2 << 20, 0)
         assert copied == os.pread(one, 1 << 20, 0)
         assert os.fstat(other).st_blocks * 512 <= 8 * page
@@ -150,21 +150,33 @@ def test_ram_is_copied_with_its_holes_and_without_what_follows_it(tmp_path: Path
         os.close(other)
 
 
-def test_a_disk_that_is_full_while_ram_is_copied_is_named(tmp_path: Path, monkeypatch) -> None:
-    async def save(image: object, flavour: object, target: object, handle: int) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(snapshot, "save", save)
+def test_a_disk_that_is_full_while_a_snapshot_is_written_is_named(cache_root: Path) -> None:
     target = Snapshot(KEY)
-    target.path.parent.mkdir(parents=True)
-    with pytest.raises(UnsupportedError, match="the disk filled up while a snapshot was written") as raised:
-        asyncio.run(snapshot.take(None, None, target))
+    full = pytest.raises(UnsupportedError, match="the disk filled up while a snapshot was written")
+    with full as raised, snapshot.created(target):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     assert raised.value.where == str(target.path.parent)
     assert list(target.path.parent.iterdir()) == []
 
 
+def test_a_snapshot_has_its_name_when_it_is_whole(cache_root: Path) -> None:
+    target = Snapshot(KEY)
+    with snapshot.created(target) as handle:
+        os.pwrite(handle, b"devices", OFFSET)
+        assert list(target.path.parent.iterdir()) == []
+    assert target.usable()
+
+
+def test_the_missing_ones_are_those_above_the_highest_that_is_there(whole: Path) -> None:
+    there = Snapshot(KEY, below=Snapshot("f" * 64))
+    middle = Snapshot("c" * 64, below=there)
+    top = Snapshot("d" * 64, below=middle)
+    assert top.missing() == [middle, top]
+    assert there.missing() == []
+
+
 def test_snapshots_can_be_removed(whole: Path) -> None:
-    snapshot.clear()
+    making.clear()
     assert list(whole.parent.iterdir()) == []
 
 
@@ -209,16 +221,6 @@ def test_a_snapshot_that_qemu_cannot_read_is_removed(whole: Path) -> None:
     with pytest.raises(MachineError, match="has been removed: it is damaged") as said:
         restore()
     assert said.value.hint == "Run the command again: it makes a new one."
-    assert not whole.exists()
-
-
-@pytest.mark.usefixtures("qemu_that_cannot_read")
-def test_a_snapshot_that_qemu_cannot_read_is_removed_where_another_should_stand_on_it(
-    whole: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(snapshot, "copy_data", lambda *_: None)
-    with pytest.raises(MachineError, match="has been removed: it is damaged"):
-        asyncio.run(snapshot.save(None, Flavour("real"), Snapshot("", below=Snapshot(KEY)), -1))
     assert not whole.exists()
 
 

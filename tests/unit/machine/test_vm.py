@@ -5,16 +5,16 @@ import io
 import json
 import struct
 import tarfile
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Self
 
 import pytest
 
 from testbed.errors import MachineError
-from testbed.machine import snapshot, vm
+from testbed.machine import making, snapshot
 from testbed.machine.devices import BLOCK, END, ENTRY, PROGRESS_END, Bundle, Outcome
 from testbed.machine.jobs import Job
 from testbed.machine.qemu import Flavour
@@ -45,24 +45,13 @@ class Machine:
 @pytest.fixture
 def machine_with(monkeypatch: pytest.MonkeyPatch) -> Callable[[Guest], VirtualMachine]:
     def make(guest: Guest) -> VirtualMachine:
-        class Opened:
-            def __init__(self, *_: Any) -> None:
-                self.bundle, self.outcome = Bundle(), Outcome()
+        @asynccontextmanager
+        async def begun(*_: object) -> AsyncIterator[SimpleNamespace]:
+            with Bundle() as bundle, Outcome() as outcome:
+                yield SimpleNamespace(bundle=bundle, outcome=outcome, machine=Machine(guest, bundle, outcome))
 
-            async def __aenter__(self) -> Self:
-                return self
-
-            async def __aexit__(self, *_: object) -> None:
-                self.bundle.close()
-                self.outcome.close()
-
-            async def begin(self) -> None:
-                self.machine = Machine(guest, self.bundle, self.outcome)
-
-        async def ensure(*_: Any, training: bool) -> None: ...
-
-        monkeypatch.setattr(vm, "Opened", Opened)
-        monkeypatch.setattr(snapshot, "ensure", ensure)
+        monkeypatch.setattr(making, "begun", begun)
+        monkeypatch.setattr(snapshot, "stack", lambda *_, training: [None])
         return VirtualMachine(None, Flavour("virtual"), lambda _: None)  # type: ignore[arg-type]
 
     return make
@@ -113,10 +102,11 @@ def test_each_job_asks_for_the_snapshot_which_others_may_have_displaced(
     machine = machine_with(lambda _, outcome: finish(outcome))
     asked: list[bool] = []
 
-    async def ensure(*_: Any, training: bool) -> None:
+    def stack(*_: object, training: bool) -> list[None]:
         asked.append(training)
+        return [None]
 
-    monkeypatch.setattr(snapshot, "ensure", ensure)
+    monkeypatch.setattr(snapshot, "stack", stack)
     for training in (False, False, True):
         asyncio.run(machine.run(Job([REQUEST], limit_s=60, training=training), tmp_path))
     assert asked == [False, False, True]
