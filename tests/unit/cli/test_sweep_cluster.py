@@ -125,42 +125,37 @@ def test_a_worker_that_dies_loses_no_run(
     assert {"result.json", "report.html", "good"} <= {*os.listdir(kept)}
 
 
-def test_a_host_without_the_image_gets_it_once(
+def test_a_host_gets_an_image_that_it_lacks_once_and_work_that_it_lost_again(
     dask: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The user there has another image of the same version, which stays as it is."""
+    """The user there has another image of the same version, which stays as it is. A worker that joins while the sweep
+    runs lacks the work as one that lost it."""
     own = command.ensure_image()
     sent_one = replace(own, path=Path(shutil.copytree(own.path, tmp_path / "sent")))
     monkeypatch.setattr(command, "ensure_image", lambda: sent_one)
     shutil.rmtree(own.path)
     other = make_image(own.path, kernel="7.4", root=b"other")
     assert sweep(dask, "--seeds", "1..4") == 0
-    assert sweep(dask, "--seeds", "1..6") == 1
-    printed = capsys.readouterr().err
-    assert printed.count("… send the image to ") == 1
-    assert seeds() == [1, 2, 3, 4, 5, 6]
-    place = tmp_path / "cache" / "testbed" / "workers" / f"image-{sent_one.digest[:16]}" / "testbed" / "images"
-    assert [each.name for each in place.iterdir()] == [own.path.name]
-    other.verify()
-    assert not [*place.parents[2].glob("part-*"), *place.parents[2].glob("sent-*")]
-
-
-def test_a_host_that_lost_what_was_sent_gets_it_again(
-    dask: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """So does a worker that joins while the sweep runs."""
-    begin = Shown.begin
     workers = tmp_path / "cache" / "testbed" / "workers"
+    begin, lost = Shown.begin, list[str]()
 
     def and_lose(self: Shown, *arguments: Any) -> None:
         begin(self, *arguments)
-        [file] = workers.glob("work-*")
-        file.unlink()
+        for file in workers.glob("work-*"):
+            lost.append(file.name)
+            file.unlink()
 
     monkeypatch.setattr(Shown, "begin", and_lose)
-    assert sweep(dask, "--seeds", "1..4") == 0
-    assert seeds() == [1, 2, 3, 4]
+    assert sweep(dask, "--seeds", "1..6") == 1
+    assert lost
     assert len([*workers.glob("work-*")]) == 1
+    printed = capsys.readouterr().err
+    assert printed.count("… send the image to ") == 1
+    assert seeds() == [1, 2, 3, 4, 5, 6]
+    place = workers / f"image-{sent_one.digest[:16]}" / "testbed" / "images"
+    assert [each.name for each in place.iterdir()] == [own.path.name]
+    other.verify()
+    assert not [*place.parents[2].glob("part-*"), *place.parents[2].glob("sent-*")]
 
 
 def test_a_cluster_that_goes_away_loses_only_what_ran_there(
