@@ -17,10 +17,10 @@ from testbed.protocol import InterfaceRow, PlanRows, requests
 SCENARIO = Path(__file__).parents[1] / "scenario" / "train" / "scenario.py"
 LAUNCHER, MANAGEMENT = "launcher", "mgmt0"
 RANKS = 4
-"""Of a job on a fabric that is made for it, unless the user names a number."""
+"""Ranks of a job on a fabric that is made for it, unless the user names a number."""
 LEAVES, SPINES = 2, 2
 PYTHON = (3, 13)
-"""Of the image. An older one cannot say what is wrong for it."""
+"""Python of the image. An older one cannot judge a script for it."""
 NETWORK_HINT = "`testbed topology new KIND --management` writes a file with one; see docs/training.md."
 
 
@@ -82,7 +82,7 @@ def place(plan: PlanRows, where: str, ranks: int | None, ranks_per_host: int) ->
 
 
 def has_device(row: InterfaceRow) -> bool:
-    """Whether a rank can use an interface: it has an RDMA device and an address."""
+    """Return whether a rank can use an interface: it has an RDMA device and an address."""
     return bool(row["rdma"] and (row["address"] or row["address6"]))
 
 

@@ -100,7 +100,7 @@ def ended_s(event: Event) -> float:
 
 
 def request_worked(event: Event) -> bool | None:
-    """Whether a user's request or job came to a good end; None of an event that is no such end."""
+    """Return whether a user's request or job came to a good end, None for an event that is no such end."""
     match events.read(event):
         case events.Completion(status=status):
             return status == "SUCCESS"

@@ -47,7 +47,7 @@ async def plan_settings(
 
 
 def counts(variant_run: VariantRun, key: str, value: Any) -> bool:
-    """Whether a setting of the user's is the variant's; it keeps what it sets itself."""
+    """Return whether a variant has a setting of the user's; it keeps what it sets itself."""
     return bool(variant_run.variant["settings"][key] == value)
 
 
@@ -59,12 +59,12 @@ def as_one_run(info: ScenarioInfo, planned: Sequence[Point]) -> list[VariantRun]
 
 
 def combinations(axes: Mapping[str, Sequence[str]]) -> list[Values]:
-    """Every combination of the values; one without any where nothing is varied."""
+    """Return every combination of the values; one without any where nothing is varied."""
     return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
 
 
 def axes_over(overs: Sequence[str], info: ScenarioInfo) -> dict[str, list[str]]:
-    """The values of each parameter of `--over`."""
+    """Return the values of each parameter of `--over`."""
     axes: dict[str, list[str]] = {}
     for over in overs:
         key, values = values_over(over, info)
@@ -75,7 +75,7 @@ def axes_over(overs: Sequence[str], info: ScenarioInfo) -> dict[str, list[str]]:
 
 
 def values_over(over: str, info: ScenarioInfo) -> tuple[str, list[str]]:
-    """A parameter and the values that the user named, or all that its schema has."""
+    """Return a parameter and the values that the user named, or all that its schema has."""
     key, equals, named = over.partition("=")
     properties = info["parameters"].get("properties", {})
     if key not in properties:

@@ -35,7 +35,7 @@ class Remarks:
         self._console.print(Text(f"… {plain(text)}", "dim"), soft_wrap=True)
 
     def once(self, text: str) -> None:
-        """The same of a machine, shown once: there are many of them."""
+        """Log a remark of a machine once: there are many machines."""
         if text not in self._shown:
             self._shown.add(text)
             self.log(text)

@@ -17,14 +17,14 @@ from testbed.machine.sweeps.attempts import InjectedFault, Part, Setting, Shrunk
 
 
 def command(found: Shrunk, scenario: str) -> str:
-    """What runs the smallest run when it is typed."""
+    """Return the command that repeats the smallest run."""
     given = {part.key: part.text for part in found.after if isinstance(part, Setting)}
     without = [word for number in found.without_faults for word in ("--without-fault", str(number))]
     return points.command(scenario, found.variant, given, found.seed, *without)
 
 
 def end_of(part: Part, found: Shrunk) -> str | None:
-    """What became of a part: None if the run fails without it, else the part as it is in the end."""
+    """Return a part as it is in the end, None if the run fails without it."""
     if isinstance(part, InjectedFault):
         return str(part) if part in found.after else None
     return next((str(one) for one in found.after if isinstance(one, Setting) and one.key == part.key), None)

@@ -24,7 +24,7 @@ HINTS = {
     "CUDA": "There is no GPU: the device of a rank is the CPU.",
     "ModuleNotFoundError": "Beside the script's own files there are PyTorch, mpi4py and NumPy in the image.",
 }
-"""What to do about words in the end of a job."""
+"""Hints by words in the end of a job."""
 Jobs = Mapping[str, JobRow | None]
 
 
@@ -51,7 +51,7 @@ def job(console: Console, result: RunResult, done: Jobs, wall_s: float) -> None:
 
 
 def failed(variant: VariantResult, row: JobRow | None) -> bool:
-    """Whether the job itself did not come to a good end."""
+    """Return whether the job itself did not come to a good end."""
     return variant.observed != "healthy" or row is None or bool(row["failure"])
 
 
@@ -75,7 +75,7 @@ def seconds(value: float | None) -> str:
 
 
 def remarks(row: JobRow) -> list[str]:
-    """What the table does not say by itself."""
+    """Return lines on what the table does not show."""
     ranks, found = row["ranks"], []
     if row["failure"]:
         after = f", {duration(row['job_s'] - row['fault_s'])} after the fault" if row["fault_s"] is not None else ""
@@ -92,7 +92,7 @@ def remarks(row: JobRow) -> list[str]:
 
 
 def slow(rank: RankRow) -> bool:
-    """Whether a rank's slowest step stands out."""
+    """Return whether a rank's slowest step stands out."""
     return bool(rank["slowest_s"] and rank["median_s"] and rank["slowest_s"] > SLOW * rank["median_s"])
 
 
@@ -122,5 +122,5 @@ def matrix(console: Console, result: RunResult, done: Jobs, points: Sequence[Map
 
 
 def carried_out(variant: VariantResult, row: JobRow | None) -> bool:
-    """Whether a run came to its end with all its faults, however the job ended."""
+    """Return whether a run came to its end with all its faults, however the job ended."""
     return variant.observed is not None and row is not None and not row["missed"]

@@ -61,12 +61,12 @@ class Attempt:
     parts: Sequence[Part]
     result: RunResult | None
     same: bool
-    """Whether it failed as the first one did."""
+    """Return whether it failed as the first one did."""
 
 
 @dataclass(frozen=True)
 class Shrunk:
-    """What was found: the parts at first and in the end, where numbers may be others."""
+    """The result: the parts at first and in the end, where numbers may be others."""
 
     variant: str
     seed: int
@@ -167,7 +167,7 @@ class Attempts:
         return self._done[key].same
 
     async def _nearer(self, part: Setting, others: Sequence[Part]) -> Setting:
-        """The same setting with the number that is nearest to the default and fails with the others."""
+        """Return the setting with the number that is nearest to the default and fails with the others."""
         schema = self._work.info["parameters"].get("properties", {}).get(part.key, {})
         default = self._own().get(part.key, schema.get("default"))
         whole = schema.get("type") == "integer"
@@ -182,7 +182,7 @@ class Attempts:
         return part if number == value else Setting(part.key, number)
 
     def _own(self) -> dict[str, Any]:
-        """What the variant sets itself."""
+        """The settings that the variant has by itself."""
         return next(one["settings"] for one in self._work.info["variants"] if one["name"] == self._variant)
 
     async def _run(self, given: Sequence[Setting], without: Sequence[int]) -> RunResult | None:

@@ -47,7 +47,7 @@ AHEAD = 2
 """Runs for each thread of a worker that are with the cluster: none waits for its next one."""
 LOOK_S = 10.0
 GONE = (CancelledError, CommClosedError, ConnectionError, TimeoutError)
-"""What Dask raises when the scheduler is no longer there."""
+"""The exceptions of Dask when the scheduler is no longer there."""
 
 for module in remote, pool:
     cloudpickle.register_pickle_by_value(module)
@@ -97,7 +97,7 @@ class Cluster:
         self._exporting = asyncio.Lock()
 
     async def identity(self) -> Identity:
-        """What runs of all workers are made from. InputError if it is not the same."""
+        """Return the machines and the code of all workers. InputError if two differ."""
         found: dict[str, Identity] = {}
         while not found:
             async with TaskGroup() as group:
@@ -137,7 +137,7 @@ class Cluster:
         return self._client.submit(carry_out, pure=False)
 
     async def _ended(self, futures: Sequence[Any]) -> Collection[Any]:
-        """Those that have ended; one at least."""
+        """Wait for tasks that have ended; one at least."""
         while True:
             with suppress(TimeoutError):
                 found = await distributed.wait(futures, return_when="FIRST_COMPLETED", timeout=LOOK_S)
@@ -219,7 +219,7 @@ class Cluster:
         return answer
 
     async def _ask(self, address: str, function: Callable[..., Any], *arguments: Any) -> Any:
-        """What a function returns on a worker, beside its tasks."""
+        """Call a function on a worker, beside its tasks."""
         try:
             found = await self._client.run(function, *arguments, workers=[address])
         except OSError as error:
@@ -235,7 +235,7 @@ class Cluster:
 
 
 def read(answer: bytes, address: str) -> Any:
-    """What a process on a worker answered; None from a host that lacks something. Raises its error."""
+    """Return the answer of a process on a worker; None from a host that lacks something. Raises its error."""
     match pickle.loads(answer):  # noqa: S301 - of the code that was sent
         case "failed", failure:
             error = messages.error_of(failure, str)

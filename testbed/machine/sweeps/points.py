@@ -15,7 +15,7 @@ MOST = 1_000_000
 """Runs that a sweep may have."""
 RANGE = re.compile(r"(\d+)(?:\.\.(\d+))?", re.ASCII)
 LARGEST_SEED = 2**63 - 1
-"""What the result file can hold."""
+"""The largest that the result file can hold."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Point:
         return [f"{key}={value}" for key, value in self.values.items()]
 
     def command(self, scenario: str) -> str:
-        """What repeats it when it is typed; `scenario` is its name or path."""
+        """Return the command to repeat it; `scenario` is its name or path."""
         return command(scenario, self.variant["name"], self.given, self.seed)
 
 
@@ -53,7 +53,7 @@ Key = tuple[str, str, int]
 
 
 def command(scenario: str, variant: str, given: Mapping[str, str], seed: int, *others: str) -> str:
-    """What runs a variant when it is typed."""
+    """Return the command that runs a variant."""
     settings = [word for key, value in given.items() for word in ("--set", f"{key}={value}")]
     return shlex.join(["testbed", "run", scenario, "--variant", variant, *settings, *others, "--seed", str(seed)])
 

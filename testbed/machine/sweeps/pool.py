@@ -27,14 +27,14 @@ from testbed.machine.sweeps.worker import LENGTH
 IDLE_S = 10.0
 """Seconds without a request after which a process is ended: the sweep has no more runs for it, or was killed."""
 Names = tuple[str, str, str]
-"""What a process is for: the code and the work, by their names among what was sent, and the digest of the image."""
+"""The purpose of a process: the code and the work, by their names among what was sent, and the digest of the image."""
 
 
 @dataclass(eq=False)
 class Process:
     child: asyncio.subprocess.Process
     wrote: IO[bytes]
-    """What it writes to standard output and error."""
+    """Its standard output and error."""
 
     @classmethod
     async def start(cls, names: Names) -> Process:
@@ -79,8 +79,8 @@ class Pool(WorkerPlugin):  # type: ignore[misc] # mypy does not look into Dask
         self._idle: defaultdict[Names, dict[Process, TimerHandle]] = defaultdict(dict)
 
     async def answer(self, names: Names, request: bytes) -> bytes:
-        """What a process answers. RuntimeError for a request that ends a fresh one: when one ends that has answered
-        before, what it did then may be the cause, or somebody killed it while it was idle."""
+        """Return the answer of a process. RuntimeError for a request that ends a fresh one: if it had answered before,
+        what it did then may be the cause, or somebody killed it while it was idle."""
         for name in names[:2]:
             os.utime(place() / name)
         if idle := self._idle[names]:

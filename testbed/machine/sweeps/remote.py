@@ -1,4 +1,4 @@
-"""What workers of a Dask cluster are asked to do: to keep what is sent.
+"""The functions that workers of a Dask cluster call, to keep what is sent.
 
 These functions travel by value and import the standard library alone: a worker may have another testbed. What is sent
 once has a name with its digest, and is in the cache of the worker's user: workers on one host share it.

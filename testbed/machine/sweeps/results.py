@@ -53,7 +53,7 @@ ANOTHER = "Name another file with --results, or remove this one to begin anew."
 
 @dataclass(frozen=True)
 class Recorded:
-    """What the file has of a run, as far as commands show it. `directory` is that of a run which was kept."""
+    """The part of a row that commands show. `directory` is that of a run which was kept."""
 
     expected: Observed
     observed: Observed | None

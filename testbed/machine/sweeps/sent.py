@@ -1,4 +1,4 @@
-"""Files for the hosts of a cluster, sent to each once: their names have their digests."""
+"""Files that the hosts of a cluster get, once each, by names with their digests."""
 
 from __future__ import annotations
 

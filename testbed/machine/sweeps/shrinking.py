@@ -14,7 +14,7 @@ HALVINGS = 12
 
 
 def signature(result: VariantResult) -> tuple[str | None, frozenset[str]]:
-    """What a failure is known by: what users saw, and the expectations that did not hold, whatever was found in their
+    """The marks of a failure: what users saw, and the expectations that did not hold, whatever was found in their
     place. Numbers in texts are left out: they are times, and change with everything."""
     heads = (failure.partition(": it was ")[0] for failure in result.failures)
     return result.observed, frozenset(re.sub(r"\d+(\.\d+)?", "#", head) for head in heads)

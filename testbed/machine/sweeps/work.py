@@ -24,7 +24,7 @@ SCRATCH = ".sweep-"
 Take = Callable[[Point, RunResult, Path | None], Awaitable[None]]
 """Gets each run once it has ended, and the directory of one that may stay: it is gone when this is done."""
 Room = Callable[[], bool]
-"""Whether the directory of one more run, if it is not as expected, may stay."""
+"""Return whether the directory of one more run, if it is not as expected, may stay."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Work:
 
 
 class Engine(Protocol):
-    """What carries out the points of a sweep."""
+    """The machines that carry out the points of a sweep."""
 
     async def identity(self) -> Identity:
         """The machines and the code that runs are made from."""

@@ -31,8 +31,8 @@ from testbed.machine.vm import VirtualMachine
 from testbed.protocol import messages
 
 KEEP = 4
-"""What was sent for the last sweeps stays: code, work, and images with their snapshots, so many of each. So does what a
-client that was killed had begun to send."""
+"""Code, work, and images with their snapshots that stay, so many of each, for the last sweeps. So does a part that a
+killed client had begun to send."""
 LACKS = ("lacks", None)
 """The answer of a host without the image."""
 LENGTH = 8

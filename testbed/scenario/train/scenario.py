@@ -156,7 +156,7 @@ def wait(job: Job, within: float) -> tuple[Failure | None, str]:
 
 
 def rows(run: Run, job: Job, failure: Failure | None, hung: str) -> Iterator[RankRow]:
-    """What is known of each rank."""
+    """Yield the facts of each rank."""
     zero = time.monotonic_ns() - run.log.now
     for rank in job.ranks:
         steps = job.steps(rank.number)

@@ -15,8 +15,8 @@ from testbed.topology.kinds.linux import Linux
 from testbed.topology.kinds.switch import Switch
 
 KINDS: Mapping[str, Kind] = {kind.name: kind for kind in (Host(), Switch(), Bridge(), Linux())}
-"""By their names in a file. A node's plan has the same name, but for a `linux` without an image, which is planned as a
-`host`."""
+"""The kinds by their names in a file, the only registry. A `linux` without an image is planned as a `host`, any other
+node under the name of its kind."""
 
 
 def check_kind(value: Any) -> Any:

@@ -37,11 +37,11 @@ class Kind:
     """Keys whose lists add up over the levels of the file. Of other lists the nearest counts; mappings are merged."""
     shape: ClassVar[Shape]
     is_host: ClassVar[bool] = False
-    """Whether its interfaces end paths: with addresses, neighbours and RDMA devices of their own."""
+    """True if its interfaces end paths: with addresses, neighbours and RDMA devices of their own."""
     has_vlans: ClassVar[bool] = False
-    """Whether its ports are in VLANs, between which it routes."""
+    """True if its ports are in VLANs, between which it routes."""
     plans_addresses: ClassVar[bool] = True
-    """Whether its interfaces get addresses that the file does not give."""
+    """True if its interfaces get addresses that the file does not give."""
     containerlab: ClassVar[Role | None] = None
     """The part that the kind of this name has in containerlab's files; None if there is no such kind."""
     special: ClassVar[str] = ""
@@ -65,7 +65,7 @@ class Kind:
             problems.add(given.path, f"{port} is a port of a {self.name} and has no address{instead}")
 
     def has_classes(self, node: ResolvedNode) -> bool:
-        """Whether its ports can have queues by class."""
+        """Return whether its ports can have queues by class."""
         return self.has_vlans
 
     def untagged(self, port: Port) -> str | int | None:
