@@ -145,6 +145,7 @@ def test_above_the_ecn_threshold_packets_are_marked_and_not_lost(lab: Lab) -> No
     assert counted == as_tc_shows(lab, "e2")
 
 
+@pytest.mark.fresh
 def test_what_is_not_ecn_capable_is_neither_marked_nor_lost(lab: Lab) -> None:
     lab.interface("leaf:e2").sends.change(ecn=8)
     assert write(lab, 1 << 16)[0] == "SUCCESS"

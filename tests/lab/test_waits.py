@@ -94,6 +94,7 @@ def test_an_idle_hour_is_not_polled(lab):
     assert len(looks) < 3700
 
 
+@pytest.mark.fresh
 def test_a_condition_that_changes_something_itself_does_not_wake_itself(lab):
     a, tries = lab.host("a"), []
 

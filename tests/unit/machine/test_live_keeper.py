@@ -251,12 +251,9 @@ def test_a_step_of_another_version_is_wrong_input_with_its_hint(
     async def described(*_: object) -> list[Any]:
         return [info]
 
-    async def snapshot(*_: object) -> Any:
-        return SimpleNamespace(key="this version's")
-
     monkeypatch.setattr(image, "find", lambda: SimpleNamespace(digest="0", layers=()))
     monkeypatch.setattr(stoppable.scenarios, "describe", described)
-    monkeypatch.setattr(StoppableMachine, "source", snapshot)
+    monkeypatch.setattr(StoppableMachine, "source", lambda *_: SimpleNamespace(key="this version's"))
     monkeypatch.setattr("testbed.machine.live.keeper.containers.equip", lambda found, *_: asyncio.sleep(0, found))
     step = saved.write(tmp_path / "steps")
     order = RunOrder("mine", str(scenario), None, "v", variant, stop="", step=str(step))
