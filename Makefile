@@ -66,7 +66,7 @@ test: ready
 	@$(parts) $(tests)
 
 catalogue: ready
-	@$(parts) $(tests) 'the catalogue=.venv/bin/testbed run $(shipped)' \
+	@$(parts) $(tests) 'the catalogue=.venv/bin/testbed run $(args) $(shipped)' \
 		'slow tests=.venv/bin/pytest -q -m slow $(if $(seed),--seed $(seed)) tests/machine'
 
 bench: ready
