@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from testbed.kernel import netlink, netns
+from testbed.kernel import netlink, netns, rdma
 from testbed.kernel.links import IFLA_IFNAME, RTM_GETLINK, header
 from testbed.kernel.rtnetlink import BGP, FAMILIES, RTM_GETROUTE, RTMSG
 from testbed.lab import Host, Lab, Pod
@@ -156,6 +156,9 @@ def state(lab: Lab) -> set[str]:
     found |= {f"file {path.name}" for path in lab.directory.glob("cni/*/lib/networks/*/[0-9]*")}
     found |= held_addresses(lab.directory)
     for node in lab.nodes.values():
+        if isinstance(node, Host):
+            with node.entered(), rdma.Rdma() as here:
+                found |= {f"{node}: RDMA device {name}" for name in here.devices()}
         kernel = node.kernel
         for index, address in kernel.addresses():
             found.add(f"{node}: address {address} on {index}")

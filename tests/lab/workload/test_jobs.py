@@ -236,6 +236,7 @@ def test_a_rank_that_spawns_is_refused_at_once(start):
 SENT = 500_000
 
 
+@pytest.mark.fresh
 @pytest.mark.parametrize(("target", "on_the_wire"), [(1, False), (2, True)])
 def test_ranks_of_a_host_share_memory_and_those_of_two_hosts_do_not(lab, hosts, target, on_the_wire):
     """All ranks have one kernel; what goes from host to host must be on the wire all the same. What soft-RoCE loops
