@@ -16,7 +16,7 @@ import pytest
 
 from testbed.kernel import netlink, netns, rdma
 from testbed.kernel.links import IFLA_IFNAME, RTM_GETLINK, header
-from testbed.kernel.rtnetlink import BGP, FAMILIES, RTM_GETROUTE, RTMSG
+from testbed.kernel.rtnetlink import BGP, FAMILIES, RTM_GETADDR, RTM_GETROUTE, RTMSG, Rtnetlink
 from testbed.lab import Host, Lab, Pod
 from testbed.lab.leaks import CNI_AGENT, inventory, processes
 from testbed.scenario.events import EventLog
@@ -29,7 +29,10 @@ SETTLED_S = 5.0
 """Virtual seconds in which a link or an IPv6 address that a test took away is back."""
 STAYS = re.compile(r"cni0|ifb\d+|\w*v[f]?\d+")
 """Interfaces that outlive a pod or a fault: CNI's bridge, VFs, and what impairs the frames that come in by a port."""
-RTA_CACHEINFO, PROTOCOL, IFF_UP = 12, 5, 1
+IFA_ADDRESS, IFA_LOCAL, IFADDRMSG_SIZE = 1, 2, 8
+PROTOCOL, IFF_UP = 5, 1
+ROUTE_AGE = struct.pack("=HH", 36, 12)
+"""The head of RTA_CACHEINFO, which IPv6 routes have at their end: when they were used."""
 LINK = {"address": 1, "name": 3, "MTU": 4, "qdisc": 6, "master": 10, "alias": 20}
 """Attributes of an interface (IFLA_…) that a test has to set back."""
 IFINFOMSG = struct.Struct("=BxHiII")  # family, type, index, flags, change
@@ -51,7 +54,7 @@ class SharedLab:
         self._key: tuple[Any, ...] | None = None
         self._undo = ExitStack()
         self._before: set[str] = set()
-        self._state: set[str] = set()
+        self._state: set[Any] = set()
         self._neighbours: set[Any] = set()
         self._interfaces: set[tuple[str, int, str]] = set()
         self._directories: set[Path] = set()
@@ -87,9 +90,11 @@ class SharedLab:
         lab = self.lab
         if lab and not failed and not item.get_closest_marker("fresh"):
             self._end_pods(lab)
-            lab.scheduler.wait(lambda: state(lab) == self._state, SETTLED_S, pause=0.5)
-            left = {f"not undone: {line}" for line in state(lab) - self._state}
-            left |= {f"is missing: {line}" for line in self._state - state(lab)}
+            if (now := state(lab)) != self._state:
+                lab.scheduler.wait(lambda: state(lab) == self._state, SETTLED_S, pause=0.5)
+                now = state(lab)
+            left = {f"not undone: {line}" for line in now - self._state}
+            left |= {f"is missing: {line}" for line in self._state - now}
             left |= set(self.log.losses())
             lab.injections.clear()
         if failed or left or following is None or key_of(following) != self._key or self._key is None:
@@ -147,34 +152,35 @@ def interfaces(lab: Lab) -> Iterator[tuple[str, int, str]]:
             yield node.name, index, netlink.text(netlink.attributes(body, IFINFOMSG.size)[IFLA_IFNAME])
 
 
-def state(lab: Lab) -> set[str]:
-    """Return a line for each thing of a lab that a test may change and has to set back."""
-    found = {f"namespace {name}" for name in netns.names()}
+def state(lab: Lab) -> set[Any]:
+    """Return something for each thing of a lab that a test may change and has to set back."""
+    found: set[Any] = {f"namespace {name}" for name in netns.names()}
     found |= {f"process {name}" for name in processes() if CNI_AGENT not in name}
     found |= {f"fault {one.fault}" for one in lab.injections if one.active}
     found |= {f"file {path.name}" for path in lab.directory.glob("cni/*/lib/results/*")}
     found |= {f"file {path.name}" for path in lab.directory.glob("cni/*/lib/networks/*/[0-9]*")}
     found |= held_addresses(lab.directory)
-    for node in lab.nodes.values():
+    for name, node in lab.nodes.items():
         if isinstance(node, Host):
             with node.entered(), rdma.Rdma() as here:
-                found |= {f"{node}: RDMA device {name}" for name in here.devices()}
-        kernel = node.kernel
-        for index, address in kernel.addresses():
-            found.add(f"{node}: address {address} on {index}")
-        for _, body in kernel.request(RTM_GETLINK, header(0), netlink.DUMP):
-            _, _, index, flags, _ = IFINFOMSG.unpack_from(body)
-            values = netlink.attributes(body, IFINFOMSG.size)
-            shown = {name: values.get(number, b"") for name, number in LINK.items()}
-            found.add(f"{node}: interface {index} {'up' if flags & IFF_UP else 'down'} {shown}")
-        for family in FAMILIES.values():
-            for _, body in kernel.request(RTM_GETROUTE, RTMSG.pack(family, *bytes(7), 0), netlink.DUMP):
-                values = netlink.attributes(body, RTMSG.size)
-                values.pop(RTA_CACHEINFO, None)
-                if body[PROTOCOL] == BGP:
-                    continue
-                found.add(f"{node}: route {body[: RTMSG.size].hex()} {sorted(values.items())}")
+                found |= {(name, "RDMA device", device) for device in here.devices()}
+        found |= {(name, *line) for line in network(node.kernel)}
     return found
+
+
+def network(kernel: Rtnetlink) -> Iterator[tuple[Any, ...]]:
+    """Yield interfaces, addresses and routes of a namespace, without what changes by itself."""
+    for _, body in kernel.request(RTM_GETLINK, header(0), netlink.DUMP):
+        values = netlink.attributes(body, IFINFOMSG.size)
+        _, _, index, flags, _ = IFINFOMSG.unpack_from(body)
+        yield "interface", index, flags & IFF_UP, *((name, values.get(number)) for name, number in LINK.items())
+    for _, body in kernel.request(RTM_GETADDR, bytes(IFADDRMSG_SIZE), netlink.DUMP):
+        values = netlink.attributes(body, IFADDRMSG_SIZE)
+        yield "address", body[1], body[IFADDRMSG_SIZE - 4 : IFADDRMSG_SIZE], values.get(IFA_LOCAL), values[IFA_ADDRESS]
+    for family in FAMILIES.values():
+        for _, body in kernel.request(RTM_GETROUTE, RTMSG.pack(family, *bytes(7), 0), netlink.DUMP):
+            if body[PROTOCOL] != BGP:
+                yield "route", body.partition(ROUTE_AGE)[0]
 
 
 def held_addresses(directory: Path) -> set[str]:
