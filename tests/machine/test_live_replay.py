@@ -65,7 +65,7 @@ def replay(live: Live, lab: str, monkeypatch) -> None:
                 connection.end(number)
 
 
-@pytest.mark.parametrize("host", [pytest.param("idle", marks=pytest.mark.slow), "busy"])
+@pytest.mark.parametrize("host", ["idle", pytest.param("busy", marks=pytest.mark.slow)])
 def test_a_session_that_is_replayed_gives_the_same_events(recorded, host, monkeypatch):
     lab = recorded.up("second", "--clock", "virtual", "--seed", "5")
     load = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(6 * (host == "busy"))]
