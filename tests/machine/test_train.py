@@ -33,10 +33,15 @@ def test_a_cnn_survives_a_port_that_is_down_or_not_by_its_settings(testbed, tmp_
     assert not list((tmp_path / directory).glob("*/job/settings.json"))  # it was there for the script only
 
 
-def test_a_transformer_runs_the_same_again(testbed):
+def test_a_transformer_runs_unchanged(testbed):
     done = testbed("train", DDP / "transformer.py", "--ranks", "2", "--json")
     assert done.status == 0, done.err
     assert [rank["steps"] for rank in job_of(done)["ranks"]] == [2, 2]
+
+
+@pytest.mark.slow
+def test_a_job_is_repeated_from_its_directory(testbed):
+    done = testbed("train", DDP / "transformer.py", "--ranks", "2", "--json")
     assert testbed("rerun", done.json["out"]).status == 0
 
 
