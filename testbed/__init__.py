@@ -1,7 +1,7 @@
 """testbed: reproduce RoCE network failures of AI clusters without RDMA hardware.
 
-The public API is what this module, `testbed.faults`, `testbed.workload` and `testbed.errors` name (docs/api.md);
-everything else is private by convention.
+The public API is what this module, `testbed.faults`, `testbed.workload` and `testbed.errors` export (docs/api.md).
+Everything else is private by convention.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ __all__ = [name for names in _HOMES.values() for name in names.split()]
 
 
 def __getattr__(name: str) -> Any:
-    """Imports on first use: the command's help and a scenario's description must not wait for netlink."""
+    """Import on first use: the command's help and a scenario's description do not wait for netlink."""
     for module, names in _HOMES.items():
         if name in names.split():
             return getattr(import_module(module), name)

@@ -1,9 +1,9 @@
-"""The start of the command, of `python -m testbed` too. Until it is loaded a signal ends it without a word."""
+"""Start the command, also for `python -m testbed`. Until it is loaded, a signal ends it without a message."""
 
 import sys
 
 if __name__ == "__main__" and not sys.flags.safe_path:
-    del sys.path[0]  # the working directory, where a yaml.py may be that has nothing to do with ours
+    del sys.path[0]  # the working directory, which may have an unrelated yaml.py
 
 import os
 import signal

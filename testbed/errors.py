@@ -1,16 +1,16 @@
 """
-Everything testbed raises on purpose::
+Exceptions that testbed raises on purpose::
 
     TestbedError                 exit status 1: the run did not end as it should
     ├── InputError                           2: a file, a name or a value the user gave
     ├── UnsupportedError                     3: this machine cannot do it (tool, kernel, space, network)
     ├── MachineError                         1: the guest hung, panicked or ended early
     ├── DeadlineError                        1: a condition did not come true in time
-    ├── FaultError                           1: a fault did not come, or cannot be taken back (faults)
+    ├── FaultError                           1: verification misses a fault, or finds it after recovery (faults)
     ├── ConnectError                         1: the kernel refused to connect a queue pair (workload)
     └── CollectiveError                      1: a message between two ranks failed (workload)
 
-A message has three parts: what is wrong, where, and what to do about it.
+A message has three parts: the problem, its place, and what to do.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from pathlib import Path
 __all__ = ["DeadlineError", "InputError", "MachineError", "TestbedError", "UnsupportedError"]
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
-"""Errors of the kernel that the user has to fix, wherever they come from."""
+"""Kernel errors that the user must fix, wherever they occur."""
 
 
 class TestbedError(Exception):
-    """Base of the tree. `where` is a place a person can go to (``file:line:column``), `hint` the next thing to do,
-    `also` what else is wrong: places, or nothing, with a message each."""
+    """Base of the tree. `where` is a place that a person can open (``file:line:column``), `hint` the next thing to do.
+    `also` lists further problems: places, or nothing, with a message each."""
 
     __test__ = False
     exit_status = 1
@@ -71,8 +71,7 @@ _MOST_COMPARED = 200
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that is spelled most like `name`, or None when nothing is near. Case does not count, nor does `-`
-    for `_`."""
+    """Return the known name closest to `name`, None if none is near. Ignore case; treat `-` as `_`."""
     from difflib import get_close_matches
 
     by_key = {_key(one): one for one in known}
@@ -80,10 +79,10 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 
 
 def did_you_mean(name: object, known: Iterable[object], *, aside: bool = False) -> str:
-    """`Did you mean x? ` to begin a hint with, or nothing when no known name is near.
+    """Return `Did you mean x? ` to begin a hint, or nothing if no known name is near.
 
-    `aside`: the same to end the message of one of many problems with, `; did you mean 'x'?`. Only the first of many
-    names are compared then.
+    `aside`: return `; did you mean 'x'?` to end the message of one of many problems. Only the first of many names are
+    compared then.
     """
     near = nearest(str(name), map(str, islice(known, _MOST_COMPARED) if aside else known))
     if near is None:
@@ -97,7 +96,7 @@ def _key(name: str) -> str:
 
 @contextlib.contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Names the file in an error of the system that names none: that of a write to a full disk."""
+    """Name the file in an OSError that names none, such as that of a write to a full disk."""
     try:
         yield
     except OSError as error:

@@ -1,6 +1,6 @@
 """RoCE in Mininet: hosts with a soft-RoCE device on each interface, for a Mininet script that runs as root.
 
-``Mininet(topo, host=RdmaHost)`` is all. docs/mininet.md has an example; Mininet 2.3 is what Debian ships.
+``Mininet(topo, host=RdmaHost)`` is enough. docs/mininet.md has an example; Debian ships Mininet 2.3.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from testbed.kernel import devices, netns, own_devices
 from testbed.kernel.links import Links
 from testbed.workload.queue_pair import gid_index, open_device
 
-lg.propagate = False  # pyverbs gives the root logger a handler, and each line of Mininet's would come twice
+lg.propagate = False  # pyverbs gives the root logger a handler, which would repeat each line of Mininet's
 
 
 class RdmaHost(Host):  # type: ignore[misc]  # Mininet has no types
     """A host whose interfaces have RDMA devices as soon as it is configured, which is in `Mininet.build`.
 
-    What is run on it sees its own devices only. `rdma` is the device of each interface. That of `h1-eth0` is called so
-    too; if the name of an interface does not begin with its host's, `h1-` goes before it. The RDMA mode, shared or
-    exclusive, is what the kernel is in: `rdma system set netns exclusive` changes it while there is no host.
+    Its programs see only its own devices. `rdma` has the device of each interface: named like it (`h1-eth0`), with
+    `h1-` before names that do not begin with the host's. The RDMA mode, shared or exclusive, is the kernel's: `rdma
+    system set netns exclusive` changes it while there is no host.
     """
 
     def __init__(self, name: str, **params: Any) -> None:
@@ -35,10 +35,10 @@ class RdmaHost(Host):  # type: ignore[misc]  # Mininet has no types
 
     @property
     def namespace(self) -> str:
-        """The host's network namespace as testbed's own tools, `testbed.workload.Endpoint` for example, take it."""
+        """Return the host's network namespace for testbed's own tools, such as `testbed.workload.Endpoint`."""
         return namespace(self)
 
-    # Mininet's names, and what it calls in this order: addIntf for each link, config, delIntf, terminate.
+    # Mininet's names, called in this order: addIntf for each link, config, delIntf, terminate.
 
     def config(self, **params: Any) -> dict[str, Any]:
         result: dict[str, Any] = super().config(**params)
@@ -48,13 +48,13 @@ class RdmaHost(Host):  # type: ignore[misc]  # Mininet has no types
         return result
 
     def addIntf(self, intf: Any, port: int | None = None, moveIntfFn: Any = moveIntf) -> None:  # noqa: N802, N803
-        """An interface that a running host is given gets its device at once."""
+        """Give a running host's new interface its device at once."""
         super().addIntf(intf, port=port, moveIntfFn=moveIntfFn)
         if self._configured:
             self._add_rdma(intf)
 
     def delIntf(self, intf: Any) -> None:  # noqa: N802
-        """Mininet has deleted the interface before; the device goes by itself then, and is waited for."""
+        """Wait until the device is gone: Mininet has deleted the interface before, and the device goes with it."""
         self._delete_rdma(intf.name)
         super().delIntf(intf)
 
@@ -63,7 +63,7 @@ class RdmaHost(Host):  # type: ignore[misc]  # Mininet has no types
         super().terminate()
 
     def _add_rdma(self, intf: Any) -> None:
-        """Returns when the interface's address, if it has one, is a GID."""
+        """Return when the interface's address, if it has one, is a GID."""
         if intf.name in self.rdma:
             return
         device = intf.name if intf.name.startswith(f"{self.name}-") else f"{self.name}-{intf.name}"
@@ -89,14 +89,14 @@ class KernelBridge(Switch):  # type: ignore[misc]
             bridge = kernel.add_bridge(self.name)
             for port in self._ports(kernel):
                 kernel.enslave(port, bridge)
-        self.connected()  # the kernel lets a port forward when it is asked for it, or a second later
+        self.connected()  # the kernel lets a port forward when it is queried, or a second later
 
     def connected(self) -> bool:
         with netns.entered(namespace(self)), Links() as kernel:
             return kernel.carry(self._ports(kernel))
 
     def stop(self, deleteIntfs: bool = True) -> None:  # noqa: N803
-        with netns.entered(namespace(self)), Links() as kernel, suppress(OSError):  # it is there no more
+        with netns.entered(namespace(self)), Links() as kernel, suppress(OSError):  # it is gone
             kernel.delete_link(kernel.index(self.name))
         super().stop(deleteIntfs)
 
@@ -105,5 +105,5 @@ class KernelBridge(Switch):  # type: ignore[misc]
 
 
 def namespace(node: Node) -> str:
-    """The network namespace of a node, as testbed's own tools take it: Mininet gives it no name."""
+    """Return a node's network namespace for testbed's own tools: Mininet gives it no name."""
     return f"/proc/{node.pid}/ns/net"

@@ -1,6 +1,6 @@
-"""The two stages in which testbed comes into a machine, each a snapshot: first what is below labs, then the rest.
+"""The two stages that load testbed into a machine, each a snapshot: the code below labs, then the rest.
 
-The files of the first stage (snapshot.BASE) import no others, so that an edit elsewhere leaves its snapshot as it is.
+Files of the first stage (snapshot.BASE) import no others, so an edit elsewhere does not change its snapshot.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ WARM = (
     "testbed.protocol.live",
     "testbed.topology.topology",
 )
-"""Of the first stage, and of Python, what the second one imports."""
+"""Imports of the second stage from the first one and from Python."""
 PLACE = Path(__file__).parents[1]
 
 
 def begin(job: Mapping[str, Any], out: str, write: object, devices: object = None) -> None:
-    """Imports the first stage, and prepares this kernel."""
+    """Import the first stage, and prepare this kernel."""
     for name in WARM:
         importlib.import_module(name)
     for kind in requests.KINDS.values():
         requests.adapter(kind)
-    with contextlib.suppress(UnsupportedError):  # the first lab with lossless links says so
+    with contextlib.suppress(UnsupportedError):  # the first lab with lossless links reports it
         ports.prepare()
     installed.prepare()
 
 
 def complete(job: Mapping[str, Any], out: str, write: Any, devices: Any = None) -> None:
-    """Puts the second stage's files beside those of the first, and has them imported."""
+    """Put the second stage's files beside those of the first, and import them."""
     sys.path.remove(job["install"])
     merge(Path(job["install"]), PLACE)
     importlib.invalidate_caches()
@@ -58,7 +58,7 @@ def complete(job: Mapping[str, Any], out: str, write: Any, devices: Any = None) 
 
 
 def merge(source: Path, target: Path) -> None:
-    """Moves files and directories to where there may be directories of the same name."""
+    """Move files and directories into directories that may exist already."""
     for path in source.iterdir():
         if (there := target / path.name).is_dir():
             merge(path, there)

@@ -1,4 +1,4 @@
-"""Which testbed this is."""
+"""The version of testbed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def version() -> str:
-    """The version of the code that runs: a checkout's own, installed or not, else that of the installed package."""
+    """Return the running code's version: that of a checkout, installed or not, else of the installed package."""
     project = Path(__file__).parents[1] / "pyproject.toml"
     if project.is_file():
         import tomllib

@@ -1,4 +1,4 @@
-"""`testbed bench`: what container networks cost, measured in a machine."""
+"""`testbed bench`: costs of container networks, measured in a machine."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ R = TypeVar("R")
 Ipam = Literal["host-local", "ippool"]
 IPAM: tuple[Ipam, ...] = get_args(Ipam)
 MOST = 1.5
-"""Times host-local's that a call of ippool may take."""
+"""Upper limit of a call of ippool, as a multiple of host-local's time."""
 RESULT = "bench.json"
 FINE = "no conflict, no waste, no leak"
 
@@ -120,7 +120,7 @@ def pods(pods: int, nodes: int, at_once: int, on: options.MachineOptions, as_jso
 
 
 def measured(request: Request[R], machine: Any, seed: int, directory: Path) -> R:
-    """The figures, which are in the run directory then, too."""
+    """Measure the figures, write them to the run directory and return them."""
     found = asyncio.run(benches.measure(request, machine, seed, directory, log))
     (directory / RESULT).write_text(json.dumps(found, indent=2) + "\n")
     return found
@@ -162,7 +162,7 @@ def milliseconds(row: Mapping[str, Any], key: str) -> str:
 
 
 def drawn(head: Sequence[str], lines: Mapping[str, Sequence[str]]) -> Table:
-    """A table with figures in all columns but the first."""
+    """Make a table with figures in all columns but the first."""
     table = Table(*head, box=None, pad_edge=False, padding=(0, 3, 0, 0))
     for column in table.columns[1:]:
         column.justify, column.no_wrap = "right", True
@@ -172,7 +172,7 @@ def drawn(head: Sequence[str], lines: Mapping[str, Sequence[str]]) -> Table:
 
 
 def compared(rows: Sequence[IpamRow]) -> dict[int, float]:
-    """By the number of addresses how many times host-local's a call of ippool takes, where both were measured."""
+    """Return by number of addresses how many times host-local's a call of ippool takes, where both were measured."""
     found: dict[int, dict[str, float]] = {}
     for row in rows:
         found.setdefault(row["addresses"], {})[row["ipam"]] = row["ipam_p50_ms"]
@@ -187,7 +187,7 @@ def ratios(rows: Sequence[IpamRow]) -> list[str]:
 
 
 def faults(rows: Sequence[IpamRow]) -> list[str]:
-    """A line for each row with something wrong, and for each comparison."""
+    """Return a line for each row with something wrong, and for each comparison."""
     wrong = []
     for row in rows:
         counts = {"conflicts": row["conflicts"], "waste": row["waste"], "leaks": row["leaks"]}

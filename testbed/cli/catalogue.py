@@ -22,7 +22,7 @@ from testbed.machine import scenarios
 from testbed.protocol import ScenarioInfo
 
 WIDE = 110
-"""Columns of a terminal from which on the tags have room beside the titles."""
+"""Minimum terminal width in columns for tags beside the titles."""
 
 
 @click.command("list", help="List the scenarios that come with testbed.")
@@ -46,7 +46,7 @@ def list_(tag: str | None, as_json: bool) -> None:
 
 
 def with_tag(infos: Sequence[ScenarioInfo], tag: str) -> list[ScenarioInfo]:
-    """InputError for a tag that none of them has."""
+    """Return the scenarios with a tag. InputError if none has it."""
     tags = sorted({known for info in infos for known in info["tags"]})
     if tag not in tags:
         raise InputError(f"no scenario has the tag {tag!r}", hint=f"{did_you_mean(tag, tags)}Tags: {', '.join(tags)}.")
@@ -85,7 +85,7 @@ def variants(info: ScenarioInfo) -> Table:
 
 
 def parameters(properties: Mapping[str, Mapping[str, Any]]) -> Table:
-    """Those first that have to be given."""
+    """Make a table of parameters, required ones first."""
     table = columns("name", "default", "")
     for name, schema in sorted(properties.items(), key=lambda item: "default" in item[1]):
         default = schema.get("default", "required")
@@ -95,7 +95,7 @@ def parameters(properties: Mapping[str, Mapping[str, Any]]) -> Table:
 
 
 def paragraphs(console: Console, text: str) -> None:
-    """Fill each. One whose lines are all indented, as those of a table, is shown as it is."""
+    """Print paragraphs, each filled; one whose lines are all indented, such as a table, is printed as it is."""
     for paragraph in filter(None, text.split("\n\n")):
         as_it_is = all(line.startswith(" ") for line in paragraph.splitlines())
         console.print(plain_lines(paragraph) if as_it_is else plain(" ".join(paragraph.split())))

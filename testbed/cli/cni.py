@@ -1,4 +1,4 @@
-"""`testbed cni`: a conflist tried out, as cnitool does it on a node."""
+"""`testbed cni`: try out a conflist, as cnitool does on a node."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What the shells complete on the command line: labs, nodes and interfaces, scenarios and faults and their parameters.
+"""Completion of the command line: labs, nodes and interfaces, scenarios and faults and their parameters.
 
-A lab is not asked, as that would make its time pass: its run directory has its plan and the events of its pods. What
-only the inside knows is kept on disk after it was asked for once.
+A lab is not asked, as that would advance its time: its run directory has its plan and the events of its pods. Facts
+that only the inside knows are kept on disk after the first request.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ Nodes = dict[str, tuple[str, list[str]]]
 DASHES = "--"
 QUALITY = "rate", "delay", "jitter", "loss", "queue", "ecn"
 ENDS, NODES = ("end", "target", "source", "port"), ("host", "switch", "of")
-"""Parameters of faults that are interfaces and nodes."""
+"""Parameters of faults that are interfaces, and those that are nodes."""
 CREATED = re.compile(r"created on \S+: (.*)")
 HOSTS = "host", "pod"
 HARMLESS = re.compile(r"[\w@%+=:,./-]*")
 
 
 def items(found: Iterable[tuple[str, str]], incomplete: str) -> Items:
-    """Those of the names, each with its help, that go on from what was typed. A shell would obey some characters."""
+    """Return the names that begin with the typed text, each with its help. A shell would obey some characters."""
     return [
         CompletionItem(name, help=plain(" ".join(text.split())))
         for name, text in found
@@ -46,7 +46,7 @@ def items(found: Iterable[tuple[str, str]], incomplete: str) -> Items:
 
 
 def positional(context: click.Context, name: str) -> list[str]:
-    """The values of an argument on the line. Behind an option that has no value yet click does not sort them."""
+    """Return the values of an argument on the line. Behind an option without a value click does not sort them."""
     value = context.params.get(name)
     return [value] if isinstance(value, str) else [*(value or context.args)]
 
@@ -72,7 +72,7 @@ def lab_of(context: click.Context) -> Lab | None:
 
 
 def nodes_of(context: click.Context) -> Nodes:
-    """The nodes of the lab that the line is about; none if that is not clear."""
+    """Return the nodes of the lab that the line is about; none if that is not clear."""
     lab = lab_of(context)
     if lab is None:
         return {}
@@ -100,7 +100,7 @@ def add_pods(nodes: Nodes, events: Path) -> None:
 
 
 def nodes(*kinds: str) -> Complete:
-    """Completes nodes of these kinds, or all, that are not on the line yet."""
+    """Complete nodes of these kinds, or all, that are not on the line yet."""
 
     def complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> Items:
         if DASHES in context.meta:  # a command that runs on the nodes
@@ -126,7 +126,7 @@ def ends(context: click.Context, _: click.Parameter, incomplete: str) -> Items:
 
 
 def nics(context: click.Context, _: click.Parameter, incomplete: str) -> Items:
-    """Completes hosts and pods, and behind a colon their interfaces."""
+    """Complete hosts and pods, and behind a colon their interfaces."""
     there = nodes_of(context)
     if ":" in incomplete:
         return items(ends_of(there, HOSTS), incomplete)
@@ -134,7 +134,7 @@ def nics(context: click.Context, _: click.Parameter, incomplete: str) -> Items:
 
 
 def qualities(_: click.Context, __: click.Parameter, incomplete: str) -> Items:
-    """Completes what `link set` changes."""
+    """Complete the qualities that `link set` changes."""
     return items([("up", ""), ("down", ""), *((f"{key}=", "") for key in QUALITY)], incomplete)
 
 
@@ -149,7 +149,7 @@ def scenarios(_: click.Context, __: click.Parameter, incomplete: str) -> Items:
 
 
 def described(context: click.Context, argument: str) -> ScenarioInfo | None:
-    import asyncio  # which takes a while
+    import asyncio  # slow import
 
     from testbed.machine import scenarios
 
@@ -160,7 +160,7 @@ def described(context: click.Context, argument: str) -> ScenarioInfo | None:
 
 
 def variants(argument: str) -> Complete:
-    """Completes variants of the scenario that is this argument."""
+    """Complete variants of the scenario that is this argument."""
 
     def complete(context: click.Context, _: click.Parameter, incomplete: str) -> Items:
         info = described(context, argument)
@@ -170,7 +170,7 @@ def variants(argument: str) -> Complete:
 
 
 def parameters(argument: str) -> Complete:
-    """Completes ``KEY=`` and, where they are known, values of parameters of the scenario that is this argument."""
+    """Complete ``KEY=`` and, where they are known, values of parameters of the scenario that is this argument."""
 
     def complete(context: click.Context, _: click.Parameter, incomplete: str) -> Items:
         info = described(context, argument)
@@ -181,7 +181,7 @@ def parameters(argument: str) -> Complete:
 
 
 def settings_of(schema: Mapping[str, Any], known: Callable[[str], Iterable[str]]) -> list[tuple[str, str]]:
-    """``KEY=`` of each property of a JSON Schema, or ``KEY=VALUE`` for each of its values."""
+    """Return ``KEY=`` for each property of a JSON Schema, or ``KEY=VALUE`` for each of its values."""
     found = []
     for key, about in schema.items():
         values = [*known(key), *map(json.dumps, about.get("enum", []))]

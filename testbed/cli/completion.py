@@ -1,6 +1,6 @@
-"""`testbed completion`: scripts with which shells complete the command line, and what the scripts ask.
+"""`testbed completion`: scripts with which shells complete the command line, and the responses to the scripts.
 
-Those of click know neither words with `:` and `=`, at which bash splits, nor that nothing comes behind `KEY=`.
+click's scripts handle neither words with `:` and `=`, at which bash splits, nor `KEY=`, which nothing follows.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import click
 from click.shell_completion import CompletionItem, ShellComplete, add_completion_class, split_arg_string
 
 VARIABLE = "_TESTBED_COMPLETE"
-"""Has main complete instead of run, as click does."""
+"""Environment variable that makes main complete instead of run, as in click."""
 BASH = r"""
 %(complete_func)s() {
     local line=${COMP_LINE:0:COMP_POINT} breaks=${COMP_WORDBREAKS//[^:=]/} prefix="" word type value help
@@ -74,7 +74,7 @@ complete --no-files --keep-order --command %(prog_name)s --arguments "(%(complet
 
 
 class Shell(ShellComplete):
-    """A shell whose script gives the line up to the cursor in COMP_LINE."""
+    """A shell whose script passes the line up to the cursor in COMP_LINE."""
 
     def get_completion_args(self) -> tuple[list[str], str]:
         line = os.environ["COMP_LINE"]

@@ -1,7 +1,7 @@
-"""A run for people, while it happens.
+"""Live display of a run for people.
 
-On a terminal each running variant has a few live lines; when only one variant runs, its events stay on the screen. In
-a log there are the steps, what users saw, what was not as expected, and the verdicts, one plain line each.
+On a terminal each running variant has a few live lines; when only one variant runs, its events stay on the screen. A
+log has the steps, the observations of users, unexpected results and the verdicts, one plain line each.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ STYLES: dict[events.AnyKind, str] = {
     **dict.fromkeys((events.CNI, events.LAB, events.VERDICT, events.QP, events.CONFIRMED, events.REFRESH), "dim"),
     **dict.fromkeys((events.FDB_LEARNED, events.FDB_MOVED, events.FDB_AGED, events.FDB_FLUSHED), "dim"),
 }
-"""Styles of events by their kinds; others are plain."""
+"""Styles of events by kind; others are plain."""
 LOGGED = (events.STEP, events.OBSERVED, events.FAULT_LOST)
-"""Kinds that a log shows; beside them expectations that did not hold, and faults without effect."""
+"""Kinds that a log shows, beside expectations that did not hold and faults without effect."""
 OUTCOME = {"fault": "yellow", "healthy": "green"}
 TAIL = 6
-"""Live lines a variant has at most."""
+"""Maximum of live lines of a variant."""
 NODE_WIDTH = 9
 
 
@@ -70,19 +70,19 @@ def words_of(event: Event) -> str:
 
 
 def event_head(event: Event) -> Text:
-    """Virtual time and node; a step belongs to no node."""
+    """Return virtual time and node; a step belongs to no node."""
     if event["kind"] == events.STEP.name:
         return Text(f"{clock(event['t']):>12}  ", "bold")
     return Text.assemble((f"{clock(event['t']):>12}  ", "dim"), (f"{plain(event['node']):<{NODE_WIDTH}} ", "blue"))
 
 
 def event_line(event: Event) -> Text:
-    """An event on one line, cut where the screen ends."""
+    """Return an event as one line, cut at the edge of the screen."""
     return Text.assemble(event_head(event), (words_of(event), style_of(event)), no_wrap=True, overflow="ellipsis")
 
 
 def event_rows(event: Event) -> RenderableType:
-    """The same to stay on the screen: what does not fit goes on below the text."""
+    """Return an event to stay on the screen: text that does not fit goes on below the text."""
     head = event_head(event)
     grid = Table.grid(expand=True)
     grid.add_column(width=head.cell_len, no_wrap=True)
@@ -103,8 +103,8 @@ def logged(event: Event) -> bool:
 
 
 class Running:
-    """A variant that runs. A thread draws it, so what it draws is replaced as a whole and never changed. `pending` are
-    events that others may still come before."""
+    """A variant that runs. A thread draws it, so drawn values are replaced as a whole and never changed. `pending` are
+    events that earlier ones may still precede."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -119,7 +119,7 @@ class Running:
         self.tail = tuple(sorted((*self.tail, event), key=itemgetter("t")))[-TAIL:]
 
     def settle(self, until_ns: float) -> list[Event]:
-        """The events up to a time, in the order of events.jsonl; they are not pending from now on."""
+        """Remove the events up to a time from the pending ones. Return them in the order of events.jsonl."""
         ordered = sorted(self.pending, key=itemgetter("t"))
         self.pending = [event for event in ordered if event["t"] > until_ns]
         return ordered[: len(ordered) - len(self.pending)]
@@ -134,7 +134,7 @@ class Running:
 
 
 class RunConsole(Listener):
-    """Shows on `console` the variants of a run; a context, because a terminal must be given back as it was."""
+    """Display of the variants of a run on `console`; a context, because the terminal must be restored."""
 
     def __init__(self, console: Console, variant_runs: Sequence[VariantRun]) -> None:
         self._console = console
@@ -157,7 +157,7 @@ class RunConsole(Listener):
             self._live.stop()
 
     def log(self, text: str) -> None:
-        """Shows a line that is no event of a run."""
+        """Print a line that is no event of a run."""
         self._console.print(Text(f"… {text}", "dim"), soft_wrap=True)
 
     def started(self, variant_run: VariantRun) -> None:
@@ -169,7 +169,7 @@ class RunConsole(Listener):
             )
 
     def resumed(self, variant_run: VariantRun) -> None:
-        """A run that was stopped goes on."""
+        """Show a run again that was stopped and goes on."""
         self._running = {**self._running, id(variant_run): Running(self._name(variant_run))}
 
     def event(self, variant_run: VariantRun, event: Event) -> None:
@@ -180,7 +180,7 @@ class RunConsole(Listener):
         self._keep(self._running[id(variant_run)], until_ns)
 
     def _keep(self, running: Running, until_ns: float) -> None:
-        """Prints for good the events that are in their place now."""
+        """Print the settled events, whose order is final."""
         for event in running.settle(until_ns):
             if not self._live:
                 if logged(event):
@@ -223,7 +223,7 @@ def result_line(result: VariantResult, name: str) -> Text:
 
 
 def evidence_text(evidence: Mapping[str, Any]) -> Text:
-    """`completion RETRY_EXC_ERR, aged after 25 min 00 s`; a number whose name ends in `_s` is in seconds."""
+    """Return `completion RETRY_EXC_ERR, aged after 25 min 00 s`; a number whose name ends in `_s` is in seconds."""
     text = Text()
     for label, value in (evidence_item(*item) for item in evidence.items()):
         text.append(", " if text else "")
@@ -233,7 +233,7 @@ def evidence_text(evidence: Mapping[str, Any]) -> Text:
 
 
 def evidence_item(name: str, value: Any) -> tuple[str, str]:
-    """The name and the value as people read them."""
+    """Return the name and the value for people."""
     timed = name.endswith("_s") and not name.endswith("_per_s")
     if timed and isinstance(value, (int, float)) and abs(value) < LONGEST_S:
         return plain(name.removesuffix("_s")).replace("_", " "), duration(value)

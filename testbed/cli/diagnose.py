@@ -1,4 +1,4 @@
-"""`testbed diagnose`: who stalled first in a job, on which link, since when, and why."""
+"""`testbed diagnose`: the rank of a job that stalled first, on which link, since when, and why."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`testbed diff`: the first event in which two runs differ, with what each did around it."""
+"""`testbed diff`: the first event in which two runs differ, with the events of each around it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from testbed.records.tables import Tables
 MOMENTS = ("right after the first event that differs", "after the last events shown")
 TABLE_KEYS = ("switch", "table", "vlan", "entry")
 Inputs = dict[str, tuple[Any, Any]]
-"""Differences in what two variants are made from, by what it is."""
+"""Differences in the inputs of two variants, by name."""
 
 
 @click.command(
@@ -63,8 +63,8 @@ def diff(one: Path, other: Path, context: int, as_json: bool) -> int:
 
 
 def paired(one: Path, other: Path) -> tuple[list[tuple[Path, Path]], dict[str, list[str]]]:
-    """The directories to compare, and the variants that only one run has, by that run. Two directories of variants are
-    a pair, whatever they are called, and so are the only ones of two runs."""
+    """Return the directories to compare, and the variants that only one run has, by that run. Two directories of
+    variants are a pair whatever their names, and so are the only ones of two runs."""
     left, right = difference.variants(one), difference.variants(other)
     if len(left) == len(right) == 1:
         return [*zip(left.values(), right.values(), strict=True)], {}
@@ -86,7 +86,7 @@ def paired(one: Path, other: Path) -> tuple[list[tuple[Path, Path]], dict[str, l
 @dataclass(frozen=True)
 class Compared:
     """Two variants. `shown` are the events around the difference, aligned; `moments` the switch tables of both, by
-    when."""
+    moment."""
 
     places: tuple[Path, Path]
     logs: tuple[Log, Log]
@@ -133,14 +133,14 @@ class Compared:
 
 
 def tables_of(place: Path, log: Log, first: int, shown: Sequence[Pair], side: int) -> list[Tables]:
-    """The switch tables of a side at each of `MOMENTS`, or at its end."""
+    """Return the switch tables of a side at each of `MOMENTS`, or at its end."""
     last = max((pair[side] or 0 for pair in shown), default=first)
     end = len(log.lines) - 1
     return tables.after(place, log, [min(first, end), max(min(first, end), last)])
 
 
 def differing_inputs(one: Path, other: Path) -> Inputs:
-    """The differences in what two variants were made from; none where one has no whole record of it."""
+    """Return the differences in the inputs of two variants; none where one has no whole record of them."""
     left, right = recorded(one), recorded(other)
     if left is None or right is None:
         return {}
@@ -154,13 +154,13 @@ def differing_inputs(one: Path, other: Path) -> Inputs:
 
 
 def recorded(place: Path) -> tuple[RunResult, VariantResult] | None:
-    """The record of the run of a variant."""
+    """Return the record of the run of a variant."""
     run = place.resolve().parent
     if not (run / RESULT).is_file():
         return None
     try:
         result = record.load(run)
-    except InputError:  # of another testbed, or changed since: the events can be compared all the same
+    except InputError:  # from another testbed, or changed since: the events can be compared all the same
         return None
     name = place.resolve().name
     return next(((result, variant) for variant in result.variants if variant.name == name), None)
@@ -205,7 +205,7 @@ def sentence(found: Compared) -> str:
 
 
 def events_table(found: Compared) -> Table:
-    """The events of both runs, each with its time in those that have it."""
+    """Make a table of the events of both runs, each with its time in those that have it."""
     table = columns("run 1", "run 2", "event")
     for pair in found.shown:
         events = [None if number is None else log.event(number) for number, log in zip(pair, found.logs, strict=True)]
@@ -219,7 +219,7 @@ def events_table(found: Compared) -> Table:
 
 
 def data_words(found: Compared) -> str:
-    """What differs in the first events that do, where the table shows the same."""
+    """Return the data in which the first differing events differ, where the table shows the same."""
     assert found.difference is not None
     number = found.difference.content
     if number is None or any(number >= len(log.lines) for log in found.logs):

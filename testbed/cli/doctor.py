@@ -1,4 +1,4 @@
-"""`testbed doctor`: what works here."""
+"""`testbed doctor`: the parts of testbed that work on this host."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from testbed.machine.checkup import Check
 
 MARKS = {"works": ("✓", "green"), "note": ("·", "yellow"), "missing": ("✗", "bold red")}
 UNASKED = ("–", "dim")
-"""The mark of what is missing for a machine that nobody asked for."""
+"""Mark of a part that is missing for a machine that nobody asked for."""
 TITLES = {"vm": "Micro-VM (the default)", "local": "This kernel (--machine local)"}
 
 

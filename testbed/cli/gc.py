@@ -1,4 +1,4 @@
-"""`testbed gc`: what runs on this kernel left that were killed."""
+"""`testbed gc`: remains of killed runs on this kernel."""
 
 from __future__ import annotations
 

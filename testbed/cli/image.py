@@ -1,4 +1,4 @@
-"""`testbed image`: what machines boot from, and the images of containers."""
+"""`testbed image`: the images that machines boot from, and the images of containers."""
 
 from __future__ import annotations
 

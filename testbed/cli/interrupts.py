@@ -1,4 +1,4 @@
-"""Signals that end the command: one way out for all of them, whatever they meet, and no traceback."""
+"""Signals that end the command: one way out for all of them, in any state, and no traceback."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from collections.abc import Iterator
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 TWICE_S = 0.5
-"""Within this time it is the same signal: timeout(1) sends it to a command and to the command's group."""
+"""Wall seconds within which a signal is the same one: timeout(1) sends it to a command and to the command's group."""
 
 
 class Interrupts:
-    """Each of the signals interrupts as Ctrl-C does. Which came first is known also where the exception got lost, or
-    became another one, on its way through what was to be cleaned up."""
+    """Handlers with which each signal interrupts as Ctrl-C does. The first signal is known even if cleaning up lost the
+    exception or replaced it by another one."""
 
     def __init__(self) -> None:
         self._read, write = os.pipe()
@@ -25,7 +25,7 @@ class Interrupts:
             os.set_blocking(end, False)
         self._came = b""
         signal.set_wakeup_fd(write, warn_on_full_buffer=False)
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # only this one has asyncio cancel its task instead
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # only this one makes asyncio cancel its task
         for number in ENDING[1:]:
             signal.signal(number, lambda *_: signal.raise_signal(signal.SIGINT))
         sys.unraisablehook = lambda found: None if self.first else sys.__unraisablehook__(found)
@@ -33,21 +33,21 @@ class Interrupts:
 
     @property
     def first(self) -> int:
-        """The number of the signal that came first; 0 if none did."""
+        """Return the number of the signal that came first; 0 if none did."""
         with contextlib.suppress(BlockingIOError):
             self._came += os.read(self._read, 1024)
         return next((number for number in self._came if number in ENDING), 0)
 
     def over(self) -> None:
-        """From now on signals change nothing: the interpreter takes itself apart."""
+        """Ignore signals from now on: the interpreter shuts down."""
         for number in ENDING:
             signal.signal(number, signal.SIG_IGN)
 
 
 @contextlib.contextmanager
 def stoppable() -> Iterator[int]:
-    """A block that goes on until such a signal, which is no interruption of it: the descriptor is readable then. One
-    that comes later interrupts."""
+    """Yield a descriptor that is readable after the first signal, which does not interrupt the block. A later signal
+    interrupts."""
     came, write = os.pipe()
     before = {number: signal.getsignal(number) for number in ENDING}
     first: list[float] = []

@@ -24,12 +24,12 @@ NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 OUTCOMES: Mapping[str, Literal["failure", "error", "skipped"]] = {
     "failed": "failure", "error": "error", "skipped": "skipped", "xfailed": "skipped",
 }  # fmt: skip
-"""The elements for the outcomes of tests; none says that it passed."""
+"""Elements for the outcomes of tests; no element means passed."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A test case. `outcome` is the element that says how it ended, with `text`, whose first line is the message."""
+    """A test case. `outcome` is the element for its end, with `text`, whose first line is the message."""
 
     classname: str
     name: str
@@ -74,7 +74,7 @@ def write_session(
     out: Path,
     file: Path,
 ) -> None:
-    """Write the tests of a session that ended; `broken` is what ended it before its time, an error of its own."""
+    """Write the tests of a session that ended; `broken` is the error that ended it early, an error of its own."""
     cases = [_of_test(test) for test in tests]
     if broken:
         place, name = _parts(broken.where)
@@ -90,7 +90,7 @@ def _identity(seed: int, clock: Clock, identity: Identity) -> dict[str, Any]:
 
 
 def _of_variant(scenario: str, variant: VariantResult) -> Case:
-    """A variant that came to no observation is an error."""
+    """Make the case of a variant; one without an observation is an error."""
     evidence = {f"evidence.{name}": value for name, value in variant.evidence.items()}
     properties = {
         "trace": variant.trace, "virtual_s": variant.virtual_s, "expected": variant.expected,
@@ -104,7 +104,7 @@ def _of_variant(scenario: str, variant: VariantResult) -> Case:
 
 
 def _of_test(test: Ended) -> Case:
-    """The message is pytest's first line on the error itself, which begins with an E."""
+    """Make the case of a test. The message is pytest's first line on the error itself, which begins with an E."""
     text = test["text"]
     lines = [line.removeprefix("E").strip() for line in text.splitlines() if line.startswith("E ")]
     message = (lines or text.splitlines() or [test["outcome"]])[0]
@@ -114,8 +114,8 @@ def _of_test(test: Ended) -> Case:
 
 
 def _parts(test: str) -> tuple[str, str]:
-    """A test's class and name, as pytest writes them: ``tests/test_a.py::TestB::test_c`` is ``tests.test_a.TestB`` and
-    ``test_c``."""
+    """Return a test's class and name, as pytest writes them: ``tests/test_a.py::TestB::test_c`` is
+    ``tests.test_a.TestB`` and ``test_c``."""
     plain, bracket, parameters = test.partition("[")
     path, *inner = plain.split("::")
     place = path.removesuffix(".py").replace("/", ".")

@@ -1,4 +1,4 @@
-"""`testbed fault` and `testbed profile`: what a topology file can name, listed and described."""
+"""`testbed fault` and `testbed profile`: lists and descriptions of names in topology files."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def group(
     name: str, kind: str, request: requests.Request[Any], texts: tuple[str, str, str, str], heads: Sequence[str],
     row: Callable[[Any], Sequence[str]], show: Callable[[Console, Any], None], complete: Complete,
 ) -> click.Group:  # fmt: skip
-    """The commands `list` and `describe` for what `request` returns; `texts` are helps, `describe --json` last."""
+    """Make the commands `list` and `describe` for what `request` returns; `texts` are helps, `describe --json` last."""
     about, list_help, describe_help, json_help = texts
     commands = click.Group(name, help=about)
 

@@ -1,6 +1,6 @@
 """Tests of a session of pytest on the user's machine that run inside machines (cli/plugin.py).
 
-What pytest inside reports of a test is reported out here, as pytest-xdist does with the reports of its workers.
+Reports of pytest inside are repeated outside, as pytest-xdist does with the reports of its workers.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from testbed.protocol import EPOCH
 from testbed.protocol.requests import Pytest
 
 CONFIGURATION = "pytest.ini"
-"""The file that makes a directory inside pytest's rootdir, in the place of the user's: what that has goes by option."""
+"""File that makes a directory inside pytest's rootdir, in place of the user's file, whose settings become options."""
 INI = (
     "collect_imported_tests", "consider_namespace_packages", "empty_parameter_set_mark", "enable_assertion_pass_hook",
     "filterwarnings", "log_date_format", "log_format", "log_level", "markers", "python_classes", "python_files",
     "python_functions", "truncation_limit_chars", "truncation_limit_lines", "usefixtures", "verbosity_assertions",
     "xfail_strict",
 )  # fmt: skip
-"""Settings of pytest that count inside, where no plugin is. Others are for what stays outside."""
+"""Settings of pytest that count inside, where no plugin is. Others are for parts that stay outside."""
 KNOWN = {"pytest", "testbed", *sys.stdlib_module_names}
-"""Where a class of warnings can come from that a filter inside names."""
+"""Packages whose classes of warnings a filter inside may name."""
 
 Phase = Literal["setup", "call", "teardown"]
 NEXT: Mapping[Phase | None, Phase] = {None: "setup", "setup": "call", "call": "teardown", "teardown": "teardown"}
@@ -48,7 +48,7 @@ NEXT: Mapping[Phase | None, Phase] = {None: "setup", "setup": "call", "call": "t
 
 @dataclass(eq=False)
 class Batch:
-    """Tests that share a machine, by their node ids, and the reports of them that have come."""
+    """Tests that share a machine, by their node ids, and their reports so far."""
 
     out: Path
     reports: Mapping[str, deque[pytest.TestReport]]
@@ -61,7 +61,7 @@ class Batch:
         self.task.add_done_callback(lambda _: self.news.set())
 
     async def wait(self) -> None:
-        """Until something has come, or the machine is done."""
+        """Wait until a report has come, or the machine is done."""
         await self.news.wait()
         self.news.clear()
 
@@ -76,8 +76,8 @@ class Batch:
 
 
 class LabTests:
-    """`together` gives the tests that share a machine, of the first; `left` gets the run directories, each with a line
-    on its report."""
+    """Runner of tests in machines. `together` returns the tests that share the machine of the first; `left` gets the
+    run directories, each with a line on its report."""
 
     def __init__(
         self, session: pytest.Session, together: Callable[[pytest.Item], list[pytest.Item]], left: list[tuple[str, str]]
@@ -89,12 +89,12 @@ class LabTests:
         self._runner = asyncio.Runner()
         self._machine: Machine | None = None
         self._broken: TestbedError | None = None
-        """Why this machine can run none of the tests."""
+        """Reason why this machine can run none of the tests."""
         self._batch: Batch | None = None
         self._since = time.time()
 
     def run(self, item: pytest.Item, nextitem: pytest.Item | None) -> None:
-        """A test's protocol: its reports are those from inside, or say why there are none."""
+        """Run a test's protocol: its reports are those from inside, or explain why there are none."""
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         self._since = time.time()
         phase: Phase | None = None
@@ -109,14 +109,12 @@ class LabTests:
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
 
     def close(self) -> None:
-        """The end of the session. A machine that has been told to stop at a failed test is given time for its files."""
+        """End the session. A machine that stops at a failed test gets time for its files."""
         if self._batch and not self._session.shouldfail:
             self._runner.run(self._batch.cancel())
         with contextlib.suppress(TestbedError, OSError):  # its tests have their reports
             self._finish()
         self._runner.close()
-
-    # A test
 
     def _reports(self, item: pytest.Item) -> Iterator[pytest.TestReport]:
         if self._broken:
@@ -149,7 +147,7 @@ class LabTests:
                 raise
 
     def _explain(self, item: pytest.Item, batch: Batch) -> None:
-        """Raises why a test has no report though its machine is done."""
+        """Raise the reason why a test has no report though its machine is done."""
         assert batch.task
         if batch.task.cancelled() or batch.task.exception():
             self._finish()
@@ -178,7 +176,7 @@ class LabTests:
             item.ihook.pytest_runtest_logreport(report=report)
 
     def _leave(self, item: pytest.Item, nextitem: pytest.Item | None) -> None:
-        """Tears down what tests before this one have set up out here and the next does not need."""
+        """Tear down the fixtures outside that tests before this one have set up and the next does not need."""
         state: Any = self._session._setupstate
         capture = self._config.pluginmanager.getplugin("capturemanager")
         with capture.item_capture("teardown", item) if capture else contextlib.nullcontext():
@@ -187,10 +185,8 @@ class LabTests:
             report = item.ihook.pytest_runtest_makereport(item=item, call=call)
             item.ihook.pytest_runtest_logreport(report=report)
 
-    # A machine
-
     def _begin(self, item: pytest.Item) -> Batch:
-        """Starts the machine for a test and those behind it."""
+        """Start the machine for a test and those behind it."""
         config = self._config
         items = self._together(item)
         files = list(dict.fromkeys(item.path for item in items))
@@ -211,7 +207,7 @@ class LabTests:
         return batch
 
     def _take(self, batch: Batch, data: dict[str, Any]) -> None:
-        """A report from inside, where the user's code ran: it may be anything."""
+        """Receive a report from inside, where the user's code ran: it may be anything."""
         try:
             report = self._config.hook.pytest_report_from_serializable(config=self._config, data=data)
             batch.reports[report.nodeid].append(report)
@@ -225,7 +221,7 @@ class LabTests:
         batch.news.set()
 
     def _finish(self) -> None:
-        """Ends the machine that runs, and names what it left. Raises the error that ended it."""
+        """End the machine that runs, and name its run directory. Raise the error that ended it."""
         batch, self._batch = self._batch, None
         if batch is None:
             return
@@ -256,8 +252,6 @@ class LabTests:
         if reporter := self._config.pluginmanager.getplugin("terminalreporter"):
             reporter.ensure_newline()
         output.log(text)
-
-    # What it is asked
 
     def _request(self, items: Sequence[pytest.Item], files: Sequence[Path]) -> tuple[Pytest, SessionFiles]:
         config = self._config
@@ -292,7 +286,7 @@ class LabTests:
             return None
 
     def _arguments(self) -> Iterator[str]:
-        """The words for options of pytest that count inside."""
+        """Yield the words for options of pytest that count inside."""
         option = self._config.option
         reporter = self._config.pluginmanager.getplugin("terminalreporter")
         coloured = reporter is not None and reporter.hasmarkup
@@ -315,8 +309,8 @@ class LabTests:
 
 @dataclass
 class Defined:
-    """What the user's conftest.py files define: options, with their values as far as these are plain data, and names of
-    settings. It is a Parser and a group of its options, as much as pytest_addoption needs."""
+    """Definitions in the user's conftest.py files: options, with their values as far as these are plain data, and names
+    of settings. It is a Parser and a group of its options, as far as pytest_addoption needs."""
 
     _option: Any
     options: dict[str, Any] = field(default_factory=dict)
@@ -347,7 +341,7 @@ class Defined:
 
 
 def _known(line: str) -> bool:
-    """Whether a filter of warnings names a class that is there inside."""
+    """Return whether a filter of warnings names a class that exists inside."""
     category = [*line.split(":"), "", ""][2]
     return "." not in category or category.partition(".")[0] in KNOWN
 

@@ -1,4 +1,4 @@
-"""The command `testbed`. Its help must come at once, so a subcommand's module is imported when it is called."""
+"""The command `testbed`. Its help must appear at once, so a subcommand's module is imported when it is called."""
 
 from __future__ import annotations
 
@@ -73,8 +73,7 @@ COMMANDS = {
         "Print what has a shell complete labs, nodes, scenarios and so on.",
     ),
 }
-"""Name -> module[:attribute], where the attribute is called like the command unless it is given, and the line for the
-help."""
+"""Name -> module[:attribute], where the attribute defaults to the name of the command, and the line for the help."""
 
 SECTIONS = {
     "run": "Scenarios and runs",
@@ -82,12 +81,12 @@ SECTIONS = {
     "topology": "Topologies, faults, plugins",
     "image": "This machine",
 }
-"""The headings of the help, by the command that they stand before."""
+"""Headings of the help, by the command below each."""
 EPILOG = "Exit status: 0 as expected, 1 not, 2 wrong usage or input, 3 this machine cannot do it."
 
 
 class LazyGroup(click.Group):
-    """Knows its commands by name and line; loads one when it is called."""
+    """Group that has its commands by name and line; it loads one when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -131,7 +130,7 @@ def main() -> None:
     for stream in filter(None, (sys.stdout, sys.stderr)):  # a stream that was closed by the caller is None
         stream.reconfigure(errors="replace")
     if "_TESTBED_COMPLETE" in os.environ:
-        importlib.import_module("testbed.cli.completion")  # its shells
+        importlib.import_module("testbed.cli.completion")  # registers its shells
     interrupts = Interrupts()
     try:
         status = invoke(sys.argv[1:])
@@ -144,8 +143,8 @@ def main() -> None:
 
 
 def invoke(arguments: Sequence[str]) -> int:
-    """Runs the command; its exit status. Every error ends here, with its message on standard error and for whoever
-    asked for JSON as an object on standard output, too. A defect of testbed stays an exception."""
+    """Run the command and return its exit status. Every error ends here, with its message on standard error and with
+    --json as an object on standard output, too. A defect of testbed stays an exception."""
     try:
         status = cli.main(arguments, prog_name="testbed", standalone_mode=False)
     except click.ClickException as error:
@@ -176,7 +175,7 @@ def interrupted(arguments: Sequence[str]) -> int:
 
 
 def usage_error(error: click.ClickException) -> TestbedError:
-    """The error of click for a wrong call, with the name that was meant."""
+    """Return the error of click for a wrong call, with the most similar name."""
     asked, known, help_ = "", [], ""
     if isinstance(error, click.UsageError) and error.ctx:
         context = error.ctx
@@ -200,7 +199,7 @@ def give_up(arguments: Sequence[str], error: TestbedError, status: int, usage: s
 
 
 def asked_for_json(arguments: Sequence[str]) -> bool:
-    """Of the words before those that are passed on to another program; whatever else is wrong with them."""
+    """Return whether --json is among the words before those for another program, whatever else is wrong."""
     words = list(itertools.takewhile(lambda word: word != "--", arguments))
     named = {*itertools.pairwise(words)} & {("-f", "json"), ("--format", "json")}
     return bool(named or {*words} & {"--json", "-fjson", "--format=json"})

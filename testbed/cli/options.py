@@ -1,4 +1,4 @@
-"""Options that several commands have, and the machine they stand for."""
+"""Options that several commands have, and the machine that they choose."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from testbed.machine.vm import VirtualMachine
 from testbed.protocol import Clock
 
 AT_ONCE = 4
-"""Variants that run side by side unless the user names a number: each takes a core and up to 1 GB."""
+"""Default number of variants that run side by side: each takes a core and up to 1 GB."""
 
 
 jobs_option = click.option(
@@ -36,7 +36,7 @@ junit_option = click.option(
 
 @dataclass(frozen=True)
 class MachineOptions:
-    """The values of `machine_options`. `out` is where run directories are made."""
+    """Values of `machine_options`. `out` is the parent of run directories."""
 
     seed: int
     clock: Clock | None
@@ -45,7 +45,7 @@ class MachineOptions:
 
 
 def machine_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """--seed, --clock, --machine and --out, which the command gets as `on`, MachineOptions."""
+    """Add --seed, --clock, --machine and --out, which the command gets as `on`, MachineOptions."""
 
     @functools.wraps(command)
     def called(*, seed: int, clock: Clock | None, machine_name: str, out: Path, **others: Any) -> Any:
@@ -69,7 +69,7 @@ def machine_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def choose(machine_name: str, clock: Clock | None, log: Callable[[str], None]) -> Machine:
-    """The machine the options ask for, with its image built if need be. `log` gets what takes time."""
+    """Return the machine of the options; build its image if need be. `log` gets the lines on slow steps."""
     if machine_name == "local":
         if clock == "virtual":
             raise click.UsageError("this kernel has only the real clock: leave out --clock virtual or --machine local")
@@ -83,7 +83,7 @@ def choose(machine_name: str, clock: Clock | None, log: Callable[[str], None]) -
 
 
 async def equip(machine: Machine, packages: Sequence[str], images: Sequence[str] = ()) -> Machine:
-    """The same with these Debian packages, and these images of containers, in its machines."""
+    """Return the machine with these Debian packages and container images in it."""
     if not packages and not images:
         return machine
     if not isinstance(machine, VirtualMachine):
@@ -97,7 +97,7 @@ async def equip(machine: Machine, packages: Sequence[str], images: Sequence[str]
 
 
 def jobs_for(machine: Machine, asked: int | None) -> int:
-    """Variants at once. On the real clock they would disturb each other, on the local machine they share a kernel."""
+    """Return the number of parallel variants. They disturb each other on the real clock and share a local kernel."""
     if isinstance(machine, LocalMachine) and asked not in (None, 1):
         raise click.UsageError("on the local machine variants run one after the other: leave out --jobs")
     if asked:

@@ -20,12 +20,12 @@ def json_option(about: str = "Print one JSON object.") -> Callable[[Any], Any]:
 
 
 def log(text: str) -> None:
-    """A line on standard error, of what goes on."""
+    """Print a line on progress to standard error."""
     click.echo(f"… {plain(text)}", err=True)
 
 
 def give(text: str, output: Path | None, *, over: bool) -> None:
-    """`over`: a file that is there may be replaced. None that is half written stays when the disk is full."""
+    """Print a text, or write it to a file whole or not at all. `over`: replace an existing file."""
     if output is None:
         click.echo(text, nl=False)
         return
@@ -39,13 +39,13 @@ def give(text: str, output: Path | None, *, over: bool) -> None:
     except OSError as error:
         if error.errno not in DISK_FULL:
             raise InputError(f"cannot be written: {error.strerror}", where=str(output)) from None
-        if output.is_file():  # and no device
+        if output.is_file():  # not a device
             output.unlink()
         raise OSError(error.errno, error.strerror, str(output)) from None
 
 
 def show_notes(notes: Iterable[Note]) -> None:
-    """Prints what has no effect in a topology file, each on a quiet line of standard error."""
+    """Print keys without effect in a topology file, each on a quiet line of standard error."""
     console = error_console()
     for note in notes:
         console.print(Text(noted(note), "dim"), soft_wrap=True)

@@ -1,4 +1,4 @@
-"""The page that a run or a lab leaves at its end."""
+"""Report page of a run or a lab."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from testbed.protocol import REPORT
 
 
 def load() -> None:
-    """Import what makes reports; that takes as long as making one, and can be done while a machine runs."""
+    """Import the modules that make reports: as slow as making one, and possible while a machine runs."""
     importlib.import_module("testbed.report")
 
 
 def write_report(directory: Path) -> Path:
-    """Write the report of a run, or of a lab that lived, into its directory. Where it is."""
+    """Write the report of a run or of a lab into its directory. Return its path."""
     from testbed.report import write
     from testbed.report.model import read_run
 
@@ -25,8 +25,8 @@ def write_report(directory: Path) -> Path:
 
 
 def report_line(directory: Path) -> str:
-    """Write the report of a session of tests with labs, if it can be: its files are the tests', so anything may be in
-    them. Returns a line that says so."""
+    """Write the report of a session of tests with labs, if possible: its files come from the tests, so they may hold
+    anything. Return a line on the result."""
     try:
         return f"report: {write_report(directory)}"
     except InputError as error:

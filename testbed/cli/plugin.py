@@ -1,4 +1,4 @@
-"""The plugin of pytest on the user's machine: a test with the `lab` fixture runs inside a machine, all others as ever.
+"""The plugin of pytest on the user's machine: a test with the `lab` fixture runs inside a machine, all others as usual.
 
 It is loaded in every run of pytest where testbed is installed, so nothing else of testbed is imported before a test
 needs a machine. Inside a machine it is kept out (scenario/session.py): `testbed.scenario.plugin` has the fixtures.
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 FIXTURES = "lab", "log"
 DIRECTORIES = "testbed_directories"
-"""The run directories of a worker of pytest-xdist, handed over."""
+"""Key of the run directories that a worker of pytest-xdist hands over."""
 SESSION: pytest.StashKey[LabTests] = pytest.StashKey()
 LEFT: pytest.StashKey[list[tuple[str, str]]] = pytest.StashKey()
-"""The run directories of the session, each with a line on its report."""
+"""Run directories of the session, each with a line on its report."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -65,7 +65,7 @@ def _refuse(request: pytest.FixtureRequest) -> NoReturn:
 
 
 def uses_lab(item: pytest.Item) -> bool:
-    """Whether a test uses a fixture of ours, be it through one of the same name that the user's files define."""
+    """Return whether a test uses a fixture of testbed, also through one of the same name in the user's files."""
     found: dict[str, Any] = getattr(getattr(item, "_fixtureinfo", None), "name2fixturedefs", {})
     for name in FIXTURES:
         for definition in reversed(found.get(name, ())):
@@ -81,8 +81,8 @@ def needs_machine(item: pytest.Item) -> bool:
 
 
 def together(item: pytest.Item) -> list[pytest.Item]:
-    """The tests for the machine that a test needs: those that follow each other. A worker of pytest-xdist learns of its
-    tests one by one."""
+    """Return the tests for the machine that a test needs: consecutive ones. A worker of pytest-xdist gets its tests one
+    by one."""
     if hasattr(item.config, "workerinput"):
         return [item]
     items = item.session.items
@@ -127,7 +127,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """A worker of pytest-xdist has ended, or died."""
+    """Collect the run directories of a worker of pytest-xdist that has ended, or died."""
     node.config.stash[LEFT].extend(getattr(node, "workeroutput", {}).get(DIRECTORIES, []))
 
 

@@ -1,4 +1,4 @@
-"""Progress of what takes minutes, on standard error: a live line on a terminal, a line a phase in a log."""
+"""Progress of slow steps on standard error: a live line on a terminal, a line for each phase in a log."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ UNCUT = 1000
 
 
 def terminal(console: Console) -> bool:
-    """Whether lines may be drawn anew. A forced colour (FORCE_COLOR) makes no terminal of a log file."""
+    """Return whether lines may be redrawn. A forced colour (FORCE_COLOR) makes no terminal of a log file."""
     return console.file.isatty() and not console.is_dumb_terminal
 
 
 class PlainConsole(Console):
-    """Shows text as it is, without markup, and without what a terminal would obey: names come from files. In a log no
-    line ends in spaces; rich fills its lines up with them."""
+    """Console that prints text without markup and without terminal control characters: names come from files. In a log
+    no line ends in spaces; rich fills its lines up with them."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(highlight=False, emoji=False, markup=False, **options)
@@ -54,12 +54,12 @@ def error_console() -> Console:
 
 
 def output_console(*, uncut: bool = False) -> Console:
-    """With `uncut` a table is as wide as it must be: a terminal wraps its lines, and a log has them whole."""
+    """Return a console. With `uncut` a table has its full width: a terminal wraps lines, a log has them whole."""
     return PlainConsole(width=UNCUT if uncut else None)
 
 
 def ensure_image() -> Image:
-    """The image, built before the user's eyes where it is not there."""
+    """Return the image; build it with a display where it is missing."""
     if found := image.find():
         return found
     with build_display(error_console()) as progress:
@@ -68,7 +68,7 @@ def ensure_image() -> Image:
 
 @contextmanager
 def build_display(console: Console) -> Iterator[Progress]:
-    """Shows an image build: phase, bytes fetched, time since the start."""
+    """Show an image build: phase, bytes fetched, time since the start."""
     console.print("testbed builds the image its machines boot from. This happens once, and takes a few minutes.")
     started = time.monotonic()
     if terminal(console):

@@ -1,4 +1,4 @@
-"""`testbed report` and `testbed compare`: pages made of run directories."""
+"""`testbed report` and `testbed compare`: pages made from run directories."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def compare(directories: tuple[Path, ...], output: Path | None, shown: bool) -> 
 
 
 def chosen(directory: Path) -> tuple[Path, Run]:
-    """The directory of a run, and the run with the one variant whose directory it is, or with all."""
+    """Return the directory of a run, and the run with the one variant whose directory it is, or with all."""
     parent = directory.absolute().parent
     if (directory / RESULT).is_file() or not (parent / RESULT).is_file():
         return directory.resolve(), read_run(directory)

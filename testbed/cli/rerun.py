@@ -30,7 +30,7 @@ from testbed.machine.scenarios import Source
 from testbed.protocol import EVENTS, ScenarioInfo, VariantInfo
 
 Differences = dict[str, tuple[Any, Any]]
-"""Differences in what a run is made from: then and now, by the keys of `WORDS`."""
+"""Differences in the inputs of a run: then and now, by the keys of `WORDS`."""
 DEFECT = "Nothing of what the run is made from differs: this is a defect of testbed. Please report both directories."
 
 
@@ -77,7 +77,7 @@ def rerun(directory: Path, named: tuple[str, ...], out: Path, jobs: int | None, 
 
 
 def choose(then: RunResult, named: Sequence[str], directory: Path) -> list[VariantResult]:
-    """The variants to repeat: those named, or all."""
+    """Return the variants to repeat: the named ones, or all."""
     names = [variant.name for variant in then.variants]
     for name in named:
         if name not in names:
@@ -89,7 +89,7 @@ def choose(then: RunResult, named: Sequence[str], directory: Path) -> list[Varia
 async def plan(
     source: Source, then: RunResult, variants: Sequence[VariantResult]
 ) -> tuple[ScenarioInfo, list[VariantRun]]:
-    """The variants to run: those recorded, with what was set then."""
+    """Return the variants to run: the recorded ones, with the recorded settings."""
     try:
         [info] = await scenarios.describe([(source, {})])
         variant_runs = []
@@ -115,7 +115,7 @@ class Comparison:
 
     @property
     def same(self) -> bool:
-        """A variant that ended without a trace then cannot be compared."""
+        """Return whether both are equal. A variant that ended without a trace then cannot be compared."""
         return bool(self.then.trace) and self.then.trace == self.now.trace
 
     def json(self) -> dict[str, Any]:
@@ -136,7 +136,7 @@ def compare(directory: Path, result: RunResult, then: VariantResult, now: Varian
 
 
 def first_difference(one: Path, other: Path) -> tuple[str, str] | None:
-    """The first line of two files that differs, empty where one has ended."""
+    """Return the first line of two files that differs, empty where one has ended."""
     with one.open(errors="replace") as left, other.open(errors="replace") as right:
         for pair in itertools.zip_longest(left, right, fillvalue=""):
             if pair[0] != pair[1]:
@@ -156,7 +156,7 @@ def report(
     differ: Differences,
     compared: Sequence[Comparison],
 ) -> None:
-    """A line a variant, what differs, and the verdict."""
+    """Print a line for each variant, the differences, and the verdict."""
     screen.print()
     for one in compared:
         mark = ("✓", "bold green") if one.same else ("✗", "bold red")
@@ -189,7 +189,7 @@ def sentence(one: Comparison) -> str:
 
 
 def reasons(then: RunResult, differ: Differences, compared: Sequence[Comparison]) -> Iterator[str]:
-    """Lines on what the run is made from, where it is not as it was."""
+    """Yield lines on inputs of the run that differ from the recorded run."""
     if then.clock == "real":
         yield "On the real clock no two runs have the same trace."
     for key, (old, new) in differ.items():

@@ -127,7 +127,7 @@ def run_shown(
     keep_steps: bool = False,
     run_in: Callable[[Coroutine[Any, Any, list[RunResult]]], list[RunResult]] = asyncio.run,
 ) -> tuple[list[RunResult], float]:
-    """Run the variants, shown on standard error, where `lines` come first; the results, and the wall seconds."""
+    """Run the variants, shown on standard error, where `lines` come first. Return the results and the wall seconds."""
     with console.RunConsole(error_console(), [one for _, _, variant_runs in tasks for one in variant_runs]) as shown:
         for line in lines:
             shown.log(line)
@@ -142,7 +142,7 @@ def run_shown(
 async def run_all(
     tasks: Sequence[Task], seed: int, machine: Machine, jobs: int, out: Path, listener: Listener
 ) -> list[RunResult]:
-    """The variants of all scenarios, side by side, with a report of each and, of several, an index."""
+    """Run the variants of all scenarios, side by side, with a report of each and, of several, an index."""
     free = asyncio.Semaphore(jobs)
     equipped = [await options.equip(machine, info["packages"], info["images"]) for _, info, _ in tasks]
 
@@ -167,7 +167,7 @@ async def run_all(
 async def plan(
     names: Sequence[str], tag: str | None, named: Sequence[str], settings: dict[str, str], topology: Path | None
 ) -> list[Task]:
-    """Resolve the scenarios, with every name and setting checked before a machine is started."""
+    """Resolve the scenarios; check every name and setting before a machine is started."""
     if not names and not tag:
         raise click.UsageError("name a scenario; `testbed list` shows them")
     sources = [scenarios.resolve(name) for name in names]
@@ -186,7 +186,7 @@ async def plan(
 
 
 def kept(tasks: Sequence[Task], settings: dict[str, str]) -> Iterator[str]:
-    """Lines on settings of the user's that do not count."""
+    """Yield lines on settings of the user's that have no effect."""
     for variant_run in (one for _, _, variant_runs in tasks for one in variant_runs):
         found = variant_run.variant["settings"]
         if own := [f"{key}={setting(found[key])}" for key, value in settings.items() if found[key] != value]:

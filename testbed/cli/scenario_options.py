@@ -1,4 +1,4 @@
-"""Options that name what of a scenario is run. `argument` is the one in which the command gets the scenario's name."""
+"""Options that select parts of a scenario to run. `argument` is the command's argument with the scenario's name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The end of a run for people: the table of its variants, what failed, and the verdict."""
+"""The end of a run for people: the table of its variants, the failures, and the verdict."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from testbed.protocol import INDEX, REPORT
 
 HEADER = ("variant", "expected", "observed", "virtual time", "wall time")
 WIDE = 100
-"""Columns from which on evidence has a column of its own."""
+"""Minimum width in columns for a column of evidence."""
 
 
 def result_table(results: Sequence[RunResult], width: int) -> RenderableType:
-    """The variants; of several scenarios each under its name. On a narrow screen evidence of one has its own lines."""
+    """Make a table of the variants, below names of several scenarios. If narrow, evidence of one has its own lines."""
     wide = width >= WIDE
     if len(results) > 1:
         every = [variant for result in results for variant in result.variants]
@@ -38,7 +38,7 @@ def result_table(results: Sequence[RunResult], width: int) -> RenderableType:
 
 
 def evidence_below(named: Iterable[tuple[str, VariantResult]]) -> Table:
-    """What is below the table of a narrow screen: the evidence of each, behind its name."""
+    """Make the part below the table of a narrow screen: the evidence of each variant, behind its name."""
     below = Table.grid(padding=(0, 1, 0, 0))
     for name, variant in named:
         if variant.evidence:
@@ -47,7 +47,7 @@ def evidence_below(named: Iterable[tuple[str, VariantResult]]) -> Table:
 
 
 def _cells(variant: VariantResult) -> tuple[str, ...]:
-    """As many as the header has."""
+    """Return as many cells as the header has."""
     times = duration(variant.virtual_s), duration(variant.wall_s)
     return f"{mark(variant)[0]} {variant.name}", variant.expected, variant.observed or "nothing", *times
 
@@ -79,7 +79,7 @@ def _outcome(outcome: str | None, *, expected: bool) -> Text:
 
 
 def report(console: Console, results: Sequence[RunResult], wall_s: float) -> None:
-    """The end of a run: table, what failed, where everything is, and the verdict."""
+    """Print the end of a run: table, failures, directories, and the verdict."""
     console.print()
     console.print(result_table(results, console.width))
     for result in results:
@@ -104,7 +104,7 @@ def report(console: Console, results: Sequence[RunResult], wall_s: float) -> Non
 
 
 def end(console: Console, name: str, words: Iterable[str | tuple[str, str]], facts: str, place: Path) -> None:
-    """The last two lines: what was run, its end and facts, and where it is."""
+    """Print the last two lines: the name of the run, its end and facts, and its place."""
     console.print(Text.assemble((plain(name), "bold"), *words, (facts, "dim")), soft_wrap=True)
     console.print(Text(plain(place), "dim"), soft_wrap=True)
 

@@ -29,7 +29,7 @@ rail-optimized  a leaf for each rail of a pod (--pods --hosts --rails --oversubs
 fat-tree        k pods of switches with k ports (--k)
 """
 HEADS = ("interface", "peer", "MAC", "address", "gateway", "VLAN", "RDMA device")
-"""Of the columns of `check`; one that would be empty is left out."""
+"""Column heads of `check`; an empty column is left out."""
 
 
 @click.group(help="Make or check a topology file, or print the format's JSON Schema.")
@@ -165,7 +165,7 @@ def graph(file: Path | None, style: GraphStyle, output: Path | None, name: str) 
 
 
 def drawn_lab(name: str, style: GraphStyle) -> Picture:
-    """A drawing of a lab that is up."""
+    """Draw a lab that is up."""
     from testbed.machine import processes
     from testbed.protocol.live import Save
 

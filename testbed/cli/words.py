@@ -1,4 +1,4 @@
-"""Numbers and foreign text as people read them."""
+"""Numbers and foreign text for people."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
 MINUTE, HOUR, DAY = 60, 3600, 86400
 MAX_LINES = 5
-"""Further lines that a note names."""
+"""Maximum of further lines that a note names."""
 
 
 def duration(seconds: float) -> str:
-    """`85 ms`, `1.24 s`, `25 min 03 s`, `4 h 00 min 03 s`, `7 d 00 h 00 min`; `3 s` for an integer."""
+    """Return `85 ms`, `1.24 s`, `25 min 03 s`, `4 h 00 min 03 s`, `7 d 00 h 00 min`; `3 s` for an integer."""
     if 0 < seconds < 0.9995e-3:
         return f"{seconds * 1e6:.3g} µs"
     if 0 < seconds < 0.9995:
@@ -31,14 +31,14 @@ def duration(seconds: float) -> str:
 
 
 def clock(nanoseconds: int) -> str:
-    """A virtual time in a column: `0:00:01.240`, `4:00:03.124`."""
+    """Return a virtual time for a column: `0:00:01.240`, `4:00:03.124`."""
     milliseconds = nanoseconds // 1_000_000
     seconds = milliseconds // 1000
     return f"{seconds // HOUR}:{seconds % HOUR // MINUTE:02}:{seconds % MINUTE:02}.{milliseconds % 1000:03}"
 
 
 def size(count: int) -> str:
-    """Bytes: `1.3 GB`, `250 MB`, `12 kB`."""
+    """Return bytes as `1.3 GB`, `250 MB`, `12 kB`."""
     for unit, factor in ("GB", 1_000_000_000), ("MB", 1_000_000), ("kB", 1000):
         number = count / factor
         if number >= 0.9995:
@@ -47,12 +47,12 @@ def size(count: int) -> str:
 
 
 def setting(value: Any) -> str:
-    """A parameter's value as one writes it behind `KEY=`."""
+    """Return a parameter's value as it is written behind `KEY=`."""
     return plain(json.dumps(value, ensure_ascii=False).strip('"'))
 
 
 def noted(note: Note) -> str:
-    """A note on a topology file, on one line."""
+    """Return a note on a topology file as one line."""
     others = [str(line) for line in note["lines"][1:]]
     shown = ", ".join(others[:MAX_LINES]) + (f" and {len(others) - MAX_LINES} more" if others[MAX_LINES:] else "")
     also = f" (also in line{'s' if len(others) > 1 else ''} {shown})" if others else ""
@@ -60,10 +60,10 @@ def noted(note: Note) -> str:
 
 
 def plain(text: object) -> str:
-    """Text from a guest or a file on one line, with nothing in it that a terminal would obey."""
+    """Return text from a guest or a file as one line, without terminal control characters."""
     return "".join(c if c.isprintable() else " " for c in str(text))
 
 
 def plain_lines(text: str) -> str:
-    """The same, with its lines kept."""
+    """Return such text with its lines kept."""
     return "\n".join(plain(line.expandtabs()) for line in re.split(r"\r?\n", text.removesuffix("\n")))

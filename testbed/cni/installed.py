@@ -23,7 +23,7 @@ def state_of(file: Path) -> tuple[str, int, int]:
 
 
 def prepare() -> None:
-    """Ask all of them, before anything of a lab is there. One that fails is asked again when it is used."""
+    """Ask all plugins before the lab is built. One that fails is asked again when it is used."""
     given = json.dumps({"cniVersion": versions.SUPPORTED[-1]}).encode()
     for file in sorted(file for directory in PLUGINS if directory.is_dir() for file in directory.iterdir()):
         asked = subprocess.run([file], env={**os.environ, **VERSION}, input=given, capture_output=True, check=False)

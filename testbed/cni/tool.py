@@ -1,4 +1,4 @@
-"""`testbed cni`: the work of CNI's cnitool, for a pod that is made for it."""
+"""`testbed cni`: the work of CNI's cnitool, for a pod made for this purpose."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 class CniCommand:
-    """A request of `testbed cni`, checked as far as that needs no kernel. Raises InputError for what is wrong in it."""
+    """A request of `testbed cni`, checked as far as possible without a kernel. Raises InputError."""
 
     def __init__(self, request: Cni) -> None:
         self.network: Conflist = conflist.load(Path(request.conflist))
@@ -57,7 +57,7 @@ class CniCommand:
         self.capabilities = capabilities(request.capabilities, self.network)
 
     def run(self, out: Path, emit: Emit) -> CniAnswer:
-        """In a new lab: ADD in a new pod, CHECK if that is the command, and DEL, or GC in its place. Or STATUS only."""
+        """Run in a new lab: ADD in a new pod, CHECK if requested, and DEL or GC; or STATUS only."""
         networks = PodNetworks(Path(), self.plugins)
         with Lab(self.plan, out, emit, networks=networks) as lab:
             trial = Trial(lab, networks.runtime(lab.host(self.node)), self)
@@ -86,14 +86,14 @@ class Trial:
         return self._lab.scheduler.run(job)
 
     def pod(self) -> Pod:
-        """A pod without networks."""
+        """Make a pod without networks."""
         return self._lab.pods.create(self._lab.host(self._command.node), POD, [])
 
     def _attachment(self, pod: Pod, life: int = 0) -> Attachment:
-        """`life` counts those of one pod that are to be different containers."""
+        """Return the attachment of one life of a pod: `life` counts its different containers."""
         path = str(netns.path(pod.namespace))
         seed = f"{path}-{life}" if life else path
-        container = f"cnitool-{hashlib.sha512(seed.encode()).digest()[:10].hex()}"  # as cnitool calls it
+        container = f"cnitool-{hashlib.sha512(seed.encode()).digest()[:10].hex()}"  # cnitool's name for it
         command = self._command
         return Attachment(POD, container, path, command.request.interface, command.arguments, command.capabilities)
 
@@ -101,7 +101,7 @@ class Trial:
         self._now(self._runtime.status(self._network))
 
     def add_and_delete(self, pod: Pod, *, check: bool = False) -> Result:
-        """ADD, and at the end DEL, which CNI demands after a failed ADD too. The result of ADD."""
+        """Run ADD, then DEL, which CNI requires after a failed ADD too; return the result of ADD."""
         attachment = self._attachment(pod)
         try:
             result = self._now(self._runtime.add(self._network, attachment))
@@ -117,7 +117,7 @@ class Trial:
         return result
 
     def lose(self) -> None:
-        """ADD in a pod that ends without DEL, and GC."""
+        """Run ADD in a pod that ends without DEL, and GC."""
         self._lost += 1
         pod = self.pod()
         self._now(self._runtime.add(self._network, self._attachment(pod, self._lost)))
@@ -125,8 +125,8 @@ class Trial:
         self._now(self._runtime.collect(self._network, list))
 
     def kept(self, command: str, life: Callable[[], object]) -> list[str]:
-        """The things that the first pod of a node leaves, such as a bridge. Raises TestbedError if each pod leaves
-        some. `life` is all of a pod's, which ends with `command`."""
+        """Return what the first pod of a node leaves, such as a bridge. TestbedError if each pod leaves something.
+        `life` is all of a pod's life, which ends with `command`."""
         files = self._lab.file("cni")
         found = [inventory(files)]
         for _ in range(2):
@@ -140,7 +140,7 @@ class Trial:
 
 
 def is_interface(name: str) -> bool:
-    """Whether Linux lets an interface have this name."""
+    """Return whether Linux accepts the name for an interface."""
     try:
         fits = len(os.fsencode(name)) <= INTERFACE_BYTES
     except UnicodeEncodeError:
@@ -149,7 +149,7 @@ def is_interface(name: str) -> bool:
 
 
 def arguments(text: str) -> dict[str, str]:
-    """CNI_ARGS: ``K=V;K=V``."""
+    """Read CNI_ARGS: ``K=V;K=V``."""
     found = {}
     for pair in filter(None, text.split(";")):
         key, equals, value = pair.partition("=")
@@ -160,7 +160,7 @@ def arguments(text: str) -> dict[str, str]:
 
 
 def capabilities(text: str, network: Conflist) -> dict[str, Any]:
-    """CAP_ARGS: a JSON object. InputError for what none of the plugins would be given."""
+    """Read CAP_ARGS: a JSON object. InputError for what no plugin would get."""
     try:
         found = loads(text or "{}", "")
     except InputError as error:

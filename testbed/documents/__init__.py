@@ -1,4 +1,2 @@
-"""The files that users write: YAML and JSON under limits, and the places of all that is wrong in them.
-
-Of ours only `testbed.errors` is imported.
-"""
+"""Files that users write: YAML and JSON under limits, and the places of all errors in them. Only `testbed.errors` of
+testbed is imported."""

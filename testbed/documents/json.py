@@ -1,4 +1,4 @@
-"""JSON text as plain values, with the place of each of them. Only what the standard has: no NaN, no comments."""
+"""JSON text as plain values, each with its place. Only standard JSON: no NaN, no comments."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DECODER = json.JSONDecoder()
 
 
 class JsonDocument:
-    """`source` is what errors call the text, `what` is the kind of file that it is."""
+    """A JSON document. `source` is the name of the text in errors, `what` is the kind of file."""
 
     def __init__(self, data: bytes, source: str, what: str) -> None:
         check_size(data, source, what)
@@ -29,12 +29,12 @@ class JsonDocument:
         self.value = loads(self._text, source)
 
     def find(self, path: Path, *, key: bool = False) -> Mark:
-        """The place of the value at `path` (or of its key), else the nearest thing around it that is there."""
+        """Return the place of the value at `path` (or of its key), else of the nearest thing around it."""
         return _find(self._text, path, key=key)
 
 
 def value_of(text: str) -> Any:
-    """A word of a command line as JSON has it where it is a number, a list, `true` …; else the text."""
+    """Return a word of a command line as JSON if it is a number, a list, `true` …; else the text."""
     try:
         return json.loads(text, parse_constant=_refuse)
     except ValueError:
@@ -58,11 +58,10 @@ def loads(text: str, source: str) -> Any:
 def typed(
     text: str, wanted: TypeAdapter[T], source: str, worded: Callable[[ErrorDetails, str], str] = wrong_value
 ) -> T:
-    """
-    The value of a text that is a part of another document.
+    """Return the value of a text that is a part of another document.
 
-    InputError with all that is wrong in it, `worded` from pydantic's error and the name of the value, and with the
-    place of the first.
+    InputError with all errors in it, `worded` from pydantic's error and the name of the value, at the place of the
+    first.
     """
     try:
         return wanted.validate_python(loads(text, source))
@@ -76,7 +75,7 @@ def typed(
 def _find(text: str, path: Path, *, key: bool = False) -> Mark:
     mark = at = _skip(text, 0)
     for step in path:
-        # Of a key that is given twice the last one counts.
+        # The last one of equal keys counts.
         found = [entry[1:] for entry in _entries(text, at) if entry[0] == step]
         if not found:
             break
@@ -90,7 +89,7 @@ def _refuse(constant: str) -> NoReturn:
 
 
 def _entries(text: str, at: int) -> Iterator[tuple[str | int, int, int]]:
-    """Each key or index of the object or list at `at`, the place of the key and of the value. The text is valid."""
+    """Yield each key or index of the object or list at `at`, and the places of key and value. The text is valid."""
     if text[at] not in "{[":
         return
     is_object, index = text[at] == "{", 0

@@ -11,7 +11,7 @@ from testbed.errors import InputError, did_you_mean
 
 MAX_SHOWN = 5
 _MAX_KEPT = 100
-"""Enough to sort and to count; a document with more is refused without looking further."""
+"""Enough to sort and to count; a document with more is refused at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class _Problem:
 
 
 class Problems:
-    """Collects problems until `stop`, at lines and columns; without a document at ``name: topology.links[0]``."""
+    """Collector of problems until `stop`, at lines and columns; without a document at ``name: topology.links[0]``."""
 
     def __init__(self, document: Document | None, name: str = "") -> None:
         self._document = document
@@ -30,7 +30,7 @@ class Problems:
         self._found: list[_Problem] = []
 
     def add(self, path: Path, message: str, *, at_key: bool = False) -> None:
-        """`at_key` points at the last key of `path` instead of its value."""
+        """Add a problem. `at_key` points at the last key of `path` instead of its value."""
         mark, where = Mark(1, 1), ": ".join(filter(None, (self._name, dotted(path))))
         if self._document is not None:
             mark = self._document.find(path, key=at_key)
@@ -40,7 +40,7 @@ class Problems:
             self.stop()
 
     def place(self, path: Path) -> str:
-        """The words for another place of the same file in a message."""
+        """Return the words for another place of the same file in a message."""
         return f"line {self._document.find(path).line}" if self._document else dotted(path)
 
     def stop(self, hint: str = "") -> None:
@@ -72,12 +72,12 @@ _EXPECTED = {
 
 
 def wrong_value(detail: ErrorDetails, name: str) -> str:
-    """Pydantic's error about the value of `name`, in our words."""
+    """Return the message for pydantic's error about the value of `name`."""
     kind, context, value = detail["type"], detail.get("ctx", {}), detail["input"]
     if kind == "value_error":
         return str(context["error"])
     if kind == "literal_error":
-        expected = context["expected"].replace("False", "false").replace("True", "true")  # as documents have them
+        expected = context["expected"].replace("False", "false").replace("True", "true")  # as in documents
         known = [choice.strip("'") for choice in expected.replace(" or ", ", ").split(", ")]
         guess = did_you_mean(value, known, aside=True)
         return f"{name} must be {expected}, not {describe(value)}{guess}"

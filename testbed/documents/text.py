@@ -1,4 +1,4 @@
-"""Files as text, places in a text, and values as messages show them."""
+"""Files as text, places in a text, and values in messages."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class Mark:
 
 
 class Document(Protocol):
-    """`source` is what errors call the text: a file's name, or any other."""
+    """A parsed file. `source` is the name of the text in errors: a file's name, or any other."""
 
     source: str
 
     def find(self, path: Path, *, key: bool = False) -> Mark:
-        """The place of the value at `path` (or of its key), else the nearest thing around it that is there."""
+        """Return the place of the value at `path` (or of its key), else of the nearest thing around it."""
 
 
 def place(source: str, mark: Mark) -> str:
@@ -44,7 +44,7 @@ def place(source: str, mark: Mark) -> str:
 
 
 def read(file: FilePath, what: str, pattern: str) -> bytes:
-    """A file of MAX_BYTES at most, called a `what` and like `pattern`. Never waits: pipes and devices are refused."""
+    """Read a file of MAX_BYTES at most, a `what` like `pattern`. Never wait: pipes and devices are refused."""
     source = str(file)
     try:
         mode = file.stat().st_mode
@@ -81,24 +81,24 @@ def decode(data: bytes, source: str) -> str:
 
 
 def listing(items: Iterable[object], limit: int = 20) -> str:
-    """`a, b, c`, shortened when there are many."""
+    """Return `a, b, c`, shortened when there are many."""
     names = [str(item) for item in items]
     return ", ".join(names[:limit]) + (f", … ({len(names)} in all)" if len(names) > limit else "") if names else "none"
 
 
 def choices(name: object, known: Sequence[str]) -> str:
-    """The known names, and which of them `name` may mean: the end of a message."""
+    """Return the end of a message: the known names, and those that `name` may mean."""
     return f"{listing(known)}{did_you_mean(name, known, aside=True)}"
 
 
 def quoted(name: object) -> str:
-    """A name as an error message shows it, cut when it is long."""
+    """Return a name for an error message, cut when it is long."""
     text = str(name)
     return repr(text if len(text) <= 64 else text[:61] + "...")
 
 
 def describe(value: Any) -> str:
-    """A value as an error message shows it: its kind, and a short form of a scalar."""
+    """Return a value for an error message: its kind, and a short form of a scalar."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, str):

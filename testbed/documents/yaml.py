@@ -25,7 +25,7 @@ MAX_DEPTH = 20
 
 _TAG = "tag:yaml.org,2002:"
 _TAGS = {yaml.ScalarEvent: "str", yaml.SequenceStartEvent: "seq", yaml.MappingStartEvent: "map"}
-"""The one tag that each may have; the others would make it something else."""
+"""The one tag that each event may have; others would change its type."""
 _WORDS = (
     dict.fromkeys(("", "~", "null", "Null", "NULL"))
     | dict.fromkeys(("true", "True", "TRUE"), True)
@@ -34,14 +34,14 @@ _WORDS = (
 _INT = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]{1,18}|[0-9]{1,18}(\.[0-9]{0,18})?)([eE][-+]?[0-9]{1,3})?")
 _TEMPLATE = re.compile(r"^((?:[^#\n]|(?<=\S)#)*?)(?<!\{)\{\{(?!\{)", re.MULTILINE)
-"""Go's, outside a comment."""
+"""A Go template outside a comment."""
 _LEADING_ZERO = re.compile(r"[-+]?0[0-9]")
 
 
 @dataclass(frozen=True, slots=True)
 class _Node:
     content: Any
-    """A scalar's value; ``list[_Node]``; or `_Entries`, by key the key's mark and the value."""
+    """A scalar's value; ``list[_Node]``; or `_Entries`: by key, the key's mark and the value."""
     mark: Mark
 
     def value(self) -> Any:
@@ -56,7 +56,7 @@ _Entries = dict[str | int, tuple[Mark, _Node]]
 
 
 class YamlDocument:
-    """One document of a text. `source` is what errors call the text: a file's name, or any other."""
+    """One document of a text. `source` is the name of the text in errors: a file's name, or any other."""
 
     def __init__(self, root: _Node, source: str) -> None:
         self.source = source
@@ -66,7 +66,7 @@ class YamlDocument:
         return self._root.value()
 
     def find(self, path: Path, *, key: bool = False) -> Mark:
-        """The place of the value at `path` (or of its key), else the nearest thing around it that is there."""
+        """Return the place of the value at `path` (or of its key), else of the nearest thing around it."""
         node, mark = self._root, self._root.mark
         for step in path:
             if isinstance(node.content, dict) and (found := _key(node.content, step)) is not None:
@@ -81,12 +81,12 @@ class YamlDocument:
 
 
 def parse(text: str, source: str, what: str) -> list[YamlDocument]:
-    """The documents of a text; `what` it is with its article: ``a topology``. InputError."""
+    """Return the documents of a text; `what` is its kind with the article: ``a topology``. InputError."""
     return [YamlDocument(root, source) for root in _Reader(text, source, what).read()]
 
 
 def _key(content: _Entries, step: str | int) -> tuple[Mark, _Node] | None:
-    """An entry by its key, or by the number that YAML took the key for."""
+    """Return an entry by its key, or by the number that YAML took the key for."""
     number = int(step) if isinstance(step, str) and _INT.fullmatch(step) else step
     return content.get(step, content.get(number))
 
@@ -178,7 +178,7 @@ class _Reader:
         return {**entries, **{key: entry for key, entry in inherited.items() if key not in entries}}
 
     def _merge(self, value: _Node, inherited: _Entries) -> None:
-        """YAML's merge key: of several mappings the earlier one wins, and the mapping's own keys win over all."""
+        """Apply YAML's merge key: of several mappings the earlier one wins, and the mapping's own keys win over all."""
         for source in value.content if isinstance(value.content, list) else [value]:
             if not isinstance(source.content, dict):
                 self._fail(source.mark, f"'<<' merges mappings, not {describe(source.content)}")
@@ -196,7 +196,7 @@ class _Reader:
         return _plain(text) if event.implicit[0] else text
 
     def _count(self, node: _Node, alias: Mark, depth: int) -> None:
-        """Checks the limits as if the node were written out at its alias."""
+        """Check the limits as if the node were written out at its alias."""
         children = node.content if isinstance(node.content, list) else []
         keys = 0
         if isinstance(node.content, dict):
@@ -221,10 +221,10 @@ def _mark(mark: Any) -> Mark:
 
 
 def _plain(text: str) -> str | int | float | bool | None:
-    """A scalar without quotes, by its look."""
+    """Return the value of a scalar without quotes."""
     if text in _WORDS:
         return _WORDS[text]
-    # A leading zero is octal in YAML 1.1 and decimal in 1.2: as a string it is refused where a number is due.
+    # A leading zero is octal in YAML 1.1 and decimal in 1.2: as a string it is refused where a number is expected.
     if _LEADING_ZERO.match(text):
         return text
     if _INT.fullmatch(text):

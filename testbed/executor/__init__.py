@@ -1,8 +1,8 @@
-"""The inside of a machine: carries out the requests of a job bundle, each by its handler.
+"""The inside of a machine: each request of a job bundle is carried out by its handler.
 
 `prepare` is called once before a snapshot, `run` for each job. As a program (``main``, with IN and OUT as arguments)
 this runs the job in the directory IN on this very kernel; messages go to file descriptor 3. A third argument, OWNS,
-says that it builds labs.
+marks a job that builds labs.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ HANDLERS: dict[type[Request[Any]], str] = {
     requests.Fabric: "topologies:fabric",
     requests.Schema: "topologies:schema",
 }
-"""Of each kind of request a module here and the function in it, which takes the request and a Context and returns the
-response. A TestbedError it raises is the error that is sent; any other exception is a crash."""
+"""The module here and the function in it for each kind of request. The function takes the request and a Context and
+returns the response. A TestbedError that it raises is sent as the error; any other exception is a crash."""
 
 WARM = (
     "pytest",
@@ -60,22 +60,22 @@ WARM = (
     "testbed.executor.variant",
 )
 SHARED = "testbed.faults", "testbed.lab", "testbed.scenario.loading", "testbed.workload.verbs"
-"""Modules that most scenarios import: several that are described find them imported."""
+"""Modules that most scenarios import: imported once for all scenarios that are described."""
 
 
 @dataclass(frozen=True)
 class Context:
-    """The places of a job: the directory of the job's files, one for the files it leaves, and the way for reports."""
+    """The places of a job: the directory of its files, one for the files it leaves, and the channel for reports."""
 
     files: Path
     out: Path
     emit: Emit
     wire: Wire | None = None
-    """That of a machine which lives, or is on the virtual clock."""
+    """The wire of a machine that lives, or is on the virtual clock."""
 
 
 def prepare() -> None:
-    """Imports and reads what any job may use, so that it is in the snapshot."""
+    """Import and read what any job may use, so that it is in the snapshot."""
     for name in WARM:
         importlib.import_module(name)
     from testbed import nic
@@ -96,7 +96,7 @@ def prepare() -> None:
 
 
 def run(job: Mapping[str, Any], out: str, write: Write, devices: Devices = None) -> None:
-    """Carries out the requests of a job bundle. On a machine that lives all messages go over the wire."""
+    """Carry out the requests of a job bundle. On a machine that lives all messages go over the wire."""
     wire = None
     if devices and (job["lives"] or job["clock"] == "virtual"):
         wire = Wire(*devices, virtual=job["clock"] == "virtual")
@@ -129,14 +129,13 @@ def run(job: Mapping[str, Any], out: str, write: Write, devices: Devices = None)
 
 
 def handle(request: Request[Any], context: Context) -> Any:
-    """The response of the request's handler."""
     module, _, function = HANDLERS[type(request)].partition(":")
     return getattr(importlib.import_module(f"testbed.executor.{module}"), function)(request, context)
 
 
 @contextlib.contextmanager
 def sent(channel: Channel) -> Iterator[None]:
-    """Sends the TestbedError that the block raises."""
+    """Send the TestbedError that the block raises."""
     try:
         yield
     except TestbedError as error:
@@ -144,7 +143,7 @@ def sent(channel: Channel) -> Iterator[None]:
 
 
 class Child:
-    """A process that carries out a request, because it runs code of the user's that nobody asked to run."""
+    """A process that carries out one request, because the request runs user code that nobody asked to run."""
 
     def __init__(self, number: int, request: Request[Any], context: Context) -> None:
         self._number = number
@@ -175,7 +174,7 @@ class Child:
             os._exit(0)
 
     def end(self) -> bytes:
-        """The last message of the process, which has ended."""
+        """Return the last message of the process, which has ended."""
         with self._answer, self._output:
             self._answer.seek(0)
             self._output.seek(0)
@@ -183,7 +182,7 @@ class Child:
 
 
 class Ended(SystemExit):
-    """The parent ends this process."""
+    """The end of this process by its parent."""
 
 
 def ignore_sigterm() -> None:
@@ -191,13 +190,13 @@ def ignore_sigterm() -> None:
 
 
 def end(*_: object) -> None:
-    """So that a lab is taken down when its parent goes. The first signal begins that, no other cuts it short."""
+    """Take the lab down when the parent goes. The first signal begins that; later ones do not cut it short."""
     ignore_sigterm()
     raise Ended(1)
 
 
 def main() -> None:
-    """Runs the job of a directory on this kernel. Ends with status 0 whenever it could report how the job ended."""
+    """Run the job of a directory on this kernel. The exit status is 0 whenever the end of the job could be reported."""
     bundle, out = map(os.path.abspath, sys.argv[1:3])  # a job may go to its files' directory
     job = json.loads((Path(bundle) / JOB).read_text())
     signal.signal(signal.SIGTERM, end)
@@ -217,7 +216,7 @@ def main() -> None:
 
 
 def _own(job: Mapping[str, Any], out: str, write: Write) -> None:
-    """Runs a job that builds labs, if this kernel is free."""
+    """Run a job that builds labs, if this kernel is free."""
     leftovers = importlib.import_module("testbed.executor.leftovers")
     try:
         with leftovers.owned():

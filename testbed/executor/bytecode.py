@@ -5,7 +5,7 @@ import marshal
 from pathlib import Path
 
 CODE = "/run/testbed/code"
-"""Where the files are when they are imported."""
+"""The directory of the files when they are imported."""
 UNCHECKED = 1
 """The flag of bytecode that is taken as it is (PEP 552)."""
 PLAIN = 2
@@ -13,7 +13,7 @@ PLAIN = 2
 
 
 def prepare(job: object, out: str, write: object, devices: object = None) -> None:
-    """Compiles each of the files in `sources` beside this one, under the same name in `out`."""
+    """Compile each of the files in `sources` beside this one, under the same name in `out`."""
     sources = Path(__file__).parent / "sources"
     for file in sorted(sources.rglob("*.py")):
         name = file.relative_to(sources)

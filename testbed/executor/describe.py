@@ -29,7 +29,7 @@ def profiles(_: Profiles, __: Context) -> list[ProfileInfo]:
 
 
 def scenario(request: Describe, context: Context) -> ScenarioInfo:
-    """Loads a scenario and checks all that needs no kernel: settings, the profiles they make, the topology."""
+    """Load a scenario and check all that needs no kernel: settings, the profiles they make, the topology."""
     from testbed.scenario import loading
     from testbed.scenario.noninteractive import refuse_input
 
@@ -58,8 +58,8 @@ def scenario(request: Describe, context: Context) -> ScenarioInfo:
 
 
 def fits(plan: Plan, given: str, scenario: Path, own: list[Plan], switches: list[str]) -> None:
-    """Raises InputError when a topology in the place of a scenario's `own` ones lacks what the scenario names: nodes
-    and ends of links that its file has as texts, and the switches that it gives a profile."""
+    """Raise InputError when a topology in place of a scenario's `own` ones lacks what the scenario names: nodes and
+    ends of links that its file has as texts, and the switches that it gives a profile."""
     tree = ast.parse(scenario.read_text())
     texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
     problems = []

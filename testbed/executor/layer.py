@@ -1,8 +1,8 @@
 """Debian packages on top of those of an image: installed in a machine by apt and dpkg, maintainer scripts included, and
 packed as a file system that other machines put over their root.
 
-The machine is a micro-VM of that image on the virtual clock: the same packages make the same bytes, whoever asks for
-them and wherever, and nobody needs root.
+The machine is a micro-VM of that image on the virtual clock: the same packages make the same bytes everywhere, and
+nobody needs root.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ENVIRONMENT = {
     "DEBIAN_FRONTEND": "noninteractive", "HOME": "/root", "LC_ALL": "C.UTF-8", "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
 }  # fmt: skip
 UNUSED = ("doc", "info", "locale", "man")
-"""Of /usr/share: the image has none of it either."""
+"""Directories of /usr/share that the image does not have either."""
 INSTALL = (
     "apt-get", "install", "-y", "-q", "--no-install-recommends", "--allow-downgrades",
     *("-o", "Dir::Etc::SourceList=/dev/null", "-o", "Dir::Etc::SourceParts=/dev/null"),
@@ -41,14 +41,14 @@ LEFT_BEHIND = (
     "etc/machine-id", "etc/resolv.conf", "root", "run", "tmp", "dev", "proc", "sys", "var/cache/apt", "var/lib/apt",
     "var/cache/ldconfig", "var/log", "var/lib/dpkg/lock", "var/lib/dpkg/lock-frontend", NO_DAEMONS,
 )  # fmt: skip
-"""Of what an installation writes: logs, caches, and what belongs to the machine that ran it."""
+"""Leftovers of an installation: logs, caches, and what belongs to the machine that ran it."""
 KEPT_ATTRIBUTE = "trusted.overlay.opaque"
 
 
 def install(request: Layer, context: Context) -> dict[str, str]:
-    """Leaves the file of the layer; the versions of all packages there are then, by name.
+    """Write the layer's file. Return the versions of all packages that are then installed, by name.
 
-    TestbedError, with what apt wrote, for packages that cannot be installed.
+    TestbedError, with the output of apt, for packages that cannot be installed.
     """
     debs, out = context.files, context.out
     with changed_root() as (root, changes):
@@ -80,7 +80,7 @@ def install(request: Layer, context: Context) -> dict[str, str]:
 
 @contextmanager
 def changed_root() -> Iterator[tuple[Path, Path]]:
-    """This machine's root with nothing of it changed, and the directory that has the changes afterwards."""
+    """Yield this machine's root with nothing of it changed, and the directory that has the changes afterwards."""
     root, changes, work = (WORK / name for name in ("root", "changes", "work"))
     for path in root, changes, work:
         path.mkdir(parents=True)
@@ -101,7 +101,7 @@ def changed_root() -> Iterator[tuple[Path, Path]]:
 
 
 def clean(changes: Path) -> None:
-    """Leaves of the changes what is a function of the packages."""
+    """Remove from the changes all that does not depend on the packages alone."""
     for name in LEFT_BEHIND:
         path = changes / name
         if path.is_dir() and not path.is_symlink():
@@ -120,6 +120,6 @@ def clean(changes: Path) -> None:
 
 
 def uncheck(path: Path) -> None:
-    """Every file gets one time, so Python must not compare its caches with their sources (PEP 552), as in build.sh."""
+    """Stop Python comparing a cache with its source (PEP 552): every file gets one time. As in build.sh."""
     data = path.read_bytes()
     path.write_bytes(data[:4] + b"\1\0\0\0" + bytes(8) + data[16:])

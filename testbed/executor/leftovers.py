@@ -1,5 +1,5 @@
-"""Runs on this very kernel: what each owns is taken back at its end, and what a killed one left by the next, or by
-`testbed gc`. Both find it by the same marks and the same record (kernel/ownership.py)."""
+"""Ownership on this very kernel: each run removes what it made at its end; the next run, or `testbed gc`, removes what
+a killed run left. Both find it by the same marks and the same record (kernel/ownership.py)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from testbed.protocol import Leftover, LeftoverKind
 from testbed.protocol.requests import Collect
 
 MODULES = "rdma_rxe", "ib_uverbs", "rdma_ucm"
-"""The kernel itself loads all others when they are asked for. They stay loaded: others may have come to use them."""
+"""Modules to load: the kernel loads all others on demand. They stay loaded: others may use them by then."""
 NEIGHBOURS = 1_000_000
 SETTINGS = {
     "net/core/devconf_inherit_init_net": 2,
@@ -36,11 +36,9 @@ SETTINGS = {
         for number in (3, 2, 1)
     },
 }
-"""
-Sysctls of the machine while a run lasts, as the micro-VM has them: nodes begin with the kernel's own values, not with
-those of this machine; their first interface has number 2, whatever tunnels are loaded; and the neighbour tables of all
-nodes together have room.
-"""
+"""Sysctls of the machine while a run lasts, as the micro-VM has them: nodes begin with the kernel's own values, not
+with those of this machine; their first interface has number 2, whatever tunnels are loaded; and the neighbour tables of
+all nodes together have room."""
 KILLED_S = 5.0
 
 
@@ -52,13 +50,14 @@ class _Found:
 
 @contextlib.contextmanager
 def owned() -> Iterator[None]:
-    """Run the block as a run that owns what it makes. Another one that lives is an error; what dead ones left is
-    removed before. At the end all is as it was, or the record stays for `testbed gc`, and standard error has the
-    reason."""
+    """Run the block as a run that owns what it makes. Another live run is an error; what dead runs left is removed
+    first. At the end everything is restored, or the record stays for `testbed gc` and standard error has the reason."""
     with _lock():
         _refuse_beside_others()
         _require(_collect(ownership.runs()))
-        subprocess.run(["modprobe", "-q", "-a", *MODULES], check=False)  # who has them built in has no files of them
+        subprocess.run(
+            ["modprobe", "-q", "-a", *MODULES], check=False
+        )  # a kernel with them built in has no files of them
         with Rdma() as system:
             run = ownership.begin(exclusive=system.exclusive)
     try:
@@ -110,12 +109,12 @@ def _require(problems: Sequence[Leftover]) -> None:
 
 
 def _collect(runs: Sequence[Run]) -> list[Leftover]:
-    """Take back what these runs left; those things that could not be removed."""
+    """Remove what these runs left. Return the things that could not be removed."""
     return [leftover for run in runs for leftover in _take_back(run) if leftover["problem"]]
 
 
 def _take_back(run: Run) -> list[Leftover]:
-    """Remove what a run left, and its record when nothing of it is there."""
+    """Remove what a run left, and its record when nothing of it remains."""
     done = []
     for found in _find(run):
         problem = ""
@@ -130,7 +129,7 @@ def _take_back(run: Run) -> list[Leftover]:
 
 
 def _find(run: Run) -> Iterator[_Found]:
-    """Yield what there is of a run, in the order in which the kernel lets go of it."""
+    """Yield what remains of a run, in the order in which the kernel can release it."""
     yield from _find_nodes(run)
     yield from _find_beside_nodes(run)
 
@@ -174,7 +173,7 @@ def _find_beside_nodes(run: Run) -> Iterator[_Found]:
 
 
 def _processes(run: Run, namespaces: Sequence[str]) -> list[tuple[int, str]]:
-    """Return the processes of a run, by their number: they have its mark, or are in one of its namespaces."""
+    """Return the processes of a run by number: they have its mark, or are in one of its namespaces."""
     known = {netns.path(namespace).stat().st_ino for namespace in namespaces}
     found = []
     for pid in sorted(int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()):
@@ -193,7 +192,7 @@ def _belongs(pid: int, run: Run, namespaces: set[int]) -> bool:
 
 
 def _kill(pid: int, run: Run, namespaces: Sequence[str]) -> None:
-    """Return when a process has ended. It is looked at again: its number may be another's by now."""
+    """Kill a process and wait for its end. Check it again first: its number may be another's by now."""
     known = {netns.path(namespace).stat().st_ino for namespace in namespaces}
     with contextlib.suppress(ProcessLookupError), syscalls.closing_fd(os.pidfd_open(pid)) as handle:
         if _belongs(pid, run, known):

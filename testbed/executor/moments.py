@@ -1,8 +1,8 @@
 """The moments of a run at which its machine pauses: lab up, each step, each fault, each expectation that fails.
 
-On the virtual clock every run pauses at all of them, whether or not somebody wants to keep or stop it there, because a
-run in which nobody does has to be the same. What the outside then asks for comes over the wire: to be served there
-(`Hold`), or to pause again at a time (`StopAt`).
+On the virtual clock every run pauses at all of them, even if nobody keeps or stops it there, because all runs have to
+be the same. The outside then sends its request over the wire: to be served there (`Hold`), or to pause again at a time
+(`StopAt`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from testbed.scenario.events import EventLog
 
 
 class Cut(SystemExit):
-    """The user ended a run that was stopped."""
+    """The end, by the user, of a run that was stopped."""
 
 
 class Moments:
@@ -29,7 +29,7 @@ class Moments:
         self._source = source
         self._number = 0
         self._holding = False
-        """The run stands: a change by hand is no moment of it."""
+        """True while the run is held: a change by hand is then no moment of it."""
         self._lab: Lab | None = None
         self._log: EventLog | None = None
         self._server: Server | None = None
@@ -38,7 +38,7 @@ class Moments:
         self._lab, self._log = lab, log
 
     def hear(self, event: Event) -> None:
-        """An event of the run, which has been reported."""
+        """Receive an event of the run, which has been reported."""
         if self._server:
             self._server.publish(event)
         if is_moment(event):

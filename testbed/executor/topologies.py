@@ -1,4 +1,4 @@
-"""Topology files, and what becomes of them: plans, drawings, files made of fabrics and of Mininet's topologies."""
+"""Topology files, and what is made of them: plans, drawings, files from fabrics and from Mininet's topologies."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ def plan_info(topology: Topology) -> PlanInfo:
 
 
 def plan_of(rows: PlanRows) -> Plan:
-    """As much of a plan as its rows have: what pictures show, but for VLANs in which a switch only bridges. InputError
-    for rows that are no plan."""
+    """Return as much of a plan as its rows have: what pictures show, except VLANs in which a switch only bridges.
+    InputError for rows that are no plan."""
     nodes: dict[str, Node] = {}
     for row in rows["interfaces"]:
         name = row["node"]
@@ -102,14 +102,14 @@ def notes_of(topology: Topology) -> list[Note]:
 
 
 def planned(topology: Topology) -> Plan:
-    """The plan of what a lab would be built from: its profiles and its faults are checked too."""
+    """Return the plan of a lab's topology, with its profiles and its faults checked."""
     from testbed.switch.profile import load_profiles, value_problems
 
     return topology.plan(profiles=load_profiles(), check_fault=fault_problem, check_values=value_problems)
 
 
 def fault_problem(name: str, parameters: Mapping[str, Any]) -> str:
-    """Imports the faults, and with them netlink, for files that have some."""
+    """Check a fault. The faults, and with them netlink, are imported for files that have some."""
     from testbed import faults
 
     return faults.problem(name, parameters)
@@ -118,7 +118,7 @@ def fault_problem(name: str, parameters: Mapping[str, Any]) -> str:
 def lab_of(
     scenario: type[Scenario], parameters: Parameters, file: Path, given: str = ""
 ) -> tuple[Scenario, Plan, Mapping[str, Profile], list[Note]]:
-    """A scenario's instance, the plan of its lab or of the topology `given`, its switches' profiles, and the notes."""
+    """Return a scenario's instance, the plan of its lab or of the file `given`, its profiles, and the notes."""
     from testbed.scenario import loading
 
     with loading.blaming(file):
@@ -133,13 +133,13 @@ def lab_of(
 
 
 def file_of(scenario: Scenario, parameters: Parameters, file: Path, given: str = "") -> Path:
-    """The topology file of `lab_of`."""
+    """Return the topology file of `lab_of`."""
     return file.parent / (given or str(scenario.topology_for(parameters)))
 
 
 @functools.cache
 def planned_file(directory: Path, name: str) -> tuple[Plan, list[Note]]:
-    """The plan of a file beside a scenario, and the notes on it. Errors name it as the scenario does."""
+    """Return the plan of a file beside a scenario, and the notes on it. Errors name it as the scenario does."""
     with contextlib.chdir(directory):
         topology = Topology.load(name)
         return planned(topology), notes_of(topology)

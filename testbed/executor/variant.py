@@ -34,7 +34,7 @@ FULL_DISK_HINT = "The guest's disk is memory, 900 MB. A capture can be narrowed 
 
 
 def run(request: Variant, context: Context) -> VariantOutcome:
-    """Builds the lab, runs the scenario, takes the lab down; the verdict."""
+    """Build the lab, run the scenario, take the lab down. Return the verdict."""
     emit, out, file = context.emit, context.out, context.files / request.scenario
     refuse_input(file.parent)
     scenario = loading.load(file)
@@ -87,8 +87,8 @@ def run(request: Variant, context: Context) -> VariantOutcome:
 
 @contextlib.contextmanager
 def saved(files: Evidence, run: Run, file: Path, reserve: Path) -> Iterator[None]:
-    """Save tables and counters at the end of the block. What cuts it short is a failure of the run at once: taking the
-    lab down may raise something else."""
+    """Save tables and counters at the end of the block. Record an interruption as a failure of the run at once: taking
+    the lab down may raise something else."""
     try:
         yield
     except (Ended, Cut):
@@ -101,7 +101,7 @@ def saved(files: Evidence, run: Run, file: Path, reserve: Path) -> Iterator[None
 
 
 def reserved(out: Path) -> Path:
-    """Makes a file that keeps room on the disk until it is removed."""
+    """Make a file that reserves space on the disk until it is removed."""
     reserve = out / "reserve"
     with reserve.open("wb") as room:
         os.posix_fallocate(room.fileno(), 0, RESERVE)
@@ -109,8 +109,8 @@ def reserved(out: Path) -> Path:
 
 
 class KernelWatch:
-    """The kernel's log during a run: of a machine that is the run's own from its start, of this very kernel from now
-    on. It is read at each event, since the kernel keeps the last few thousand records only."""
+    """The kernel's log during a run: on a machine of the run's own from its start, on this very kernel from now on. It
+    is read at each event, since the kernel keeps only the last few thousand records."""
 
     def __init__(self) -> None:
         self._log = KernelLog(whole=not ownership.current())
@@ -121,7 +121,7 @@ class KernelWatch:
         self._log.close()
 
     def read(self, log: EventLog) -> None:
-        """Take over the records that are new. An event reports how many were lost: a complaint may be among them."""
+        """Copy the records that are new. An event reports the number of lost ones: a complaint may be among them."""
         lost = 0
         for record in self._log.records():
             if record.lost:
@@ -145,7 +145,7 @@ class KernelWatch:
 
 
 def explain(error: BaseException, file: Path) -> str:
-    """Describe the error that ended the run, with the place in the scenario's file it came from."""
+    """Describe the error that ended the run, with the place in the scenario's file that it came from."""
     line = loading.line_of(error, file)
     place = f"{file.name}:{line}: " if line else ""
     if isinstance(error, TestbedError):
@@ -156,7 +156,7 @@ def explain(error: BaseException, file: Path) -> str:
 
 @contextlib.contextmanager
 def before_teardown() -> Iterator[None]:
-    """From the end of the block on, SIGTERM does not cut short what takes the lab down."""
+    """Ignore SIGTERM from the end of the block on, so that it does not cut the teardown of the lab short."""
     try:
         yield
     finally:

@@ -1,9 +1,10 @@
-"""The wire of a machine that lives: bytes to and fro while its job runs, in the last part of its two pmem devices.
+"""The wire of a machine that lives: bytes in both directions while its job runs, in the last part of its two pmem
+devices.
 
-Each side writes one header, in its own device: how many bytes it has written so far, and how many it has read of the
-other's. The bytes are behind it, in a ring. On the real clock each rings the other's doorbell, the second serial port,
-when it has written. On the virtual clock nothing may reach the guest at a moment that the host chooses: the guest looks
-for itself, and pauses when it has nothing to do or no room to write, which is when the host reads and writes.
+Each side writes one header, in its own device: the bytes it has written so far, and the bytes it has read of the
+other's. The bytes follow in a ring. On the real clock each rings the other's doorbell, the second serial port, when it
+has written. On the virtual clock the host must not choose when something reaches the guest: the guest polls, and pauses
+when it is idle or has no room to write. Then the host reads and writes.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ IDLE, FULL, MOMENT = range(3)
 PAUSE_PORT = 0x505
 BELL = "/dev/ttyS1"
 LOOK_S = 0.05
-"""Between two looks for room on the real clock."""
+"""Seconds between two checks for room on the real clock."""
 
 
 class Device(Protocol):
@@ -36,7 +37,7 @@ class Device(Protocol):
     def read(self, offset: int, length: int) -> bytes: ...
 
     def write(self, offset: int, data: bytes) -> None:
-        """`offset` and the length are multiples of a block."""
+        """Write data. `offset` and the length are multiples of a block."""
 
 
 class Wire:
@@ -47,7 +48,7 @@ class Wire:
         self._in, self._out = bundle, result
         self._read = self._written = 0
         self._tail = b""
-        """The bytes of the outbox's last block that is not full."""
+        """The bytes of the outbox's last block, which is not full."""
         self._partial = b""
         if virtual:
             self._port = os.open("/dev/port", os.O_RDWR)
@@ -59,7 +60,6 @@ class Wire:
         return self._bell
 
     def receive(self) -> list[dict[str, Any]]:
-        """The messages that have come."""
         if not self.virtual:
             with contextlib.suppress(BlockingIOError):
                 while os.read(self._bell, 4096):
@@ -79,7 +79,7 @@ class Wire:
         return [json.loads(line) for line in lines]
 
     def send(self, message: bytes) -> None:
-        """Sends a message, whose end of line is added. Waits for room."""
+        """Send a message, with an end of line added. Wait for room."""
         left = memoryview(message + b"\n")
         while left:
             _, taken = self._theirs()
@@ -97,13 +97,13 @@ class Wire:
         self._ring()
 
     def pause(self, reason: int) -> None:
-        """Stops this machine at this instruction, on the virtual clock, until the host has it go on."""
+        """Stop this machine at this instruction, on the virtual clock, until the host resumes it."""
         self._header(reason)
         os.pwrite(self._port, b"\1", PAUSE_PORT)
 
     def _theirs(self) -> tuple[int, int]:
-        """What the host has written and read. It may write that at this moment, and the kernel may copy it byte by
-        byte: a number holds when it was read twice."""
+        """Return the bytes that the host has written and read. It may write them right now, and the kernel may copy
+        them byte by byte: a number is valid when two reads agree."""
         found = self._in.read(INBOX, HEADER.size)
         while found != (again := self._in.read(INBOX, HEADER.size)):
             found = again

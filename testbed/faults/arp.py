@@ -129,7 +129,7 @@ class ArpStorm(_FromHost):
         undo.callback(lab.scheduler.every(1 / BURSTS, burst))
 
     def verify(self, lab: Lab) -> Verified | None:
-        """The requests that the interface sends in a twentieth of a second."""
+        """Return the requests that the interface sends in a twentieth of a second."""
         span = 0.05
         requests = "arp operation request" if self.family == 4 else "icmpv6 type nd-neighbor-solicit"
         (passed,) = counted(lab, self._nic(lab), "egress", [requests], span)

@@ -30,7 +30,7 @@ def problem(name: str, parameters: Mapping[str, Any]) -> str:
 
 
 def break_from_the_start(lab: Lab) -> None:
-    """Injects the faults of the lab's file."""
+    """Inject the faults of the lab's file."""
     for name, parameters in lab.plan.faults:
         Injection(lab, make(KINDS, name, parameters)).inject()
 

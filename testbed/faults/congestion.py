@@ -58,10 +58,11 @@ class Traffic(Fault):
 
     @abstractmethod
     def period(self) -> float:
-        """Seconds from one message of a flow to its next."""
+        """Return the seconds from one message of a flow to its next."""
 
     def place(self, lab: Lab) -> tuple[Interface, str]:
-        """The interface where the packets are counted, and the hook, ingress or egress; else the receiver's NIC."""
+        """Return the interface and the hook, ingress or egress, that count the packets; by default the receiver's
+        NIC."""
         return self.streams(lab)[0].target, "ingress"
 
     def _nic(self, lab: Lab, host: str) -> HostInterface:
@@ -80,7 +81,7 @@ class Traffic(Fault):
         post()
 
     def verify(self, lab: Lab) -> Verified | None:
-        """Counts the packets of two message periods."""
+        """Count the packets of two message periods."""
         streams, span = self.streams(lab), max(LOOK_S, 2 * self.period())
         passed = counted(lab, *self.place(lab), [self._match(stream) for stream in streams], span)
         sizes = [flow["bytes"] for flow in passed if flow["packets"]]
@@ -90,7 +91,7 @@ class Traffic(Fault):
         return source.address(self.family).ip, target.address(self.family).ip
 
     def _match(self, stream: Stream) -> str:
-        """In the language of nft(8)."""
+        """Return the match of a stream's packets in the language of nft(8)."""
         source, target = self._addresses(stream.source, stream.target)
         ip, port = "ip" if self.family == 4 else "ip6", source_port(stream.flow_label, 0, 0)
         return f"{ip} saddr {source} {ip} daddr {target} udp sport {port} udp dport 4791"

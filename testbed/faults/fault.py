@@ -1,7 +1,7 @@
 """
-Faults: injected, verified to be there, verified to have held, recovered, verified to be gone.
+Faults: injected, verified in place, verified to have held, recovered, verified gone.
 
-A fault that acts on packets counts those: without any it had no effect. It says nothing of the symptoms that users see;
+A fault on packets counts them: without any it had no effect. It does not report the symptoms that users observe;
 whoever injects it measures them.
 """
 
@@ -22,7 +22,7 @@ from testbed.lab import Lab, Pod
 from testbed.protocol import events
 
 Verified = Mapping[str, Any]
-"""The evidence that a fault is in place, as short values under the field's names."""
+"""Evidence that a fault is in place, as short values under the field's names."""
 End = Annotated[
     str, Field(pattern=r"^[^:]+:[^:]+$", description="An end of a link, `leaf:e1`; of packets, those that it sends.")
 ]
@@ -49,14 +49,14 @@ class Fault(BaseModel, ABC):
 
     @abstractmethod
     def inject(self, lab: Lab, undo: ExitStack) -> None:
-        """Breaks it. Each act gives `undo` what takes it back, at once. InputError for what the lab does not have."""
+        """Break it. Each action registers its undo in `undo` at once. InputError for what the lab does not have."""
 
     @abstractmethod
     def verify(self, lab: Lab) -> Verified | None:
-        """Return what of it is in place, read from the thing that was broken; None if nothing is."""
+        """Return the parts of it in place, read from the broken object itself; None if there are none."""
 
     def hits(self, lab: Lab) -> int | None:
-        """Return the number of packets that it has acted on so far; None where nothing counts them."""
+        """Return the number of packets that it has acted on so far; None if nothing counts them."""
         return None
 
     def __str__(self) -> str:
@@ -73,7 +73,8 @@ class Fault(BaseModel, ABC):
 
 
 class Injection:
-    """A fault in a lab, from `inject` to `recover`: the lab's end at the latest, or that of a pod which it names."""
+    """A fault in a lab, from `inject` to `recover`: until the end of the lab, or of a pod that it names, at the
+    latest."""
 
     def __init__(self, lab: Lab, fault: Fault) -> None:
         self.lab = lab
@@ -81,31 +82,31 @@ class Injection:
         self.came = False
         self.active = False
         self.judged = False
-        """Whether a run's verdict has reported the part of it that did not happen."""
+        """Whether a run's verdict has reported that part of it did not happen."""
         self.lost = ""
-        """When it was no longer in place, in words, if it had to be."""
+        """When it was no longer in place, as text, if it had to be."""
         self._began = self._found = 0.0
-        """The times of its injection, and of the last verification that found it."""
+        """Times of its injection, and of the last verification that found it."""
         self._before: int | None = None
-        """The hits before its injection, which are those of others."""
+        """Hits before its injection, which belong to others."""
         self._hits: int | None = None
-        """The hits that it had when it was recovered."""
+        """Its hits at its recovery."""
         self._lasting = 0.0
         self._end: float | None = None
-        """The end of a fault that lasts for a time."""
+        """The end of a fault with a duration."""
         self._missed = ""
         self._there = False
-        """Whether it is injected, or was recovered and is not yet verified to be gone."""
+        """Whether it is injected, or recovered and not yet verified gone."""
         self._undo = ExitStack()
         self._cancel: Callable[[], None] | None = None
         lab.injections.append(self)
 
     def inject(self) -> None:
-        """Breaks it; FaultError if verification finds nothing of it, and nothing of it stays."""
+        """Break it; FaultError if verification finds nothing of it, and then nothing of it stays."""
         self.lab.scheduler.one_by_one(self._inject)
 
     def inject_after(self, seconds: float, lasting: float | None) -> None:
-        """The same in so many seconds, then `recover` after `lasting`, or cut short when the lab ends first."""
+        """Inject it in so many seconds, then `recover` it after `lasting`, earlier if the lab ends first."""
 
         def begin() -> None:
             self._missed = ""
@@ -128,12 +129,13 @@ class Injection:
 
     @property
     def unfinished(self) -> str:
-        """The part of `inject_after` that did not happen, if the run ends now or has ended, in words; else empty."""
+        """Return the part of `inject_after` that did not happen if the run ends now or has ended, as text; else
+        empty."""
         self._cut_short()
         return self._missed
 
     def check(self) -> None:
-        """Emits `fault.lost` if it has to be in place and is not. A fault that came later may be why: not then."""
+        """Emit `fault.lost` if it has to be in place and is not, except where a later fault may be the cause."""
         others: list[Injection] = self.lab.injections
         later = any(other.active and other._began > self._began for other in others)
         if not (self.active and self.fault.holds) or self.lost or later:
@@ -146,8 +148,8 @@ class Injection:
         self._found = now
 
     def recover(self) -> None:
-        """Takes it back; FaultError if verification still finds it then, or, where other faults may be why, when those
-        are gone. May be repeated; one that has not come yet never does."""
+        """Recover it; FaultError if verification still finds it then, or, where other faults may be the cause, when
+        those are gone. May be repeated; a fault that has not been injected yet never will be."""
         if self._cancel:
             self._cancel()
         self.lab.scheduler.one_by_one(self._recover)
@@ -200,7 +202,7 @@ class Injection:
             raise FaultError(f"fault {self.fault}: it cannot be taken back: {error}") from error
 
     def _hits_since(self) -> int | None:
-        """The hits since its injection; unknown if their counter began anew meanwhile."""
+        """Return the hits since its injection; None if their counter was reset meanwhile."""
         now = self.fault.hits(self.lab)
         return None if now is None or self._before is None or now < self._before else now - self._before
 
@@ -211,14 +213,15 @@ class Injection:
 
 
 def unfinished(lab: Lab) -> list[str]:
-    """The faults of an ended lab that did not come, did not hold or were cut short, unless a verdict reported them."""
+    """Return an ended lab's faults that did not come, did not hold or were cut short, unless a verdict reported
+    them."""
     found = [(one, text) for one in lab.injections if not one.judged for text in (one.lost, one.unfinished)]
     return [f"fault {one.fault} {text}" for one, text in found if text]
 
 
 @contextmanager
 def injected(lab: Lab, fault: Fault) -> Iterator[Injection]:
-    """The fault is there for the block."""
+    """Inject the fault for the block."""
     injection = Injection(lab, fault)
     injection.inject()
     try:
@@ -228,7 +231,7 @@ def injected(lab: Lab, fault: Fault) -> Iterator[Injection]:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """All texts in a parameter's value."""
+    """Yield all texts in a parameter's value."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, (dict, tuple)):
@@ -237,7 +240,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def make(kinds: Mapping[str, type[Fault]], name: str, parameters: Mapping[str, Any]) -> Fault:
-    """The fault of that name; InputError for a name or a parameter that is none."""
+    """Return the fault of that name; InputError for an unknown name or parameter."""
     if name not in kinds:
         raise InputError(f"there is no fault {name!r}", hint=f"{did_you_mean(name, kinds)}See `testbed fault list`.")
     try:

@@ -232,7 +232,7 @@ class LinkMtu(Rule):
         return interface, ("prerouting", "postrouting")
 
     def chosen(self) -> str:
-        """Matches the length: with a smaller MTU of the port veth would refuse the frame, and the host would notice."""
+        """Match the length: with a smaller MTU of the port veth would refuse the frame, and the host would notice."""
         return f"meta length > {self.mtu}"
 
     def act(self) -> str:

@@ -29,7 +29,7 @@ class _PortFault(Fault):
 
     @abstractmethod
     def settings(self, lab: Lab) -> dict[str, Any]:
-        """The settings of the port, with the fault."""
+        """Return the port's settings with the fault."""
 
     def inject(self, lab: Lab, undo: ExitStack) -> None:
         undo.callback(lab.interface(self.end).lossless.change(**self.settings(lab)))

@@ -98,11 +98,11 @@ class ExactPacket(Rule):
 
     @property
     def _mark(self) -> int:
-        """Of this fault and no other."""
+        """Return a mark unique to this fault."""
         return zlib.crc32(str(self).encode()) or 1
 
     def _prepare_delay(self, port: Interface, hooks: tuple[Hook, ...], undo: ExitStack) -> None:
-        """Has what is marked leave by way of a device that holds it."""
+        """Send marked packets through a device that delays them."""
         node = port.node
         if "prerouting" in hooks:
             raise InputError(f"fault {self}: only what a switch sends can be delayed, not what comes in there")

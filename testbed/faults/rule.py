@@ -1,5 +1,5 @@
 """
-Faults that are a rule of nftables in a switch's bridge: it chooses packets, counts them, and drops or changes them.
+Faults that are an nftables rule in a switch's bridge: it selects packets, counts them, and drops or changes them.
 
 Packets from a host are handled where they enter the switch, packets from a switch where they leave it.
 """
@@ -19,7 +19,7 @@ from testbed.lab.namespace import Namespace
 FAMILY, TABLE = "bridge", "testbed-faults"
 Hook = Literal["prerouting", "postrouting"]
 HOOKS: dict[Hook, str] = {"prerouting": "iifname", "postrouting": "oifname"}
-"""The hooks where the bridge shows packets that come in, and those that go out; and the name of the port there."""
+"""Hooks where the bridge passes incoming packets, and outgoing ones; and the name of the port there."""
 
 
 class Rule(Fault):
@@ -29,11 +29,11 @@ class Rule(Fault):
 
     @abstractmethod
     def chosen(self) -> str:
-        """The matches that choose a packet."""
+        """Return the matches that select a packet."""
 
     @abstractmethod
     def act(self) -> str:
-        """The statement for a chosen packet."""
+        """Return the statement for a selected packet."""
 
     def inject(self, lab: Lab, undo: ExitStack) -> None:
         port, hooks = self.place(lab)
@@ -45,16 +45,16 @@ class Rule(Fault):
             undo.callback(_nft, port.node, f"{made}flush chain {chain}\ndelete chain {chain}")  # it may be gone
 
     def verify(self, lab: Lab) -> Verified | None:
-        """Finds the rule; only packets prove it, see `hits`."""
+        """Find the rule; only packets prove it, see `hits`."""
         port, hooks = self.place(lab)
         return {"rule_at": str(port)} if len(self._counters(lab)) == len(hooks) else None
 
     def hits(self, lab: Lab) -> int:
-        """The number of packets that it has chosen so far."""
+        """Return the number of packets that it has selected so far."""
         return sum(self._counters(lab))
 
     def _counters(self, lab: Lab) -> list[int]:
-        """The packets that each of its rules has chosen."""
+        """Return the packets that each of its rules has selected."""
         port, hooks = self.place(lab)
         chains = [self._chain(hook) for hook in hooks]
         rules = [item["rule"] for item in _nft(port.node, f"list ruleset {FAMILY}") if "rule" in item]
@@ -62,7 +62,7 @@ class Rule(Fault):
         return [part["counter"]["packets"] for part in ours if "counter" in part]
 
     def place(self, lab: Lab) -> tuple[Interface, tuple[Hook, ...]]:
-        """The port of a switch or bridge at which packets can be met, and where they are on their way through."""
+        """Return the port of a switch or bridge that packets pass, and the hooks on their way."""
         sender = lab.interface(self.end)
         if sender.plan and sender.plan.routed:
             raise InputError(f"fault {self}: {self.end} is a routed port, which is in no bridge")
@@ -73,11 +73,11 @@ class Rule(Fault):
         return sender.peer, ("prerouting",)
 
     def _chain(self, hook: Hook) -> str:
-        """Of this fault and no other."""
+        """Return the name of the hook's chain, unique to this fault."""
         return "-".join(map(str, (self.name, *self.model_dump().values(), hook))).replace(":", ".").lower()
 
 
 def _nft(node: Namespace, commands: str) -> list[dict[str, Any]]:
-    """Runs nftables' commands in the node's namespace; what they list."""
+    """Run nftables commands in the node's namespace; return the objects that they list."""
     with node.entered():
         return nftables.run(commands)

@@ -1,1 +1,1 @@
-"""The only package that speaks to the kernel: netlink, RDMA devices, namespaces, nftables, IPv6, sysctls, readiness."""
+"""The only package that talks to the kernel: netlink, RDMA devices, namespaces, nftables, IPv6, sysctls, readiness."""

@@ -1,4 +1,4 @@
-"""BPF objects, loaded and attached by the libbpf of this machine. What is attached goes with the process."""
+"""BPF objects, loaded and attached by this machine's libbpf. Attachments end with the process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from testbed.errors import UnsupportedError
 LIBRARY = "libbpf.so.1"
 LOG_LINES = 60
 _WARNING = 1
-"""libbpf_print_level: its warnings, and errors."""
+"""libbpf_print_level: warnings and errors."""
 Record = TypeVar("Record", bound=ctypes.Structure)
 _Print = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
 _POINTERS: dict[str, tuple[Any, ...]] = {
@@ -49,7 +49,7 @@ def _library() -> ctypes.CDLL:
 
 
 class _Log:
-    """What libbpf says, the verifier's log included, while `bpf_object__load` runs."""
+    """The log of libbpf, with the verifier's, while `bpf_object__load` runs."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -66,7 +66,7 @@ class _Log:
 
 
 class Link:
-    """A program that is attached, or operations that are registered, until `close`."""
+    """An attached program, or registered operations, until `close`."""
 
     def __init__(self, handle: int) -> None:
         self._handle = handle
@@ -76,10 +76,9 @@ class Link:
 
 
 class BpfObject:
-    """The programs and maps of a file, loaded as long as this process lives. `entries` has the sizes of its maps where
-    the file has others.
+    """The programs and maps of a file, loaded as long as this process lives. `entries` overrides map sizes of the file.
 
-    UnsupportedError if this kernel refuses it: the message has the reason, `failed` is given the verifier's last lines.
+    UnsupportedError with the reason if this kernel refuses it; `failed` gets the last lines of the verifier's log.
     """
 
     def __init__(self, file: Path, entries: Mapping[str, int], failed: Callable[[str], None]) -> None:
@@ -110,19 +109,19 @@ class BpfObject:
         return self._checked("bpf_object__find_program_by_name", self._object, name.encode())
 
     def attach(self, program: str) -> Link:
-        """Attaches a program where its section says, such as the entry of a function."""
+        """Attach a program where its section says, such as the entry of a function."""
         return Link(self._checked("bpf_program__attach", self._program(program)))
 
     def attach_tcx(self, program: str, ifindex: int) -> Link:
-        """Attaches a program to an interface of the calling thread's namespace."""
+        """Attach a program to an interface of the calling thread's namespace."""
         return Link(self._checked("bpf_program__attach_tcx", self._program(program), ifindex, None))
 
     def register(self, operations: str) -> Link:
-        """Registers operations that the kernel calls, such as a qdisc's."""
+        """Register operations that the kernel calls, such as a qdisc's."""
         return Link(self._checked("bpf_map__attach_struct_ops", self._map(operations)))
 
     def array(self, name: str, record: type[Record], number: int) -> ctypes.Array[Record]:
-        """Return the records of an array map: memory of the kernel, which forks of this process do not have."""
+        """Return the records of an array map: kernel memory, which forks of this process do not have."""
         size = ctypes.sizeof(record)
         assert size % 8 == 0, f"the kernel rounds the size of a value up to 8 bytes, {name} has {size}"
         length = -(-size * number // mmap.PAGESIZE) * mmap.PAGESIZE

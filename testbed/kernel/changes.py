@@ -1,14 +1,14 @@
 """
-What wakes a wait besides the switches: news of the nodes' kernels, files of the run directory, the ends of programs.
+Events that wake a wait, besides those of switches: changes in the nodes' kernels, files of the run, program ends.
 
-A condition that is looked at now and then misses what holds for a short while, and one that is looked at often keeps
-the processor busy in hours in which nothing happens. So whoever waits sleeps until something has changed:
+A condition polled rarely misses short states. A condition polled often keeps the processor busy for hours in which
+nothing happens. So a wait sleeps until something changes:
 
 - links, addresses, routes and neighbour entries of every node: rtnetlink, one socket for all namespaces;
-- what programs write: inotify on the run directory, where each program's output is;
+- output of programs: inotify on the run directory, where each program's output is;
 - a program that ends: its pidfd.
 
-Counters (of interfaces, RDMA devices, qdiscs) change without notice.
+Counters (of interfaces, RDMA devices, qdiscs) change without notification.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _EVENT = struct.Struct("=iIII")  # watch, mask, cookie, length of the name
 
 
 class Changes:
-    """A context manager; what changes from its beginning on makes one of `watched` readable."""
+    """A context manager: each change after entry makes one of `watched` readable."""
 
     def __init__(self, namespaces: Iterable[str], directory: Path, programs: Iterable[int]) -> None:
         """`programs` are process IDs of children of this process."""
@@ -62,12 +62,12 @@ class Changes:
         return [self._kernels.fileno(), self._files, *self._ends]
 
     def pending(self) -> bool:
-        """Return whether there is something to take."""
+        """Return whether a change is pending."""
         return readable(self.watched, 0)
 
     def take(self) -> None:
-        """Take what has come, so that only something new wakes again; a program ends once."""
-        for _ in self._kernels.news():  # of what found no room nothing is missed: a condition reads the state
+        """Consume pending changes, so that only a new one wakes again. The end of a program wakes once."""
+        for _ in self._kernels.news():  # overflow loses nothing: a condition reads the state
             pass
         with contextlib.suppress(BlockingIOError):
             while data := os.read(self._files, 1 << 16):
@@ -76,10 +76,10 @@ class Changes:
         self._ends = [end for end in self._ends if not readable([end], 0)]
 
     def _watch(self, directory: Path) -> None:
-        """Watch the directory and those in it: jobs have directories of their own. What is watched already stays so."""
+        """Watch a directory and those in it, which jobs have. A directory that is already watched stays so."""
         mask = IN_MODIFY | IN_MOVED_TO | IN_CREATE | IN_DELETE
         for place, _, _ in os.walk(directory):
-            with contextlib.suppress(OSError):  # it is gone, or there are too many: the pauses of a wait find the rest
+            with contextlib.suppress(OSError):  # deleted, or too many: the wait polls too
                 syscalls.call("inotify_add_watch", self._files, os.fsencode(place), mask)
 
 

@@ -1,4 +1,4 @@
-"""Forked children that never go back into their parent's code."""
+"""Forked children that never return into their parent's code."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from testbed.kernel import syscalls
 
 def fork(run: Callable[[], None], report: Callable[[str], None]) -> int:
     """
-    Carry `run` out in a child that ends with the calling thread at the latest; its process ID.
+    Run `run` in a child and return its process ID. The child ends with the calling thread at the latest.
 
-    `report` gets the traceback of whatever ended it, and its status is 1 then. Ctrl-C is the parent's to handle. Other
+    If an exception ends it, `report` gets the traceback and the exit status is 1. The parent handles Ctrl-C. Other
     threads of the parent must hold nothing that the child uses.
     """
     parent, collects = os.getpid(), gc.isenabled()
     gc.disable()  # the parent's objects must not be finalised in the child
     try:
-        with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # of threads: see above
+        with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # about threads: see above
             pid = os.fork()
         if pid == 0:
             gc.freeze()

@@ -1,4 +1,4 @@
-"""A soft-RoCE device in a network namespace, from its making to the moment it is gone."""
+"""A soft-RoCE device in a network namespace, from its creation to its end."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from testbed.kernel.rdma import QueuePair, Rdma
 
 
 def add(namespace: str, interface: str, device: str) -> None:
-    """Give an interface of a namespace its device, in whichever RDMA mode the kernel is in. Called in the first
-    namespace, where the kernel makes every device and hands it over from."""
+    """Create the device of a namespace's interface, in either RDMA mode. Call it in the first namespace, where the
+    kernel creates every device; it is moved from there."""
     with netns.entered(namespace), Rdma() as here:
         here.add(device, interface)
     with Rdma() as initial:
@@ -25,7 +25,7 @@ def add(namespace: str, interface: str, device: str) -> None:
 
 
 def delete(namespace: str, devices: Sequence[str]) -> None:
-    """Return when they are gone: until then neither their names nor the namespace may be used again."""
+    """Delete devices and return when they are gone: only then may their names and the namespace be used again."""
     with netns.entered(namespace), Rdma() as here:
         for device in devices:
             here.delete(device)
@@ -41,7 +41,7 @@ def counters(device: str, namespace: str) -> dict[str, int]:
 
 
 def counters_of(places: Mapping[str, Sequence[str]]) -> dict[str, dict[str, int]]:
-    """Return the same of devices, given by their namespaces; those that are not there are left out."""
+    """Return the counters of devices, given by namespace; omit devices that do not exist."""
     with Rdma() as initial:
         if not initial.exclusive:
             return _counters(initial, [device for devices in places.values() for device in devices])
@@ -58,7 +58,7 @@ def _counters(here: Rdma, devices: Iterable[str]) -> dict[str, dict[str, int]]:
 
 
 def queue_pairs(device: str, namespace: str) -> list[QueuePair]:
-    """Return the queue pairs of `device`, which is in `namespace`; none if it has gone."""
+    """Return the queue pairs of `device`, which is in `namespace`; none if the device is gone."""
     with netns.entered(namespace), Rdma() as here:
         index = here.devices().get(device)
         return [] if index is None else here.queue_pairs(index)

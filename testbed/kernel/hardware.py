@@ -1,10 +1,10 @@
 """
-Interfaces of this very kernel that a lab has for a while: NICs with their RDMA devices, and what their cables lead to.
+Interfaces of this machine that a lab uses for a time: NICs with their RDMA devices, and the peers of their cables.
 
-Each has the mark of its run as its alias, and the run's record says how it was before (kernel/ownership.py): so it is
-found again wherever it is, also by another process. The kernel itself hands a physical interface back to the first
-network namespace when the one that it is in ends, and an RDMA device, too (net/core/dev.c, default_device_exit_net;
-drivers/infiniband/core/device.c, rdma_dev_exit_net), but under the name that it has then.
+Each has its run's mark as alias, and the run's record has its state before (kernel/ownership.py): another process can
+find it too, wherever it is. When a namespace ends, the kernel itself returns physical interfaces to the first network
+namespace (net/core/dev.c, default_device_exit_net), and RDMA devices too (drivers/infiniband/core/device.c,
+rdma_dev_exit_net), but under their current names.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from testbed.kernel.rtnetlink import Rtnetlink
 from testbed.kernel.syscalls import closing_fd
 
 HOME = "/proc/thread-self/ns/net"
-"""The network namespace of this machine, for a thread that has entered no other."""
+"""This machine's network namespace, for a thread that has entered no other."""
 
 
 @dataclass(frozen=True)
 class Before:
-    """An interface as it was before it was taken, and where it is now."""
+    """The state of an interface before it was taken, and its place now."""
 
     name: str
     mac: str
@@ -36,13 +36,13 @@ class Before:
     up: bool
     alias: str
     device: str
-    """The RDMA device that came with it; empty if none did."""
+    """Its RDMA device; empty if it had none."""
     namespace: str
 
 
 def take(name: str, device: str, namespace: str, end: End, index: int) -> None:
-    """Give a node's namespace the interface `name` of this machine, or that of the RDMA device `device` with the
-    device. There it is `end` with this index, and down. UnsupportedError for what is not there, or is in use."""
+    """Move this machine's interface `name`, or that of the RDMA device `device` with the device, into a node's
+    namespace. It becomes `end` with this index, and is down. UnsupportedError if it does not exist or is in use."""
     run, name = _run(name, device), _unused(name, device)
     with Rdma() as system, Rtnetlink() as links:
         number = links.index(name)
@@ -62,13 +62,13 @@ def take(name: str, device: str, namespace: str, end: End, index: int) -> None:
 
 
 def require(name: str, device: str) -> None:
-    """UnsupportedError if `take` would raise it."""
+    """Raise UnsupportedError if `take` would."""
     _run(name, device)
     _unused(name, device)
 
 
 def _run(name: str, device: str) -> Run:
-    """Return the run of this process, which takes hardware. UnsupportedError in a micro-VM."""
+    """Return this process's run, which takes hardware. UnsupportedError in a micro-VM."""
     run = ownership.current()
     if run is None:
         what = f"RDMA device {device}" if device else f"interface {name}"
@@ -78,8 +78,7 @@ def _run(name: str, device: str) -> Run:
 
 
 def _unused(name: str, device: str) -> str:
-    """Return the interface of that name, or of that RDMA device. UnsupportedError for what is not there, or is in
-    use."""
+    """Return the interface of that name or RDMA device. UnsupportedError if it does not exist or is in use."""
     with Rdma() as system, Rtnetlink() as links:
         name = _interface_of(system, device) if device else name
         _check_unused(links, name)
@@ -115,7 +114,7 @@ def _check_unused(links: Rtnetlink, name: str) -> None:
 
 
 def give_back(run: Run, name: str) -> None:
-    """Return an interface and its RDMA device to this machine, as they were."""
+    """Return an interface and its RDMA device to this machine, in their former state."""
     before, mark = Before(**run.interfaces[name]), _mark(run, name)
     with _explained(f"{name} cannot be given back"), closing_fd(os.open(HOME, os.O_RDONLY)) as home:
         if netns.path(before.namespace).exists():
@@ -128,15 +127,15 @@ def give_back(run: Run, name: str) -> None:
         with Rtnetlink() as links:
             for index in _with_alias(links, mark):
                 links.set_link(index, up=False)
-                links.move(index, home, name)  # the kernel may have brought it, under its name in the lab
+                links.move(index, home, name)  # the kernel may have returned it, under its name in the lab
                 links.set_link(index, mac=before.mac, mtu=before.mtu)
                 links.set_link(index, up=before.up)
-                links.set_alias(index, before.alias)  # after all else has been undone
+                links.set_alias(index, before.alias)  # last, after all else is undone
     ownership.release_interface(run, name)
 
 
 def give_back_all(namespace: str) -> None:
-    """Return what a node of this process's run has of this machine."""
+    """Return all interfaces of this machine that a node of this process's run has."""
     if run := ownership.current():
         for name in [name for name, before in run.interfaces.items() if before["namespace"] == namespace]:
             give_back(run, name)

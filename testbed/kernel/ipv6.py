@@ -1,14 +1,14 @@
 """
-IPv6 where addresses are planned: nothing is discovered, drawn at random or reported.
+IPv6 with planned addresses: no discovery, no random values, no reports.
 
-- A planned address is used at once, without duplicate address detection: the planner saw that nobody else has it. An
-  address that a program adds is looked for as ever, for a second (RFC 4862).
-- Routers are neither asked for nor listened to: routes are planned too.
-- The link-local address follows from the MAC. It is made here, as the kernel would first look whether others have it.
-- Multicast memberships are not reported (MLD): the kernel does so after random delays, and no bridge here snoops.
+- A planned address is used at once, without duplicate address detection: the planner ensures that it is unique. For
+  an address that a program adds, detection takes a second as usual (RFC 4862).
+- Routers are neither solicited nor accepted: routes are planned too.
+- The link-local address follows from the MAC. It is set here, as the kernel would run duplicate detection first.
+- Multicast memberships are not reported (MLD): the kernel reports after random delays, and no bridge here snoops.
 
-On nodes whose addresses are not planned (`enable_node`) the kernel makes link-local addresses as it does in containers.
-They are used at once as well, and so is an address that a program adds there.
+On nodes whose addresses are not planned (`enable_node`) the kernel makes link-local addresses as in containers. They
+are used at once too, as is an address that a program adds there.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ table ip6 quiet {
 
 
 def enable(kernel: Rtnetlink, interface: str, mac: str) -> None:
-    """Switch IPv6 on for an interface, and for `lo`. The calling thread and `kernel` are in its namespace."""
+    """Enable IPv6 on an interface and on `lo`. The calling thread and `kernel` are in its namespace."""
     nftables.run(NO_REPORTS)
     _switch_on(interface, SYSCTLS)
     kernel.set_address(kernel.index(interface), IPv6Interface((link_local(mac), 64)))
 
 
 def enable_node() -> None:
-    """Switch IPv6 on for the interfaces that the namespace of the calling thread will have. The kernel makes their
-    link-local addresses from their MACs, each time they are set up."""
+    """Enable IPv6 for future interfaces of the calling thread's namespace. The kernel makes their link-local addresses
+    from their MACs each time they are set up."""
     nftables.run(NO_REPORTS)
     for name in "all", "default", "lo":
         sysctl.write_all(f"{CONF}/{name}", ROUTER)
 
 
 def enable_router_port(interface: str) -> None:
-    """Switch IPv6 on for a router's interface in this namespace that speaks by link-local address alone. The kernel
-    makes that address each time the interface is set up, and discovers the neighbour."""
+    """Enable IPv6 on a router's interface in this namespace that uses only its link-local address. The kernel makes
+    that address each time the interface is set up, and discovers the neighbour."""
     _switch_on(interface, ROUTER)
 
 

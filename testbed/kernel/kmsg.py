@@ -1,4 +1,4 @@
-"""The kernel's log, a record a read, with a count of what was lost. Source: Documentation/ABI/testing/dev-kmsg."""
+"""The kernel's log, one record per read, with a count of lost ones. Source: Documentation/ABI/testing/dev-kmsg."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 DEVICE = Path("/dev/kmsg")
 LONGEST = 1 << 14
-"""More than the kernel makes of a record (PRINTK_MESSAGE_MAX): a read with less room fails with EINVAL."""
+"""Bytes, more than any record has (PRINTK_MESSAGE_MAX): a read with a smaller buffer fails with EINVAL."""
 
 
 class Record(NamedTuple):
@@ -19,18 +19,18 @@ class Record(NamedTuple):
     """Microseconds of the kernel's log clock."""
     text: str
     kernel: bool
-    """Whether the kernel wrote it; programs write here, too."""
+    """Whether the kernel wrote it; programs write to this log too."""
     lost: int
-    """Records that were overwritten before they could be read, right before this one."""
+    """Records overwritten before they could be read, directly before this one."""
 
 
 class KernelLog:
-    """The records that are written from now on, or with `whole` all since the boot."""
+    """The records written from now on; with `whole`, all since boot."""
 
     def __init__(self, *, whole: bool = False) -> None:
         self._file = os.open(DEVICE, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         self._next: int | None = 0
-        """The number of the next record, where it is known."""
+        """The number of the next record, if known."""
         if not whole:
             os.lseek(self._file, 0, os.SEEK_END)
             self._next = None
@@ -39,14 +39,14 @@ class KernelLog:
         os.close(self._file)
 
     def records(self) -> Iterator[Record]:
-        """Yield what has been written since the last call, without waiting."""
+        """Yield the records written since the last call, without waiting."""
         gap = 0
         while True:
             try:
                 data = os.read(self._file, LONGEST)
             except BlockingIOError:
                 return
-            except BrokenPipeError:  # the next one was overwritten: reading goes on behind the gap
+            except BrokenPipeError:  # the next one was overwritten: reading goes on after the gap
                 gap = 1
                 continue
             head, _, rest = data.decode(errors="replace").partition(";")

@@ -1,5 +1,5 @@
 """
-Interfaces: made, set, read, and asked whether they carry frames.
+Interfaces: created, configured, read, and checked for a carrier.
 
 Source: include/uapi/linux/if_link.h, if_bridge.h, veth.h, rtnetlink.h, gen_stats.h, pkt_sched.h.
 """
@@ -51,9 +51,9 @@ BOND_OPTIONS = {
     "ad_user_port_key": (25, netlink.u16),
     "tlb_dynamic_lb": (27, netlink.u8),
 }
-"""Those of Documentation/networking/bonding.rst that are numbers: attribute and type."""
+"""Numeric options of Documentation/networking/bonding.rst: attribute and type."""
 USER_HZ = 100
-"""Ticks a second of the times that the kernel shows."""
+"""Ticks per second of times that the kernel shows."""
 
 _IFF_UP = 0x1
 IFLA_ADDRESS, _IFLA_MTU, _IFLA_LINK, _IFLA_MASTER, _IFLA_PROTINFO, _IFLA_OPERSTATE = 1, 4, 5, 10, 12, 16
@@ -74,12 +74,12 @@ _TCMSG = struct.Struct("=B3xiIII")  # family, interface, handle, parent, info
 _TCA_KIND, _TCA_STATS2, _STATS_BASIC, _STATS_QUEUE, _STATS_APP = 1, 7, 1, 3, 4
 _TC_H_ROOT = 0xFFFFFFFF
 _SENT = struct.Struct("=QI")  # bytes, packets
-_QUEUE = struct.Struct("=3I")  # packets and bytes that wait, drops
-_RED = struct.Struct("=12xI")  # packets that were marked, behind those that were dropped
+_QUEUE = struct.Struct("=3I")  # packets and bytes waiting, drops
+_RED = struct.Struct("=12xI")  # marked packets, after the dropped ones
 
 
 class End(NamedTuple):
-    """An end of a veth pair as it is born."""
+    """One end of a veth pair at its creation."""
 
     name: str
     mac: str
@@ -87,7 +87,7 @@ class End(NamedTuple):
 
 
 class Qdisc(NamedTuple):
-    """What a queueing discipline has counted, in packets: sent, dropped, marked (by RED), and waiting now."""
+    """Counters of a queueing discipline in packets: sent, dropped, marked (by RED), and waiting now."""
 
     root: bool
     sent: int
@@ -102,18 +102,17 @@ class Links(Netlink):
     def __init__(self) -> None:
         super().__init__(socket.NETLINK_ROUTE)
 
-    # Made and deleted
+    # Create and delete
 
     def add_veth(self, index: int, near: End, far: End, namespace: Path) -> None:
-        """Make a veth pair: an end here, of this index, and one in another network namespace, given by its file."""
+        """Create a veth pair: an end here with this index, and one in another network namespace, given by its file."""
         with closing_fd(os.open(namespace, os.O_RDONLY)) as handle:
             there = header(0) + _fields(*far) + netlink.u32(_IFLA_NET_NS_FD, handle)
             here = header(index) + _fields(*near)
             self._add("veth", here, netlink.attribute(_VETH_INFO_PEER, there))
 
     def add_bridge(self, name: str, mac: str = "", *, vlan_aware: bool = False) -> int:
-        """Make a bridge that does not snoop multicast, set it up and return its index; with VLANs, no port is in one by
-        itself."""
+        """Create a bridge without multicast snooping, set up, and return its index. With VLANs, ports start in none."""
         data = [netlink.u8(_IFLA_BR_MCAST_SNOOPING, 0)]
         if vlan_aware:
             data += [netlink.u8(_IFLA_BR_VLAN_FILTERING, 1), netlink.u16(_IFLA_BR_VLAN_DEFAULT_PVID, 0)]
@@ -121,25 +120,25 @@ class Links(Netlink):
         return self.index(name)
 
     def add_svi(self, name: str, bridge: int, vlan: int, mtu: int) -> int:
-        """Make a VLAN device on a bridge, for a VLAN that the bridge itself is in from now on. Return its index."""
+        """Create a VLAN device on a bridge, and put the bridge itself into the VLAN. Return the device's index."""
         flags = netlink.u16(_IFLA_BRIDGE_FLAGS, _BRIDGE_FLAGS_SELF)
         given = netlink.nested(_IFLA_AF_SPEC, flags, _vlan(0, vlan))
         self.request(RTM_SETLINK, header(bridge, socket.AF_BRIDGE) + given)
         return self.add_vlan(name, bridge, vlan, mtu)
 
     def add_vlan(self, name: str, parent: int, vlan: int, mtu: int = 0) -> int:
-        """Make a VLAN device on an interface and return its index. Without `mtu` it has the interface's."""
+        """Create a VLAN device on an interface and return its index. Without `mtu` it has the interface's."""
         on = netlink.u32(_IFLA_LINK, parent)
         self._add("vlan", header(0) + _fields(name, mtu=mtu) + on, netlink.u16(_IFLA_VLAN_ID, vlan))
         return self.index(name)
 
     def add_macvlan(self, name: str, parent: int, mac: str) -> None:
-        """Make a macvlan device in bridge mode."""
+        """Create a macvlan device in bridge mode."""
         on = netlink.u32(_IFLA_LINK, parent)
         self._add("macvlan", header(0) + _fields(name, mac) + on, netlink.u32(_IFLA_MACVLAN_MODE, _MACVLAN_BRIDGE))
 
     def add_bond(self, name: str, mode: int, options: Mapping[str, int]) -> int:
-        """Make a bond without interfaces and return its index; `options` are some of BOND_OPTIONS."""
+        """Create a bond without interfaces and return its index; `options` are some of BOND_OPTIONS."""
         data = [netlink.u8(_IFLA_BOND_MODE, mode)]
         for option, value in options.items():
             kind, pack = BOND_OPTIONS[option]
@@ -148,7 +147,7 @@ class Links(Netlink):
         return self.index(name)
 
     def add_ifb(self, name: str) -> None:
-        """Make an intermediate functional block device and set it up."""
+        """Create an intermediate functional block device and set it up."""
         self._add("ifb", header(0, flags=_IFF_UP, change=_IFF_UP) + _fields(name))
 
     def _add(self, kind: str, body: bytes, *data: bytes) -> None:
@@ -159,34 +158,34 @@ class Links(Netlink):
     def delete_link(self, index: int) -> None:
         self.request(RTM_DELLINK, header(index))
 
-    # Set
+    # Configure
 
     def set_link(self, index: int, *, up: bool | None = None, mac: str = "", mtu: int = 0) -> None:
-        """Set an interface up or down, its MAC, its MTU in bytes; what is not given stays."""
+        """Set an interface up or down, its MAC, its MTU in bytes; omitted values stay."""
         state = header(index) if up is None else header(index, flags=up * _IFF_UP, change=_IFF_UP)
         self.request(RTM_NEWLINK, state + _fields(mac=mac, mtu=mtu))
 
     def move(self, index: int, namespace: int, name: str, number: int = 0) -> None:
-        """Hand an interface, which is down, to another network namespace, given by an open file. There it has this name
-        and the index `number`, if one is given; without one the kernel chooses where its own is taken."""
+        """Move an interface, which is down, to another network namespace, given by an open file, with this name and the
+        index `number`. Without one it keeps its index; the kernel chooses another if that is taken."""
         body = header(index) + _fields(name) + netlink.u32(_IFLA_NET_NS_FD, namespace)
         self.request(RTM_NEWLINK, body + (netlink.u32(_IFLA_NEW_IFINDEX, number) if number else b""))
 
     def set_alias(self, index: int, alias: str) -> None:
-        """Write a text of up to 255 bytes on an interface, which ``ip link`` shows."""
+        """Set an interface's alias, a text of up to 255 bytes that ``ip link`` shows."""
         self.request(RTM_NEWLINK, header(index) + netlink.attribute(_IFLA_IFALIAS, alias.encode()))
 
     def set_group(self, index: int, group: int) -> None:
-        """Set the number by which an interface is in a group of interfaces."""
+        """Set an interface's group number."""
         self.request(RTM_NEWLINK, header(index) + netlink.u32(_IFLA_GROUP, group))
 
     def set_qdisc(self, index: int, kind: str, major: int) -> None:
-        """Give an interface a root qdisc of this kind, with the handle ``major:``, in the place of its own."""
+        """Replace an interface's root qdisc by one of this kind, with the handle ``major:``."""
         body = _TCMSG.pack(socket.AF_UNSPEC, index, major << 16, _TC_H_ROOT, 0) + netlink.string(_TCA_KIND, kind)
         self.request(RTM_NEWQDISC, body, netlink.CREATE | netlink.REPLACE)
 
     def delete_qdisc(self, index: int) -> None:
-        """Take the root qdisc of an interface away, and what waits in it."""
+        """Delete an interface's root qdisc and the packets in it."""
         self.request(RTM_DELQDISC, _TCMSG.pack(socket.AF_UNSPEC, index, 0, _TC_H_ROOT, 0))
 
     def enslave(self, index: int, bridge: int) -> None:
@@ -195,7 +194,7 @@ class Links(Netlink):
         self.request(RTM_NEWLINK, body)
 
     def join_bond(self, index: int, bond: int) -> None:
-        """Put an interface into a bond, which sets it up; a bond takes none that is up."""
+        """Put an interface, which must be down, into a bond; the bond sets it up."""
         self.set_link(index, up=False)
         self.request(RTM_NEWLINK, header(index) + netlink.u32(_IFLA_MASTER, bond))
 
@@ -206,14 +205,14 @@ class Links(Netlink):
         self.request(RTM_SETLINK, header(index, socket.AF_BRIDGE) + given)
 
     def set_fdb(self, bridge: int, age: float, bound: int | None) -> None:
-        """Set the seconds after which a bridge forgets a MAC, and how many it learns; None: no bound."""
+        """Set the seconds after which a bridge forgets a MAC, and the maximum of learned MACs; None: no bound."""
         ageing = netlink.u32(_IFLA_BR_AGEING_TIME, round(age * USER_HZ))
         learned = netlink.u32(_IFLA_BR_FDB_MAX_LEARNED, bound or 0)
         data = netlink.string(IFLA_INFO_KIND, "bridge") + netlink.nested(IFLA_INFO_DATA, ageing, learned)
         self.request(RTM_NEWLINK, header(bridge) + netlink.nested(IFLA_LINKINFO, data))
 
     def set_flooding(self, index: int, flood: bool) -> None:
-        """Let frames to unknown MACs out of a port of a bridge, or not."""
+        """Set whether a bridge floods frames to unknown MACs out of a port."""
         given = netlink.nested(_IFLA_PROTINFO, netlink.u8(_IFLA_BRPORT_UNICAST_FLOOD, flood))
         self.request(RTM_SETLINK, header(index, socket.AF_BRIDGE) + given)
 
@@ -234,7 +233,7 @@ class Links(Netlink):
         return bool(self.read(index)[1] & _IFF_UP)
 
     def vlans_on(self, parent: int) -> dict[str, int]:
-        """Return the VLAN devices on an interface: their VLANs by their names."""
+        """Return the VLAN devices on an interface: VLANs by name."""
         found = {}
         for _, link in self._all():
             kind, data = kind_of(link)
@@ -243,24 +242,23 @@ class Links(Netlink):
         return found
 
     def user(self, index: int) -> str:
-        """Return an interface that uses this one: that which it is a port of, or one on it, such as a VLAN. Nothing if
-        none does."""
+        """Return an interface that uses this one: its bridge or bond, or one on it (VLAN, …); empty if none does."""
         links = dict(self._all())
         above = netlink.number(links[index].get(_IFLA_MASTER, bytes(4)))
         on = [number for number, link in links.items() if kind_of(link)[0] != "veth" and _lower(link) == index]
         return next((netlink.text(links[number][IFLA_IFNAME]) for number in (above, *on) if number in links), "")
 
     def _all(self) -> Iterator[tuple[int, dict[int, bytes]]]:
-        """Yield index and attributes of all interfaces."""
+        """Yield index and attributes of each interface."""
         for _, body in self.request(RTM_GETLINK, header(0) + _SKIP_STATISTICS, netlink.DUMP):
             yield _IFINFOMSG.unpack_from(body)[2], netlink.attributes(body, _IFINFOMSG.size)
 
     def aliases(self) -> dict[int, str]:
-        """Return the aliases of all interfaces by their indices."""
+        """Return the aliases of all interfaces by index."""
         return {index: _alias(link) for index, link in self._all()}
 
     def alias(self, index: int) -> str:
-        """Return the text that `set_alias` wrote, or whoever; nothing if there is none."""
+        """Return the alias of an interface, whoever set it; empty if there is none."""
         return _alias(self.read(index)[2])
 
     def mac(self, index: int) -> str:
@@ -271,11 +269,11 @@ class Links(Netlink):
         return netlink.number(self.read(index)[2][_IFLA_MTU])
 
     def statistics(self, index: int) -> dict[str, int]:
-        """Return the counters of an interface, by the names of STATISTICS."""
+        """Return the counters of an interface, named as in STATISTICS."""
         return _statistics(self.read(index, b"")[2][_IFLA_STATS64])
 
     def all_statistics(self) -> dict[int, dict[str, int]]:
-        """Return the same of all interfaces by their indices, from one dump."""
+        """Return the counters of all interfaces by index, from one dump."""
         found = self.request(RTM_GETSTATS, _IF_STATS_MSG.pack(socket.AF_UNSPEC, 0, _ONLY_LINK_64), netlink.DUMP)
         bodies = {_IF_STATS_MSG.unpack_from(body)[1]: body for _, body in found}
         return {
@@ -284,13 +282,13 @@ class Links(Netlink):
         }
 
     def qdiscs(self, index: int) -> list[Qdisc]:
-        """Return what the queueing disciplines of an interface have counted."""
+        """Return the counters of an interface's queueing disciplines."""
         found = []
         for _, body in self.request(RTM_GETQDISC, _TCMSG.pack(socket.AF_UNSPEC, index, 0, 0, 0), netlink.DUMP):
             _, owner, _, parent, _ = _TCMSG.unpack_from(body)
             shown = netlink.attributes(body, _TCMSG.size)
             kind = netlink.text(shown[_TCA_KIND])
-            if owner == index and kind != "clsact":  # the kernel dumps those of all interfaces; clsact has no queue
+            if owner == index and kind != "clsact":  # the dump has all interfaces; clsact has no queue
                 counted = netlink.attributes(shown[_TCA_STATS2])
                 waiting, _, drops = _QUEUE.unpack_from(counted[_STATS_QUEUE])
                 marks = counted[_STATS_APP] if kind == "red" else bytes(_RED.size)
@@ -299,10 +297,10 @@ class Links(Netlink):
         return found
 
     def carry(self, indices: Iterable[int]) -> bool:
-        """Return whether each of these interfaces has its carrier, and if it is a bridge's port, forwards.
+        """Return whether each interface has its carrier and, if it is a bridge's port, forwards.
 
-        The kernel notices a carrier up to a second after both ends of a link are up, or when it is asked for the
-        interface (rtnl_getlink, not a dump). So all of them are asked for.
+        The kernel notices a carrier up to a second after both ends of a link are up, or when it is asked for that
+        interface (rtnl_getlink, not a dump). So each one is asked for.
         """
         return False not in [_carries(self.read(index)[2]) for index in indices]
 
@@ -314,7 +312,7 @@ def header(index: int, family: int = socket.AF_UNSPEC, *, flags: int = 0, change
 
 def kind_of(link: Mapping[int, bytes]) -> tuple[str, dict[int, bytes]]:
     """Return an interface's kind, such as macvlan, and the kind's own attributes, from the attributes of `Links.read`.
-    A physical one has none."""
+    A physical interface has none."""
     information = netlink.attributes(link.get(IFLA_LINKINFO, b""))
     kind = netlink.text(information.get(IFLA_INFO_KIND, b""))
     return kind, netlink.attributes(information.get(IFLA_INFO_DATA, b""))
@@ -327,7 +325,7 @@ def _fields(name: str = "", mac: str = "", mtu: int = 0) -> bytes:
 
 
 def _lower(link: Mapping[int, bytes]) -> int:
-    """The index of the interface that another one is on; 0 for one on none."""
+    """Return the index of the interface below this one; 0 if there is none."""
     return netlink.number(link.get(_IFLA_LINK, bytes(4)))
 
 

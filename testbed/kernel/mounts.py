@@ -1,4 +1,4 @@
-"""Mounts, and mount namespaces that programs have for themselves."""
+"""Mounts, and mount namespaces for programs."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ T = TypeVar("T")
 
 
 def mount(source: str | Path, target: str | Path, flags: int = 0, kind: str = "none") -> None:
-    """mount(2)."""
+    """Call mount(2)."""
     with explained(f"mount {target}"):
         syscalls.call("mount", os.fsencode(source), os.fsencode(target), kind.encode(), flags, None)
 
 
 def unmount(target: str | Path) -> None:
-    """Take a mount away at once, and let go of it when nobody uses it any more."""
+    """Unmount lazily: detach now, and free when nobody uses it any more."""
     with explained(f"unmount {target}"):
         syscalls.call("umount2", os.fsencode(target), MNT_DETACH)
 
 
 @contextlib.contextmanager
 def own_mounts() -> Iterator[None]:
-    """Run the block in a mount namespace of its own, which programs that it starts keep. What it mounts in /dev and
-    /sys is for them alone; other mounts propagate as they do elsewhere."""
+    """Run the block in a new mount namespace, which programs that it starts keep. Mounts in /dev and /sys stay private
+    to them; other mounts propagate as usual."""
     own = os.open("/proc/thread-self/ns/mnt", os.O_RDONLY)
     with closing_fd(own) as before, closing_fd(os.open(".", os.O_PATH)) as directory:
         unshare(CLONE_NEWNS)
@@ -42,14 +42,14 @@ def own_mounts() -> Iterator[None]:
             yield
         finally:
             setns(before, CLONE_NEWNS)
-            os.fchdir(directory)  # which setns has left for the root
+            os.fchdir(directory)  # setns moved to the root
 
 
 def within(process: int, action: Callable[[], T]) -> T:
     """Run `action` in the network and mount namespaces of a process."""
 
     def enter() -> T:
-        unshare(CLONE_FS)  # the other threads keep their working directory
+        unshare(CLONE_FS)  # other threads keep their working directory
         setns(own_net, CLONE_NEWNET)
         setns(own_mnt, CLONE_NEWNS)
         return action()
@@ -60,9 +60,9 @@ def within(process: int, action: Callable[[], T]) -> T:
 
 
 class Isolated:
-    """Namespaces of a machine of its own: the network namespace with this path, with its sysfs, and mounts in which the
-    directories that `binds` names (where, what) are there instead of this machine's. What is mounted on this machine
-    later, such as the namespaces of pods, is there too; what is mounted there stays there."""
+    """The namespaces of an isolated machine: the network namespace with this path and its sysfs, and mounts in which
+    the directories of `binds` (target, source) replace this machine's. Later mounts of this machine, such as namespaces
+    of pods, appear there too; mounts made there stay there."""
 
     def __init__(self, namespace: str | Path, binds: Mapping[str, Path]) -> None:
         self._namespace = namespace
@@ -79,7 +79,7 @@ class Isolated:
         self._mounts = _in_a_thread(make)
 
     def run(self, action: Callable[[], T]) -> T:
-        """Run `action` in there, in this working directory. Processes that it starts stay in there."""
+        """Run `action` in there, in this working directory. Processes that it starts stay there."""
         directory = os.getcwd()
 
         def enter() -> T:
@@ -96,7 +96,7 @@ class Isolated:
 
 
 def _in_a_thread(action: Callable[[], T]) -> T:
-    """Run `action` in a thread that ends with it. A thread shares its root directory, and with it the mounts, with the
-    others until it unshares; it cannot go back."""
+    """Run `action` in a new thread that ends with it. Threads share their root directory, and so their mounts, until
+    one unshares; that thread cannot go back."""
     with ThreadPoolExecutor(1) as threads:
         return threads.submit(action).result()

@@ -1,8 +1,8 @@
 """
-Netlink: its framing (include/uapi/linux/netlink.h), and a socket that asks and listens.
+Netlink: its framing (include/uapi/linux/netlink.h), and a socket that sends requests and listens.
 
-All that testbed asks of rtnetlink and of RDMA netlink goes this way. pyroute2 has no client for the latter, and its
-general codec costs an emulated processor more than a millisecond a message, which is what building a lab consists of.
+All requests of testbed to rtnetlink and RDMA netlink use it. pyroute2 has no client for the latter, and its general
+codec costs an emulated processor more than a millisecond per message, which dominates the time to build a lab.
 """
 
 from __future__ import annotations
@@ -16,34 +16,34 @@ from collections.abc import Iterable, Iterator
 from typing import Self
 
 REQUEST, ACK, DUMP, REPLACE, EXCLUSIVE, CREATE = 0x1, 0x4, 0x300, 0x100, 0x200, 0x400
-"""Flags of a request."""
+"""Request flags."""
 INTERRUPTED = 0x10
-"""The flag of a dump during which the table has changed."""
+"""The flag of a dump during which the table changed."""
 ERROR, DONE = 2, 3
-"""Types of the message that ends an answer."""
+"""Types of the message that ends a response."""
 NESTED = 0x8000
-"""In the type of an attribute that holds others."""
+"""Flag in the type of an attribute that contains others."""
 
 Message = tuple[int, bytes]
 """Type and body."""
 _HEADER = struct.Struct("=IHHII")  # length, type, flags, sequence, port
 _ATTRIBUTE = struct.Struct("=HH")  # length, type
 _RECEIVE = 1 << 16
-"""Twice what the kernel puts into one datagram."""
+"""Bytes, twice the kernel's largest datagram."""
 _SOL_NETLINK, _ADD_MEMBERSHIP, _LISTEN_ALL_NSID = 270, 1, 8
 _SO_RCVBUFFORCE, _SO_MEMINFO = 33, 55
 _MEMINFO = struct.Struct("=9I")
-"""The last one counts what found no room (SK_MEMINFO_DROPS)."""
+"""The last one counts drops for lack of buffer space (SK_MEMINFO_DROPS)."""
 _DUMPS = 10
-"""Dumps that are tried while a table changes."""
+"""Attempts to dump a table while it changes."""
 
 
 class Netlink:
-    """A socket of the network namespace that the calling thread is in; any thread may use it later."""
+    """A socket of the calling thread's network namespace; any thread may use it later."""
 
     def __init__(self, family: int) -> None:
         self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, family)
-        self._socket.bind((0, 0))  # one without a port of its own hears no group
+        self._socket.bind((0, 0))  # a socket without a port receives no group
         self._overflowed, self._dropped = False, 0
 
     def fileno(self) -> int:
@@ -59,7 +59,7 @@ class Netlink:
         self.close()
 
     def request(self, kind: int, body: bytes, flags: int = 0) -> list[Message]:
-        """Send a request and return the messages that answer it. OSError with the kernel's errno if it refuses."""
+        """Send a request and return the messages of the response. OSError with the kernel's errno if it refuses."""
         for _ in range(_DUMPS):
             self._socket.send(_HEADER.pack(_HEADER.size + len(body), kind, REQUEST | ACK | flags, 0, 0) + body)
             answers, consistent = self._answers()
@@ -68,7 +68,7 @@ class Netlink:
         raise OSError(errno.EAGAIN, f"a table changed during each of {_DUMPS} dumps")
 
     def _answers(self) -> tuple[list[Message], bool]:
-        """Receive up to the message that ends an answer; False if what came is of two states of a table."""
+        """Receive up to the message that ends a response; False if the messages mix two states of a table."""
         answers: list[Message] = []
         consistent = True
         while True:
@@ -84,8 +84,8 @@ class Netlink:
     def listen(self, groups: Iterable[int], *, buffer: int = 0, everywhere: bool = False) -> None:
         """Join multicast groups. From now on only `news` may be called.
 
-        The kernel keeps up to `buffer` bytes of news. `everywhere`: also from the other network namespaces that have
-        a number in this one.
+        The kernel buffers up to `buffer` bytes. `everywhere`: also from other network namespaces that have a number in
+        this one.
         """
         self._socket.setblocking(False)
         if buffer:
@@ -96,7 +96,7 @@ class Netlink:
             self._socket.setsockopt(_SOL_NETLINK, _ADD_MEMBERSHIP, group)
 
     def news(self) -> Iterator[Message]:
-        """Yield what has arrived, without waiting. `lost` counts what found no room."""
+        """Yield the messages that have arrived, without waiting. `lost` counts dropped ones."""
         while True:
             try:
                 data = self._socket.recv(_RECEIVE)
@@ -110,7 +110,7 @@ class Netlink:
             yield from ((kind, body) for kind, _, body in _messages(data))
 
     def lost(self) -> int:
-        """Return how many messages found no room since the last call, as far as `news` has come."""
+        """Return the number of messages dropped since the last call, as far as `news` has read."""
         if not self._overflowed:
             return 0
         before = self._dropped
@@ -150,7 +150,7 @@ def u32(kind: int, value: int) -> bytes:
 
 
 def number(value: bytes) -> int:
-    """Decode the value of an attribute that is an unsigned number of the machine's byte order."""
+    """Decode an attribute that is an unsigned number in the machine's byte order."""
     return int.from_bytes(value, sys.byteorder)
 
 
@@ -163,7 +163,7 @@ def mac_bytes(mac: str) -> bytes:
 
 
 def elements(data: bytes, offset: int = 0) -> Iterator[Message]:
-    """Yield (type, value) of each attribute from `offset` on; in a list of equals they have one type."""
+    """Yield (type, value) of each attribute from `offset` on; in a list of equal elements all have one type."""
     while offset + _ATTRIBUTE.size <= len(data):
         length, kind = _ATTRIBUTE.unpack_from(data, offset)
         yield kind & ~NESTED, data[offset + _ATTRIBUTE.size : offset + length]
@@ -171,12 +171,12 @@ def elements(data: bytes, offset: int = 0) -> Iterator[Message]:
 
 
 def attributes(data: bytes, offset: int = 0) -> dict[int, bytes]:
-    """Return the attributes from `offset` on by their type."""
+    """Return the attributes from `offset` on by type."""
     return dict(elements(data, offset))
 
 
 def text(value: bytes) -> str:
-    """Decode the value of a string attribute."""
+    """Decode a string attribute."""
     return value.rstrip(b"\0").decode()
 
 

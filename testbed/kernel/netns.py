@@ -1,4 +1,4 @@
-"""Network namespaces by name, made and entered in this process: no child per namespace, no `ip` binary."""
+"""Network namespaces by name, created and entered in this process: no child per namespace, no `ip` binary."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LOOPBACK = 1
 
 
 def path(name: str) -> Path:
-    """Return where a namespace is; of one without a name its path is the name: `/proc/<pid>/ns/net`."""
+    """Return a namespace's path. A namespace without a name is given by its path: `/proc/<pid>/ns/net`."""
     return RUN / name
 
 
@@ -29,13 +29,13 @@ def names() -> list[str]:
 
 
 def others() -> list[str]:
-    """Return who has network namespaces beside that of the first process: their names, or a process in each."""
+    """Return the network namespaces beside that of the first process: their names, or a process in each."""
     known: dict[int, str] = {}
     for name in names():
         with contextlib.suppress(OSError):
             known[path(name).stat().st_ino] = name
     for pid in sorted(int(name) for name in os.listdir("/proc") if name.isdigit()):
-        with contextlib.suppress(OSError):  # it has ended meanwhile
+        with contextlib.suppress(OSError):  # it has ended
             program = Path(f"/proc/{pid}/comm").read_text().strip()
             known.setdefault(os.stat(f"/proc/{pid}/ns/net").st_ino, f"that of {program} (process {pid})")
     return [who for number, who in known.items() if number != os.stat("/proc/1/ns/net").st_ino]
@@ -43,7 +43,7 @@ def others() -> list[str]:
 
 @contextlib.contextmanager
 def restored() -> Iterator[None]:
-    """Put the calling thread back into the namespace it came from."""
+    """Return the calling thread to its former namespace at the end of the block."""
     with syscalls.closing_fd(os.open("/proc/thread-self/ns/net", os.O_RDONLY)) as before:
         try:
             yield
@@ -52,7 +52,7 @@ def restored() -> Iterator[None]:
 
 
 def create(name: str) -> None:
-    """Make a namespace that `ip netns` knows too. On this very kernel it is marked before it has its name."""
+    """Create a namespace that `ip netns` knows too. On this very kernel it gets its mark before its name."""
     RUN.mkdir(exist_ok=True)
     target = path(name)
     if not target.exists():
@@ -72,7 +72,7 @@ def create(name: str) -> None:
 
 
 def owner(name: str) -> str:
-    """Return the run on this kernel that made a namespace; nothing for any other, and for a name without one."""
+    """Return the run on this kernel that made a namespace; empty for others and for an unknown name."""
     with contextlib.suppress(TestbedError), entered(name), Rtnetlink() as links:
         return ownership.owner_of(links.alias(LOOPBACK))
     return ""

@@ -1,9 +1,9 @@
 """
-nftables commands in this process, by libnftables, the library inside `nft`: it saves the fork.
+nftables commands in this process, by libnftables, the library of `nft`: it saves the fork.
 
-Debian's python3-nftables binds the same library, and is not used: it is no package of PyPI, so the virtual environment
-of a machine of the user's does not see it; it brings python3-jsonschema along; and an object of it holds a context, and
-with that a netlink socket of one namespace, until it is collected, where a lab needs one for each command.
+Debian's python3-nftables binds the same library. It is not used for three reasons: it is not on PyPI, so a virtual
+environment on a user's machine does not have it; it depends on python3-jsonschema; its object holds a context, and so
+a netlink socket of one namespace, until it is collected, while a lab needs one for each command.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ JSON = 1 << 4
 """NFT_CTX_OUTPUT_JSON"""
 _lock = threading.Lock()
 _low = [os.open(os.devnull, os.O_RDONLY)]
-"""A descriptor kept for the library's socket: it waits with select(), which takes no number from 1024 on, and a lab of
-hundreds of nodes has more files open than that."""
+"""A spare descriptor for the library's socket: it waits with select(), which takes descriptors below 1024 only, and a
+lab of hundreds of nodes has more files open."""
 
 
 @functools.cache
@@ -47,14 +47,14 @@ def library() -> ctypes.CDLL:
 
 
 def run(commands: str) -> list[dict[str, Any]]:
-    """Run `commands` (nft(8) or libnftables-json(5)) in the namespace of the calling thread, all or nothing.
+    """Run `commands` (nft(8) or libnftables-json(5)) in the calling thread's namespace, all or nothing.
 
-    Return the objects that they list, as libnftables-json(5) describes them.
+    Return the listed objects as in libnftables-json(5).
     """
     loaded = library()
     with _lock:
         os.close(_low.pop())
-        # A context keeps a socket, and that its namespace: it must not outlive the command.
+        # A context holds a socket and so its namespace: it must not outlive the command.
         context = loaded.nft_ctx_new(0)
         try:
             loaded.nft_ctx_buffer_error(context)
@@ -72,7 +72,7 @@ def run(commands: str) -> list[dict[str, Any]]:
 
 def counting(table: str, interface: str, counted: Mapping[str, tuple[str, str]]) -> str:
     """Return the commands for a table that counts packets on an interface, at hooks that rxe's pass too. `counted` has
-    the hook of each counter, ingress or egress, and the match that chooses its packets."""
+    each counter's hook, ingress or egress, and the match that selects its packets."""
     lines = [f"counter {name} {{}}" for name in counted]
     for hook in "egress", "ingress":
         rules = [f"{match} counter name {name}" for name, (at, match) in counted.items() if at == hook]
@@ -88,15 +88,15 @@ def counters(table: str) -> dict[str, dict[str, int]]:
 
 
 def forwarding(table: str, of: tuple[IPv4Address, int], to: tuple[IPv4Address, int]) -> str:
-    """Return the commands for a table that sends new TCP connections to an address and port elsewhere: those that come
-    in, and those of the node's own programs. It replaces the table of that name at once, if there is one. Connections
-    that are there keep their way: conntrack has it, and a hook of type nat is passed by the first packet only."""
+    """Return the commands for a table that redirects new TCP connections to an address and port: incoming ones and
+    those of the node's own programs. It replaces a table of that name atomically. Existing connections keep their
+    destination: conntrack has it, and only the first packet passes a hook of type nat."""
     rule = f"ip daddr {of[0]} tcp dport {of[1]} counter dnat to {to[0]}:{to[1]}"
     chains = (f"chain {hook} {{ type nat hook {hook} priority dstnat; {rule}; }}" for hook in ("prerouting", "output"))
     return "\n".join([f"table ip {table} {{}}", f"delete table ip {table}", f"table ip {table} {{", *chains, "}"])
 
 
 def forwarded(table: str) -> int:
-    """Return how many connections a table of `forwarding` has sent elsewhere."""
+    """Return the number of connections that a table of `forwarding` has redirected."""
     rules = (entry["rule"]["expr"] for entry in run(f"list table ip {table}") if "rule" in entry)
     return sum(part["counter"]["packets"] for rule in rules for part in rule if "counter" in part)

@@ -1,14 +1,14 @@
 """
-What a node's programs see of RDMA: the devices of its own interfaces, in /dev/infiniband and in sysfs.
+RDMA devices as a node's programs find them: those of its own interfaces, in /dev/infiniband and in sysfs.
 
-In shared RDMA netns mode the kernel shows every device in every namespace, and in both modes the character devices of
-all are in /dev/infiniband. A verbs program that takes the first device it finds would work on another node's, and two
-such programs would talk with each other without a frame on the wire. libibverbs lists what the kernel reports over
-netlink, and of that only devices whose character device it can stat (rdma-core, libibverbs/init.c and
-ibdev_nl.c): so each program begins in a mount namespace of its own, in which the files of the others are not there.
+In shared RDMA netns mode the kernel shows every device in every namespace, and in both modes /dev/infiniband has the
+character devices of all. A verbs program that uses the first device it finds would use another node's, and two such
+programs would communicate without a frame on the wire. libibverbs lists devices that the kernel reports over netlink
+and whose character device it can stat (rdma-core, libibverbs/init.c and ibdev_nl.c). So each program starts in its own
+mount namespace, without the files of other nodes.
 
 A pod shares its machine with its node and the node's other pods. In shared mode it finds their devices in sysfs, as in
-any container, but no files of them: a container gets those that it is given. A privileged one gets all.
+any container, but not their files: a container gets only those it is given. A privileged one gets all.
 
 The kernel's netlink (`rdma link`) still lists all devices in shared mode.
 """
@@ -27,37 +27,37 @@ from testbed.kernel import mounts, netns
 from testbed.kernel.rdma import Rdma
 
 ROOT = Path("/run/testbed/rdma")
-"""A tmpfs of its own: /run is often mounted without devices. Below it is a directory for each node."""
+"""A tmpfs of its own: /run is often mounted without devices. It has a directory for each node."""
 SHOWN: Mapping[str, Path] = {
     "dev": Path("/dev/infiniband"),
     "infiniband": Path("/sys/class/infiniband"),
     "infiniband_verbs": Path("/sys/class/infiniband_verbs"),
 }
-"""The files that a node has of its own, and where its programs see them."""
+"""A node's own files, and where its programs find them."""
 SYS = Path("/proc/1/root/sys")
-"""As the first process sees it, whatever is mounted over it here."""
+"""The first process's /sys, whatever is mounted over it here."""
 CONNECTION_MANAGER = "rdma_cm"
 ABI_VERSION = "abi_version"
 
 
 def below(sysfs: Path, kind: str, name: str) -> str:
-    """Return where a device of a class is below the root of a sysfs: a NIC's is on its bus, soft-RoCE's are virtual,
-    and so is one that this sysfs does not show."""
+    """Return a device's path below the root of a sysfs: a NIC is on its bus. Soft-RoCE is virtual, as is a device that
+    this sysfs does not show."""
     with contextlib.suppress(FileNotFoundError):
         return os.readlink(sysfs / "class" / kind / name).removeprefix("../../")
     return f"devices/virtual/{kind}/{name}"
 
 
 class _Devices:
-    """The RDMA devices of one network namespace's interfaces: `files` has the character device of each."""
+    """The RDMA devices of one network namespace's interfaces; `files` has the character device of each."""
 
     def __init__(self) -> None:
         self.files: dict[str, tuple[str, int] | None] = {}
         self._known: dict[tuple[str, int], bool] | None = None
-        """Whether a device, by name and index, is one of this namespace; none ever moves to another."""
+        """Whether a device, by name and index, is in this namespace; devices never move to another."""
 
     def update(self, here: Rdma) -> bool:
-        """Take in devices that came and let go of those that went. Whether the namespace sees others than before."""
+        """Add new devices and drop deleted ones. Return whether the set of visible devices changed."""
         there = {(name, index) for name, index in here.devices().items()}
         before = self._known or {}
         if self._known is not None and there == before.keys():
@@ -69,7 +69,7 @@ class _Devices:
 
 
 class OwnDevices:
-    """The files of one namespace's RDMA devices, in directories that are there. Running programs see each `refresh`."""
+    """The files of one namespace's RDMA devices, in existing directories. Running programs follow each `refresh`."""
 
     def __init__(
         self,
@@ -79,9 +79,9 @@ class OwnDevices:
         *,
         privileged: bool = False,
     ) -> None:
-        """`places` by the names of SHOWN. In exclusive mode a device is in the sysfs of its network namespace only:
-        that is mounted on `sysfs`, or it is the /sys that programs have anyway (None). `beside` returns the other
-        namespaces of the machine, whose files are among these if it is `privileged`."""
+        """`places` by the names of SHOWN. In exclusive mode a device is in its network namespace's sysfs only, which is
+        mounted on `sysfs`, or is the programs' /sys anyway (None). `beside` returns the machine's other namespaces,
+        whose files are included if it is `privileged`."""
         self._places = places
         self._sysfs = sysfs
         self._beside = beside
@@ -90,18 +90,18 @@ class OwnDevices:
         self._others: dict[str, _Devices] = {}
 
     def refresh(self) -> None:
-        """Bring the files up to date. Called in the namespace."""
+        """Update the files. Call it in the namespace."""
         with Rdma() as here:
             exclusive = here.exclusive
             changed = self._own.update(here)
             hidden = exclusive and not self._privileged
-            if not hidden and (changed or exclusive):  # which shows each namespace changes of its own only
+            if not hidden and (changed or exclusive):  # exclusive mode shows a namespace only its own changes
                 changed |= self._update_others()
             if changed:
                 self._write(exclusive=exclusive)
 
     def _update_others(self) -> bool:
-        """The same of the other namespaces of the machine."""
+        """Do as `update` for the machine's other namespaces."""
         before = {name: dict(devices.files) for name, devices in self._others.items()}
         self._others = {name: self._others.get(name) or _Devices() for name in self._beside()}
         for name, devices in self._others.items():
@@ -137,7 +137,7 @@ class OwnDevices:
 
 
 class _Common:
-    """The files that are the same for all nodes: read before anything is mounted over them."""
+    """The files that all nodes share: read before anything is mounted over them."""
 
     def __init__(self) -> None:
         manager, version = SHOWN["dev"] / CONNECTION_MANAGER, SHOWN["infiniband_verbs"] / ABI_VERSION
@@ -153,27 +153,27 @@ class _Common:
 
 @dataclass
 class _View:
-    """What the programs of a namespace find."""
+    """The devices that a namespace's programs find."""
 
     machine: str
-    """The namespace of the node that it is of."""
+    """The namespace of its node."""
     privileged: bool
     devices: OwnDevices | None = None
     """None before its first program."""
 
 
 _OF: dict[str, _View] = {}
-"""By namespace."""
+"""Views by namespace."""
 
 
 def begin() -> None:
     """
     Prepare this machine for `entered`.
 
-    Mounts propagate between the mount namespaces of programs and that of the machine, as systemd has it: what a
-    program mounts (`ip netns add`) stays, and no program keeps a network namespace alive that was deleted.
+    Mounts propagate between the mount namespaces of programs and the machine, as systemd sets it up: a mount of a
+    program (`ip netns add`) stays, and no program keeps a deleted network namespace alive.
     """
-    if not _propagates():  # else what is private on this machine is so on purpose
+    if not _propagates():  # else mounts are private on this machine on purpose
         mounts.mount("none", "/", mounts.MS_REC | mounts.MS_SHARED)
     ROOT.mkdir(parents=True, exist_ok=True)
     if not os.path.ismount(ROOT):
@@ -186,19 +186,19 @@ def _propagates() -> bool:
 
 
 def end() -> None:
-    """Leave nothing of `begin` but the propagation, unless another lab has files there."""
+    """Undo `begin`, except the propagation, unless another lab has files there."""
     if os.path.ismount(ROOT) and not os.listdir(ROOT):
         mounts.unmount(ROOT)
 
 
 def add(namespace: str, node: str = "", *, privileged: bool = False) -> None:
-    """Have programs that are started in the namespace from now on see its devices only. That of a pod is on the machine
-    of its `node`, another namespace, and may be `privileged`."""
+    """Show only the namespace's own devices to programs that start in it from now on. A pod's namespace is on the
+    machine of its `node`, another namespace, and may be `privileged`."""
     _OF[namespace] = _View(node or namespace, privileged)
 
 
 def _own(namespace: str) -> OwnDevices | None:
-    """Return the files of a namespace, which are made for its first program; None for one that no node has."""
+    """Return a namespace's files, created for its first program; None if it belongs to no node."""
     view = _OF.get(namespace)
     if view is not None and view.devices is None:
         view.devices = _make(namespace, view)
@@ -207,7 +207,7 @@ def _own(namespace: str) -> OwnDevices | None:
 
 def _make(namespace: str, view: _View) -> OwnDevices:
     top = ROOT / namespace
-    shutil.rmtree(top, ignore_errors=True)  # of a lab that was killed
+    shutil.rmtree(top, ignore_errors=True)  # left by a killed lab
     places = {name: top / name for name in SHOWN}
     for place in places.values():
         place.mkdir(parents=True)
@@ -236,8 +236,8 @@ def discard(namespace: str) -> None:
 
 
 def show_in(process: int) -> None:
-    """Have all programs in the mount namespace of a process, which is not the machine's, see the devices of its network
-    namespace only, as they are now: for hosts that others make, such as Mininet's."""
+    """Show only the devices of a process's network namespace, as they are now, to all programs in its mount namespace,
+    which is not the machine's: for hosts that others create, such as Mininet's."""
     common = _Common()
 
     def mount_and_write() -> None:
@@ -251,7 +251,7 @@ def show_in(process: int) -> None:
 
 
 def directory(namespace: str) -> Path:
-    """Return where the files of a namespace's devices are, under the names of SHOWN; they are brought up to date."""
+    """Update the files of a namespace's devices and return their directory, with the names of SHOWN."""
     own = _own(namespace)
     if own is None:
         raise KeyError(namespace)
@@ -262,8 +262,8 @@ def directory(namespace: str) -> Path:
 
 @contextlib.contextmanager
 def entered(namespace: str, devices_of: str = "") -> Iterator[None]:
-    """Run the block in a network namespace; programs that it starts see the devices of that namespace, or of
-    `devices_of`. A namespace that no node has sees all."""
+    """Run the block in a network namespace; programs that it starts find that namespace's devices, or those of
+    `devices_of`. In a namespace of no node they find all."""
     own = _own(devices_of or namespace)
     if own is None:
         with netns.entered(namespace):
@@ -281,7 +281,7 @@ def entered(namespace: str, devices_of: str = "") -> Iterator[None]:
 def _make_node(path: Path, number: int) -> None:
     with contextlib.suppress(FileExistsError):
         os.mknod(path, stat.S_IFCHR | 0o666, number)
-        path.chmod(0o666)  # whatever the umask is
+        path.chmod(0o666)  # whatever the umask
 
 
 def _others(directory: Path, names: list[str]) -> list[str]:

@@ -1,11 +1,11 @@
 """
-What a run on this very kernel owns: a record of it, written before anything changes, and a mark on what it makes.
+Things that a run on this very kernel owns: a record of it, written before any change, and a mark on what it creates.
 
-So what a run that was killed left can be found and taken back, and nothing else (executor/leftovers.py). In a micro-VM,
-which is gone when its run ends, there is no run here, and nothing in this module does anything.
+So leftovers of a killed run can be found and removed, and nothing else (executor/leftovers.py). A micro-VM is gone
+when its run ends: there is no run there, and this module does nothing.
 
-Marks: a network namespace has one in the alias of its `lo`; what is in it goes with it. A program has one in its
-environment. Files and settings, which have no place for a mark, are in the record.
+Marks: a network namespace has one in the alias of its `lo`, for all in it. A program has one in its environment. Files
+and settings have no place for a mark; they are in the record.
 """
 
 from __future__ import annotations
@@ -24,33 +24,33 @@ from testbed.errors import TestbedError
 from testbed.kernel import sysctl
 
 RUNS = Path(protocol.RUNS)
-"""Gone with the next boot, as all that a run makes."""
+"""A directory that the next boot clears, like all that a run creates."""
 VARIABLE = "TESTBED_RUN"
 ALIAS = "testbed run "
 DEAD = "ZX"
-"""States of a process that has ended (proc_pid_stat(5))."""
+"""States of an ended process (proc_pid_stat(5))."""
 
 
 @dataclass
 class Run:
-    """A run, and its record. Its owner is a process, told from a later one of its number by its time of birth."""
+    """A run and its record. Its owner is a process; its birth time tells it from a later one with the same PID."""
 
     name: str
     pid: int
     born: int
-    """Clock ticks after boot."""
+    """Birth time of the process, in clock ticks after boot."""
     exclusive: bool
     """The RDMA netns mode before."""
     sysctls: dict[str, str] = field(default_factory=dict)
-    """The values before, by paths below /proc/sys."""
+    """Values before the run, by paths below /proc/sys."""
     namespaces: list[str] = field(default_factory=list)
-    """All names that it gave, or was about to give."""
+    """All names that it created, or was about to."""
     interfaces: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Interfaces of this machine that it took, by their names: what it has to know to give them back."""
+    """This machine's interfaces that it took, by name, with the state to restore."""
     files: list[str] = field(default_factory=list)
-    """Files and directories outside the run directory, made or about to be."""
+    """Files and directories outside the run directory, created or about to be."""
     probes: bool = False
-    """Whether it has the kernel trace queue pairs."""
+    """Whether it makes the kernel trace queue pairs."""
 
     @property
     def file(self) -> Path:
@@ -58,7 +58,7 @@ class Run:
 
     @property
     def draft(self) -> Path:
-        """The record while it is written."""
+        """Return the path of the record while it is written."""
         return self.file.with_suffix(".new")
 
     @property
@@ -66,17 +66,17 @@ class Run:
         return _birth(self.pid) == self.born
 
     def save(self) -> None:
-        """Write the record, whole or not at all."""
+        """Write the record atomically."""
         self.draft.write_text(json.dumps(dataclasses.asdict(self)))
         self.draft.replace(self.file)
 
 
 _OWN: list[Run] = []
-"""The run of this process, if it has one."""
+"""This process's run, if any."""
 
 
 def _birth(pid: int) -> int | None:
-    """Return when a process was born; None if there is none, or only its status is left."""
+    """Return a process's birth time; None if it does not exist, or only its status is left."""
     try:
         state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -85,7 +85,7 @@ def _birth(pid: int) -> int | None:
 
 
 def runs() -> list[Run]:
-    """Return the runs that have a record, dead ones too."""
+    """Return the runs with a record, including dead ones."""
     return [_read(file) for file in sorted(RUNS.glob("*.json"))]
 
 
@@ -110,8 +110,8 @@ def begin(*, exclusive: bool) -> Run:
 
 
 def end(run: Run) -> None:
-    """Forget a run that has left nothing."""
-    run.draft.unlink(missing_ok=True)  # it was killed while it wrote
+    """Delete the record of a run that has left nothing."""
+    run.draft.unlink(missing_ok=True)  # left if it was killed while writing
     run.file.unlink()
     if run in _OWN:
         _OWN.remove(run)
@@ -119,31 +119,31 @@ def end(run: Run) -> None:
 
 
 def current() -> Run | None:
-    """Return the run of this process; None in a micro-VM."""
+    """Return this process's run; None in a micro-VM."""
     return _OWN[0] if _OWN else None
 
 
 def claim_namespace(name: str) -> None:
-    """Record a network namespace that is about to be made."""
+    """Record a network namespace before its creation."""
     if run := current():
         run.namespaces.append(name)
         run.save()
 
 
 def claim_interface(run: Run, name: str, before: dict[str, Any]) -> None:
-    """Record an interface of this machine that is about to be taken."""
+    """Record an interface of this machine before it is taken."""
     run.interfaces[name] = before
     run.save()
 
 
 def release_interface(run: Run, name: str) -> None:
-    """Forget one that has been given back."""
+    """Remove a returned interface from the record."""
     del run.interfaces[name]
     run.save()
 
 
 def claim_file(path: str | os.PathLike[str]) -> None:
-    """Record a file or a directory that is about to be made."""
+    """Record a file or directory before its creation."""
     if run := current():
         run.files.append(os.fspath(path))
         run.save()
@@ -157,7 +157,7 @@ def claim_probes() -> None:
 
 
 def change_sysctl(path: str, value: int | str) -> None:
-    """Set a value of the machine until the run ends, if this kernel has it."""
+    """Set a sysctl of the machine until the run ends, if this kernel has it."""
     if (run := current()) and (sysctl.ROOT / path).exists():
         run.sysctls.setdefault(path, sysctl.read(path))
         run.save()
@@ -165,13 +165,13 @@ def change_sysctl(path: str, value: int | str) -> None:
 
 
 def owner_of(alias: str) -> str:
-    """Return the run that an alias names; nothing for any other alias."""
+    """Return the run that an alias names; empty for any other alias."""
     return alias.removeprefix(ALIAS) if alias.startswith(ALIAS) else ""
 
 
 def owner_of_process(pid: int) -> str:
-    """Return the run that a process has in its environment, if any."""
-    with contextlib.suppress(OSError):  # it has ended meanwhile
+    """Return the run named in a process's environment, if any."""
+    with contextlib.suppress(OSError):  # it has ended
         for entry in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
             name, _, value = entry.partition(b"=")
             if name == VARIABLE.encode():

@@ -1,4 +1,4 @@
-"""Frames of one EtherType of all interfaces of a namespace, as a packet socket hands them out: packet(7)."""
+"""Frames of one EtherType from all interfaces of a namespace, by a packet socket: packet(7)."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import struct
 from collections.abc import Iterator, Sequence
 
 Step = tuple[int, int, int, int]
-"""Of a classic BPF program: code, steps to skip if true, if false, operand (Documentation/networking/filter.rst)."""
+"""A classic BPF instruction: code, jump if true, jump if false, operand (Documentation/networking/filter.rst)."""
 LOAD_BYTE, JUMP_IF_EQUAL, RETURN = 0x30, 0x15, 0x06
 HOST, BROADCAST, MULTICAST = socket.PACKET_HOST, socket.PACKET_BROADCAST, socket.PACKET_MULTICAST
-"""To whom a frame goes: to the interface's MAC, to all, to a group."""
+"""Destinations of a frame: the interface's MAC, all, a group."""
 _LONGEST = 2048
 _SOL_PACKET, _PACKET_STATISTICS = 263, 6
 _SO_ATTACH_FILTER, _SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 26, 32, 33
 
 
 class PacketSocket:
-    """A socket of the calling thread's namespace, with `buffer` bytes for what waits to be read, and to be sent."""
+    """A socket of the calling thread's namespace, with `buffer` bytes each for receiving and sending."""
 
     def __init__(self, ethertype: int, buffer: int, program: Sequence[Step] = ()) -> None:
         kind = socket.SOCK_RAW | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
@@ -38,7 +38,7 @@ class PacketSocket:
         self._socket.close()
 
     def frames(self) -> Iterator[tuple[str, int, bytes]]:
-        """Yield (interface, to whom, frame) of what has arrived, without waiting."""
+        """Yield (interface, destination, frame) of each received frame, without waiting."""
         while True:
             try:
                 frame, (interface, _, to, *_) = self._socket.recvfrom(_LONGEST)
@@ -47,12 +47,12 @@ class PacketSocket:
             yield interface, to, frame
 
     def lost(self) -> int:
-        """Return how many frames found no room since the last call."""
+        """Return the number of frames dropped since the last call."""
         _, dropped = struct.unpack("=II", self._socket.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, 8))
         return int(dropped)
 
     def send(self, interface: str, frame: bytes) -> None:
-        """Send a frame out of an interface. Nothing leaves one that is down or has no room."""
+        """Send a frame out of an interface. Drop it if the interface is down or its queue is full."""
         try:
             self._socket.sendto(frame, (interface, 0))
         except OSError as error:

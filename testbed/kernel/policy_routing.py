@@ -1,5 +1,5 @@
 """
-Policy routing: the routes of any table, and the rules that choose a table by the source address.
+Policy routing: routes of any table, and rules that select a table by source address.
 
 Source: include/uapi/linux/rtnetlink.h, fib_rules.h.
 """
@@ -40,12 +40,12 @@ _RTA_PRIORITY, _RTA_PREFSRC, _RTA_TABLE = 6, 7, 15
 _FRA_SRC, _FRA_TABLE = 2, 15
 _RTM_F_CLONED = 0x200
 _TABLE_IN_ATTRIBUTE = 252
-"""RT_TABLE_COMPAT: the header has one byte for a table, which may have a larger number."""
+"""RT_TABLE_COMPAT: the header has one byte for a table number; the attribute allows larger ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A unicast route over one interface; of one with several next hops, each is such a route."""
+    """A unicast route over one interface; each next hop of a multipath route is one."""
 
     to: IPNetwork
     index: int
@@ -62,10 +62,10 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Have packets from `source` look into a table. Without a priority the kernel gives it one before all others."""
+    """A rule that sends packets from `source` to a table. The kernel's default priority is before all others."""
 
     source: IPNetwork
-    """0.0.0.0/0 or ::/0 are all."""
+    """0.0.0.0/0 or ::/0 match all."""
     table: int
     priority: int | None = None
 
@@ -86,26 +86,26 @@ class PolicyRouting(Rtnetlink):
         return (route for number, route in self.all_routes(family) if number == table)
 
     def put_route(self, route: Route, table: int) -> None:
-        """Make a route before those to the same destination, or leave it as it is there."""
+        """Add a route before those to the same destination, or leave an identical one."""
         with contextlib.suppress(FileExistsError):
             self.request(RTM_NEWROUTE, _packed(route, table, route.scope), netlink.CREATE)
 
     def take_route(self, route: Route, table: int) -> bool:
-        """Delete a route; False if it was not there."""
+        """Delete a route; return False if it was not there."""
         return self._delete(RTM_DELROUTE, _packed(route, table, NOWHERE))
 
     def source_to(self, ip: IPAddress) -> IPAddress | None:
-        """Return the address from which packets to `ip` would be sent, as ``ip route get`` shows it."""
+        """Return the source address of packets to `ip`, as in ``ip route get``."""
         header = RTMSG.pack(FAMILIES[ip.version], ip.max_prefixlen, *bytes(6), 0)
         try:
             ((_, body),) = self.request(RTM_GETROUTE, header + netlink.attribute(RTA_DST, ip.packed))
-        except OSError:  # no route, which has several errors
+        except OSError:  # no route: several errors mean it
             return None
         values = netlink.attributes(body, RTMSG.size)
         return ip_address(values[_RTA_PREFSRC]) if _RTA_PREFSRC in values else None
 
     def rules(self, family: Family) -> Iterator[Rule]:
-        """Yield the rules that name a table, in the order of their priorities."""
+        """Yield the rules that name a table, by priority."""
         anywhere = bytes(4 if family == 4 else 16)
         for _, body in self.request(RTM_GETRULE, RULE.pack(FAMILIES[family], *bytes(7), 0), netlink.DUMP):
             _, _, length, _, table, _, _, action, _ = RULE.unpack_from(body)
@@ -116,18 +116,18 @@ class PolicyRouting(Rtnetlink):
                 yield Rule(source, number, netlink.number(values.get(FRA_PRIORITY, b"\0")))
 
     def put_rule(self, rule: Rule) -> bool:
-        """Make a rule; False if there is one, of any priority when none is given."""
+        """Add a rule; return False if it exists, with any priority if none is given."""
         if any(_equal(rule, other) for other in self.rules(rule.source.version)):
             return False
         self.request(RTM_NEWRULE, _packed_rule(rule), netlink.CREATE)
         return True
 
     def take_rule(self, rule: Rule) -> bool:
-        """Delete a rule; False if it was not there."""
+        """Delete a rule; return False if it was not there."""
         return self._delete(RTM_DELRULE, _packed_rule(rule))
 
     def free_table(self, first: int, families: Iterable[Family]) -> int:
-        """Return the number of the first table from `first` on that no rule names and that has no route."""
+        """Return the first table number from `first` on without a rule or a route."""
         used = set()
         for family in families:
             used |= {rule.table for rule in self.rules(family)}
@@ -141,7 +141,7 @@ def _equal(rule: Rule, other: Rule) -> bool:
 
 
 def _route(body: bytes, family: Family) -> tuple[int, list[Route]] | None:
-    """Read RTM_NEWROUTE: table and routes; None for one that is not unicast, or that the kernel made for one packet."""
+    """Read RTM_NEWROUTE: table and routes; None if it is not unicast, or the kernel made it for one packet."""
     _, length, _, _, table, protocol, scope, kind, flags = RTMSG.unpack_from(body)
     if kind != UNICAST or flags & _RTM_F_CLONED:
         return None

@@ -1,5 +1,4 @@
-"""RDMA devices over netlink: made, deleted, moved to a namespace, listed and counted, as `rdma link` and `rdma dev` do,
-without the fork.
+"""RDMA devices over netlink: create, delete, move, list, count, as `rdma link` and `rdma dev` do, without the fork.
 
 Source: include/uapi/rdma/rdma_netlink.h. pyroute2 has no client for this family.
 """
@@ -41,16 +40,16 @@ TYPES = {1: "GSI", 2: "RC", 3: "UC", 4: "UD"}
 """enum ib_qp_type."""
 STAT_HWCOUNTERS, STAT_NAME, STAT_VALUE = 80, 82, 83
 PORT = 1
-"""The only port of a soft-RoCE device."""
+"""A soft-RoCE device's only port."""
 GONE_S = 10.0
-"""Seconds that a deletion may take to be complete; it takes milliseconds."""
+"""Seconds that a deletion may take; it usually takes milliseconds."""
 SYSFS = "/proc/1/root/sys/class/infiniband"
-"""As the first process sees it: that of the initial network namespace, whichever one the caller mounted for itself."""
+"""The first process's view, that of the initial network namespace, whichever one the caller has mounted."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueuePair:
-    """`remote` is the peer's number of one that is connected; `pid` that of its program, 0 for the kernel's own."""
+    """`remote` is the peer's number if connected; `pid` that of its program, 0 for the kernel's own."""
 
     number: int
     kind: str
@@ -71,7 +70,7 @@ def _queue_pair(entry: dict[int, bytes]) -> QueuePair:
 
 
 class Rdma(Netlink):
-    """A netlink socket of the namespace it is opened in. In that namespace `add` finds the interfaces."""
+    """A netlink socket of the namespace in which it is opened; `add` finds interfaces there."""
 
     def __init__(self) -> None:
         try:
@@ -85,7 +84,7 @@ class Rdma(Netlink):
         return [netlink.attributes(answer) for _, answer in self.request((NL_NLDEV << 10) + operation, body, flags)]
 
     def add(self, name: str, interface: str) -> None:
-        """Make a soft-RoCE device `name` on `interface`. Its GIDs follow asynchronously."""
+        """Create a soft-RoCE device `name` on `interface`. Its GIDs follow asynchronously."""
         wanted = {DEV_NAME: name, LINK_TYPE: "rxe", NDEV_NAME: interface}
         try:
             self._ask(NEWLINK, b"".join(netlink.string(kind, value) for kind, value in wanted.items()))
@@ -99,26 +98,25 @@ class Rdma(Netlink):
             raise TestbedError(f"RDMA device {name} on {interface}: {reason}") from error
 
     def devices(self) -> dict[str, int]:
-        """Return name and index of the devices this namespace sees, in the order of their indices."""
+        """Return names and indices of the devices that this namespace sees, by index."""
         found = self._ask(GET, flags=netlink.DUMP)
         indices = {text(answer[DEV_NAME]): struct.unpack("=I", answer[DEV_INDEX])[0] for answer in found}
         return dict(sorted(indices.items(), key=lambda item: item[1]))
 
     def links(self) -> dict[str, str]:
-        """Return the RDMA devices of this network namespace by their interfaces."""
+        """Return this network namespace's RDMA devices by interface."""
         found = {self.interface(index): name for name, index in self.devices().items()}
         return {interface: name for interface, name in found.items() if interface is not None}
 
     def interface(self, index: int) -> str | None:
-        """Return the interface of a device, None if that is in another network namespace."""
+        """Return a device's interface; None if it is in another network namespace."""
         (port,) = self._ask(PORT_GET, _port(index))
-        return text(port[NDEV_NAME]) if NDEV_NAME in port else None  # the kernel names it where it is only
+        return text(port[NDEV_NAME]) if NDEV_NAME in port else None  # the kernel names it only in its own namespace
 
     def counters(self, index: int) -> dict[str, int]:
-        """Return what a device counts (hw_counters in sysfs) by the kernel's names: sent_pkts, completer_retry_err, …
+        """Return a device's counters (hw_counters in sysfs) by the kernel's names: sent_pkts, completer_retry_err, …
 
-        They are exact, unlike those of sysfs, which are some milliseconds old. The names are in
-        drivers/infiniband/sw/rxe/rxe_hw_counters.c.
+        They are exact; those of sysfs are some milliseconds old. Source: drivers/infiniband/sw/rxe/rxe_hw_counters.c.
         """
         (answer,) = self._ask(STAT_GET, _port(index))
         entries = [netlink.attributes(entry) for _, entry in netlink.elements(answer[STAT_HWCOUNTERS])]
@@ -141,27 +139,27 @@ class Rdma(Netlink):
         return text(found[CHARDEV_NAME]), struct.unpack("=Q", found[CHARDEV])[0]
 
     def delete(self, name: str) -> None:
-        """Begin the deletion of a device, if it is there; see `wait_gone`."""
+        """Begin to delete a device, if it exists; see `wait_gone`."""
         index = self.devices().get(name)
         if index is not None:
             try:
                 self._ask(DELLINK, netlink.u32(DEV_INDEX, index))
             except OSError:
-                if name in self.devices():  # else it went meanwhile, with its interface
+                if name in self.devices():  # else it went with its interface meanwhile
                     raise
 
     def move(self, name: str, namespace: str | os.PathLike[str]) -> None:
-        """Hand the device to another network namespace, given by its file. Exclusive mode only."""
+        """Move the device to another network namespace, given by its file. Exclusive mode only."""
         with closing_fd(os.open(namespace, os.O_RDONLY)) as handle:
             self._ask(SET, netlink.u32(DEV_INDEX, self.devices()[name]) + netlink.u32(NET_NS_FD, handle))
 
     @property
     def exclusive(self) -> bool:
-        """Whether a network namespace sees its own devices only."""
+        """Return whether a network namespace sees only its own devices."""
         return self._ask(SYS_GET)[0][SYS_NETNS_MODE] == b"\0"
 
     def set_exclusive(self, exclusive: bool) -> None:
-        """Change the mode: only the first network namespace may exist; the end of another may take milliseconds."""
+        """Set the mode: only the first network namespace may exist; the end of another may take milliseconds."""
         if self.exclusive == exclusive:
             return
         deadline = time.monotonic() + GONE_S
@@ -180,7 +178,7 @@ class Rdma(Netlink):
             return
 
     def wait_gone(self, names: Sequence[str]) -> None:
-        """Wait until devices are gone from sysfs too: until then a new device of the name gets ENFILE."""
+        """Wait until devices are gone from sysfs too: until then a new device of that name fails with ENFILE."""
         deadline = time.monotonic() + GONE_S
         for name in names:
             while os.path.exists(f"{SYSFS}/{name}") or name in self.devices():

@@ -1,5 +1,5 @@
-"""Waiting for files to become readable: ppoll(2), for Python's select takes no descriptor from 1024 on, which a lab of
-hundreds of nodes has, and its poll counts whole milliseconds."""
+"""Wait for readable files by ppoll(2): Python's select takes only descriptors below 1024, which a lab of hundreds of
+nodes exceeds, and its poll counts whole milliseconds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class _PollFd(ctypes.Structure):
 
 
 def readable(watched: Sequence[Any], within: float) -> bool:
-    """Return whether one of `watched` (descriptors, or with a `fileno`) is readable or at its end `within` seconds."""
+    """Return whether one of `watched` (descriptors, or with a `fileno`) is readable or ends `within` seconds."""
     numbers = [file if isinstance(file, int) else file.fileno() for file in watched]
     files = (_PollFd * len(numbers))(*(_PollFd(number, select.POLLIN, 0) for number in numbers))
     deadline = time.monotonic() + within

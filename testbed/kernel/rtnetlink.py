@@ -1,5 +1,5 @@
 """
-rtnetlink: addresses, neighbours, routes and rules, beside `Links`.
+rtnetlink: addresses, neighbours, routes and rules; `Links` has the interfaces.
 
 Source: include/uapi/linux/rtnetlink.h, if_addr.h, neighbour.h, fib_rules.h.
 """
@@ -35,15 +35,15 @@ NUD_STATES = {
     **{0x20: "FAILED", NUD_NOARP: "NOARP", NUD_PERMANENT: "PERMANENT"},
 }
 STATIC, BGP = 4, 186
-"""Protocols of routes (rt_protos)."""
+"""Route protocols (rt_protos)."""
 MAIN = 254
 """The main routing table."""
 UNICAST, BLACKHOLE = 1, 6
-"""Types of routes."""
+"""Route types."""
 LINK_SCOPE, NOWHERE = 253, 255
-"""Scopes: of a route without a gateway; of any that is to be deleted."""
+"""Scopes: of a route without a gateway; of any route to be deleted."""
 POINT_TO_POINT = 31
-"""From this prefix length on an IPv4 subnet has no broadcast address (RFC 3021)."""
+"""From this prefix length on, an IPv4 subnet has no broadcast address (RFC 3021)."""
 
 _IFA_ADDRESS, _IFA_LOCAL, _IFA_BROADCAST, _IFA_FLAGS, _IFA_F_NODAD = 1, 2, 4, 8, 0x02
 RTA_DST, RTA_OIF, RTA_GATEWAY, _RTA_MULTIPATH, _RTNH_F_DEAD = 1, 4, 5, 9, 1
@@ -60,7 +60,7 @@ _UPSERT = netlink.CREATE | netlink.REPLACE
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
-    """A neighbour entry of the interface with this index; `state` as ``ip neigh`` shows it, no `mac` if unanswered."""
+    """A neighbour entry of the interface with this index; `state` as in ``ip neigh``, no `mac` if unanswered."""
 
     index: int
     ip: IPAddress
@@ -70,14 +70,14 @@ class Neighbour:
 
 @dataclass(frozen=True, slots=True)
 class FdbEntry:
-    """An entry of a bridge's forwarding database, of the port with this index."""
+    """An entry of a bridge's forwarding database, on the port with this index."""
 
     index: int
     state: int
     vlan: int
     mac: str
     idle: int
-    """Ticks since the bridge saw the MAC."""
+    """Ticks since the last frame from the MAC."""
 
 
 class Rtnetlink(Links):
@@ -86,22 +86,21 @@ class Rtnetlink(Links):
     # Addresses and namespaces
 
     def addresses(self) -> Iterator[tuple[int, IPInterface]]:
-        """Yield (index of the interface, address) of all addresses."""
+        """Yield (interface index, address) of all addresses."""
         for _, body in self.request(RTM_GETADDR, _IFADDRMSG.pack(0, 0, 0, 0, 0), netlink.DUMP):
             _, length, _, _, index = _IFADDRMSG.unpack_from(body)
             known = netlink.attributes(body, _IFADDRMSG.size)
             yield index, ip_interface((known.get(_IFA_LOCAL) or known[_IFA_ADDRESS], length))
 
     def number_namespace(self, namespace: str | os.PathLike[str]) -> None:
-        """Give a namespace a number in this one, if it has none: news of one without does not come."""
+        """Give a namespace a number in this one, if it has none: without one no messages arrive from it."""
         with closing_fd(os.open(namespace, os.O_RDONLY)) as handle:
             body = bytes(4) + netlink.attribute(_NETNSA_NSID, _ANY_NUMBER) + netlink.u32(_NETNSA_FD, handle)
             with contextlib.suppress(FileExistsError):
                 self.request(RTM_NEWNSID, body)
 
     def set_address(self, index: int, address: IPInterface) -> None:
-        """Give an interface an address, or leave it as it is there. An IPv6 address is used at once, without duplicate
-        address detection."""
+        """Add an address, or leave an existing one. IPv6 addresses are used without duplicate address detection."""
         body = _address(index, address) + netlink.u32(_IFA_FLAGS, _IFA_F_NODAD)
         if address.version == 4 and address.network.prefixlen < POINT_TO_POINT:
             body += netlink.attribute(_IFA_BROADCAST, address.network.broadcast_address.packed)
@@ -113,7 +112,7 @@ class Rtnetlink(Links):
     # Neighbours
 
     def delete_fdb(self, index: int, vlan: int, mac: str) -> None:
-        """Delete what a bridge learned of a MAC on a port."""
+        """Delete a bridge's learned entry for a MAC on a port."""
         body = _NDMSG.pack(socket.AF_BRIDGE, index, 0, _NTF_MASTER, 0)
         body += netlink.attribute(_NDA_LLADDR, mac_bytes(mac)) + netlink.attribute(_NDA_VLAN, struct.pack("=H", vlan))
         self._delete(RTM_DELNEIGH, body)
@@ -124,7 +123,7 @@ class Rtnetlink(Links):
             yield body
 
     def neighbours(self, family: Family) -> Iterator[Neighbour]:
-        """Yield the entries of all interfaces."""
+        """Yield the neighbour entries of all interfaces."""
         for _, body in self.request(RTM_GETNEIGH, _NDMSG.pack(FAMILIES[family], 0, 0, 0, 0), netlink.DUMP):
             _, index, state, _, _ = _NDMSG.unpack_from(body)
             values = netlink.attributes(body, _NDMSG.size)
@@ -133,7 +132,7 @@ class Rtnetlink(Links):
                 yield Neighbour(index, ip_address(values[_NDA_DST]), NUD_STATES[state], mac)
 
     def set_neighbour(self, index: int, ip: IPAddress, mac: str) -> None:
-        """Make a permanent entry, which the kernel neither ages nor changes (neigh_update without the admin flag)."""
+        """Add a permanent entry, which the kernel neither ages nor changes (neigh_update without the admin flag)."""
         body = _NDMSG.pack(FAMILIES[ip.version], index, NUD_PERMANENT, 0, 0)
         body += netlink.attribute(_NDA_DST, ip.packed) + netlink.attribute(_NDA_LLADDR, mac_bytes(mac))
         self.request(RTM_NEWNEIGH, body, _UPSERT)
@@ -145,8 +144,8 @@ class Rtnetlink(Links):
     # Routes and rules
 
     def add_route(self, to: IPNetwork, via: Iterable[IPAddress], *, replace: bool = False) -> None:
-        """Make a static route of the main table over gateways of equal cost. FileExistsError if there is one, unless it
-        may `replace` that."""
+        """Add a static route over gateways of equal cost to the main table. FileExistsError if it exists, unless
+        `replace`."""
         hops = [netlink.attribute(RTA_GATEWAY, hop.packed) for hop in via]
         given = b"".join(_NEXT_HOP.pack(_NEXT_HOP.size + len(hop), 0, 0, 0) + hop for hop in hops)
         body = _route(to, MAIN, 0, UNICAST, None)
@@ -154,7 +153,7 @@ class Rtnetlink(Links):
         self.request(RTM_NEWROUTE, body, _UPSERT if replace else netlink.CREATE | netlink.EXCLUSIVE)
 
     def set_route(self, to: IPNetwork, table: int, kind: int = UNICAST, index: int | None = None) -> None:
-        """Make a static route: over an interface to what is attached there, or of a kind that leads nowhere."""
+        """Add a static route: to what is attached to an interface, or of a kind that leads nowhere."""
         scope = 0 if index is None else LINK_SCOPE
         self.request(RTM_NEWROUTE, _route(to, table, scope, kind, index), _UPSERT)
 
@@ -162,7 +161,7 @@ class Rtnetlink(Links):
         self._delete(RTM_DELROUTE, _route(to, table, 0 if index is None else NOWHERE, kind, index))
 
     def routes(self, protocol: int) -> Iterator[tuple[IPNetwork, list[int]]]:
-        """Yield (destination, indices of the next hops that are alive) of the main table's routes of a protocol."""
+        """Yield (destination, indices of the live next hops) of the main table's routes of a protocol."""
         for family in FAMILIES.values():
             for _, body in self.request(RTM_GETROUTE, RTMSG.pack(family, *bytes(7), 0), netlink.DUMP):
                 _, length, _, _, table, found, *_ = RTMSG.unpack_from(body)
@@ -175,7 +174,7 @@ class Rtnetlink(Links):
                     )
 
     def add_dscp_rule(self, family: int, dscp: int, table: int) -> None:
-        """Have packets of a DSCP look into a table first; its number is the rule's priority too."""
+        """Make packets with a DSCP use a table first; its number is the rule's priority too."""
         rule = _rule(family, table) + netlink.attribute(_FRA_DSCP, bytes([dscp]))
         self.request(RTM_NEWRULE, rule, netlink.CREATE)
 
@@ -185,7 +184,7 @@ class Rtnetlink(Links):
             pass
 
     def _delete(self, kind: int, body: bytes) -> bool:
-        """Delete something; False if it was not there."""
+        """Delete something; return False if it was not there."""
         try:
             self.request(kind, body)
         except (FileNotFoundError, ProcessLookupError):
@@ -194,7 +193,7 @@ class Rtnetlink(Links):
 
 
 def miss(body: bytes) -> tuple[int, IPAddress]:
-    """Read RTM_GETNEIGH, by which the kernel asks for an address: (index of the interface, address)."""
+    """Read RTM_GETNEIGH, by which the kernel requests an address: (interface index, address)."""
     _, index, _, _, _ = _NDMSG.unpack_from(body)
     return index, ip_address(netlink.attributes(body, _NDMSG.size)[_NDA_DST])
 
@@ -226,7 +225,7 @@ def _rule(family: int, table: int) -> bytes:
 
 
 def next_hops(route: dict[int, bytes]) -> Iterator[tuple[int, dict[int, bytes]]]:
-    """Yield (index of the interface, attributes) of a route's next hops that are alive, from the route's attributes."""
+    """Yield (interface index, attributes) of the live next hops, from a route's attributes."""
     if RTA_OIF in route:
         yield netlink.number(route[RTA_OIF]), route
     hops = route.get(_RTA_MULTIPATH, b"")

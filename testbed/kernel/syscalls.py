@@ -1,4 +1,4 @@
-"""Functions of the C library that Python has not, or has only since 3.12 (setns, unshare)."""
+"""Functions of the C library that Python lacks, or has only since 3.12 (setns, unshare)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def closing_fd(handle: int) -> Iterator[int]:
 
 @contextlib.contextmanager
 def explained(what: str) -> Iterator[None]:
-    """Turn an OSError of the block into a TestbedError that says what failed."""
+    """Turn an OSError of the block into a TestbedError that names the failed action."""
     try:
         yield
     except OSError as error:
@@ -58,23 +58,23 @@ def setns(handle: int, kind: int) -> None:
 
 
 def enter(path: str | os.PathLike[str], kind: int) -> None:
-    """Move the calling thread into the namespace that a file stands for."""
+    """Move the calling thread into the namespace of a file."""
     with closing_fd(os.open(path, os.O_RDONLY)) as handle:
         setns(handle, kind)
 
 
 def unshare(flags: int) -> None:
-    """Give the calling thread namespaces (CLONE_NEW…) or a root and working directory (CLONE_FS) of its own."""
+    """Give the calling thread its own namespaces (CLONE_NEW…) or root and working directory (CLONE_FS)."""
     call("unshare", flags)
 
 
 def end_with(parent: int) -> None:
-    """Have the kernel kill this child when the thread of process `parent` that forked it ends."""
+    """Make the kernel kill this child when the thread of process `parent` that forked it ends."""
     call("prctl", PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it died before the line above
+    if os.getppid() != parent:  # it ended before the line above
         os._exit(1)
 
 
 def name_process(name: str) -> None:
-    """Have the calling thread shown as `name`, of 15 bytes at most, by ps and the like."""
+    """Set the calling thread's name, at most 15 bytes, for ps and similar tools."""
     call("prctl", PR_SET_NAME, name.encode())

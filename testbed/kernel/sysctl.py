@@ -1,4 +1,4 @@
-"""Sysctls of the network namespace that the calling thread is in, and of the machine, by their paths."""
+"""Sysctls of the calling thread's network namespace and of the machine, by path."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ def read(path: str) -> str:
 
 
 def write(path: str, value: int | str) -> None:
-    """Set a value. OSError if there is none of this name, or it does not take the value."""
+    """Set a value. OSError if no sysctl has this name, or it refuses the value."""
     (ROOT / path).write_text(f"{value}\n")
 
 
 def write_all(below: str, values: Mapping[str, int | str]) -> None:
-    """Set several values with a common beginning of their paths."""
+    """Set several values whose paths have a common prefix."""
     for name, value in values.items():
         write(f"{below}/{name}", value)

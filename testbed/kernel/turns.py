@@ -1,5 +1,5 @@
-"""What the kernel must be asked one at a time: in shared RDMA mode devices and network namespaces that come and go side
-by side fail (ENODEV, ENFILE) or leave devices behind. Measured on 7.3."""
+"""A lock for kernel operations that must run one at a time: in shared RDMA mode devices and network namespaces created
+or deleted in parallel fail (ENODEV, ENFILE) or leave devices behind. Measured on 7.3."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LOCK = Path("/run/testbed.lock")
 
 @contextlib.contextmanager
 def turn() -> Iterator[None]:
-    """Wait for the other processes' blocks, and keep them waiting. Not twice in one thread."""
+    """Wait for other processes' blocks, and make them wait. Do not nest in one thread."""
     with LOCK.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -1,4 +1,4 @@
-"""Builds a lab from its plan, in one pass."""
+"""The building of a lab from its plan, in one pass."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from testbed.topology import Plan
 
 LINKS_S = 10.0
 CABLES_S = 60.0
-"""The same of hardware, whose ends negotiate and train."""
+"""Seconds for the links of hardware, whose ends negotiate and train."""
 
 
 def require_hardware(plan: Plan) -> None:
-    """UnsupportedError if this machine does not have the hardware of the plan, or uses it."""
+    """Raise UnsupportedError if this machine does not have the hardware of the plan, or uses it."""
     for link in plan.links:
         for end in link:
             if end.is_hardware:
@@ -29,7 +29,7 @@ def require_hardware(plan: Plan) -> None:
 
 
 def make_nodes(context: Context, plan: Plan, nodes: dict[str, Node[Any]]) -> None:
-    """Adds the nodes of the plan to `nodes`, each as soon as there is something of it to take down."""
+    """Add the nodes of the plan to `nodes`, each as soon as there is something of it to take down."""
     for node_plan in plan.nodes.values():
         node = nodes[node_plan.name] = KINDS[node_plan.kind](context, node_plan.name, node_plan)
         node.prepare()
@@ -42,8 +42,8 @@ def connect_nodes(
     control_planes: ControlPlanes,
     attach: Callable[[], None],
 ) -> None:
-    """Makes the links, has all nodes and services start, and returns when the lab is up. Before a frame is on its way
-    `attach` gives ports what they have beside their kind's own."""
+    """Make the links, start all nodes and services, and return when the lab is up. Before any frame is sent, `attach`
+    gives ports what they have beside their kind's own."""
     for left, right in plan.links:
         _make_link(nodes[left.node], left, nodes[right.node], right)
     for node in nodes.values():
@@ -64,7 +64,7 @@ def connect_nodes(
 
 
 def _make_link(near: Node[Any], left: InterfacePlan, far: Node[Any], right: InterfacePlan) -> None:
-    """Makes a veth pair, each end born in its namespace with its planned MAC. Hardware is taken as it is cabled."""
+    """Make a veth pair, each end born in its namespace with its planned MAC. Use hardware as it is cabled."""
     peer, end = far.expect(right), near.expect(left)
     end.peer, peer.peer = peer, end
     if left.is_hardware:

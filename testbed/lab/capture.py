@@ -40,7 +40,7 @@ class Frame:
 
     @property
     def roce(self) -> bool:
-        """Untagged RoCE v2: UDP to port 4791, over IPv4 without options or IPv6 without extension headers."""
+        """Return whether it is untagged RoCE v2: UDP port 4791 over IPv4 without options or IPv6 without extensions."""
         udp, port = 17, ROCE_PORT.to_bytes(2)
         if self.data[12:14] == b"\x86\xdd":
             return self.data[20] == udp and self.data[56:58] == port
@@ -49,7 +49,7 @@ class Frame:
 
 
 class Capture:
-    """Records an interface into `file` (pcap, nanoseconds) from when it is made until `stop`."""
+    """A recording of an interface into `file` (pcap, nanoseconds) from when it is made until `stop`."""
 
     def __init__(self, node: str, namespace: str, interface: str, filter_: str, file: Path) -> None:
         self.file = file
@@ -60,7 +60,7 @@ class Capture:
         self._stopped = False
 
     def stop(self) -> None:
-        """Ends the capture when tcpdump has written all that the kernel gave it; TestbedError if frames were lost."""
+        """End the capture when tcpdump has written all that the kernel gave it; TestbedError if frames were lost."""
         if self._stopped:
             return
         self._stopped = True
@@ -79,7 +79,7 @@ class Capture:
             raise TestbedError(f"{self._process}: {dropped} frames were lost", hint="Narrow the capture with a filter.")
 
     def _report(self, deadline: float) -> tuple[int, int, int]:
-        """tcpdump's own counts: packets captured, received by its filter (the dropped ones too), dropped."""
+        """Return tcpdump's own counts: packets captured, received by its filter (the dropped ones too), dropped."""
         asked = len(_REPORT.findall(self._process.output))
         self._process.send(signal.SIGUSR1)
         while len(found := _REPORT.findall(self._process.output)) == asked:
@@ -90,7 +90,7 @@ class Capture:
         return int(captured), int(received), int(dropped)
 
     def frames(self) -> Iterator[Frame]:
-        """The frames that were captured. Stops the capture."""
+        """Yield the frames that were captured. Stop the capture."""
         self.stop()
         with self.file.open("rb") as file:
             file.read(24)
@@ -99,5 +99,5 @@ class Capture:
                 yield Frame(seconds * 10**9 + nanoseconds, file.read(length))
 
     def roce(self, to: str | None = None) -> list[Frame]:
-        """The RoCE frames among them: all, or those to a MAC."""
+        """Return the captured RoCE frames: all, or those to a MAC."""
         return [frame for frame in self.frames() if frame.roce and to in (None, frame.dst)]

@@ -12,7 +12,7 @@ from testbed.protocol.events import Data
 
 
 class Emit(Protocol):
-    """Takes an event of a lab; the scenario's event log in a run."""
+    """A receiver of the events of a lab; the scenario's event log in a run."""
 
     def __call__(self, data: Data, node: str, text: str, /, *, at_ns: int | None = None) -> None: ...
 
@@ -20,15 +20,13 @@ class Emit(Protocol):
 @dataclass(frozen=True)
 class Context:
     lab: str
-    """The lab's name."""
     directory: Path
     """The run directory, for captures and outputs."""
     emit: Emit
     scheduler: Scheduler
     devices: RdmaDevices
     files: Path
-    """The directory of the topology file, from where containers have files."""
+    """The directory of the topology file, where containers find their files."""
 
     def file(self, name: str) -> Path:
-        """A path in the run directory."""
         return self.directory / name

@@ -20,7 +20,7 @@ class ControlPlanes:
     """The agent and FRR of a lab, from their start to their end. The agent's reports become events of the lab."""
 
     agent: Agent
-    """There once a switch has started."""
+    """The agent, once a switch has started."""
 
     def __init__(self, context: Context, plan: Plan, nodes: Mapping[str, Node[Any]]) -> None:
         self._context = context
@@ -30,13 +30,13 @@ class ControlPlanes:
 
     @property
     def routing(self) -> Routing:
-        """FRR on the switches."""
+        """Return FRR on the switches."""
         if self._routing is None:
             raise InputError("the lab's routes are static", hint="`routing: frr` in its topology makes FRR find them.")
         return self._routing
 
     def start(self) -> None:
-        """Hands the data planes to the agent: the switches are at work when this returns."""
+        """Hand the data planes to the agent: the switches work when this returns."""
         switches = [node for node in self._nodes.values() if isinstance(node, Switch)]
         planes = []
         for switch in switches:
@@ -50,7 +50,7 @@ class ControlPlanes:
             switch.agent = self.agent
 
     def links_work(self) -> None:
-        """Starts FRR, which needs links that carry frames."""
+        """Start FRR, which needs links that carry frames."""
         if any(node.bgp for node in self._plan.nodes.values()):
             self._routing = Routing(self._context, self._plan, self._nodes)
             self._context.scheduler.sources.append(self._routing)
@@ -67,7 +67,7 @@ class ControlPlanes:
             routing.close()
 
     def stop(self) -> None:
-        """Ends the agent, whose last reports are emitted."""
+        """End the agent, and emit its last reports."""
         if self in self._context.scheduler.sources:
             self._context.scheduler.sources.remove(self)
             self._emit(self.agent.stop())

@@ -25,7 +25,7 @@ from testbed.topology import CongestionControl, Family, IPAddress, IPInterface, 
 from testbed.topology import Interface as InterfacePlan
 
 UNANSWERED = ("INCOMPLETE", "FAILED", "NONE")
-"""States of a neighbour entry without a MAC."""
+"""State of a neighbour entry without a MAC."""
 LOCAL_EXPERIMENTAL = b"\x88\xb5"
 """EtherType of IEEE 802, for experiments."""
 
@@ -65,13 +65,13 @@ class HostInterface(Interface):
     def address(self, family: Family) -> IPInterface: ...
 
     def address(self, family: Family = 4) -> IPInterface:
-        """Its address of a family; InputError if it has none."""
+        """Return its address of a family; InputError if it has none."""
         if family not in self.addresses:
             raise InputError(f"{self.name} of {self.node} has no IPv{family} address")
         return self.addresses[family]
 
     def gateway(self, family: Family = 4) -> IPAddress:
-        """The planned gateway of its subnet; InputError if there is none. A pod's is not planned."""
+        """Return the planned gateway of its subnet; InputError if there is none. A pod's is not planned."""
         gateway = (self.plan.gateway if family == 4 else self.plan.gateway6) if self.plan else None
         if gateway is None:
             raise InputError(f"{self.name} of {self.node} has no IPv{family} gateway")
@@ -82,7 +82,7 @@ class HostInterface(Interface):
         self.emit(events.ADDRESS(interface=self.name, ip=str(address.ip), has=True), f"{self.name} has {address}")
 
     def configure_address(self, address: IPInterface) -> None:
-        """The same of an address that the plan gives it: no event."""
+        """Add an address that the plan gives it, without an event."""
         if isinstance(address, IPv6Interface):
             with self.node.entered():
                 ipv6.enable(self.node.kernel, self.name, self.mac)
@@ -90,7 +90,7 @@ class HostInterface(Interface):
         self.addresses[address.version] = address
 
     def remove_address(self, family: Family = 4) -> IPInterface:
-        """Takes its address of a family away and returns it."""
+        """Remove its address of a family and return it."""
         address = self.address(family)
         self.node.kernel.delete_address(self.index, address)
         lost = events.ADDRESS(interface=self.name, ip=str(address.ip), has=False)
@@ -98,7 +98,7 @@ class HostInterface(Interface):
         return self.addresses.pop(family)
 
     def set_mac(self, mac: str) -> None:
-        """Gives it another MAC. InputError if it has an RDMA device, whose queue pairs would break for good."""
+        """Change its MAC. InputError if it has an RDMA device, whose queue pairs would break for good."""
         if self.rdma:
             raise InputError(
                 f"{self.name} of {self.node} has an RDMA device, which does not survive another MAC",
@@ -109,8 +109,8 @@ class HostInterface(Interface):
         self.emit(events.LINK(interface=self.name, mac=mac), f"{self.name} has MAC {mac}")
 
     def hold_down(self) -> Callable[[], None]:
-        """Sets the NIC down, which takes its IPv6 address and its routes away. The returned function brings all of that
-        back, if nobody else holds it down."""
+        """Set the NIC down, which removes its IPv6 address and its routes. The returned function restores all of that,
+        if nobody else holds it down."""
         self._routes.go(self.name)
         release = super().hold_down()
 
@@ -126,49 +126,49 @@ class HostInterface(Interface):
     # RDMA
 
     def add_rdma(self, device: str) -> None:
-        """Gives it its soft-RoCE device."""
+        """Create its soft-RoCE device."""
         devices.add(self.node.namespace, self.name, device)
         self.adopt_rdma(device)
 
     def adopt_rdma(self, device: str) -> None:
-        """Takes in an RDMA device that it has."""
+        """Register an RDMA device that it has."""
         self.nic = self.node.context.devices.adopt(self.node.namespace, self.name, device, self._model)
         self.rdma = device
 
     @property
     def device(self) -> str:
-        """The name of its RDMA device; InputError if it has none."""
+        """Return the name of its RDMA device; InputError if it has none."""
         if self.rdma is None:
             raise InputError(f"{self.name} of {self.node} has no RDMA device")
         return self.rdma
 
     def rdma_counters(self) -> dict[str, int]:
-        """The counters of its RDMA device by the kernel's names: sent_pkts, completer_retry_err, …; with ``nic:
-        hardware`` by mlx5's too, where it has another for the same: out_of_sequence, packet_seq_err, …"""
+        """Return the counters of its RDMA device by the kernel's names: sent_pkts, completer_retry_err, …; with ``nic:
+        hardware`` also by mlx5's names that differ: out_of_sequence, packet_seq_err, …"""
         return self.named(devices.counters(self.device, self.node.namespace))
 
     def named(self, counters: Mapping[str, int]) -> dict[str, int]:
-        """Counters of its RDMA device under the names that its kind of NIC has."""
+        """Return counters of its RDMA device under the names that its kind of NIC has."""
         return with_hardware_names(counters) if self._model == "hardware" else dict(counters)
 
     def control_congestion(self, algorithm: CongestionControl, **values: float) -> None:
-        """Has the NIC of a lossless link pace its queue pairs: by ``dcqcn`` or ``timely`` with these in the place of
-        the published values (docs/lossless.md), or ``none``. InputError for a value that is none."""
+        """Make the NIC of a lossless link pace its queue pairs: by ``dcqcn`` or ``timely`` with these values in place
+        of the published ones (docs/lossless.md), or ``none``. InputError for an invalid value."""
         self.lossless.control_congestion(congestion(algorithm, values, str(self.node)))
 
     # Neighbours
 
     def set_neighbour(self, ip: IPAddress, mac: str) -> None:
-        """Sets a static neighbour entry, as ``ip neigh replace … nud permanent``."""
+        """Set a static neighbour entry, as ``ip neigh replace … nud permanent``."""
         self.node.kernel.set_neighbour(self.index, ip, mac)
 
     def neighbour(self, ip: IPAddress) -> str | None:
-        """The MAC that the host has for `ip` here, None if it has none."""
+        """Return the MAC that the host has for `ip` here, None if it has none."""
         entry = self._neighbour(ip)
         return entry.mac if entry else None
 
     def neighbour_state(self, ip: IPAddress) -> str | None:
-        """The entry's state as ``ip neigh`` shows it, such as STALE; None if there is no entry."""
+        """Return the entry's state as ``ip neigh`` shows it, such as STALE; None if there is no entry."""
         entry = self._neighbour(ip)
         return entry.state if entry else None
 
@@ -177,12 +177,12 @@ class HostInterface(Interface):
         return next((entry for entry in found if (entry.index, entry.ip) == (self.index, ip)), None)
 
     def ping_gateway(self, within: float = 1) -> bool:
-        """Whether its IPv4 gateway answers one echo request; `within` in seconds. Both know each other's MAC then."""
+        """Return whether its IPv4 gateway answers a ping; `within` in seconds. Both know each other's MAC then."""
         return self.node.ping(self.gateway(), within=within)
 
     def unreached(self, ip: IPAddress) -> str:
-        """The reason why packets from here do not get to `ip`, as the kernel sees it now: no route, or a next hop that
-        does not answer. Empty if it knows of no obstacle."""
+        """Return the reason why packets from here do not reach `ip`, from the kernel's current state: no route, or a
+        next hop that does not answer. Empty if it knows of no obstacle."""
         source = self.addresses.get(ip.version)
         command = ["ip", "-j", f"-{ip.version}", "route", "get", str(ip), "oif", self.name]
         command += ["from", str(source.ip)] if source else []
@@ -208,22 +208,22 @@ class HostInterface(Interface):
     # Frames
 
     def announce(self, family: Family = 4, *, ip: IPAddress | None = None) -> None:
-        """Broadcasts a gratuitous ARP request for its address, as ``arping -U`` does; for an IPv6 address multicasts an
-        unsolicited neighbour advertisement. `ip` is announced in place of its own address of the family."""
+        """Broadcast a gratuitous ARP request for its address, as ``arping -U`` does; for an IPv6 address multicast an
+        unsolicited neighbour advertisement. `ip` replaces its own address of the family."""
         ip = ip or self.address(family).ip
         self.send(packets.gratuitous(self.mac, ip))
         kind = events.GARP if ip.version == 4 else events.NA
         self.emit(kind(interface=self.name, ip=str(ip), mac=self.mac), f"announces {ip} at {self.mac}")
 
     def send(self, frame: bytes) -> None:
-        """Puts an Ethernet frame on the wire, whatever is in it; ``bytes(packet)`` of a scapy packet is one."""
+        """Send any Ethernet frame on the wire; ``bytes(packet)`` of a scapy packet is one."""
         with self.node.entered(), socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as wire:
             wire.bind((self.name, 0))
             wire.send(frame)
 
     def teach(self, mac: str = "") -> None:
-        """Broadcasts a frame that no protocol takes, from its MAC or another: bridges learn where it is. Over a link
-        that is down nothing goes: a switch may have disabled the port."""
+        """Broadcast a frame that no protocol uses, from its MAC or another: bridges learn where it is. Over a link that
+        is down nothing is sent: a switch may have disabled the port."""
         try:
             self.send(b"\xff" * 6 + mac_bytes(mac or self.mac) + LOCAL_EXPERIMENTAL + bytes(46))
         except OSError as error:

@@ -1,7 +1,7 @@
 """
 A host's routes with a gateway, which the kernel forgets when their NIC is set down: they come back with it.
 
-Of several next hops IPv4 keeps those behind a NIC that is down and marks them dead; of IPv6 it forgets them one by one.
+With several next hops IPv4 keeps those behind a NIC that is down and marks them dead; IPv6 forgets them one by one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from testbed.lab.overlay import Overlay
 from testbed.topology import Family, IPAddress
 
 Route = dict[str, Any]
-"""As ``ip -json route`` shows it."""
+"""A route as ``ip -json route`` shows it."""
 _Key = tuple[Family, str, int]
 """Family, destination, metric."""
 DEFAULT = "default"
@@ -24,32 +24,32 @@ DEFAULT = "default"
 
 class HostRoutes:
     def __init__(self, host: Namespace, lives: Callable[[Route], bool]) -> None:
-        """`lives` says whether the interface of a next hop is up."""
+        """`lives` returns whether the interface of a next hop is up."""
         self._host = host
         self._lives = lives
         self._lost: dict[_Key, Route] = {}
         self._defaults = {family: self._overlay(family) for family in FAMILIES}
 
     def shown(self, family: Family) -> list[Route]:
-        """The main table."""
+        """Return the main table."""
         found: list[Route] = json.loads(self._host.use("ip", "-j", f"-{family}", "route").stdout)
         return found
 
     def change_default(self, family: Family, *via: IPAddress) -> Callable[[], None]:
-        """Has another default route, or none, beside other changes. The returned function takes this change back."""
+        """Set another default route, or none, beside other changes. The returned function undoes this change."""
         hops = [{"gateway": str(hop)} for hop in via]
         routes = [{"dst": DEFAULT, "protocol": "static", "nexthops": hops}] if hops else []
         return self._defaults[family].change({DEFAULT: routes})
 
     def go(self, interface: str) -> None:
-        """To be called before the interface is set down."""
+        """Save an interface's routes. Call it before the interface is set down."""
         for family in FAMILIES:
             for route in self.shown(family):
                 if any(hop["dev"] == interface for hop in _hops(route)):
                     self._lost.setdefault(_key(family, route), route)
 
     def come_back(self) -> None:
-        """To be called when an interface is up again: one that waits for others too is made of the hops there are."""
+        """Restore routes. Call it when an interface is up again: a multipath route is made of the hops there are."""
         for key, route in list(self._lost.items()):
             self._make(key, route)
 

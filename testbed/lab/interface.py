@@ -23,7 +23,7 @@ from testbed.topology import Quality
 
 @contextlib.contextmanager
 def at_once() -> Iterator[None]:
-    """No program has the CPU before the end of the block, unless it waits."""
+    """Let no program have the CPU before the end of the block, unless it waits."""
     policy, parameter = os.sched_getscheduler(0), os.sched_getparam(0)
     os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
     try:
@@ -36,13 +36,13 @@ class Interface:
     """An interface of a node. `plan` is None for one that somebody else made; `peer` is the other end of its link."""
 
     queues_at_peer = False
-    """Whether rate, queue and loss of what it sends are at the peer's end of the link; on lossless links they are."""
+    """True if rate, queue and loss of what it sends are at the peer's end of the link, as on lossless links."""
 
     def __init__(self, node: Namespace, name: str, index: int, mac: str, plan: InterfacePlan | None = None) -> None:
         self.node = node
         self.name = name
         self.index = index
-        """The kernel's number of it in its namespace."""
+        """The kernel's number for it in its namespace."""
         self.mac = mac
         self.plan = plan
         self.peer: Interface | None = None
@@ -57,8 +57,8 @@ class Interface:
         return f"{self.node}:{self.name}"
 
     def queue_counters(self) -> dict[str, int]:
-        """Return the counters of what its packets wait in, if it has a queue: see `Direction.counters`, of a lossless
-        link `Port.counters`; and `queue_rate_bps`, the bits per second at which it sends."""
+        """Return the counters of the queue of its packets, if it has one: see `Direction.counters`, of a lossless link
+        `Port.counters`; and `queue_rate_bps`, the bits per second at which it sends."""
         found = self.port.counters() if self.port else {}
         if self._sends and self._sends.quality.rate:
             found["queue_rate_bps"] = self._sends.quality.rate
@@ -68,14 +68,14 @@ class Interface:
 
     @property
     def lossless(self) -> Port:
-        """Its queues by class, its pause frames and its share of the buffer. InputError if its link is not lossless."""
+        """Return its queues by class, its pause frames and its buffer share. InputError if its link is not lossless."""
         if self.port is None:
             raise InputError(f"{self} is not the end of a lossless link", hint="See `lossless` in the topology file.")
         return self.port
 
     @property
     def sends(self) -> Direction:
-        """The packets that it sends over its link: their rate, queue, delay and loss."""
+        """Return the packets that it sends over its link: their rate, queue, delay and loss."""
         if self._sends is None:
             if self.plan is None:
                 raise InputError(f"{self} is not the end of a link")
@@ -83,14 +83,14 @@ class Interface:
         return self._sends
 
     def up(self) -> None:
-        """Sets it up. The other end has its new carrier when this returns; so for `down`."""
+        """Set it up. The other end has its new carrier when this returns; `down` likewise."""
         self._set_state(up=True)
 
     def down(self) -> None:
         self._set_state(up=False)
 
     def hold_down(self) -> Callable[[], None]:
-        """Sets it down until the returned function is called. If several hold it down it is up after the last."""
+        """Set it down until the returned function is called. If several hold it down it is up after the last."""
         return self._up.change({"up": False})
 
     def _set_state(self, *, up: bool) -> None:
@@ -106,12 +106,12 @@ class Interface:
 
     @property
     def is_up(self) -> bool:
-        """Whether it is set up, with or without a carrier."""
+        """Return whether it is set up, with or without a carrier."""
         return self.node.kernel.is_up(self.index)
 
     @property
     def mtu(self) -> int:
-        """Bytes, read from the kernel."""
+        """Return its MTU in bytes, read from the kernel."""
         return self.node.kernel.mtu(self.index)
 
     def set_mtu(self, mtu: int) -> None:
@@ -119,11 +119,11 @@ class Interface:
         self.emit(events.LINK(interface=self.name, mtu=mtu), f"{self.name} has MTU {mtu}")
 
     def counters(self) -> dict[str, int]:
-        """The kernel's counters of it, by their names in rtnl_link_stats64."""
+        """Return its kernel counters, by their names in rtnl_link_stats64."""
         return self.node.kernel.statistics(self.index)
 
     def capture(self, filter_: str = "") -> Capture:
-        """Records its frames into ``<node>-<interface>.pcap`` of the run directory, from when this returns. A second
+        """Record its frames into ``<node>-<interface>.pcap`` of the run directory, from when this returns. A second
         capture goes into ``…-2.pcap``. `filter_` is pcap-filter(7)."""
         self._captures += 1
         number = f"-{self._captures}" if self._captures > 1 else ""
@@ -133,25 +133,24 @@ class Interface:
         return capture
 
     def add_clsact(self) -> None:
-        """Gives it the qdisc that holds filters for what comes in and goes out. May be repeated."""
+        """Add the qdisc that holds filters for ingress and egress. May be repeated."""
         if not self._clsact:
             self._clsact = True
             self.node.use("tc", "qdisc", "add", "dev", self.name, "clsact")
 
     def emit(self, data: Data, text: str, *, at_ns: int | None = None) -> None:
-        """Emits an event of the node."""
+        """Emit an event of the node."""
         self.node.context.emit(data, self.node.name, text, at_ns=at_ns)
 
 
 class Direction:
     """
-    The packets from one end of a link to the other: `Interface.sends`. Of `quality` the values are those of the file,
-    and of the changes, the latest of which wins.
+    The packets from one end of a link to the other: `Interface.sends`. `quality` has the values of the file, and of the
+    changes, the latest of which wins.
 
     A drop on a sending host's own egress ends its queue pairs at once (rxe: WR_FLUSH_ERR), which no network can do. So
     everything sits on the far side of a host's cable: what a switch sends passes a qdisc on its port, and what a host
-    sends passes an ifb device that takes what comes in at the switch's port. Captures on a port see packets before
-    that.
+    sends passes an ifb device behind the ingress of the switch's port. Captures on a port see packets before that.
 
     A lossless link has its rate and its delay in the queues of the sender's port. Delays that vary and losses are at
     the other end.
@@ -164,7 +163,7 @@ class Direction:
         self._sender = sender
         self._mtu = plan.mtu
         self._port = sender.peer if (sender.queues_at_peer or sender.port) and sender.peer else sender
-        """Where the qdiscs are."""
+        """The port with the qdiscs."""
         self._device = sender.name if self._port is sender else ""
         self._installed: set[str] = set()
         self._values = Overlay(lambda names: {name: getattr(self.quality, name) for name in names}, self._set)
@@ -174,11 +173,11 @@ class Direction:
 
     @property
     def shaped(self) -> bool:
-        """Whether it has a queue of its own, or a quality of another kind."""
+        """Return whether it has a queue of its own, or a quality of another kind."""
         return bool(self._installed)
 
     def change(self, **values: Any) -> Callable[[], None]:
-        """Changes fields of the `Quality` beside other changes. The returned function takes this change back."""
+        """Change fields of the `Quality` beside other changes. The returned function undoes this change."""
         known = asdict(self.quality)
         if unknown := sorted(values.keys() - known.keys()):
             raise InputError(f"a link has no {unknown[0]!r}", hint=f"It has: {', '.join(known)}.")
@@ -197,7 +196,6 @@ class Direction:
             raise
 
     def apply(self) -> None:
-        """Has the kernel do what `quality` says."""
         quality = self._of_tc()
         if quality == Quality() and not self._installed:
             return
@@ -210,7 +208,7 @@ class Direction:
         self._installed = installed
 
     def _of_tc(self) -> Quality:
-        """What of the quality is tc's; the rest is told to the port of a lossless link."""
+        """Return the part of the quality that is tc's; the rest goes to the port of a lossless link."""
         if self._sender.port is None:
             return self.quality
         if self.quality.queue or self.quality.ecn:
@@ -221,13 +219,13 @@ class Direction:
         return replace(self.quality, rate=None, delay=self.quality.delay if varies else 0.0)
 
     def clear(self) -> None:
-        """Takes the qdiscs away and with them the packets they hold, whose senders are still there."""
+        """Remove the qdiscs and with them the packets they hold, whose senders still exist."""
         if self._installed:
             self._installed = set()
             self._tc(f"qdisc del dev {self._device} root")
 
     def verified(self) -> Quality:
-        """The quality that the kernel applies, read back from it."""
+        """Return the quality that the kernel applies, read back from it."""
         found = links.quality_of(self._show())
         if self._sender.port is None:
             return found
@@ -235,7 +233,7 @@ class Direction:
         return replace(found, rate=rate, delay=found.delay + delay)
 
     def counters(self) -> dict[str, int]:
-        """Packets so far: `sent`, `dropped` (by loss or a full queue), `marked` (CE); and `waiting` now."""
+        """Return packets so far: `sent`, `dropped` (by loss or a full queue), `marked` (CE); and `waiting` now."""
         kernel = self._port.node.kernel
         found = kernel.qdiscs(kernel.index(self._device)) if self.shaped else []
         root = [qdisc for qdisc in found if qdisc.root]
@@ -253,7 +251,7 @@ class Direction:
         return [entry for entry in json.loads(shown) if entry["kind"] != "clsact"]
 
     def _divert(self) -> str:
-        """An ifb device that what comes in at the port passes."""
+        """Make an ifb device for the ingress of the port, and return its name."""
         port = self._port
         device = f"ifb{port.index}"
         port.node.kernel.add_ifb(device)

@@ -63,7 +63,7 @@ class Lab:
         self.emit = emit
         self.zero_ns = zero_ns
         self._preferred = not (rdma_mode or self.plan.rdma_mode)
-        """Whether its RDMA netns mode is only the one that suits its size."""
+        """True if its RDMA netns mode is only the one that suits its size."""
         number = sum(interface.rdma is not None for node in self.plan.nodes.values() for interface in node.interfaces)
         by_size: RdmaMode = "shared" if number <= SHARED_AT_MOST else "exclusive"
         self.rdma_mode: RdmaMode = rdma_mode or self.plan.rdma_mode or by_size
@@ -102,30 +102,30 @@ class Lab:
         return [node for node in self.nodes.values() if isinstance(node, Switch)]
 
     def interface(self, end: str) -> Interface:
-        """The end of a link by its name in the file, such as ``leaf:e1``."""
+        """Return the end of a link by its name in the file, such as ``leaf:e1``."""
         return find_interface(self.nodes.values(), end)
 
     @property
     def routing(self) -> Routing:
-        """FRR on the switches."""
+        """Return FRR on the switches."""
         return self._control_planes.routing
 
     @property
     def objects(self) -> Objects:
-        """What pods' networks have in Kubernetes' API server: definitions, pools, pods."""
+        """Return the objects of pods' networks in Kubernetes' API server: definitions, pools, pods."""
         return self.pods.objects
 
     def file(self, name: str) -> Path:
-        """A path in the run directory."""
+        """Return a path in the run directory."""
         return self.directory / name
 
     def resources(self) -> set[str]:
-        """The things that labs, pods and CNI plugins make, each in words: namespaces, interfaces, addresses, RDMA
-        devices, processes, the plugins' files. One that was not there before is a leak."""
+        """Return in words what labs, pods and CNI plugins make: namespaces, interfaces, addresses, RDMA devices,
+        processes, the plugins' files. One that did not exist before is a leak."""
         return {line for line in inventory(self.file("cni")) if CNI_AGENT not in line}
 
     def defer(self, undo: Callable[[], object]) -> None:
-        """Has `undo` called before anything is taken down; the last one first."""
+        """Register `undo` to be called before anything is taken down; the last one first."""
         self._undo.callback(undo)
 
     def __enter__(self) -> Self:
@@ -144,7 +144,7 @@ class Lab:
         return self
 
     def _set_rdma_mode(self) -> None:
-        """Sets the kernel's mode. One that is not asked for stays as it is where others have network namespaces."""
+        """Set the kernel's mode. Without a request it stays as it is where others have network namespaces."""
         with rdma.Rdma() as system:
             try:
                 system.set_exclusive(self.rdma_mode == "exclusive")
@@ -161,7 +161,7 @@ class Lab:
         self.close()
 
     def close(self) -> None:
-        """Takes everything down, whatever state it is in."""
+        """Take everything down, whatever state it is in."""
         with ExitStack() as steps:  # the last one entered is the first one taken
             steps.callback(own_devices.end)
             steps.callback(self._control_planes.stop)

@@ -1,4 +1,4 @@
-"""The leak check: what a lab, a pod or a plugin has left, by inventories taken before and after."""
+"""The leak check: a lab's, pod's or plugin's leftovers, by inventories made before and after."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from testbed.kernel.rtnetlink import Rtnetlink
 from testbed.lab.docker.client import containers
 
 CNI_AGENT = "cni-agent"
-"""The process of each node's agent, which is there until the lab ends."""
+"""The process of each node's agent, which exists until the lab ends."""
 
 
 def inventory(files: Path | None = None) -> set[str]:
@@ -38,7 +38,7 @@ def inventory(files: Path | None = None) -> set[str]:
 
 
 def processes() -> Iterator[str]:
-    """Yield ``tcpdump (17)`` for each descendant of this process and each CNI plugin, known by its environment."""
+    """Yield ``tcpdump (17)`` for each descendant of this process and each CNI plugin, identified by its environment."""
     parents, plugins = {}, set()
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

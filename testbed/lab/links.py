@@ -1,5 +1,5 @@
 """
-The language of tc for one direction of a link: a rate, a queue, a delay, loss.
+tc commands for one direction of a link: a rate, a queue, a delay, loss.
 
 netem (1:) delays and loses; in it tbf (2:) keeps the rate; in it is the queue (3:), which RED marks.
 """
@@ -15,13 +15,13 @@ from testbed.topology import DEFAULT_QUEUE, Quality
 ETHERNET = 18
 """Bytes of an Ethernet header with a VLAN tag, which the MTU does not count."""
 UNDER_WAY = 1_000_000
-"""Packets in delay at most, so that a delay never loses one."""
+"""Most packets in delay, so that a delay never loses one."""
 BURST_S = 100e-6
-"""A link may be ahead of its rate by so much, and by two packets."""
+"""Seconds by which a link may be ahead of its rate, besides two packets."""
 
 
 def commands(device: str, mtu: int, quality: Quality, installed: set[str]) -> tuple[list[str], set[str]]:
-    """Lines for tc that turn what is `installed` into what `quality` says, and what is installed then."""
+    """Return lines for tc that turn `installed` into `quality`, and what is installed then."""
     if quality == Quality():
         return [f"qdisc del dev {device} root"], set()
     lines = [f"qdisc replace dev {device} root handle 1: netem limit {UNDER_WAY}{_netem(quality)}"]
@@ -44,7 +44,7 @@ def commands(device: str, mtu: int, quality: Quality, installed: set[str]) -> tu
 
 
 def _netem(quality: Quality) -> str:
-    """A change leaves as they are what it does not name of these two (netem_change), so they are named always."""
+    """Return netem's options. These two are named always, as netem_change keeps what is not named of them."""
     words = [f"reorder {quality.reorder:g}%", f"corrupt {quality.corrupt:g}%"]
     if quality.delay:
         words.append(f"delay {quality.delay * 1e6:g}us" + (f" {quality.jitter * 1e6:g}us" if quality.jitter else ""))
@@ -71,7 +71,7 @@ def _queue(quality: Quality, frame: int) -> str:
 
 
 def quality_of(qdiscs: list[dict[str, Any]]) -> Quality:
-    """From what ``tc -j qdisc show`` says."""
+    """Return the quality from the output of ``tc -j qdisc show``."""
     values: dict[str, Any] = {}
     for entry in qdiscs:
         options = entry.get("options", {})

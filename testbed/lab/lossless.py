@@ -23,7 +23,7 @@ from testbed.topology import Interface as InterfacePlan
 from testbed.topology import Lossless, Plan
 
 LOG = "bpf.log"
-"""The reasons of a kernel that does not take the programs, in the run directory."""
+"""The log of a kernel that rejects the programs, in the run directory."""
 
 
 class End(NamedTuple):
@@ -33,7 +33,7 @@ class End(NamedTuple):
 
 
 class LosslessNetwork:
-    """A source of the scheduler: it reports pauses."""
+    """The lossless links, as a source of the scheduler that reports pauses."""
 
     def __init__(self, context: Context, plan: Plan, lossless: Lossless, nodes: Mapping[str, Node[Any]]) -> None:
         self._context = context
@@ -82,7 +82,7 @@ class LosslessNetwork:
             self._configure(switch, switch.first_profile)
 
     def _configure(self, switch: Switch, profile: Profile) -> None:
-        """Has a switch do what its profile says. InputError, and nothing is changed, for sizes that cannot work."""
+        """Apply a profile to a switch. InputError, and nothing is changed, for sizes that cannot work."""
         ends = [end for end in self._ends.values() if end.node is switch]
         buffer = buffer_of(switch.name, profile, self._lossless, len(ends), max(end.plan.mtu for end in ends))
         shared, classes = pool_values(profile, buffer, self._lossless)
@@ -93,7 +93,7 @@ class LosslessNetwork:
                 interface.port.configure(port_values(own, buffer, self._lossless))
 
     def buffered(self, switch: Switch) -> int:
-        """Bytes of a switch's shared buffer that are in use now."""
+        """Return the bytes of a switch's shared buffer that are in use now."""
         return int(self._ports.pools[self._switches.index(switch)].used)
 
     # A source of the scheduler
@@ -102,7 +102,7 @@ class LosslessNetwork:
         return self._never
 
     def catch_up(self) -> None:
-        """Ends the pauses after which nothing came for a while."""
+        """End the pauses after which nothing came for a while."""
         self._ports.end_episodes(time.monotonic_ns())
 
     def take(self) -> None:

@@ -32,7 +32,7 @@ SYSCTL_REASONS = {
 
 
 class Namespace:
-    """`kernel` is the lab's netlink socket in it."""
+    """A network namespace. `kernel` is the lab's netlink socket in it."""
 
     def __init__(self, context: Context, name: str) -> None:
         self.context = context
@@ -60,18 +60,18 @@ class Namespace:
 
     @functools.cached_property
     def ip(self) -> IPRoute:
-        """A netlink socket in it for scenarios and tests: pyroute2's IPRoute, opened when it is first asked for."""
+        """Return a netlink socket in it for scenarios and tests: pyroute2's IPRoute, opened at the first call."""
         from pyroute2 import IPRoute  # takes a while
 
         with self.entered():
             return IPRoute()
 
     def entered(self) -> AbstractContextManager[None]:
-        """The block's sockets, devices and /proc/sys/net are those of this namespace."""
+        """Enter the namespace: the block's sockets, devices and /proc/sys/net are those of this namespace."""
         return netns.entered(self.namespace)
 
     def sysctl(self, path: str, value: int | str) -> None:
-        """Sets `path` below /proc/sys, for example ``net/ipv4/ip_forward``."""
+        """Set `path` below /proc/sys, for example ``net/ipv4/ip_forward``."""
         with self.entered():
             sysctl.write(path, value)
 
@@ -80,7 +80,7 @@ class Namespace:
             return sysctl.read(path)
 
     def set_sysctls(self, sysctls: Iterable[tuple[str, str]]) -> None:
-        """Sets paths below /proc/sys. InputError for one that the namespace does not have or take."""
+        """Set paths below /proc/sys. InputError for one that the namespace does not have or accept."""
         for path, value in sysctls:
             try:
                 self.sysctl(path, value)
@@ -89,20 +89,20 @@ class Namespace:
                 raise InputError(f"{self.name}: sysctl {path.replace('/', '.')} = {value}: {reason}") from None
 
     def launcher(self, program: str, *, terminal: bool = False) -> list[str]:
-        """Return the words before a command that have its `program` run where the node's programs do, if that is not
-        on the machine itself."""
+        """Return the words before a command that run its `program` where the node's programs run, if that is not on the
+        machine itself."""
         return []
 
     def run(
         self, *command: str, within: float = COMMAND_S, text: str = "", check: bool = True
     ) -> CompletedProcess[str]:
-        """Runs a command to its end `within` seconds, with `text` as its input. With `check` a failure raises."""
+        """Run a command to its end `within` seconds, with `text` as its input. With `check` a failure raises."""
         return self._run(command, self.launcher(command[0]), within, text, check=check)
 
     def use(
         self, *command: str, within: float = COMMAND_S, text: str = "", check: bool = True
     ) -> CompletedProcess[str]:
-        """The same with a program of the machine, which the node may lack, in the node's network."""
+        """Run a program of the machine, which the node may lack, in the node's network; arguments as for `run`."""
         return self._run(command, (), within, text, check=check)
 
     def _run(
@@ -112,12 +112,12 @@ class Namespace:
         return processes.run(self.name, self.namespace, command, within, text, ready, self.env, launcher, check=check)
 
     def ping(self, ip: object, *, within: float) -> bool:
-        """Whether one echo request is answered; `within` in seconds."""
+        """Return whether one echo request is answered; `within` in seconds."""
         command = ["ping", "-n", "-c", "1", "-W", f"{within:g}", str(ip)]
         return self.use(*command, within=within + COMMAND_S, check=False).returncode == 0
 
     def spawn(self, *command: str) -> Process:
-        """Starts a program; its output is kept in the run directory. It is stopped with the node at the latest."""
+        """Start a program; its output is kept in the run directory. It is stopped with the node at the latest."""
         self._files += 1
         log = self.context.file(f"{self.name}-{Path(command[0]).name}-{self._files}.log")
         scheduler = self.context.scheduler
@@ -128,7 +128,7 @@ class Namespace:
         return process
 
     def execute(self, commands: Sequence[Sequence[str]]) -> None:
-        """Runs the commands of the file. Daemons that they start are ended with the lab."""
+        """Run the commands of the file. Daemons that they start end with the lab."""
         if commands:
             self.defer(lambda: processes.end_all(self.namespace))
         for command in commands:
@@ -140,11 +140,10 @@ class Namespace:
                 raise TestbedError(f"{self.name}: exec {text}: status {status}: {process.output.strip()}")
 
     def defer(self, undo: Callable[[], object]) -> None:
-        """Has `undo` called when the node is taken down, before its devices go; the last one first."""
+        """Register `undo` to be called when the node is taken down, before its devices go; the last one first."""
         self._undo.callback(undo)
 
     def release(self) -> None:
-        """Stops what runs here."""
         self._undo.close()
 
     def close(self) -> None:

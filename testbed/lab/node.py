@@ -18,7 +18,7 @@ from testbed.topology import Node as NodePlan
 from testbed.topology import Quality
 
 FIRST_INDEX = 2
-"""A new namespace numbers its interfaces upwards from here; `lo` is 1."""
+"""The first number of interfaces in a new namespace; `lo` is 1."""
 AnInterface = TypeVar("AnInterface", bound=Interface)
 
 
@@ -26,7 +26,7 @@ class Node(Namespace, Generic[AnInterface]):
     """A node of a lab. ``node["eth1"]`` is one of its `interfaces`, which are in the order of the file."""
 
     def __init__(self, context: Context, name: str, plan: NodePlan | None = None) -> None:
-        """`plan` is what the topology says of it, None for a pod."""
+        """`plan` is its part of the topology, None for a pod."""
         super().__init__(context, name)
         self.plan = plan
         self.interfaces: dict[str, AnInterface] = {}
@@ -41,18 +41,18 @@ class Node(Namespace, Generic[AnInterface]):
         return self.interfaces[interface]
 
     def expect(self, plan: InterfacePlan) -> AnInterface:
-        """Takes in a link's end that is made next, under the number that the kernel gives it then."""
+        """Register a link's end that is made next, under the number that the kernel then gives it."""
         index = FIRST_INDEX + len(self.interfaces)
         made = self.interfaces[plan.name] = self.make_interface(plan.name, index, plan.mac, plan)
         return made
 
     def take(self, interface: AnInterface, plan: InterfacePlan) -> None:
-        """Has an interface of this machine be one of the node's."""
+        """Move an interface of this machine to the node."""
         end = End(interface.name, interface.mac, plan.mtu)
         hardware.take(plan.hardware, plan.nic, self.namespace, end, interface.index)
 
     def adopt(self, interface: str, mac: str) -> AnInterface:
-        """Takes in an interface that somebody else made in this namespace."""
+        """Register an interface that somebody else made in this namespace."""
         index = self.kernel.index(interface)
         made = self.interfaces[interface] = self.make_interface(interface, index, mac, None)
         return made
@@ -62,33 +62,33 @@ class Node(Namespace, Generic[AnInterface]):
         """Return the object for an interface of this kind of node."""
 
     def links_work(self) -> bool:
-        """Whether every link can carry frames."""
+        """Return whether every link can carry frames."""
         return self.kernel.carry(interface.index for interface in self.interfaces.values())
 
     def prepare(self) -> None:
-        """Sets what its interfaces inherit; they come next."""
+        """Set what its interfaces inherit; they are made next."""
 
     def configure(self) -> None:
-        """Sets its interfaces up. The links are there."""
+        """Set its interfaces up. The links exist."""
         for interface in self.interfaces.values():
             self.kernel.set_link(interface.index, up=True)
 
     def complete(self) -> None:
-        """Makes what needs links that carry frames."""
+        """Make what needs links that carry frames."""
         for interface in self.interfaces.values():
             if interface.plan and interface.plan.sends != Quality():
                 interface.sends.apply()
 
     def begin(self) -> None:
-        """Starts what the node runs by itself. All nodes are complete."""
+        """Start what the node runs by itself. All nodes are complete."""
 
     def delete_devices(self) -> None:
-        """Deletes what has to be gone before the namespace, and returns what it has of this machine."""
+        """Delete what has to go before the namespace, and return the hardware that it has of this machine."""
         hardware.give_back_all(self.namespace)
 
 
 def find_interface(nodes: Iterable[Node[Any]], end: str) -> Interface:
-    """The end of a link by its name in the file, such as ``leaf:e1``."""
+    """Return the end of a link by its name in the file, such as ``leaf:e1``."""
     found: Iterable[Interface] = (interface for node in nodes for interface in node.interfaces.values())
     ends = {str(interface): interface for interface in found if interface.plan}
     if end not in ends:
@@ -97,8 +97,8 @@ def find_interface(nodes: Iterable[Node[Any]], end: str) -> Interface:
 
 
 def take_down(nodes: Sequence[Node[Any]]) -> None:
-    """Ends the programs of all, then deletes the devices of all, then the namespaces: the order that the kernel needs.
-    Every step is taken, whichever fails; the first failure is raised at the end."""
+    """End the programs of all nodes, then delete the devices of all, then the namespaces: the kernel needs this order.
+    Every step runs even if others fail; the first failure is raised at the end."""
     with ExitStack() as steps:  # the last one entered is the first one taken
         for step in ("close", "delete_devices", "release"):
             for node in reversed(nodes):

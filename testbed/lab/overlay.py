@@ -1,4 +1,4 @@
-"""Settings that several change at once."""
+"""Settings that have several changes at once."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import Any
 
 
 class Overlay:
-    """The latest change of a setting wins. Each is taken back by itself, in any order; the last restores the start."""
+    """Changes of a setting: the latest one wins. Each is undone by itself, in any order; the last undo restores it."""
 
     def __init__(
         self, read: Callable[[Iterable[str]], Mapping[str, Any]], write: Callable[[Mapping[str, Any]], object]
     ) -> None:
-        """`read` says how the settings of these names are now, `write` sets some."""
+        """`read` returns the current settings of these names, `write` sets some."""
         self._read, self._write = read, write
         self._before: dict[str, Any] = {}
         self._changes: list[Mapping[str, Any]] = []
 
     def change(self, values: Mapping[str, Any]) -> Callable[[], None]:
-        """Apply a change. The returned function takes it back."""
+        """Apply a change. The returned function undoes it."""
         untouched = [name for name in values if not any(name in change for change in self._changes)]
         now = self._read(untouched)
         self._before |= {name: now[name] for name in untouched}
@@ -30,7 +30,7 @@ class Overlay:
         return take_back
 
     def rebase(self, values: Mapping[str, Any]) -> None:
-        """Give settings another start; those that a change is in force of keep what it says."""
+        """Set new start values of settings; a setting with a change in force keeps the change's value."""
         changed = {name for change in self._changes for name in change}
         self._before |= {name: value for name, value in values.items() if name in changed}
         self._write({name: value for name, value in values.items() if name not in changed})

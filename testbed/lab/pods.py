@@ -1,4 +1,4 @@
-"""Makes and deletes the pods of a lab."""
+"""Pods of a lab: their making and their deletion."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ Network = str | Path | Mapping[str, Any]
 
 
 class UnschedulableError(TestbedError):
-    """The node of a pod has not the devices that it asks for; no plugin was called."""
+    """A pod that its node has no devices for; no plugin was called."""
 
 
 @dataclass(frozen=True)
 class Caller:
-    """How the programs above the CNI plugins start a pod. Times are in seconds."""
+    """The way in which the programs above the CNI plugins start a pod. Times are in seconds."""
 
     side_by_side: bool = False
-    """Whether a pod's networks are added at once, as containerd does with those of its own configuration. Multus adds
+    """True if a pod's networks are added at once, as containerd does with those of its own configuration. Multus adds
     one after the other."""
     attempts: int = 1
-    """Sandboxes that are tried, each of them another container."""
+    """Number of sandboxes to try, each of them another container."""
     pause: float = 10.0
-    """Before the next attempt."""
+    """Seconds before the next attempt."""
     plugin_limit: float = 30.0
-    """That a plugin may take. libcni has no limit."""
+    """Seconds that a plugin may take. libcni has no limit."""
     pod_limit: float = math.inf
-    """That all plugins of an attempt may take together."""
+    """Seconds that all plugins of an attempt may take together."""
     deletes_failed: bool = True
-    """Whether a failed ADD is followed by DEL and the end of the sandbox, as CNI demands of a runtime. If not, the pod
+    """True if a failed ADD is followed by DEL and the end of the sandbox, as CNI demands of a runtime. If not, the pod
     stays in the lab with what the plugins made before the error, and no plugin is called for it again. There is one
     attempt then."""
     pending: float = 0.0
-    """That the pod may wait for devices of its node which other pods have. Then, or at once, it is refused."""
+    """Seconds that the pod may wait for devices of its node which other pods have. After them it is refused."""
 
     def __post_init__(self) -> None:
         if not self.deletes_failed and self.attempts > 1:
@@ -57,10 +57,10 @@ class Caller:
 
 def kubelet(attempts: int = 30) -> Caller:
     """
-    As kubelet with containerd starts a pod.
+    Return a caller that starts a pod as kubelet with containerd does.
 
-    An attempt may take twice the runtime-request-timeout of 2 minutes, the next one is 10 s later (kubelet adds up to
-    5 s by chance, and tries for ever), and a plugin has no limit of its own.
+    An attempt may take twice the runtime-request-timeout of 2 minutes, the next one is 10 s later (kubelet adds up to 5
+    s at random, and tries for ever), and a plugin has no limit of its own.
     """
     return Caller(attempts=attempts, pause=10.0, plugin_limit=math.inf, pod_limit=240.0)
 
@@ -76,42 +76,42 @@ class Objects(Protocol):
 
     def apply(self, manifest: str | Path | Mapping[str, Any]) -> list[str]:
         """
-        Adds the objects of a manifest, or replaces those that are there: all of them, or none if one is wrong.
+        Add the objects of a manifest, or replace existing ones: all of them, or none if one is wrong.
 
-        A manifest is a YAML file beside the scenario or the test, or one object as a dict. Returns what they are
-        called, such as ``SpiderIPPool/rail1`` or ``Deployment/default/web``. InputError with line and column.
+        A manifest is a YAML file beside the scenario or the test, or one object as a dict. Return the names of the
+        objects, such as ``SpiderIPPool/rail1`` or ``Deployment/default/web``. InputError with line and column.
         """
 
     def get(self, kind: str, name: str, namespace: str = "default") -> dict[str, Any]:
-        """An object as it was applied. InputError if it is not there."""
+        """Return an object as it was applied. InputError if it does not exist."""
 
     def list(self, kind: str) -> list[dict[str, Any]]:
-        """All objects of a kind, in the order of namespaces and names."""
+        """Return all objects of a kind, in the order of namespaces and names."""
 
     def delete(self, kind: str, name: str, namespace: str = "default") -> None:
-        """Deletes an object. InputError if it is not there."""
+        """Delete an object. InputError if it does not exist."""
 
 
 class Networks(Protocol):
-    """Attaches pods to networks: PodNetworks of `testbed.cni.runtime.pods`, given from above to a lab, which knows no
+    """The networks that pods attach to: PodNetworks of `testbed.cni.runtime.pods`, passed to a lab, which does not know
     CNI. All are jobs, so that several pods can start at once."""
 
     def objects(self, context: Context) -> Objects:
-        """The objects of the lab."""
+        """Return the objects of the lab."""
 
     def reclaim(self, context: Context, grace: float, every: float) -> Callable[[], None]:
         """See `Pods.reclaim`."""
 
     def attach(self, pod: Pod, networks: Sequence[Network], caller: Caller) -> Steps[None]:
-        """Gives the pod its interfaces. If it fails, `detach` undoes what it did before."""
+        """Add the interfaces of the pod. If that fails, `detach` undoes what was done."""
 
     def check(self, pod: Pod) -> Steps[None]: ...
 
     def detach(self, pod: Pod) -> Steps[None]:
-        """Takes the pod off its networks, the last one first. A second time does nothing."""
+        """Detach the pod from its networks, the last one first. A second call does nothing."""
 
     def forget(self, pod: Pod) -> None:
-        """The pod is to end without `detach`."""
+        """Forget a pod that is to end without `detach`."""
 
     def collect(self, host: Host, networks: Sequence[Network]) -> Steps[None]: ...
 
@@ -119,7 +119,7 @@ class Networks(Protocol):
 
 
 class PodRequest(NamedTuple):
-    """A pod that `Pods.create_all` is to make: as in `Pods.create`."""
+    """A pod for `Pods.create_all` to make: as in `Pods.create`."""
 
     host: Host
     name: str
@@ -128,7 +128,7 @@ class PodRequest(NamedTuple):
 
 
 class Pods:
-    """Makes and deletes the pods of a lab."""
+    """The pods of a lab, made and deleted here."""
 
     def __init__(self, nodes: dict[str, Node[Any]], networks: Networks | None, context: Context) -> None:
         """`nodes` are all of the lab, to which pods are added."""
@@ -137,7 +137,7 @@ class Pods:
         self._context = context
         self._run = context.scheduler.run
         self._operations: dict[Pod, str] = {}
-        """What is under way for a pod."""
+        """The operation under way for each pod."""
 
     @property
     def networks(self) -> Networks:
@@ -166,13 +166,13 @@ class Pods:
         container: Container | None = None,
     ) -> Pod:
         """
-        Makes a pod on a host, attached to `networks` in their order: its interfaces are eth0, net1, net2, …
+        Make a pod on a host, attached to `networks` in their order: its interfaces are eth0, net1, net2, …
 
-        A network is a conflist: a file beside the scenario or the test, or a dict. docs/cni.md describes what happens.
-        Behind them come those of the annotation ``k8s.v1.cni.cncf.io/networks``. If a network refuses the pod, nothing
-        of it is left. Without `caller` it is one attempt, as Multus makes it. The rest is what Kubernetes knows of the
-        pod: see `PodMetadata`. Programs of a pod that is `privileged` find the files of all RDMA devices of its node.
-        With a `container` they are those of its image, which the scenario names in `images`.
+        A network is a conflist: a file beside the scenario or the test, or a dict. See docs/cni.md. Networks of the
+        annotation ``k8s.v1.cni.cncf.io/networks`` follow. If a network refuses the pod, nothing of it is left. Without
+        `caller` there is one attempt, made as Multus makes it. The rest is the pod's Kubernetes metadata: see
+        `PodMetadata`. Programs of a `privileged` pod find the files of all RDMA devices of its node. With a `container`
+        they are those of its image, which the scenario names in `images`.
         """
         given = dict(labels or {}), dict(annotations or {})
         metadata = PodMetadata(namespace, *given, owner, privileged, dict(resources or {}), container)
@@ -184,7 +184,7 @@ class Pods:
         at_once: int = 10,
         caller: Caller | None = None,
     ) -> list[Pod | TestbedError]:
-        """Makes several pods, of which `at_once` start side by side; each, or why it was refused, in their order."""
+        """Make several pods, `at_once` of them side by side. Return each, or the error that refused it, in order."""
         jobs = [partial(self._create, PodRequest(*pod), caller or Caller()) for pod in pods]
         return self._run(together(jobs, at_once))
 
@@ -210,7 +210,7 @@ class Pods:
         return (yield from self._alone(pod, "created", self._attached(pod, plugged, networks, caller)))
 
     def _alone(self, pod: Pod, operation: str, job: Steps[T]) -> Steps[T]:
-        """The job, unless another one is under way for the pod, which a timer has interrupted."""
+        """Run the job, unless another one is under way for the pod, which a timer has interrupted."""
         if under_way := self._operations.get(pod):
             wrong = f"{pod.name} cannot be {operation} while it is being {under_way}"
             raise InputError(f"{wrong}: CNI has one operation at a time for a container")
@@ -231,7 +231,7 @@ class Pods:
                 pod.context.emit(events.POD(host=host.name), name, f"left on {host.name} after a failed ADD: no DEL")
                 raise
             try:
-                if isinstance(error, TestbedError):  # of others nobody waits for what takes time
+                if isinstance(error, TestbedError):  # after another error nothing that takes time is awaited
                     yield from self._detached(pod)
                 else:
                     self._take_away(pod)
@@ -263,18 +263,18 @@ class Pods:
             raise InputError(f"{name} is there already: {what}", hint=hint)
 
     def check(self, pod: Pod) -> None:
-        """See `Pod.check`."""
+        """Check a pod: see `Pod.check`."""
         self._run(self._alone(pod, "checked", self.networks.check(pod)))
 
     def detach(self, pod: Pod) -> None:
         self._run(self.networks.detach(pod))
 
     def delete(self, pod: Pod) -> None:
-        """See `Pod.delete`."""
+        """Delete a pod: see `Pod.delete`."""
         self._run(self._delete(pod))
 
     def delete_all(self, pods: Iterable[Pod], at_once: int = 10) -> None:
-        """Deletes several pods, of which `at_once` end side by side. Raises the first error after all have ended."""
+        """Delete several pods, of which `at_once` end side by side. Raise the first error after all have ended."""
         for outcome in self._run(together([partial(self._delete, pod) for pod in pods], at_once)):
             if outcome:
                 raise outcome
@@ -285,7 +285,7 @@ class Pods:
             pod.context.emit(events.POD(host=pod.host.name), pod.name, f"deleted from {pod.host.name}")
 
     def _detached(self, pod: Pod) -> Steps[None]:
-        """Ends a pod in the order that the kernel needs: programs, networks, namespace."""
+        """End a pod in the order that the kernel needs: programs, networks, namespace."""
         try:
             pod.end_programs()
             yield from self.networks.detach(pod)
@@ -293,7 +293,7 @@ class Pods:
             self._take_away(pod)
 
     def lose(self, pod: Pod) -> None:
-        """See `Pod.lose`."""
+        """Lose a pod: see `Pod.lose`."""
         if self._nodes.get(pod.name) is pod:
             self.networks.forget(pod)
             self._take_away(pod)
@@ -301,25 +301,25 @@ class Pods:
 
     def collect(self, host: Host, networks: Sequence[Network]) -> None:
         """
-        CNI's GC of `networks` on a host: what their plugins hold for pods that are no more is given back.
+        Run CNI's GC of `networks` on a host: release what their plugins hold for pods that no longer exist.
 
         As libcni does it: DEL for each pod that was added and is neither there nor deleted, then GC of each plugin if
-        the network is of CNI 1.1.0 or later. Raises what failed, after all has been tried.
+        the network is of CNI 1.1.0 or later. Raise what failed, after all has been tried.
         """
         self._run(self.networks.collect(host, networks))
 
     def status(self, host: Host, networks: Sequence[Network]) -> None:
-        """CNI's STATUS of `networks` on a host; raises what a plugin says that cannot serve a pod now (CNI 1.1.0)."""
+        """Run CNI's STATUS of `networks` on a host; raise the error of a plugin that cannot serve a pod (CNI 1.1.0)."""
         self._run(self.networks.status(host, networks))
 
     def reclaim(self, grace: float = 35.0, every: float = 600.0) -> Callable[[], None]:
         """
-        Starts what the controller of an IPAM does: it looks `every` so many seconds for addresses of `ippool` without
-        a pod, and gives those back that have been so for `grace` seconds. The returned function stops it.
+        Start an IPAM's controller: `every` so many seconds it looks for addresses of `ippool` without a pod, and
+        releases those that have been so for `grace` seconds. The returned function stops it.
 
-        Without a pod is an address whose pod is no object any more or another one, has succeeded or failed, or is
-        terminating on a node that is not ready; and one kept for a pod that no StatefulSet wants. That such a pod's
-        container still runs, nobody sees. Spiderpool has 5 s after a pod's termination period of 30 s, and 600 s.
+        An address is without a pod if its pod is no object any more or another one, has succeeded or failed, or is
+        terminating on a node that is not ready; or if no StatefulSet wants the pod that it is kept for. Nothing checks
+        whether its container still runs. Spiderpool has 5 s after a pod's termination period of 30 s, and 600 s.
         """
         return self.networks.reclaim(self._context, grace, every)
 

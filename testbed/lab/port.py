@@ -1,4 +1,4 @@
-"""A port of a lossless link: its queues by class, its pause frames, what it counts. docs/lossless.md."""
+"""A port of a lossless link: its queues by class, its pause frames, its counters. docs/lossless.md."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PAUSE_BYTES = 60
 
 
 class Queue(NamedTuple):
-    """A queue of a port: what waits in it now, the most that ever did, and what it has counted."""
+    """A queue of a port: its packets and bytes now, the maximum so far, and its counters."""
 
     bytes: int
     packets: int
@@ -38,7 +38,7 @@ class Queue(NamedTuple):
 
 
 class PriorityGroup(NamedTuple):
-    """What came in by a port in a class and is in its switch now, and at most, in bytes."""
+    """The bytes of a class that came in by a port and are in its switch: now, and the maximum."""
 
     reserve: int
     shared: int
@@ -48,7 +48,7 @@ class PriorityGroup(NamedTuple):
 
 
 class Port:
-    """`number` is its number in the lab."""
+    """A port of a lossless link. `number` is its number in the lab."""
 
     def __init__(self, ports: Ports, number: int, lossless: Lossless, plan: InterfacePlan, *, switch: bool) -> None:
         self.number = number
@@ -61,7 +61,7 @@ class Port:
         self._overlay = Overlay(lambda names: {name: self._values[name] for name in names}, self._write)
 
     def begin(self, owner: int, ifindex: int, peer: int, values: Mapping[str, Any]) -> None:
-        """Sets all that stays, and the settings that it starts with."""
+        """Set what stays constant, and the settings that it starts with."""
         config = self._config
         config.kind = constants()["SWITCH" if self.switch else "NIC"]
         config.owner, config.ifindex, config.peer = owner, ifindex, peer
@@ -86,13 +86,12 @@ class Port:
         )
 
     def set_link(self, rate: int | None, delay: float) -> None:
-        """Sets the rate of the link in bits per second, None: no bound; and its delay in seconds."""
+        """Set the rate of the link in bits per second, None: no bound; and its delay in seconds."""
         self._config.ns_per_kib = ns_per_kib(rate)
         self._config.delay_ns = round(delay * 1e9)
 
     def control_congestion(self, algorithm: Algorithm | None) -> None:
-        """Has a NIC pace its queue pairs by an algorithm, or none of them. What was found out of them so far is
-        forgotten."""
+        """Make a NIC pace its queue pairs by an algorithm, or none of them. State learned from them so far is lost."""
         for flow in self._flows():
             flow.limited = flow.probe = 0
         if algorithm:
@@ -108,22 +107,22 @@ class Port:
         return rate, self._config.delay_ns / 1e9
 
     def configure(self, values: Mapping[str, Any]) -> None:
-        """Gives settings other values below the changes that are in force."""
+        """Set new values of settings below the changes that are in force."""
         self._overlay.rebase(values)
 
     def change(self, **values: Any) -> Callable[[], None]:
-        """Changes settings beside other changes. The returned function takes this change back."""
+        """Change settings beside other changes. The returned function undoes this change."""
         if unknown := sorted(values.keys() - set(SETTINGS)):
             hint = f"{did_you_mean(unknown[0], SETTINGS)}It has: {', '.join(SETTINGS)}."
             raise InputError(f"a port has no setting {unknown[0]!r}", hint=hint)
         return self._overlay.change(values)
 
     def settings(self) -> dict[str, Any]:
-        """The settings as they were written last."""
+        """Return the settings as they were written last."""
         return dict(self._values)
 
     def applies(self, **values: Any) -> bool:
-        """Return whether the programs are told these settings, read back from their memory."""
+        """Return whether the programs have these settings, read back from their memory."""
         config, state = (type(shared).from_buffer_copy(shared) for shared in (self._config, self._state))
         self._tell(config, state, values)
         return bytes(config) == bytes(self._config) and state.holds & self._state.holds == state.holds
@@ -162,45 +161,45 @@ class Port:
     # What it does
 
     def queue(self, priority: int) -> Queue:
-        """The queue of a priority, as it is now."""
+        """Return the queue of a priority, as it is now."""
         one = self._state.queue[priority]
         sent = one.sent_bytes, one.sent_packets
         return Queue(one.bytes, one.packets, one.max, *sent, one.dropped_packets, one.marked)
 
     def group(self, priority: int) -> PriorityGroup:
-        """What came in by it in a priority, as it is now."""
+        """Return the bytes that came in by it in a priority, as they are now."""
         one = self._state.group[priority]
         return PriorityGroup(one.reserve, one.shared, one.headroom, one.max, one.max_headroom)
 
     def paused(self, priority: int) -> bool:
-        """Whether its peer has stopped a priority."""
+        """Return whether its peer has stopped a priority."""
         return bool(self._state.paused & 1 << priority)
 
     def paused_ns(self, priority: int) -> int:
-        """For how long its peer has stopped a priority so far, pauses that go on left out."""
+        """Return the nanoseconds for which its peer has stopped a priority so far, without a pause that lasts."""
         return int(self._state.queue[priority].paused_ns)
 
     def pauses(self) -> int:
-        """Return how many pause frames it has received, of all priorities."""
+        """Return the number of pause frames that it has received, of all priorities."""
         return sum(self._state.rx_pause)
 
     def rates(self) -> list[tuple[str, int, int]]:
-        """The queue pairs of a NIC that congestion control knows: address of the peer, its number there, and bits per
-        second; 0 for one that is not limited."""
+        """Return the queue pairs of a NIC that congestion control knows: address of the peer, its number there, and
+        bits per second; 0 for one that is not limited."""
         return [(_address(bytes(one.address)), one.qpn, one.rate if one.limited else 0) for one in self._flows()]
 
     def _flows(self) -> list[Any]:
         return list(self._ports.flows(self.number))
 
     def adds_up(self) -> bool:
-        """Whether all that came to its queues was sent, dropped by a watchdog, or waits. False if memory ran out."""
+        """Return whether all input of its queues was sent, dropped by a watchdog, or waits. False if memory ran out."""
         if self._state.no_memory:
             return False
         queues = self._state.queue
         return all(one.in_packets == one.sent_packets + one.packets + one.flushed_packets for one in queues)
 
     def counters(self) -> dict[str, int]:
-        """What it counted, under the names of SONiC (SAI) for a switch's port, of mlx5 for a NIC."""
+        """Return its counters, under the names of SONiC (SAI) for a switch's port, of mlx5 for a NIC."""
         return self._switch_counters() if self.switch else self._nic_counters()
 
     def _switch_counters(self) -> dict[str, int]:
@@ -239,7 +238,7 @@ class Port:
         return found
 
     def _pause_frames(self, way: str, priority: int) -> int:
-        """Those that stop and those that let go on, as NICs and switches count them."""
+        """Return the number of frames that stop and that resume a priority, as NICs and switches count them."""
         return int(getattr(self._state, f"{way}_pause")[priority] + getattr(self._state, f"{way}_resume")[priority])
 
     def _nic_counters(self) -> dict[str, int]:
@@ -265,7 +264,7 @@ class Port:
 
 
 def pause_frame(mac: str, priority: int, quanta: int = 0xFFFF) -> bytes:
-    """A frame of IEEE 802.1Qbb that stops a priority for so many times 512 bits, from this MAC."""
+    """Return a frame of IEEE 802.1Qbb that stops a priority for `quanta` times 512 bits, from this MAC."""
     times = b"".join((quanta if one == priority else 0).to_bytes(2) for one in PRIORITIES)
     head = bytes.fromhex("0180c2000001" + mac.replace(":", "") + "88080101") + (1 << priority).to_bytes(2)
     return (head + times).ljust(PAUSE_BYTES, b"\0")
@@ -277,12 +276,12 @@ def _address(mapped: bytes) -> str:
 
 
 def ns_per_kib(rate: int | None) -> int:
-    """The time that 1024 bytes take at a rate in bits per second; 0 without one."""
+    """Return the time that 1024 bytes take at a rate in bits per second; 0 without one."""
     return round(8 * KIB * 1e9 / rate) if rate else 0
 
 
 def quanta(weights: Mapping[int, int], mtu: int) -> list[int]:
-    """The bytes that each priority gets in a turn: the smallest share is a packet. Without a share one has it, too."""
+    """Return the bytes that each priority gets in a turn: the smallest share, also the default, is a packet."""
     least = min(weights.values(), default=1)
     return [mtu * weights.get(priority, least) // least for priority in PRIORITIES]
 

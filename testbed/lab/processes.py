@@ -1,4 +1,4 @@
-"""Processes in namespaces, with every byte they wrote kept."""
+"""Processes in namespaces, with all their output kept."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from testbed.kernel.syscalls import closing_fd, explained
 STOP_S = 5.0
 POLL_S = 0.002
 Ready = Callable[[Sequence[Any], float], bool]
-"""Waits so many seconds for one of some files to be readable: `readable`, or `Lab.ready`, which keeps the timers."""
+"""A wait of so many seconds for a file to be readable: `readable`, or `Lab.ready`, which keeps the timers."""
 
 
 class Process:
@@ -38,8 +38,8 @@ class Process:
         devices_of: str = "",
         launcher: Sequence[str] = (),
     ) -> None:
-        """`env` is beside the machine's. The program sees the RDMA devices of `namespace`, or of `devices_of`. The
-        words of `launcher` stand before the command, see `Namespace.launcher`."""
+        """Start a program. `env` is beside the machine's. It finds the RDMA devices of `namespace`, or of `devices_of`.
+        The words of `launcher` stand before the command, see `Namespace.launcher`."""
         self.node = node
         self.command = list(command)
         self.log = log
@@ -62,7 +62,7 @@ class Process:
 
     @property
     def status(self) -> int | None:
-        """The exit status, negative for a signal; None while it runs."""
+        """Return the exit status, negative for a signal; None while it runs."""
         return self._popen.poll()
 
     @property
@@ -70,7 +70,7 @@ class Process:
         return self.status is None
 
     def wait(self, within: float) -> int:
-        """The exit status, negative for a signal. `within` in seconds."""
+        """Return the exit status, negative for a signal. `within` in seconds."""
         if (status := self.status) is not None:
             return status
         with closing_fd(os.pidfd_open(self._popen.pid)) as handle:
@@ -79,11 +79,11 @@ class Process:
         return self._popen.wait()
 
     def wait_output(self, text: str, within: float) -> None:
-        """Returns when the output contains `text`."""
+        """Return when the output contains `text`."""
         self.wait_until(f"say {text!r}", lambda: text in self.output, within)
 
     def wait_until(self, what: str, condition: Callable[[], bool], within: float) -> None:
-        """Returns when `condition` holds: when the program did `what` it has to do while it runs."""
+        """Return when `condition` holds: when the program did `what` it has to do while it runs."""
         deadline = time.monotonic() + within
         while not condition():
             if not self.running:
@@ -96,7 +96,7 @@ class Process:
         self._popen.send_signal(number)
 
     def stop(self, signal_number: int = signal.SIGTERM) -> None:
-        """Ends the process and whatever it started, by force if it must be; what it left behind when it ended too."""
+        """End the process, all that it started and all that it left behind, by force if necessary."""
         self._send_to_all(signal_number)
         with contextlib.suppress(DeadlineError):
             self.wait(STOP_S)
@@ -107,7 +107,7 @@ class Process:
         if self._launched and number == signal.SIGKILL:
             kill_children(self._popen.pid)
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._popen.pid, number)  # numbers come again only after all the others
+            os.killpg(self._popen.pid, number)  # a PID is reused only after all the others
 
 
 def _started(
@@ -129,7 +129,7 @@ def run(
     *,
     check: bool = True,
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a command to its end; with `check` raises if it fails. `text` is its input; `env` and `launcher` as for
+    """Run a command to its end; with `check` raise if it fails. `text` is its input; `env` and `launcher` as for
     `Process`."""
     with ExitStack() as files:
         given, out, err = (files.enter_context(tempfile.TemporaryFile("w+")) for _ in range(3))
@@ -160,7 +160,7 @@ def run(
 
 
 def kill_children(launcher: int) -> None:
-    """Ends by force what a launcher started, each in a session of its own: it passes on all signals but this one."""
+    """Kill what a launcher started, each in a session of its own: it passes on all signals except SIGKILL."""
     for thread in Path(f"/proc/{launcher}/task").glob("*/children"):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended
             for child in map(int, thread.read_text().split()):
@@ -168,7 +168,7 @@ def kill_children(launcher: int) -> None:
 
 
 def end_all(namespace: str) -> None:
-    """Ends every program in a network namespace by force, daemons that left their session among them."""
+    """Kill every program in a network namespace, daemons that left their session included."""
     wanted = netns.path(namespace).stat().st_ino
     for number in sorted(int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()):
         with contextlib.suppress(ProcessLookupError, FileNotFoundError):

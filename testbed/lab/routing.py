@@ -1,4 +1,4 @@
-"""FRR's daemons in the namespaces of switches, from their start to their end, and when they are done finding routes."""
+"""FRR's daemons in the namespaces of switches, from their start to their end, and their convergence."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ RUN = Path("/run/frr")
 USER = "frr"
 START_PAUSE_S = 0.05
 START_S = 60.0
-"""For the first convergence. A fat tree of 20 switches has 80 daemons."""
+"""Seconds for the first convergence. A fat tree of 20 switches has 80 daemons."""
 ANSWER_S = 10.0
 END = b"\0\0\0"
-"""Before the status, one byte, with which a daemon ends an answer."""
+"""The end of a daemon's answer, before the status, one byte."""
 
 
 class Routing:
@@ -65,13 +65,13 @@ class Routing:
             (directory / "bgpd.conf").write_text(text)  # FRR's user may not read the run directory
             self._context.file(f"{switch.name}-bgpd.conf").write_text(text)
         wait = self._context.scheduler.wait_quietly
-        for daemon in frr.DAEMONS:  # none has to wait for one that it needs, and to ask again
+        for daemon in frr.DAEMONS:  # in an order in which none waits for one that it needs, and retries
             sockets = [self._start(switch, daemon) for switch in self._switches]
             if not wait(lambda: all(path.exists() for path in sockets), START_S, pause=START_PAUSE_S):  # noqa: B023
                 raise DeadlineError(f"FRR's {daemon} did not start within {START_S:g} s")
 
     def _start(self, switch: Switch, daemon: str) -> Path:
-        """The socket at which it can be asked when it is ready."""
+        """Start a daemon. Return its control socket, which exists when the daemon is ready."""
         directory = self._directory(switch)
         command = [str(PROGRAMS / daemon), "-N", switch.namespace, "-F", frr.PROFILE, "-P", "0", "--log", "stdout"]
         if daemon != "mgmtd":  # which takes no file
@@ -82,10 +82,10 @@ class Routing:
         return directory / f"{daemon}.vty"
 
     def catch_up(self) -> None:
-        """The kernel's routes come by way of the switches' agent."""
+        """Do nothing: the kernel's routes come by way of the switches' agent."""
 
     def take(self) -> None:
-        """Raises when a daemon has ended: its switch goes on with the routes that it had."""
+        """Raise when a daemon has ended: its switch goes on with the routes that it had."""
         if not self._ends.poll(0):
             return
         for (switch, daemon), process in self._processes.items():
@@ -94,14 +94,14 @@ class Routing:
                 raise TestbedError(f"{switch}: FRR's {daemon} {how}\n{process.output[-2000:]}".rstrip())
 
     def hear(self, t: int, switch: str, route: events.Route) -> None:
-        """A route has changed, as the agent reports it."""
+        """Record a change of a route, as the agent reports it."""
         self._routes[switch][ip_network(route.to)] = tuple(route.ports)
         self._changed_ns = t
 
     def converged(self, within: float = START_S, *, without: Collection[str] = ()) -> float:
         """
-        Returns when each switch has all next hops of the shortest paths to all that others announce, and BGP and BFD
-        are up on all links; the seconds from the call to the last change of a route. `within` in seconds.
+        Return when each switch has all next hops of the shortest paths to all that others announce, and BGP and BFD are
+        up on all links. The result is the seconds from the call to the last change of a route. `within` in seconds.
 
         Links with an end that is down do not count, nor do those of `without`, ends such as ``leaf1:e3`` of links that
         are up and carry nothing. Host routes are those of the neighbours that switches have at the call.
@@ -121,7 +121,6 @@ class Routing:
         return seconds
 
     def _host_routes(self) -> dict[str, list[IPNetwork]]:
-        """The host routes that switches announce, by switch."""
         found: dict[str, list[IPNetwork]] = {}
         for switch in self._switches:
             if switch.planned.host_routes:
@@ -131,7 +130,7 @@ class Routing:
         return found
 
     def _missing(self, due: Mapping[str, frr.Routes]) -> str:
-        """The first route that is not as it is due."""
+        """Describe the first route that differs from the expected one."""
         for switch, routes in due.items():
             has = {to: ports for to, ports in self._routes[switch].items() if ports}
             for to in [*routes, *has]:
@@ -141,7 +140,7 @@ class Routing:
         return ""
 
     def _silent(self, dead: Collection[tuple[str, str]]) -> str:
-        """The first session that is not up, of those over links that carry something."""
+        """Describe the first session that is not up, of those over links that carry something."""
         for switch in self._switches:
             ports = [p for p in switch.planned.routed_ports if (p.node, p.name) not in dead and p.peer not in dead]
             bgp = json.loads(self.ask(switch, "bgpd", "show bgp ipv4 unicast summary json"))["peers"]
@@ -172,7 +171,7 @@ class Routing:
         return answer[:-4].decode()
 
     def close(self) -> None:
-        """Ends all at once: nothing of what the others would make of it is of interest."""
+        """Kill all daemons at once: no reaction of the others to that is of interest."""
         for process in self._processes.values():
             process.stop(signal.SIGKILL)
         for handle in self._handles:

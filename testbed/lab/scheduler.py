@@ -17,20 +17,20 @@ from testbed.lab.processes import Process
 from testbed.lab.steps import Runner, Steps
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.01, 1.0
-"""Between two looks at a condition that nothing announces; they double."""
+"""Seconds between two checks of a condition that nothing announces; they double."""
 T = TypeVar("T")
 
 
 class Source(Protocol):
-    """Something that reports events; `fileno` is readable when there are some."""
+    """A source of events; `fileno` is readable when there are some."""
 
     def fileno(self) -> int: ...
 
     def catch_up(self) -> None:
-        """Completes what has happened until now."""
+        """Complete what has happened until now."""
 
     def take(self) -> None:
-        """Emits what was reported since the last call, without waiting."""
+        """Emit what was reported since the last call, without waiting."""
 
 
 class Scheduler:
@@ -48,27 +48,27 @@ class Scheduler:
         self._runner = Runner(partial(self.ready, or_timer=True))
 
     def watch(self, program: Process) -> None:
-        """Has waits wake when a program ends."""
+        """Wake waits when a program ends."""
         self._programs = [*(other for other in self._programs if other.running), program]
 
     def close(self) -> None:
         self._timers.clear()
 
     def catch_up(self) -> None:
-        """Emits all that the switches did until now."""
+        """Emit all that the switches did until now."""
         for source in self.sources:
             source.catch_up()
         self._take()
 
     def _take(self) -> None:
-        """Emits what was reported since the last call. Reports of the last moment may be still on their way."""
+        """Emit what was reported since the last call. The latest reports may not have arrived yet."""
         for source in self.sources:
             source.take()
 
     def after(self, seconds: float, action: Callable[[], None]) -> Callable[[], None]:
-        """Has `action` called when `seconds` have passed, by whatever waits then: `sleep`, `wait`, a completion, a
-        program. A system call that blocks comes first: the resolution of a MAC in a modify to RTR. The returned
-        function cancels it."""
+        """Call `action` when `seconds` have passed, in whatever waits then: `sleep`, `wait`, a completion, a program. A
+        system call that blocks delays it: the resolution of a MAC in a modify to RTR. The returned function cancels
+        it."""
         entry = (time.monotonic() + seconds, next(self._numbers), action)
         heapq.heappush(self._timers, entry)
 
@@ -79,7 +79,7 @@ class Scheduler:
         return cancel
 
     def every(self, seconds: float, action: Callable[[], None]) -> Callable[[], None]:
-        """The same again and again, with `seconds` before each time."""
+        """Call `action` again and again, with `seconds` before each call. The returned function cancels it."""
 
         def again() -> None:
             action()
@@ -92,7 +92,7 @@ class Scheduler:
         return cancel
 
     def one_by_one(self, action: Callable[[], None]) -> None:
-        """Carries out `action`; one that is due while another waits for something comes after that."""
+        """Carry out `action`; one that begins while another waits for something comes after that."""
         self._actions.append(action)
         if len(self._actions) > 1:
             return
@@ -104,12 +104,12 @@ class Scheduler:
             self._actions.clear()
 
     def run(self, job: Steps[T]) -> T:
-        """Carries out a job."""
+        """Carry out a job."""
         return self._runner.run(job)
 
     def ready(self, watched: Sequence[Any], within: float, *, or_timer: bool = False) -> bool:
-        """Whether one of `watched` is readable, or with `or_timer` one of `after` was due, before `within` seconds have
-        passed."""
+        """Return whether one of `watched` is readable, or with `or_timer` a timer of `after` expired, before `within`
+        seconds have passed."""
         deadline = time.monotonic() + within
         while True:
             acted = False
@@ -126,7 +126,7 @@ class Scheduler:
                 return False
 
     def sleep(self, seconds: float) -> None:
-        """Lets time pass, and emits what the switches do meanwhile."""
+        """Let time pass, and emit what the switches do meanwhile."""
         deadline = time.monotonic() + seconds
         while True:
             self._take()
@@ -136,19 +136,19 @@ class Scheduler:
             self.ready(self.sources, left)
 
     def idle(self, within: float) -> None:
-        """Lets time pass until a source reports something or a timer was due, `within` seconds at most."""
+        """Let time pass until a source reports something or a timer expires, `within` seconds at most."""
         self.ready(self.sources, within, or_timer=True)
         self._take()
 
     def wait(self, condition: Callable[[], bool], within: float, *, pause: float = LONGEST_PAUSE_S) -> bool:
         """
-        Asks `condition` whenever something has happened, for `within` seconds at most; its last answer.
+        Evaluate `condition` whenever something has happened, for `within` seconds at most. Return its last result.
 
         That is: an event of a switch; a timer of `after`, a fault's among them; a change of a link, an address, a route
-        or a neighbour entry of any node; something written to a file of the run directory, as a program's output is;
-        the end of a program that `spawn` started. What holds for a short while is found then. Counters change without
-        notice: besides, it is asked after pauses that double up to `pause` seconds. A condition that changes such
-        things itself, as one that pings, does not wake itself: what happens while it is asked counts once.
+        or a neighbour entry of any node; something written to a file of the run directory, as a program's output; the
+        end of a program that `spawn` started. So a short-lived state is detected. Counters change without notice: it is
+        also evaluated after pauses that double up to `pause` seconds. A condition that changes such things itself, as
+        one that pings, does not wake itself: what happens during its evaluation counts once.
         """
         self._take()
         if condition():
@@ -159,7 +159,7 @@ class Scheduler:
             return self._wait(condition, deadline, pause, changes)
 
     def wait_quietly(self, condition: Callable[[], bool], within: float, *, pause: float = LONGEST_PAUSE_S) -> bool:
-        """The same, asked only at events of switches, timers and pauses: for what costs much, or what no node shows."""
+        """Wait as `wait` does, checking only at events of switches, timers, pauses: for costly or hidden conditions."""
         return self._wait(condition, time.monotonic() + within, pause, None)
 
     def _wait(self, condition: Callable[[], bool], deadline: float, pause: float, changes: Changes | None) -> bool:
@@ -185,5 +185,5 @@ class Scheduler:
 
 
 def _exact_timeout(left: float) -> float:
-    """The timeout for a wait that must not be late: the kernel adds a thousandth to it, up to 0.1 s."""
+    """Return the timeout for a wait that must not be late: the kernel adds a thousandth to it, up to 0.1 s."""
     return left - 0.11 if left > 0.2 else left

@@ -29,8 +29,8 @@ class Service:
         return f"{self.address}:{self.port}"
 
     def forward(self, to: IPv4Address, port: int) -> None:
-        """Sends new connections to `port` of `to` from now on. Those that are there stay where they are: conntrack
-        knows them, and kube-proxy deletes nothing there for TCP."""
+        """Send new connections to `port` of `to` from now on. Existing ones stay: conntrack knows them, and kube-proxy
+        deletes nothing there for TCP."""
         check(port)
         with self.node.entered():
             nftables.run(nftables.forwarding(self._table, (self.address, self.port), (to, port)))
@@ -39,12 +39,12 @@ class Service:
         self.node.context.emit(there, self.node.name, f"service {self} forwards to {to}:{port}")
 
     def connections(self) -> int:
-        """The number of connections that were sent to where it forwards now."""
+        """Return the number of connections sent to the current destination."""
         with self.node.entered():
             return nftables.forwarded(self._table) if self._there else 0
 
     def withdraw(self) -> None:
-        """Has it forward nothing any more. A second time does nothing."""
+        """Stop forwarding. A second call does nothing."""
         if self._there:
             with self.node.entered():
                 nftables.run(f"delete table ip {self._table}")

@@ -21,16 +21,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Until:
-    """One of `files` is readable, or `deadline` is over, in seconds of `time.monotonic`."""
+    """A wait until one of `files` is readable, or `deadline` is over, in seconds of `time.monotonic`."""
 
     deadline: float
     files: Sequence[Any] = ()
     for_jobs: bool = False
-    """Whether it is other jobs that end the wait."""
+    """True if other jobs end the wait."""
 
 
 Steps = Generator[Until, bool, T]
-"""A job. What it yields is answered with whether one of the files is readable."""
+"""A job. Each wait that it yields is answered with whether one of the files is readable."""
 
 
 def pause(seconds: float) -> Steps[None]:
@@ -38,7 +38,7 @@ def pause(seconds: float) -> Steps[None]:
 
 
 def in_order(jobs: Iterable[Steps[T]]) -> Steps[list[T]]:
-    """A job of several, one after the other. The first that fails ends it."""
+    """Return a job of several, one after the other. The first that fails ends it."""
     results: list[T] = []
     for job in jobs:
         results += [(yield from job)]
@@ -46,7 +46,7 @@ def in_order(jobs: Iterable[Steps[T]]) -> Steps[list[T]]:
 
 
 class Runner:
-    """Carries out jobs. A timer that is due while one waits may begin another one, which is then carried out first; if
+    """A runner of jobs. A timer that expires while one waits may begin another one, which is then carried out first; if
     that has to wait for jobs begun before it, they go on meanwhile."""
 
     def __init__(self, ready: Ready) -> None:
@@ -72,21 +72,20 @@ class Runner:
 
 
 def run(ready: Ready, job: Steps[T]) -> T:
-    """Carry out one job."""
     return Runner(ready).run(job)
 
 
 class _Begun(Generic[T]):
-    """A job that has begun, and how it ended."""
+    """A job that has begun, and its outcome."""
 
     def __init__(self, job: Steps[T]) -> None:
         self.job = job
         self.until: Until | None = None
-        """What it waits for. None while it does something, and after its end."""
+        """The job's wait. None while the job does something, and after its end."""
         self.outcome: list[T | TestbedError] = []
 
     def go_on(self, answer: bool | None) -> None:
-        """Begin the job, or answer what it waits for. Another exception than a TestbedError is the caller's."""
+        """Begin the job, or answer its wait. Another exception than a TestbedError goes to the caller."""
         self.until = None
         try:
             self.until = next(self.job) if answer is None else self.job.send(answer)
@@ -103,13 +102,13 @@ class _Begun(Generic[T]):
 
 
 def _first(waits: Sequence[Until]) -> Until:
-    """The first of these waits that is over."""
+    """Return a wait that ends when the first of these is over."""
     files = [file for until in waits for file in until.files]
     return Until(min(until.deadline for until in waits), files, any(until.for_jobs for until in waits))
 
 
 def _go_on(jobs: Iterable[_Begun[Any]]) -> None:
-    """Answer those that wait no longer, in their order."""
+    """Answer the jobs whose waits are over, in their order."""
     for begun in jobs:
         if until := begun.until:
             answer = readable(until.files, 0)
@@ -118,8 +117,8 @@ def _go_on(jobs: Iterable[_Begun[Any]]) -> None:
 
 
 def together(jobs: Sequence[Callable[[], Steps[T]]], at_once: int) -> Steps[list[T | TestbedError]]:
-    """A job of several, of which `at_once` are under way; what each returned or raised, in their order. Another
-    exception than a TestbedError ends all."""
+    """Return a job of several, of which `at_once` are under way; its results are what each returned or raised, in their
+    order. Another exception than a TestbedError ends all."""
     begun: list[_Begun[T]] = []
     under_way: list[_Begun[T]] = []
     try:
@@ -139,13 +138,13 @@ def together(jobs: Sequence[Callable[[], Steps[T]]], at_once: int) -> Steps[list
 
 
 class Gate:
-    """Lets any number of jobs in side by side, or one alone, in the order in which they come."""
+    """A gate that lets in any number of jobs side by side, or one alone, in the order in which they come."""
 
     def __init__(self) -> None:
         self._turns: list[_Turn] = []
 
     def passing(self, job: Steps[T], *, alone: bool = False) -> Steps[T]:
-        """The job, which begins when no other is in, or none that has to be alone."""
+        """Run the job when no other is in the gate, or none that has to be alone."""
         turn = _Turn(alone)
         self._turns.append(turn)
         try:

@@ -1,2 +1,2 @@
-"""The machines that labs run on: the image and its layers, the micro-VM with its snapshots and clocks, and this very
+"""Machines that labs run on: the image and its layers, the micro-VM with its snapshots and clocks, and this very
 kernel. Runs outside the guest only."""

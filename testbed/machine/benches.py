@@ -16,7 +16,7 @@ LIMIT_S = 86400.0
 
 
 async def measure(request: Request[R], machine: Machine, seed: int, out: Path, log: Callable[[str], None]) -> R:
-    """The response to a request; `log` gets a line for each part of it that is done."""
+    """Return the response to a request; `log` gets a line for each part of it that is done."""
 
     def listen(record: dict[str, Any]) -> None:
         if (event := record["event"])["kind"] == BENCH.name:

@@ -1,4 +1,4 @@
-"""The build of an image: mmdebstrap makes a Debian root, a kernel and an initramfs (machine/recipe.py)."""
+"""The image build: mmdebstrap makes a Debian root, a kernel and an initramfs (machine/recipe.py)."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from testbed.machine import cache, image, processes, recipe
 from testbed.machine.image import Image
 
 SPACE = 6_000_000_000
-"""Bytes of disk that a build takes."""
+"""Bytes of disk that a build needs."""
 TOOLS = {"mmdebstrap": "mmdebstrap", "mkfs.erofs": "erofs-utils", "apt-get": "apt"}
 """Programs that build an image, and their Debian packages."""
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 SUBUID = Path("/etc/subuid")
 OWN_NAMESPACES = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--")
-"""For mmdebstrap as root: with the first process all others end at once, and so does every mount."""
+"""Prefix for mmdebstrap as root: when its first process ends, all others and all mounts end at once."""
 PACKAGES_READ = "DEBIAN_", "DEBCONF_", "DPKG_"
-"""How variables begin by which packages install themselves otherwise, and leave other bytes."""
+"""Prefixes of variables that change how packages install themselves, and thus the bytes of the image."""
 PACKAGES_SEE = {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C", "TERM": "xterm"}
 """Without TERM debconf keeps other flags of a question."""
 UNITS = {"B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9}
@@ -45,14 +45,14 @@ PHASES = (
     ("download /testbed/root.erofs", "copy it out"),
     ("removing tempdir", "clean up"),
 )
-"""Phases by what mmdebstrap writes; the first that is in its line."""
+"""Words in mmdebstrap's output lines, and the phases that they mean; the first match counts."""
 
 Progress = Callable[[str, int], None]
-"""Called with the phase and the bytes fetched so far."""
+"""Callback for the phase and the bytes fetched so far."""
 
 
 def ensure(progress: Progress) -> Image:
-    """The image, built if it is not there. Of two who start at once, one builds and the other waits for it."""
+    """Return the image, built if it is missing. Of two simultaneous callers, one builds and the other waits."""
     if found := image.find():
         return found
     with cache.locked(cache.directory("images")):
@@ -60,7 +60,7 @@ def ensure(progress: Progress) -> Image:
 
 
 def build(progress: Progress) -> Image:
-    """Makes the image of this version in its place in the cache. The caller holds the lock on the images."""
+    """Build the image of this version in its place in the cache. The caller holds the lock on the images."""
     require_tools()
     key, place = recipe.inputs_key(), image.place()
     cache.require_space(cache.directory("images"), SPACE, "building the image")
@@ -84,12 +84,12 @@ def build(progress: Progress) -> Image:
 
 
 def apt(*packages: str) -> str:
-    """The command that installs Debian packages on this machine."""
+    """Return the command that installs Debian packages on this machine."""
     return f"sudo apt-get install --no-install-recommends {' '.join(packages)}"
 
 
 def require_tools() -> None:
-    """Raises UnsupportedError with all that building an image lacks here."""
+    """Raise UnsupportedError with all that is missing here to build an image."""
     if platform.machine() != "x86_64":
         raise UnsupportedError(f"images are made for x86-64 only, this machine is {platform.machine()}")
     if missing := missing_packages():
@@ -100,15 +100,15 @@ def require_tools() -> None:
 
 
 def missing_packages(tools: Mapping[str, str] = TOOLS) -> list[str]:
-    """The Debian packages that building an image with these tools takes and this machine has not."""
+    """Return the Debian packages that an image build with these tools needs and this machine lacks."""
     wanted = tools if os.geteuid() == 0 else {**tools, "newuidmap": "uidmap"}
     missing = {package for tool, package in wanted.items() if not shutil.which(tool)}
     return sorted(missing if KEYRING.exists() else {*missing, "debian-archive-keyring"})
 
 
 def wanted_packages() -> list[str]:
-    """The same where an image has to be built; none where there is one, if only a damaged one, of which the command
-    speaks. Set-up calls this with whatever Python there is: it takes no more than the standard library."""
+    """Return the missing packages if an image must be built; none if there is one, even damaged: commands report it.
+    Set-up calls this with any Python: use the standard library only."""
     try:
         return [] if image.find() else missing_packages()
     except UnsupportedError:
@@ -116,7 +116,7 @@ def wanted_packages() -> list[str]:
 
 
 def require_unshare() -> None:
-    """Raises UnsupportedError where mmdebstrap cannot make a root file system for a user without privilege."""
+    """Raise UnsupportedError where mmdebstrap cannot make a root file system for an unprivileged user."""
     try:
         user = pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
@@ -148,7 +148,7 @@ def bootstrap(work: Path, progress: Progress) -> None:
 
 
 def mmdebstrap(command: list[str], progress: Progress) -> None:
-    """Runs this command of mmdebstrap with the mirror of Debian; raises what its words mean when it fails."""
+    """Run this mmdebstrap command with the Debian mirror. On failure raise what its output means."""
     with tempfile.TemporaryFile("w+") as log:
         if follow([*command, *mirror()], log, progress):
             log.seek(0)
@@ -156,7 +156,7 @@ def mmdebstrap(command: list[str], progress: Progress) -> None:
 
 
 def mirror() -> list[str]:
-    """Debian's mirror: TESTBED_MIRROR, else the one this Debian uses itself, else mmdebstrap's default."""
+    """Return Debian's mirror: TESTBED_MIRROR, else that of this machine's Debian, else mmdebstrap's default."""
     if chosen := os.environ.get("TESTBED_MIRROR"):
         return [chosen]
     asked = subprocess.run(
@@ -167,7 +167,7 @@ def mirror() -> list[str]:
 
 
 def follow(command: list[str], log: TextIO, progress: Progress) -> int:
-    """Runs mmdebstrap, its words into `log`: a file, for it must be able to speak while it cleans up behind us."""
+    """Run mmdebstrap with its output in `log`: a file, so that it can still write while it cleans up after us."""
     death_signal = "TERM"  # without root it is in a user namespace of its own, and cleans up itself
     if os.geteuid() == 0:
         command, death_signal = [*OWN_NAMESPACES, *command], "KILL"
@@ -193,20 +193,20 @@ def follow(command: list[str], log: TextIO, progress: Progress) -> int:
 
 
 def phase_of(line: str) -> str | None:
-    """The phase that a line of mmdebstrap begins."""
+    """Return the phase that a line of mmdebstrap begins."""
     if line.startswith("Setting up "):
         return "install packages"
     return next((name for text, name in PHASES if text in line), None) if line.startswith("I: ") else None
 
 
 def size_of(line: str) -> int:
-    """The bytes that a line of apt reports as fetched."""
+    """Return the bytes that a line of apt reports as fetched."""
     size = re.match(r"Get:\d+ .*\[([\d.,]+) ([kMG]?B)\]", line)
     return int(float(size[1].replace(",", "")) * UNITS[size[2]]) if size else 0
 
 
 def raise_for(output: str, tool: str = "mmdebstrap") -> NoReturn:
-    """Turns the words of mmdebstrap, or of apt, into one message."""
+    """Raise one error from the output of mmdebstrap or apt."""
     if full := next((line for line in output.splitlines() if "No space left on device" in line), ""):
         hint = "Make room there, or set TMPDIR and XDG_CACHE_HOME to a larger disk."
         hint += f" The image of machines takes {SPACE / 1e9:.0f} GB."

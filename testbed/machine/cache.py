@@ -1,8 +1,8 @@
-"""The user's cache directory: everything in it is whole, or is not there.
+"""The user's cache directory: everything in it is complete, or is not there.
 
-What is being made has no name yet (O_TMPFILE) or lives in a directory that its maker holds locked, so a killed maker
-leaves nothing that could be taken for a result; the next one sweeps it away. Locks are flocks on directories: they
-vanish with their holder.
+An unfinished file has no name (O_TMPFILE) and an unfinished directory is locked by its maker, so a killed maker leaves
+nothing that looks like a result; the next one removes it. Locks are flocks on directories: they vanish with their
+holder.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def directory(name: str) -> Path:
 
 @contextlib.contextmanager
 def locked(path: Path, *, wait: bool = True) -> Iterator[None]:
-    """Holds the directory `path` against other processes; waits for its holder, or raises BlockingIOError."""
+    """Lock the directory `path` against other processes. Wait for its holder, or raise BlockingIOError."""
     handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -47,7 +47,7 @@ def locked(path: Path, *, wait: bool = True) -> Iterator[None]:
 
 @contextlib.asynccontextmanager
 async def locked_async(path: Path) -> AsyncIterator[None]:
-    """The same without stopping the event loop, whose own tasks may hold the lock."""
+    """Lock the directory without blocking the event loop, whose own tasks may hold the lock."""
     with contextlib.ExitStack() as stack:
         while True:
             try:
@@ -60,7 +60,7 @@ async def locked_async(path: Path) -> AsyncIterator[None]:
 
 @contextlib.contextmanager
 def making(place: Path) -> Iterator[Path]:
-    """A directory that takes the name `place` when the block ends well. What killed makers left is swept first."""
+    """Yield a directory that is renamed to `place` when the block succeeds. First remove what killed makers left."""
     with processes.scratch(place.parent, MAKING) as path:
         path.chmod(0o755)
         yield path
@@ -69,21 +69,21 @@ def making(place: Path) -> Iterator[Path]:
 
 
 def publish(handle: int, path: Path) -> None:
-    """Gives the finished, nameless file its name."""
+    """Give the finished, nameless file its name."""
     path.unlink(missing_ok=True)
     # With a handle in src_dir_fd os.link uses linkat, which follows the symbolic link in /proc.
     os.link(f"/proc/self/fd/{handle}", path, src_dir_fd=handle)
 
 
 def prune(parent: Path, keep: int) -> None:
-    """Removes files until `keep` are left, first those that were written or touched longest ago."""
+    """Remove the least recently written or touched files until `keep` are left."""
     files = sorted((path for path in parent.iterdir() if path.is_file()), key=lambda path: path.stat().st_mtime)
     for path in files[:-keep]:
         path.unlink(missing_ok=True)
 
 
 def require_space(path: Path, needed: int, what: str) -> None:
-    """`needed` in bytes."""
+    """Raise UnsupportedError if `path` has less than `needed` bytes of free space."""
     free = shutil.disk_usage(path).free
     if free < needed:
         text = f"{what} needs {needed / 1e9:.1f} GB and {path} has {free / 1e9:.1f} GB free"
@@ -91,7 +91,7 @@ def require_space(path: Path, needed: int, what: str) -> None:
 
 
 def digest(*parts: bytes | str) -> str:
-    """SHA-256 over the parts, each with its length, as 64 hex digits."""
+    """Return the SHA-256 over the parts, each with its length, as 64 hex digits."""
     state = hashlib.sha256()
     for part in parts:
         data = part.encode() if isinstance(part, str) else part

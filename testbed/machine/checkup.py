@@ -1,4 +1,4 @@
-"""A check of this machine: what testbed needs and is there, and the commands that bring the rest."""
+"""Check of this machine: what testbed needs and finds, and the commands that install what is missing."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from testbed.version import version
 State = Literal["works", "note", "missing"]
 CNI_PLUGINS = ("/usr/lib/cni", "/opt/cni/bin")
 OLDEST_LOCAL_KERNEL = (7, 1)
-"""From here on rdma_rxe works inside network namespaces."""
+"""First Linux version whose rdma_rxe works inside network namespaces."""
 NEWER_KERNEL = "sudo apt-get install -t trixie-backports linux-image-amd64 && sudo reboot"
 LOCAL_MODULES = ("rdma_rxe", "ib_uverbs", "veth", "bridge", "8021q", "nf_tables")
 LOCAL_TOOLS = {
     **dict.fromkeys(("ip", "tc", "bridge", "rdma"), "iproute2"),
     "ping": "iputils-ping", "modprobe": "kmod", "setpriv": "util-linux",
 }  # fmt: skip
-"""The programs that any lab on this kernel may call, and their Debian packages."""
+"""Programs that a lab on this kernel may call, and their Debian packages."""
 NFTABLES = "libnftables.so.1"
 CAPABILITIES = {"CAP_NET_ADMIN": 12, "CAP_SYS_MODULE": 16, "CAP_SYS_ADMIN": 21}
-"""Their bits (include/uapi/linux/capability.h)."""
+"""Capabilities by their bits (include/uapi/linux/capability.h)."""
 STATUS = Path("/proc/self/status")
 TRACING = Path("/sys/kernel/tracing/instances")
 DEBIAN_PYVERBS = Path("/usr/lib/python3/dist-packages/pyverbs")
@@ -43,7 +43,7 @@ DEBIAN_PYVERBS = Path("/usr/lib/python3/dist-packages/pyverbs")
 
 @dataclass(frozen=True)
 class Check:
-    """One finding. `note` is worth knowing and hinders nothing; `fix` is what to type."""
+    """One finding. `note` is information that blocks nothing; `fix` is the command to type."""
 
     subject: str
     state: State
@@ -56,7 +56,7 @@ def _look(subject: str, works: object, text: str, lacking: str, fix: str = "", s
 
 
 def _tried(subject: str, work: Callable[[], str], fix: str = "", state: State = "missing") -> Check:
-    """What `work` returns, or the error that it raises; then the fix is that of the error's hint if none is given."""
+    """Return the result of `work`, or its error, whose hint is the fix if none is given."""
     try:
         return Check(subject, "works", work())
     except TestbedError as error:
@@ -64,7 +64,7 @@ def _tried(subject: str, work: Callable[[], str], fix: str = "", state: State = 
 
 
 def vm() -> Iterator[Check]:
-    """Whether labs can run in micro-VMs here. Nothing is started."""
+    """Check that labs can run in micro-VMs here. Nothing is started."""
     yield Check("testbed", "works", f"{version()}; scenarios and documentation are in {shipped.PLACE}")
     yield Check("Python", "works", f"{platform.python_version()} ({sys.executable})")
     yield _tried("QEMU", lambda: f"{qemu.version()} ({qemu.binary()})", apt("qemu-system-x86"))
@@ -116,7 +116,7 @@ def _snapshot(built: Image) -> Check:
 
 
 def kvm_answer() -> Check:
-    """The remembered answer about KVM, which only the real clock can use."""
+    """Return the cached answer about KVM, which only the real clock can use."""
     answer = kvm.answer() if shutil.which(qemu.BINARY) else None
     if answer:
         return Check("KVM", "works", "a guest boots under it; the real clock uses it")
@@ -134,7 +134,7 @@ def kvm_answer() -> Check:
 
 
 def local() -> Iterator[Check]:
-    """Whether labs can run on this very kernel (`--machine local`)."""
+    """Check that labs can run on this very kernel (`--machine local`)."""
     release, oldest = platform.release(), ".".join(map(str, OLDEST_LOCAL_KERNEL))
     text = f"Linux {release}"
     new = qemu.numbers(release) >= OLDEST_LOCAL_KERNEL
@@ -178,7 +178,7 @@ def _has_library(name: str) -> bool:
 
 
 def _pyverbs() -> Check:
-    """Debian's package, which a virtual environment sees only if it has the system's packages, too."""
+    """Check Debian's package, which a virtual environment finds only if it includes the system's packages."""
     if importlib.util.find_spec("pyverbs"):
         return Check("pyverbs", "works", "this Python has it")
     fixes = [] if DEBIAN_PYVERBS.exists() else [apt("python3-pyverbs")]
@@ -196,7 +196,7 @@ def _has_module(name: str, release: str) -> bool:
 
 
 def require_packages(packages: Sequence[str]) -> None:
-    """Raises UnsupportedError with those of these Debian packages that this system lacks."""
+    """Raise UnsupportedError with those of these Debian packages that this system lacks."""
     listed = "" if not shutil.which("dpkg-query") else subprocess.run(
         ["dpkg-query", "-W", "-f", "${db:Status-Status} ${Package}\\n", *packages],
         capture_output=True, text=True, check=False,
@@ -207,7 +207,7 @@ def require_packages(packages: Sequence[str]) -> None:
 
 
 def require_local() -> None:
-    """Raises UnsupportedError with all that labs on this kernel lack, and the command that brings each."""
+    """Raise UnsupportedError with all that labs on this kernel lack, and the command that installs each."""
     lacking = [check for check in local() if check.state == "missing"]
     if lacking:
         texts = "".join(f"\n  {check.subject}: {check.text}{_run(check)}" for check in lacking)

@@ -1,4 +1,4 @@
-"""Images of containers in the cache, for nodes that are containers: each under the hash of its image and its name."""
+"""Container images in the cache, for nodes that are containers: each under the hash of its image and its name."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ PACKAGES = ("docker.io", "python3-docker")
 """Debian packages of a machine whose lab has containers."""
 REFERENCE = re.compile(r"[a-z0-9][a-z0-9._-]*(:[0-9]+)?(/[a-z0-9][a-z0-9._-]*)*(:[A-Za-z0-9_][A-Za-z0-9._-]{0,127})?")
 LARGEST = 700 << 20
-"""Bytes of all images of a lab: its machine unpacks them into its memory."""
+"""Bytes of all images of a lab, at most: its machine unpacks them into its memory."""
 ADD = "testbed image add FILE"
 
 
 def canonical(name: str) -> str:
-    """The full name of an image, as Docker reads short ones: `alpine` is `alpine:latest`. InputError if it is none."""
+    """Return an image's full name, as Docker reads short ones: `alpine` is `alpine:latest`. InputError if invalid."""
     if not REFERENCE.fullmatch(name):
         raise InputError(f"{name!r} is not the name of an image", hint="Write a name such as tools:1.")
     short = name.removeprefix("docker.io/").removeprefix("library/")
@@ -32,7 +32,7 @@ def canonical(name: str) -> str:
 
 @dataclass(frozen=True)
 class Container:
-    """An image of a container, in the cache."""
+    """A container image in the cache."""
 
     path: Path
     manifest: dict[str, Any]
@@ -43,7 +43,7 @@ class Container:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of its archive."""
+        """Return the SHA-256 of its archive."""
         return str(self.manifest["digest"])
 
     @property
@@ -52,7 +52,7 @@ class Container:
 
     @property
     def file(self) -> Path:
-        """Its archive, whose size is checked."""
+        """Return the path of its archive, whose size is checked."""
         path = self.path / "archive.tar"
         if not path.exists() or path.stat().st_size != self.size:
             raise self._damaged("its archive does not have the size it had")
@@ -68,7 +68,7 @@ class Container:
 
 
 def every() -> list[Container]:
-    """All that are in the cache, by name."""
+    """Return all images in the cache, by name."""
     found = []
     for path in (cache.root() / "containers").glob("*/manifest.json"):
         if not path.parent.name.startswith(cache.MAKING):
@@ -85,7 +85,7 @@ def every() -> list[Container]:
 
 
 def find(names: Iterable[str]) -> tuple[Container, ...]:
-    """The images with these names, each once. InputError for one that is not in the cache."""
+    """Return the images with these names, each once. InputError for one that is not in the cache."""
     known = {container.name: container for container in every()}
     wanted = sorted({canonical(name) for name in names})
     for name in wanted:
@@ -102,7 +102,7 @@ def find(names: Iterable[str]) -> tuple[Container, ...]:
 
 
 async def equip(base: Image, packages: Sequence[str], images: Sequence[str], log: layers.Log) -> Image:
-    """The image with these Debian packages, and these images of containers with Docker that runs them."""
+    """Return the image with these Debian packages, and with Docker and these container images."""
     found = find(images)
     wanted = sorted({*packages, *(PACKAGES if found else ())})
     equipped = await layers.ensure(base, wanted, log) if wanted else base
@@ -110,8 +110,8 @@ async def equip(base: Image, packages: Sequence[str], images: Sequence[str], log
 
 
 def add(source: Path, name: str) -> Container:
-    """Takes the image of an archive into the cache, under its own name or another. One of that name is replaced."""
-    from testbed.machine.archives import container_image, reader  # not for those who ask for help
+    """Add the image of an archive to the cache, under its own name or another. Replace one of that name."""
+    from testbed.machine.archives import container_image, reader  # not needed for help
 
     parent = cache.directory("containers")
     with container_image.opened(source) as archive:
@@ -140,7 +140,7 @@ def add(source: Path, name: str) -> Container:
 
 
 def remove(name: str) -> None:
-    """Removes the image of this name. InputError if there is none."""
+    """Remove the image of this name. InputError if there is none."""
     full, known = canonical(name), {container.name: container for container in every()}
     if full not in known:
         hint = f"{did_you_mean(full, known)}`testbed image ls` shows those that are there."

@@ -1,6 +1,5 @@
-"""Descriptions of scenarios, faults and profiles, and drawings of plans, that were made before. A scenario's code sees
-its files, its settings and this testbed: of the same ones the description is the same. So is the drawing of the same
-plan."""
+"""Cache of descriptions of scenarios, faults and profiles, and of drawings of plans. A scenario's code sees its files,
+its settings and this testbed: the same inputs give the same description, and the same plan gives the same drawing."""
 
 from __future__ import annotations
 
@@ -17,25 +16,25 @@ from testbed.machine import cache, snapshot
 
 PLACE = "descriptions"
 KEEP = 500
-"""Descriptions and drawings, of a few kilobytes each."""
+"""Descriptions and drawings kept, of a few kilobytes each."""
 
 
 def key(asked: Sequence[object], files: Mapping[str, bytes]) -> str:
-    """Names what was `asked`, which can be written as JSON, about something that has these files."""
+    """Return a cache key for the request `asked` (JSON-serializable) about something that has these files."""
     packages = Path(sysconfig.get_path("purelib")).stat().st_mtime_ns
     text = json.dumps([asked, sys.version, packages], sort_keys=True)
     return cache.digest(snapshot.code_digest(), text, *(part for item in files.items() for part in item))
 
 
 def load(key: str) -> Any:
-    """What was kept; None if nothing was."""
+    """Return the cached value; None if there is none."""
     with suppress(OSError, ValueError):
         return json.loads((cache.root() / PLACE / key).read_text())
     return None
 
 
 def keep(key: str, info: object) -> None:
-    """Keeps one, which can be written as JSON, if there is room for it, and forgets the oldest ones."""
+    """Store a JSON-serializable value if there is space for it, and remove the oldest ones."""
     with suppress(OSError):
         directory = cache.directory(PLACE)
         handle = os.open(directory, os.O_TMPFILE | os.O_WRONLY, 0o644)

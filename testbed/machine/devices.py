@@ -1,5 +1,4 @@
-"""The two memory files through which a guest gets a job bundle and hands back what it made. guest/boot.py is the other
-end."""
+"""The memory files that pass a job bundle to a guest and its files back. guest/boot.py is the other end."""
 
 from __future__ import annotations
 
@@ -22,16 +21,16 @@ OUT_MAGIC = b"TBRESULT"
 BLOCK = 4096
 PROGRESS_END = 64 << 20
 PULSE = PROGRESS_END - BLOCK
-"""The place where the guest's first process counts, every 30 seconds of its time."""
+"""Offset of the counter that the guest's first process increments every 30 seconds of its time."""
 ENTRY = struct.Struct("<cHQ")
-"""Before each file or directory that comes back: its kind, the bytes of its name and those of its contents."""
+"""Header of each file or directory that comes back: its kind, and the lengths of its name and contents in bytes."""
 FILE, DIRECTORY, END = b"F", b"D", b"E"
 MOST_ENTRIES = 100_000
 FINISHED = 1
 
 
 class Device:
-    """An anonymous file of fixed size that QEMU maps as a pmem device: gone with its last user, sparse."""
+    """An anonymous, sparse file of fixed size that QEMU maps as a pmem device: gone with its last user."""
 
     def __init__(self, name: str, magic: bytes, size: int) -> None:
         self.handle = os.memfd_create(name)
@@ -42,7 +41,7 @@ class Device:
         self.map[: len(magic)] = magic
 
     def clear(self) -> None:
-        """Has nothing in it again; no machine that runs may have it mapped."""
+        """Empty the device; no running machine may have it mapped."""
         os.truncate(self.handle, 0)
         os.truncate(self.handle, self.size)
         self.map[: len(self._magic)] = self._magic
@@ -63,13 +62,13 @@ class Device:
 
 
 class Bundle(Device):
-    """The device that a guest reads: a tar with job.json and the files it is about."""
+    """The device that a guest reads: a tar with job.json and the files of the job."""
 
     def __init__(self) -> None:
         super().__init__("testbed-bundle", IN_MAGIC, BUNDLE_BYTES)
 
     def write(self, job: Mapping[str, Any], files: Mapping[str, bytes], executable: Collection[str] = ()) -> None:
-        """The tar is a function of its contents alone: no owner, no time, sorted names."""
+        """Write the tar as a function of its contents alone: no owner, no time, sorted names."""
         buffer = io.BytesIO()
         with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as tar:
             for name, data in sorted({**files, JOB: json.dumps(job, sort_keys=True).encode()}.items()):
@@ -101,11 +100,11 @@ class Outcome(Device):
 
     @property
     def pulse(self) -> int:
-        """The count of looks that the guest's first process has taken at the job."""
+        """Return how many times the guest's first process has checked the job."""
         return int(struct.unpack_from("<Q", self.map, PULSE)[0])
 
     def progress(self) -> Iterator[dict[str, Any]]:
-        """The messages that came since the last call."""
+        """Yield the messages that came since the last call."""
         length = self._header()[1]
         if not self._seen <= length <= PULSE - BLOCK:
             raise MachineError(f"the length of the guest's progress is damaged: {length} after {self._seen}")
@@ -116,12 +115,12 @@ class Outcome(Device):
             yield messages.load(line)
 
     def rewind(self) -> None:
-        """The guest has gone back to an earlier moment: what it says from there on comes again."""
+        """Read messages from the start again: the guest went back to an earlier moment and repeats what followed."""
         self._seen = min(self._seen, self._header()[1])
         self._rest = b""
 
     def extract(self, directory: Path) -> None:
-        """Unpacks what the guest left, which ran the user's code: MachineError for whatever is wrong with it."""
+        """Unpack the guest's files. It ran the user's code: MachineError for anything wrong in them."""
         if not self.finished:
             raise MachineError("the guest paused without handing back its results")
         if self._rest:
@@ -138,8 +137,8 @@ class Outcome(Device):
 
 
 def unpack(data: memoryview, directory: Path) -> None:
-    """Writes the files of `data` below `directory`, never outside it; ValueError for what is wrong with them. A format
-    of our own and no tar: what the standard library does with a hostile one has no bound in time."""
+    """Write the files of `data` below `directory`, never outside it; ValueError if they are invalid. The format is our
+    own and not tar: the standard library has no time bound on a hostile tar."""
     directory.mkdir(parents=True, exist_ok=True)
     position = 0
     for _ in range(MOST_ENTRIES):
@@ -165,7 +164,7 @@ def unpack(data: memoryview, directory: Path) -> None:
 
 
 def inner(name: bytes) -> str:
-    """A path in a run's directory as a guest names it; ValueError for one that leads elsewhere."""
+    """Return a path in a run's directory as a guest names it; ValueError for one that leads elsewhere."""
     text = os.fsdecode(name)
     if "\0" in text or any(part in ("", ".", "..") for part in text.split("/")):
         raise ValueError(f"{text!r} cannot be a file of a run")

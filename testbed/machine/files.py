@@ -1,4 +1,4 @@
-"""The user's files, read to travel to a machine. What cannot be read is wrong input."""
+"""The user's files, read to be sent to a machine. An unreadable file is an input error."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RUN = re.compile(r"[0-9]{8}-[0-9]{6}(-[0-9]+)?")
 
 @contextlib.contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Turns an error of the system about a path into an InputError."""
+    """Turn a system error about a path into an InputError."""
     try:
         yield
     except OSError as error:
@@ -28,7 +28,7 @@ def reading(path: Path) -> Iterator[None]:
 
 
 def read(file: Path) -> bytes:
-    """Read a file of FILES_BYTES at most. Never waits: pipes and devices are refused."""
+    """Read a file of FILES_BYTES at most. Never wait: pipes and devices are refused."""
     with reading(file):
         status = file.stat()
         if not stat.S_ISREG(status.st_mode):
@@ -40,7 +40,7 @@ def read(file: Path) -> bytes:
 
 
 def below(root: Path) -> dict[str, bytes]:
-    """The files below a directory, by their paths there; none that is hidden, compiled or a run's. Links are read."""
+    """Return the files below a directory by relative path; none that is hidden, compiled or a run's. Follow links."""
     found: dict[Path, int] = {}
     total = 0
     for path in _paths(root):
@@ -60,7 +60,7 @@ def below(root: Path) -> dict[str, bytes]:
 
 
 def executable(root: Path, names: Iterable[str]) -> list[str]:
-    """Those of the files below `root` that can be executed, by whomever."""
+    """Return those of the files `names` below `root` that somebody can execute."""
     return [name for name in names if can_be_executed(root / name)]
 
 
@@ -82,7 +82,7 @@ def _paths(root: Path) -> Iterator[Path]:
 
 
 def nearest_path(path: Path) -> Path | None:
-    """The existing path that is spelled most like `path`; None if a part of it is like nothing there."""
+    """Return the existing path spelled most like `path`; None if a part of it resembles nothing there."""
     there = Path(path.anchor)
     for part in path.parts[1 if path.anchor else 0 :]:
         step = there / part

@@ -31,7 +31,7 @@ class Layer:
 
     @classmethod
     def load(cls, path: Path, base: Image) -> Layer | None:
-        """The layer in this directory; None where there is none, or what is there is not whole."""
+        """Load the layer in this directory; None if it is missing or incomplete."""
         try:
             layer = cls(path, json.loads((path / "manifest.json").read_text()))
             whole = layer.file.stat().st_size == layer.manifest["size"] and layer.manifest["base"] == base.digest
@@ -49,7 +49,7 @@ class Layer:
 
     @property
     def asked(self) -> list[str]:
-        """The packages it was made for; `packages` in its manifest are all that came with them, by version."""
+        """Return the packages it was made for; `packages` in its manifest are all installed ones, by version."""
         return list(self.manifest["asked"])
 
     def verify(self) -> None:
@@ -74,20 +74,19 @@ class Image:
     path: Path
     manifest: dict[str, Any]
     layer: Layer | None = None
-    """The file system that machines put over its root."""
+    """The file system that machines mount over its root."""
     containers: tuple[ContainerImage, ...] = ()
-    """The images that Docker of its machines has."""
+    """Container images that Docker has in its machines."""
 
     @property
     def digest(self) -> str:
-        """SHA-256 over the contents: two images that differ in a byte, in a layer or in a container's image, differ
-        here."""
+        """Return the SHA-256 over the contents: any change of a byte, a layer or a container image changes it."""
         own = str(self.manifest["digest"])
         more = [*([self.layer.digest] if self.layer else []), *(one.digest for one in self.containers)]
         return cache.digest(own, *more) if more else own
 
     def mounted(self) -> list[tuple[str, Path]]:
-        """The files that a machine gets, by their names among its devices."""
+        """Return the files that a machine gets, by their device names."""
         layer = [("layer", self.layer.file)] if self.layer else []
         containers = [(f"container{number}", one.file) for number, one in enumerate(self.containers)]
         return [("root", self.file("root.erofs")), *layer, *containers]
@@ -97,13 +96,13 @@ class Image:
         return str(self.manifest["kernel"])
 
     def check(self) -> None:
-        """Raises KeyError, TypeError or ValueError for a manifest that was not written by `recipe.describe`."""
+        """Raise KeyError, TypeError or ValueError for a manifest that was not written by `recipe.describe`."""
         checksums = [str(self.manifest["files"][name]["sha256"]) for name in FILES]
         if self.digest != cache.digest(*checksums) or not self.kernel or not self.manifest["inputs"]:
             raise ValueError("its digest is not that of its files")
 
     def file(self, name: str) -> Path:
-        """A file of the image, checked against its recorded size."""
+        """Return a file of the image, checked against its recorded size."""
         path = self.path / name
         expected = self.manifest["files"][name]["size"]
         size = path.stat().st_size if path.exists() else 0
@@ -112,7 +111,7 @@ class Image:
         return path
 
     def verify(self) -> None:
-        """Reads every byte: for a new snapshot, an import, an export."""
+        """Read and check every byte: for a new snapshot, an import, an export."""
         if self.layer:
             self.layer.verify()
         for container in self.containers:
@@ -123,12 +122,12 @@ class Image:
 
 
 def place() -> Path:
-    """The directory of the image for this version of testbed."""
+    """Return the directory of the image for this version of testbed."""
     return cache.root() / "images" / inputs_key()[:16]
 
 
 def find() -> Image | None:
-    """The image for this version of testbed, None where it has not been built."""
+    """Return the image for this version of testbed, None where it has not been built."""
     manifest = place() / "manifest.json"
     if not manifest.exists():
         return None
@@ -141,14 +140,14 @@ def find() -> Image | None:
 
 
 def prune(used: Path) -> None:
-    """Forgets the images of older versions, but for the last ones built: another checkout may use them."""
+    """Remove the images of older versions, except the last ones built: another checkout may use them."""
     others = sorted((path for path in used.parent.glob("*") if path != used), key=lambda path: path.stat().st_mtime)
     for path in others[: max(0, len(others) - KEEP)]:
         shutil.rmtree(path)
 
 
 def remove_all() -> int:
-    """Removes every image from the cache; returns how many there were. Refuses while one is being made."""
+    """Remove every image from the cache; return how many there were. Refuse while one is being made."""
     parent = cache.directory("images")
     try:
         with cache.locked(parent, wait=False):

@@ -1,4 +1,4 @@
-"""Jobs for machines: requests that travel together, and the messages that come back."""
+"""Jobs for machines: requests that are sent together, and the messages that come back."""
 
 from __future__ import annotations
 
@@ -13,48 +13,48 @@ from testbed.protocol.requests import Request
 
 R = TypeVar("R")
 Place = Callable[[str], str]
-"""Turns a place in a job's files, as an error has it, into one of the user's. Nothing stays nothing."""
+"""Callback that maps a place in a job's files, as an error has it, to one of the user's. Empty stays empty."""
 Listener = Callable[[dict[str, Any]], None]
-"""Gets each report. The job runs the user's code, so it may be anything."""
+"""Callback for each report. The job runs the user's code, so a report may be anything."""
 
 ENDS = {"response", "error", "ended", "crash"}
 
 
 def below(directory: Path) -> Place:
-    """The places of a directory of the user's, whose files are the job's."""
+    """Map places in a job's files to those in `directory` of the user's."""
     return lambda inner: str(directory / inner) if inner else ""
 
 
 class UnansweredError(MachineError):
-    """The process of a job ended before it had answered a request."""
+    """Error: the process of a job ended before it answered a request."""
 
 
 @dataclass(eq=False)
 class Job(Generic[R]):
-    """Requests and the files they are about, which travel to a machine together; and the messages that come back.
-    `limit_s` bounds the job in the machine's own seconds, `busy_s` those in which the CPU is busy without a pause and
-    without a report; None is no bound."""
+    """Requests and their files, sent to a machine together, and the messages that come back. `limit_s` bounds the job
+    in the machine's own seconds, `busy_s` those in which the CPU is busy without a pause and without a report; None is
+    no bound."""
 
     requests: Sequence[Request[R]]
     files: Mapping[str, bytes] = field(default_factory=dict)
     executable: Sequence[str] = ()
-    """Those of the files that can be executed."""
+    """The executable ones of the files."""
     _: KW_ONLY
     limit_s: float
     busy_s: float | None = None
     seed: int = 0
     training: bool = False
-    """Whether torch is to be imported when it begins."""
+    """True if torch is imported when the job begins."""
     lives: bool = False
-    """Whether its messages go over the wire of the machine, for it has no end of its own."""
+    """True if its messages use the machine's wire, because the job has no end of its own."""
     listen: Listener = lambda _: None
     touched: list[str] = field(default_factory=list)
-    """What was done by hand to a run that was stopped, and went on so."""
+    """Manual changes to a run that was stopped and then continued."""
     _ends: dict[int, dict[str, Any]] = field(default_factory=dict)
     _crash: str = ""
 
     def envelope(self, files: str, clock: Clock) -> dict[str, Any]:
-        """The contents of job.json; `files` is where the files are on the machine, which has this clock."""
+        """Return the contents of job.json; `files` is the files' directory on the machine, which has this clock."""
         asked = [messages.ask(number, request) for number, request in enumerate(self.requests)]
         limits = {"limit_s": self.limit_s, **({} if self.busy_s is None else {"busy_s": self.busy_s})}
         return {
@@ -68,7 +68,7 @@ class Job(Generic[R]):
         }
 
     def take(self, message: Mapping[str, Any]) -> None:
-        """Takes a message of the machine. MachineError for what is none."""
+        """Receive a message of the machine. MachineError if it is invalid."""
         match message:
             case {"id": int(number), "report": dict(record)} if number in range(len(self.requests)):
                 self.listen(record)
@@ -81,12 +81,12 @@ class Job(Generic[R]):
 
     @property
     def unanswered(self) -> list[int]:
-        """The numbers of requests without an end."""
+        """Return the numbers of requests without an end."""
         return [number for number in range(len(self.requests)) if number not in self._ends]
 
     def answer(self, number: int = 0, *, about: Path | str = "", place: Place = str) -> R:
-        """The response to a request; raises the error of one that was refused or failed. `about` is the place of errors
-        without one; `place` turns a place in the job's files into one of the user's."""
+        """Return the response to a request, or raise its error if it was refused or failed. `about` is the place of
+        errors without one; `place` maps a place in the job's files to one of the user's."""
         end = {"crash": self._crash} if self._crash else self._ends.get(number)
         if end is None or "ended" in end:
             wrote = str(end["ended"]).strip() if end else ""
@@ -101,10 +101,10 @@ class Job(Generic[R]):
 
 
 class Machine(Protocol):
-    """Somewhere a job can run."""
+    """A place where a job can run."""
 
     clock: Clock
 
     async def run(self, job: Job[Any], out: Path) -> float:
-        """Runs a job to its end, and leaves its files in `out`. Returns the wall seconds it took. Raises MachineError
-        when the machine itself fails; what came back until then is in the job."""
+        """Run a job to its end, and leave its files in `out`. Return the wall seconds it took. Raise MachineError when
+        the machine itself fails; what came back until then is in the job."""

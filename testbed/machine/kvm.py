@@ -1,4 +1,4 @@
-"""Whether KVM works here. /dev/kvm may be there and QEMU still abort or the guest hang: only a boot shows."""
+"""Detection of working KVM. /dev/kvm may exist and QEMU still abort or the guest hang: only a boot shows it."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from testbed.protocol import Clock
 DEVICE = Path("/dev/kvm")
 MACHINE_ID = Path("/etc/machine-id")
 BOOT_S = 25.0
-"""Seconds with a CPU that a boot may take; under a KVM that works it takes about two."""
+"""Seconds with a CPU that a boot may take; with working KVM it takes about two."""
 RETRY_S = 86400.0
-"""Wall seconds after which a boot that failed is tried again: the host may have been short of memory, or busy."""
+"""Wall seconds after which a failed boot is tried again: the host may have been short of memory, or busy."""
 
 
 async def flavour(image: Image, clock: Clock) -> Flavour:
-    """KVM for the real clock, where it works: by the remembered answer or a boot. Only TCG counts instructions."""
+    """Return KVM for the real clock if it works, by the cached answer or a boot. Only TCG counts instructions."""
     if clock == "virtual":
         return Flavour(clock)
     known = answer()
@@ -38,7 +38,7 @@ async def flavour(image: Image, clock: Clock) -> Flavour:
 
 
 def answer() -> bool | None:
-    """The remembered answer for this machine, kernel and QEMU; None if it has to be tried. No device is a no."""
+    """Return the cached answer for this machine, kernel and QEMU; None if unknown. Without the device it is False."""
     if not os.access(DEVICE, os.R_OK | os.W_OK):
         return False
     path = _memory()

@@ -1,7 +1,7 @@
 """Layers: Debian packages on top of an image's, each set a file system of its own beside the image in the cache.
 
-apt of this machine resolves what is asked against the packages that the image has, and fetches what is missing; a
-micro-VM of the image installs it (testbed/executor/layer.py).
+apt of this machine resolves the request against the packages of the image, and fetches what is missing; a micro-VM of
+the image installs it (testbed/executor/layer.py).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Log = Callable[[str], None]
 
 
 def names(words: Iterable[str]) -> list[str]:
-    """The packages in words as users write them: `iperf3,tcpflow`."""
+    """Return the packages in words as users write them: `iperf3,tcpflow`."""
     found = sorted({name for word in words for name in re.split(r"[,\s]+", word) if name})
     for name in found:
         if not DEBIAN_PACKAGE.fullmatch(name):
@@ -43,7 +43,7 @@ def names(words: Iterable[str]) -> list[str]:
 
 
 def find(base: Image, packages: Sequence[str]) -> Image | None:
-    """The image with these packages, as far as it is there; the image itself where it has them all."""
+    """Return the image with these packages if its layer exists; the image itself if it has them all."""
     if all(name in base.manifest["packages"] for name in packages):
         return base
     layer = Layer.load(_place(base, packages), base)
@@ -51,7 +51,7 @@ def find(base: Image, packages: Sequence[str]) -> Image | None:
 
 
 async def ensure(base: Image, packages: Sequence[str], log: Log) -> Image:
-    """The same; the layer is made if it is not there. Of two who start at once, one makes it."""
+    """Return the image with these packages; make a missing layer. Of two simultaneous callers, one makes it."""
     if found := find(base, packages):
         return found
     parent = base.path / "layers"
@@ -66,7 +66,7 @@ def _place(base: Image, packages: Sequence[str]) -> Path:
 
 
 async def make(base: Image, packages: Sequence[str], log: Log) -> Image:
-    """Two layers of the same packages differ only where Debian's mirror moved on between them: see `Layer.digest`."""
+    """Make a layer. Two layers of the same packages differ only if Debian's mirror changed: see `Layer.digest`."""
     started = time.monotonic()
     cache.require_space(base.path, SPACE, "a layer")
     log(f"fetch {', '.join(packages)}, and what they need beside the image's packages")
@@ -93,7 +93,7 @@ async def make(base: Image, packages: Sequence[str], log: Log) -> Image:
 
 
 async def install(base: Image, debs: dict[str, bytes], out: Path, log: Log) -> dict[str, str]:
-    """Has a machine of the image make the layer, which is in `out` then; the versions of all packages, by name."""
+    """Run a machine of the image that writes the layer to `out`. Return the versions of all packages, by name."""
     if (total := sum(map(len, debs.values()))) > LARGEST:
         raise UnsupportedError(f"these packages have {total >> 20} MiB; a layer takes at most {LARGEST >> 20}")
     job = Job([requests.Layer(epoch=recipe.EPOCH, uuid=recipe.LAYER_UUID)], debs, limit_s=LIMIT_S)
@@ -105,7 +105,7 @@ async def install(base: Image, debs: dict[str, bytes], out: Path, log: Log) -> d
 
 
 def fetch(base: Image, packages: Sequence[str]) -> dict[str, bytes]:
-    """The files of the packages and of all they depend on that the image has not, by their name."""
+    """Return the files, by name, of the packages and of all their dependencies that the image lacks."""
     if not shutil.which("apt-get") or not build.KEYRING.exists():
         lacking = "apt" if not shutil.which("apt-get") else "debian-archive-keyring"
         raise UnsupportedError(f"adding packages to the image needs {lacking}", hint=f"Run: {build.apt(lacking)}")
@@ -127,7 +127,7 @@ def require_known(packages: Sequence[str], known: Sequence[str]) -> None:
 
 
 class Apt:
-    """apt with a state of its own in a directory: the image's suite and packages, this machine's way to a mirror."""
+    """apt with its own state in a directory: the image's suite and packages, this machine's access to a mirror."""
 
     def __init__(self, state: Path, base: Image) -> None:
         for name in "lists/partial", "archives/partial":
@@ -156,7 +156,7 @@ class Apt:
 
 
 def every(base: Image) -> list[Layer]:
-    """The layers of an image that are there."""
+    """Return the existing layers of an image."""
     places = sorted((base.path / "layers").glob("*/manifest.json"))
     found = (Layer.load(path.parent, base) for path in places if not path.parent.name.startswith(cache.MAKING))
     return sorted(filter(None, found), key=lambda layer: layer.asked)

@@ -21,18 +21,16 @@ END_S = 20.0
 
 
 class LocalMachine:
-    """Runs a job in a process of this machine. Labs need root here; a description needs nothing."""
+    """Machine that runs a job in a process of this machine. Labs need root here; a description needs nothing."""
 
     clock: Clock = "real"
 
     def __init__(self, *, labs: bool = False, log: Callable[[str], None] = lambda _: None) -> None:
-        """`labs`: jobs build labs; what they make on this kernel is theirs, and is gone afterwards. `log` hears what is
-        not."""
+        """Create the machine. With `labs`, remove what jobs leave on this kernel; `log` gets what cannot be removed."""
         self._labs = labs
         self._log = log
 
     async def run(self, job: Job[Any], out: Path) -> float:
-        """See `Machine.run`."""
         started, before = time.monotonic(), records()
         with processes.scratch() as bundle:
             (bundle / JOB).write_text(json.dumps(job.envelope(str(bundle / FILES), self.clock)))
@@ -64,12 +62,12 @@ class LocalMachine:
 
 
 def records() -> set[Path]:
-    """The records of runs that own something on this kernel."""
+    """Return the records of runs that own something on this kernel."""
     return set(Path(RUNS).glob("*.json"))
 
 
 async def _follow(readable: int, job: Job[Any]) -> None:
-    """Has the job take the messages in a pipe until its end."""
+    """Pass the messages in a pipe to the job until its end."""
     reader = asyncio.StreamReader(limit=MESSAGE_BYTES)
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(readable, "rb")
@@ -89,7 +87,7 @@ async def _line(reader: asyncio.StreamReader) -> bytes:
 
 
 async def spawn(arguments: Sequence[str], progress: int, output: IO[bytes]) -> asyncio.subprocess.Process:
-    """The process of a job, which has `progress` as its file descriptor 3 and ends with this one. Ctrl-C is for this
+    """Start the process of a job, which has `progress` as file descriptor 3 and ends with this one. Ctrl-C signals this
     process alone, which then ends the job: two signals would cut the job's teardown short."""
     command = ["setpriv", "--pdeathsig", "TERM", "--", "sh", "-c", 'exec "$@" 3>"/proc/self/fd/$0"', str(progress)]
     return await asyncio.create_subprocess_exec(
@@ -100,7 +98,7 @@ async def spawn(arguments: Sequence[str], progress: int, output: IO[bytes]) -> a
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """Lets the job take its lab down; ends it by force if it does not."""
+    """Let the job take its lab down; kill it if it does not."""
     if process.returncode is None:
         process.terminate()
         try:

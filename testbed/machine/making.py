@@ -1,6 +1,5 @@
-"""Making of snapshots. The machine that makes one goes on as the first that begins from it: after an edit of the code a
-run costs what importing the edited code does, and its trace is that of any other run.
-"""
+"""Making of snapshots. The machine that makes one continues as the first that begins from it: after an edit of the code
+a run costs what importing the edited code does, and its trace equals that of any other run."""
 
 from __future__ import annotations
 
@@ -30,19 +29,19 @@ VIRTUAL = Flavour("virtual")
 BOOT_LIMIT_S = 300.0
 BYTECODE = "bytecode"
 KEEP_BYTECODE = 3000
-"""Compiled files, of 13 kilobytes each."""
+"""Compiled files kept, of 13 kilobytes each."""
 COMPILER = "executor/bytecode.py"
 SUFFIX = f".cpython-{PYTHON.replace('.', '')}.pyc"
 
 
 _ahead: dict[str, asyncio.Task[tuple[Opened | None, AsyncExitStack]]] = {}
-"""Machines that make a snapshot, by its key, for the first who begins from it."""
+"""Machines that make a snapshot, by its key, for the first user of it."""
 
 
 @contextmanager
 def event_loop(*, ahead: bool) -> Iterator[Callable[[Coroutine[Any, Any, T]], T]]:
-    """Gives `asyncio.run` for a command that plans a run and then carries it out. With `ahead`, what an edit has left
-    missing for the virtual clock is made meanwhile; what goes wrong with it is raised where the machine begins."""
+    """Yield `asyncio.run` for a command that plans a run and then executes it. With `ahead`, virtual-clock snapshots
+    that an edit made stale are made meanwhile; errors are raised where the machine begins."""
     with asyncio.Runner() as runner:
         with suppress(TestbedError, OSError):
             if ahead and (found := images.find()):
@@ -57,7 +56,7 @@ def event_loop(*, ahead: bool) -> Iterator[Callable[[Coroutine[Any, Any, T]], T]
 
 
 async def _end_ahead() -> None:
-    """Ends the machines that nobody has begun with."""
+    """End the machines that nobody has used."""
     while _ahead:
         _, task = _ahead.popitem()
         task.cancel()
@@ -67,7 +66,7 @@ async def _end_ahead() -> None:
 
 
 async def ensure(image: Image, flavour: Flavour, source: Snapshot, log: Log) -> None:
-    """Makes the snapshot, with those below it, where they are missing."""
+    """Make the snapshot and those below it, where missing."""
     if source.missing():
         async with begun(image, flavour, source, log):
             pass
@@ -75,8 +74,8 @@ async def ensure(image: Image, flavour: Flavour, source: Snapshot, log: Log) -> 
 
 @asynccontextmanager
 async def begun(image: Image, flavour: Flavour, source: Snapshot, log: Log) -> AsyncIterator[Opened]:
-    """A machine that is paused as the snapshot has it. Where that is missing the machine makes it first, with those
-    below; other commands and tasks wait until it is there."""
+    """Yield a machine paused at the snapshot. If that is missing the machine makes it first, with those below; other
+    commands and tasks wait until it is there."""
     if ahead := _ahead.pop(source.key, None):
         log(source.text)
     opened, machine = await (ahead or make_locked(image, flavour, source, log))
@@ -90,7 +89,7 @@ async def begun(image: Image, flavour: Flavour, source: Snapshot, log: Log) -> A
 async def make_locked(
     image: Image, flavour: Flavour, source: Snapshot, log: Log
 ) -> tuple[Opened | None, AsyncExitStack]:
-    """Makes the snapshot if it is missing. The machine that made it, if any, and what ends that."""
+    """Make the snapshot if it is missing. Return the machine that made it, if any, and the stack that ends it."""
     async with AsyncExitStack() as stack:
         opened = None
         if source.missing():
@@ -103,7 +102,7 @@ async def make_locked(
 async def make(
     image: Image, flavour: Flavour, missing: list[Snapshot], log: Log, stack: AsyncExitStack
 ) -> Opened | None:
-    """Makes snapshots that stand on each other; the machine of the last one, if it is not the first that boots."""
+    """Make snapshots that stand on each other. Return the last one's machine, unless it is the first that boots."""
     lowest = missing[0].below
     if lowest is None:
         lowest = missing.pop(0)
@@ -122,7 +121,7 @@ async def make(
 
 
 async def boot(image: Image, flavour: Flavour, target: Snapshot) -> None:
-    """Makes the lowest snapshot: the machine at its first pause."""
+    """Make the lowest snapshot: the machine at its first pause."""
     with (
         snapshot.created(target) as handle,
         Bundle() as bundle,
@@ -138,8 +137,8 @@ async def boot(image: Image, flavour: Flavour, target: Snapshot) -> None:
 
 
 async def advance(opened: Opened, target: Snapshot, bytecode: Mapping[str, bytes]) -> None:
-    """Has a machine do what leads to the snapshot, and keeps it as that. The machine's RAM is on the file of one below:
-    the new file is a copy of that one, with the pages that have changed."""
+    """Run a machine up to the snapshot, and save it as that. The machine's RAM is on the file of one below: the new
+    file is a copy of that one, with the changed pages."""
     with snapshot.created(target) as handle:
         copying = asyncio.ensure_future(snapshot.copy_data(opened.handle, handle))
         try:
@@ -158,7 +157,7 @@ async def advance(opened: Opened, target: Snapshot, bytecode: Mapping[str, bytes
 async def install(
     opened: Opened, job: Mapping[str, str], files: Mapping[str, bytes], bytecode: Mapping[str, bytes] = {}
 ) -> None:
-    """Has a paused machine install files and call a function of theirs, up to its next pause."""
+    """Let a paused machine install files and call a function of theirs, up to its next pause."""
     own = {place_of(name): bytecode[name] for name in files if name in bytecode}
     opened.bundle.write(job, {**files, **own})
     await opened.machine.command("cont")
@@ -169,16 +168,15 @@ async def install(
 
 
 def place_of(name: str) -> str:
-    """Where Python looks for the bytecode of a file."""
+    """Return the path where Python looks for the bytecode of a file."""
     path = Path(name)
     return str(path.parent / "__pycache__" / f"{path.stem}{SUFFIX}")
 
 
 async def compiled(image: Image, flavour: Flavour, targets: list[Snapshot]) -> dict[str, bytes]:
-    """The bytecode of the files of snapshots, by their names. Compiling is most of the work of an import, and a file's
-    bytecode is the same whatever was compiled before: it is kept, and made in a machine of its own.
-
-    A file that cannot be compiled has none: the import says why."""
+    """Return the bytecode of the snapshots' files, by name; a file that cannot be compiled has none: the import reports
+    why. Compiling is most of the work of an import, and a file's bytecode does not depend on what was compiled before:
+    it is cached, and made in its own machine."""
     compiler = snapshot.inside([COMPILER])
     digest = str(image.manifest["digest"])
     keys = {
@@ -212,7 +210,6 @@ async def compiled(image: Image, flavour: Flavour, targets: list[Snapshot]) -> d
 
 
 def clear() -> None:
-    """Removes all snapshots, and the bytecode."""
     for place in snapshot.PLACE, BYTECODE:
         for path in (cache.root() / place).glob("*"):
             path.unlink(missing_ok=True)

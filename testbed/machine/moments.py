@@ -1,8 +1,8 @@
-"""Moments of a run: the machine as it stood at a step, a fault, an expectation that failed; kept, and gone back to.
+"""Moments of a run: the machine at a step, a fault or a failed expectation; saved, and restored.
 
-A guest on the virtual clock pauses itself at each of them, always, so that a run in which nothing is kept is the same.
-What is kept is what the machine has changed since its snapshot: pages of RAM, the devices, the two memory files. The
-moments of a run stand on each other: each has the pages that are others than in the one before.
+A guest on the virtual clock always pauses at each of them, so that a run in which nothing is saved is the same. A saved
+moment has what the machine has changed since its snapshot: pages of RAM, the devices, the two memory files. The moments
+of a run stand on each other: each has the pages that differ from the one before.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ LENGTH = struct.Struct("<Q")
 SUFFIX = ".step"
 DIRECTORY = "steps"
 DEVICES = "bundle", "result"
-"""The two memory files, as they are called in a file of a moment."""
+"""The two memory files, by their names in a file of a moment."""
 
 
 @dataclass(frozen=True)
 class Moment:
-    """`number` counts from 1, `t` is in virtual nanoseconds since the run began. `kind` is that of the event."""
+    """A moment of a run. `number` counts from 1, `t` is virtual nanoseconds since its start, `kind` the event's."""
 
     number: int
     t: int
@@ -51,24 +51,24 @@ class Moment:
 
 @dataclass
 class Saved:
-    """A machine at a moment. `pages` are those of RAM, by their number, that are not as in the moment before, or in the
+    """A machine at a moment. `pages` are the RAM pages, by number, that differ from the moment before, or from the
     snapshot if there is none."""
 
     moment: Moment
     snapshot: str
-    """The key of the snapshot that it stands on."""
+    """Key of the snapshot that it stands on."""
     devices: bytes
     files: dict[str, list[tuple[int, bytes]]]
-    """What was written of each of the two memory files: places and bytes."""
+    """Written parts of each of the two memory files: offsets and bytes."""
     pages: dict[int, bytes] = field(default_factory=dict)
     before: Saved | None = None
 
     def memory(self) -> dict[int, bytes]:
-        """Every page that is not as in the snapshot."""
+        """Return every page that differs from the snapshot."""
         return {**(self.before.memory() if self.before else {}), **self.pages}
 
     def write(self, directory: Path) -> Path:
-        """Writes the moment alone, without those before. OSError, and no file, on a full disk."""
+        """Write the moment alone, without those before. OSError, and no file, on a full disk."""
         path = directory / f"{self.moment.number:03}{SUFFIX}"
         directory.mkdir(exist_ok=True)
         runs = list(in_a_row(self.pages))
@@ -93,7 +93,7 @@ class Saved:
 
     @classmethod
     def read(cls, path: Path) -> Saved:
-        """What `write` wrote, with all that it stands on. InputError for a file that is damaged."""
+        """Read what `write` wrote, with all that it stands on. InputError for a damaged file."""
         try:
             with path.open("rb") as file:
                 file.seek(len(MAGIC))
@@ -118,7 +118,7 @@ class Saved:
 
 
 def moment_of(path: Path) -> Moment:
-    """That of a file, without reading the whole of it."""
+    """Return the moment of a file, without reading all of it."""
     with path.open("rb") as file:
         file.seek(len(MAGIC))
         (length,) = LENGTH.unpack(file.read(LENGTH.size))
@@ -126,7 +126,7 @@ def moment_of(path: Path) -> Moment:
 
 
 def in_a_row(pages: Mapping[int, bytes]) -> Iterator[tuple[int, int]]:
-    """Pages by runs: the first one, and how many."""
+    """Yield ranges of consecutive pages: the first one, and how many."""
     first = last = -2
     for page in sorted(pages):
         if page != last + 1:
@@ -139,19 +139,19 @@ def in_a_row(pages: Mapping[int, bytes]) -> Iterator[tuple[int, int]]:
 
 
 class Album:
-    """The moments of one machine that are kept, in their order."""
+    """The saved moments of one machine, in their order."""
 
     def __init__(
         self, source: Snapshot, handle: int, devices: int, parts: Mapping[str, Device], last: Saved | None
     ) -> None:
-        """`handle` is the open snapshot, `devices` a file of memory that QEMU has open, too; `last` is the moment that
-        the machine comes from."""
+        """Create an album. `handle` is the open snapshot, `devices` a memory file that QEMU has open, too; `last` is
+        the machine's previous moment."""
         self._source, self._handle, self._devices, self._parts = source, handle, devices, parts
         self._now: dict[int, bytes] = dict(last.memory()) if last else {}
         self._last = last
 
     async def keep(self, machine: Qemu, moment: Moment) -> Saved:
-        """The paused machine as it is."""
+        """Save the paused machine as it is."""
         state = await snapshot.devices_of(machine, self._devices)
         files = {name: list(extents(device)) for name, device in self._parts.items()}
         saved = Saved(moment, self._source.key, state, files, before=self._last)
@@ -166,7 +166,7 @@ class Album:
 
 
 def extents(device: Device) -> Iterator[tuple[int, bytes]]:
-    """What was written of a memory file: places and bytes."""
+    """Yield the written parts of a memory file: offsets and bytes."""
     end = 0
     while end < device.size:
         try:
@@ -178,7 +178,7 @@ def extents(device: Device) -> Iterator[tuple[int, bytes]]:
 
 
 class Opened:
-    """A machine that is paused, with all that belongs to it: a context manager, at whose end it is gone."""
+    """A paused machine with all that belongs to it: a context manager, which removes it at the end."""
 
     machine: Qemu
     handle: int
@@ -203,7 +203,7 @@ class Opened:
         self._stack.__exit__(*error)
 
     async def begin(self) -> None:
-        """As the snapshot has it; the bundle is written."""
+        """Restore the machine from the snapshot; the bundle is written."""
         self.album = Album(self._source, self.handle, self._devices, self._parts, None)
         command, files = self._command()
         start = qemu.start(command, files=files, incoming=True)
@@ -212,7 +212,7 @@ class Opened:
         await self.machine.load(self.handle)
 
     async def resume(self, saved: Saved) -> None:
-        """As it was at a moment, in the place of the one that may be running."""
+        """Restore the machine at a moment, in place of the one that may be running."""
         await self._running.aclose()
         self.album = Album(self._source, self.handle, self._devices, self._parts, saved)
         for name, device in self._parts.items():
@@ -237,23 +237,23 @@ class Opened:
         return command, (self.handle, self.bundle.handle, self.outcome.handle, self._devices)
 
     async def settle(self, moment: Moment | None) -> None:
-        """Brings the clock of a machine that has just paused to the next timer, if it has not come there by itself:
-        which of QEMU's threads was first at the pause must not show in a run."""
+        """Advance the clock of a just paused machine to the next timer, if it is not there yet: which of QEMU's threads
+        was first at the pause must not change a run."""
         self._settled = None
         if self._flavour.clock == "virtual" and not await self.machine.at_timer():
             self._settled = await self.album.keep(self.machine, moment or Moment(0, 0, "", ""))
             await self.resume(self._settled)
 
     async def devices_state(self) -> bytes:
-        """The state of the devices at a pause."""
+        """Return the state of the devices at a pause."""
         return await snapshot.devices_of(self.machine, self._devices)
 
     def forget(self) -> None:
-        """Has nothing in the two memory files of the paused machine, as at its beginning."""
+        """Empty the two memory files of the paused machine, as at its beginning."""
         for device in self._parts.values():
             device.clear()
         self.outcome.rewind()
 
     async def keep(self, moment: Moment) -> Saved:
-        """The machine as it is at its pause, which has been settled."""
+        """Save the machine at its pause, which has been settled."""
         return self._settled or await self.album.keep(self.machine, moment)

@@ -18,25 +18,25 @@ from testbed.protocol import FILES_BYTES, CniAnswer
 from testbed.protocol.requests import Cni
 
 Plugins = Mapping[Path, Sequence[str]]
-"""Directories of the user's, and the files of each that go along."""
+"""The user's directories, and the files of each that are sent."""
 LIMIT_S = 3600.0
 """The machine's own seconds; a plugin's deadline ends what hangs long before."""
 PLUGIN = re.compile(r"[\w.+-]{1,100}")
 NETWORK = re.compile(r"[a-zA-Z0-9][\w.-]*")
 OWN = ".cni-plugins"
-"""The directory of the user's plugins among a job's files, with one for each of theirs, by its number."""
+"""Directory of the user's plugins among a job's files, with a numbered one for each of the user's directories."""
 
 
 async def load(request: Cni) -> None:
-    """Raises what is wrong in a request's files and names, as far as that can be seen without a machine."""
+    """Raise what is wrong in a request's files and names, as far as it can be checked without a machine."""
     with processes.scratch() as out:
         await use(replace(request, command="load"), {}, LocalMachine(), 0, out)
 
 
 def own_plugins(conflist: Path, whole: Sequence[Path], path: str) -> Plugins:
-    """The user's own plugins that go along: all that is in the directories `whole`, and of those of `path`, which is
-    CNI_PATH, the plugins that the conflist names, with what is no program there, such as a script's modules: all
-    programs may be hundreds of MiB."""
+    """Return the user's plugins to send: all files in the directories `whole`; from those of `path` (CNI_PATH) only the
+    plugins that the conflist names and files that are no programs, such as a script's modules: all programs may be
+    hundreds of MiB."""
     found: dict[Path, list[str]] = {}
     for directory in whole:
         if not directory.is_dir():
@@ -56,18 +56,18 @@ def own_plugins(conflist: Path, whole: Sequence[Path], path: str) -> Plugins:
 
 
 def _beside(conflist: Path, data: bytes) -> list[Path]:
-    """Files in the directory of its network beside it, in which libcni looks for more plugins, as seen from there."""
+    """Return the files in the network's directory beside the conflist, where libcni finds more plugins."""
     try:
         name = json.loads(data)["name"]
         known = NETWORK.fullmatch(name)
-    except (ValueError, RecursionError, LookupError, TypeError):  # the inside says what is wrong
+    except (ValueError, RecursionError, LookupError, TypeError):  # the inside reports the error
         return []
     found = (conflist.parent / name).glob("*.conf") if known else []
     return sorted(file.relative_to(conflist.parent) for file in found)
 
 
 def _types(conflist: bytes) -> set[str]:
-    """Names of plugins anywhere in a conflist, for IPAM's are deeper in it. None in what is no JSON: see `load`."""
+    """Return plugin names at any depth of a conflist (IPAM's are nested). None in invalid JSON: see `load`."""
     found = set()
 
     def collect(value: dict[str, Any]) -> None:
@@ -83,7 +83,7 @@ def _types(conflist: bytes) -> set[str]:
 
 
 async def use(request: Cni, plugins: Plugins, machine: Machine, seed: int, out: Path) -> CniAnswer:
-    """Has a machine carry out a request about the user's files. A CniError becomes a TestbedError of the same text."""
+    """Run a request about the user's files on a machine. A CniError becomes a TestbedError of the same text."""
     conflist = Path(request.conflist)
     named = [conflist, *([Path(request.topology)] if request.topology else [])]
     top = Path(os.path.commonpath([file.resolve().parent for file in named]))
@@ -106,5 +106,5 @@ async def use(request: Cni, plugins: Plugins, machine: Machine, seed: int, out: 
 
 
 def _shown(file: Path, top: Path) -> Path:
-    """The directory `top` as the user would write it, who wrote `file`."""
+    """Return the directory `top` as the user, who wrote `file`, would write it."""
     return top if file.is_absolute() else Path(os.path.relpath(top))

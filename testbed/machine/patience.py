@@ -1,7 +1,7 @@
 """Deadlines that count only the time in which a process could have worked.
 
-A busy host, a low priority, a process that somebody stopped: wall time passes, and none of it bears on the
-process that is waited for.
+On a busy host, at a low priority or for a stopped process, wall time passes that says nothing about the process that is
+waited for.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import TypeVar
 from testbed.errors import UnsupportedError
 
 SLICE_S = 1.0
-"""Between two looks."""
+"""Seconds between two checks."""
 COUNTED_S = 2 * SLICE_S
-"""The most that a look counts for: when it comes later, we were stopped ourselves."""
+"""Seconds that a check counts, at most: when it comes later, this process was stopped itself."""
 STARVED_S = 600.0
 """Wall seconds without a CPU after which this machine is given up."""
 BUSY_HINT = "This machine is too busy. Try again when it is not, or give testbed a higher priority."
@@ -28,14 +28,14 @@ Threads = Callable[[], Iterable[Path]]
 
 
 class StarvedError(UnsupportedError):
-    """This machine gave a process no CPU."""
+    """Error: this machine gave a process no CPU."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, hint=BUSY_HINT)
 
 
 class Starvation:
-    """The time that threads had to wait for a CPU or a disk, or stood stopped, from one look to the next."""
+    """Meter of the time that threads waited for a CPU or a disk, or were stopped, between two checks."""
 
     def __init__(self, threads: Threads) -> None:
         self._threads = threads
@@ -43,7 +43,7 @@ class Starvation:
         self._at = time.monotonic()
 
     def look(self) -> tuple[float, float]:
-        """Wall seconds since the last look, and how many of them the threads spent waiting."""
+        """Return the wall seconds since the last check, and how many of them the threads spent waiting."""
         before, then = self._before, self._at
         self._before, self._at = self._now(), time.monotonic()
         elapsed = self._at - then
@@ -62,7 +62,7 @@ class Starvation:
 
 
 def schedule(thread: Path) -> tuple[int, int, str] | None:
-    """Nanoseconds that a thread has run and has waited for a CPU, and its state; None when it has ended."""
+    """Return a thread's nanoseconds of running and of waiting for a CPU, and its state; None when it has ended."""
     try:
         ran, waited, _ = (thread / "schedstat").read_text().split()
         state = (thread / "stat").read_text().rpartition(")")[2].split()[0]
@@ -72,7 +72,6 @@ def schedule(thread: Path) -> tuple[int, int, str] | None:
 
 
 def threads_of(process: int) -> Threads:
-    """All threads of a process."""
 
     def list_threads() -> list[Path]:
         directory = Path(f"/proc/{process}/task")
@@ -85,7 +84,7 @@ def threads_of(process: int) -> Threads:
 
 
 def processes_of(session: int) -> Threads:
-    """The first thread of each process in a session."""
+    """Return the first thread of each process in a session."""
 
     def in_session(directory: Path) -> bool:
         try:
@@ -97,7 +96,7 @@ def processes_of(session: int) -> Threads:
 
 
 async def patiently(awaitable: Awaitable[T], limit_s: float, threads: Threads) -> T:
-    """The result; TimeoutError after `limit_s` seconds in which `threads` could work, StarvedError without a CPU."""
+    """Return the result; TimeoutError after `limit_s` s in which `threads` could work, StarvedError without a CPU."""
     task = asyncio.ensure_future(awaitable)
     starvation = Starvation(threads)
     spent = starved = 0.0

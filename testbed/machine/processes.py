@@ -1,4 +1,4 @@
-"""Child processes and directories that are gone when we are, however we end."""
+"""Child processes and directories that are gone when this process is, however it ends."""
 
 from __future__ import annotations
 
@@ -18,12 +18,11 @@ from typing import Any
 PACKAGE = Path(__file__).parents[1] / "__init__.py"
 PREFIX = "testbed."
 REMOVE = 'read -r _; for _ in $(seq 100); do rm -rf -- "$1" 2>/dev/null && exit; sleep 0.1; done'
-"""Again and again, for processes that are being killed may still write there."""
+"""Removal is retried: processes that are being killed may still write there."""
 
 
 def ours(module: str, *arguments: str) -> list[str]:
-    """The command that calls `main` of a module of this very testbed, wherever the process is started and whatever is
-    called like a module there."""
+    """Return the command that calls `main` of this very testbed's module, whatever the directory and modules there."""
     code = f"""
 import importlib.util, sys
 spec = importlib.util.spec_from_file_location("testbed", {str(PACKAGE)!r})
@@ -37,10 +36,9 @@ main()
 
 @contextlib.contextmanager
 def child(command: list[str], *, death_signal: str = "TERM", **options: Any) -> Iterator[subprocess.Popen[Any]]:
-    """Starts `command` so that the kernel sends it `death_signal` when this process is gone, kill -9 included. A child
-    that still runs at the end of the block gets the signal too, with its process group, and is waited for.
-
-    The group is its own: mmdebstrap that cannot write its tar sends SIGHUP to all of its group."""
+    """Start `command`; the kernel sends it `death_signal` when this process is gone, kill -9 included. A child that
+    still runs at the end of the block gets the signal too, with its process group, and is waited for. The group is its
+    own: mmdebstrap that cannot write its tar sends SIGHUP to all of its group."""
     command = ["setpriv", "--pdeathsig", death_signal, "--", *command]
     process = subprocess.Popen(command, start_new_session=True, **options)
     try:
@@ -53,7 +51,7 @@ def child(command: list[str], *, death_signal: str = "TERM", **options: Any) -> 
 
 @contextlib.contextmanager
 def scratch(parent: Path | None = None, prefix: str = PREFIX) -> Iterator[Path]:
-    """A directory for the block. A process beside us removes it when we are gone, kill -9 included; when that one was
+    """Yield a directory for the block. A second process removes it when this one is gone, kill -9 included; if that was
     killed too, the next caller does."""
     parent = parent or Path(tempfile.gettempdir())
     sweep(parent, prefix)
@@ -64,7 +62,7 @@ def scratch(parent: Path | None = None, prefix: str = PREFIX) -> Iterator[Path]:
 
 
 def _own_directory(parent: Path, prefix: str, stack: contextlib.ExitStack) -> Path | None:
-    """A new directory, locked while `stack` lasts; None if another process swept it in the moment before the lock."""
+    """Make a new directory, locked while `stack` lasts; None if another process removed it just before the lock."""
     path = parent / f"{prefix}{secrets.token_hex(8)}"
     remove = ["sh", "-c", REMOVE, "sh", str(path)]
     silent = subprocess.DEVNULL
@@ -85,9 +83,9 @@ def _own_directory(parent: Path, prefix: str, stack: contextlib.ExitStack) -> Pa
 
 
 def sweep(parent: Path, prefix: str = PREFIX) -> None:
-    """Removes the scratch directories of this user that no living process has locked."""
+    """Remove the scratch directories of this user that no living process has locked."""
     for path in parent.glob(f"{prefix}{'[0-9a-f]' * 16}"):
-        with contextlib.suppress(OSError):  # it goes meanwhile, or somebody has it
+        with contextlib.suppress(OSError):  # removed meanwhile, or locked
             if path.lstat().st_uid != os.geteuid():
                 continue
             handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)

@@ -22,22 +22,22 @@ from testbed.records import contents
 LIMIT_S = 30 * 86400.0
 """Virtual seconds for a whole session of tests without a limit of its own."""
 END_S = 300.0
-"""Virtual seconds behind the limit of a session: the teardown of its labs. What hangs then is killed."""
+"""Virtual seconds after the limit of a session for the teardown of its labs. What hangs then is killed."""
 TEXT = "pytest.txt"
-"""In a run's directory: what pytest wrote, without colours."""
+"""File in a run's directory: pytest's output, without colours."""
 REPORT = re.compile(r"reports/[a-z-]+/[^/\0]+")
-"""The place where a session writes a report (scenario/session.py)."""
+"""The path where a session writes a report (scenario/session.py)."""
 CONTROL = re.compile(r"(?P<colour>\x1b\[[0-9;]*m)|[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
-"""Characters of a test's output that a terminal obeys, but for the ends of lines and tabs: colours, and all others; and
-those that cannot be written."""
+"""Characters of a test's output that control a terminal, except newlines and tabs: colours, and all others; and those
+that cannot be written."""
 FAILURES = ("failed", "error")
-"""Outcomes of tests: in the test itself, or around it."""
+"""Outcomes of tests: failed in the test itself, or around it."""
 USAGE = (2, 3, 4, 5)
 """Statuses of pytest that mean a wrong call: interrupted, internal error, usage, no tests collected."""
 
 
 def split(words: Sequence[Path]) -> tuple[list[Path], list[str]]:
-    """Paths that exist, and the words from the first option on, which are pytest's."""
+    """Return the paths that exist, and the words from the first option on, which are pytest's."""
     texts = [str(word) for word in words]
     first = next((number for number, text in enumerate(texts) if text.startswith("-")), len(texts))
     tests = [Path(text.partition("::")[0]) for text in texts[:first]]
@@ -48,8 +48,8 @@ def split(words: Sequence[Path]) -> tuple[list[Path], list[str]]:
 
 
 def place(tests: Sequence[Path], root: Path | None = None) -> tuple[Path, list[str]]:
-    """The directory that holds all tests, the packages they are in and their conftest.py files, of those below `root`;
-    and their names below it, with ``::`` parts."""
+    """Return the directory that holds all tests, their packages and their conftest.py files, of those below `root`; and
+    the tests' names below it, with ``::`` parts."""
     split_names = [str(test).partition("::") for test in tests]
     files = [Path(name).resolve() for name, _, _ in split_names]
     top = Path(os.path.commonpath([path if path.is_dir() else path.parent for path in files]))
@@ -73,7 +73,7 @@ class SessionFiles:
 
     @classmethod
     def of(cls, root: Path, tests: Sequence[Path], also: Sequence[str]) -> SessionFiles:
-        """The files beside tests, those named or below the directories named `also`, and nothing else below `root`."""
+        """Collect the files beside tests, those named or below the paths `also`; nothing else below `root`."""
         root = root.resolve()
         for test in tests:
             if not test.resolve().is_relative_to(root):
@@ -88,14 +88,14 @@ class SessionFiles:
 
 
 class Ended(Tested):
-    """A line of tests.jsonl: what a machine reported, and the wall seconds that the test took."""
+    """A line of tests.jsonl: a machine's report, and the wall seconds that the test took."""
 
     wall_s: float
 
 
 class SessionRecorder:
-    """Keeps the reports of a session: all of them are in the directory `out` at once, however the session ends. `show`
-    gets what tests write to the terminal, `reported` pytest's own reports as pytest serialises them."""
+    """Recorder of a session's reports: each is written to the directory `out` at once, however the session ends. `show`
+    gets what tests write to the terminal, `reported` pytest's own serialized reports."""
 
     def __init__(
         self, out: Path, show: Callable[[str], None], reported: Callable[[dict[str, Any]], None] | None = None
@@ -133,19 +133,19 @@ class SessionRecorder:
                 raise MachineError(f"a line of progress is no output: {str(record)[:80]}")
 
     def write(self, text: str) -> None:
-        """Shows a text with its colours, and keeps it without. Nothing else in it is obeyed by a terminal."""
+        """Show a text with its colours, and record it without. Drop all other terminal control characters."""
         self._show(CONTROL.sub(lambda found: found["colour"] or "", text))
         with (self._out / TEXT).open("a", errors="backslashreplace") as file:
             file.write(CONTROL.sub("", text))
 
     def cut_short(self) -> None:
-        """Writes what pytest would have written at its end: why tests failed."""
+        """Write what pytest would have written at its end: why tests failed."""
         for test in self.tests:
             if test["text"] and test["outcome"] in FAILURES:
                 self.write(f"\n{test['outcome'].upper()} {test['test']}\n{test['text']}\n")
 
     def deliver(self, arguments: Sequence[str]) -> None:
-        """Copies reports to where the user's own words name them; a file of the machine names nothing here."""
+        """Copy reports to where the user's own words name them; a file of the machine names nothing here."""
         for file, given in self.reports.items():
             source, place = self._out / file, Path(os.path.expanduser(os.path.expandvars(given)))
             if source.is_file() and any(word == given or word.endswith(f"={given}") for word in arguments):
@@ -158,7 +158,7 @@ class SessionRecorder:
 
 
 def ended(directory: Path) -> list[Ended]:
-    """The tests of a session that ended, from its run directory."""
+    """Return the tests of a session that ended, from its run directory."""
     file = directory / TESTS
     return [json.loads(line) for line in file.read_text().splitlines()] if file.is_file() else []
 
@@ -178,8 +178,8 @@ async def run(
     out: Path,
     show: Callable[[str], None],
 ) -> int:
-    """Runs the tests with everything in their common directory beside them. 0 all passed, 1 not, 2 no such test. `show`
-    gets what they write to the terminal. What had ended is kept, and what ran is named, however it ends."""
+    """Run the tests with all files in their common directory. Return 0 if all passed, 1 if not, 2 if there is no such
+    test. `show` gets their terminal output. Ended tests are recorded and running ones named, however it ends."""
     top, names = place(tests)
     sent = SessionFiles.below(top)
     recorder = SessionRecorder(out, show)
@@ -198,7 +198,7 @@ async def execute(
     machine: Machine,
     out: Path,
 ) -> int:
-    """Runs a session of pytest; its status. What had ended is kept, and what ran is named, however it ends."""
+    """Run a pytest session; return its status. Ended tests are recorded and running ones named, however it ends."""
     job = Job(
         [asked],
         sent.contents,

@@ -1,5 +1,4 @@
-"""The QEMU process of a micro-VM: its command line, its QMP, and its end. See docs/architecture.md for why each flag is
-there."""
+"""The QEMU process of a micro-VM: its command line, QMP, and end. docs/architecture.md explains each flag."""
 
 from __future__ import annotations
 
@@ -51,7 +50,7 @@ def binary() -> str:
 
 
 def release() -> str:
-    """The version with that of its package: `10.0.2 (Debian 1:10.0.2+ds-2)`. It may be replaced while we run."""
+    """Return the version with that of its package: `10.0.2 (Debian 1:10.0.2+ds-2)`. It may be replaced meanwhile."""
     return _release_of(identity())
 
 
@@ -66,23 +65,22 @@ def version() -> str:
 
 
 def numbers(release: str) -> tuple[int, ...]:
-    """The first two numbers of a version, for comparison."""
+    """Return the first two numbers of a version, for comparison."""
     return tuple(int(part) for part in re.findall(r"\d+", release)[:2])
 
 
 @dataclass(frozen=True)
 class Flavour:
-    """The clock and what executes the guest: a snapshot depends on them, beside the image."""
+    """The clock and what executes the guest. Snapshots depend on both, and on the image."""
 
     clock: Clock
     accelerator: Accelerator = "tcg"
 
     @property
     def cpus(self) -> int:
-        """icount takes turns between vCPUs in slices of 60 ms: on the virtual clock there is one. Emulation by QEMU
-        before 8.1 may execute an instruction that another vCPU has just replaced, and Linux, which patches its own
-        code, then dies of an int3 (QEMU's commit deba78709a): one as well.
-        """
+        """Return the number of vCPUs. icount takes turns between them in slices of 60 ms: on the virtual clock there is
+        one. Emulation by QEMU before 8.1 may execute an instruction that another vCPU has just replaced, and Linux,
+        which patches its own code, then dies of an int3 (QEMU's commit deba78709a): one as well."""
         if self.clock == "virtual" or (self.accelerator == "tcg" and numbers(version()) < (8, 1)):
             return 1
         return min(os.cpu_count() or 1, 8)
@@ -103,14 +101,14 @@ class Flavour:
 
 
 class StateError(MachineError):
-    """QEMU runs and cannot read the state of a machine."""
+    """Error: QEMU runs and cannot read the state of a machine."""
 
 
 class Qemu:
     """A running QEMU. It dies with this process; its sockets and devices are anonymous, none is on a disk."""
 
     def __init__(self, process: asyncio.subprocess.Process, qmp: QMPClient, console: int, bell: socket.socket) -> None:
-        """`console` is the open file of what the guest writes to its first serial port, `bell` is the second one, by
+        """Wrap a process. `console` is the open file of the guest's first serial port, `bell` is the second port, by
         which the two sides of a wire wake each other."""
         self.process = process
         self.qmp = qmp
@@ -120,12 +118,12 @@ class Qemu:
         qmp.register_listener(self.events)
 
     def bound_output(self) -> None:
-        """Drops what the guest wrote to its console if it is too much to keep."""
+        """Drop what the guest wrote to its console if it is too much to keep."""
         if os.fstat(self._console).st_size > MOST_OUTPUT:
             os.truncate(self._console, 0)
 
     def last_output(self, lines: int = 12) -> str:
-        """The end of what the guest wrote to its console, for error messages; first, if it panicked, why."""
+        """Return the last lines of the guest's console for error messages; first, if it panicked, the reason."""
         output = os.pread(self._console, READ_OUTPUT, max(0, os.fstat(self._console).st_size - READ_OUTPUT))
         text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\x1bc|\r", "", output.decode(errors="replace")).strip()
         every = text.splitlines()
@@ -142,26 +140,26 @@ class Qemu:
             raise MachineError(f"QEMU did not carry out {name}: {str(error) or 'no answer'}") from error
 
     async def clock_s(self) -> int:
-        """The guest's time in seconds, as its real-time clock has it. Asking leaves no trace in a run."""
+        """Return the guest's time in seconds, from its real-time clock. The query leaves no trace in a run."""
         now = await self.command("qom-get", path="/machine", property="rtc-time")
         year, month, *rest = (now[f"tm_{name}"] for name in ("year", "mon", "mday", "hour", "min", "sec"))
         return calendar.timegm((year + 1900, month + 1, *rest, 0, 0, 0))
 
     async def at_timer(self) -> bool:
-        """Whether the clock of a paused machine is at the next timer, that of the local APIC: at a pause QEMU's main
-        thread lets it jump there, if the vCPU has come to rest by then."""
+        """Return True if a paused machine's clock is at the next timer, the local APIC's: at a pause QEMU's main thread
+        lets it jump there, if the vCPU is already at rest."""
         shown = await self.command("human-monitor-command", **{"command-line": "info lapic"})
         found = CURRENT_COUNT.search(shown)
         return not found or int(found[1], 0) == 0
 
     async def nudge(self) -> None:
-        """Stops the guest and lets it go on at the same instruction and time, unless it has paused itself."""
+        """Stop the guest and continue it at the same instruction and time, unless it has paused itself."""
         await self.command("stop")
         if (await self.command("query-status"))["status"] == "paused":
             await self.command("cont")
 
     async def save(self, handle: int) -> None:
-        """Writes the devices of the paused machine to the file that QEMU has open as `handle`.
+        """Write the devices of the paused machine to the file that QEMU has open as `handle`.
 
         The command has Xen in its name and writes what any QEMU needs: all but RAM and pmem, which are shared files. A
         migration reads the host's clock in a thread of its own, which a machine that records does not survive.
@@ -169,7 +167,7 @@ class Qemu:
         await self.command("xen-save-devices-state", filename=f"/dev/fd/{handle}", live=False)
 
     async def load(self, handle: int) -> None:
-        """Reads what `save` wrote. Whatever is in the way of it is a StateError."""
+        """Read what `save` wrote. Raise StateError on any failure."""
         try:
             await self.command("migrate-set-capabilities", capabilities=[{"capability": "events", "state": True}])
             self.qmp.send_fd_scm(handle)
@@ -193,9 +191,8 @@ class Qemu:
                     raise MachineError(f"QEMU could not read the snapshot: {reason}")
 
     async def paused(self, look: Callable[[], Awaitable[None]], poll_s: Callable[[], float]) -> None:
-        """Returns when the guest has paused itself. Calls `look` after each `poll_s()` wall seconds; it may raise.
-
-        QEMU reports the pause before it stops: what is asked of it in between would find it running."""
+        """Return when the guest has paused itself. Call `look` after each `poll_s()` wall seconds; it may raise. QEMU
+        reports the pause before it stops: a query in between would find it running."""
         reported = False
         ended = asyncio.ensure_future(self.process.wait())
         event = asyncio.ensure_future(self.events.get())
@@ -219,7 +216,7 @@ class Qemu:
                     except MachineError:
                         if self.qmp.runstate is Runstate.RUNNING:
                             raise
-                        await asyncio.wait((ended,), timeout=ANSWER_S)  # killed while it was asked
+                        await asyncio.wait((ended,), timeout=ANSWER_S)  # killed during the query
                         if not ended.done():
                             raise
         finally:
@@ -238,7 +235,7 @@ class Ram:
 def command_line(
     image: Image, flavour: Flavour, ram: Ram, bundle: str, result: str, sizes: tuple[int, int]
 ) -> list[str]:
-    """`bundle` and `result` are paths QEMU opens for the two pmem files, `sizes` theirs in bytes."""
+    """Return QEMU's command line. It opens the paths `bundle` and `result` as pmem files of `sizes` bytes."""
     pmem = []
     for name, path, size, extra in (
         *((name, str(file), file.stat().st_size, ",readonly=on") for name, file in image.mounted()),
@@ -264,14 +261,14 @@ def command_line(
 
 @contextlib.asynccontextmanager
 async def start(command: list[str], *, files: tuple[int, ...], incoming: bool) -> AsyncIterator[Qemu]:
-    """Runs QEMU with the open `files` inherited. It waits for `load` and is then paused if `incoming`."""
+    """Run QEMU with the open `files` inherited. If `incoming`, it waits for `load` and is then paused."""
     # This process and QEMU's main thread must not preempt the vCPU when they wake at its pause: see Qemu.at_timer.
     os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     qmp_here, qmp_there = socket.socketpair()
     bell_here, bell_there = socket.socketpair()
     bell_here.setblocking(False)
-    # A file takes all at once. A socket is full after some 270 characters that nobody has read, and then the guest's
-    # serial port is busy for as long as this process gets no CPU.
+    # A file takes all output at once. A socket is full after some 270 unread characters, and then the guest's serial
+    # port is busy for as long as this process gets no CPU.
     console = os.fdopen(os.memfd_create("testbed-console"), "rb", buffering=0)
     command = [
         *("setpriv", "--pdeathsig", "KILL", "--"),
@@ -313,7 +310,7 @@ async def start(command: list[str], *, files: tuple[int, ...], incoming: bool) -
 
 
 def identity() -> str:
-    """Tells QEMU binaries apart without running them."""
+    """Return a text that distinguishes QEMU binaries without running them."""
     path = Path(binary()).resolve()
     status = path.stat()
     return f"{path} {status.st_size} {status.st_mtime_ns}"

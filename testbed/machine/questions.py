@@ -21,8 +21,8 @@ R = TypeVar("R")
 async def answers(
     asked: Sequence[tuple[Request[R], Path | None, Place]], found: Mapping[str, bytes] | None = None
 ) -> list[R]:
-    """The responses to requests, each with the user's file that it is about, if there is one, and what becomes of
-    places in its errors. A process that does not come to its end is the fault of such a file."""
+    """Return the responses to requests. Each has the user's file that it is about, if any, and the map of places in its
+    errors. A process that does not end is the fault of such a file."""
     job = Job([request for request, _, _ in asked], found or {}, limit_s=LIMIT_S)
     try:
         with processes.scratch() as out:
@@ -39,13 +39,13 @@ async def answers(
 def ask(
     request: Request[R], file: Path | None = None, found: Mapping[str, bytes] | None = None, place: Place = str
 ) -> R:
-    """The same of one request."""
+    """Return the response to one request, as `answers` does."""
     [answer] = asyncio.run(answers([(request, file, place)], found))
     return answer
 
 
 def kept(request: Request[R]) -> R:
-    """The response to a request that is about this testbed alone, which is asked for once."""
+    """Return the response to a request about this testbed alone, which is sent once and cached."""
     key = descriptions.key([messages.ask(0, request)], {})
     found: R | None = descriptions.load(key)
     if found is None:
@@ -55,17 +55,17 @@ def kept(request: Request[R]) -> R:
 
 
 def plan(file: Path) -> PlanInfo:
-    """The plan of a file. SVIs with an address have a row too. InputError for what is wrong in the file."""
+    """Return the plan of a file. SVIs with an address have a row too. InputError for what is wrong in the file."""
     return ask(requests.Plan(file=named(file)), file)
 
 
 def draw(file: Path, style: GraphStyle) -> Picture:
-    """A drawing of a file, as text, and the file's notes. Raises what `plan` does."""
+    """Return a drawing of a file, as text, and the file's notes. Raise what `plan` does."""
     return ask(requests.Draw(file=named(file), style=style), file)
 
 
 def draw_plan(plan: PlanRows) -> str:
-    """A drawing of a planned topology, as SVG. It is kept."""
+    """Return a drawing of a planned topology, as SVG. It is cached."""
     key = descriptions.key(["draw", plan], {})
     if not isinstance(drawn := descriptions.load(key), str):
         drawn = ask(requests.DrawPlan(plan=plan))
@@ -74,13 +74,13 @@ def draw_plan(plan: PlanRows) -> str:
 
 
 def plan_of_mininet(file: Path, name: str) -> ConvertedPlan:
-    """The plan of the Topo `name`, or of the only one, in a file as `mn --custom` takes it, and its topology file."""
+    """Return the plan of the Topo `name`, or of the only one, in a file for `mn --custom`, and its topology file."""
     request = requests.Convert(file=file.name, topo=name)
     return ask(request, file, {file.name: files.read(file)}, below(file.parent))
 
 
 def named(file: Path) -> str:
-    """A file that the process reads itself, under the name that the user gave it."""
+    """Return the path for a process that reads the file itself, under the name that the user gave it."""
     with files.reading(file):
         file.stat()
     return str(file)

@@ -1,6 +1,6 @@
-"""The RAM of a running QEMU, which maps a snapshot copy-on-write: the pages that it changed, read and written.
+"""RAM of a running QEMU, which maps a snapshot copy-on-write: read and write access to the changed pages.
 
-They are in the process's own memory. /proc/PID/pagemap tells which (Documentation/admin-guide/mm/pagemap.rst), and
+They are in the process's own memory. /proc/PID/pagemap lists them (Documentation/admin-guide/mm/pagemap.rst), and
 /proc/PID/mem has them; both are open to the parent of a process.
 """
 
@@ -20,18 +20,18 @@ CHANGED = re.compile(rb"[\x40-\x5f\x80-\x9f\xc0-\xdf]+")
 """The highest byte of a pagemap entry of an anonymous page: present (80) or swapped (40), and not of the file (20)."""
 PIECE = 1 << 20
 Runs = list[tuple[int, int]]
-"""Pages in a row: the number of the first in RAM, and how many."""
+"""Ranges of pages: the number of the first in RAM, and how many."""
 
 
 class Ram:
-    """`snapshot` is the open file that the process `pid` maps."""
+    """RAM of the process `pid`, which maps the open file `snapshot`."""
 
     def __init__(self, pid: int, snapshot: int) -> None:
         self._pid = pid
         status = os.fstat(snapshot)
         device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}"
         self._maps = []
-        """Start and end in the process, and the place in RAM."""
+        """Start and end in the process, and the offset in RAM."""
         for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
             addresses, mode, offset, where, inode = line.split(maxsplit=5)[:5]
             if (where, inode) == (device, str(status.st_ino)) and mode[3] == "p":
@@ -41,7 +41,7 @@ class Ram:
             raise MachineError("the RAM of QEMU was not found among its memory")
 
     def changed(self) -> Runs:
-        """The pages that are no longer those of the snapshot."""
+        """Return the pages that differ from the snapshot's."""
         found: Runs = []
         with self._open("pagemap", os.O_RDONLY) as handle:
             for start, end, offset in self._maps:
@@ -51,7 +51,7 @@ class Ram:
         return found
 
     def pages(self, runs: Runs) -> Iterator[tuple[int, bytes]]:
-        """The contents of pages, up to PIECE at a time: the number of the first one, and the bytes."""
+        """Yield the contents of pages, up to PIECE at a time: the number of the first one, and the bytes."""
         with self._open("mem", os.O_RDONLY) as handle:
             for first, count in runs:
                 for page in range(first, first + count, PIECE // PAGE):
@@ -65,7 +65,7 @@ class Ram:
                     raise MachineError(f"QEMU's memory could not be written at page {page}")
 
     def _address(self, page: int) -> int:
-        """The place of a page in the process; what is read or written from there on is in one of its mappings."""
+        """Return the address of a page in the process; reads and writes from there stay in one of its mappings."""
         at = page * PAGE
         for start, end, offset in self._maps:
             if offset <= at < offset + end - start:

@@ -32,12 +32,12 @@ WORDS = {
     "parameters": "the parameters",
     "topology": "the topology as planned",
 }
-"""The things that can differ between two runs of the same scenario, for people."""
+"""Names, for people, of the things that can differ between two runs of the same scenario."""
 
 
 @dataclass(frozen=True)
 class Identity:
-    """The machine and the code of a run; what tells hosts apart that run the same is not in it."""
+    """The machine and the code of a run, without what differs between hosts that run the same."""
 
     machine: MachineName
     testbed: str
@@ -46,11 +46,10 @@ class Identity:
     image: str | None
     """Digest of the image; None on the local machine."""
     qemu: str | None
-    """QEMU's version, that of its package included."""
     accelerator: str | None
     kernel: str | None
     python: str | None
-    """The last two are those of the local machine; the image has its own."""
+    """This and the previous field are those of the local machine; the image has its own."""
 
     @classmethod
     def of(cls, machine: Machine) -> Identity:
@@ -77,7 +76,7 @@ class Origin(Identity):
 
     @classmethod
     def of_run(cls, identity: Identity, source: Source, found: Mapping[str, bytes]) -> Origin:
-        """What a run of the scenario, whose files are `found`, is made from on a machine."""
+        """Return the origin of a run of the scenario, whose files are `found`, on a machine."""
         return cls(
             **asdict(identity), file=source.file.name, files=digests(found),
             given_topology=source.topology.name if source.topology else None,
@@ -90,7 +89,7 @@ class VariantResult:
     """The end of a variant. `name` is that of its directory; with `testbed matrix` `variant` is another.
 
     `observed` is None when it did not come to an observation; `failures` has why it is not as expected. `parameters`,
-    `topology` and `epoch` are None when its machine did not come to deciding them.
+    `topology` and `epoch` are None when its machine failed before deciding them.
     """
 
     name: str
@@ -108,11 +107,11 @@ class VariantResult:
     """The digest of topology.json."""
     epoch: Epoch | None
     touched: Sequence[str] = ()
-    """What was done by hand where the run was stopped: it does not repeat by itself."""
+    """Manual changes while the run was stopped: they are not repeated automatically."""
     text: str = ""
-    """What happens in it, as `testbed describe` prints it."""
+    """Text of its steps, as `testbed describe` prints it."""
     without_faults: Sequence[int] = ()
-    """The numbers of the faults that were left out, in the order in which the run injects them."""
+    """Numbers of the faults that were left out, in the order in which the run injects them."""
 
     @property
     def as_expected(self) -> bool:
@@ -121,7 +120,7 @@ class VariantResult:
 
 @dataclass(frozen=True, kw_only=True)
 class RunResult:
-    """result.json: what `json` returns is what `load` reads."""
+    """result.json: `load` reads what `json` returns."""
 
     scenario: str
     verdict: Literal["as-expected", "unexpected"]
@@ -174,7 +173,7 @@ def digests(found: Mapping[str, bytes]) -> dict[str, str]:
 
 
 def keep_files(found: Mapping[str, bytes], executable: Sequence[str], out: Path) -> None:
-    """Writes the scenario's files, as they were read, into the run directory `out`."""
+    """Write the scenario's files, as they were read, into the run directory `out`."""
     for name, data in found.items():
         copy = out / SCENARIO / name
         copy.parent.mkdir(parents=True, exist_ok=True)
@@ -185,11 +184,11 @@ def keep_files(found: Mapping[str, bytes], executable: Sequence[str], out: Path)
 
 
 def load(directory: Path) -> RunResult:
-    """The record of a run directory, whole: its copy of the scenario's files is what was run. Else InputError."""
+    """Return a run directory's complete record: its copy of the scenario's files is what was run. Else InputError."""
     path = directory / RESULT
     if not path.is_file():
         raise InputError("is no run directory: it has no result.json", where=str(directory), hint=_guess(directory))
-    from pydantic import ValidationError  # not for those who write one
+    from pydantic import ValidationError  # not needed for writing
 
     with files.reading(path):
         text = path.read_bytes()
@@ -208,7 +207,7 @@ def load(directory: Path) -> RunResult:
 
 
 def source_of(record: RunResult, directory: Path) -> Source:
-    """The copy of a scenario in a run directory."""
+    """Return the copy of a scenario in a run directory."""
     copy, given = directory / SCENARIO, record.made_from.given_topology
     program = record.made_from.given_program
     return Source(
@@ -236,12 +235,12 @@ def _guess(directory: Path) -> str:
 
 
 def differences(then: Origin | VariantResult, now: Origin | VariantResult) -> dict[str, tuple[Any, Any]]:
-    """The differences of two runs, or of two runs of a variant, by the keys of WORDS: then and now."""
+    """Return the differences of two runs, or of two runs of a variant, by the keys of WORDS: then and now."""
     found = {key: (getattr(then, key), getattr(now, key)) for key in WORDS if hasattr(then, key)}
     return {key: (before, after) for key, (before, after) in found.items() if before != after}
 
 
 def short(value: object) -> str:
-    """A digest by its first figures, anything else as it is."""
+    """Return the first digits of a digest, anything else unchanged."""
     text = "none" if value is None else str(value)
     return text[:12] if re.fullmatch("[0-9a-f]{64}", text) else text

@@ -1,4 +1,4 @@
-"""A scenario's variants on machines, side by side, and the run directory that keeps what they left."""
+"""A scenario's variants on machines, side by side, and the run directory with their results."""
 
 from __future__ import annotations
 
@@ -39,31 +39,31 @@ LONGEST_S = LATEST_NS / 1e9
 
 @dataclass(frozen=True)
 class VariantRun:
-    """A variant of a scenario that is run once. `label` is its name among those that are run with it."""
+    """One run of a variant of a scenario. `label` is its name among those of the same command."""
 
     scenario: str
     label: str
     variant: VariantInfo
     without_faults: Sequence[int] = ()
-    """The numbers of faults that are left out, in the order in which the run injects them."""
+    """Numbers of faults that are left out, in the order in which the run injects them."""
 
 
 class Listener:
-    """Sees runs as they happen; the console is one. Every method does nothing until it is overridden."""
+    """Listener for runs as they happen, such as the console. Every method does nothing until it is overridden."""
 
     def started(self, variant_run: VariantRun) -> None: ...
 
     def event(self, variant_run: VariantRun, event: Event) -> None:
-        """Events come when they are reported, which is not always in the order of their time."""
+        """Receive an event when it is reported, which is not always in the order of their time."""
 
     def settled(self, variant_run: VariantRun, until_ns: int) -> None:
-        """No event up to this time will come any more; nor will any at `finished`."""
+        """Receive a time up to which no more events will come; none come after `finished` either."""
 
     def finished(self, variant_run: VariantRun, result: VariantResult) -> None: ...
 
 
 def choose(info: ScenarioInfo, named: Sequence[str]) -> list[VariantRun]:
-    """The variants to run, each by its name: those named, or all, in the scenario's order."""
+    """Return the variants to run, each by its name: those named, or all, in the scenario's order."""
     names = [variant["name"] for variant in info["variants"]]
     for name in named:
         if name not in names:
@@ -74,7 +74,7 @@ def choose(info: ScenarioInfo, named: Sequence[str]) -> list[VariantRun]:
 
 
 def run_directory(base: Path, scenario: str, *, latest: bool = True) -> Path:
-    """A new directory ``<base>/<scenario>/<time>``; with `latest` the link of that name beside it points to it."""
+    """Make a new directory ``<base>/<scenario>/<time>``; with `latest` the link of that name beside it points to it."""
     parent = base / scenario
     parent.mkdir(parents=True, exist_ok=True)
     stamp = time.strftime("%Y%m%d-%H%M%S")
@@ -100,7 +100,7 @@ async def run(
     listener: Listener,
     free: asyncio.Semaphore,
 ) -> RunResult:
-    """Runs variants of a scenario, as many at a time as `free` lets. Leaves in `out` what repeats the run."""
+    """Run variants of a scenario, as many at a time as `free` allows. Leave in `out` what repeats the run."""
     started: list[float] = []
     files = source.files()
     executable = source.executable(files)
@@ -129,7 +129,7 @@ async def run(
             return result
 
     def meanwhile() -> Identity:
-        """Does what the end of a run needs and the machine can do without."""
+        """Do the work that the end of a run needs and that does not need the machine."""
         requests.adapter(VariantOutcome)
         return Identity.of(machine)
 
@@ -155,7 +155,7 @@ def explain(out: Path, scenario: str) -> None:
 async def run_variant(
     job: Job[VariantOutcome], source: Source, variant_run: VariantRun, machine: Machine, directory: Path, shown: Shown
 ) -> VariantResult:
-    """The verdict of a machine. What ends it before is a failure, unless it is the user's input or this machine."""
+    """Return a machine's verdict. An earlier end is a failure, unless the user's input or this machine caused it."""
     started = time.monotonic()
     try:
         wall_s = await machine.run(job, directory)
@@ -203,7 +203,7 @@ def topology_text(made: Made) -> str:
 
 
 def verdict(job: Job[VariantOutcome], source: Source) -> VariantOutcome:
-    """The verdict in a job's response, where it is one."""
+    """Return the verdict in a job's response, if it is valid."""
     found = job.answer(about=source.file, place=source.place)
     if not 0 <= found["virtual_s"] < LONGEST_S:
         raise MachineError(f"the response is damaged: {found['virtual_s']} are no seconds")
@@ -211,7 +211,7 @@ def verdict(job: Job[VariantOutcome], source: Source) -> VariantOutcome:
 
 
 class Shown:
-    """Keeps the reports of a variant, however it ends, and passes them on. They are the user's code's: anything."""
+    """Keeper and forwarder of a variant's reports, however it ends. User code sends them: they may be anything."""
 
     def __init__(self, variant_run: VariantRun, directory: Path, listener: Listener) -> None:
         self._variant_run = variant_run
@@ -222,12 +222,12 @@ class Shown:
 
     @property
     def virtual_s(self) -> float:
-        """Seconds since the variant began, as far as events show."""
+        """Return the seconds since the variant began, as far as events show."""
         return max((event["t"] for event in self.events), default=0) / 1e9
 
     @property
     def observed(self) -> Observed | None:
-        """The outcome that the run observed, whatever came after."""
+        """Return the outcome that the run observed, whatever came after."""
         return next((found.observed for found in map(OBSERVED.of, self.events) if found), None)
 
     @property
@@ -253,7 +253,7 @@ class Shown:
                 raise MachineError(f"a line of progress is no event: {str(line)[:80]}")
 
     def keep(self) -> None:
-        """Writes events.jsonl, in the order of time, if the machine left none."""
+        """Write events.jsonl, in the order of time, if the machine left none."""
         path = self._directory / EVENTS
         if self.events and not path.exists():
             ordered = sorted(self.events, key=lambda event: event["t"])

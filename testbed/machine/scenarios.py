@@ -1,4 +1,4 @@
-"""Scenarios as the outside has them: where they are, and their descriptions. Their code is never imported here."""
+"""Scenarios outside the guest: their paths and descriptions. Their code is never imported here."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from testbed.protocol.requests import Describe
 
 FILE = "scenario.py"
 GIVEN = ".given"
-"""Directory of a topology file that the user gave. Hidden files do not travel, so a scenario has none of that name."""
+"""Directory of a topology file that the user gave. Hidden files are not sent, so no scenario has one of that name."""
 
 
 @dataclass(frozen=True)
@@ -27,12 +27,12 @@ class Source:
     name: str
     file: Path
     topology: Path | None = None
-    """A topology file in the place of the scenario's own."""
+    """A topology file in place of the scenario's own."""
     program: Path | None = None
-    """A program of the user's that the scenario runs. All beside it goes along."""
+    """A program of the user's that the scenario runs. Everything beside it is sent too."""
 
     def files(self) -> dict[str, bytes]:
-        """Everything beside the scenario and the program, as it travels to the machine."""
+        """Return everything beside the scenario and the program, as it is sent to the machine."""
         found = files.below(self.file.parent)
         if self.topology:
             found[self.inner_topology] = files.read(self.topology)
@@ -42,7 +42,7 @@ class Source:
         return found
 
     def path(self, name: str) -> Path:
-        """The file that travels under this name."""
+        """Return the file that is sent under this name."""
         if self.topology and name == self.inner_topology:
             return self.topology
         if self.program and PurePath(name).parts[0] == GIVEN_PROGRAM:
@@ -51,21 +51,21 @@ class Source:
 
     @property
     def inner_topology(self) -> str:
-        """The path of `topology` on the machine; files of the scenario's own have no such names."""
+        """Return the path of `topology` on the machine; files of the scenario's own have no such names."""
         return f"{GIVEN}/{self.topology.name}" if self.topology else ""
 
     def executable(self, names: Iterable[str]) -> list[str]:
-        """Those of its files that can be executed."""
+        """Return its executable files."""
         return [name for name in names if name != self.inner_topology and files.can_be_executed(self.path(name))]
 
     def place(self, inner: str) -> str:
-        """A place in an error of the job, as the user would write it."""
+        """Return a place in an error of the job, as the user would write it."""
         if self.topology and inner.startswith(self.inner_topology):
             return f"{self.topology}{inner.removeprefix(self.inner_topology)}"
         return below(self.file.parent)(inner)
 
     def taken(self) -> TakenSource:
-        """The same with its files as they are now."""
+        """Return the source with its files as they are now."""
         files = self.files()
         place = self.name, self.file, self.topology, self.program
         return TakenSource(*place, contents=files, executables=self.executable(files))
@@ -73,7 +73,7 @@ class Source:
 
 @dataclass(frozen=True, kw_only=True)
 class TakenSource(Source):
-    """A scenario whose files were read: many runs of it, some on other machines, are made from the same."""
+    """A scenario whose files were read: many runs of it, some on other machines, use the same files."""
 
     contents: Mapping[str, bytes]
     executables: Sequence[str]
@@ -90,7 +90,7 @@ def shipped() -> list[Source]:
 
 
 def resolve(name: str) -> Source:
-    """A shipped scenario's name, or the path of a directory or file of the user's own."""
+    """Find a scenario by its shipped name, or by the path of a directory or file of the user's own."""
     for source in shipped():
         if source.name == name:
             return source
@@ -136,7 +136,7 @@ async def describe(asked: Sequence[tuple[Source, Mapping[str, Any]]], named: Seq
 
 
 def info_of(info: ScenarioInfo, source: Source) -> ScenarioInfo:
-    """A description as the user would write its places. Variants have directories of their names, and limits are."""
+    """Return a description with places as the user writes them. Check variant names (as directories) and limits."""
     names = [variant["name"] for variant in info["variants"]]
     if not names or not all(map(VARIANT.fullmatch, names)) or len({*names}) < len(names):
         raise MachineError(f"the response is damaged: variants {names}"[:200])

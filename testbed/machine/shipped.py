@@ -1,4 +1,4 @@
-"""What comes with testbed beside its package: in a checkout beside it, once installed in its directory `shipped`."""
+"""Files that ship with testbed: in a checkout beside the package, once installed in its directory `shipped`."""
 
 from __future__ import annotations
 

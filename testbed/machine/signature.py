@@ -10,7 +10,7 @@ from testbed.machine import processes
 
 
 def sign(data: bytes, key: Path) -> bytes:
-    """The signature with a private key, for whose passphrase openssl asks at the terminal."""
+    """Return the signature with a private key; openssl asks for its passphrase at the terminal."""
     with processes.scratch() as work:
         (work / "data").write_bytes(data)
         done = _openssl("pkeyutl", "-sign", "-rawin", "-inkey", key, "-in", work / "data", "-out", work / "signature")
@@ -20,7 +20,7 @@ def sign(data: bytes, key: Path) -> bytes:
 
 
 def verify(data: bytes, signature: bytes, key: Path) -> bool:
-    """Whether it is the signature of `data` by the owner of the public `key`."""
+    """Return True if `signature` of `data` is by the owner of the public `key`."""
     readable = _openssl("pkey", "-pubin", "-in", key, "-noout")
     if readable.returncode:
         raise InputError("openssl finds no public key in it", where=str(key), hint=_said(readable))

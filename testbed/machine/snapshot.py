@@ -1,12 +1,12 @@
 """Warm starts: a machine saved at an exact instruction, and restored from there in a fraction of a second.
 
 Snapshots stand on each other. The lowest holds the kernel and the third-party packages; the highest also holds this
-version of testbed, imported, and the one below it what of testbed is below labs (BASE). An edit of the code remakes
-what it is in and what is above, usually the highest alone: see making.py. Between them and the lowest there is one in
-which torch is imported, for training jobs, and one in which Docker is up, for labs with containers.
+version of testbed, imported, and the one below it the parts of testbed below labs (BASE). An edit of the code remakes
+the snapshot with that code and those above, usually the highest alone: see making.py. Between them and the lowest there
+is one in which torch is imported, for training jobs, and one in which Docker is up, for labs with containers.
 
-A snapshot is one sparse file: the guest's RAM, a header, the state of the devices. A machine that is restored maps the
-RAM copy-on-write, so nothing is read that it does not use, and machines side by side share what they do not change.
+A snapshot is one sparse file: the guest's RAM, a header, the state of the devices. A restored machine maps the RAM
+copy-on-write, so only used pages are read, and machines side by side share what they do not change.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ BASE = tuple(
         "topology/", "cni/__init__.py", "cni/installed.py", "cni/ipam/", "cni/objects/", "cni/spec/",
     )
 )  # fmt: skip
-"""What labs stand on: an edit elsewhere leaves a snapshot with these."""
+"""Packages that labs stand on: an edit elsewhere leaves a snapshot with these."""
 HEADER = struct.Struct("<8s64sQ")
 ICOUNT = b"\x0ctimer/icount\0\0\0\1"
-"""The head of a section of QEMU's vmstate: the name with its length, and the version."""
+"""Head of a section of QEMU's vmstate: the name with its length, and the version."""
 COUNTS = struct.Struct(">qq")
-"""In that section: the nanoseconds of virtual time beside the executed instructions, and these."""
+"""Contents of that section: nanoseconds of virtual time in addition to the executed instructions, and these."""
 TICK_NS = 4_000_000
 """The guest's tick (HZ=250): while a process runs, a timer expires within it."""
 MAGIC = b"TBSNAP4\0"
 OFFSET = qemu.MEMORY + 4096
-"""The offset of the devices; the header is a page before that."""
+"""Offset of the devices; the header is a page before that."""
 TORCH_FILES = tuple(f"workload/jobs/{name}" for name in ("ranks.py", "shim.c", "flight.c", "shim.h"))
 DOCKER_FILES = tuple(f"lab/docker/{name}" for name in ("daemon.py", "runtime.sh"))
 PIECE = 8 << 20
-"""Bytes that are copied at a time."""
+"""Bytes copied at a time."""
 PLACE = "snapshots"
 KEEP = 12
 """Snapshots kept, by last use; each is 300 to 900 MB."""
@@ -64,7 +64,7 @@ AGAIN = "Run the command again: it makes a new one."
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A machine in the cache; `job` and `files` make it of the one `below`, if any. `text` is what making it does."""
+    """A machine in the cache, made by `job` and `files` from the one `below`, if any. `text` names the making."""
 
     key: str
     text: str = ""
@@ -77,7 +77,7 @@ class Snapshot:
         return cache.root() / PLACE / self.key[:24]
 
     def usable(self) -> bool:
-        """Whole, and made for this very key: a file of another QEMU or image, or a cut one, is not."""
+        """Return True if the file is complete and for this very key: one of another QEMU or image is not."""
         try:
             with self.path.open("rb") as file:
                 file.seek(qemu.MEMORY)
@@ -88,14 +88,14 @@ class Snapshot:
             return False
 
     def missing(self) -> list[Snapshot]:
-        """This one and those below it, the lowest first, down to one that is usable."""
+        """Return this one and those below it, the lowest first, down to one that is usable."""
         if self.usable():
             return []
         return [*(self.below.missing() if self.below else ()), self]
 
     @contextmanager
     def opened(self) -> Iterator[int]:
-        """The open file to restore it from. One that QEMU cannot read is removed; the next run makes it anew."""
+        """Yield the open file to restore it from. One that QEMU cannot read is removed; the next run makes it anew."""
         try:  # for writing, because QEMU opens even what it maps copy-on-write so
             handle = os.open(self.path, os.O_RDWR)
         except FileNotFoundError:
@@ -112,7 +112,7 @@ class Snapshot:
 
 
 def stack(image: Image, flavour: Flavour, *, training: bool = False) -> list[Snapshot]:
-    """The snapshots for this image, QEMU, clock and code, the lowest first."""
+    """Return the snapshots for this image, QEMU, clock and code, the lowest first."""
     statuses = [file.stat() for _, file in image.mounted()]
     command = qemu.command_line(image, flavour, Ram(0, shared=True), "bundle", "result", (BUNDLE_BYTES, RESULT_BYTES))
     key = cache.digest(
@@ -137,19 +137,19 @@ def stack(image: Image, flavour: Flavour, *, training: bool = False) -> list[Sna
 
 
 def above(below: Snapshot, text: str, call: str, directory: str, files: Mapping[str, bytes]) -> Snapshot:
-    """The snapshot in which the function `call` of these files, installed in `directory`, has run."""
+    """Return the snapshot in which the function `call` of these files, installed in `directory`, has run."""
     key = cache.digest(below.key, *(part for item in files.items() for part in item))
     return Snapshot(key, text, below, {"call": call, "install": directory}, files)
 
 
 def inside(names: Sequence[str]) -> Mapping[str, bytes]:
-    """Files of the package by their names without directories."""
+    """Return files of the package by their names without directories."""
     return {Path(name).name: (PACKAGE / name).read_bytes() for name in names}
 
 
 @functools.cache
 def code_files() -> Mapping[str, bytes]:
-    """The inside of the package, by its path in the guest, as it is when this command first asks."""
+    """Return the inside of the package, by its path in the guest, as it is when this command first asks."""
     files = (path for path in sorted(PACKAGE.rglob("*")) if path.is_file() and "__pycache__" not in path.parts)
     return {
         f"testbed/{path.relative_to(PACKAGE)}": path.read_bytes()
@@ -166,7 +166,7 @@ def code_digest() -> str:
 async def running(
     image: Image, flavour: Flavour, state: int | None, ram: Ram, bundle: Bundle, outcome: Outcome, *others: int
 ) -> AsyncIterator[Qemu]:
-    """A QEMU that boots, or is paused with the state behind OFFSET of the file `state`; it inherits `others` too."""
+    """Run a QEMU that boots, or is paused with the state after OFFSET in the file `state`; it inherits `others` too."""
     command = qemu.command_line(image, flavour, ram, bundle.path, outcome.path, (bundle.size, outcome.size))
     files = (ram.handle, bundle.handle, outcome.handle, *others)
     async with qemu.start(command, files=files, incoming=state is not None) as machine:
@@ -178,7 +178,7 @@ async def running(
 
 @contextmanager
 def created(target: Snapshot) -> Iterator[int]:
-    """The open file of a snapshot that is being made. It has no name until the block has ended well."""
+    """Yield the open file of a new snapshot. It has no name until the block succeeds."""
     parent = cache.directory(PLACE)
     cache.require_space(parent, SPACE, "a snapshot")
     handle = os.open(parent, os.O_RDWR | os.O_TMPFILE, 0o644)
@@ -198,18 +198,18 @@ def created(target: Snapshot) -> Iterator[int]:
 
 
 async def devices_of(machine: Qemu, scratch: int) -> bytes:
-    """The state of a paused machine's devices, as a snapshot has it; `scratch` is a file that QEMU has open, too."""
+    """Return a paused machine's device state, as a snapshot has it; `scratch` is a file that QEMU also has open."""
     os.ftruncate(scratch, 0)
     await machine.save(scratch)
     return settled(os.pread(scratch, os.fstat(scratch).st_size, 0))
 
 
 def settled(state: bytes) -> bytes:
-    """The state of a machine's devices, its clock at the next timer.
+    """Return the state of a machine's devices with its clock at the next timer.
 
-    QEMU's main thread hears of a pause, and lets virtual time jump to the next timer if the vCPU has come to rest by
-    then. Which of the two is first depends on the host, so a clock that has not jumped is set. The timer is the local
-    APIC's, whose state has the time at which it expires twice in a row (next_time and timer_expiry).
+    QEMU's main thread learns of a pause, and lets virtual time jump to the next timer if the vCPU is already at rest.
+    Which of the two is first depends on the host, so a clock that has not jumped is set. The timer is the local APIC's,
+    whose state has the expiry time twice in a row (next_time and timer_expiry).
     """
     place = state.find(ICOUNT) + len(ICOUNT)
     if place < len(ICOUNT):  # the real clock
@@ -225,7 +225,7 @@ def settled(state: bytes) -> bytes:
 
 @contextmanager
 def memory(size: int) -> Iterator[int]:
-    """An open file of so many bytes in memory, gone with its last user."""
+    """Yield an open file of so many bytes in memory, gone with its last user."""
     handle = os.memfd_create("testbed")
     try:
         os.truncate(handle, size)
@@ -235,7 +235,7 @@ def memory(size: int) -> Iterator[int]:
 
 
 async def copy_data(source: int, target: int) -> None:
-    """Copies the RAM from one open file to another, holes as holes, piece by piece."""
+    """Copy the RAM from one open file to another, holes as holes, piece by piece."""
     end = 0
     while end < qemu.MEMORY:
         try:
@@ -252,7 +252,7 @@ async def copy_data(source: int, target: int) -> None:
 
 
 async def pause_within(machine: Qemu, seconds: float) -> None:
-    """Waits for the guest's pause, which takes `seconds` with a CPU at most."""
+    """Wait for the guest's pause, which takes `seconds` with a CPU at most."""
 
     async def look() -> None: ...
 

@@ -10,8 +10,8 @@ from testbed.errors import TestbedError
 
 
 class TaskGroup(asyncio.TaskGroup):  # noqa: TID251
-    """asyncio's, but for what it raises: the error for which the other tasks were given up, not a group of errors. A
-    command, the keeper of a lab and a worker of a sweep then report it as that of a single task."""
+    """asyncio's, but it raises the error for which the other tasks were cancelled, not a group of errors. A command,
+    the keeper of a lab and a worker of a sweep then report it as that of a single task."""
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None

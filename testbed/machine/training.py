@@ -1,4 +1,4 @@
-"""A training script of the user's: the scenario that runs it, and the hosts of a topology for its ranks."""
+"""A user's training script: the scenario that runs it, and the hosts of a topology for its ranks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from testbed.protocol import InterfaceRow, PlanRows, requests
 SCENARIO = Path(__file__).parents[1] / "scenario" / "train" / "scenario.py"
 LAUNCHER, MANAGEMENT = "launcher", "mgmt0"
 RANKS = 4
-"""Ranks of a job on a fabric that is made for it, unless the user names a number."""
+"""Ranks of a job on a generated fabric, unless the user gives a number."""
 LEAVES, SPINES = 2, 2
 PYTHON = (3, 13)
 """Python of the image. An older one cannot judge a script for it."""
@@ -26,7 +26,7 @@ NETWORK_HINT = "`testbed topology new KIND --management` writes a file with one;
 
 @dataclass(frozen=True)
 class Placement:
-    """The places of a job's ranks: `hosts` has the host of each; `data` and `management` are interfaces of them."""
+    """Placement of a job's ranks: `hosts` has the host of each; `data` and `management` are interfaces of them."""
 
     hosts: Sequence[str]
     data: str
@@ -35,7 +35,7 @@ class Placement:
 
 
 def source(script: Path, topology: Path) -> Source:
-    """The scenario that runs a script. InputError if that is no file of Python."""
+    """Return the scenario that runs a script. InputError if the script is not a Python file."""
     text = files.read(script)
     if script.suffix != ".py":
         raise InputError("is no Python file", where=str(script), hint="A training script's name ends in .py.")
@@ -51,15 +51,15 @@ def source(script: Path, topology: Path) -> Source:
 
 
 def fabric(ranks: int, ranks_per_host: int) -> str:
-    """The text of a topology with hosts for so many ranks behind two leaves, and a management network."""
+    """Return a topology text with hosts for so many ranks behind two leaves, and a management network."""
     hosts = -(-ranks // ranks_per_host)
     options = {"leaves": LEAVES, "spines": SPINES, "hosts": -(-hosts // LEAVES), "management": True}
     return questions.ask(requests.Fabric(fabric="leaf-spine", options=options))
 
 
 def place(plan: PlanRows, where: str, ranks: int | None, ranks_per_host: int) -> Placement:
-    """The hosts of a topology for so many ranks, or one rank a host, in the order of the file: those with an RDMA
-    device on the data network. InputError with what the topology lacks; `where` is its file."""
+    """Return the hosts of a topology for so many ranks, or one rank a host, in the order of the file: those with an
+    RDMA device on the data network. InputError with what the topology lacks; `where` is its file."""
     ends: dict[str, dict[str, InterfaceRow]] = {}
     for row in plan["interfaces"]:
         if row["kind"] == "host":
@@ -82,12 +82,12 @@ def place(plan: PlanRows, where: str, ranks: int | None, ranks_per_host: int) ->
 
 
 def has_device(row: InterfaceRow) -> bool:
-    """Return whether a rank can use an interface: it has an RDMA device and an address."""
+    """Return True if a rank can use an interface: it has an RDMA device and an address."""
     return bool(row["rdma"] and (row["address"] or row["address6"]))
 
 
 def data_interface(ends: Mapping[str, Mapping[str, InterfaceRow]]) -> str:
-    """The interface that most hosts have with an RDMA device; the first of several."""
+    """Return the interface that most hosts have with an RDMA device; the first of several."""
     found = [name for own in ends.values() for name, row in own.items() if has_device(row)]
     return max(dict.fromkeys(found), key=found.count, default="eth1")
 
@@ -104,7 +104,7 @@ def management_of(launching: Mapping[str, InterfaceRow], where: str) -> str:
 
 
 def unfitting(where: str, hosts: Sequence[str], data: str, wanted: int, ranks_per_host: int) -> InputError:
-    """An error for a number of ranks that a topology has no hosts for."""
+    """Return an error for a number of ranks that a topology has no hosts for."""
     if not hosts:
         hint = "A host's interface has one unless the file says `rdma: false`."
         return InputError("no host has an RDMA device with an address, for a rank to use", where=where, hint=hint)

@@ -1,4 +1,4 @@
-"""One job in one micro-VM: restore, run, read what it left, gone."""
+"""One job in one micro-VM: restore it, run the job, read its files, remove it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class VirtualMachine:
     """Micro-VMs of one image and flavour, one for each job, all with the code as it is at the first."""
 
     def __init__(self, image: Image, flavour: Flavour, log: Callable[[str], None], *, keep_steps: bool = False) -> None:
-        """`log` gets what takes long: a snapshot that has to be made, a host that is busy, a guest that is silent. With
+        """Create the machine. `log` gets what takes long: a snapshot to be made, a busy host, a silent guest. With
         `keep_steps` the moments of each job are kept among its files."""
         self.image = image
         self.flavour = flavour
@@ -32,11 +32,10 @@ class VirtualMachine:
         self.keep_steps = keep_steps
 
     def source(self, training: bool) -> Snapshot:
-        """The snapshot that jobs begin from."""
+        """Return the snapshot that jobs begin from."""
         return snapshot.stack(self.image, self.flavour, training=training)[-1]
 
     async def run(self, job: Job[Any], out: Path) -> float:
-        """See `Machine.run`."""
         source = self.source(job.training)
         if self.keep_steps:  # they stand on the snapshot
             await making.ensure(self.image, self.flavour, source, self.log)
@@ -48,7 +47,7 @@ class VirtualMachine:
         return time.monotonic() - started
 
     async def _follow(self, opened: Opened, job: Job[Any], out: Path) -> None:
-        """Has a machine run to its end, and the job take its messages meanwhile."""
+        """Run a machine to its end, and pass its messages to the job meanwhile."""
         number = 0
         while True:
             reached = await follow(opened, self.clock, job, self.log)
@@ -70,7 +69,7 @@ def write_bundle(bundle: Bundle, job: Job[Any], clock: Clock) -> None:
 
 
 async def follow(opened: Opened, clock: Clock, job: Job[Any], log: Callable[[str], None]) -> Moment | None:
-    """Has a machine run to its next pause. The moment of the run that it reached, if it is one."""
+    """Run a machine to its next pause. Return the moment of the run that it reached, if it is one."""
     machine, outcome = opened.machine, opened.outcome
     watch = Watch(machine, clock, outcome, log)
     reached = None

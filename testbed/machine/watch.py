@@ -1,4 +1,4 @@
-"""A watch over a machine that runs: whether it goes on, and whether the host gives it a CPU.
+"""Watch of a running machine: it checks that the guest makes progress and that the host gives it a CPU.
 
 Wall time decides nothing. A guest hangs when its clock stands still and its QEMU uses no CPU though it could; and when
 its first process has not run for long in the guest's own time. A host that gives no CPU is another matter
@@ -18,26 +18,26 @@ from testbed.protocol import Clock
 
 SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.03, 0.5
 QUIET_S = 5.0
-"""Wall seconds without progress after which the guest is looked at."""
+"""Wall seconds without progress after which the guest is checked."""
 STILL_S = 0.001
-"""CPU seconds that QEMU uses at least from one look to the next while its guest goes on, idle or not."""
+"""CPU seconds that QEMU uses at least between two checks while its guest makes progress, idle or not."""
 STILL_LOOKS = 30
-"""Looks in a row, SLICE_S apart, in which nothing moved though there was a CPU for it."""
+"""Checks in a row, SLICE_S apart, in which nothing moved though there was a CPU for it."""
 NUDGE_LOOKS = 10
-"""Looks of the same kind after which the machine is stopped and continued. That wakes a vCPU whose wake-up QEMU lost,
-and a run does not show it."""
+"""Such checks after which the machine is stopped and continued: it wakes a vCPU whose wake-up QEMU lost. Runs do not
+show it."""
 PULSE_LOST_S = 300
-"""Seconds of the guest in which its first process ought to have run; it does every 30."""
+"""Seconds of the guest in which its first process should have run; it does every 30."""
 BUSY_SHARE = 0.5
-"""Of a machine's time: when it waits longer for a CPU, the user hears of it."""
+"""Share of a machine's time: when it waits longer for a CPU, the user gets a message."""
 BUSY_LOOKS = 3
-"""Looks in a row after which a host counts as busy."""
+"""Checks in a row after which a host counts as busy."""
 REMIND_S = 60.0
-"""Wall seconds between two remarks on the same subject."""
+"""Wall seconds between two messages on the same subject."""
 
 
 class Watch:
-    """Asked again and again while a machine runs. Raises MachineError when it hangs, StarvedError without a CPU."""
+    """Watch of a running machine, called repeatedly. Raise MachineError when it hangs, StarvedError without a CPU."""
 
     def __init__(self, machine: Qemu, clock: Clock, outcome: Outcome, log: Callable[[str], None]) -> None:
         self._machine = machine
@@ -50,23 +50,23 @@ class Watch:
         self._busy = self._still = 0
         self._starved_s = 0.0
         self._time, self._cpu_s = 0, 0.0
-        """The guest's time and the CPU time of QEMU, in seconds, at the last look."""
+        """The guest's time and the CPU time of QEMU, in seconds, at the last check."""
         self._pulse, self._beat = -1, 0
         """The last value of the guest's pulse, and the guest's time when it was new."""
         self._beatless = 0
-        """Looks since then."""
+        """Checks since then."""
         self._quiet_pulse = 0
-        """Its value when the quiet began."""
+        """Pulse value when the quiet began."""
 
     def heard(self) -> None:
-        """There was progress."""
+        """Record progress."""
         self._heard = time.monotonic()
         self._quiet_pulse = self._outcome.pulse
         self._still = self._beatless = 0
         self._starved_s = 0.0
 
     def pause_s(self) -> float:
-        """Wall seconds until the next look: more the longer nothing is heard, for a look takes the machine's CPU."""
+        """Return wall seconds until the next check, more the longer it is quiet: a check takes the machine's CPU."""
         return min(LONGEST_PAUSE_S, max(SHORTEST_PAUSE_S, (time.monotonic() - self._heard) / 10))
 
     async def look(self) -> None:
@@ -118,14 +118,14 @@ class Watch:
         return [found for path in threads_of(self._machine.process.pid)() if (found := schedule(path))]
 
     def _used_s(self) -> float:
-        """CPU seconds that QEMU has used."""
+        """Return the CPU seconds that QEMU has used."""
         return sum(ran for ran, _, _ in self._threads()) / 1e9
 
     def _hang(self, text: str) -> MachineError:
         return MachineError(f"the guest hangs: {text}. Its last output:\n{self._machine.last_output()}")
 
     def _remark(self, subject: str, text: str, since: float = 0.0) -> None:
-        """Logs a remark, unless one was logged within REMIND_S, or `since` is not that long ago."""
+        """Log a message, unless one was logged within REMIND_S, or `since` is not that long ago."""
         now = time.monotonic()
         if now - max(since, self._logged.get(subject, 0.0)) >= REMIND_S:
             self._logged[subject] = now

@@ -1,4 +1,4 @@
-"""What a lab measures as families of metrics."""
+"""Measurements of a lab as families of metrics."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from testbed.records.counter_names import Counter
 KINDS = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily}
 FACTORS = {"microseconds": 1e-6}
 OF_RDMA = ("rdma_", "node_infiniband_")
-"""Beginnings of the names that counters of RDMA devices have."""
+"""Prefixes of the names of counters of RDMA devices."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Family:
     name: str
     kind: Literal["counter", "gauge"]
     labels: Mapping[str, str]
-    """The name of each label's value, by its own."""
+    """The name of each label's value, by label."""
     help: str
     factor: float = 1
 
@@ -61,8 +61,8 @@ def _of_counter(name: str, counter: Counter) -> Family:
 
 @functools.lru_cache(100_000)
 def made_of(name: str, *, rdma: bool) -> list[tuple[Family, dict[str, str]]]:
-    """Return the families that a counter is in, each with the parts of its name: `priority`. One of an RDMA device that
-    is not in the table is in a family of its own name."""
+    """Return the families of a counter, each with the parts of its name: `priority`. An unknown counter of an RDMA
+    device is in a family of its own name."""
     counter = counter_names.find(name)
     found = [_named()[metric] for metric in counter.metrics if not rdma or metric.startswith(OF_RDMA)]
     if rdma and not found and re.fullmatch("[a-z0-9_]+", name):
@@ -72,7 +72,7 @@ def made_of(name: str, *, rdma: bool) -> list[tuple[Family, dict[str, str]]]:
 
 
 class Families:
-    """The families that have a value, in the order in which they came."""
+    """Families with a value, in the order of their first values."""
 
     def __init__(self) -> None:
         self._found: dict[str, CounterMetricFamily | GaugeMetricFamily] = {}
@@ -132,7 +132,7 @@ def _interface(found: Families, node: NodeRow, row: LinkRow, counted: Mapping[st
 
 
 class LabCollector(Collector):
-    """Has a lab measured each time that it is scraped."""
+    """Collector that measures a lab at each scrape."""
 
     def __init__(self, measure: Callable[[], Measured]) -> None:
         self._measure = measure

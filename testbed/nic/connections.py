@@ -1,8 +1,8 @@
-"""Queue pairs of this kernel that go to ready-to-receive (RTR), as the soft-RoCE driver sees them.
+"""Queue pairs of this kernel that change to ready-to-receive (RTR), as the soft-RoCE driver handles them.
 
 The kernel resolves the destination MAC at that moment (ib_resolve_eth_dmac) and reports it nowhere. A return probe on
-the function of rdma_rxe that takes it over writes it into a trace buffer of our own, whoever owns the queue pair. The
-record is there when ibv_modify_qp returns. Source: Documentation/trace/kprobetrace.rst.
+rdma_rxe's function that stores it writes it into our own trace buffer, for queue pairs of any program. The record is
+there when ibv_modify_qp returns. Source: Documentation/trace/kprobetrace.rst.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PROBE = (
 FILTER = "mask & 128 && status == 0"
 """IB_QP_AV: the address was set."""
 BUFFER_KB = 64
-"""Per CPU; some 600 records."""
+"""Per CPU; enough for some 600 records."""
 READ = 1 << 16
 _RECORD = re.compile(
     r'device="(?P<device>[^"]*)" qpn=(?P<qpn>\d+) remote_qpn=(?P<remote_qpn>\d+) '
@@ -44,7 +44,7 @@ _RECORD = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """A queue pair of `device` and where its packets go. `sport` is the UDP source port, `mac` what RTR resolved."""
+    """A queue pair of `device` and its destination. `sport` is the UDP source port, `mac` the one that RTR resolved."""
 
     device: str
     qpn: int
@@ -57,7 +57,7 @@ class Connection:
 def source_port(flow_label: int, qpn: int, remote_qpn: int) -> int:
     """Return the UDP source port of a queue pair. Source: rdma_get_udp_sport in the kernel's include/rdma/ib_verbs.h.
 
-    Of a flow label 20 bits count. UCX gives its queue pairs 0xffffffff.
+    Only 20 bits of a flow label are used. UCX gives its queue pairs 0xffffffff.
     """
     if not flow_label:
         product = qpn * remote_qpn
@@ -68,11 +68,11 @@ def source_port(flow_label: int, qpn: int, remote_qpn: int) -> int:
 
 
 def parse(line: str) -> Connection:
-    """Read a line of the trace."""
+    """Parse a line of the trace."""
     found = _RECORD.search(line)
     if not found:
         raise TestbedError(f"the kernel's trace of queue pairs cannot be read: {line!r}")
-    # The probe reads whole words of the kernel's memory: of eight bytes at `mac` the first six are the address.
+    # The probe reads 64-bit words of kernel memory: the first six of the eight bytes at `mac` are the address.
     word, high, low = (int(found[name], 16).to_bytes(8, sys.byteorder) for name in ("mac", "gid", "gid_low"))
     gid = IPv6Address(high + low)
     flow_label, qpn, remote_qpn = (int(found[name]) for name in ("flow_label", "qpn", "remote_qpn"))
@@ -86,17 +86,17 @@ def _write(path: Path, text: str, flags: int = 0) -> None:
 
 
 def arm() -> bool:
-    """Have the kernel record from now on; False if it does already. It costs 20 ms, so a snapshot may do it before."""
+    """Make the kernel record from now on; False if it does already. It takes 20 ms, so a snapshot may do it before."""
     enable = INSTANCE / "events" / EVENT / "enable"
     if enable.exists() and enable.read_text().startswith("1"):
         return False
     ownership.claim_probes()
-    disarm()  # what a process left that was killed while it armed
+    disarm()  # left by a process killed while arming
     try:
         _write(TRACEFS / "dynamic_events", f"r:{EVENT} rxe_qp_from_attr {PROBE}", os.O_APPEND)
         INSTANCE.mkdir()
         _write(INSTANCE / "buffer_size_kb", str(BUFFER_KB))
-        _write(INSTANCE / "buffer_percent", "0")  # a reader is woken by the first record
+        _write(INSTANCE / "buffer_percent", "0")  # the first record wakes a reader
         _write(INSTANCE / "events" / EVENT / "filter", FILTER)
         _write(enable, "1")
     except OSError as error:
@@ -109,7 +109,7 @@ def arm() -> bool:
 
 
 def disarm() -> None:
-    """Undo `arm`, or what of it was done."""
+    """Undo `arm`, also a partial one."""
     with contextlib.suppress(OSError):
         _write(INSTANCE / "events" / EVENT / "enable", "0")
     with contextlib.suppress(FileNotFoundError):
@@ -119,11 +119,11 @@ def disarm() -> None:
 
 
 class Trace:
-    """The connections made since it was opened. One reader at a time on a kernel."""
+    """The connections made since it was opened. A kernel has one reader at a time."""
 
     def __init__(self) -> None:
         self._armed = arm()
-        _write(INSTANCE / "trace", "", os.O_TRUNC)  # from before: a kernel that records all the time has lost some
+        _write(INSTANCE / "trace", "", os.O_TRUNC)  # old records: a kernel that always records has lost some
         try:
             self._pipe = os.open(INSTANCE / "trace_pipe", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError as error:
@@ -142,7 +142,7 @@ class Trace:
             disarm()
 
     def read(self) -> list[Connection]:
-        """Return the connections that are there now, without waiting."""
+        """Return the connections recorded by now, without waiting."""
         return [parse(line) for line in self._lines()]
 
     def _lines(self) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Counters of RDMA devices by the names of a hardware NIC's driver (mlx5), beside soft-RoCE's own."""
+"""Counters of RDMA devices under the names of a hardware NIC's driver (mlx5), beside soft-RoCE's own."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ OF_SOFT_ROCE = {
     "rnr_nak_retry_err": "rcvd_rnr_err",
     "req_transport_retries_exceeded": "retry_exceeded_err",
 }
-"""Those that count the same events. mlx5's `local_ack_timeout_err` has none: soft-RoCE counts retries of all causes."""
+"""Counters of the same events. mlx5's `local_ack_timeout_err` has none: soft-RoCE counts retries of all causes."""
 
 
 def with_hardware_names(counters: Mapping[str, int]) -> dict[str, int]:
-    """Return the counters, those with another name on hardware under both."""
+    """Return the counters, with both names where hardware has another."""
     return {**counters, **{name: counters[own] for name, own in OF_SOFT_ROCE.items() if own in counters}}

@@ -1,8 +1,8 @@
 """Hardware NICs (`nic: hardware`): the behaviour that soft-RoCE lacks.
 
-A queue pair keeps the destination MAC it had at RTR for its whole life, where rxe asks the neighbour table for each
-packet; and RoCE traffic uses neighbour entries without ever verifying them, where rxe's makes the kernel probe.
-docs/fidelity.md names the limits of this model.
+A queue pair keeps its destination MAC of RTR for its whole life, where rxe looks up the neighbour table for each
+packet. RoCE traffic uses neighbour entries without verifying them, where rxe's makes the kernel probe. docs/fidelity.md
+has the limits of this model.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from testbed.nic.connections import Connection, Trace, arm
 from testbed.topology import NicModel
 
 NEVER_S = 1_000_000
-"""Eleven days from the first use of a neighbour entry that is not confirmed to its verification: no lab lives as long.
+"""Eleven days from the first use of an unconfirmed neighbour entry to its verification: no lab lives as long.
 
-The kernel takes the address of a stale entry for a queue pair without verifying it; only IP packets, which rxe's are,
-start that.
+The kernel uses a stale entry's address for a queue pair without verifying it; only IP packets, which rxe's are, start
+verification.
 """
 Enter = Callable[[], AbstractContextManager[None]]
-"""Entering of a network namespace by the calling thread, as by `testbed.lab.Node.entered` and `netns.entered`."""
+"""A function by which the calling thread enters a network namespace: `testbed.lab.Node.entered`, `netns.entered`."""
 TABLE = """
 table netdev {table} {{
     map pins {{ typeof ip daddr . udp sport . @th,104,24 : ether daddr; }}
@@ -39,20 +39,20 @@ table netdev {table} {{
     }}
 }}
 """
-"""@th,104,24: the destination QP in the base transport header, 13 bytes from the start of UDP. ICRC covers no MAC."""
+"""@th,104,24: the destination QP in the base transport header, 13 bytes after the start of UDP. ICRC covers no MAC."""
 
 
 def prepare() -> None:
-    """Prepare this kernel for good, as the first `HardwareNics` would: for a machine that has labs only."""
+    """Prepare this kernel for good, as the first `HardwareNics` would: only on a machine that just runs labs."""
     arm()
     nftables.library()
 
 
 class HardwareNics:
-    """The hardware NICs of a lab. It pins each queue pair that connects on one of them, whichever program owns it.
+    """The hardware NICs of a lab. They pin each queue pair that connects on one of them, of any program.
 
-    A thread does it a moment after RTR, so the first packets of a third-party program may still follow the neighbour
-    table. Who must be exact calls `HardwareNic.pin` between RTR and RTS.
+    A thread does so shortly after RTR, so the first packets of a third-party program may still follow the neighbour
+    table. For exact results call `HardwareNic.pin` between RTR and RTS.
     """
 
     def __init__(self) -> None:
@@ -65,14 +65,14 @@ class HardwareNics:
         self._thread.start()
 
     def add(self, enter: Enter, interface: str, device: str) -> HardwareNic:
-        """Make `interface` where `enter` leads, with its RDMA device, a hardware NIC until `remove` or `close`."""
+        """Make `interface` in the namespace of `enter`, and its RDMA device, a hardware NIC until removed or closed."""
         nic = HardwareNic(self, enter, interface, device)
         with self._lock:
             self._nics[device] = nic
         return nic
 
     def remove(self, device: str) -> None:
-        """Forget a NIC whose device or namespace goes."""
+        """Forget a NIC before its device or namespace is deleted."""
         with self._lock:
             self._nics.pop(device, None)
 
@@ -83,7 +83,7 @@ class HardwareNics:
         self._raise_failure()
 
     def close(self) -> None:
-        """End the thread; raise its failure if none did yet: queue pairs may have followed the neighbour table."""
+        """End the thread; raise its failure if not raised yet: queue pairs may have followed the neighbour table."""
         os.eventfd_write(self._stop, 1)
         self._thread.join()
         os.close(self._stop)
@@ -119,7 +119,7 @@ class HardwareNics:
 
 
 class HardwareNic:
-    """One of `HardwareNics`. `pins` has the queue pairs pinned so far, by their local number, dead ones too."""
+    """One of `HardwareNics`. `pins` has the queue pairs pinned so far, by local number, including dead ones."""
 
     def __init__(self, nics: HardwareNics, enter: Enter, interface: str, device: str) -> None:
         self.device = device
@@ -140,7 +140,7 @@ class HardwareNic:
         return self.pins[qpn]
 
     def write(self, connections: Iterable[Connection]) -> None:
-        """Enter connections into the map; its key is the peer, its QP and the source port."""
+        """Enter connections into the map; the key is the peer, its QP and the source port."""
         commands = []
         for connection in connections:
             key = f"{connection.remote_ip} . {connection.sport} . {connection.remote_qpn}"
@@ -158,7 +158,7 @@ class RdmaDevices:
         self._hardware: HardwareNics | None = None
 
     def adopt(self, namespace: str, interface: str, device: str, model: NicModel) -> HardwareNic | None:
-        """Takes in a device that an interface has."""
+        """Register the device of an interface; with `nic: hardware`, make it a hardware NIC."""
         if model != "hardware":
             return None
         if self._hardware is None:
@@ -166,7 +166,7 @@ class RdmaDevices:
         return self._hardware.add(lambda: netns.entered(namespace), interface, device)
 
     def delete(self, namespace: str, names: Sequence[str]) -> None:
-        """Returns when the devices are gone."""
+        """Delete devices; return when they are gone."""
         if self._hardware:
             for name in names:
                 self._hardware.remove(name)

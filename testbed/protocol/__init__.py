@@ -1,8 +1,8 @@
-"""The plain data that crosses the border between the user's machine and the inside of a lab machine, named here once.
+"""Plain data exchanged between the user's machine and the inside of a lab machine, defined here once.
 
 `machine` and `cli` run outside; everything else runs inside, on a micro-VM's kernel or on this one. Neither imports the
-other, both import this. Here are names, limits and records; `requests` has what a machine can be asked, `messages` how
-requests and what comes back are written, `events` the kinds of events, `flight` the lines of flight.jsonl.
+other, both import this. It has names, limits and records; `requests` has a machine's requests, `messages` the format of
+requests and responses, `events` the kinds of events, `flight` the lines of flight.jsonl.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from typing import TypedDict
 else:
     try:
-        from typing_extensions import TypedDict  # typing's can be validated from Python 3.12 on
-    except ImportError:  # set-up asks which packages are missing before any is there
+        from typing_extensions import TypedDict  # typing's can be validated only from Python 3.12 on
+    except ImportError:  # set-up checks for missing packages before any is there
         from typing import TypedDict
 
 GraphStyle = Literal["svg", "mermaid", "dot"]
@@ -27,49 +27,48 @@ LeftoverKind = Literal[
 ENTRY = "testbed.executor:run"
 """The function that runs a job bundle inside."""
 BEGIN, COMPLETE = "testbed.stages:begin", "testbed.stages:complete"
-"""The functions that the two snapshots of our code call once, before they are taken."""
+"""Functions that the two snapshots of our code call once, before they are made."""
 TORCH = "ranks:prepare"
-"""The same of the snapshot for training jobs, below the one with our code (workload/jobs/ranks.py)."""
+"""The function of the snapshot for training jobs, below the one with our code (workload/jobs/ranks.py)."""
 DOCKER = "daemon:prepare"
 COMPILE = "bytecode:prepare"
-"""The same of the snapshot for labs with containers (lab/docker/daemon.py)."""
+"""The function of the snapshot for labs with containers (lab/docker/daemon.py)."""
 OWNS = "owns"
-"""The argument by which a job on this very kernel is one that builds labs."""
+"""The argument that marks a job on this very kernel as one that builds labs."""
 RUNS = "/run/testbed/runs"
-"""The records of runs that own something on this kernel (kernel/ownership.py)."""
+"""Records of runs that own something on this kernel (kernel/ownership.py)."""
 JOB, FILES = "job.json", "files"
-"""In a job bundle: the requests with their limits, and the directory of the user's files, none of which can take the
-place of the other."""
+"""In a job bundle: the requests with their limits, and the directory of the user's files, which cannot replace them."""
 
 BUNDLE_BYTES = 256 << 20
-"""Size of the device with a job bundle."""
+"""Size of the device with a job bundle, in bytes."""
 FILES_BYTES = 60 << 20
-"""All files of the user's in a bundle. Debian packages for a layer may fill the rest."""
+"""Maximum of all user files in a bundle. Debian packages for a layer may fill the rest."""
 RESULT_BYTES = 1 << 30
-"""Size of the device with what a job leaves: messages and files."""
+"""Size of the device with a job's messages and files, in bytes."""
 WIRE_BYTES = 8 << 20
-"""At the end of each of the two devices: what goes to and fro while a machine lives (executor/wire.py)."""
+"""Bytes at the end of each of the two devices, for traffic with a live machine (executor/wire.py)."""
 MESSAGE_BYTES = 16 << 20
-"""A message from a machine; a report beyond it is dropped, a response is an error."""
+"""Maximum of a message from a machine: a larger report is dropped, a larger response is an error."""
 MESSAGE_DEPTH = 50
 """Levels of lists and objects in a message; ours have five."""
 
 LAYER = "layer.erofs"
-"""The file system that a request for a layer leaves."""
+"""The file system that a request for a layer makes."""
 OUTPUT = "output.log"
 """The output of a job's process, among its files."""
 RESULT, SCENARIO = "result.json", "scenario"
-"""Beside the directories of its variants a run's directory has its result, and a copy of the scenario's files."""
+"""A run's directory has its result and a copy of the scenario's files, beside the directories of its variants."""
 REPORT, INDEX = "report.html", "index.html"
-"""The report of a run in its directory, and the index of a directory of runs."""
+"""The report in a run's directory, and the index of a directory of runs."""
 EVENTS, TOPOLOGY, TABLES, PACKETS = "events.jsonl", "topology.json", "tables.jsonl", "packets.pcapng"
 COUNTERS, RANKS = "counters.jsonl", "ranks.json"
 TESTS, EPOCH = "tests.jsonl", "epoch.json"
-"""In the directory of a variant."""
+"""Files in a variant's directory."""
 GIVEN_PROGRAM = ".program"
-"""Among a scenario's files the directory of a program of the user's that it runs, with all beside it."""
+"""In a scenario's files: the directory of a user's program that it runs, with all beside it."""
 FLIGHT = "flight.jsonl"
-"""In the directory of a job."""
+"""A file in a job's directory."""
 VARIANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 """Names of variants: they are directories too."""
 DEBIAN_PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]*[a-z0-9+]")
@@ -90,8 +89,8 @@ class Failure(Problem):
 
 
 class Tested(TypedDict):
-    """The end of a test, or of a file that pytest could not collect. `directory` is the test's tmp_path below that of
-    the run, if any; `text` is why it failed or was skipped."""
+    """The result of a test, or of a file that pytest could not collect. `directory` is the test's tmp_path below the
+    run's directory, if any; `text` is why it failed or was skipped."""
 
     test: str
     outcome: str
@@ -101,7 +100,7 @@ class Tested(TypedDict):
 
 
 class Leftover(TypedDict):
-    """What a run on this kernel left that was killed. `problem` is why it could not be removed, if it could not."""
+    """A leftover of a killed run on this kernel. `problem` is why it could not be removed, if it could not."""
 
     run: str
     kind: LeftoverKind
@@ -110,18 +109,19 @@ class Leftover(TypedDict):
 
 
 class CniAnswer(TypedDict):
-    """`result` is that of ADD; `kept` what stays of a node's first pod when DEL is done, in words."""
+    """The result of a CNI request: `result` is ADD's; `kept` is text on what remains of a node's first pod after
+    DEL."""
 
     result: dict[str, Any] | None
     kept: list[str]
 
 
 class IpamRow(TypedDict):
-    """What an IPAM plugin cost. `addresses` are those of each family. `add_…` is ADD of the network with macvlan,
-    `ipam_…` that of the IPAM plugin alone.
+    """Measured costs of an IPAM plugin. `addresses` are those of each family. `add_…` is ADD of the network with
+    macvlan, `ipam_…` that of the IPAM plugin alone.
 
-    `waste` are pods without an address though there is one for each, `conflicts` addresses of several pods, `leaks`
-    addresses that are held when all pods are gone."""
+    `waste` counts pods without an address though there is one for each, `conflicts` addresses of several pods, `leaks`
+    addresses still held when all pods are gone."""
 
     ipam: str
     pods: int
@@ -139,8 +139,8 @@ class IpamRow(TypedDict):
 
 
 class PodsRow(TypedDict):
-    """What pods with RDMA devices cost that are there at the same time. `memory_mb` is what of the machine's memory is
-    in use with them, `pod_mb` a pod's share; `failed` are pods without a device, and WRITEs that failed."""
+    """Measured costs of simultaneous pods with RDMA devices. `memory_mb` is the machine's memory in use with them,
+    `pod_mb` a pod's share; `failed` counts pods without a device, and failed WRITEs."""
 
     pods: int
     nodes: int
@@ -155,8 +155,8 @@ class PodsRow(TypedDict):
 
 
 class RankRow(TypedDict):
-    """What is known of a rank of a training job. Times are seconds; None where there was no such step. The first step
-    includes the program's start, so it is in neither the median nor the slowest."""
+    """A rank of a training job. Times are seconds; None if there was no such step. The first step includes the
+    program's start, so neither the median nor the slowest includes it."""
 
     rank: int
     host: str
@@ -166,14 +166,14 @@ class RankRow(TypedDict):
     slowest_s: float | None
     slowest_step: int | None
     slowest_at_s: float | None
-    """When it began, since the variant did."""
+    """When the slowest step began, since the variant's start."""
     saw: str
-    """`completed`, or what the rank's output has of its end: a completion status, an exception."""
+    """`completed`, or the end in the rank's output: a completion status, an exception."""
 
 
 class JobRow(TypedDict):
-    """The end of a training job: ranks.json. `failure` is empty when it completed; `fault_s` is when the first fault
-    came, since the job's start; `missed` are faults that never came."""
+    """The result of a training job: ranks.json. `failure` is empty when it completed; `fault_s` is the time of the
+    first fault since the job's start; `missed` are faults that never occurred."""
 
     failure: str
     job_s: float
@@ -193,8 +193,8 @@ class Event(TypedDict):
 
 
 class Epoch(TypedDict):
-    """A variant's t = 0 on the clocks of its other files, in nanoseconds. The time of a packet in a pcap is
-    CLOCK_REALTIME: less `realtime_ns` it is the `t` of events. Times in kernel.log are less `kernel_ns` the same."""
+    """A variant's t = 0 on the clocks of its other files, in nanoseconds. Packet times in a pcap are CLOCK_REALTIME:
+    minus `realtime_ns` they are the `t` of events. Times in kernel.log minus `kernel_ns` are too."""
 
     realtime_ns: int
     monotonic_ns: int
@@ -210,8 +210,8 @@ class Made(TypedDict):
 
 
 class Note(TypedDict):
-    """A key of a topology file that has no effect in a lab, or another than it may have been written for: why, the
-    place where it stands first, and the lines of all places."""
+    """A key of a topology file that has no effect in a lab, or maybe not the intended one: the reason, the place of its
+    first use, and the lines of all uses."""
 
     key: str
     where: str
@@ -220,7 +220,7 @@ class Note(TypedDict):
 
 
 class InterfaceRow(TypedDict):
-    """An interface of a planned node, or an SVI, which has no peer. Texts are empty where there is nothing."""
+    """An interface of a planned node, or an SVI, which has no peer. Missing texts are empty."""
 
     node: str
     kind: str
@@ -236,7 +236,7 @@ class InterfaceRow(TypedDict):
     routed: bool
     rdma: str | None
     profile: NotRequired[str]
-    """Of a switch."""
+    """The profile, of switches only."""
 
 
 class PlanRows(TypedDict):
@@ -251,13 +251,13 @@ class PlanInfo(PlanRows):
 
     notes: list[Note]
     images: list[str]
-    """Of its nodes that are containers."""
+    """Images of its nodes that are containers."""
     binds: list[str]
-    """Paths of what these have from beside the topology file."""
+    """Paths beside the topology file that these mount."""
 
 
 class ConvertedPlan(PlanInfo):
-    """The same of a file of Mininet's; `text` is the topology file made of it."""
+    """The plan of a Mininet file; `text` is the topology file made from it."""
 
     text: str
 
@@ -270,7 +270,7 @@ class Picture(TypedDict):
 
 
 class ProfileValue(TypedDict):
-    """Of a switch profile; `source` is a letter, see `testbed profile describe`."""
+    """A value of a switch profile; `source` is a letter, see `testbed profile describe`."""
 
     value: Any
     unit: str
@@ -285,7 +285,7 @@ class ProfileInfo(TypedDict):
 
 
 class FaultInfo(TypedDict):
-    """`parameters` is the JSON Schema of the fault's parameters."""
+    """A fault; `parameters` is the JSON Schema of its parameters."""
 
     name: str
     title: str
@@ -294,7 +294,7 @@ class FaultInfo(TypedDict):
 
 
 class ParameterSchema(TypedDict):
-    """The part of a parameter's JSON Schema that is shown."""
+    """The displayed part of a parameter's JSON Schema."""
 
     type: NotRequired[Any]
     default: NotRequired[Any]
@@ -303,14 +303,14 @@ class ParameterSchema(TypedDict):
 
 
 class ParametersSchema(TypedDict):
-    """The part of the JSON Schema of parameters that is used."""
+    """The used part of the JSON Schema of parameters."""
 
     properties: NotRequired[dict[str, ParameterSchema]]
     required: NotRequired[list[str]]
 
 
 class VariantInfo(TypedDict):
-    """`settings` is what it changes of the parameters' defaults, the user's settings that count for it included."""
+    """A variant; `settings` are its changes of the parameters' defaults, with the user's settings that apply to it."""
 
     name: str
     expected: Observed
@@ -319,7 +319,7 @@ class VariantInfo(TypedDict):
 
 
 class ScenarioInfo(TypedDict):
-    """The description of a scenario; `parameters` is the JSON Schema of its parameters, whole."""
+    """The description of a scenario; `parameters` is the full JSON Schema of its parameters."""
 
     name: str
     title: str
@@ -333,7 +333,7 @@ class ScenarioInfo(TypedDict):
     busy_limit_s: float
     training: bool
     notes: list[Note]
-    """Of the topology files of its variants."""
+    """Notes on the topology files of its variants."""
     packages: list[str]
     """Debian packages beside those of the image."""
     images: list[str]

@@ -1,7 +1,7 @@
-"""The kinds of events and the fields of their `data` in events.jsonl. docs/events.md is made of this.
+"""The kinds of events and the fields of their `data` in events.jsonl; the source of docs/events.md.
 
-An emitter calls a kind, `LINK(interface="e1", state="down")`; `read` makes the same object of an event. Only the fields
-that were given are in the file. Those without a default are always there.
+An emitter calls a kind, `LINK(interface="e1", state="down")`; `read` makes the same object from an event. The file has
+only the fields that were given. Fields without a default are always there.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from testbed.protocol import Event, Observed
 Seconds = Annotated[float, "seconds"]
 Nanoseconds = Annotated[int, "nanoseconds"]
 LATEST_NS = 1 << 63
-"""Nanoseconds of events are less."""
+"""Bound of event times in nanoseconds, exclusive."""
 LONGEST_S = 1e9
-"""Seconds are less, and none are negative."""
+"""Bound of seconds, exclusive; none are negative."""
 
 
 @typing.dataclass_transform(kw_only_default=True, frozen_default=True)
 class Data:
-    """The data of an event. `kind_name` is that of its kind in the file, where ARP and ND have two for one."""
+    """The data of an event. `kind_name` is its kind's name in the file; ARP and ND have two names for one kind."""
 
     __slots__ = ("__dict__", "kind", "kind_name")
     kind: Kind[Any, Any]
@@ -39,7 +39,7 @@ class Data:
         return self
 
     def sentence(self) -> str:
-        """Return what a switch's control plane did as one line, without the switch's name."""
+        """Return a control plane's action as one line, without the switch's name."""
         words = {key: ", ".join(value) if isinstance(value, list) else value for key, value in vars(self).items()}
         text = self.kind.special.get(words.get("reason"), self.kind.about)
         return (text.replace("ARP", "ND") if self.kind_name.startswith("nd.") else text).format_map(words)
@@ -51,15 +51,15 @@ KINDS: dict[str, Kind[Any, Any]] = {}
 
 
 class Kind(Generic[P, D_co]):
-    """A kind of event with the class of its data. `about` says what happens; of a switch's control plane it is the text
-    of the event, and `special` that for certain reasons, or without one."""
+    """A kind of event with the class of its data. `about` is the meaning; for a switch's control plane it is the text
+    of the event, and `special` has the texts for certain reasons, or for none."""
 
     def __init__(
         self, name: str, fields: Callable[P, D_co], about: str, special: Mapping[str | None, str] = {}
     ) -> None:
         self.name, self.fields, self.about, self.special = name, fields, about, special
         self.nd = name.replace("arp.", "nd.")
-        """The name of what ND has in common with ARP."""
+        """The name of the ND kind that corresponds to an ARP kind."""
         KINDS[self.name] = KINDS[self.nd] = self
 
     def __call__(self, *args: P.args, **fields: P.kwargs) -> D_co:
@@ -68,14 +68,14 @@ class Kind(Generic[P, D_co]):
         return data
 
     def of(self, event: Event) -> D_co | None:
-        """Return the data of an event of this kind, None of another one, or if it does not fit."""
+        """Return the data of an event of this kind; None for another kind, or if the data do not fit."""
         found: Any = read(event) if KINDS.get(event["kind"]) is self else None
         return found  # type: ignore[no-any-return]
 
 
 def read(event: Event) -> Data | None:
-    """Return the data of an event; None of a kind that is not here, or if a field is missing or has another type: the
-    user's code runs beside those who emit."""
+    """Return the data of an event; None for an unknown kind, or if a field is missing or has a wrong type: the user's
+    code runs beside the emitters."""
     kind, fields = KINDS.get(event["kind"]), event["data"]
     if kind is None:
         return None
@@ -95,13 +95,13 @@ def named(name: str, fields: Mapping[str, Any]) -> Data:
 
 @functools.cache
 def _checks(fields: type[Data]) -> list[tuple[str, bool, Callable[[Any], bool]]]:
-    """Return the fields of a class, whether each is required, and what checks its value."""
+    """Return a class's fields, whether each is required, and the check of its value."""
     own = {name: hint for name, hint in typing.get_type_hints(fields).items() if name not in Data.__slots__}
     return [(name, not hasattr(fields, name), _check(hint)) for name, hint in own.items()]
 
 
 def _check(hint: Any) -> Callable[[Any], bool]:
-    """Return what checks whether a value from JSON has a type."""
+    """Return a function that checks whether a value from JSON has a type."""
     origin, inner = get_origin(hint) or hint, get_args(hint)
     each = [] if origin is Literal else [*map(_check, inner)]
     checks: dict[Any, Callable[[Any], bool]] = {
@@ -139,28 +139,28 @@ class Observation(Data):
 
 class Verdict(Data):
     failures: list[str]
-    """What was not as expected."""
+    """Failures of expectations."""
 
 
 class LeftOut(Data):
     number: int
-    """The fault's, among those of the run."""
+    """Number of the fault in the run."""
     fault: str
 
 
 class Fault(Data):
     fault: str
-    """Its name. Its parameters are fields, too."""
+    """Name of the fault. Its parameters are fields too."""
     verified: dict[str, Any]
-    """What shows that it is there; empty when it is gone."""
+    """Evidence that it is there; empty when it is gone."""
     hits: int | None = None
-    """The packets that it has acted on since its injection, where something counts them."""
+    """Packets that it has acted on since its injection, where something counts them."""
 
 
 class Lost(Data):
     records: int
     what: str | None = None
-    """In the words of a switch's control plane."""
+    """The text of a switch's control plane."""
 
 
 STEP = Kind("step", NoFields, "A step of the scenario begins.")
@@ -183,7 +183,7 @@ BENCH = Kind("bench", NoFields, "A part of `testbed bench` is done.")
 class Lab(Data):
     nodes: int | None = None
     rdma_mode: str | None = None
-    """RDMA netns mode; null leaves that of the kernel."""
+    """RDMA netns mode; null keeps the kernel's."""
     up: bool = False
 
 
@@ -247,7 +247,7 @@ PFC_PAUSED = Kind("pfc.paused", Pause, "PFC paused a port. `t` is the begin; the
 class Pod(Data):
     host: str | None = None
     networks: str | None = None
-    """Those that are injected."""
+    """Networks that are injected."""
 
 
 class PodRefused(Data):
@@ -260,11 +260,11 @@ class Cni(Data):
     command: str
     network: str
     interface: str | None = None
-    """Not of a command for a whole network, such as GC."""
+    """The interface; missing for a command on a whole network, such as GC."""
     host: str | None = None
     took_s: Seconds | None = None
     result: dict[str, Any] | None = None
-    """As CNI has it; null of commands that have none."""
+    """The CNI result; null for commands without one."""
     error: str | None = None
 
 
@@ -291,18 +291,18 @@ class QueuePair(Data):
     device: str
     qpn: int
     peer: str
-    """Such as `10.0.20.100 QP 18`; empty before it is connected."""
+    """Peer, such as `10.0.20.100 QP 18`; empty before it is connected."""
 
 
 class Completion(Data):
     opcode: str
     status: str
-    """That of verbs, without IBV_WC_."""
+    """Status of verbs, without IBV_WC_."""
     elapsed_s: Seconds
     near: tuple[str, int] | None = None
-    """The address and the number of the queue pair."""
+    """Address and queue pair number of this end."""
     far: tuple[str, int] | None = None
-    """Those of the other end."""
+    """Address and queue pair number of the other end."""
     to: str | None = None
     """The interface at the other end."""
 
@@ -313,11 +313,11 @@ class Failed(Data):
 
 class Ranks(Data):
     late: bool = False
-    """It was not done at its deadline."""
+    """Whether it was not done at its deadline."""
     rank: int | None = None
-    """The first that failed."""
+    """The first rank that failed."""
     status: str | None = None
-    """That of its completion."""
+    """Status of its completion."""
 
 
 class Collective(Ranks):
@@ -325,35 +325,35 @@ class Collective(Ranks):
     operation: str
     elapsed_s: Seconds
     finished_s: list[Seconds | None]
-    """When each rank was done, since the begin."""
+    """When each rank was done, since the start."""
     computed_s: list[Seconds]
-    """For how long each rank computed."""
+    """Compute time of each rank."""
     hosts: list[str]
     devices: list[str]
     peer: int | None = None
-    """The rank towards which `rank` failed."""
+    """The rank to which `rank` failed."""
     matrix: list[tuple[int, int, int]] | None = None
-    """Rank, rank, and the bytes from one to the other."""
+    """Rank, rank, and the bytes from the first to the second."""
 
 
 class Job(Ranks):
     name: str
     ranks: int | None = None
     hosts: list[str] | None = None
-    """Those of the ranks, in their order."""
+    """Hosts of the ranks, in rank order."""
     devices: list[str] | None = None
-    """The RDMA devices of the ranks, empty for TCP."""
+    """RDMA devices of the ranks, empty for TCP."""
     ok: bool | None = None
     host: str | None = None
-    """That of the rank that failed first."""
+    """Host of the rank that failed first."""
     failure: str | None = None
-    """What the rank wrote."""
+    """Output of the rank."""
 
 
 class JobStep(Data):
     number: int
     seconds: list[Seconds]
-    """That each rank took."""
+    """Time of each rank."""
 
 
 class Resumed(Data):
@@ -363,9 +363,9 @@ class Resumed(Data):
 class Stalled(Resumed):
     since_ns: Nanoseconds
     waiting: list[dict[str, Any]]
-    """The calls of ranks that wait, as in flight.jsonl."""
+    """Calls of waiting ranks, as in flight.jsonl."""
     queue_pairs: dict[str, dict[str, int]]
-    """By host, how many are in which state."""
+    """Number of queue pairs by host and state."""
 
 
 QP = Kind("qp", QueuePair, "A queue pair changes its state.")
@@ -380,7 +380,7 @@ JOB_RESUMED = Kind("job.resumed", Resumed, "The ranks of a job go on.")
 
 class Converged(Data):
     seconds: Seconds
-    """To the last change of a route."""
+    """Time to the last route change."""
 
 
 class Neighbour(Data):
@@ -397,7 +397,7 @@ class Claim(Entry):
     port: str | None = None
     old_port: str | None = None
     reason: str
-    """The packet (`garp`, `request`, `reply`), or why."""
+    """The packet (`garp`, `request`, `reply`), or another reason."""
 
 
 class Unresolved(Neighbour):
@@ -408,7 +408,7 @@ class Change(Neighbour):
     mac: str | None = None
     reason: str | None = None
     probe: int | None = None
-    """Counted from 1."""
+    """Number of the probe, from 1."""
     entries: int | None = None
 
 

@@ -1,4 +1,4 @@
-"""The lines of flight.jsonl: the calls of MPI that the ranks of a job made."""
+"""The lines of flight.jsonl: MPI calls of a job's ranks."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """`number` counts the calls of a rank, `sequence` the collectives of a communicator, 0 for what is none. `bytes`
-    are those of the buffer that the call is given. `peer` is the other rank, of a collective with one its root.
+    """An MPI call. `number` counts a rank's calls, `sequence` a communicator's collectives, 0 for other calls. `bytes`
+    is the size of the call's buffer. `peer` is the other rank, or a collective's root.
 
-    `communicator` are its ranks, such as ``0-3`` or ``0,2``; ``0-3#2`` is the second of these ranks. Times are those of
-    the events, in nanoseconds. A call that does not wait, such as Isend, has ended when it returned."""
+    `communicator` lists its ranks, such as ``0-3`` or ``0,2``; ``0-3#2`` is the second one of these ranks. Times are
+    those of events, in nanoseconds. A call that does not wait, such as Isend, has ended when it returned."""
 
     rank: int
     host: str
@@ -27,7 +27,7 @@ class Call:
 
     @property
     def seconds(self) -> float:
-        """How long it lasted; infinite for one that has not ended."""
+        """Return its duration; infinite for a call that has not ended."""
         return float("inf") if self.ended is None else (self.ended - self.began) / 1e9
 
     def json(self) -> dict[str, Any]:
@@ -39,7 +39,7 @@ class Call:
 
 
 def read(line: Any) -> Call:
-    """The call that `json` made a line of. ValueError for anything else."""
+    """Return the call in a line that `json` has parsed. ValueError for anything else."""
     match line:
         case {
             "rank": int(rank), "host": str(host), "call": int(number), "operation": str(operation),

@@ -1,5 +1,5 @@
-"""Requests to a lab that lives. They come over the wire of its machine, beside each other; reports of a request that
-goes on come until it ends, or until the outside stops it."""
+"""Requests to a live lab. They arrive over its machine's wire, side by side. Reports of a long request arrive until it
+ends, or the outside stops it."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from testbed.protocol.requests import Request, register
 if TYPE_CHECKING:
     from typing import TypedDict
 else:
-    from typing_extensions import TypedDict  # typing's can be validated from Python 3.12 on
+    from typing_extensions import TypedDict  # typing's can be validated only from Python 3.12 on
 
 R_co = TypeVar("R_co", covariant=True)
 
 WINDOW = 256 << 10
-"""Bytes of a stream (`Exec`, `Capture`, `Logs`) that the other side has not taken yet: who writes more waits."""
+"""Bytes of a stream (`Exec`, `Capture`, `Logs`) that the other side has not received yet: beyond it a writer waits."""
 SETTLE_S = 0.01
-"""Virtual seconds that pass after the last request, for what it sent to arrive, before time stands still."""
+"""Virtual seconds after the last request, for its packets to arrive, before time stands still."""
 
 
 class Terminal(TypedDict):
-    """The terminal of the user's, of which a program gets one of the same kind."""
+    """The user's terminal; a program gets one of the same kind."""
 
     kind: str
-    """As TERM has it."""
+    """The value of TERM."""
     rows: int
     columns: int
 
@@ -44,11 +44,11 @@ class LinkRow(TypedDict):
     rdma: str | None
     rdma_state: NotRequired[str]
     quality: dict[str, Any]
-    """Values of `Quality` for frames that this end sends, where they are not the default."""
+    """Values of `Quality` for frames that this end sends, if not the default."""
 
 
 class NodeRow(TypedDict):
-    """A node. `profile` is a switch's; `host` is the one that a pod runs on, `namespace` its Kubernetes namespace."""
+    """A node. `profile` is a switch's; `host` is a pod's host, `namespace` its Kubernetes namespace."""
 
     name: str
     kind: str
@@ -60,7 +60,7 @@ class NodeRow(TypedDict):
 
 
 class FaultRow(TypedDict):
-    """A fault that is in the lab now. `number` names it for its recovery."""
+    """A fault in the lab now. `number` identifies it for recovery."""
 
     number: int
     fault: str
@@ -69,7 +69,7 @@ class FaultRow(TypedDict):
 
 
 class LabState(TypedDict):
-    """`now_s` is the time of the lab since it was made, in seconds."""
+    """The state of a lab. `now_s` is the lab's time since its creation, in seconds."""
 
     name: str
     now_s: float
@@ -78,7 +78,7 @@ class LabState(TypedDict):
 
 
 class TableRow(TypedDict):
-    """An entry of a switch's table: ARP, ND or FDB. Texts are empty where there is nothing."""
+    """An entry of a switch's table: ARP, ND or FDB. Missing texts are empty."""
 
     table: Literal["arp", "nd", "fdb"]
     vlan: int
@@ -87,11 +87,11 @@ class TableRow(TypedDict):
     port: str
     state: str
     age_s: float | None
-    """Since it was confirmed; None of an FDB entry."""
+    """Seconds since it was confirmed; None for an FDB entry."""
 
 
 class Written(TypedDict):
-    """How an RDMA WRITE ended: the status of its completion, or the error of the connection."""
+    """The result of an RDMA WRITE: its completion status, or the connection's error."""
 
     status: str
     elapsed_s: float
@@ -99,15 +99,15 @@ class Written(TypedDict):
 
 
 class LiveRequest(Request[R_co], Generic[R_co]):
-    """Base of these requests, whose properties are keywords of their classes."""
+    """Base of these requests; their properties are keywords of their classes."""
 
     handler: ClassVar[str]
     """The function that serves it: a module of executor/live and its name there. It takes the request and a `Call`, and
-    returns the response, or a `Task` that will give it. None of a request that the server serves itself."""
+    returns the response, or a `Task` that will. None for a request that the server serves itself."""
     touches: ClassVar[bool]
-    """It can change the lab; others only look."""
+    """Whether it can change the lab; others only read."""
     waits: ClassVar[bool]
-    """It may wait for something in the lab; such requests come one after the other."""
+    """Whether it may wait for something in the lab; such requests run one after the other."""
 
     def __init_subclass__(cls, *, handler: str = "", touches: bool = True, waits: bool = False) -> None:
         super().__init_subclass__()
@@ -116,33 +116,33 @@ class LiveRequest(Request[R_co], Generic[R_co]):
 
 class Exec(LiveRequest[int], handler="node_programs:run"):
     """Run a command on a node; the response is its exit status, 128 + N of a signal. Reports are `out` and `err`, both
-    base64, and of input that comes later `took`: how many bytes of it were taken. With a `terminal` it gets a terminal
-    of its own, and without `given` and `input` no input at all."""
+    base64, and `took`: the bytes received of input that comes later. With `terminal` it gets its own terminal, without
+    `given` and `input` no input."""
 
     node: str
     command: list[str]
     terminal: Terminal | None = None
     given: str | None = None
-    """All its input, in base64: on the virtual clock what comes later comes at a moment of the host's."""
+    """Its whole input in base64: on the virtual clock, later input arrives at a moment of the host's."""
     input: bool = False
-    """Input will come, and its end."""
+    """Whether input will come, and its end."""
     detach: bool = False
-    """It goes on by itself: the response comes when it has started, its output is a file of the lab's."""
+    """Whether it runs on by itself: the response comes at its start, its output is a file of the lab."""
 
 
 class Inspect(LiveRequest[LabState], handler="inspecting:inspect", touches=False):
-    """Describe the lab as it is now."""
+    """Describe the lab's current state."""
 
 
 class Tables(LiveRequest[list[TableRow]], handler="inspecting:tables", touches=False):
-    """Read the tables of a switch. With `follow` reports are the whole tables as `rows` whenever they changed."""
+    """Read a switch's tables. With `follow` reports are the whole tables as `rows` after each change."""
 
     switch: str
     follow: bool = False
 
 
 class Events(LiveRequest[None], handler="inspecting:events", touches=False):
-    """Read the events: reports have them, from the first or the last `last` ones on."""
+    """Read the events. Reports have them, from the first or the last `last` ones on."""
 
     last: int | None = None
     follow: bool = False
@@ -158,7 +158,7 @@ class Logs(LiveRequest[None], handler="log_files:logs", touches=False):
 
 class Capture(LiveRequest[int], handler="node_programs:capture", touches=False):
     """Record an interface until the outside stops it. Reports are `out`, a pcap file in base64; the response is the
-    number of frames that the kernel could not keep."""
+    number of frames that the kernel dropped."""
 
     end: str
     filter: str = ""
@@ -167,7 +167,7 @@ class Capture(LiveRequest[int], handler="node_programs:capture", touches=False):
 
 
 class FaultInject(LiveRequest[FaultRow | None], handler="changing:inject", waits=True):
-    """Inject a fault now, or `after` seconds; take it back after it has lasted for `lasting`."""
+    """Inject a fault now or `after` seconds; recover it after `lasting` seconds."""
 
     name: str
     parameters: Mapping[str, str] = field(default_factory=dict)
@@ -176,13 +176,13 @@ class FaultInject(LiveRequest[FaultRow | None], handler="changing:inject", waits
 
 
 class FaultRecover(LiveRequest[FaultRow], handler="changing:recover", waits=True):
-    """Take a fault back, by its number or its name."""
+    """Recover a fault, by number or name."""
 
     fault: str
 
 
 class LinkSet(LiveRequest[LinkRow], handler="changing:set_link", waits=True):
-    """Change an end of a link: up or down, or the quality of what it sends."""
+    """Change an end of a link: up or down, or the quality of its outbound traffic."""
 
     end: str
     up: bool | None = None
@@ -191,14 +191,14 @@ class LinkSet(LiveRequest[LinkRow], handler="changing:set_link", waits=True):
 
 
 class ProfileSet(LiveRequest[dict[str, Any]], handler="changing:set_profile"):
-    """Change values of a switch's profile, given as texts; the response is all of them."""
+    """Change values of a switch's profile, given as texts; the response has all values."""
 
     switch: str
     values: Mapping[str, str]
 
 
 class PodAdd(LiveRequest[NodeRow], handler="changing:add_pod", waits=True):
-    """Make a pod on a host, attached to networks: each the text of a conflist."""
+    """Create a pod on a host, attached to networks: each the text of a conflist."""
 
     host: str
     pod: str
@@ -210,7 +210,7 @@ class PodDelete(LiveRequest[None], handler="changing:delete_pod", waits=True):
 
 
 class Announce(LiveRequest[None], handler="changing:announce"):
-    """Have an interface of a host or pod announce its address: a gratuitous ARP, an unsolicited NA."""
+    """Make a host's or pod's interface announce its address: a gratuitous ARP, an unsolicited NA."""
 
     end: str
     ip: str | None = None
@@ -225,31 +225,31 @@ class RdmaWrite(LiveRequest[Written], handler="changing:write", waits=True):
     family: Literal[4, 6] = 4
     timeout: int | None = None
     retries: int | None = None
-    """Attributes of the queue pair; those of testbed's verbs endpoints by default."""
+    """Queue pair attributes; by default those of testbed's verbs endpoints."""
 
 
 class Advance(LiveRequest[float], handler="changing:advance"):
-    """Let virtual time pass; the response is the time of the lab in seconds."""
+    """Advance virtual time; the response is the lab's time in seconds."""
 
     seconds: float
 
 
 class Save(LiveRequest[str], handler="inspecting:save", touches=False):
-    """Write the topology file of the lab as it is now."""
+    """Write the topology file of the lab's current state."""
 
 
 class Hold(LiveRequest[None], touches=False):
-    """At a moment of a run: serve requests until `Continue`."""
+    """Serve requests at a moment of a run until `Continue`."""
 
 
 class StopAt(LiveRequest[None], touches=False):
-    """At a moment of a run: let the machine pause at this time too, in virtual nanoseconds of the run."""
+    """Let the machine pause at this time of a run too, in virtual nanoseconds."""
 
     t: int
 
 
 class Continue(LiveRequest[None], touches=False):
-    """Let a run that was stopped go on."""
+    """Let a stopped run continue."""
 
 
 class Down(LiveRequest[None]):
@@ -257,7 +257,7 @@ class Down(LiveRequest[None]):
 
 
 class Counted(TypedDict):
-    """Counters of an end of a link since the lab was made: the kernel's, and `dropped` with those of its qdisc."""
+    """Counters of an end of a link since the lab's creation: the kernel's, and `dropped` with those of its qdisc."""
 
     end: str
     rx_bytes: int
@@ -269,7 +269,7 @@ class Counted(TypedDict):
 
 
 class QueuePair(TypedDict):
-    """A queue pair, as `rdma resource show qp` has it."""
+    """A queue pair, as in `rdma resource show qp`."""
 
     node: str
     device: str
@@ -284,22 +284,22 @@ class Overview(TypedDict):
     now_s: float
     ports: list[Counted]
     tables: dict[str, dict[str, int]]
-    """Entries of each switch by table."""
+    """Number of entries by switch and table."""
     queue_pairs: list[QueuePair]
     faults: list[FaultRow]
     events: list[Event]
 
 
 class Top(LiveRequest[Overview], handler="inspecting:top", touches=False):
-    """Read the overview of a screen: counters, sizes of tables, queue pairs, the latest events. With `follow` reports
-    are that as `overview`, at first and, on the virtual clock, whenever it has changed and the lab comes to rest."""
+    """Read the overview for a screen: counters, table sizes, queue pairs, latest events. With `follow` reports have it
+    as `overview`, at first and, on the virtual clock, after each change when the lab comes to rest."""
 
     events: int = 20
     follow: bool = False
 
 
 class Measured(LabState):
-    """A measurement of a lab, from which its metrics are made."""
+    """A measurement of a lab, the source of its metrics."""
 
     counters: dict[str, dict[str, dict[str, dict[str, int]]]]
     """Counters by node, then ``interfaces`` or ``rdma``, then interface or RDMA device: as in counters.json."""
@@ -310,8 +310,8 @@ class Measured(LabState):
 
 
 class Metrics(LiveRequest[Measured], handler="measuring:metrics", touches=False):
-    """Measure the state of the lab with all counters and tables. With `follow`, on the virtual clock, reports are that
-    as `measured` whenever the lab comes to rest."""
+    """Measure all counters and tables of the lab. With `follow`, on the virtual clock, reports have them as `measured`
+    whenever the lab comes to rest."""
 
     follow: bool = False
 

@@ -1,15 +1,15 @@
-"""Messages between the outside and a machine. Each is an object of JSON; those of a machine are lines of text.
+"""Messages between the outside and a machine. Each is a JSON object; those of a machine are lines of text.
 
 outside -> machine  {"protocol": 1, "id": N, "request": {"kind": …}}
-machine -> outside  {"id": N, "report": {…}}     while it works, as often as it likes
-                    {"id": N, "response": …}     its end: the request was carried out
-                    {"id": N, "error": {…}}      its end: the request was refused, or failed
-                    {"id": N, "ended": "text"}   its end: its process ended before it was done; what that wrote
-                    {"id": N, "crash": "text"}   its end: a traceback
-                    {"crash": "text"}            the end of the whole job: a traceback, or the limit that it reached
+machine -> outside  {"id": N, "report": {…}}     any number of times during the request
+machine -> outside  {"id": N, "response": …}     its end: the request succeeded
+machine -> outside  {"id": N, "error": {…}}      its end: the request was refused, or failed
+machine -> outside  {"id": N, "ended": "text"}   its end: its process ended early; the process's output
+machine -> outside  {"id": N, "crash": "text"}   its end: a traceback
+machine -> outside  {"crash": "text"}            the end of the whole job: a traceback, or the limit that it reached
 
-An `id` is a number that the outside chose. A machine that takes one job bundle has its requests in job.json; one that
-lives reads the same objects from a stream, and answers them in any order.
+The outside chooses the number `id`. A machine with one job bundle has its requests in job.json; a live one reads the
+same objects from a stream, and responds in any order.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from pydantic import ValidationError
 
 VERSION = 1
-"""Of the messages. A machine refuses requests of any other version."""
+"""Version of the messages. A machine refuses requests of any other."""
 LAST_BYTES = 1 << 16
-"""Shown of what a process wrote that ended early."""
+"""Bytes shown of the output of a process that ended early."""
 Write = Callable[[bytes, bool], None]
-"""Takes a message of a machine, without the end of the line, and whether it is an end: those always have room."""
+"""A function that sends a machine's message, without the newline; True marks an end, which always fits."""
 Emit = Callable[[dict[str, Any]], None]
-"""Takes a report."""
+"""A function that sends a report."""
 
 
 def failure(error: TestbedError) -> Failure:
@@ -43,7 +43,7 @@ def failure(error: TestbedError) -> Failure:
 
 
 def error_of(found: Failure, place: Callable[[str], str]) -> TestbedError:
-    """The error that `failure` wrote; `place` turns a place in the job's files into one of the user's."""
+    """Return the error that `failure` wrote; `place` turns a place in the job's files into one of the user's."""
     also = [(place(problem["where"]), problem["message"]) for problem in found["also"]]
     error = TestbedError(found["message"], where=place(found["where"]), hint=found["hint"], also=also)
     error.exit_status = found["status"]
@@ -54,7 +54,7 @@ def error_of(found: Failure, place: Callable[[str], str]) -> TestbedError:
 
 
 def take(message: Mapping[str, Any]) -> Request[Any]:
-    """The request of a message. TestbedError for one of another version, and for what is none."""
+    """Return the request of a message. TestbedError for another version, or if it is no request."""
     if (version := message.get("protocol")) != VERSION:
         raise InputError(
             f"the request is of version {version} of the protocol, and this machine knows version {VERSION}",
@@ -67,7 +67,7 @@ def take(message: Mapping[str, Any]) -> Request[Any]:
 
 
 class Channel:
-    """The way back for one request."""
+    """The return channel of one request."""
 
     def __init__(self, number: int, write: Write) -> None:
         self._number = number
@@ -77,7 +77,7 @@ class Channel:
         return json.dumps({"id": self._number, kind: content}, separators=(",", ":")).encode()
 
     def report(self, record: dict[str, Any]) -> None:
-        """Send a report. One that is too large is not shown; it is among the files that the job leaves."""
+        """Send a report. A report that is too large is not shown; the job's files have it."""
         if len(line := self._line("report", record)) < MESSAGE_BYTES:
             self._write(line, False)
 
@@ -94,7 +94,7 @@ class Channel:
 
 
 def crash(text: str) -> bytes:
-    """The end of a whole job."""
+    """Return the message that ends a whole job."""
     return json.dumps({"crash": text}).encode()
 
 
@@ -111,7 +111,7 @@ def ask(number: int, request: Request[Any]) -> dict[str, Any]:
 
 
 def load(line: bytes) -> dict[str, Any]:
-    """A message of a machine. It ran the user's code, so it may be anything: a MachineError for what is none."""
+    """Parse a machine's message. It ran the user's code, so it may be anything: MachineError if it is no message."""
     try:
         found = json.loads(line) if len(line) < MESSAGE_BYTES else None
         if isinstance(found, dict) and depth(found) <= MESSAGE_DEPTH:
@@ -122,14 +122,14 @@ def load(line: bytes) -> dict[str, Any]:
 
 
 def depth(value: Any) -> int:
-    """Levels of lists and objects, of which what shows and keeps a message can follow only so many."""
+    """Return the nested levels of lists and objects: display and storage of a message can follow only so many."""
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
     return 0 if inner is None else 1 + max(map(depth, inner), default=0)
 
 
 def checked(kind: Any, found: Any, name: str) -> Any:
-    """Return what a machine sent as `name`, if it has the type `kind`; else raise a MachineError."""
-    from pydantic import ValidationError  # not for those who ask for help
+    """Return the value `name` from a machine if it has the type `kind`; else raise MachineError."""
+    from pydantic import ValidationError  # not needed for help
 
     try:
         requests.adapter(kind).validate_python(found, strict=True)
@@ -139,7 +139,7 @@ def checked(kind: Any, found: Any, name: str) -> Any:
 
 
 def first_problem(error: ValidationError) -> str:
-    """The first problem of data that do not have their type, with its place in them."""
+    """Return the first problem of data with a wrong type, with its place in them."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     place = ".".join(map(str, first["loc"]))[:80]
     return f"{place}: {first['msg']}" if place else first["msg"]

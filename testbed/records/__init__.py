@@ -1,2 +1,2 @@
-"""Readers of what a run left: its events, the switch tables at a moment, its packets. Runs outside; nothing here starts
-a machine, and nothing trusts a file, because the user's code may have written any of them."""
+"""Readers of a run's files: events, the switch tables at a moment, packets. They run outside, start no machine, and
+trust no file, because the user's code may have written any of them."""

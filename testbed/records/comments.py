@@ -1,4 +1,4 @@
-"""Comments on packets: which event a frame belongs to (`rules`), and what a frame is in its conversation."""
+"""Comments on packets: the event that a frame belongs to (`rules`), and the role of a frame in its conversation."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ Place = tuple[str, str]
 FOREVER = 1 << 63
 """Nanoseconds beyond any time."""
 REMEMBERED = 8192
-"""Requests of a capture among which one that comes again is found."""
+"""Requests of a capture among which a repeated one is found."""
 CANDIDATES = 64
-"""Events among which those of a frame are looked for, the first to be over: what a frame costs has a bound."""
+"""Events among which those of a frame are searched, the first to be over: this bounds the cost of a frame."""
 KEPT_COMMENTS = 20
-"""Comments on one packet."""
+"""Maximum of comments on one packet."""
 
 
 @dataclass
 class Wanted:
-    """A frame that is looked for, between two times. `captures` are the numbers of those in which it may be."""
+    """A frame to find, between two times. `captures` are the numbers of the captures that may have it."""
 
     begin: int
     end: int
@@ -36,7 +36,7 @@ class Wanted:
     event: Event
     text: str
     found: dict[int, tuple[int, int, int]] = field(default_factory=dict)
-    """By capture: how many fit, the number of the chosen one, its time."""
+    """Number of matches, number and time of the chosen frame, by capture."""
 
     def take(self, capture: int, number: int, t: int) -> None:
         if capture in self.captures and self.begin <= t <= self.end:
@@ -46,7 +46,7 @@ class Wanted:
             self.found[capture] = (count + 1, chosen[0], chosen[1])
 
     def chosen(self) -> Iterator[tuple[int, int, int]]:
-        """Capture, number and time of the frames that the event belongs to."""
+        """Yield capture, number and time of the frames that the event belongs to."""
         if self.pick == "earliest":
             first = min(self.found.items(), key=lambda one: one[1][2], default=None)
             if first:
@@ -58,7 +58,7 @@ class Wanted:
 
 
 class Matching:
-    """Finds the frames of events. Have it `look` at all packets, then `comments` has what belongs to which."""
+    """Search for the frames of events. Call `look` for all packets, then `comments` for the results."""
 
     def __init__(self, events: Iterable[Event], places: Sequence[Place | None], plan: PlanRows) -> None:
         self._places = places
@@ -100,7 +100,7 @@ class Matching:
             yield from ((key, wanted) for key in rule.keys(data, self._macs[event["node"]]) if None not in key)
 
     def _at(self, node: str, port: str | None) -> frozenset[int]:
-        """The captures at a port of a node, or at any of its interfaces, and at the other ends."""
+        """Return the captures at a port of a node, or at any of its interfaces, and at the other ends."""
 
         def fits(place: Place | None) -> bool:
             return place is not None and place[0] == node and port in (None, place[1])
@@ -112,7 +112,7 @@ class Matching:
         )
 
     def _of_gone_macs(self, events: Sequence[Event]) -> Iterator[tuple[Key, Wanted]]:
-        """A pod's MAC is gone from the DEL of its network until some pod has it again."""
+        """Yield the first frame to a pod's MAC between the DEL of its network and its next ADD."""
         owned: dict[Place, bytes] = {}
         gone: dict[bytes, Wanted] = {}
         for event in events:
@@ -149,7 +149,7 @@ class Matching:
                         wanted.take(capture, number, t)
 
     def comments(self) -> dict[tuple[int, int], list[str]]:
-        """The comments on packets, by capture and number."""
+        """Return the comments on packets, by capture and number."""
         unique = {id(one): one for found in self._by_key.values() for one in found}
         comments: dict[tuple[int, int], list[str]] = defaultdict(list)
         for wanted in sorted((*unique.values(), *self._beginnings), key=lambda one: one.event["t"]):
@@ -161,7 +161,7 @@ class Matching:
 
 
 def rows(plan: PlanRows) -> Iterator[InterfaceRow]:
-    """The rows of a plan that are whole: the user's code ran beside those who reported it."""
+    """Yield the complete rows of a plan: the user's code ran beside the code that reported it."""
     found: object = plan.get("interfaces")
     for row in found if isinstance(found, list) else ():
         match row:
@@ -170,7 +170,7 @@ def rows(plan: PlanRows) -> Iterator[InterfaceRow]:
 
 
 def _beginnings(events: Sequence[Event], captures: frozenset[int]) -> Iterator[Wanted]:
-    """A step ends where the next one begins."""
+    """Yield a wanted frame for each event of BEGINNINGS. A step ends where the next one begins."""
     step: Wanted | None = None
     for event in events:
         if event["kind"] in BEGINNINGS:
@@ -183,7 +183,7 @@ def _beginnings(events: Sequence[Event], captures: frozenset[int]) -> Iterator[W
 
 
 def sentence(event: Event, t: int) -> str:
-    """An event as the comment on a frame at the time `t`."""
+    """Return an event as the comment on a frame at the time `t`."""
     late = event["t"] - t
     node = f" at {event['node']}" if event["node"] else ""
     return f"{event['kind']}{node}, {span(abs(late))} {'earlier' if late < 0 else 'later'}: {event['text']}"
@@ -196,7 +196,7 @@ def span(nanoseconds: int) -> str:
 
 
 class Conversations:
-    """What the frames of one capture are, by themselves and after those before them."""
+    """Comments on the frames of one capture, by themselves and after the frames before them."""
 
     def __init__(self) -> None:
         self._requests: OrderedDict[tuple[object, ...], int] = OrderedDict()

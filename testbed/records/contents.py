@@ -1,4 +1,4 @@
-"""The directory of a run: what its files are (README.txt), and that none is empty."""
+"""The directory of a run: descriptions of its files (README.txt), and removal of empty ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from testbed.protocol import COUNTERS, EPOCH, EVENTS, OUTPUT, PACKETS, RESULT, S
 
 README = "README.txt"
 Line = tuple[str, str]
-"""The pattern of a name, of a directory's with a slash at its end, and what it is."""
+"""Pattern of a name, of a directory's with a slash at its end, and its description."""
 OF_RUN: Sequence[Line] = (
     (RESULT, "the verdict, and all that the run was made from, as JSON"),
     ("report.html", "the run as a page, for a browser"),
@@ -75,7 +75,7 @@ def explain(directory: Path, about: str) -> None:
 
 
 def explain_lab(directory: Path, name: str) -> None:
-    """The same for the directory of a lab that lived."""
+    """Write README.txt into the directory of a lab."""
     own = [(RESULT, "what the lab was made from, as JSON"), *OF_RUN[1:2], *OF_LAB]
     names = [one for one in _names(directory) if one != README]
     lines = [f"What the lab {name} left. docs/live.md of testbed has more on such labs.", "", *_lines(names, own)]
@@ -89,7 +89,7 @@ def _write(directory: Path, text: str) -> None:
 
 
 def _lines(names: Iterable[str], known: Sequence[Line]) -> Iterator[str]:
-    """The lines for those of the known kinds that are there, and one for all others."""
+    """Yield a line for each known kind that is there, and one for all others."""
     left = set(names)
     shown = []
     for pattern, text in known:

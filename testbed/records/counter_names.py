@@ -1,4 +1,4 @@
-"""What counters mean: counter_names.yml, in which the name of each stands once."""
+"""Meanings of counters: counter_names.yml, in which the name of each stands once."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Command(NamedTuple):
 
 @dataclass(frozen=True)
 class Counter:
-    """An entry of counter_names.yml. `metrics` are its names in Prometheus, `role` is what a diagnosis takes it for."""
+    """An entry of counter_names.yml. `metrics` are its names in Prometheus, `role` is its role in a diagnosis."""
 
     name: str
     meaning: Meaning
@@ -41,7 +41,7 @@ class Counter:
 
     @functools.cached_property
     def pattern(self) -> re.Pattern[str]:
-        """Its names, with a group for each placeholder."""
+        """Pattern of its names, with a group for each placeholder."""
         parts = PLACEHOLDER.split(self.name)
         parts[::2] = map(re.escape, parts[::2])
         parts[1::2] = (f"(?P<{part}>{PARTS.get(part, '.+')})" for part in parts[1::2])
@@ -70,6 +70,6 @@ def _read(groups: list[dict[str, Any]]) -> Iterator[Counter]:
 
 @functools.lru_cache(100_000)
 def find(name: str) -> Counter:
-    """Return the entry of a counter by its name in counters.json, or by that in the table. Any other name has an entry
-    with the meaning `unknown`."""
+    """Return the entry of a counter by its name in counters.json or in the table. An unknown name gets an entry with
+    the meaning `unknown`."""
     return next((one for one in known() if one.name == name or one.pattern.fullmatch(name)), NOT_KNOWN)

@@ -1,4 +1,4 @@
-"""The first event in which two event logs differ, and what happened around it."""
+"""The first event in which two event logs differ, and the events around it."""
 
 from __future__ import annotations
 
@@ -14,18 +14,17 @@ from testbed.protocol.events import COMPLETION, ROUTING_CONVERGED
 from testbed.records.events import Log
 
 MEASURED = {COMPLETION.name: ("elapsed_s",), ROUTING_CONVERGED.name: ("seconds",)}
-"""Data of events, by their kinds, that is measured time: it differs as the times of events do, and the text has it,
-too."""
+"""Data of events, by kind, that is measured time: it differs as the times of events do, also in the text."""
 TIMES = ("happened_ns", "took_s")
-"""The same of any event, but not in its text."""
+"""Measured data of any event, which is not in its text."""
 ALIGNED = 200
-"""Events of each side behind the first difference in which those of both are looked for."""
+"""Events of each side behind the first difference in which common events are searched."""
 Pair = tuple[int | None, int | None]
-"""The numbers of an event that both have, or of one that one side has."""
+"""Numbers of an event that both have, or of one that one side has."""
 
 
 def content(event: Event) -> str:
-    """What an event says but for times, for comparison."""
+    """Return an event without its times, for comparison."""
     measured = MEASURED.get(event["kind"], ())
     data = {key: value for key, value in event["data"].items() if key not in (*measured, *TIMES)}
     text = "" if measured else event["text"]
@@ -42,14 +41,14 @@ class Difference:
 
     @property
     def first(self) -> int:
-        """The event to look at."""
+        """The number of the event to look at."""
         found = self.time if self.content is None else self.content
         assert found is not None
         return found
 
 
 def compare(one: Log, other: Log) -> Difference | None:
-    """None for the same events at the same times."""
+    """Return the difference of two logs; None for the same events at the same times."""
     time = None
     for number, (left, right) in enumerate(zip(one.lines, other.lines, strict=False)):
         if left == right:
@@ -65,13 +64,13 @@ def compare(one: Log, other: Log) -> Difference | None:
 
 
 def _same_but_for_time(left: bytes, right: bytes) -> bool:
-    """Whether two lines are the same behind `t`, which comes first: most need not be parsed."""
+    """Return whether two lines are the same behind `t`, which comes first: most need not be parsed."""
     return left.startswith(b'{"t":') and left.partition(b",")[2] == right.partition(b",")[2] != b""
 
 
 def around(one: Log, other: Log, first: int, context: int) -> list[Pair]:
-    """The last `context` events before `first`, and those from there on, aligned: until `context` of each side have
-    come, or both have ended."""
+    """Return the last `context` events before `first`, and those from there on, aligned: until `context` of each side
+    have come, or both have ended."""
     pairs: list[Pair] = [(number, number) for number in range(max(0, first - context), first)]
     left, right = (range(first, min(len(log.lines), first + ALIGNED)) for log in (one, other))
     contents = [content(one.event(number)) for number in left], [content(other.event(number)) for number in right]
@@ -91,14 +90,14 @@ def around(one: Log, other: Log, first: int, context: int) -> list[Pair]:
 
 
 def _by_time(one: Log, other: Log, left: Sequence[int], right: Sequence[int]) -> list[Pair]:
-    """Events that only one side has, in the order of time."""
+    """Return events that only one side has, in the order of time."""
     found: list[tuple[int, Pair]] = [(one.event(number)["t"], (number, None)) for number in left]
     found += [(other.event(number)["t"], (None, number)) for number in right]
     return [pair for _, pair in sorted(found, key=lambda row: row[0])]
 
 
 def variants(directory: Path) -> dict[str, Path]:
-    """The directories with events: `directory` itself, by its name, or those below it. Else InputError."""
+    """Return the directories with events: `directory` itself, by its name, or those below it. Else InputError."""
     if not directory.is_dir():
         raise InputError("no such directory", where=str(directory), hint=_there(directory.parent))
     if (directory / EVENTS).is_file():
@@ -110,7 +109,7 @@ def variants(directory: Path) -> dict[str, Path]:
 
 
 def _there(directory: Path) -> str:
-    """What one may have meant, of what is in a directory."""
+    """Return the hint for a wrong directory, from its contents."""
     if directory.is_dir() and (found := [path for path in sorted(directory.iterdir()) if (path / EVENTS).is_file()]):
         return f"There is: {', '.join(path.name for path in found)}."
     if (directory / "latest").is_dir():

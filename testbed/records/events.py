@@ -15,7 +15,7 @@ from testbed.protocol.events import LATEST_NS
 
 
 def read(file: Path) -> Iterator[Event]:
-    """The events of a file, none if it cannot be read. What is no event is left out."""
+    """Yield the events of a file, none if it cannot be read. Damaged lines are left out."""
     with contextlib.suppress(OSError):
         for line in file.read_bytes().split(b"\n"):
             if event := parsed(line):
@@ -23,14 +23,14 @@ def read(file: Path) -> Iterator[Event]:
 
 
 def parsed(line: bytes) -> Event | None:
-    """The event of a line, None if it is none."""
+    """Return the event of a line, None if it is none."""
     with contextlib.suppress(ValueError, RecursionError):
         return checked(json.loads(line))
     return None
 
 
 def checked(found: object) -> Event | None:
-    """What was reported as an event, None if it is none: the user's code runs beside those who report them."""
+    """Return a reported event, None if it is none: the user's code runs beside the code that reports."""
     match found:
         case {"t": int(t), "kind": str(), "node": str(), "text": str(), "data": dict()} if abs(t) < LATEST_NS:
             return cast(Event, found)
@@ -38,21 +38,21 @@ def checked(found: object) -> Event | None:
 
 
 def happened_ns(event: Event) -> int:
-    """The time of what an event reports, which may be before that of the report."""
+    """Return the time of the reported fact, which may be before that of the report."""
     found = event["data"].get("happened_ns")
     return found if isinstance(found, int) and abs(found) < LATEST_NS else event["t"]
 
 
 @dataclass(frozen=True)
 class Log:
-    """The events of a variant, a line each. One is parsed when it is looked at."""
+    """The events of a variant, a line each. A line is parsed at its first use."""
 
     file: Path
     lines: Sequence[bytes]
 
     @classmethod
     def read(cls, directory: Path) -> Log:
-        """InputError if there are none."""
+        """Read the log of a directory. InputError if it has no events."""
         file = directory / EVENTS
         try:
             data = file.read_bytes()
@@ -61,13 +61,13 @@ class Log:
         return cls(file, data.removesuffix(b"\n").split(b"\n") if data else [])
 
     def event(self, number: int) -> Event:
-        """InputError if the line `number`, counted from 0, is none."""
+        """Return the event of the line `number`, counted from 0. InputError if it is none."""
         if found := parsed(self.lines[number]):
             return found
         raise InputError("is not an event", where=f"{self.file}:{number + 1}")
 
     def row(self, number: int | None) -> dict[str, Any] | None:
-        """An event with its line in the file, None where there is none."""
+        """Return an event with its line in the file, None where there is none."""
         if number is None or number >= len(self.lines):
             return None
         return {"line": number + 1, **self.event(number)}

@@ -20,7 +20,7 @@ ROCE_PORT = 4791
 ICRC = 4
 CNP = 0x81
 TRANSPORTS = ("RC", "UC", "RD", "UD", "CNP", "XRC", "transport 6", "transport 7")
-"""By the upper three bits of an opcode."""
+"""Transports by the upper three bits of an opcode."""
 OPERATIONS = (
     "SEND First", "SEND Middle", "SEND Last", "SEND Last with Immediate", "SEND Only", "SEND Only with Immediate",
     "RDMA WRITE First", "RDMA WRITE Middle", "RDMA WRITE Last", "RDMA WRITE Last with Immediate", "RDMA WRITE Only",
@@ -28,13 +28,13 @@ OPERATIONS = (
     "RDMA READ Response Last", "RDMA READ Response Only", "Acknowledge", "ATOMIC Acknowledge", "Compare & Swap",
     "Fetch & Add",
 )  # fmt: skip
-"""By the lower five bits of an opcode, as the next three."""
+"""Operations by the lower five bits of an opcode."""
 WITH_RETH, WITH_AETH, RESPONSES = {0x06, 0x0A, 0x0B, 0x0C}, {0x0D, 0x0F, 0x10, 0x11, 0x12}, range(0x0D, 0x13)
 RC_REQUESTS = {*range(0x0D), 0x13, 0x14, 0x16, 0x17}
-"""SEND, WRITE, READ request, atomics and SEND with invalidate of a reliable connection."""
+"""Opcodes of a reliable connection: SEND, WRITE, READ request, atomics and SEND with invalidate."""
 NAKS = ("PSN sequence error", "invalid request", "remote access error", "remote operational error",
         "invalid RD request")  # fmt: skip
-"""By the lower five bits of a syndrome."""
+"""NAKs by the lower five bits of a syndrome."""
 
 _TYPE, _TAG = Struct("!H"), Struct("!HH")
 _ARP, _ARP_OF_IPV4 = Struct("!6sH6s4s6s4s"), b"\x00\x01\x08\x00\x06\x04"
@@ -44,8 +44,8 @@ _BTH, _RETH, _AETH = Struct("!BBHII"), Struct("!QII"), Struct("!I")
 
 
 class Resolution(NamedTuple):
-    """An ARP packet, or a neighbour solicitation or advertisement. `mac` is the sender's as the packet has it, empty
-    where it names none; `sender` is the address that it claims, and `target` the one it asks for."""
+    """An ARP packet, or a neighbour solicitation or advertisement. `mac` is the sender's in the packet, empty if there
+    is none; `sender` is the address that it claims, and `target` the one that it asks for."""
 
     protocol: Literal["arp", "nd"]
     asks: bool
@@ -53,13 +53,13 @@ class Resolution(NamedTuple):
     sender: bytes
     target: bytes
     target_mac: bytes = b""
-    """Of ARP only."""
+    """The target's MAC, only in ARP."""
     flags: tuple[str, ...] = ()
-    """Of an advertisement: router, solicited, override."""
+    """Flags of an advertisement: router, solicited, override."""
 
     @property
     def gratuitous(self) -> bool:
-        """A claim that nobody asked for. Of ARP only: an advertisement says so in flags that a copy may lack."""
+        """True for an ARP claim that nobody asked for. An advertisement has flags for it, which a copy may lack."""
         return self.protocol == "arp" and self.sender == self.target and any(self.sender)
 
 
@@ -82,7 +82,7 @@ class Roce:
     acknowledgement: str = ""
     """The syndrome in words."""
     nak: str = ""
-    """Why it is a negative acknowledgement; empty if it is none."""
+    """The reason of a negative acknowledgement; empty if it is none."""
     msn: int = 0
     payload: int = 0
 
@@ -92,7 +92,7 @@ class Roce:
 
     @property
     def response(self) -> bool:
-        """Of whatever transport."""
+        """True for a response of any transport."""
         return self.opcode & 0x1F in RESPONSES
 
     @property
@@ -104,7 +104,7 @@ class Roce:
 
 @dataclass(slots=True)
 class Frame:
-    """A frame as far as it is known and not cut off. Addresses are as they are on the wire."""
+    """A frame as far as it is known and not cut off. Addresses are in wire format."""
 
     dst: bytes
     src: bytes
@@ -112,26 +112,26 @@ class Frame:
     tags: tuple[tuple[int, int], ...] = ()
     """VLAN and priority, the outer ones first."""
     pfc: dict[int, int] | None = None
-    """For how many quanta a priority pauses; 0 resumes it."""
+    """Quanta of pause by priority; 0 resumes it."""
     ip: tuple[bytes, bytes] | None = None
     """Source and destination."""
     dscp: int = 0
     ecn: int = 0
     ttl: int = 0
-    """Or the hop limit of IPv6."""
+    """TTL of IPv4, or hop limit of IPv6."""
     protocol: int | None = None
-    """What is in an IP packet; None if a later fragment is."""
+    """Protocol of an IP packet; None in a later fragment."""
     ports: tuple[int, int] | None = None
     """Source and destination of UDP or TCP."""
     icmp: int | None = None
-    """The type of a packet of ICMP or ICMPv6."""
+    """Type of an ICMP or ICMPv6 packet."""
     resolution: Resolution | None = None
     roce: Roce | None = None
     cut: bool = False
 
 
 def decode(data: bytes) -> Frame:
-    """What is cut off or unknown is left out."""
+    """Decode a frame; cut off and unknown parts are left out."""
     frame, at = Frame(data[:6], data[6:12]), 14
     try:
         [frame.ethertype] = _TYPE.unpack_from(data, 12)
@@ -186,7 +186,7 @@ def _payload(frame: Frame, protocol: int, data: bytes, at: int) -> None:
 
 
 def _neighbour(frame: Frame, data: bytes, at: int) -> None:
-    """An advertisement claims its target; a solicitation claims its source for the MAC that it names."""
+    """Decode a claim: an advertisement claims its target, a solicitation its source for the MAC that it names."""
     kind, bits, target = _NEIGHBOUR.unpack_from(data, at)
     asks, mac = kind == SOLICITATION, b""
     at += _NEIGHBOUR.size
@@ -218,7 +218,7 @@ def _roce(frame: Frame, data: bytes, at: int) -> None:
 
 
 def _acknowledgement(kind: int, value: int) -> tuple[str, str]:
-    """A syndrome in words, and why it is a negative one."""
+    """Return a syndrome in words, and the reason if it is a negative one."""
     if kind == 0:
         return "ACK" if value == 0x1F else f"ACK, {value} credits", ""
     if kind == 1:

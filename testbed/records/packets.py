@@ -18,12 +18,12 @@ from testbed.records.pcapng import Writer
 from testbed.version import version
 
 NUMBERED = re.compile(r"-[0-9]+")
-"""Behind the name of an interface's second capture and further ones."""
+"""Suffix of the name of an interface's second capture and later ones."""
 
 
 def write(directory: Path, made: Made, events: Sequence[Event]) -> None:
-    """Merge the pcap files of a variant's directory; nothing if there are none. Packets go through one at a time: the
-    memory that it takes grows with the events only. OSError, and then no file."""
+    """Merge the pcap files of a variant's directory; do nothing if there are none. Packets pass one at a time: memory
+    grows with the events only. OSError, and then no file."""
     pcaps = [pcap for path in sorted(directory.glob("*.pcap")) if path.is_file() and (pcap := Pcap.open(path))]
     if not pcaps:
         return
@@ -74,7 +74,7 @@ def contents(pcap: Pcap, packet: Packet) -> Frame | None:
 
 
 def interfaces(made: Made, events: Iterable[Event]) -> set[Place]:
-    """The interfaces of a lab: those of the plan, and those that pods got."""
+    """Return the interfaces of a lab: those of the plan, and those that pods got."""
     planned = {(row["node"], row["interface"]) for row in rows(made["topology"])}
     return planned | {
         (event["node"], one.interface) for event in events if (one := CNI.of(event)) and one.interface is not None
@@ -82,7 +82,7 @@ def interfaces(made: Made, events: Iterable[Event]) -> set[Place]:
 
 
 def place_of(stem: str, known: Iterable[Place]) -> Place | None:
-    """The interface of a capture, by the name of its file; None if it can be none or several."""
+    """Return the interface of a capture, by the name of its file; None if it can be none or several."""
     fitting = []
     for node, interface in known:
         name = f"{node}-{interface}"

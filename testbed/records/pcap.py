@@ -1,4 +1,4 @@
-"""Reading of pcap files, in the form of libpcap (pcap-savefile(5)), as far as they are whole."""
+"""Reading of pcap files, in the form of libpcap (pcap-savefile(5)), as far as they are complete."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import IO
 
 HEADER, RECORD = struct.Struct("IHHIIII"), struct.Struct("IIII")
 NANOSECONDS = {0xA1B23C4D: 1, 0xA1B2C3D4: 1000}
-"""By the magic number: nanoseconds of a unit of the fractions of a second."""
+"""Nanoseconds in a unit of the fractions of a second, by magic number."""
 LONGEST = 262144
 """Bytes of a packet: libpcap's MAXIMUM_SNAPLEN."""
 ETHERNET = 1
@@ -28,7 +28,7 @@ class Packet:
 
 @dataclass(frozen=True)
 class Pcap:
-    """A pcap file. `order` is the byte order, as `struct` writes it; `unit` the nanoseconds of its fractions."""
+    """A pcap file. `order` is the byte order in `struct` notation; `unit` the nanoseconds of its fractions."""
 
     path: Path
     order: str
@@ -38,7 +38,7 @@ class Pcap:
 
     @classmethod
     def open(cls, path: Path) -> Pcap | None:
-        """None for a file that is none. OSError."""
+        """Open a pcap file; None for a file of another kind. OSError."""
         with path.open("rb") as file:
             head = file.read(HEADER.size)
         for order in "<>" if len(head) == HEADER.size else "":
@@ -48,7 +48,7 @@ class Pcap:
         return None
 
     def packets(self) -> Iterator[Packet]:
-        """Its packets up to the first that is cut off or damaged, one at a time."""
+        """Yield its packets up to the first that is cut off or damaged, one at a time."""
         record = struct.Struct(self.order + RECORD.format)
         with self.path.open("rb") as file:
             file.seek(HEADER.size)

@@ -1,8 +1,7 @@
 """Writing of pcapng files: several interfaces with names, nanoseconds, comments on packets.
 
 The format is that of https://datatracker.ietf.org/doc/draft-ietf-opsawg-pcapng/ (sections 3.5, 4.1 to 4.3). It is three
-kinds of blocks; the libraries that could write them have no release since 2022 (python-pcapng) or are far larger than
-what is needed here (scapy).
+kinds of blocks; libraries that write them have no release since 2022 (python-pcapng) or are far larger (scapy).
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ Option = tuple[int, bytes]
 
 
 class Writer:
-    """Writes one section; interfaces come before their packets."""
+    """Writer of one section; interfaces come before their packets."""
 
     def __init__(self, file: IO[bytes], application: str, comment: str) -> None:
         self._file = file
@@ -32,7 +31,7 @@ class Writer:
         self._block(SECTION, body, [(COMMENT, comment.encode()), (APPLICATION, application.encode())])
 
     def interface(self, name: str, description: str, link_type: int, snap_length: int) -> int:
-        """Add an interface, whose times are nanoseconds; returns its number."""
+        """Add an interface, whose times are nanoseconds; return its number."""
         nanoseconds = 9
         options = [
             (IF_NAME, name.encode(errors="replace")),

@@ -9,7 +9,7 @@ from testbed.protocol import RANKS, JobRow, requests
 
 
 def read(directory: Path) -> JobRow | None:
-    """What a variant's directory has of its job; None if there is nothing, or nothing sound."""
+    """Return the job of a variant's directory; None if there is none, or the file is damaged."""
     with contextlib.suppress(OSError, ValueError):
         found: JobRow = requests.adapter(JobRow).validate_json((directory / RANKS).read_bytes())
         return found

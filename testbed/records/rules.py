@@ -1,5 +1,5 @@
-"""The rules by which a frame belongs to an event. A rule names addresses that both have and a window of time; what it
-leaves open stays without a comment."""
+"""Rules by which a frame belongs to an event. A rule names addresses that both have and a window of time; a frame
+without a clear match gets no comment."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ from testbed.protocol.events import Announcement, Completion, Entry, Fdb, Neighb
 from testbed.records.frames import Frame
 
 NEAR_NS = 20_000_000
-"""Nanoseconds between a frame and what a switch makes of it, or the other way round, at most."""
+"""Maximum of nanoseconds between a frame and the switch's reaction, or the other way round."""
 Key = tuple[Any, ...]
-"""What a frame does, and the addresses with which it does it."""
+"""Action of a frame, and the addresses of this action."""
 Macs = Iterable[bytes]
-"""The MACs of an event's node."""
+"""MACs of an event's node."""
 D = TypeVar("D", bound=events.Data)
 
 
 @dataclass(frozen=True)
 class Rule(Generic[D]):
-    """Events of `kinds` belong to frames with a key of `keys`, within `before` ns before and `after` ns after them.
+    """A rule: events of `kinds` belong to frames with a key of `keys`, from `before` ns before to `after` ns after
+    them.
 
-    `where`: at the port that the event names and the other end of its link, at any interface of its node and the other
-    ends, or anywhere. Of several frames that fit at one interface `pick` takes none, the first or the last. With
-    `fresh` there is none if another event about the same address came so shortly before that the window has its frames.
+    `where`: at the port of the event and the other end of its link, at any interface of its node and the other ends, or
+    anywhere. Of several frames that fit at one interface `pick` takes none, the first or the last. With `fresh` there
+    is none if another event about the same address came so shortly before that the window has its frames.
     """
 
     kinds: tuple[events.Kind[Any, D], ...]
@@ -40,7 +41,7 @@ class Rule(Generic[D]):
 
 
 def keys_of(frame: Frame) -> Iterator[Key]:
-    """What a frame does, in the words of the rules."""
+    """Yield the actions of a frame, in the words of the rules."""
     yield "is sent by", frame.src
     yield "is sent to", frame.dst
     if frame.ip:
@@ -94,8 +95,8 @@ LAST_FRAMES: Mapping[str, tuple[str, str]] = {
     "REM_ACCESS_ERR": ("refuses", "near"),
     "REM_OP_ERR": ("refuses", "near"),
 }
-"""By the status of a completion what the last frame before it does, and the end of the connection it goes to. Others,
-such as WR_FLUSH_ERR, come of no frame; of a SUCCESS the acknowledgement may be one for later requests, too."""
+"""The action of the last frame before a completion, and the end of the connection to which it goes, by status. Others,
+such as WR_FLUSH_ERR, come from no frame; for SUCCESS the acknowledgement may be one for later requests, too."""
 
 
 def _end_of_request(data: Completion, _: Macs) -> Iterator[Key]:
@@ -116,7 +117,7 @@ RULES = (
 )
 BY_KIND: dict[events.AnyKind, Rule[Any]] = {kind: rule for rule in RULES for kind in rule.kinds}
 BEGINNINGS = [kind.name for kind in (events.STEP, events.FAULT_INJECTED, events.FAULT_RECOVERED, events.LINK)]
-"""Events that no frame makes: the first frame after one, of all captures, names it."""
+"""Events that no frame causes: the first frame after one, of all captures, gets the comment."""
 
 
 def address(text: object) -> bytes | None:

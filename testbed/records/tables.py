@@ -1,4 +1,4 @@
-"""The ARP, ND and MAC tables of the switches at a moment of a run: those that were saved last, and the events since."""
+"""The ARP, ND and MAC tables of the switches at a moment of a run: the last saved ones, and the events since."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from testbed.records.events import Log
 
 NAMES = ("arp", "nd", "fdb")
 OF_TABLES = re.compile(rb'"kind": ?"(?:arp|nd|fdb)[.]')
-"""In the line of an event of one."""
+"""Pattern in the line of an event of a table."""
 ENTRY = re.compile(
     rb'"kind": ?"(\w+)[.]\w+", ?"node": ?"([^"]*)".*"data": ?{"vlan": ?([0-9]+), ?"(?:ip|mac)": ?"([^"]*)"'
 )
-"""In the same, where it names an entry first."""
+"""Pattern in such a line that starts its data with an entry."""
 ASKING, UNANSWERED = "asking", "no answer"
 SET = (events.LEARNED, events.UPDATED, events.FDB_LEARNED, events.FDB_MOVED)
 LEFT: dict[events.AnyKind, str | None] = {
     **dict.fromkeys((events.AGED, events.EVICTED, events.CLEARED, events.FDB_AGED, events.FDB_FLUSHED), None),
     events.MISS: ASKING, events.FAILED: UNANSWERED,
 }  # fmt: skip
-"""The kinds of events that write an entry, and what others leave of it."""
+"""Text of an entry after events that do not write it."""
 Key = tuple[str, str, int, str]
 """Switch, table, VLAN, and the IP address, or the MAC in the `fdb`."""
 Tables = dict[Key, str]
-"""The entries in words, such as `02:00:00:00:00:01 on e1`."""
+"""Entries in words, such as `02:00:00:00:00:01 on e1`."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """What the event `number` makes of an entry; None if it is gone."""
+    """The new text of an entry after the event `number`; None if it is gone."""
 
     number: int
     t: int
@@ -44,8 +44,8 @@ class Change:
 
 
 def after(directory: Path, log: Log, numbers: Sequence[int]) -> list[Tables]:
-    """The tables in a variant's directory after each of these events of its log, the earliest first; of -1, before all
-    events. InputError for files that are damaged."""
+    """Return the tables in a variant's directory after each of these events of its log, the earliest first; -1 is
+    before all events. InputError for damaged files."""
     rows = list(_saved(directory / TABLES))
     times = [log.event(number)["t"] if number >= 0 else -1 for number in numbers]
     saved = [{str(row["switch"]): row for row in rows if row["t"] <= time} for time in times]
@@ -55,7 +55,7 @@ def after(directory: Path, log: Log, numbers: Sequence[int]) -> list[Tables]:
 
 
 def _tables(saved: Mapping[str, Mapping[str, Any]], changes: Sequence[Change], number: int) -> Tables:
-    """The tables as they were saved last, with what has changed since, up to the event `number`."""
+    """Return the last saved tables, with the changes since, up to the event `number`."""
     entries = {key: text for row in saved.values() for key, text in _entries(row)}
     times = {switch: row["t"] for switch, row in saved.items()}
     for change in changes:
@@ -71,7 +71,7 @@ def _tables(saved: Mapping[str, Mapping[str, Any]], changes: Sequence[Change], n
 
 
 def _saved(file: Path) -> Iterator[dict[str, Any]]:
-    """The rows of tables.jsonl, oldest first."""
+    """Yield the rows of tables.jsonl, oldest first."""
     for number, line in enumerate(file.read_bytes().split(b"\n") if file.is_file() else (), 1):
         if not line:
             continue
@@ -99,8 +99,8 @@ def _entries(row: Mapping[str, Any]) -> Iterator[tuple[Key, str]]:
 
 
 def _changes(log: Log, first: int, last: int, since: int | None) -> list[Change]:
-    """The changes up to the event `last`, those of `since` and before left out, oldest first. Up to the event `first`
-    the last one of each entry is enough: most lines need not be parsed."""
+    """Return the changes up to the event `last`, without those at `since` and before, oldest first. Up to the event
+    `first` the last one of each entry is enough: most lines need not be parsed."""
     found = []
     changed: set[tuple[bytes, ...]] = set()
     for number in range(last, -1, -1):
@@ -140,6 +140,6 @@ def _text(mac: object, port: object) -> str:
 
 
 def differing(one: Tables, other: Tables) -> list[tuple[Key, str, str]]:
-    """The entries that are not the same, empty where one has none."""
+    """Return the entries that differ, empty where one side has none."""
     keys = sorted(one.keys() | other.keys())
     return [(key, one.get(key, ""), other.get(key, "")) for key in keys if one.get(key) != other.get(key)]

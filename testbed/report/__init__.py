@@ -1,4 +1,4 @@
-"""Reports of runs: one HTML file each, made from what a run's directory has.
+"""Reports of runs: one HTML file each, made from the files of a run's directory.
 
 A report is read without testbed, without a network and years later. Nothing here runs a lab or the user's code.
 """
@@ -16,8 +16,8 @@ from testbed.report.page import page
 
 
 def write(runs: Sequence[Run], draw: Draw, output: Path, *, side_by_side: bool = False) -> None:
-    """Write the report of runs to a file; it is whole or not there. `draw` makes the drawing of a plan. Links lead to
-    the files of the runs from where `output` is. `side_by_side`, it opens with all variants beside each other."""
+    """Write the report of runs to a file, whole or not at all. `draw` makes the drawing of a plan. Links lead to the
+    files of the runs from the place of `output`. With `side_by_side` it opens with all variants beside each other."""
     base = output.parent.resolve()
     names = ", ".join(run.name for run in runs)
     verdicts = {True: "as expected", False: "unexpected", None: "no verdict"}

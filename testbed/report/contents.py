@@ -1,4 +1,4 @@
-"""The contents of a report as JSON: what the page draws. Times are virtual nanoseconds."""
+"""The contents of a report as JSON, which the page draws. Times are virtual nanoseconds."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from testbed.report.owners import Owners
 from testbed.report.timeline import Lane, Timeline
 
 Draw = Callable[[PlanRows], str]
-"""Makes a drawing of a plan, as SVG."""
+"""Function that draws a plan as SVG."""
 MOST_FILES = 200
 
 
 class Drawings:
-    """Each plan is drawn once."""
+    """Cache of drawings: each plan is drawn once."""
 
     def __init__(self, draw: Draw) -> None:
         self._draw = draw
@@ -37,7 +37,8 @@ class Drawings:
 
 
 def contents(runs: Sequence[Run], draw: Draw, base: Path) -> dict[str, Any]:
-    """Everything of a report; links lead from the directory `base`. Parts of several runs have their run's name."""
+    """Return all contents of a report; links lead from the directory `base`. Parts of several runs have their run's
+    name."""
     drawings = Drawings(draw)
     parts = [
         {"label": _label(run, part, runs), "run": number, **_part(part, drawings, base)}
@@ -59,7 +60,7 @@ def contents(runs: Sequence[Run], draw: Draw, base: Path) -> dict[str, Any]:
 
 
 def _label(run: Run, part: Part, runs: Sequence[Run]) -> str:
-    """The name of a part, as short as it can be."""
+    """Return the name of a part, as short as possible."""
     if len(runs) == 1:
         return part.name
     alike = sum(other.name == run.name for other in runs) > 1
@@ -108,7 +109,7 @@ def _times(lane: Lane) -> Iterator[int]:
 
 
 def _lane(lane: Lane) -> dict[str, Any]:
-    """Bars and points as lists, which are many."""
+    """Return a lane; its bars and points are lists, because there are many."""
     return {
         "group": lane.group, "name": lane.name, "weight": lane.weight,
         "bars": [(bar.start, bar.end, bar.text, bar.level, bar.event) for bar in lane.bars],
@@ -117,7 +118,7 @@ def _lane(lane: Lane) -> dict[str, Any]:
 
 
 def _events(events: Sequence[Event]) -> dict[str, Any]:
-    """In columns. Kinds and nodes, which are few, are numbers."""
+    """Return events in columns. Kinds and nodes, which are few, are numbers."""
     kinds = {kind: number for number, kind in enumerate(dict.fromkeys(event["kind"] for event in events))}
     nodes = {node: number for number, node in enumerate(dict.fromkeys(event["node"] for event in events))}
     return {
@@ -128,7 +129,7 @@ def _events(events: Sequence[Event]) -> dict[str, Any]:
 
 
 def _files(directory: Path, base: Path) -> Iterator[tuple[str, str, int]]:
-    """Name, link and size of the files of a directory."""
+    """Yield name, link and size of the files of a directory."""
     number = 0
     for root, directories, names in os.walk(directory):
         directories.sort()

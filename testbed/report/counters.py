@@ -1,4 +1,4 @@
-"""The counters of a part: those at the end that are not 0, and what became of each from moment to moment."""
+"""The counters of a part: those at the end that are not 0, and the changes of each over time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from testbed.protocol import COUNTERS
 from testbed.records.counter_names import Counter, Meaning, find, known
 
 SHOWN = 8
-"""Plots that a report begins with, at most."""
+"""Maximum of plots that a report begins with."""
 MEANINGS: Mapping[Meaning, str] = {
     "error": "should be 0",
     "level": "queues and rates",
@@ -23,7 +23,7 @@ MEANINGS: Mapping[Meaning, str] = {
 
 
 def group(counter: Counter) -> str:
-    """Return the group of a counter: its meaning, or of traffic its owner."""
+    """Return the group of a counter: its meaning, or for traffic its owner."""
     return MEANINGS.get(counter.meaning) or f"traffic of {counter.owner}s"
 
 
@@ -43,7 +43,7 @@ def at_the_end(found: Any) -> Iterator[tuple[str, str, str, int]]:
 
 
 def meanings(names: Iterable[str]) -> dict[str, tuple[bool, str, str, str]]:
-    """Return of each counter whether it should be 0, its unit, its owner and what it counts."""
+    """Return for each counter whether it should be 0, its unit, its owner and its meaning."""
     found = {name: find(name) for name in names}
     return {name: (one.meaning == "error", one.unit, one.owner, one.text) for name, one in found.items()}
 
@@ -55,7 +55,7 @@ def over_time(directory: Path) -> dict[str, Any] | None:
     if not lines:
         return None
     rows: dict[tuple[str, str, str], dict[int, int]] = {}
-    """The value of a counter from the moment of this number on; before the first it is 0."""
+    """Values of a counter from the moment of this number on; before the first it is 0."""
     for number, line in enumerate(lines):
         for node, places in line["counters"].items():
             for place, name, value in _values(places):
@@ -75,16 +75,15 @@ def over_time(directory: Path) -> dict[str, Any] | None:
 
 
 def _growth(values: Mapping[int, int], moments: int) -> int:
-    """Return by how much a counter grew since the first moment, which has what the bring-up of the lab counted; if
-    there is no other, since the beginning."""
+    """Return by how much a counter grew since the first moment, which has the counts of the lab's bring-up; if there is
+    no other, since the beginning."""
     every = [0, *values.values()]
     since = 1 if moments > 1 and 0 in values else 0
     return sum(max(0, after - before) for before, after in itertools.pairwise(every[since:]))
 
 
 def _lines(file: Path) -> Iterator[Mapping[str, Any]]:
-    """The lines of counters.jsonl. One that is damaged, as the last one of a machine that was killed may be, is left
-    out."""
+    """Yield the lines of counters.jsonl without damaged ones, such as the last one of a killed machine."""
     for line in file.read_text(errors="replace").splitlines() if file.is_file() else ():
         try:
             found = json.loads(line)
@@ -96,7 +95,7 @@ def _lines(file: Path) -> Iterator[Mapping[str, Any]]:
 
 
 def _values(places: Any) -> Iterator[tuple[str, str, int]]:
-    """Interface or device, counter and value."""
+    """Yield interface or device, counter and value."""
     for place, counters in places.items() if isinstance(places, dict) else ():
         for name, value in counters.items() if isinstance(counters, dict) else ():
             if isinstance(value, int):

@@ -17,24 +17,24 @@ ECN = ("not ECN-capable", "ECT(1)", "ECT(0)", "CE, congestion was experienced")
 
 @dataclass(slots=True)
 class Packet:
-    """`kind` is arp, nd, roce, cnp, pause, tcp, icmp, udp or other; `layers` has the fields of each header."""
+    """A packet. `kind` is arp, nd, roce, cnp, pause, tcp, icmp, udp or other; `layers` has each header's fields."""
 
     src: str
     dst: str
     kind: str = "other"
     source: str = ""
     target: str = ""
-    """IP addresses of the packet. Of ARP and neighbour discovery: of the sender, and the one that is asked for."""
+    """IP addresses of the packet. In ARP and neighbour discovery: of the sender, and the requested one."""
     ecn: int = 0
     text: str = CUT_OFF
     layers: list[tuple[str, list[tuple[str, str]]]] = field(default_factory=list)
     detail: str = ""
-    """Of RoCE what comes behind the operation, the queue pair and the PSN."""
+    """The text of RoCE behind the operation, the queue pair and the PSN."""
     qpn: int = 0
     psn: int = 0
     nak: str = ""
     claim: str = ""
-    """The MAC that ARP or neighbour discovery says its sender's address is at."""
+    """The MAC that ARP or neighbour discovery claims for the sender's address."""
     reply: bool = False
     is_request: bool = False
 
@@ -82,7 +82,7 @@ def _pause(packet: Packet, frame: Frame) -> None:
 
 
 def _other(frame: Frame, between: str) -> tuple[str, str]:
-    """The kind of a frame, and its text if it is whole."""
+    """Return the kind of a frame, and its text if it is complete."""
     if frame.icmp in NEIGHBOUR and frame.protocol == frames.ICMPV6:
         return "nd", NEIGHBOUR[frame.icmp]
     if frame.icmp is not None:

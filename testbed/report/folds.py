@@ -1,4 +1,4 @@
-"""The idle parts of a time line that are folded: long, and few enough that the rest is what one wants to see."""
+"""The idle parts of a time line that are folded: long, and few enough that the interesting part remains."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Iterable
 
 LEAST_NS = 500_000_000
 MOST = 80
-"""Folds of a time line."""
+"""Maximum of folds of a time line."""
 ALIKE = 3
-"""Gaps are folded together if the longest is no longer than so many of the shortest."""
+"""Maximum ratio of the longest to the shortest of gaps that are folded together."""
 KEPT = 0.02
-"""The part of a gap that stays at each of its ends at most, so that nothing stands on the edge of a fold."""
+"""Maximum share of a gap that stays at each of its ends, so that nothing stands on the edge of a fold."""
 
 
 def folds(times: Iterable[int], end: int) -> list[tuple[int, int]]:
-    """The parts of 0 to `end` to fold, in order. As long as a few gaps without events are a third of what is left,
-    they are folded: hours between two tries, not the even pauses of a thousand packets."""
+    """Return the parts of 0 to `end` to fold, in order. A few gaps without events are folded as long as they are a
+    third of the rest: hours between two tries, not the even pauses of a thousand packets."""
     inside = sorted({0, end, *(t for t in times if 0 <= t <= end)})
     gaps = sorted(((after - before, before, after) for before, after in itertools.pairwise(inside)))
     left = end

@@ -1,4 +1,4 @@
-"""What a run shows, on real switches and NICs: the commands of gear.yml for what happened in it."""
+"""A run's symptoms on real switches and NICs: the commands of gear.yml for its events."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from testbed.records.counter_names import Counter, find
 from testbed.report.timeline import Lane
 
 PLACES = "port", "interface", "device"
-"""Names of a counter's place: which one a command has follows from the counter's owner."""
+"""Names of a counter's place: the counter's owner decides which one a command has."""
 WRONG = {"ARP and ND": ("arp.wrong", "nd.wrong"), "MAC table": ("fdb.wrong", "fdb.wrong")}
 
 
@@ -67,7 +67,6 @@ def on_real_gear(
 
 
 def _showing(counter: Counter) -> list[dict[str, str]]:
-    """Return the commands that show a counter."""
     return [{**command._asdict(), "look": f"{command.look}: {counter.text}"} for command in counter.commands]
 
 

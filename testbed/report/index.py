@@ -16,7 +16,7 @@ LATEST = "latest"
 
 
 def has_runs(directory: Path) -> bool:
-    """Whether it is a directory of runs, such as ``runs/``."""
+    """Return whether it is a directory of runs, such as ``runs/``."""
     return any(directory.glob(f"*/{LATEST}/{RESULT}"))
 
 

@@ -1,4 +1,4 @@
-"""Traffic matrices: how many bytes went from rank to rank in the collectives over queue pairs."""
+"""Traffic matrices: bytes from rank to rank in the collectives over queue pairs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from testbed.protocol.events import COLLECTIVE
 
 
 def matrices(events: Sequence[Event]) -> Iterator[dict[str, Any]]:
-    """A matrix for each group of ranks, with the bytes of all its collectives that ended well."""
+    """Yield a matrix for each group of ranks, with the bytes of all its collectives that ended well."""
     found: dict[tuple[str, ...], Counter[tuple[int, int]]] = {}
     collectives: Counter[tuple[str, ...]] = Counter()
     for event in events:

@@ -1,4 +1,4 @@
-"""A run for its report: the directory of a variant, or of a lab, with the facts that its files do not have."""
+"""A run for its report: the directory of a variant, or of a lab, with facts that are not in its files."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ RUNS_HINT = "Run directories are runs/<scenario>/<time>; runs/<scenario>/latest 
 FAILURES = ("failed", "error")
 """Outcomes of tests: in the test itself, or around it."""
 MOST_TESTS = 12
-"""Tests in a report: of those that passed, as many as there is room for."""
+"""Maximum of tests in a report; those that passed fill the remaining places."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
     """A directory with events.jsonl, topology.json, captures and counters: a variant's, or a lab's. Without outcomes it
-    has no verdict. `realtime_ns` is CLOCK_REALTIME at t = 0; None, and captures have no place in the time line."""
+    has no verdict. `realtime_ns` is CLOCK_REALTIME at t = 0; with None, captures have no place in the time line."""
 
     name: str
     directory: Path
@@ -47,11 +47,11 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """The parts of a report, and what its head says. `facts` are pairs of a name and a value."""
+    """The parts of a report, and its head. `facts` are pairs of a name and a value."""
 
     name: str
     place: str
-    """The name of its directory, which tells it from other runs of the same."""
+    """The name of its directory, which distinguishes it from other runs of the same scenario."""
     title: str
     text: str
     facts: tuple[tuple[str, str], ...]
@@ -59,13 +59,13 @@ class Run:
 
     @property
     def as_expected(self) -> bool | None:
-        """Whether all parts are; None if no part has a verdict."""
+        """True if all parts are as expected; None if no part has a verdict."""
         known = [one.as_expected for one in self.parts if one.as_expected is not None]
         return all(known) if known else None
 
 
 def read_run(directory: Path) -> Run:
-    """A run directory, of any version of testbed that wrote a result.json. InputError if it is none."""
+    """Read a run directory, of any version of testbed that wrote a result.json. InputError if it is none."""
     path = directory / RESULT
     if (directory / TESTS).is_file():
         return _session(directory)
@@ -94,7 +94,7 @@ def read_run(directory: Path) -> Run:
 
 
 def _session(directory: Path) -> Run:
-    """The directory of a session of pytest: its tests that had a lab, all that failed and some that passed."""
+    """Read the directory of a session of pytest: its tests that had a lab, all that failed and some that passed."""
     path = directory / TESTS
     try:
         tests = [json.loads(line) for line in path.read_text().splitlines()]
@@ -115,7 +115,7 @@ def _session(directory: Path) -> Run:
 
 
 def _has_lab(directory: Path, test: Mapping[str, Any]) -> bool:
-    """Whether the directory that a machine named is below the session's, and a lab's."""
+    """Return whether the directory that a machine named is below the session's, and a lab's."""
     place = (directory / str(test["directory"])).resolve()
     return place.is_relative_to(directory.resolve()) and (place / EPOCH).is_file()
 
@@ -131,7 +131,7 @@ def _test(directory: Path, found: Mapping[str, Any]) -> Part:
 
 
 def _lab(directory: Path, found: dict[str, Any]) -> Run:
-    """The directory of a lab that lived, which has the files of a variant and no verdict."""
+    """Read the directory of a lab, which has the files of a variant and no verdict."""
     made, epoch = dict(found["made_from"]), found.get("epoch") or {}
     known = {
         "topology": found["topology"], "seed": found["seed"], "clock": found["clock"], "testbed": made.get("testbed"),
@@ -162,13 +162,13 @@ def _part(directory: Path, found: dict[str, Any]) -> Part:
 
 
 def read_events(directory: Path) -> list[Event]:
-    """The events of a directory, in the order of time; none if it has no such file. A line that is no event, as the
-    last one of a machine that was killed may be, is left out."""
+    """Return the events of a directory, in the order of time; none without the file. A damaged line, such as the last
+    one of a killed machine, is left out."""
     return sorted(read(directory / EVENTS), key=lambda event: event["t"])
 
 
 def read_plan(directory: Path) -> PlanRows | None:
-    """The planned topology of a directory; None if its machine did not come to planning it."""
+    """Return the planned topology of a directory; None if its machine ended before planning it."""
     path = directory / TOPOLOGY
     if not path.is_file():
         return None
@@ -180,7 +180,7 @@ def read_plan(directory: Path) -> PlanRows | None:
 
 
 def read_json(path: Path) -> Any:
-    """The contents of a JSON file that may not be there, or be cut off: None then."""
+    """Return the contents of a JSON file; None if it is missing or cut off."""
     try:
         return json.loads(path.read_bytes())
     except (OSError, ValueError):

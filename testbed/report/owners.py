@@ -12,7 +12,7 @@ from testbed.protocol.events import Address, Cni, Link, Pod, PodRefused, read
 
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """From when until when an interface has an address, in nanoseconds; `until` is None to the end of the run."""
+    """The time in which an interface has an address, in nanoseconds; `until` is None to the end of the run."""
 
     node: str
     interface: str
@@ -33,7 +33,7 @@ class _Interface:
 
 
 class Owners:
-    """`of_address` has the owners of an address in the order of time, `hosts` the hosts of pods."""
+    """Owners over time. `of_address` has the owners of an address in the order of time, `hosts` the hosts of pods."""
 
     def __init__(self, rows: Iterable[InterfaceRow], events: Iterable[Event]) -> None:
         self.of_address: dict[str, list[Owned]] = {}
@@ -50,19 +50,19 @@ class Owners:
             self._follow(event)
 
     def owners(self, ip: str, t: int) -> list[Owned]:
-        """Those that have an address at a time: none, one, or several where it is there twice."""
+        """Return the owners of an address at a time: none, one, or several where it is duplicate."""
         return [one for one in self.of_address.get(ip, []) if one.at(t)]
 
     def of_mac(self, mac: str) -> list[Owned]:
-        """The addresses that interfaces with a MAC have or had."""
+        """Return the addresses that interfaces with a MAC have or had."""
         return [one for owned in self.of_address.values() for one in owned if one.mac == mac]
 
     def name(self, mac: str) -> str:
-        """The nodes that have, or had, a MAC: `pod-a`, `server, intruder`; empty for a MAC that nobody has."""
+        """Return the nodes that have, or had, a MAC: `pod-a`, `server, intruder`; empty for a MAC that nobody has."""
         return ", ".join(dict.fromkeys(node for node, _ in self._names.get(mac, [])))
 
     def port(self, node: str, interface: str, switch: str) -> str:
-        """The port of a switch to which an interface leads directly, a pod's that of its host; empty if none does."""
+        """Return the switch port to which an interface leads directly, a pod's that of its host; empty if none does."""
         host = self.hosts.get(node)
         peers = {peer for (name, end), peer in self.peers.items() if (name, end) == (node, interface) or name == host}
         ports = {peer.partition(":")[2] for peer in peers if peer.partition(":")[0] == switch}

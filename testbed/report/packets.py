@@ -1,7 +1,7 @@
-"""The packets of a run that matter, and how many of each kind went by when.
+"""The remarkable packets of a run, and the number of each kind over time.
 
-A row stands for packets of one kind in a row: a message of RDMA, a try of it, a series of ACKs, an ARP request that is
-repeated. Nothing is left out of the count, and a row names its first frame in the capture.
+A row stands for consecutive packets of one kind: a message of RDMA, a try of it, a series of ACKs, a repeated ARP
+request. Nothing is left out of the count, and a row names its first frame in the capture.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from testbed.report.described import Packet, describe
 from testbed.report.owners import Owners
 
 MOST_FRAMES = 50_000
-"""Frames read of one capture."""
+"""Maximum of frames read from one capture."""
 MOST_ROWS = 250
-"""Rows of one capture."""
+"""Maximum of rows of one capture."""
 HALF = 1 << 23
-"""Half of the PSNs: what is further ahead than that is behind."""
+"""Half of the PSNs: a PSN further ahead is behind."""
 CATEGORIES = ("RDMA requests", "sent again", "responses", "NAKs and CNPs", "ARP and ND", "other")
 
 
 @dataclass(slots=True)
 class Row:
-    """`t` and `last` are virtual nanoseconds, `level` is plain, note or bad; `why` says what is remarkable."""
+    """Consecutive packets. `t` and `last` are virtual ns, `level` is plain, note or bad; `why` is the remark."""
 
     t: int
     last: int
@@ -49,7 +49,7 @@ class Captured:
     complete: bool
     rows: list[Row]
     left_out: int
-    """Rows that are not shown: those in which nothing is remarkable."""
+    """Rows that are not shown, because nothing in them is remarkable."""
     times: dict[str, list[int]]
 
     def json(self) -> dict[str, Any]:
@@ -57,7 +57,7 @@ class Captured:
 
 
 def captured(file: Path, name: str, zero_ns: int, owners: Owners) -> Captured | None:
-    """A capture in a directory; None of a file without frames. `zero_ns` is CLOCK_REALTIME at t = 0."""
+    """Return a capture in a directory; None for a file without frames. `zero_ns` is CLOCK_REALTIME at t = 0."""
     reader = _Reader(zero_ns, owners)
     complete = True
     found = Pcap.open(file)
@@ -76,7 +76,7 @@ def captured(file: Path, name: str, zero_ns: int, owners: Owners) -> Captured | 
 
 
 def choose(rows: Sequence[Row]) -> list[Row]:
-    """At most MOST_ROWS: all if they fit, else the remarkable ones first, each half from the start."""
+    """Return at most MOST_ROWS: all if they fit, else the remarkable ones first, each half from the start."""
     if len(rows) <= MOST_ROWS:
         return list(rows)
     wanted = sorted(range(len(rows)), key=lambda number: ({"bad": 0, "note": 1}.get(rows[number].level, 2), number))
@@ -87,17 +87,17 @@ class _Reader:
     def __init__(self, zero_ns: int, owners: Owners) -> None:
         self.rows: list[Row] = []
         self.seen: list[tuple[int, str]] = []
-        """The time and the category of each frame."""
+        """Time and category of each frame."""
         self._zero = zero_ns
         self._owners = owners
         self._sequence: set[tuple[str, str, int, int]] = set()
         self._first = Packet("", "")
-        """The first packet of the last row."""
+        """First packet of the last row."""
         self._kind: tuple[object, ...] = ()
         self._psn = 0
 
     def take(self, number: int, t_ns: int, data: bytes) -> None:
-        """`number` is Wireshark's frame.number, `t_ns` CLOCK_REALTIME."""
+        """Add a frame. `number` is Wireshark's frame.number, `t_ns` CLOCK_REALTIME."""
         t, packet = t_ns - self._zero, describe(decode(data))
         again = self._sent_again(packet)
         self.seen.append((t, category(packet, again)))
@@ -116,7 +116,7 @@ class _Reader:
         self._kind = kind
 
     def _sent_again(self, packet: Packet) -> bool:
-        """Whether a request with this PSN went by before."""
+        """Return whether a request with this PSN went by before."""
         if not packet.is_request:
             return False
         known, one = len(self._sequence), (packet.source, packet.target, packet.qpn, packet.psn)
@@ -124,7 +124,7 @@ class _Reader:
         return len(self._sequence) == known
 
     def _judge(self, packet: Packet, t: int, again: bool) -> tuple[str, str]:
-        """The level of a packet and what is remarkable, the worst first."""
+        """Return the level of a packet and its remarks, the worst first."""
         found = []
         if packet.kind == "roce" and (wrong := self._wrong_mac(packet, t)):
             found.append(("bad", wrong))
@@ -144,7 +144,7 @@ class _Reader:
         return level, "; ".join(text for _, text in found)
 
     def _wrong_mac(self, packet: Packet, t: int) -> str:
-        """Of a packet to a host's MAC that is not that of the address's owner; a gateway's MAC is on its way."""
+        """Return a remark on a host's MAC that is not the address owner's; a gateway's MAC is on the way."""
         owners = self._owners.owners(packet.target, t)
         if not owners or any(one.mac == packet.dst for one in owners):
             return ""
@@ -158,12 +158,12 @@ class _Reader:
             return ""
         named = self._owners.name(packet.claim)
         if named in self._owners.gateways:
-            return ""  # proxy ARP, or an address of the switch on another of its interfaces
+            return ""  # proxy ARP, or an address of the switch on another interface
         return f"says {packet.source} is at {named or 'an unknown'}'s MAC; it is {owners[0].node}'s"
 
 
 def text(first: Packet, last: Packet) -> str:
-    """A row's packets in words: `RC RDMA WRITE First … Last, QP 17, PSN 5 … 8, 4096 bytes to be written`."""
+    """Return a row's packets as text: `RC RDMA WRITE First … Last, QP 17, PSN 5 … 8, 4096 bytes to be written`."""
     if first.kind not in ("roce", "cnp"):
         return first.text
     operation, sequence = first.text, f"PSN {first.psn}"
@@ -193,7 +193,7 @@ def _times(seen: Sequence[tuple[int, str]]) -> dict[str, list[int]]:
 
 
 def captures(directory: Path, zero_ns: int, owners: Owners) -> Iterator[Captured]:
-    """All captures in a directory, by their names."""
+    """Yield all captures in a directory, by name."""
     for file in sorted(directory.rglob("*.pcap")):
         if found := captured(file, str(file.relative_to(directory)), zero_ns, owners):
             yield found

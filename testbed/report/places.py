@@ -1,4 +1,4 @@
-"""The places of faults in a topology: what was injected, which tables are wrong, which links are down."""
+"""The places of faults in a topology: injected faults, wrong tables, links that are down."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from testbed.report.timeline import Bar, Lane
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """`places` are nodes, each with the end of a link, such as `leaf:e2`, or nothing; times are virtual nanoseconds."""
+    """A mark. `places` are nodes, each with the end of a link, such as `leaf:e2`, or nothing; times are virtual ns."""
 
     places: list[tuple[str, str]]
     text: str
@@ -21,7 +21,7 @@ class Mark:
 
 
 def marks(lanes: Iterable[Lane], events: Sequence[Event], nodes: set[str], hosts: dict[str, str]) -> list[Mark]:
-    """One for each lane with something wrong at a place, from the first to the last time. `hosts` has those of pods."""
+    """Return a mark for each lane with a fault at a place, from the first to the last time. `hosts` is by pod."""
     found = []
     for lane in lanes:
         bad = [bar for bar in lane.bars if bar.level == "bad"]
@@ -34,7 +34,7 @@ def marks(lanes: Iterable[Lane], events: Sequence[Event], nodes: set[str], hosts
 def _places(
     lane: Lane, bar: Bar, events: Sequence[Event], nodes: set[str], hosts: dict[str, str]
 ) -> list[tuple[str, str]]:
-    """Nodes, and ends of links such as `leaf:e2`."""
+    """Return nodes, and ends of links such as `leaf:e2`."""
     if lane.group == "Links":
         node = lane.name.partition(":")[0]
         return [(hosts.get(node, node), lane.name)]

@@ -1,4 +1,4 @@
-"""The lanes of a run's time line: what lasts as bars, what happens as points, both in virtual nanoseconds."""
+"""The lanes of a run's time line: bars for periods, points for moments, both in virtual nanoseconds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from testbed.records.events import happened_ns
 from testbed.report.owners import Owned, Owners
 
 Level = str
-"""plain, good, bad or note: how bars and points look."""
+"""Look of bars and points: plain, good, bad or note."""
 GROUPS = (
     "Steps", "Faults", "Addresses", "ARP and ND", "MAC table", "Queue pairs", "Completions", "Links", "Pauses",
     "Routes", "Pods", "Jobs and programs", "Evidence",
@@ -36,13 +36,13 @@ POINTS = {
     events.EVIDENCE: ("Evidence", "what users see"), events.VERDICT: ("Evidence", "what users see"),
     events.LOST: ("Evidence", "what was lost"),
 }  # fmt: skip
-"""The group of what is a point only, and its lane, the node's if there is no name."""
+"""The group of a kind that is a point only, and its lane; the node's if there is no name."""
 QP_LEVEL = {"RTS": "good", "ERR": "bad", "SQE": "bad"}
 
 
 @dataclass(slots=True)
 class Bar:
-    """`event` is the number of the event that began it, -1 for none."""
+    """A period. `event` is the number of the event that began it, -1 for none."""
 
     start: int
     end: int
@@ -67,13 +67,13 @@ class Lane:
 
     @property
     def weight(self) -> tuple[int, int]:
-        """What makes a lane worth to be seen: what is wrong in it, and what changes."""
+        """The importance of a lane: the number of faults in it, and of changes."""
         levels = [*(bar.level for bar in self.bars), *(point.level for point in self.points)]
         return levels.count("bad"), len(levels)
 
 
 class Timeline:
-    """Lanes in the order of GROUPS, and in a group in the order in which they began."""
+    """Lanes in the order of GROUPS, and in a group in the order of their beginnings."""
 
     def __init__(self, found: Sequence[Event], owners: Owners, end: int) -> None:
         self._events = found
@@ -84,7 +84,7 @@ class Timeline:
         self._macs: dict[str, tuple[str, str]] = {}
         """The switch and the MAC of each lane of MAC tables."""
         self._slots: dict[tuple[str, Any], int] = {}
-        """Of each queue pair that is open the number of its lane among those of its interface."""
+        """The number of the lane of each open queue pair among those of its interface."""
         for number, event in enumerate(found):
             self._follow(number, event)
         for _, bar in self._open.values():
@@ -93,7 +93,7 @@ class Timeline:
 
     @property
     def lanes(self) -> list[Lane]:
-        """All that have something in them."""
+        """All lanes with contents."""
         order = {group: number for number, group in enumerate(GROUPS)}
         return sorted(self._lanes.values(), key=lambda lane: order[lane.group])
 
@@ -176,7 +176,7 @@ class Timeline:
         self._finish(key, event["t"])
 
     def _neighbour(self, number: int, event: Event, data: events.Neighbour) -> None:
-        """The entry of an address on a switch, a bar for each MAC."""
+        """Follow the entry of an address on a switch, a bar for each MAC."""
         switch = event["node"]
         if data.ip is None:
             self._point(number, "ARP and ND", switch)
@@ -201,7 +201,7 @@ class Timeline:
         self._point(number, lane.group, lane.name)
 
     def _qp(self, number: int, event: Event, data: events.QueuePair) -> None:
-        """The states of a queue pair, in the first lane of its interface that no other one has now."""
+        """Follow the states of a queue pair, in the first lane of its interface that no other one has now."""
         end = f"{event['node']}:{data.interface}"
         key = end, data.qpn
         if data.state == "closed":
@@ -224,7 +224,7 @@ class Timeline:
         lane.points.append(Point(t, level, number))
 
     def _end(self, number: int, event: Event, interface: str, why: str | None) -> None:
-        """An end of a link is down for a reason, up again without one, or as it was."""
+        """Follow an end of a link: down for a reason, up again with an empty one, unchanged with None."""
         end = f"{event['node']}:{interface}"
         key = event["kind"].partition(".")[0], end
         if why:
@@ -252,7 +252,7 @@ class Timeline:
         self._point(number, lane.group, lane.name, level)
 
     def _pause(self, number: int, event: Event, data: events.Pause) -> None:
-        """A time in which a port was told to stop again and again: the event comes when it is over."""
+        """Add a time in which a port was paused again and again: the event comes when it is over."""
         lane = self._lane("Pauses", f"{event['node']}:{data.interface}, priority {data.priority}")
         lane.bars.append(self._bar(number, f"{data.frames} frames", "note", lasts=data.lasted_ns / 1e9))
 
@@ -261,12 +261,12 @@ class Timeline:
         return Bar(t, max(t, min(t + round(lasts * 1e9), self.end)), text, level, number)
 
     def _named(self, mac: str) -> str:
-        """A MAC with its owner's name before it."""
+        """Return a MAC with its owner's name before it."""
         return f"{name} {mac}" if (name := self._owners.name(mac)) else mac
 
     def _mark_wrong(self) -> None:
-        """Adds a lane for each address that changes its owner or has two, and splits the bars of neighbour entries
-        where what they say begins to be wrong, or ceases to be."""
+        """Add a lane for each address that changes its owner or has two, and split the bars of neighbour entries where
+        their contents begin or cease to be wrong."""
         for ip, owned in self._owners.of_address.items():
             moves = len({(one.node, one.mac) for one in owned}) > 1 or any(one.since for one in owned)
             if moves or ("Addresses", ip) in self._lanes:
@@ -283,8 +283,8 @@ class Timeline:
                 lane.bars = [part for bar in lane.bars for part in self._judged_port(lane, bar)]
 
     def _judged_port(self, lane: Lane, bar: Bar) -> list[Bar]:
-        """A bar of a MAC table. It is wrong while the one interface that has an address by this MAC is at another port
-        of the same switch."""
+        """Split a bar of a MAC table. It is wrong while the one interface that has an address by this MAC is at another
+        port of the same switch."""
         switch, mac = self._macs[lane.name]
 
         def wrong(bar: Bar, now: Sequence[Owned]) -> bool:
@@ -295,12 +295,12 @@ class Timeline:
 
 
 def not_the_owners(bar: Bar, now: Sequence[Owned]) -> bool:
-    """Whether the MAC at the end of a bar's text is of none of those that own the address now."""
+    """Return whether the MAC at the end of a bar's text is of none of the address's owners now."""
     return bool(now) and not any(bar.text.endswith(one.mac) for one in now)
 
 
 def split(bar: Bar, owned: Sequence[Owned], wrong: Callable[[Bar, Sequence[Owned]], bool]) -> list[Bar]:
-    """A table entry's bar in parts: bad while it is wrong for those that own the address then."""
+    """Return a table entry's bar in parts: bad while it is wrong for the address's owners at the time."""
     times = {one.since for one in owned} | {one.until for one in owned if one.until is not None}
     edges = [bar.start, *sorted(t for t in times if bar.start < t < bar.end), bar.end]
     parts: list[Bar] = []

@@ -17,10 +17,10 @@ from testbed.protocol.events import LOST, Data
 
 
 class EventLog:
-    """Collects what a scenario and its lab report; `listen` gets each event at once.
+    """The events that a scenario and its lab report; `listen` gets each event at once.
 
-    The switches report a little later than their events happened. `settled` gets the time up to which no event can come
-    any more: up to there events can be shown in the order in which `write` writes them.
+    The switches report a little later than their events happened. `settled` gets the time before which no further event
+    can come: up to there events can be shown in the order in which `write` writes them.
     """
 
     def __init__(self, listen: Callable[[Event], None], settled: Callable[[int], None] = lambda until_ns: None) -> None:
@@ -36,14 +36,14 @@ class EventLog:
 
     @property
     def now(self) -> int:
-        """Virtual nanoseconds since the variant began."""
+        """Return virtual nanoseconds since the variant began."""
         return time.monotonic_ns() - self.zero_ns
 
     def emit(self, kind: str | Data, node: str, text: str, /, *, at_ns: int | None = None, **data: Any) -> None:
         """Emit an event of a kind of yours with any `data`, or one of testbed's, which have their own.
 
-        `at_ns` is a CLOCK_MONOTONIC time for what happened earlier than it is reported. Where the log is settled
-        already the event gets the time of its report, and the other as `happened_ns`."""
+        `at_ns` is a CLOCK_MONOTONIC time for what happened earlier than it is reported. If the log is settled there,
+        the event gets the time of its report, and `at_ns` becomes its `happened_ns`."""
         if isinstance(kind, Data):
             kind, data = kind.kind_name, {**vars(kind), **data}
         at = self.now if at_ns is None else at_ns - self.zero_ns
@@ -55,15 +55,15 @@ class EventLog:
         self._listen(event)
 
     def settle(self, drain: Callable[[], None]) -> None:
-        """Settle the log up to now; `drain` takes over what the switches did until then."""
+        """Settle the log up to now; `drain` collects what the switches did until then."""
         now = self.now
         drain()
         self._settled = now
         self._report_settled(now)
 
     def kernel_ns(self) -> int | None:
-        """The time of t = 0 in the kernel's log, by a line that says so there, exact to some microseconds; None of a
-        kernel that takes no lines (printk.devkmsg=off)."""
+        """Return the time of t = 0 in the kernel's log, found by a line written there, exact to some microseconds; None
+        for a kernel that accepts no lines (printk.devkmsg=off)."""
         text = "testbed: the event log begins"
         with contextlib.closing(KernelLog()) as log, contextlib.suppress(PermissionError):
             kmsg.DEVICE.write_text(f"<7>{text}\n")
@@ -72,20 +72,20 @@ class EventLog:
         return None
 
     def epoch(self) -> Epoch:
-        """The time t = 0 on the clocks of the other files of a run; writes to the kernel's log."""
+        """Return the time t = 0 on the clocks of the other files of a run; write to the kernel's log for that."""
         return {"realtime_ns": self.realtime_ns, "monotonic_ns": self.zero_ns, "kernel_ns": self.kernel_ns()}
 
     def find(self, kind: str, **data: Any) -> list[Event]:
-        """The events of a kind whose data contains all of `data`, oldest first."""
+        """Return the events of a kind whose data contains all of `data`, oldest first."""
         wanted = plain(data)
         return [e for e in self.events if e["kind"] == kind and all(e["data"].get(k) == v for k, v in wanted.items())]
 
     def losses(self) -> list[str]:
-        """The `lost` events in words: what was reported is not all that happened."""
+        """Return the `lost` events in words: reports are missing for some of what happened."""
         return [f"{event['node'] or 'the lab'}: {event['text']}" for event in self.find(LOST.name)]
 
     def write(self, path: Path) -> str:
-        """Writes the log as JSON lines in the order of time; returns its SHA-256."""
+        """Write the log as JSON lines in the order of time; return its SHA-256."""
         ordered = sorted(self.events, key=lambda event: event["t"])
         lines = (json.dumps(event, separators=(",", ":"), ensure_ascii=False) + "\n" for event in ordered)
         data = "".join(lines).encode(errors="backslashreplace")
@@ -94,7 +94,7 @@ class EventLog:
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON can hold it."""
+    """Return a value as JSON can hold it."""
     if isinstance(value, (str, int, float, bool, type(None))):
         return value
     if isinstance(value, dict):

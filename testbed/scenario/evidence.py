@@ -1,4 +1,4 @@
-"""What is kept of a lab beside its events: the switches' tables and the counters over time, the counters at the end."""
+"""Evidence of a lab beside its events: the switches' tables and the counters over time, the counters at the end."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ COUNTED = {
     kind.name for kind in (events.COLLECTIVE, events.JOB, events.JOB_STEP, events.JOB_STALLED, events.JOB_RESUMED)
 }
 Places = dict[str, dict[str, int]]
-"""The counters of a node, by the name of an interface or RDMA device and their own."""
+"""The counters of a node, by the name of an interface or RDMA device and their own names."""
 
 
 def changes(before: Mapping[str, Places], now: Mapping[str, Places]) -> dict[str, Places]:
-    """Return the counters of `now` by their nodes that are not as in `before`; one that is not in there was 0."""
+    """Return the counters of `now` by their nodes that differ from `before`; one that is missing there was 0."""
     found: dict[str, Places] = {}
     for node, places in now.items():
         for place, counters in places.items():
@@ -31,16 +31,16 @@ def changes(before: Mapping[str, Places], now: Mapping[str, Places]) -> dict[str
 
 class Evidence:
     """The files of a lab in the run directory. `count` and `save` return what could not be read, and never raise,
-    because the lab may be in any state and what ended the run must not be hidden."""
+    because the lab may be in any state and the error that ended the run must not be hidden."""
 
     def __init__(self, lab: Lab, log: EventLog) -> None:
         self._lab = lab
         self._log = log
         self._counted: dict[str, Places] = {}
-        """The counters as the lines of counters.jsonl have them."""
+        """The counters in the last lines of counters.jsonl."""
 
     def save(self, text: str) -> list[str]:
-        """Saves the switch tables and the counters; these go into counters.json too."""
+        """Save the switch tables and the counters; these go into counters.json too."""
         missing: list[str] = []
         with _noting("switch tables", missing):
             self.save_tables(text)
@@ -52,26 +52,26 @@ class Evidence:
         return missing
 
     def save_tables(self, text: str) -> None:
-        """Appends each switch's tables to tables.jsonl."""
+        """Append each switch's tables to tables.jsonl."""
         with self._lab.file(TABLES).open("a") as file:
             for switch in self._lab.switches():
                 row = {"t": self._log.now, "after": text, "switch": switch.name, **switch.tables()}
                 file.write(json.dumps(row) + "\n")
 
     def count(self, text: str) -> list[str]:
-        """Appends the counters that have changed since the last time to counters.jsonl."""
+        """Append the counters that have changed since the last call to counters.jsonl."""
         missing: list[str] = []
         with _noting("counters", missing):
             self._append(text, counters(self._lab, missing))
         return missing
 
     def hear(self, event: Event) -> None:
-        """Counts when a job begins, stalls, goes on or ends, and when a collective has ended."""
+        """Append counters when a job begins, stalls, goes on or ends, and when a collective has ended."""
         if event["kind"] in COUNTED:
             self.count(event["text"])
 
     def sample(self) -> None:
-        """Appends to counters.jsonl what queues count and how full they are: those of links with a rate, a delay or a
+        """Append the counters and fill levels of queues to counters.jsonl: those of links with a rate, a delay or a
         loss, and the ports of lossless links."""
         found: dict[str, dict[str, Places]] = {}
         for node in self._lab.nodes.values():
@@ -91,7 +91,7 @@ class Evidence:
 
 
 def counters(lab: Lab, missing: list[str]) -> dict[str, dict[str, Places]]:
-    """Return those of all interfaces and RDMA devices by their nodes; `missing` gets what cannot be read."""
+    """Return the counters of all interfaces and RDMA devices by their nodes; `missing` gets what cannot be read."""
     found: dict[str, dict[str, Places]] = {}
     devices: dict[str, list[HostInterface]] = {}
     for node in lab.nodes.values():
@@ -114,7 +114,7 @@ def counters(lab: Lab, missing: list[str]) -> dict[str, dict[str, Places]]:
 
 @contextlib.contextmanager
 def _noting(what: str, missing: list[str]) -> Iterator[None]:
-    """Turns an error of the block into a line of `missing`."""
+    """Turn an error of the block into a line of `missing`."""
     try:
         yield
     except Exception as error:

@@ -1,6 +1,6 @@
-"""The user's modules, importable beside ours: what Python, its packages and testbed bring keeps its names.
+"""The user's modules, importable beside ours: modules of Python, its packages and testbed keep their names.
 
-Much is imported late. A yaml.py beside a scenario would else be taken for PyYAML by whatever reads a topology.
+Much is imported late. Without this, a reader of a topology would import a yaml.py beside a scenario as PyYAML.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from pathlib import Path
 from types import ModuleType
 
 THEIRS = ("test",)
-"""A package of Python's own tests, for which nobody asks, and a usual name for a directory of tests."""
+"""A package of Python's own tests, which nobody imports, and a usual name for a directory of tests."""
 
 
 class OwnFirst(MetaPathFinder):
-    """Finds top-level modules where they were found before directories of the user were importable."""
+    """A finder of top-level modules where they were found before directories of the user were importable."""
 
     def __init__(self, path: Sequence[str]) -> None:
         self._path = list(path)
@@ -30,7 +30,7 @@ class OwnFirst(MetaPathFinder):
 
 
 def add(directory: Path) -> None:
-    """Makes the modules in `directory` importable, and in those that the user's code puts in front of sys.path."""
+    """Make the modules in `directory` importable, and in those that the user's code puts in front of sys.path."""
     if not any(isinstance(finder, OwnFirst) for finder in sys.meta_path):
         place = next((number for number, finder in enumerate(sys.meta_path) if finder is PathFinder), 0)
         sys.meta_path.insert(place, OwnFirst(sys.path))
@@ -38,7 +38,7 @@ def add(directory: Path) -> None:
 
 
 def hidden(directory: Path) -> list[str]:
-    """Files in `directory` that cannot be imported: others have their names."""
+    """Return the files in `directory` that cannot be imported: other modules have their names."""
     loaded = {path.name: sys.modules.get(path.stem) for path in sorted(directory.glob("*.py"))}
     return [
         name

@@ -1,4 +1,4 @@
-"""Finds the scenario in a user's file, and says clearly what is wrong with it where there is none."""
+"""The search for the scenario in a user's file, with clear errors where there is none."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ ATTRIBUTES: dict[str, tuple[Any, str]] = {
 """The types of a scenario's attributes, as pydantic checks them, and in words."""
 BUSY_S, TRAINING_BUSY_S = 60.0, 600.0
 Refuse = Callable[..., None]
-"""Raises an InputError with a message, and a hint if there is one."""
+"""A function that raises an InputError with a message, and a hint if there is one."""
 
 
 def load(path: Path) -> type[Scenario]:
-    """The one Scenario class of the file `path`. Its directory is importable, so it may bring modules of its own."""
+    """Return the one Scenario class of the file `path`. Its directory is importable, for modules of its own."""
     imports.add(path.parent)
     spec = importlib.util.spec_from_file_location("testbed_scenario", path)
     if spec is None or spec.loader is None:
@@ -71,7 +71,7 @@ def load(path: Path) -> type[Scenario]:
 
 @contextlib.contextmanager
 def blaming(path: Path) -> Iterator[None]:
-    """Turns whatever the user's code raises in the block into an InputError at its line."""
+    """Turn whatever the user's code raises in the block into an InputError at its line."""
     try:
         yield
     except TestbedError:
@@ -85,7 +85,7 @@ def blaming(path: Path) -> Iterator[None]:
 
 
 def line_of(error: BaseException, path: Path) -> int | None:
-    """The line of the user's file that an exception came from."""
+    """Return the line of the user's file that an exception came from."""
     if isinstance(error, SyntaxError) and error.filename == str(path):
         return error.lineno
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
@@ -93,7 +93,7 @@ def line_of(error: BaseException, path: Path) -> int | None:
 
 
 def words(error: BaseException) -> str:
-    """The kind of an error and its text, if it has one: `__str__` may be the user's."""
+    """Return the kind of an error and its text, if it has one: `__str__` may be the user's."""
     try:
         return f"{type(error).__name__}: {error}"
     except Exception as other:
@@ -101,7 +101,7 @@ def words(error: BaseException) -> str:
 
 
 def check(scenario: type[Scenario], where: str) -> None:
-    """Checks what every scenario must define, before a machine is started."""
+    """Check what every scenario must define, before a machine is started."""
 
     def refuse(message: str, hint: str = "") -> None:
         raise InputError(message, where=where, hint=hint)
@@ -187,7 +187,7 @@ def info(
 
 
 def check_profiles(profiles: object, plan: Plan, where: str) -> None:
-    """Checks the result of a scenario's `profiles`: profiles by the names of switches."""
+    """Check the result of a scenario's `profiles`: profiles by the names of switches."""
     if not isinstance(profiles, Mapping):
         raise InputError(f"profiles returns {profiles!r}, not profiles by the names of switches", where=where)
     switches = [node.name for node in plan.nodes.values() if KINDS[node.kind].has_vlans]

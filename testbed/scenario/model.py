@@ -35,14 +35,14 @@ class Scenario(ABC, Generic[P]):
     """Default: the first line of the docstring."""
     tags: ClassVar[tuple[str, ...]] = ()
     topology: ClassVar[str] = "topology.clab.yml"
-    """The lab's file, beside scenario.py. Empty: there is none, and whoever runs it gives one."""
+    """The lab's file, beside scenario.py. Empty: there is none, and the user gives one."""
     limit_s: ClassVar[float] = 7 * 86400
     """Virtual seconds after which a variant counts as hung."""
     busy_limit_s: ClassVar[float | None] = None
     """Virtual seconds for which a variant may keep the CPU busy without a pause and without an event; more counts as
     spinning. None: 60, and 600 with `training`."""
     training: ClassVar[bool] = False
-    """Whether it starts training jobs (testbed.workload.jobs): they find torch imported."""
+    """True if it starts training jobs (testbed.workload.jobs), which find torch imported."""
     packages: ClassVar[tuple[str, ...]] = ()
     """Debian packages that it needs beside those of the image. The first run adds them, in seconds."""
     images: ClassVar[tuple[str, ...]] = ()
@@ -64,11 +64,11 @@ class Scenario(ABC, Generic[P]):
                 (cls.parameters,) = get_args(base)
 
     def topology_for(self, parameters: P) -> str:
-        """The lab's file, where it depends on the parameters."""
+        """Return the lab's file, where it depends on the parameters."""
         return self.topology
 
     def profiles(self, parameters: P) -> Mapping[str, Profile]:
-        """The profiles of switches that depend on the parameters, by the switch's name."""
+        """Return the profiles of switches that depend on the parameters, by the switch's name."""
         values = parameters.model_dump()
         if "profile" not in values:
             return {}
@@ -77,7 +77,7 @@ class Scenario(ABC, Generic[P]):
 
     @abstractmethod
     def run(self, run: Run, parameters: P) -> None:
-        """Runs a variant; reports what users see with `run.observe`."""
+        """Run a variant; report with `run.observe` what users see."""
 
     @classmethod
     def variant(cls, name: str) -> Variant:
@@ -85,7 +85,7 @@ class Scenario(ABC, Generic[P]):
 
     @classmethod
     def settle(cls, variant: Variant, settings: Mapping[str, Any]) -> Parameters:
-        """The variant's parameters with `settings` on top; raises InputError for one that does not fit."""
+        """Return the variant's parameters with `settings` on top; raise InputError for one that does not fit."""
         try:
             return cls.parameters.model_validate({**variant.settings, **settings})
         except ValidationError as error:
@@ -101,13 +101,13 @@ class Scenario(ABC, Generic[P]):
 
     @classmethod
     def changes(cls, variant: Variant, chosen: Mapping[str, Any], named: Collection[str]) -> dict[str, Any]:
-        """The variant's own settings and the user's. Its own make it what it is: they win, unless the user named it."""
+        """Return the variant's own settings and the user's. Its own define it: they win, unless the user named it."""
         own = cls.settle(variant, {}).model_dump(mode="json", include=set(variant.settings))
         return {**own, **chosen} if variant.name in named else {**chosen, **own}
 
     @classmethod
     def words(cls) -> tuple[str, str]:
-        """The title, and the text below it."""
+        """Return the title, and the text below it."""
         text = inspect.cleandoc(cls.__doc__ or "")
         if cls.title:
             return cls.title, text

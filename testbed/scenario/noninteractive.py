@@ -1,7 +1,7 @@
-"""Ends user code that asks for input: no keyboard is connected to what runs inside a machine, and nobody would answer.
+"""The end of user code that asks for input: no keyboard is connected to a machine, and nobody would answer.
 
 `refuse_input` is called once by a process that is about to run user code. From then on `breakpoint()`, `input()` and
-whatever reads standard input, pdb and Mininet's CLI among them, raise an InputError that names the line of the user's
+all readers of standard input, pdb and Mininet's CLI among them, raise an InputError that names the line of the user's
 file. Programs that such a process starts find standard input at its end.
 """
 
@@ -34,7 +34,7 @@ def refuse_input(files: Path) -> None:
 
 
 class _Keyboard(io.TextIOBase):
-    """The `sys.stdin` of such a process. To read it is refused, and so is to wait until it can be read."""
+    """The `sys.stdin` of such a process. Reading it, and waiting until it can be read, is refused."""
 
     def __init__(self, refuse: Callable[..., NoReturn]) -> None:
         for name in "fileno", "read", "readline":  # all others call these
@@ -42,7 +42,7 @@ class _Keyboard(io.TextIOBase):
 
 
 def _refusal(files: Path) -> InputError:
-    """The error, at the innermost line of the user's files that is being executed."""
+    """Return the error, at the innermost line of the user's files that is being executed."""
     frame = sys._getframe(2)
     while frame.f_back and not Path(frame.f_code.co_filename).is_relative_to(files):
         frame = frame.f_back

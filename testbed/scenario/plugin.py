@@ -33,13 +33,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def log() -> EventLog:
-    """The events of the test's lab."""
+    """Return the events of the test's lab."""
     return EventLog(lambda _: None)
 
 
 @pytest.fixture
 def lab(request: pytest.FixtureRequest, tmp_path: Path, log: EventLog) -> Iterator[Lab]:
-    """A running lab with the topology of the test's `topology` mark; keywords of the mark go to `Lab`. Its plan,
+    """Yield a running lab with the topology of the test's `topology` mark; keywords of the mark go to `Lab`. Its plan,
     events, tables and counters are in `tmp_path` afterwards."""
     with lab_of(request.node, tmp_path, log) as running:
         yield running

@@ -7,7 +7,7 @@ from testbed.topology import Family, Interface, Node, Plan, Svi
 
 
 def plan_rows(plan: Plan) -> PlanRows:
-    """A plan as JSON: interfaces, and SVIs with an address, without which a switch only bridges there."""
+    """Return a plan as JSON: interfaces, and SVIs with an address, without which a switch only bridges there."""
     rows = []
     for node in plan.nodes.values():
         rows += [interface_row(node, end) for end in node.interfaces]
@@ -28,7 +28,7 @@ def interface_row(node: Node, end: Interface | Svi) -> InterfaceRow:
 
 
 def next_hop(node: Node, end: Interface, family: Family) -> str:
-    """The gateway of a host's routes behind an interface, that of its default route first; nothing without one."""
+    """Return the gateway of a host's routes behind an interface, that of its default route first; empty without one."""
     networks = [address.network for address in end.addresses if address.version == family]
     routes = sorted(node.routes, key=lambda route: route.destination.prefixlen)
     hops = (hop for route in routes for hop in route.via if any(hop in network for network in networks))

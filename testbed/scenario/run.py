@@ -59,19 +59,19 @@ class Run:
         self.failures: list[str] = []
         self._files = files or Evidence(lab, log)
         self._injections: list[tuple[Injection, bool]] = []
-        """With each whether the end of the run may cut it short."""
+        """Each fault, and whether the end of the run may cut it short."""
         self._without_faults = without_faults
         self._left_out = 0
 
     @property
     def now(self) -> float:
-        """Virtual seconds since the variant began."""
+        """Return virtual seconds since the variant began."""
         return self.log.now / 1e9
 
     @contextlib.contextmanager
     def step(self, text: str) -> Iterator[None]:
-        """A step of the run. At its end faults are verified to hold still, and the switch tables and the counters are
-        written to the run directory."""
+        """Run a step. At its end faults are verified to hold still, and the switch tables and the counters are written
+        to the run directory."""
         self._report(events.STEP(), text)
         yield
         for injection in self.lab.injections:
@@ -81,8 +81,8 @@ class Run:
 
     @contextlib.contextmanager
     def sampled(self, every: float) -> Iterator[None]:
-        """While it lasts, the counters of queues go to counters.jsonl every so many virtual seconds: how full they are,
-        and on lossless ports pauses and the rates of queue pairs, as time series that the report draws."""
+        """Write the counters of queues to counters.jsonl every so many virtual seconds during the block: their fill
+        levels, and on lossless ports pauses and the rates of queue pairs, as time series that the report draws."""
         stop = self.lab.scheduler.every(every, self._files.sample)
         try:
             yield
@@ -90,12 +90,12 @@ class Run:
             stop()
 
     def note(self, **evidence: Any) -> None:
-        """Evidence for the verdict, shown beside it: short values under the field's names."""
+        """Record evidence for the verdict, shown beside it: short values under the field's names."""
         self.evidence |= plain(evidence)
         self._report(events.EVIDENCE(**evidence), ", ".join(f"{name} {value}" for name, value in evidence.items()))
 
     def expect(self, what: str, actual: Any, expected: Any) -> bool:
-        """States that `actual` equals `expected`, or that `expected(actual)` holds. No data (None) never passes."""
+        """Expect that `actual` equals `expected`, or that `expected(actual)` holds. No data (None) never passes."""
         met = _holds(actual, expected)
         self._report(events.EXPECT(met=met, actual=actual), what)
         if not met:
@@ -104,8 +104,8 @@ class Run:
         return met
 
     def eventually(self, what: str, probe: Callable[[], Any], expected: Any, *, within: float) -> bool:
-        """The same of `probe()`, which has `within` virtual seconds to come true. It is asked whenever something has
-        happened that may change its answer: see `Lab.wait`."""
+        """Expect the same of `probe()`, for at most `within` virtual seconds. It is called whenever something has
+        happened that may change its result: see `Lab.wait`."""
         actual = None
 
         def true() -> bool:
@@ -117,7 +117,7 @@ class Run:
         return self.expect(what, actual, expected)
 
     def observe(self, observed: Observed, text: str) -> None:
-        """Reports what users see in the end. Exactly once in a run."""
+        """Report what users see in the end. Exactly once in a run."""
         if observed not in ("fault", "healthy"):
             raise InputError(f"users see 'fault' or 'healthy', not {observed!r}")
         if self.observed:
@@ -126,8 +126,8 @@ class Run:
         self._report(events.OBSERVED(observed=observed), text)
 
     def observe_status(self, status: str, healthy: str, *, who: str = "the client") -> bool:
-        """Observes the end of `who`'s work request: `healthy` says what users see if its status is SUCCESS; else they
-        see a fault, and it is expected to have died of unanswered retries. Whether it succeeded."""
+        """Observe the end of `who`'s work request: `healthy` is what users see if its status is SUCCESS; else they see
+        a fault, and its status is expected to be that of unanswered retries. Return whether it succeeded."""
         if status == "SUCCESS":
             self.observe("healthy", healthy)
             return True
@@ -136,18 +136,18 @@ class Run:
         return False
 
     def _report(self, data: events.Data, text: str) -> None:
-        """Emits an event of the scenario itself, and settles the log, so that it is shown now and in its place."""
+        """Emit an event of the scenario itself, and settle the log, so that it is shown now and in its place."""
         self.log.emit(data, "", text)
         self.log.settle(self.lab.scheduler.catch_up)
 
     def nics(self, *hosts: str) -> list[HostInterface]:
-        """The interface ``eth1`` of each of the hosts."""
+        """Return the interface ``eth1`` of each of the hosts."""
         return [self.lab.host(name)["eth1"] for name in hosts]
 
     def write(
         self, near: HostInterface, far: HostInterface, attributes: Attributes | None = None, *, size: int = 4096
     ) -> str:
-        """Makes a new connection from one NIC to another, and one RDMA WRITE of `size` bytes over it. Returns the
+        """Make a new connection from one NIC to another, and one RDMA WRITE of `size` bytes over it. Return the
         completion's status; without a connection the error of modify to RTR, ETIMEDOUT where nobody answers ARP."""
         try:
             with connected(near, far, attributes) as ends:
@@ -158,7 +158,7 @@ class Run:
             return error.error
 
     def expect_write(self, text: str, near: HostInterface, far: HostInterface) -> None:
-        """The step `text`, in which one NIC connects to another and a first WRITE arrives."""
+        """Run the step `text`, in which one NIC connects to another and a first WRITE arrives."""
         with self.step(text):
             self.expect("the first WRITE", self.write(near, far), "SUCCESS")
 
@@ -171,7 +171,7 @@ class Run:
         *,
         size: int = 4096,
     ) -> Connection:
-        """The same, over a connection that stays open until its `close`, or the end of the run."""
+        """Run the step of `expect_write`, over a connection that lasts until its `close`, or the end of the run."""
         connection = Connection(self, near, open_endpoint(near), open_endpoint(far))
         connect_pair(connection.near, connection.far, attributes)
         with self.step(text):
@@ -179,7 +179,7 @@ class Run:
         return connection
 
     def completed(self, near: HostInterface, completion: Completion) -> Completion:
-        """Emits how a work request ended."""
+        """Emit the completion of a work request."""
         text = f"{completion.opcode} ends with {completion.status} after {completion.elapsed_s * 1e3:.1f} ms"
         data = events.COMPLETION(
             opcode=completion.opcode, status=completion.status, elapsed_s=completion.elapsed_s, near=completion.near,
@@ -189,15 +189,15 @@ class Run:
         return completion
 
     def sleep(self, seconds: float, why: str) -> None:
-        """Lets virtual time pass as part of the run."""
+        """Let virtual time pass as part of the run."""
         self._report(events.SLEEP(seconds=seconds), f"{seconds:g} s: {why}")
         self.lab.scheduler.sleep(seconds)
 
     def tries(self, attempt: Callable[[], str], within: float, pause: float, longest: float | None = None) -> list[str]:
-        """Repeats `attempt` until it returns SUCCESS, and returns what each one returned: ``run.write`` in most cases.
-        There is no further one once `within` seconds have passed, so 0 allows one.
+        """Repeat `attempt` until it returns SUCCESS, and return the result of each: ``run.write`` in most cases. There
+        is no further one once `within` seconds have passed, so 0 allows one.
 
-        The client sleeps `pause` seconds between two attempts; `longest` has the pause double each time, up to that.
+        The client sleeps `pause` seconds between two attempts; with `longest` the pause doubles each time, up to that.
         """
         ends = self.now + within
         statuses = [attempt()]
@@ -209,7 +209,7 @@ class Run:
         return statuses
 
     def silence(self, interface: HostInterface, nic: HostInterface | None = None) -> None:
-        """Sets a static neighbour entry of its gateway, so that an interface has no reason to send ARP. A pod has the
+        """Set a static neighbour entry of its gateway, so that an interface has no reason to send ARP. A pod has the
         gateway of its node's `nic`. InputError if there is no switch with an SVI at the other end."""
         nic = nic or interface
         switch = nic.peer.node if nic.peer else nic.node
@@ -223,8 +223,8 @@ class Run:
         within: float = 30.0,
         announce: bool = False,
     ) -> bool:
-        """A readiness gate: expects that the gateway of an interface answers a ping `within` seconds. A pod's is to be
-        given. With `announce` the interface announces itself after each ping without an answer. Whether it opened."""
+        """Expect, as a readiness gate, that the gateway of an interface answers a ping `within` seconds. For a pod,
+        give it. With `announce` the interface announces itself after each unanswered ping. Return whether it opened."""
         gateway = gateway or interface.gateway()
 
         def answered() -> bool:
@@ -237,18 +237,18 @@ class Run:
         return self.eventually(f"{interface.node} reaches its gateway", answered, True, within=within)
 
     def events(self, kind: str, **data: Any) -> list[Event]:
-        """The events of a kind up to now whose data contains all of `data`, oldest first: ``arp.aged``, ``ip=ip``."""
+        """Return past events of a kind whose data contains all of `data`, oldest first: ``arp.aged``, ``ip=ip``."""
         self.lab.scheduler.catch_up()
         return self.log.find(kind, **data)
 
     def inject(
         self, fault: Fault, *, after: float = 0.0, lasting: float | None = None, may_outlast_run: bool = False
     ) -> Injection:
-        """Injects a fault `after` so many seconds, and recovers it when it has lasted `lasting`, else by `recover`, or
-        at the end. The run ends here if the fault does not come, or does not go.
+        """Inject a fault `after` so many seconds, and recover it when it has lasted `lasting`, else by `recover`, or at
+        the end. The run ends here if the fault does not begin, or does not end.
 
-        A fault that the end of the run cuts short makes the variant unexpected, unless it `may_outlast_run`. One that
-        `--without-fault` names is left out: what is returned was never active.
+        A fault that the end of the run cuts short makes the variant unexpected, unless it `may_outlast_run`. A fault
+        that `--without-fault` names is left out: the returned injection was never active.
         """
         injection = Injection(self.lab, fault)
         number = len(self._injections) + self._left_out + 1
@@ -262,7 +262,7 @@ class Run:
 
     @contextlib.contextmanager
     def fault(self, fault: Fault) -> Iterator[Injection]:
-        """The same for the block."""
+        """Inject a fault for the block."""
         injection = self.inject(fault)
         try:
             yield injection
@@ -270,7 +270,7 @@ class Run:
             injection.recover()
 
     def outcome(self, directory: Path) -> VariantOutcome:
-        """The verdict: as expected when users saw what the variant expects and every expectation held."""
+        """Return the verdict: as expected when users saw what the variant expects and every expectation held."""
         if self.observed is None:
             self.failures.append("the scenario ended without an observation")
         elif self.observed != self.variant.expected:
@@ -306,13 +306,13 @@ class Connection:
         self.far = far
 
     def write(self, size: int = 4096) -> Completion:
-        """One RDMA WRITE of `size` bytes; expects that they arrived if it succeeded."""
+        """Make one RDMA WRITE of `size` bytes; expect that they arrived if it succeeded."""
         done = self._run.completed(self._nic, self.near.write(size, within=WRITE_S))
         if done.ok:
             self._run.expect("the bytes arrived", self.far.load(0, size) == self.near.load(0, size), True)
         return done
 
     def close(self) -> None:
-        """Closes both ends, as the end of a job does: an open one acknowledges what the network delivers late."""
+        """Close both ends, as the end of a job does: an open one acknowledges packets that are delivered late."""
         self.near.close()
         self.far.close()

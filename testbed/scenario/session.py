@@ -1,4 +1,4 @@
-"""A session of pytest inside a machine: limits in virtual time, what is reported of each test, what goes back.
+"""A session of pytest inside a machine: limits in virtual time, the reports of each test, the files that go back.
 
 The limits are no pytest-timeout: that ends the teardown of a lab as well, and the session only between two tests.
 """
@@ -27,13 +27,13 @@ from testbed.protocol.messages import Emit
 from testbed.scenario.noninteractive import refuse_input
 
 REPORTS, WRITTEN = "reports", "files"
-"""Below a run's directory: reports that the user asked pytest for, and what tests wrote by relative paths."""
+"""Directories below a run's: reports that the user asked pytest for, and files that tests wrote by relative paths."""
 REPORT_OPTIONS = {"xmlpath": "junitxml", "log_file": "log-file"}
-"""The places where pytest keeps the names of files that it is to write, and the options for them."""
+"""The attributes in which pytest keeps the names of files that it is to write, and the options for them."""
 SHORTEST_S = 1e-6
-"""A timer of 0 is none."""
+"""The shortest timer: one of 0 is none."""
 OUTSIDE = "no:testbed"
-"""Keeps out the plugin that sends tests to machines (cli/plugin.py): on this very kernel it may be installed."""
+"""The option that keeps out the plugin that sends tests to machines (cli/plugin.py): this very kernel may have it."""
 
 
 class Terminal(io.TextIOBase):
@@ -44,7 +44,7 @@ class Terminal(io.TextIOBase):
     def __init__(self, emit: Emit) -> None:
         self._emit = emit
         self.known_as: dict[str, str] = {}
-        """Paths of this machine, and what the user calls them."""
+        """Paths of this machine, and the user's names for them."""
 
     def write(self, text: str) -> int:
         shown = text
@@ -55,7 +55,7 @@ class Terminal(io.TextIOBase):
 
 
 class Session:
-    """A plugin of pytest. `files` is the directory of the user's tests, `out` takes what goes back; a limit is in
+    """A plugin of pytest. `files` is the directory of the user's tests, `out` receives what goes back; a limit is in
     seconds of this machine's clock, for the whole session or for each test that has no mark `limit`. With `tests`, node
     ids, those are run in that order, and pytest's reports of them are emitted. `options` are values for options that
     the user's conftest.py files define."""
@@ -90,7 +90,7 @@ class Session:
         self._known = dict(self._listing())
 
     def run(self, arguments: list[str]) -> int:
-        """Runs pytest; its exit status."""
+        """Run pytest; return its exit status."""
         ask = builtins.input
         refuse_input(self._files)
         builtins.input = ask  # it reads standard input, which a test may replace
@@ -121,7 +121,7 @@ class Session:
                 self._redirect(config, option, path)
 
     def _redirect(self, config: pytest.Config, option: str, given: str) -> None:
-        """Has a report written to the run's directory: where the user wants it is not on this machine."""
+        """Redirect a report to the run's directory: the user's path is not on this machine."""
         place = self._out / REPORTS / REPORT_OPTIONS[option] / Path(given).name
         place.parent.mkdir(parents=True)
         setattr(config.option, option, str(place))
@@ -129,7 +129,7 @@ class Session:
         self._emit({"report": {"file": str(place.relative_to(self._out)), "given": given}})
 
     def _listing(self) -> Iterator[tuple[Path, tuple[int, int]]]:
-        """The files below the tests' directory, which is the working one, and what changes with their contents."""
+        """Yield the files below the tests' directory, which is the working one, and what changes with contents."""
         for directory, directories, names in os.walk(self._files):
             directories[:] = [name for name in directories if name != "__pycache__"]
             for path in (Path(directory) / name for name in names):
@@ -138,7 +138,7 @@ class Session:
                     yield path, (status.st_mtime_ns, status.st_size)
 
     def _keep_written(self) -> None:
-        """Copies what the tests wrote beside themselves since the last time."""
+        """Copy the files that the tests wrote beside themselves since the last call."""
         for path, state in self._listing():
             if self._known.get(path) != state:
                 self._known[path] = state
@@ -148,7 +148,7 @@ class Session:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_make_collect_report(self) -> None:
-        sys.stdin = self._keyboard  # pytest's own refuses too, but without the line, and says to use -s
+        sys.stdin = self._keyboard  # pytest's own refuses too, but without the line, and suggests -s
 
     pytest_runtest_setup = pytest_runtest_call = pytest_make_collect_report
 
@@ -194,11 +194,11 @@ class Session:
         return report
 
     def _is_ours(self, error: BaseException) -> bool:
-        """Whether its message says all: then the lines of testbed's own that it came through say nothing to a user."""
+        """Return whether its message is enough: then the lines of testbed's own code do not help a user."""
         return isinstance(error, TestbedError) or (isinstance(error, pytest.fail.Exception) and bool(self._exceeded))
 
     def _shortened(self, item: pytest.Item, error: pytest.ExceptionInfo[BaseException]) -> Any:
-        """An error with the lines of the user's files that it came through."""
+        """Return an error with the lines of the user's files that it came through."""
 
         def users(error: pytest.ExceptionInfo[BaseException]) -> Any:
             return error.traceback.filter(lambda entry: Path(entry.path).is_relative_to(self._files))
@@ -242,7 +242,7 @@ class Session:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_teardown(self) -> None:
-        """A lab that is taken down is not cut short."""
+        """Start the teardown, which no limit cuts short."""
         self._phase, self._test_deadline = "teardown", math.inf
         self._arm()
 
@@ -260,12 +260,11 @@ class Session:
         raise pytest.UsageError(f"{item.nodeid}: @pytest.mark.limit takes a number of seconds above 0")
 
     def _arm(self) -> None:
-        """Has the next deadline signalled."""
         left = min(self._deadline, self._test_deadline) - time.monotonic()
         signal.setitimer(signal.ITIMER_REAL, 0 if left == math.inf else max(left, SHORTEST_S))
 
     def _over(self, _: int, frame: FrameType | None) -> None:
-        """A deadline has come. What may be ended ends here: this is called in the midst of it."""
+        """Raise at a deadline. What may be ended ends here: this is called in the midst of it."""
         __tracebackhide__ = True
         of_session = self._deadline <= self._test_deadline
         if of_session:
@@ -286,7 +285,7 @@ class Session:
             pytest.fail(self._exceeded)
 
     def _where(self, frame: FrameType | None) -> str:
-        """The innermost line of the user's files that is being executed."""
+        """Return the innermost line of the user's files that is being executed."""
         while frame and not Path(frame.f_code.co_filename).is_relative_to(self._files):
             frame = frame.f_back
         if frame is None:
@@ -296,5 +295,5 @@ class Session:
 
 
 def _unheard(test: str) -> Tested:
-    """The result of a test of which nothing is known that speaks against it."""
+    """Return the result of a test with no report against it."""
     return {"test": test, "outcome": "passed", "virtual_s": 0.0, "directory": "", "text": ""}

@@ -1,1 +1,1 @@
-"""The switch: a kernel data plane, and a control plane of ours that owns ARP the way a vendor's system does."""
+"""The switch: a kernel data plane, and a control plane of our own that handles ARP as a vendor's system does."""

@@ -1,9 +1,9 @@
 """
 The parent's end of the agent: one process that runs the control planes of all switches of a lab.
 
-It is forked from the process that built the switches: everything is imported already, and its sockets were opened in
-the switches' namespaces. Over a socket pair go JSON lines, commands down, events and answers up. The agent ends with
-its parent; when it ends by itself, the parent's next use of it raises.
+It is forked from the process that built the switches: everything is imported, and its sockets are open in the switches'
+namespaces. JSON lines go over a socket pair: commands down, events and responses up. The agent ends with its parent. If
+it ends by itself, the parent's next use of it raises.
 
 An event: ``{"t": CLOCK_MONOTONIC in ns, "kind": …, "switch": …, "vlan": …, …}``, see effects.Event.
 """
@@ -28,11 +28,11 @@ from testbed.switch.profile import Profile
 from testbed.switch.running import report_crash, run
 
 ANSWER_S = 60.0
-"""More than the longest backlog of packets takes an emulated processor."""
+"""More than an emulated processor needs for the longest backlog of packets."""
 
 
 class Agent:
-    """`fileno` is readable when there are events. Not for use by several threads at once."""
+    """`fileno` is readable when there are events. Not safe for several threads at once."""
 
     def __init__(self, pid: int, channel: socket.socket) -> None:
         self.pid = pid
@@ -45,10 +45,9 @@ class Agent:
 
     @classmethod
     def start(cls, switches: Sequence[tuple[DataPlane, Profile]]) -> Self:
-        """
-        Hand the data planes to a new agent; the switches are at work when this returns.
+        """Hand the data planes to a new agent; the switches work when this returns.
 
-        Call it from the main thread: the agent dies with the thread that made it.
+        Call it from the main thread: the agent ends with the thread that made it.
         """
         ours, theirs = socket.socketpair()
 
@@ -66,7 +65,7 @@ class Agent:
 
     @property
     def running(self) -> bool:
-        """Whether the agent runs, as far as the parent has noticed."""
+        """Return whether the agent runs, as far as the parent has noticed."""
         return self._status is None
 
     def fileno(self) -> int:
@@ -81,24 +80,23 @@ class Agent:
         return events
 
     def catch_up(self) -> None:
-        """Have all switches handle and report what reached them; `events` has it then."""
+        """Make all switches handle and report the input that has reached them; `events` has the reports then."""
         self._request("catch_up")
 
     def ask(self, switch: str, command: str, **arguments: Any) -> Any:
-        """
-        Have a switch carry out a command, and return its answer. InputError for a wrong value.
+        """Run a command on a switch and return its response. InputError for a wrong value.
 
         tables: ``{"arp": […], "nd": […], "fdb": […]}``, see ControlPlane.neighbours and fdb_table.
-        clear (family, vlan, ip), clear_fdb (vlan, mac): forget all, or those of a VLAN, of one address.
-        set (values), profile: change and return the values of its profile.
+        clear (family, vlan, ip), clear_fdb (vlan, mac): clear all entries, or those of a VLAN, of one address.
+        set (values), profile: change and return the profile's values.
         set_cpu (out, delay), cpu: while it is `out` its CPU handles no ARP, no packet without a neighbour entry and no
         timer; with `delay` it handles each ARP packet so many seconds late. The data plane goes on with its tables.
-        restart: the CPU comes back from a warm reboot, see ControlPlane.restart.
+        restart: the CPU returns from a warm reboot, see ControlPlane.restart.
         """
         return self._request(command, switch=switch, **arguments)
 
     def stop(self) -> list[dict[str, Any]]:
-        """End the agent and return the events not yet taken. The kernel keeps its tables."""
+        """End the agent and return the remaining events. The kernel keeps its tables."""
         if self.running:
             self._channel.shutdown(socket.SHUT_WR)
             self._receive_until("stop", lambda: not self.running)
@@ -109,7 +107,7 @@ class Agent:
 
     def _request(self, command: str, **arguments: Any) -> Any:
         if self.running:
-            with contextlib.suppress(BrokenPipeError):  # it has ended; its last words are still to be read
+            with contextlib.suppress(BrokenPipeError):  # it has ended; its last messages are still to be read
                 self._channel.sendall(json.dumps({"command": command, **arguments}).encode() + b"\n")
         self._receive_until(command, lambda: bool(self._answers))
         if not self._answers:
@@ -120,7 +118,7 @@ class Agent:
         return answer["result"]
 
     def _receive_until(self, command: str, enough: Callable[[], bool]) -> None:
-        """Receive until it is `enough` or the agent has ended. One that hangs is killed: the lab must come down."""
+        """Receive until `enough` or the agent's end. A hanging agent is killed: the lab must come down."""
         deadline = time.monotonic() + ANSWER_S
         while not enough() and self.running:
             if not self._readable(max(0.0, deadline - time.monotonic())):
@@ -134,12 +132,12 @@ class Agent:
         return not self.running or readable([self._channel], timeout)
 
     def _receive(self) -> bool:
-        """Take what is there, or wait for something; False when the agent has ended."""
+        """Receive what is there, or wait for something; return False when the agent has ended."""
         if not self.running:
             return False
         try:
             data = self._channel.recv(1 << 16)
-        except ConnectionResetError:  # it was killed with a command unread
+        except ConnectionResetError:  # it was killed before it read a command
             data = b""
         *lines, self._partial = (self._partial + data).split(b"\n")
         for line in lines:

@@ -1,4 +1,4 @@
-"""The buffer of a switch with lossless classes, worked out from its profile: docs/lossless.md."""
+"""The buffer of a switch with lossless classes, computed from its profile: docs/lossless.md."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HEADER = 18
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """Sizes in bytes. `shared` is what is left of the buffer beside the reserves and the headroom of all ports."""
+    """Sizes in bytes. `shared` is the rest of the buffer after the reserves and the headroom of all ports."""
 
     shared: int
     headroom: int
@@ -25,7 +25,7 @@ class Buffer:
 
 
 def buffer_of(switch: str, profile: Profile, lossless: Lossless, ports: int, mtu: int) -> Buffer:
-    """Return the parts of a switch's buffer. InputError for sizes that cannot work, with what would."""
+    """Return the parts of a switch's buffer. InputError for sizes that cannot work, with sizes that would."""
     frame = mtu + HEADER
     groups = ports * len(lossless.priorities)
     queues = ports * (len(PRIORITIES) - len(lossless.priorities) - 2)
@@ -50,7 +50,7 @@ def buffer_of(switch: str, profile: Profile, lossless: Lossless, ports: int, mtu
 
 
 def pool_values(profile: Profile, buffer: Buffer, lossless: Lossless) -> tuple[int, list[dict[str, int]]]:
-    """Return the shared size, and by priority the numbers of the MMU (struct pool_class)."""
+    """Return the shared size, and the MMU's values by priority (struct pool_class)."""
     classes = []
     for priority in PRIORITIES:
         alpha = profile.pfc_alpha if priority in lossless.priorities else profile.lossy_alpha
@@ -70,7 +70,7 @@ def pool_values(profile: Profile, buffer: Buffer, lossless: Lossless) -> tuple[i
 
 
 def port_values(profile: Profile, buffer: Buffer, lossless: Lossless) -> dict[str, Any]:
-    """Return what each port of a switch has of its profile (struct port_config)."""
+    """Return the values that each port has from the profile (struct port_config)."""
     probability = round(profile.ecn_probability / 100 * (1 << 16))
     return {
         "headroom": buffer.headroom,

@@ -1,17 +1,17 @@
 """
-A switch made of its ports: one VLAN-aware bridge `br0` and an SVI per VLAN, a VLAN device on it.
+A switch built from its ports: one VLAN-aware bridge `br0`, and an SVI per VLAN, a VLAN device on it.
 
-The kernel speaks neither ARP nor, where an SVI has an IPv6 address, neighbour discovery:
+The kernel does no ARP and, on an SVI with an IPv6 address, no neighbour discovery:
 
-- nftables chains drop what comes in. Packet sockets get it before, and what they send passes no chain;
+- nftables chains drop incoming packets. Packet sockets receive them before; packets they send pass no chain;
 - mcast_solicit is 0: the kernel sends no requests (and unicast ones only for entries that are not permanent);
 - app_solicit is 1: for a packet without a neighbour entry it multicasts RTM_GETNEIGH once, and queues the packet for
   retrans_time, which is a day: the control plane decides long before.
 
-All SVIs of a switch have one MAC, as a router has, and it is the bridge's. The kernel makes a bridge promiscuous when a
-VLAN device on it has another MAC, and then every forwarded frame is copied to the switch's own stack as well.
+All SVIs of a switch have one MAC, as a router has: the bridge's. If a VLAN device on a bridge had another MAC, the
+kernel would make the bridge promiscuous and copy every forwarded frame to the switch's own stack as well.
 
-A routed port is in no bridge. It has a link-local address only, and there the kernel does speak neighbour discovery.
+A routed port is in no bridge. It has only a link-local address, where the kernel does neighbour discovery.
 """
 
 from __future__ import annotations
@@ -46,8 +46,7 @@ SOLICIT = {"mcast_solicit": 0, "app_solicit": 1, "retrans_time_ms": DAY_MS}
 
 
 def build(kernel: Rtnetlink, node: Node, profile: Profile) -> DataPlane:
-    """
-    Make the switch `node` of its ports, which are there with their MACs and MTUs.
+    """Make the switch `node` of its existing ports, which have their MACs and MTUs.
 
     The calling thread and `kernel` are in the switch's namespace. The data plane knows every MAC since the first port.
     """
@@ -65,8 +64,8 @@ def build(kernel: Rtnetlink, node: Node, profile: Profile) -> DataPlane:
         sysctl.write("net/ipv6/conf/all/forwarding", 1)
     for port in node.interfaces:
         (plane.add_routed if port.routed else plane.attach)(port)
-    # Left alone, the bridge's MTU follows its ports': one that a fault lowers would take the SVIs along, and below 1280
-    # bytes their IPv6.
+    # By default the bridge's MTU follows its ports: a fault that lowers one would lower the SVIs' too, and below 1280
+    # bytes they lose IPv6.
     kernel.set_link(bridge, mtu=BRIDGE_MTU)
     mtu = min((port.mtu for port in node.interfaces if not port.routed), default=USUAL_MTU)
     for svi in node.svis:
@@ -92,11 +91,11 @@ def _make_svi(kernel: Rtnetlink, svi: Svi, bridge: int, mtu: int) -> int:
 
 
 def no_flooding(node: Node) -> str:
-    """Return the nftables table for VLANs with proxy ARP: between their ports nothing goes to all or to a group, or the
-    owner of an address would answer too.
+    """Return the nftables table for VLANs with proxy ARP: no broadcast or multicast between their ports, or the owner
+    of an address would answer too.
 
-    SONiC does so: it sets the VLAN's flood control to NONE (sonic-swss, orchagent/intfsorch.cpp,
-    setIntfVlanFloodType). What the SVI sends and hears passes no such chain, in which a frame is tagged as it leaves.
+    SONiC does the same: it sets the VLAN's flood control to NONE (sonic-swss, orchagent/intfsorch.cpp,
+    setIntfVlanFloodType). The SVI's own traffic passes no such chain, in which a frame is tagged as it leaves.
     """
     vlans = [svi.vlan for svi in node.svis if svi.proxy_arp]
     to_all = "ether daddr & 01:00:00:00:00:00 != 0 drop\n"

@@ -1,7 +1,7 @@
 """
-The control plane of one switch: ARP and neighbour discovery as its profile does them, and what the bridge learned.
+The control plane of one switch: ARP and neighbour discovery according to its profile, and the bridge's learned MACs.
 
-Pure: times come in (nanoseconds of any monotonic clock), effects go out; no sockets, no clock, no randomness.
+Pure: inputs are times (nanoseconds of any monotonic clock), outputs are effects; no sockets, no clock, no randomness.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from testbed.topology.plan import Family, IPAddress, Svi
 
 
 class ControlPlane:
-    """While its CPU is out (`pause`) it handles no packet and no timer; commands and news of the FDB it does."""
+    """While its CPU is out (`pause`) it handles no packet and no timer, but still commands and FDB changes."""
 
     def __init__(self, switch: str, svis: Iterable[Svi], profile: Profile) -> None:
         self.fdb = Fdb(core := Core(switch, svis, profile))
@@ -42,7 +42,7 @@ class ControlPlane:
     def out(self) -> bool:
         return self._out_since is not None
 
-    # What happens to a switch
+    # Inputs of a switch
 
     def start(self, now: int) -> list[Effect]:
         self.fdb.start(now)
@@ -53,7 +53,7 @@ class ControlPlane:
         return self._core.done()
 
     def on_packet(self, now: int, vlan: int, packet: Packet) -> list[Effect]:
-        """Handle a packet that reached the SVI of `vlan`: to all, to a group of the SVI's, or to its MAC."""
+        """Handle a packet that reached the SVI of `vlan`: broadcast, to a group of the SVI, or to its MAC."""
         family = packet.sender_ip.version
         listens = not self.out and self._core.svis.speaks(vlan, family)
         if listens and self._arp_limit.admits(now, vlan, family):
@@ -63,10 +63,10 @@ class ControlPlane:
         return self._core.done()
 
     def on_miss(self, now: int, vlan: int, ip: IPAddress) -> list[Effect]:
-        """Handle that the data plane holds packets for `ip` and knows no MAC."""
+        """Handle a miss: the data plane holds packets for `ip` and has no MAC."""
         if not self._core.svis.on_link(vlan, ip):
             return [DeleteNeighbour(vlan, ip)]
-        if self.out:  # without an answer the kernel would hold the packets and not ask again
+        if self.out:  # without a response the kernel would hold the packets and not ask again
             entry = self._neighbours.table.entries.get((vlan, ip))
             return [SetNeighbour(vlan, ip, entry.mac) if entry else DeleteNeighbour(vlan, ip)]
         self._neighbours.resolve(now, (vlan, ip))
@@ -75,13 +75,13 @@ class ControlPlane:
     def on_fdb(
         self, now: int, vlan: int, mac: str, port: str | None, lost: Literal["aged", "flushed"] = "aged"
     ) -> list[Effect]:
-        """Take over that the bridge learned `mac` on `port`, or lost it (None)."""
+        """Record that the bridge learned `mac` on `port`, or lost it (None)."""
         self.fdb.change(now, vlan, mac, port, lost)
         self._neighbours.follow_fdb(vlan, mac)
         return self._core.done()
 
     def on_timer(self, now: int) -> list[Effect]:
-        """Do all that is due."""
+        """Handle all expired timers."""
         while (at := self.next_deadline) is not None and at <= now:
             next(part for part in self._parts if part.deadline == at).act(at)
         return self._core.done()
@@ -111,7 +111,7 @@ class ControlPlane:
             self._out_since = now
 
     def resume(self, now: int) -> list[Effect]:
-        """Bring the CPU back: it does now what is overdue, and what follows takes its time."""
+        """Bring the CPU back: it handles overdue timers now; later ones take their time."""
         since, self._out_since = self._out_since, None
         if since is not None:
             self._daemon.resume(now)
@@ -119,23 +119,22 @@ class ControlPlane:
         return self.on_timer(now)
 
     def restart(self, now: int) -> list[Effect]:
-        """
-        Come back from a warm reboot, which the data plane has not noticed.
+        """Return from a warm reboot, which the data plane has not noticed.
 
-        As SONiC does it (sonic-swss, neighsyncd/restore_neighbors.py): the entries are put back as stale, and each is
-        asked for by broadcast; one whose owner is silent ages out. What was being resolved is not known any more.
+        As in SONiC (sonic-swss, neighsyncd/restore_neighbors.py), entries are restored as stale and each is requested
+        by broadcast; one whose owner is silent ages out. Pending resolutions are lost.
         """
         self._neighbours.restart(now)
         self._daemon.start(now)
         return self._core.done()
 
     def clear(self, family: Family, vlan: int | None = None, ip: IPAddress | None = None) -> list[Effect]:
-        """Forget entries of a family: all, or those of a VLAN, of an address."""
+        """Clear entries of a family: all, or those of a VLAN, of an address."""
         self._neighbours.clear(family, vlan, ip)
         return self._core.done()
 
     def neighbours(self, now: int, family: Family) -> list[dict[str, Any]]:
-        """Return the ARP or the ND table; see `NeighbourTable.rows`."""
+        """Return the ARP or ND table; see `NeighbourTable.rows`."""
         return self._neighbours.table.rows(now, family)
 
     def _answer(self, vlan: int, packet: Packet) -> None:
@@ -143,7 +142,7 @@ class ControlPlane:
         own = svis.replies_to(vlan, packet, self.profile.arp_ignore)
         proxied = not own and svis.stands_in(vlan, packet)
         asker = packet.asker
-        if asker == NO_MAC:  # a solicitation may leave it out when it goes to one machine (RFC 4861 section 4.3)
+        if asker == NO_MAC:  # a unicast solicitation may omit it (RFC 4861 section 4.3)
             entry = self._neighbours.table.entries.get((vlan, packet.sender_ip))
             asker = entry.mac if entry else NO_MAC
         if asker == NO_MAC or not (own or proxied):

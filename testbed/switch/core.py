@@ -1,4 +1,4 @@
-"""The state that all parts of a control plane share: its profile as it is now, its SVIs, the effects of this call."""
+"""The state that all parts of a control plane share: its current profile, its SVIs, the effects of this call."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Core:
         return effects
 
     def emit(self, data: Data, family: Family = 4, about: Mapping[str, int | str] = {}) -> None:
-        """Report an event; a field that is None does not apply."""
+        """Report an event; omit fields that are None."""
         given = {"switch": self._switch, **about, **vars(data)}
         name = data.kind_name if family == 4 else data.kind.nd
         self.do(Event(name, {key: value for key, value in given.items() if value is not None}))

@@ -1,9 +1,8 @@
 """
-The kernel's half of a switch: what its bridge, its SVIs and its routes report, and what they are made to do.
+The kernel's half of a switch: messages from its bridge, SVIs and routes, and changes to them.
 
-The kernel forwards; it does not speak ARP, nor the neighbour discovery of IPv6 where an SVI has an IPv6 address. For a
-packet without a neighbour entry it asks by RTM_GETNEIGH once, and queues the packet until the control plane decides.
-How that is set up is in `build`.
+The kernel forwards. It does no ARP and, on an SVI with an IPv6 address, no neighbour discovery. For a packet without a
+neighbour entry it sends RTM_GETNEIGH once and queues the packet until the control plane decides. `build` sets this up.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ from testbed.topology.addressing import link_local
 from testbed.topology.plan import Interface, IPAddress, IPNetwork, Node, Svi
 
 LOSSLESS_TABLE = 100
-"""Routing table, and priority of the rules that lead to it, where next hops are blackholes for lossless packets."""
+"""Routing table, and the priority of its rules, in which next hops are blackholes for lossless packets."""
 _FORWARDING = (
     RTM_NEWLINK, RTM_DELLINK, rt.RTM_NEWROUTE, rt.RTM_DELROUTE, rt.RTM_NEWNEXTHOP, rt.RTM_DELNEXTHOP,
 )  # fmt: skip
-"""All that changes where packets go, and the groups that report it."""
+"""Changes of forwarding, and the groups that report them."""
 _FORWARDING_GROUPS = (rt.LINK, rt.IPV4_ROUTE, rt.IPV6_ROUTE, rt.NEXTHOP)
 _DISCOVERY = [
     (ps.LOAD_BYTE, 0, 0, nd.NEXT_HEADER_AT),
@@ -43,7 +42,7 @@ _DISCOVERY = [
     (ps.RETURN, 0, 0, 0xFFFF),
     (ps.RETURN, 0, 0, 0),
 ]
-"""Filter for the IPv6 packets that the control plane handles: all that is forwarded passes by here."""
+"""Filter for the IPv6 packets that the control plane handles: all forwarded packets pass here."""
 _BUFFER = 32 << 20
 """Bytes for packets and messages that wait for the agent: storms of some 40 000."""
 
@@ -68,7 +67,7 @@ class FdbChange:
 
 @dataclass(frozen=True, slots=True)
 class RouteChange:
-    """The way to a subnet that BGP found, by these ports; none of them: it is lost."""
+    """The ports of BGP's route to a subnet; none if the route is lost."""
 
     to: IPNetwork
     ports: tuple[str, ...]
@@ -76,7 +75,7 @@ class RouteChange:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """Messages or packets that found no room while the control plane was late."""
+    """Messages or packets dropped while the control plane was late."""
 
     what: str
     number: int
@@ -94,20 +93,20 @@ class DataPlane:
         self._ports: dict[int, str] = {}
         self._routed: dict[int, str] = {}
         self._routes: dict[IPNetwork, tuple[str, ...]] = {}
-        """The routes that BGP found, as the kernel has them."""
+        """BGP's routes, as the kernel has them."""
         self._svis: dict[int, int] = {}
-        """VLAN by index of the SVI."""
+        """VLANs by SVI index."""
         self._vlans = {svi.name: svi.vlan for svi in node.svis}
         self._macs = {svi.vlan: (svi.name, svi.mac) for svi in node.svis}
         self._static: set[tuple[int, str]] = set()
-        """VLAN and MAC of what an administrator entered in the FDB."""
+        """VLAN and MAC of an administrator's static FDB entries."""
         self._mac_age = 0.0
         self._netlink = Rtnetlink()
         self._monitor = Rtnetlink()
         groups = (rt.NEIGH, *(_FORWARDING_GROUPS if node.bgp else ()))
         self._monitor.listen(groups, buffer=_BUFFER)
         self._groups = {svi.vlan: _groups(svi) for svi in node.svis if svi.address6 is not None}
-        """The next SVI or port of IPv6 packets that an SVI takes, by VLAN."""
+        """Destinations of IPv6 packets that an SVI accepts, by VLAN."""
         self._proxies = {svi.vlan for svi in node.svis if svi.proxy_arp}
         self._arp = PacketSocket(frames.ETH_P_ARP, _BUFFER)
         self._nd = PacketSocket(nd.ETH_P_IPV6, _BUFFER, _DISCOVERY) if self._groups else None
@@ -120,7 +119,7 @@ class DataPlane:
         self._netlink.set_vlans(index, port.vlan, port.trunk)
 
     def add_routed(self, port: Interface) -> None:
-        """Make an interface of the switch's namespace, which is up, an interface of the router."""
+        """Make an interface of the switch's namespace, which is up, a router interface."""
         self._routed[socket.if_nametoindex(port.name)] = port.name
         ipv6.enable_router_port(port.name)
 
@@ -133,17 +132,17 @@ class DataPlane:
         self._netlink.close()
 
     def filenos(self) -> list[int]:
-        """Return what is readable when there may be something for `changes`, for `packets`."""
+        """Return descriptors that are readable when there may be something for `changes`, for `packets`."""
         return [file.fileno() for file in self._files()]
 
     def _files(self) -> list[Rtnetlink | PacketSocket]:
         return [self._monitor, self._arp, *([self._nd] if self._nd else [])]
 
-    # What the switch reports
+    # Inputs from the switch
 
     def changes(self, known: Mapping[tuple[int, str], str]) -> Iterator[Change]:
-        """Yield what has happened to the tables. `known` is the port by VLAN and MAC as far as this was followed: what
-        differs is read from the tables when messages about them found no room."""
+        """Yield changes of the tables. `known` is the port by VLAN and MAC, as far as the caller has followed them: if
+        messages about them were dropped, differences are read from the tables."""
         forwarding = False
         for kind, body in self._monitor.news():
             if kind in _FORWARDING:
@@ -182,13 +181,13 @@ class DataPlane:
                         yield self._vlans[name], packet
 
     def losses(self) -> Iterator[Lost]:
-        """Yield which packets found no room since the last call: their profile may have let them in."""
+        """Yield the number of packets dropped since the last call: their profile may have admitted them."""
         for what, packets in ("ARP packets", self._arp), ("ND packets", self._nd):
             if packets and (lost := packets.lost()):
                 yield Lost(what, lost)
 
     def _takes(self, vlan: int, destination: IPv6Address) -> bool:
-        """Return whether an SVI takes packets to an address. One that answers for others is in all their groups."""
+        """Return whether an SVI accepts packets to an address. A proxy is in the groups of all addresses."""
         asked_for_others = vlan in self._proxies and destination in nd.SOLICITED_NODES
         return vlan in self._groups and (asked_for_others or destination in self._groups[vlan])
 
@@ -205,13 +204,13 @@ class DataPlane:
             self._static.discard((entry.vlan, entry.mac))
         if kind == rt.RTM_NEWNEIGH:
             return FdbChange(entry.vlan, entry.mac, self._ports[entry.index])
-        # The bridge does not say why it forgot a MAC, but for how long it had not seen it, in whole ticks.
+        # The bridge reports not why it forgot a MAC, but how long the MAC was idle, in whole ticks.
         aged = entry.idle + 2 >= self._mac_age * USER_HZ
         return FdbChange(entry.vlan, entry.mac, None, "aged" if aged else "flushed")
 
     def _route_changes(self) -> Iterator[RouteChange]:
-        """Compare BGP's routes with those of the last time. The kernel takes the next hops of a link that goes down out
-        of all routes and reports nothing."""
+        """Yield differences from BGP's last routes. The kernel removes next hops of a link that goes down from all
+        routes, and does not report it."""
         before, self._routes = self._routes, {}
         for to, indices in self._netlink.routes(rt.BGP):
             self._routes[to] = tuple(self._routed[index] for index in indices if index in self._routed)
@@ -219,7 +218,7 @@ class DataPlane:
             if before.get(to, ()) != (ports := self._routes.get(to, ())):
                 yield RouteChange(to, ports)
 
-    # What the control plane does
+    # Actions of the control plane
 
     def send(self, vlan: int, dst: str, packet: Packet) -> None:
         name, mac = self._macs[vlan]
@@ -238,21 +237,21 @@ class DataPlane:
             self._netlink.delete_route(ip_network(ip), HOST_ROUTES_TABLE, index=index)
 
     def delete_fdb(self, vlan: int, mac: str, port: str) -> None:
-        """Delete what the bridge learned of a MAC; a static entry stays."""
+        """Delete the bridge's learned entry for a MAC; a static entry stays."""
         if (vlan, mac) not in self._static:
             self._netlink.delete_fdb(self._port(port), vlan, mac)
 
     def set_port(self, port: str, up: bool) -> None:
-        """Set a port up or down. The bridge forgets what it learned on a port that goes down."""
+        """Set a port up or down. The bridge forgets the MACs of a port that goes down."""
         self._netlink.set_link(self._port(port), up=up)
 
     def block_lossless(self, ip: IPAddress, blocked: bool) -> None:
-        """Make or delete the blackhole for packets to `ip` that the rules by DSCP send to its table."""
+        """Add or delete the blackhole for packets to `ip` that the DSCP rules send to its table."""
         change = self._netlink.set_route if blocked else self._netlink.delete_route
         change(ip_network(ip), LOSSLESS_TABLE, rt.BLACKHOLE)
 
     def configure(self, profile: Profile) -> None:
-        """Set the values of a profile that the kernel carries out; may be repeated with another profile."""
+        """Set the profile's values that the kernel applies; may be repeated with another profile."""
         self._mac_age = profile.mac_age
         self._netlink.set_fdb(self._bridge, profile.mac_age, profile.mac_cap)
         for index in self._ports:
@@ -274,7 +273,7 @@ class DataPlane:
 
 
 def _groups(svi: Svi) -> frozenset[IPv6Address]:
-    """Return the SVI's IPv6 addresses and the multicast groups that a router is in for them (RFC 4291 section 2.8)."""
+    """Return the SVI's IPv6 addresses and a router's multicast groups for them (RFC 4291 section 2.8)."""
     assert svi.address6 is not None
     own = svi.address6.ip, link_local(svi.mac)
     return frozenset((*own, *map(nd.solicited_node, own), nd.ALL_NODES, nd.ALL_ROUTERS))

@@ -1,8 +1,8 @@
 """
-The choice between next hops of equal cost, so that the same flow takes the same path in every run.
+The choice between next hops of equal cost: the same flow takes the same path in every run.
 
-The kernel hashes a packet's addresses, protocol and ports with SipHash and shares the range of the hash out to the next
-hops (net/ipv4/fib_semantics.c, fib_select_multipath; net/ipv6/route.c). What is random in it by default is the key.
+The kernel hashes a packet's addresses, protocol and ports with SipHash and divides the hash range among the next hops
+(net/ipv4/fib_semantics.c, fib_select_multipath; net/ipv6/route.c). By default only the key is random.
 """
 
 from __future__ import annotations
@@ -10,18 +10,17 @@ from __future__ import annotations
 import zlib
 
 _L4 = 1
-"""fib_multipath_hash_policy: the ports count, so that the UDP source port of a queue pair decides."""
+"""fib_multipath_hash_policy: include ports, so that a queue pair's UDP source port decides."""
 
 
 def sysctls(node: str) -> dict[str, int]:
-    """
-    Return values below net, by name. The key of the hash, one for both families, is made of the node's name: fixed, and
-    another one on each node.
+    """Return values below net, by name. Both families share one hash key, made of the node's name: fixed, and different
+    on each node.
 
     With one key for all, a switch gets only flows that its neighbour's hash sent there, and its own hash sends them all
-    the same way on (polarisation).
+    the same way (polarisation).
     """
-    seed = zlib.crc32(node.encode()) or 1  # 0 would be a random one
+    seed = zlib.crc32(node.encode()) or 1  # 0 would mean a random one
     return {
         "ipv4/fib_multipath_hash_policy": _L4,
         "ipv6/fib_multipath_hash_policy": _L4,

@@ -1,4 +1,4 @@
-"""Decisions of a control plane, as data: the agent carries them out, a test reads them."""
+"""A control plane's decisions as data: the agent executes them, a test reads them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from testbed.topology.plan import IPAddress
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Out of the SVI of `vlan`, from the SVI's MAC. To BROADCAST: to all that the packet is for."""
+    """A packet to send out of the SVI of `vlan`, from the SVI's MAC; to BROADCAST: to all that it is for."""
 
     vlan: int
     dst: str
@@ -19,7 +19,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class SetNeighbour:
-    """The data plane sends packets for `ip` to `mac`, those that wait for it included."""
+    """An order to the data plane: send packets for `ip`, including waiting ones, to `mac`."""
 
     vlan: int
     ip: IPAddress
@@ -28,7 +28,7 @@ class SetNeighbour:
 
 @dataclass(frozen=True, slots=True)
 class DeleteNeighbour:
-    """The data plane forgets `ip` and drops what waits for it; the next packet is a miss."""
+    """An order to the data plane: forget `ip` and drop packets that wait for it; the next packet is a miss."""
 
     vlan: int
     ip: IPAddress
@@ -36,7 +36,7 @@ class DeleteNeighbour:
 
 @dataclass(frozen=True, slots=True)
 class BlockLossless:
-    """The data plane drops routed packets of the lossless classes for `ip`, or forwards them again."""
+    """An order to the data plane: drop routed packets of the lossless classes for `ip`, or forward them again."""
 
     vlan: int
     ip: IPAddress
@@ -45,7 +45,7 @@ class BlockLossless:
 
 @dataclass(frozen=True, slots=True)
 class SetPort:
-    """A port is disabled, as by `shutdown`, or enabled again."""
+    """A port to disable, as by `shutdown`, or to enable again."""
 
     port: str
     up: bool
@@ -53,7 +53,7 @@ class SetPort:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A change of a table, why there was none, or what was lost: the switch, and the fields of the kind."""
+    """A table change, a reason why there was none, or a loss, with the switch and the fields of its kind."""
 
     kind: str
     fields: dict[str, str | int | list[str]]

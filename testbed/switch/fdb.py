@@ -28,7 +28,7 @@ class Fdb:
         return self.ports.get((vlan, mac))
 
     def change(self, now: int, vlan: int, mac: str, port: str | None, lost: Literal["aged", "flushed"]) -> None:
-        """Take over that the bridge learned `mac` on `port`, or lost it (None)."""
+        """Record that the bridge learned `mac` on `port`, or lost it (None)."""
         old = self.port(vlan, mac)
         if port is None:
             if old is not None:
@@ -55,7 +55,7 @@ class Fdb:
         return self._guard.due(self._core.profile)
 
     def act(self, at: int) -> None:
-        """Let ports come up again whose time is over."""
+        """Enable ports again when their time is over."""
         self._enable(self._guard.recover(at, self._core.profile))
 
     def rows(self) -> list[dict[str, str | int]]:
@@ -75,9 +75,9 @@ Flow = tuple[int, str]
 class _Moves:
     times: deque[int] = field(default_factory=deque)
     ports: dict[str, int] = field(default_factory=dict)
-    """The ports that the MAC moved to, and when it last did."""
+    """The ports that the MAC moved to, with the time of its last move there."""
     bad_since: int | None = None
-    """The last move at which there were too many."""
+    """The time of the last move above the limit."""
     pinned: str = ""
     """The port that stays up for it."""
 
@@ -88,21 +88,21 @@ class _Moves:
 
 
 class MoveGuard:
-    """Has a MAC that moves between ports too often disable ports for a while; the profile says when and for how long.
+    """A guard that disables ports for a while when a MAC moves between them too often; the profile has the limits.
 
-    It does what SONiC's does (orchagent's macmoveguard.cpp, action DISABLE_PORT): of the ports that the MAC moved to,
-    the first one by name stays up, whoever is behind it, and the others go down. `began` is when the switch started;
-    from then on it looks for ports to enable every `mac_move_check`.
+    It models SONiC's (orchagent's macmoveguard.cpp, action DISABLE_PORT): of the ports that the MAC moved to, the first
+    by name stays up, whoever is behind it, and the others go down. `began` is the switch's start; from then on it
+    checks for ports to enable every `mac_move_check`.
     """
 
     def __init__(self) -> None:
         self.began = 0
         self._flows: dict[Flow, _Moves] = {}
         self._disabled: dict[str, set[Flow]] = {}
-        """Ports that are down, and the MACs for which they are."""
+        """Disabled ports, each with the MACs that caused it."""
 
     def moved(self, now: int, flow: Flow, port: str, profile: Profile) -> list[str]:
-        """Count that a MAC moved to `port`; return the ports that go down for it."""
+        """Count a MAC's move to `port`; return the ports to disable for it."""
         if profile.mac_moves is None:
             return []
         moves = self._flows.setdefault(flow, _Moves())
@@ -122,7 +122,7 @@ class MoveGuard:
         return new
 
     def due(self, profile: Profile) -> int | None:
-        """Return the first look at which a MAC's time is over."""
+        """Return the first check at which a MAC's time is over."""
         bad = [moves.bad_since for moves in self._flows.values() if moves.bad_since is not None]
         if not bad:
             return None
@@ -131,13 +131,13 @@ class MoveGuard:
         return self.began + -(-over // period) * period
 
     def recover(self, now: int, profile: Profile) -> list[str]:
-        """Let go of the MACs whose time is over; return the ports that come up again."""
+        """Release the MACs whose time is over; return the ports to enable."""
         last = now - nanoseconds(profile.mac_move_recovery)
         over = {flow for flow, moves in self._flows.items() if moves.bad_since is not None and moves.bad_since <= last}
         return self._release(over)
 
     def stop(self) -> list[str]:
-        """Let go of all; return the ports that come up again."""
+        """Release all MACs; return the ports to enable."""
         return self._release(set(self._flows))
 
     def _release(self, flows: set[Flow]) -> list[str]:

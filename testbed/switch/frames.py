@@ -1,4 +1,4 @@
-"""ARP on Ethernet, to and from bytes (RFC 826), with struct only: the guest cannot afford a packet library's import."""
+"""ARP on Ethernet, to and from bytes (RFC 826), with struct only: a packet library's import is too slow in a guest."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ class Arp:
     target_mac: str
     target_ip: IPv4Address
     override: ClassVar = True
-    """Claims an address whatever is known of it, which an advertisement of IPv6 may leave undone."""
+    """Claims an address whatever is known of it; an IPv6 advertisement may leave that out."""
 
     @property
     def gratuitous(self) -> bool:
-        """Sender and target are one address; it may come as a request or as a reply (RFC 5227 section 3)."""
+        """Return whether sender and target are one address, in a request or a reply (RFC 5227 section 3)."""
         return self.sender_ip == self.target_ip
 
     @property
     def probe(self) -> bool:
-        """Asks whether an address is taken and claims none (RFC 5227 section 1.1)."""
+        """Return whether it checks for an address in use and claims none (RFC 5227 section 1.1)."""
         return self.sender_ip == NO_IP
 
     @property
     def asker(self) -> str:
-        """The MAC that an answer goes to."""
+        """Return the MAC that an answer goes to."""
         return self.sender_mac
 
 
@@ -65,5 +65,5 @@ def parse(frame: bytes) -> Arp | None:
 
 
 def unicast(mac: str) -> bool:
-    """Whether one station can own this address: neither a group address nor all zeros."""
+    """Return whether one station can own this address: neither a group address nor all zeros."""
     return mac != NO_MAC and not int(mac[:2], 16) & 1

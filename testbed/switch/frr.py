@@ -1,8 +1,8 @@
 """
-FRR on a switch: its configuration, and the routes that it should find.
+FRR on a switch: its configuration, and the expected routes.
 
-Each switch is an AS of its own and speaks eBGP over its routed ports, unnumbered: the neighbour's link-local address
-comes from its router advertisements, and IPv4 routes have IPv6 next hops (RFC 8950). BFD watches each session.
+Each switch is an AS of its own with unnumbered eBGP on its routed ports: router advertisements give the neighbour's
+link-local address, and IPv4 routes have IPv6 next hops (RFC 8950). BFD watches each session.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from types import MappingProxyType
 from testbed.topology.plan import IPNetwork, Node, Plan
 
 DAEMONS = ("mgmtd", "zebra", "bfdd", "bgpd")
-"""In the order in which they need each other. Without mgmtd zebra asks for it and wakes a hundred times a second."""
+"""Daemons in their start order. Without mgmtd, zebra polls for it and wakes a hundred times a second."""
 PROFILE = "datacenter"
-"""`frr defaults`: keepalive 3 s, hold 9 s, connections tried again after 10 s, no updates held back for batches."""
+"""`frr defaults`: keepalive 3 s, hold 9 s, reconnect after 10 s, no updates held back for batches."""
 BFD_MULTIPLIER, BFD_INTERVAL_MS = 3, 300
 """FRR's defaults. A neighbour that is silent for their product is down."""
 DETECTION_S = BFD_MULTIPLIER * BFD_INTERVAL_MS / 1000
 
 HOST_ROUTES_TABLE = 10
-"""The kernel table in which a switch with `host_routes` has one for each neighbour, for BGP alone; as Cumulus Linux's
-"redistribute neighbor", which does the same."""
+"""The kernel table in which a switch with `host_routes` has a route for each neighbour, for BGP alone, like Cumulus
+Linux's "redistribute neighbor"."""
 
 Routes = dict[IPNetwork, tuple[str, ...]]
-"""The ports by which a subnet is reached, in the order of the links."""
+"""The ports that lead to a subnet, in the order of the links."""
 
 
 def bgpd_conf(node: Node) -> str:
@@ -58,8 +58,7 @@ def shortest_paths(
     dead: Collection[tuple[str, str]] = (),
     hosts: Mapping[str, Collection[IPNetwork]] = MappingProxyType({}),
 ) -> dict[str, Routes]:
-    """
-    Return for each switch that speaks BGP the routes to what the others announce: all next hops of the shortest paths.
+    """Return for each BGP switch the routes to subnets that others announce: all next hops of the shortest paths.
 
     `dead` are the ends, (node, interface), of links that carry nothing; `hosts` are the host routes by switch.
     """

@@ -1,9 +1,9 @@
 """
 Learning from ARP and ND packets.
 
-RFC 826 has a host merge the sender of every ARP packet into an entry it already holds, and add one only when it is the
-target. The profile says where a switch departs from that. IPv6 goes the same ways: a solicitation is a request, a
-solicited advertisement a reply, an unsolicited one a gratuitous ARP.
+In RFC 826 a host merges the sender of every ARP packet into an existing entry, and adds an entry only if it is the
+target. The profile has a switch's deviations. IPv6 works the same way: a solicitation is a request, a solicited
+advertisement a reply, an unsolicited one a gratuitous ARP.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Learning:
         self._neighbours = neighbours
 
     def take(self, now: int, vlan: int, packet: Packet) -> bool:
-        """Merge the sender of a packet into the table; True if the profile discards the packet."""
+        """Merge a packet's sender into the table; return True if the profile discards the packet."""
         packet = self._with_mac(vlan, packet)
         if packet.probe:
             return False
@@ -47,8 +47,8 @@ class Learning:
         return False
 
     def _with_mac(self, vlan: int, packet: Packet) -> Packet:
-        """Fill in the MAC that a solicited advertisement may leave out when one machine was asked, as Linux does (RFC
-        4861 section 4.4): that machine has answered."""
+        """Fill in the MAC that a solicited advertisement may omit in answer to a unicast solicitation, as Linux does
+        (RFC 4861 section 4.4): the machine that was asked has answered."""
         entry = self._neighbours.table.entries.get((vlan, packet.sender_ip))
         if not isinstance(packet, Nd) or not packet.solicited or packet.sender_mac != NO_MAC or entry is None:
             return packet
@@ -67,7 +67,7 @@ class Learning:
         return self._core.svis.owns(packet.target_ip, None if self._core.profile.arp_ignore == 0 else vlan)
 
     def _merges(self, key: Key, packet: Packet, via: str) -> bool:
-        """Return whether the packet may change or confirm an entry, or end the wait for one."""
+        """Return whether the packet may change or confirm an entry, or resolve an address."""
         profile, table = self._core.profile, self._neighbours.table
         if via == "reply" and self._to_us(key[0], packet):
             entry = table.entries.get(key)

@@ -1,4 +1,4 @@
-"""Rates of packets to a switch's CPU, in integer nanoseconds: exact, and the same on every run."""
+"""Rates of packets to a switch's CPU, in integer nanoseconds: exact, and equal in every run."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from testbed.topology.plan import Family
 
 
 class CpuLimit:
-    """A limit on packets of a kind, ARP's or those without a neighbour entry: `per_second` and a burst of as many, None
-    for no limit. The first packet lost is an event, and their number when it is over."""
+    """A limit on packets of a kind, ARP or without a neighbour entry: `per_second` with a burst of as many; None: no
+    limit. The first lost packet is an event, and so is the number of lost packets at the end."""
 
     def __init__(self, core: Core, reason: str, per_second: int | None) -> None:
         self._core = core
@@ -20,13 +20,13 @@ class CpuLimit:
         self.change(per_second)
 
     def change(self, per_second: int | None) -> None:
-        """Set another rate; the same one goes on as it is."""
+        """Set another rate; the same rate changes nothing."""
         if per_second != self._per_second:
             self._per_second, self._at = per_second, 0
             self._level = (per_second or 0) * SECOND  # one packet is SECOND units: a nanosecond adds per_second of them
 
     def admits(self, now: int, vlan: int, family: Family) -> bool:
-        """Return whether the CPU gets a packet."""
+        """Return whether a packet reaches the CPU."""
         admitted, lost = self._take(now), self._lost[family]
         self._lost[family] = 0 if admitted else lost + 1
         if (admitted and lost > 1) or not (admitted or lost):

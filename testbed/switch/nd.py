@@ -1,8 +1,8 @@
 """
-IPv6 neighbour discovery on Ethernet, to and from bytes (RFC 4861 sections 4.3 and 4.4), in the words of ARP.
+IPv6 neighbour discovery on Ethernet, to and from bytes (RFC 4861 sections 4.3 and 4.4), in terms of ARP.
 
-A solicitation is a request and an advertisement a reply. Whom the sender speaks for is its source address in a
-solicitation and the target in an advertisement; BROADCAST stands for the group it goes to.
+A solicitation is a request and an advertisement a reply. The sender's address is the source address in a solicitation
+and the target in an advertisement; BROADCAST stands for the packet's multicast group.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from testbed.switch.frames import BROADCAST, ETHERNET, NO_MAC, REPLY, REQUEST
 
 ETH_P_IPV6 = 0x86DD
 NEXT_HEADER_AT, TYPE_AT = 20, 54
-"""In the frame, for a filter."""
+"""Offsets in the frame, for a filter."""
 ICMPV6 = 58
 SOLICITATION, ADVERTISEMENT = 135, 136
 ALL_NODES = IPv6Address("ff02::1")
 ALL_ROUTERS = IPv6Address("ff02::2")
 SOLICITED_NODES = IPv6Network("ff02::1:ff00:0/104")
-"""The groups of those that may be asked for (RFC 4291 section 2.7.1)."""
+"""Solicited-node multicast groups (RFC 4291 section 2.7.1)."""
 NO_IP = IPv6Address(0)
 
 _IPV6 = struct.Struct("!IHBB16s16s")  # version, class and flow; length; next header; hop limit; source; destination
@@ -31,7 +31,7 @@ _ND = struct.Struct("!BBHI16s")  # type, code, checksum, flags, target
 _OPTION = struct.Struct("!BB6s")  # type, length in units of 8 bytes, MAC
 _VERSION = 6 << 28
 _HOP_LIMIT = 255
-"""No router has touched it (RFC 4861 section 7.1)."""
+"""A packet that no router has forwarded has this hop limit (RFC 4861 section 7.1)."""
 _ROUTER, _SOLICITED, _OVERRIDE = 1 << 31, 1 << 30, 1 << 29
 _SOURCE_MAC, _TARGET_MAC = 1, 2
 
@@ -43,30 +43,30 @@ class Nd:
     """NO_MAC if it is not in the packet."""
     sender_ip: IPv6Address
     target_ip: IPv6Address
-    """The address whose MAC is asked for; of an advertisement, the one it goes to."""
+    """The address whose MAC is requested; of an advertisement, its destination."""
     solicited: bool = False
     override: bool = True
-    """False: an advertisement that asks to leave another MAC in place."""
+    """False: the advertisement asks to keep another MAC."""
     router: bool = False
 
     @property
     def gratuitous(self) -> bool:
-        """An unsolicited advertisement."""
+        """Return whether it is an unsolicited advertisement."""
         return self.op == REPLY and not self.solicited
 
     @property
     def probe(self) -> bool:
-        """Asks whether an address is taken and claims none: duplicate address detection (RFC 4862)."""
+        """Return whether it checks for an address in use and claims none: duplicate address detection (RFC 4862)."""
         return self.sender_ip == NO_IP
 
     @property
     def asker(self) -> str:
-        """The MAC that an answer goes to: to all if the asker has no address yet."""
+        """Return the MAC that an answer goes to: BROADCAST if the asker has no address yet."""
         return BROADCAST if self.probe else self.sender_mac
 
 
 def solicited_node(ip: IPv6Address) -> IPv6Address:
-    """Return the group of those whose address may be `ip` (RFC 4291 section 2.7.1)."""
+    """Return the group of hosts whose address may be `ip` (RFC 4291 section 2.7.1)."""
     return IPv6Address(int(SOLICITED_NODES.network_address) | int(ip) & 0xFFFFFF)
 
 
@@ -119,7 +119,7 @@ def parse(frame: bytes) -> tuple[IPv6Address, Nd] | None:
 
 
 def _options(data: bytes) -> Iterator[tuple[int, str]]:
-    """Yield (type, MAC). ValueError if they do not fill the packet exactly."""
+    """Yield (type, MAC). ValueError if the options do not fill the packet exactly."""
     while data:
         size = data[1] * 8 if len(data) > 1 else 0
         if not 0 < size <= len(data):
@@ -129,7 +129,7 @@ def _options(data: bytes) -> Iterator[tuple[int, str]]:
 
 
 def _checksum(addresses: bytes, body: bytes) -> int:
-    """Return the checksum of ICMPv6 (RFC 8200 section 8.1); over a packet that has its own, 0."""
+    """Return the ICMPv6 checksum (RFC 8200 section 8.1); 0 for a packet with a correct checksum in it."""
     data = addresses + struct.pack("!II", len(body), ICMPV6) + body + bytes(len(body) % 2)
     total: int = sum(struct.unpack(f"!{len(data) // 2}H", data))
     while total >> 16:

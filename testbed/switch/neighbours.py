@@ -1,8 +1,8 @@
 """
-The ARP and ND entries of one switch: made, confirmed, asked for, aged and forgotten, as its profile does it.
+The ARP and ND entries of one switch: created, confirmed, requested, aged and removed according to its profile.
 
 Entries age from the last packet that confirmed them: unlike in Linux's NUD, data traffic neither renews nor probes
-them. Each act counts from its own deadline, so a late call does not shift later ones.
+them. Each action counts from its own deadline, so a late call does not shift later ones.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Neighbours:
     # Entries
 
     def create(self, now: int, key: Key, mac: str, via: str) -> None:
-        """Enter an address that is not in the table, or unresolved, if the table may hold it."""
+        """Add an address that is unknown or unresolved, if the table may hold it."""
         if not self._make_room(key):
             return
         entry = Entry(mac, self._fdb.port(key[0], mac), now)
@@ -50,14 +50,14 @@ class Neighbours:
         self._block_lossless(key, entry)
 
     def confirm(self, now: int, key: Key, entry: Entry, port: str | None) -> None:
-        """Begin an entry's age anew."""
+        """Restart an entry's age."""
         entry.confirmed, entry.port = now, port or entry.port
         entry.probes, entry.asked, entry.claim, entry.late = 0, False, None, 0
         self.table.most_recent(key)
         self._deadlines.arm(key)
 
     def verify(self, now: int, key: Key, entry: Entry, mac: str) -> None:
-        """Have a changed MAC prove itself: the old owner is asked first."""
+        """Verify a changed MAC: ask the old owner first."""
         entry.claim = Claim(mac, "owner", now + nanoseconds(self._core.profile.verify_timeout))
         self.request(key, entry.mac, entry)
         self._deadlines.arm(key)
@@ -69,7 +69,7 @@ class Neighbours:
                 self._core.emit_of(key, events.CLEARED(mac=entry.mac if entry else None))
 
     def follow_fdb(self, vlan: int, mac: str) -> None:
-        """Take over that the FDB learned or lost a MAC."""
+        """Follow a MAC that the FDB learned or lost."""
         if self._core.profile.lossless_unknown_unicast == "drop":
             for key, entry in self.table.entries.items():
                 if (key[0], entry.mac) == (vlan, mac):
@@ -83,7 +83,7 @@ class Neighbours:
         return entry
 
     def _make_room(self, key: Key) -> bool:
-        """Return whether the table may hold one more address; old ones may have to go, several after a lower bound."""
+        """Return whether the table may hold one more address; remove old ones first, several after a lowered bound."""
         while (obstacle := self.table.obstacle(key, self._core.profile)) is not None:
             if obstacle == "full":
                 self._core.emit_of(key, events.REFUSED(reason="table-full"))
@@ -94,7 +94,7 @@ class Neighbours:
         return True
 
     def _block_lossless(self, key: Key, entry: Entry) -> None:
-        """Lossless packets must not be flooded: the profile drops them while the FDB does not know the entry's MAC."""
+        """Block lossless packets, never to be flooded, while the FDB lacks the entry's MAC, if the profile says so."""
         unknown = self._fdb.port(key[0], entry.mac) is None
         blocked = self._core.profile.lossless_unknown_unicast == "drop" and unknown
         if blocked != entry.blocked:
@@ -103,16 +103,16 @@ class Neighbours:
             kind = events.BLOCKED if blocked else events.UNBLOCKED
             self._core.emit(kind(vlan=key[0], ip=str(key[1]), mac=entry.mac))
 
-    # Asking
+    # Requests
 
     def request(self, key: Key, dst: str, entry: Entry | None = None) -> None:
-        """Ask for an address; `entry` is what the table has for it."""
+        """Send a request for an address; `entry` is the table's entry for it."""
         if entry is not None:
             entry.asked = True
         self._core.do(self._core.svis.request(key, dst))
 
     def resolve(self, now: int, key: Key) -> None:
-        """Handle that the data plane holds packets for an address without a MAC. It may repeat that while it waits."""
+        """Handle that the data plane holds packets for an address without a MAC. It may repeat that meanwhile."""
         waiting = self.table.unresolved.get(key)
         if (entry := self.table.entries.get(key)) is not None:
             self._core.do(SetNeighbour(*key, entry.mac))
@@ -131,7 +131,7 @@ class Neighbours:
             self._ask_again(key, asking, now)
 
     def _ask_again(self, key: Key, waiting: Unresolved, at: int) -> None:
-        """Send the next request for an unresolved address, or go to the next state when there are no more."""
+        """Send the next request for an unresolved address, or change to the next state when there are no more."""
         profile = self._core.profile
         if waiting.state != "asking":
             self._forget(key)
@@ -158,7 +158,7 @@ class Neighbours:
         return None if due is None else due[0]
 
     def act(self, at: int) -> None:
-        """Do what is due for one address."""
+        """Handle the expired deadline of an address."""
         due = self._deadlines.next()
         assert due is not None
         key = due[1]
@@ -174,7 +174,7 @@ class Neighbours:
             self._block_lossless(key, entry)
 
     def resume(self, now: int, since: int) -> None:
-        """Postpone what was due while the CPU was out."""
+        """Postpone deadlines that passed while the CPU was out."""
         for waiting in self.table.unresolved.values():
             waiting.until = max(waiting.until, now)
         for entry in self.table.entries.values():
@@ -185,7 +185,7 @@ class Neighbours:
         self._rearm()
 
     def restart(self, now: int) -> None:
-        """Begin anew with the entries from before a warm reboot; see `ControlPlane.restart`."""
+        """Restart with the entries from before a warm reboot; see `ControlPlane.restart`."""
         for key in list(self.table.unresolved):
             self._forget(key)
         for key, entry in self.table.entries.items():
@@ -230,8 +230,8 @@ class Neighbours:
 
 
 class RefreshDaemon:
-    """SONiC's way to keep entries fresh (arp_update): it asks for all of them every `refresh_period`. `deadline` is the
-    time of its next round; None if the profile has no such daemon."""
+    """SONiC's refresh of entries (arp_update): it requests all of them every `refresh_period`. `deadline` is the time
+    of its next round; None if the profile has no such daemon."""
 
     def __init__(self, core: Core, neighbours: Neighbours) -> None:
         self.deadline: int | None = None

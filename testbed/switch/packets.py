@@ -1,4 +1,4 @@
-"""ARP and neighbour discovery in one form: the same questions and answers, for addresses of either family."""
+"""ARP and neighbour discovery in one form: the same requests and answers for addresses of both families."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PROTOCOLS: dict[Family, str] = {4: "arp", 6: "nd"}
 
 
 def request(mac: str, ip: IPAddress, target: IPAddress) -> Packet:
-    """Have `ip` at `mac` ask for `target`, which is of its family."""
+    """Make the request of `ip` at `mac` for `target`, an address of the same family."""
     if isinstance(ip, IPv4Address) and isinstance(target, IPv4Address):
         return Arp(REQUEST, mac, ip, NO_MAC, target)
     assert isinstance(ip, IPv6Address)
@@ -44,5 +44,5 @@ def pack(dst: str, src: str, packet: Packet) -> bytes:
 
 
 def gratuitous(mac: str, ip: IPAddress) -> bytes:
-    """Return the frame with which a host announces its address: gratuitous ARP, or an unsolicited advertisement."""
+    """Return the frame by which a host announces its address: gratuitous ARP, or an unsolicited advertisement."""
     return pack(BROADCAST, mac, announcement(mac, ip, router=False))

@@ -1,4 +1,4 @@
-"""Profiles: the behaviour of kinds of switches for ARP, neighbour discovery and MAC addresses, from profiles.yml."""
+"""Profiles: the ARP, neighbour discovery and MAC address behaviour of kinds of switches, from profiles.yml."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SECONDS = {"unit": "s"}
 Seconds = Annotated[float, Field(gt=0, le=LONGEST_S, allow_inf_nan=False, json_schema_extra=_SECONDS)]
 Duration = Annotated[float, Field(ge=0, le=LONGEST_S, allow_inf_nan=False, json_schema_extra=_SECONDS)]
 Period = Annotated[float, Field(ge=0.001, le=LONGEST_S, allow_inf_nan=False, json_schema_extra=_SECONDS)]
-"""Of what the control plane does again and again: a shorter one would leave it no time for anything else."""
+"""A period of the control plane: a shorter one would leave it no time for anything else."""
 Count = Annotated[int, Field(gt=0, le=MOST)]
 Entries = Annotated[int, Field(gt=0, le=MOST, json_schema_extra={"unit": "entries"})]
 PerSecond = Annotated[int, Field(gt=0, le=MOST, json_schema_extra={"unit": "packets/s"})]
@@ -31,7 +31,7 @@ Alpha = Annotated[float, Field(ge=1 / 128, le=128)]
 Source = Literal["D", "M", "S"]
 
 DEFAULT = "linux-default"
-"""The profile of a switch that names none."""
+"""The default profile of a switch."""
 
 _DATA = Path(__file__).with_name("profiles.yml")
 
@@ -172,30 +172,30 @@ class Profile(BaseModel):
 
     @property
     def arp_lifetime(self) -> float:
-        """Seconds from the last confirmation to the removal of an entry whose owner is gone."""
+        """Return the seconds from the last confirmation to the removal of an entry whose owner is gone."""
         if self.arp_refresh != "probe":
             return self.arp_age
         return max(self.arp_age, self.arp_age - self.refresh_before + self.refresh_probes * self.refresh_interval)
 
     def replace(self, **values: object) -> Profile:
-        """Return a copy with single values changed, validated as a whole; InputError names the value that is wrong."""
+        """Return a copy with some values changed, validated as a whole; InputError names the wrong value."""
         check_names(values)
         return _validated({**self.model_dump(), **values}, where=f"profile {self.name}")
 
 
 class _Names:
-    """For a schema: the names of profiles."""
+    """Schema annotation with the names of profiles."""
 
     def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         return {**handler(core), "enum": list(load_profiles())}
 
 
 ProfileName = Annotated[str, _Names()]
-"""A parameter of a scenario that is a profile's name. `profile` checks it."""
+"""A scenario parameter that is a profile's name. `profile` checks it."""
 
 
 def check_names(values: Iterable[str]) -> None:
-    """Raise InputError for one that is no value of a profile."""
+    """Raise InputError for a name that is no value of a profile."""
     for name in values:
         if name not in settable():
             raise InputError(f"a switch profile has no value {name!r}", hint=_known(name, settable()))
@@ -203,12 +203,12 @@ def check_names(values: Iterable[str]) -> None:
 
 @cache
 def settable() -> tuple[str, ...]:
-    """Return the names of the values that `replace` takes."""
+    """Return the names of the values that `replace` accepts."""
     return tuple(name for name in Profile.model_fields if name not in ("name", "about", "source"))
 
 
 def value_problems(name: str, values: Mapping[str, Any]) -> dict[str, str]:
-    """Return the problems of `values` in the place of a profile's own by name; under no name those of all together."""
+    """Return the problems of `values` that override a profile, by name; the empty name has those of the combination."""
     base = load_profiles()[name or DEFAULT]
     problems = {
         value: f"a switch profile has no value {value!r}{did_you_mean(value, settable(), aside=True)}"
@@ -217,7 +217,7 @@ def value_problems(name: str, values: Mapping[str, Any]) -> dict[str, str]:
     }
     known = {value: given for value, given in values.items() if value in settable()}
     try:
-        # As JSON, for then a list may stand for a tuple and nothing else for a number.
+        # As JSON: there a list may stand for a tuple, but nothing else for a number.
         Profile.model_validate_json(json.dumps({**base.model_dump(mode="json"), **known}), strict=True)
     except ValidationError as error:
         for wrong in error.errors():
@@ -228,7 +228,7 @@ def value_problems(name: str, values: Mapping[str, Any]) -> dict[str, str]:
 
 
 def descriptions() -> list[dict[str, Any]]:
-    """Return `name`, `about` and `values` of each profile; of each value `value`, `unit`, `source` (nothing: a default)
+    """Return `name`, `about` and `values` of each profile; each value has `value`, `unit`, `source` (empty: a default)
     and `text`."""
     properties = Profile.model_json_schema()["properties"]
     units = {name: _unit(properties[name]) for name in settable()}
@@ -244,12 +244,12 @@ def descriptions() -> list[dict[str, Any]]:
 
 
 def _unit(schema: Mapping[str, Any]) -> str:
-    """Return a value's unit; if the value may be missing, one of its alternatives has it."""
+    """Return a value's unit; for an optional value it is in one of the alternatives."""
     return str(next((one["unit"] for one in (schema, *schema.get("anyOf", ())) if "unit" in one), ""))
 
 
 def values_schema() -> dict[str, Any]:
-    """Return the JSON Schema of values in the place of a profile's own."""
+    """Return the JSON Schema of values that override a profile."""
     properties = Profile.model_json_schema()["properties"]
     left_out = ("default", "title", "unit")
     shown = {
@@ -260,14 +260,14 @@ def values_schema() -> dict[str, Any]:
 
 @cache
 def load_profiles() -> Mapping[str, Profile]:
-    """Return all profiles of profiles.yml by name, in the order of the file, with `base` followed."""
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the same ten times faster, where there is libyaml
+    """Return all profiles of profiles.yml by name, in file order, with `base` applied."""
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml, if installed, is ten times faster
     data: dict[str, dict[str, Any]] = yaml.load(_DATA.read_text(encoding="utf-8"), Loader=loader)  # noqa: S506
     return {name: _validated(_with_base(name, data), where=f"{_DATA.name}: {name}") for name in data}
 
 
 def profile(name: str) -> Profile:
-    """Return a profile that comes with testbed; InputError for a name that is none."""
+    """Return a profile that testbed includes; InputError for an unknown name."""
     profiles = load_profiles()
     if name not in profiles:
         raise InputError(f"there is no switch profile {name!r}", hint=_known(name, profiles))
@@ -275,7 +275,7 @@ def profile(name: str) -> Profile:
 
 
 def _with_base(name: str, data: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the fields of a profile: each value of the file is [value, source], besides `about` and `base`."""
+    """Return a profile's fields: in the file each value is [value, source], except `about` and `base`."""
     given = dict(data[name])
     base, about = given.pop("base", None), given.pop("about")
     fields: dict[str, Any] = _with_base(base, data) if base else {"source": {}}

@@ -1,4 +1,4 @@
-"""The agent process: control planes at work on their data planes, in one loop that sleeps until something is due."""
+"""The agent process: control planes working on their data planes, in one loop that sleeps until the next deadline."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from testbed.topology.plan import Family
 COMMANDS = ("tables", "clear", "clear_fdb", "set", "profile", "set_cpu", "cpu", "restart")
 """Methods of a switch that the parent may call."""
 SLACK = 110_000_000
-"""Nanoseconds by which the loop wakes early for a deadline that is far: epoll is late by a thousandth, up to 0.1 s."""
+"""Nanoseconds by which the loop wakes early for a distant deadline: epoll is late by a thousandth, up to 0.1 s."""
 
 
 def run(channel: socket.socket, switches: Sequence[tuple[DataPlane, Profile]]) -> None:
@@ -32,7 +32,7 @@ def run(channel: socket.socket, switches: Sequence[tuple[DataPlane, Profile]]) -
 
 
 def report_crash(channel: socket.socket, text: str) -> None:
-    """The parent must get it, whatever it is."""
+    """Send a traceback to the parent, which must receive it in any case."""
     channel.setblocking(True)
     channel.sendall(json.dumps({"crash": text}).encode() + b"\n")
 
@@ -48,13 +48,13 @@ async def _serve(channel: socket.socket, switches: Sequence[tuple[DataPlane, Pro
 
 
 class _Agent:
-    """The agent's end of the channel; `done` when the parent closed its end, or with what a callback raised."""
+    """The agent's end of the channel; `done` when the parent closed its end, or with a callback's exception."""
 
     def __init__(self, channel: socket.socket) -> None:
         self.switches: dict[str, _Switch] = {}
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._loop = asyncio.get_running_loop()
-        self._loop.set_exception_handler(self._fail)  # by default an exception in a callback is logged and forgotten
+        self._loop.set_exception_handler(self._fail)  # by default a callback's exception is only logged
         self._channel = channel
         self._channel.setblocking(False)
         self._partial = b""
@@ -62,7 +62,7 @@ class _Agent:
         self._loop.add_reader(channel, self._read)
 
     def emit(self, message: dict[str, Any]) -> None:
-        """Send a message to the parent, without ever waiting for it to listen."""
+        """Send a message to the parent without waiting for it to read."""
         if not self._unsent:
             self._loop.add_writer(self._channel, self._write)
         self._unsent += json.dumps(message).encode() + b"\n"
@@ -110,7 +110,7 @@ class _Agent:
 
 
 class _Switch:
-    """A control plane at work on its data plane."""
+    """A control plane working on its data plane."""
 
     def __init__(self, data: DataPlane, profile: Profile, emit: Callable[[dict[str, Any]], None]) -> None:
         self._data = data
@@ -132,10 +132,10 @@ class _Switch:
             self._timer.cancel()
 
     def catch_up(self) -> None:
-        """Handle all that has happened by now: news of the tables, packets, deadlines."""
+        """Handle all input up to now: table changes, packets, deadlines."""
         self._take_changes()
         for vlan, packet in self._data.packets():
-            self._take_changes()  # the bridge learned the packet's sender before it passed the packet up
+            self._take_changes()  # the bridge learned the sender before it passed the packet up
             if self._delay:
                 self._loop.call_later(self._delay, self._take, vlan, packet)
             else:
@@ -168,7 +168,7 @@ class _Switch:
         fields = vars(events.LOST(what=lost.what, records=lost.number))
         self._do(time.monotonic_ns(), [Event(events.LOST.name, {"switch": self._data.node.name, **fields})])
 
-    # Commands of the parent
+    # Commands from the parent
 
     def tables(self) -> dict[str, list[Any]]:
         now = time.monotonic_ns()
@@ -228,7 +228,7 @@ class _Switch:
         self.catch_up()
 
     def _act(self, act: Callable[..., list[Effect]], *arguments: Any) -> None:
-        """Have the control plane act now, and do what it decides."""
+        """Call the control plane now, and apply its decisions."""
         now = time.monotonic_ns()
         self._do(now, act(now, *arguments))
 

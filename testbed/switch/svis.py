@@ -1,9 +1,9 @@
 """
-The SVIs of a switch: the addresses that are its own, and those that are its neighbours'.
+A switch's SVIs: its own addresses, and its neighbours'.
 
-An SVI with proxy ARP answers for all other addresses of its subnets, whether they are there or not, as Linux does with
-proxy_arp_pvlan, which SONiC sets (sonic-swss, cfgmgr/intfmgr.cpp); for IPv6 ndppd does it there. What hosts then send
-each other goes through the SVI.
+An SVI with proxy ARP answers for all other addresses of its subnets, in use or not, as Linux does with
+proxy_arp_pvlan, which SONiC sets (sonic-swss, cfgmgr/intfmgr.cpp); for IPv6 it uses ndppd. Traffic between hosts then
+goes through the SVI.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from testbed.topology.plan import Family, IPAddress, Svi
 
 
 class Svis:
-    """Those that have an address. A VLAN without one is not the control plane's."""
+    """The SVIs that have an address. The control plane does not handle a VLAN without one."""
 
     def __init__(self, svis: Iterable[Svi]) -> None:
         self._svis = {svi.vlan: svi for svi in svis if svi.addresses}
@@ -34,38 +34,38 @@ class Svis:
         return any(address.version == family for address in self._own.get(vlan, ()))
 
     def owns(self, ip: IPAddress, vlan: int | None = None) -> bool:
-        """Return whether an address is that of an SVI: of this VLAN, or of any."""
+        """Return whether an address belongs to an SVI: of this VLAN, or of any."""
         return ip in (self._own_anywhere if vlan is None else self._own[vlan])
 
     def on_link(self, vlan: int, ip: IPAddress) -> bool:
-        """Return whether an address is a neighbour's in the VLAN: one of its subnets, or link-local."""
+        """Return whether an address can be a neighbour's in the VLAN: in one of its subnets, or link-local."""
         if not self.speaks(vlan, ip.version):
             return False
         return (ip.version == 6 and ip.is_link_local) or self._in_subnet(vlan, ip)
 
     def replies_to(self, vlan: int, packet: Packet, arp_ignore: int) -> bool:
-        """Return whether an address asked for is one that the SVI answers for by itself (see Profile.arp_ignore)."""
-        # An interface of IPv6 speaks for its own addresses only (RFC 4861 section 7.2.3).
+        """Return whether the SVI answers for the requested address as its own (see Profile.arp_ignore)."""
+        # An IPv6 interface answers for its own addresses only (RFC 4861 section 7.2.3).
         strictness = arp_ignore if packet.target_ip.version == 4 else max(arp_ignore, 1)
         here = None if strictness == 0 else vlan
         local_sender = packet.probe or self.on_link(vlan, packet.sender_ip)
         return self.owns(packet.target_ip, here) and (strictness < 2 or local_sender)
 
     def stands_in(self, vlan: int, packet: Packet) -> bool:
-        """Return whether the SVI answers as a proxy. Never for an address that the asker claims or may take."""
+        """Return whether the SVI answers as a proxy. It never does for an address that the asker claims or may use."""
         if not self._svis[vlan].proxy_arp or packet.probe or packet.gratuitous:
             return False
         ip = packet.target_ip
         return self._in_subnet(vlan, ip) and ip != packet.sender_ip and not self.owns(ip)
 
     def request(self, key: Key, dst: str) -> Send:
-        """Ask for an address, from the SVI's own."""
+        """Make the request for an address, from the SVI's own."""
         vlan, ip = key
         svi = self._svis[vlan]
-        # As Linux and others do when no packet says otherwise (RFC 4861 section 7.2.2).
+        # As Linux and others do when no packet determines it (RFC 4861 section 7.2.2).
         source: IPAddress = link_local(svi.mac)
         if ip.version == 4:
-            assert svi.address is not None  # or the VLAN would not speak ARP
+            assert svi.address is not None  # else the VLAN would have no ARP
             source = svi.address.ip
         return Send(vlan, dst, request(svi.mac, source, ip))
 
@@ -79,7 +79,7 @@ class Svis:
 
 
 def _own_addresses(svi: Svi) -> frozenset[IPAddress]:
-    """Return what an SVI speaks for: with an IPv6 address its link-local one too."""
+    """Return the addresses that an SVI owns: with IPv6 also its link-local one."""
     own: list[IPAddress] = [address.ip for address in svi.addresses]
     if svi.address6 is not None:
         own.append(link_local(svi.mac))

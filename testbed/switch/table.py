@@ -16,7 +16,7 @@ Key = tuple[int, IPAddress]
 
 @dataclass(slots=True)
 class Claim:
-    """A changed MAC that has to prove itself: first its old owner is asked, then the claimant."""
+    """A changed MAC under verification: first its old owner is asked, then the claimant."""
 
     mac: str
     asked: Literal["owner", "claimant"]
@@ -27,17 +27,17 @@ class Claim:
 class Entry:
     mac: str
     port: str | None
-    """The port that the FDB had for the MAC when the entry was last confirmed."""
+    """The MAC's port in the FDB when the entry was last confirmed."""
     confirmed: int
     probes: int = 0
-    """Refresh requests since then."""
+    """Refresh requests since the last confirmation."""
     asked: bool = False
-    """A request of ours is out."""
+    """Whether a request of ours is pending."""
     claim: Claim | None = None
     blocked: bool = False
-    """Lossless packets for it are dropped."""
+    """Whether lossless packets for it are dropped."""
     late: int = 0
-    """By how much its deadlines have moved because the CPU was out."""
+    """Nanoseconds by which its deadlines moved because the CPU was out."""
 
     def next_probe(self, profile: Profile) -> int | None:
         if profile.arp_refresh != "probe" or self.probes >= profile.refresh_probes:
@@ -54,7 +54,7 @@ class Entry:
 
 @dataclass(slots=True)
 class Unresolved:
-    """An address that data packets asked for; `until` ends the wait for an answer, or the state."""
+    """An address that data packets need; `until` ends the wait for an answer, or the state."""
 
     state: Literal["asking", "held", "failed"]
     requests: int
@@ -62,16 +62,16 @@ class Unresolved:
 
 
 class NeighbourTable:
-    """An address is either in `entries` (least recently confirmed first) or in `unresolved`, or in neither.
+    """An address is in `entries` (least recently confirmed first), in `unresolved`, or in neither.
 
-    The bounds are for each family by itself: Linux has a table for each, and vendors a limit for each.
+    Each family has its own bounds: Linux has a table for each, and vendors a limit for each.
     """
 
     def __init__(self) -> None:
         self.entries: dict[Key, Entry] = {}
         self.unresolved: dict[Key, Unresolved] = {}
         self._sizes: dict[tuple[int, int], int] = {}
-        """By family and VLAN; VLAN 0 is all of them."""
+        """Sizes by family and VLAN; VLAN 0 is the total."""
 
     def __contains__(self, key: Key) -> bool:
         return key in self.entries or key in self.unresolved
@@ -80,7 +80,7 @@ class NeighbourTable:
         return [key for key in (*self.entries, *self.unresolved) if key[1].version == family]
 
     def rows(self, now: int, family: Family) -> list[dict[str, Any]]:
-        """Return the table by VLAN and address; `age` in seconds since the entry was confirmed."""
+        """Return the table by VLAN and address; `age` is seconds since the entry was confirmed."""
         rows = []
         for key in sorted(self.addresses(family), key=lambda key: (key[0], int(key[1]))):
             row: dict[str, Any] = {"vlan": key[0], "ip": str(key[1])}
@@ -93,19 +93,19 @@ class NeighbourTable:
         return rows
 
     def learn(self, key: Key, entry: Entry) -> None:
-        """Enter an address, in the place of an unresolved one."""
+        """Add a resolved address; it replaces an unresolved one."""
         self.remove(key)
         self.entries[key] = entry
         self._count(key, 1)
 
     def wait(self, key: Key, unresolved: Unresolved) -> None:
-        """Enter an address without a MAC."""
+        """Add an address without a MAC."""
         self.remove(key)
         self.unresolved[key] = unresolved
         self._count(key, 1)
 
     def remove(self, key: Key) -> Entry | None:
-        """Return the entry that was there, None if there was none or it was unresolved."""
+        """Remove an address; return its entry, None if there was none or it was unresolved."""
         if key in self:
             self._count(key, -1)
         self.unresolved.pop(key, None)
@@ -115,8 +115,8 @@ class NeighbourTable:
         self.entries[key] = self.entries.pop(key)
 
     def obstacle(self, key: Key, profile: Profile) -> Key | Literal["full"] | None:
-        """Return what stands against one more address: nothing, another one that has to go first, or the profile. Those
-        that were not found go before entries (Linux: neigh_forced_gc)."""
+        """Return what prevents one more address: nothing, an address to remove first, or the profile. Unresolved
+        addresses go before entries (Linux: neigh_forced_gc)."""
         vlan, family = key[0], key[1].version
         full = _full(profile.arp_cap, self._sizes.get((family, 0), 0))
         vlan_full = _full(profile.arp_cap_per_svi, self._sizes.get((family, vlan), 0))

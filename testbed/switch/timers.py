@@ -1,4 +1,4 @@
-"""Deadlines in integer nanoseconds: exact, and the same on every run."""
+"""Deadlines in integer nanoseconds: exact, and equal in every run."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ def nanoseconds(seconds: float) -> int:
 
 
 class Deadlines(Generic[Key]):
-    """
-    The next deadline of many keys. `deadline` returns a key's true one (None: it has none any more).
+    """The next deadline of many keys. `deadline` returns a key's true deadline; None if it has none any more.
 
-    A deadline that moves later costs nothing until its old time comes, so an entry can be confirmed a million times
-    without growing the heap; one that moves earlier has to be armed. Equal deadlines come in order of arming.
+    A deadline that moves later costs nothing until its old time, so an entry can be confirmed a million times without
+    growing the heap; one that moves earlier must be armed. Equal deadlines occur in the order of arming.
     """
 
     def __init__(self, deadline: Callable[[Key], int | None]) -> None:
@@ -36,7 +35,7 @@ class Deadlines(Generic[Key]):
             heappush(self._heap, (at, self._sequence, key))
 
     def rearm_all(self, keys: list[Key]) -> None:
-        """Begin anew after every deadline may have changed."""
+        """Rearm all keys after every deadline may have changed."""
         self._heap.clear()
         self._armed.clear()
         for key in keys:

@@ -24,9 +24,9 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address
 from testbed.topology.plan import Bgp, IPAddress, IPNetwork
 
 POOL = IPv4Network("198.18.0.0/15")
-"""The addresses for segments without any address in the file: a range for labs by standard (RFC 2544, RFC 6890)."""
+"""The addresses for segments without an address in the file: a range for labs by standard (RFC 2544, RFC 6890)."""
 POOL_PREFIX = 24
-"""A segment's share of the pool, also on a link between two hosts: room for pods. Larger when its hosts need it."""
+"""The prefix length of a segment, also on a link between two hosts: space for pods. Shorter when its hosts need it."""
 
 
 def interface_mac(node: int, interface: int) -> str:
@@ -34,7 +34,8 @@ def interface_mac(node: int, interface: int) -> str:
 
 
 def svi_mac(node: int) -> str:
-    """One for all: with several the kernel makes the bridge promiscuous, so that its own stack gets every frame."""
+    """Return one MAC for all SVIs of a node: several would make the bridge promiscuous, and its stack gets every
+    frame."""
     return _mac(2, node, 1, 0)
 
 
@@ -43,13 +44,14 @@ def bgp(node: int) -> Bgp:
 
 
 def pod_mac(lab_name: str, pod_name: str) -> str:
-    """The MAC address of a pod: the same for the same two names on every machine, never one of a planned interface."""
+    """Return the MAC address of a pod: equal for the same two names on every machine, never that of a planned
+    interface."""
     digest = hashlib.sha256(f"{lab_name}/{pod_name}".encode()).digest()
     return ":".join(f"{byte:02x}" for byte in b"\x06" + digest[:5])
 
 
 def link_local(mac: str) -> IPv6Address:
-    """The link-local address of an interface: its modified EUI-64 (RFC 4291 appendix A), as in GID 0 of its device."""
+    """Return the link-local address of a MAC: its modified EUI-64 (RFC 4291 appendix A), as in GID 0 of its device."""
     first, *others = bytes.fromhex(mac.replace(":", ""))
     return IPv6Address(bytes([0xFE, 0x80, *bytes(6), first ^ 2, *others[:2], 0xFF, 0xFE, *others[2:]]))
 
@@ -59,27 +61,27 @@ def _mac(first: int, node: int, group: int, number: int) -> str:
 
 
 def usable(network: IPNetwork) -> int:
-    """The number of machines that a subnet has addresses for. In a /31 (RFC 3021) and a /127 (RFC 6164) both count; of
-    others the first is the network's, in IPv6 that of any of its routers, and in IPv4 the last is for broadcasts."""
+    """Return the number of usable host addresses. A /31 (RFC 3021) and a /127 (RFC 6164) have two; other subnets lose
+    the first (the network's, in IPv6 the routers' anycast) and in IPv4 the last (broadcast)."""
     kept = 0 if network.max_prefixlen - network.prefixlen < 2 else 2 if network.version == 4 else 1
     return network.num_addresses - kept
 
 
 def free_addresses(network: IPNetwork, taken: Iterable[IPAddress]) -> Iterator[IPAddress]:
-    """The subnet's host addresses that are not taken, ascending."""
+    """Yield the subnet's host addresses that are not taken, ascending."""
     known = frozenset(taken)
     return (address for address in network.hosts() if address not in known)
 
 
 class Pool:
-    """Hands out subnets of POOL one after the other, around those that the file names itself."""
+    """The allocator of subnets of POOL, one after the other, which skips those in the file."""
 
     def __init__(self, named: Iterable[IPv4Network]) -> None:
         self._named = [network for network in named if network.overlaps(POOL)]
         self._next = int(POOL.network_address)
 
     def take(self, hosts: int) -> IPv4Network | None:
-        """A subnet for this many hosts and at least a /24; None when the pool is used up."""
+        """Return a subnet for this many hosts, at least a /24; None when the pool is used up."""
         prefix = min(POOL_PREFIX, 32 - (hosts + 1).bit_length())
         size = 1 << 32 - prefix
         start = -(-self._next // size) * size

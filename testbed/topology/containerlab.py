@@ -1,10 +1,8 @@
-"""
-Keys and kinds of links that containerlab knows and testbed does not: what is passed over with a note, and what is
-refused, each with the reason.
+"""Keys and kinds of links that containerlab knows and testbed does not: some are ignored with a note, some are refused,
+each with the reason.
 
-A key that says how containers are run and managed is noted: the network of the lab is what it would be without it, and
-the note says what is missing. A key that changes what the lab is (who shares a network with whom, which commands are
-run, where a link ends) is refused.
+A key for running and managing containers is noted: it does not change the lab's network, and the note names what is
+missing. A key that changes the lab (shared networks, the commands that run, the ends of a link) is refused.
 
 Source: containerlab's manual (Topology definition, Nodes), types/node_definition.go and links/link.go, 0.70 to 0.75.
 """
@@ -17,7 +15,7 @@ from testbed.documents.text import choices, describe, quoted
 from testbed.topology.kinds import KINDS
 
 Reasons = dict[str, str]
-"""The reasons why keys have no place here, or no effect, by their names."""
+"""The reasons why keys are not supported, or have no effect, by key."""
 
 _CONTAINER = "a container of a lab is run without it"
 _MANAGEMENT = "there is no management network"
@@ -70,7 +68,7 @@ NODE_KEYS = {
     "network-mode": "the node would share the network of a container, and each node has one of its own",
     "stages": "commands of a stage are not run; put them into 'exec'",
 }
-"""Refused with the values that change what the lab is."""
+"""The keys that are refused with the values that change the lab."""
 
 _UNDERLAY = "a link is a cable between two nodes of the lab"
 
@@ -80,7 +78,7 @@ LINK_KEYS = {
 }
 
 SPECIAL = {kind.special: name for name, kind in KINDS.items() if kind.special}
-"""Special endpoints and the kind of node for each: the machine that runs the containers, the management bridge."""
+"""The special endpoints and their kinds of nodes: the machine that runs the containers, the management bridge."""
 
 LINK_TYPES = {
     "bridge": "a bridge is a node here",
@@ -90,7 +88,7 @@ LINK_TYPES = {
     ),
     **_because("its other end is outside the lab", "veth-stitch vxlan vxlan-stitch"),
 }
-"""The other types of the extended format; in the brief format some of them stand in the place of a node's name."""
+"""The other types of the extended format; in the brief format some of them replace a node's name."""
 
 
 def check_link_type(value: Any) -> Any:
@@ -104,7 +102,7 @@ def check_link_type(value: Any) -> Any:
 
 
 def expand_special(value: Any) -> Any:
-    """The extended format's link to a special endpoint, in the shape of one between two nodes."""
+    """Return the extended format's link to a special endpoint in the shape of a link between two nodes."""
     if not isinstance(value, dict) or value.get("type") not in SPECIAL:
         return value
     special = value["type"]

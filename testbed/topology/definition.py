@@ -30,7 +30,7 @@ def parse_destination(value: Any) -> Any:
 
 
 def parse_via(value: Any) -> Any:
-    """One next hop, or a list of several between which the route balances."""
+    """Return one next hop, or the list of several between which the route balances."""
     hops = tuple(map(_next_hop, value if isinstance(value, list | tuple) else [value]))
     if not hops:
         raise ValueError("'via' is an empty list: a route needs a next hop")

@@ -1,5 +1,5 @@
-"""Ends of links that this machine has: NICs, and interfaces on which the cables of NICs end. A cable has two ends, so
-both ends of a link are such ones, or none."""
+"""Link ends on this machine's hardware: NICs, and interfaces on which the cables of NICs end. A cable has two ends, so
+both ends of a link are hardware, or neither."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from testbed.topology.resolved import Port, ResolvedNode
 
 
 def has_rdma(link: ResolvedLink, port: Port) -> bool:
-    """Whether an end has an RDMA device."""
+    """Return whether an end has an RDMA device."""
     wanted = port.node.rdma if link.definition.rdma is None else link.definition.rdma
     return KINDS[port.node.kind].is_host and wanted
 
@@ -23,12 +23,12 @@ def is_nic(link: ResolvedLink, port: Port) -> bool:
 
 
 def is_hardware(link: ResolvedLink) -> bool:
-    """Whether a link is a real cable."""
+    """Return whether a link is a real cable."""
     return any(_hardware(link))
 
 
 def _hardware(link: ResolvedLink) -> list[str]:
-    """What of this machine each end is; nothing for one that is made."""
+    """Return this machine's hardware at each end, empty for an end that is made."""
     given = zip(link.definition.endpoints, link.ports, strict=True)
     return [end.hardware or (port.node.nic if is_nic(link, port) else "") for end, port in given]
 
@@ -72,7 +72,7 @@ def _check_cable(link: ResolvedLink, problems: Problems) -> None:
     beside = f"between {link.ports[0]} and {link.ports[1]} is no switch of the lab"
     for port, own in zip(link.ports, link.definition.endpoints, strict=True):
         if not (is_nic(link, port.peer) and KINDS[port.node.kind].is_host):
-            continue  # what a switch sends waits at the switch, and what it gets from a host, too
+            continue  # the switch queues what it sends, and what it receives from a host
         for path, definition in ((link.path, link.definition), (port.path, own)):
             for key in QUALITY_KEYS:
                 if getattr(definition, key) is not None:

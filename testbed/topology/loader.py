@@ -1,4 +1,4 @@
-"""Read a file, and turn pydantic's errors into ours, with line and column."""
+"""Reading of a file, with pydantic's errors as ours, with line and column."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 def read(file: FilePath) -> str:
-    """The text of a topology file."""
+    """Return the text of a topology file."""
     data = text.read(file, "topology file", "*.y*ml")
     return text.decode(data, str(file)).removeprefix("\ufeff")
 
 
 def document(text: str, source: str) -> YamlDocument:
-    """The one document of a topology."""
+    """Return the one document of a topology."""
     found = parse(text, source, "a topology")
     if not found:
         wrong = "the file is empty; a topology needs 'name' and 'topology'"
@@ -38,7 +38,7 @@ def document(text: str, source: str) -> YamlDocument:
 
 
 def validate(model: type[Model], document: YamlDocument) -> tuple[Model, list[notes.Note]]:
-    """The document as `model`, the model of a whole file, and the keys in it that have no effect."""
+    """Return the document as `model`, the model of a whole file, and the keys in it that have no effect."""
     problems = Problems(document)
     value = document.value()
     if not isinstance(value, dict):
@@ -55,7 +55,7 @@ def validate(model: type[Model], document: YamlDocument) -> tuple[Model, list[no
 
 
 def _causes(details: list[ErrorDetails]) -> list[ErrorDetails]:
-    """Leave out the other errors of a link whose type is unknown: they follow from its type."""
+    """Drop the other errors of a link whose type is unknown: they follow from its type."""
     foreign = [detail["loc"] for detail in details if detail["loc"][-1] == "type" and detail["loc"][1:2] == ("links",)]
     return [
         detail for detail in details if detail["loc"] in foreign or detail["loc"][:3] not in {x[:3] for x in foreign}
@@ -68,7 +68,7 @@ def _explain(detail: ErrorDetails, problems: Problems, file: type[BaseModel]) ->
     path = loc[:-1] if at_key else loc
     kind = detail["type"]
     around = place_of(path[:-1], file)
-    if around and kind in ("extra_forbidden", "invalid_key"):  # the latter is one that is no string
+    if around and kind in ("extra_forbidden", "invalid_key"):  # the latter is a key that is no string
         problems.add(path, _unknown_key(path[-1], around), at_key=True)
     elif around and kind == "missing":
         problems.add(path[:-1], f"{around.name} lacks the key {path[-1]!r}")

@@ -16,7 +16,7 @@ Priority = Annotated[int, Field(ge=0, le=7)]
 
 
 def listed(value: Any) -> Any:
-    """One class, or a list of them."""
+    """Return the list of one class or several."""
     return [value] if isinstance(value, dict) else value
 
 
@@ -74,7 +74,7 @@ class QosDefinition(Definition):
 
 
 def plan_qos(link: QosDefinition | None, end: QosDefinition | None) -> Qos:
-    """That of an end: its own keys win over those of the link."""
+    """Return the QoS of an end: its own keys override those of the link."""
     given: dict[str, Any] = {}
     for one in link, end:
         given |= one.model_dump(exclude_none=True) if one else {}
@@ -86,7 +86,7 @@ Classes = Annotated[list[ClassDefinition], BeforeValidator(listed), Field(min_le
 
 
 def plan_lossless(classes: list[ClassDefinition] | None, path: Path, problems: Problems) -> Lossless | None:
-    """The classes of a lab, if it has lossless ones."""
+    """Return the lossless classes of a lab, None without any."""
     if classes is None:
         return None
     owners: dict[tuple[str, int], int] = {}

@@ -1,4 +1,4 @@
-"""The keys of a file that have no effect in a lab: taken out before the models see it, and noted."""
+"""The keys of a file without an effect in a lab: removed before validation, and noted."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from testbed.topology.kinds import KINDS
 from testbed.topology.models import place_of
 
 _KEPT = ("labels",)
-"""Noted, and checked by the models."""
+"""The keys that are noted, and checked by the models."""
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A key of a file that has no effect in a lab. `lines` has the line of each place, `where` is the first one."""
+    """A key of a file without an effect in a lab. `lines` has the line of each place, `where` is the first one."""
 
     key: str
     where: str
@@ -33,8 +33,8 @@ def note(document: Document, key: str, text: str, paths: list[Path]) -> Note:
 
 
 def take_out(value: dict[Any, Any], document: Document, file: type[BaseModel]) -> list[Note]:
-    """Take the keys that are noted out of a file's value, but those that the models have too, and the entries of
-    `kinds` that are neither known ones nor meant to be. `file` is the model of the whole file."""
+    """Remove from a file's value the keys that are noted, except those that the models have too, and the entries of
+    `kinds` that are neither known nor misspelled. `file` is the model of the whole file."""
     found: dict[tuple[str, str], list[Path]] = {}
     for path, mapping in _mappings(value, ()):
         noted = there.noted if (there := place_of(path, file)) else {}
@@ -57,7 +57,7 @@ def _mappings(value: Any, path: Path) -> Iterator[tuple[Path, dict[Any, Any]]]:
 
 
 def _matters(key: str | int, value: Any) -> bool:
-    """Whether a key that is noted has a value that changes what the lab is."""
+    """Return whether a noted key has a value that changes the lab."""
     if key == "network-mode":
         return not isinstance(value, str | None) or (value or "").startswith("container:")
     if key == "stages":

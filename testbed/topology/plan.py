@@ -1,8 +1,7 @@
-"""
-The plan of a lab, down to the last address: the pure data that `lab` builds and `switch` runs.
+"""The plan of a lab, down to the last address: the pure data that `lab` builds and `switch` runs.
 
-Nothing here is decided at run time. Two labs planned from the same file are equal, so nobody has to read a MAC address
-back from a kernel.
+Nothing here is decided at run time. Two labs planned from the same file are equal, so no MAC address must be read from
+a kernel.
 """
 
 from __future__ import annotations
@@ -24,47 +23,47 @@ Routing = Literal["static", "frr"]
 RdmaMode = Literal["shared", "exclusive"]
 """The kernel's RDMA netns mode (`rdma system set netns`)."""
 DEFAULT_QUEUE = 1000
-"""Packets, as Linux's txqueuelen: more than an rxe queue pair has under way (65, behind an L3 hop 129)."""
+"""The queue in packets, as Linux's txqueuelen: more than an rxe queue pair has in flight (65, behind an L3 hop 129)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """One direction of a link. Nothing of it set is a veth: no bound, no delay, no loss."""
+    """One direction of a link. The default is a veth: no bound, no delay, no loss."""
 
     rate: int | None = None
     """Bits per second, Ethernet headers included."""
     delay: float = 0.0
-    """Seconds."""
+    """The delay in seconds."""
     jitter: float = 0.0
-    """Seconds by which the delay varies, evenly; packets overtake each other."""
+    """The even variation of the delay in seconds; packets overtake each other."""
     loss: float = 0.0
-    """Percent of the packets."""
+    """The lost packets, in percent."""
     loss_burst: float = 1.0
-    """Packets that are lost in a row, on average."""
+    """The number of packets lost in a row, on average."""
     duplicate: float = 0.0
-    """Percent."""
+    """The duplicated packets, in percent."""
     reorder: float = 0.0
-    """Percent of the packets that overtake those in delay; needs a delay."""
+    """The packets that overtake those in delay, in percent; needs a delay."""
     corrupt: float = 0.0
-    """Percent of the packets in which one bit is turned."""
+    """The packets with one inverted bit, in percent."""
     queue: int | None = None
-    """Packets that wait for the rate at most, else DEFAULT_QUEUE; those that come then are dropped."""
+    """The maximum of packets that wait for the rate, else DEFAULT_QUEUE; further ones are dropped."""
     ecn: int | None = None
-    """Packets in the queue from which on ECN-capable packets are marked CE."""
+    """The queue length in packets above which ECN-capable packets are marked CE."""
 
 
 CONTROL_PRIORITY, PAUSE_PRIORITY = 6, 7
-"""Served before all others: CNPs and routing protocols; pause frames."""
+"""The priorities that are served before all others: CNPs and routing protocols; pause frames."""
 CONTROL_DSCP = 48
-"""CS6, of CNPs and of routing protocols."""
+"""CS6, for CNPs and routing protocols."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lossless:
-    """The classes of a lab with priority flow control. What is of no class is of priority 0, and may be dropped."""
+    """The classes of a lab with priority flow control. Packets of no class have priority 0, and may be dropped."""
 
     priorities: tuple[int, ...]
-    """The lossless ones."""
+    """The lossless priorities."""
     dscp: tuple[tuple[int, int], ...] = ()
     """(DSCP, priority)."""
     pcp: tuple[tuple[int, int], ...] = ()
@@ -73,14 +72,14 @@ class Lossless:
 
 @dataclass(frozen=True, slots=True)
 class Qos:
-    """How a port serves its queues, and what it does otherwise than its switch's profile."""
+    """The service of a port's queues, and its differences from its switch's profile."""
 
     weights: tuple[tuple[int, int], ...] = ()
-    """(priority, its share beside others)."""
+    """(priority, its share of the port)."""
     strict: tuple[int, ...] = ()
-    """Priorities that are served before all with a weight."""
+    """The priorities that are served before all with a weight."""
     values: tuple[tuple[str, Any], ...] = ()
-    """Of the profile, by name."""
+    """The profile's values, by name."""
 
 
 class _Addressed:
@@ -107,11 +106,12 @@ class Interface(_Addressed):
     """(node, interface) at the other end."""
     address: IPv4Interface | None = None
     rdma: str | None = None
-    """Name of its RDMA device, None for none. Unique per kernel. A soft-RoCE device to be made on it, if not `nic`."""
+    """The name of its RDMA device, None for none, unique per kernel. Without `nic` it is a soft-RoCE device to be
+    made."""
     nic: str = ""
-    """Host: the RDMA device of this machine whose interface it is, which is `rdma` then."""
+    """Host: the RDMA device of this machine whose interface it is; `rdma` is the same then."""
     hardware: str = ""
-    """The interface of this machine that it is; empty for a link that is made, and for a NIC."""
+    """The interface of this machine; empty for a link that is made, and for a NIC."""
     vlan: int | None = None
     """Switch port: the untagged (access) VLAN."""
     trunk: tuple[int, ...] = ()
@@ -120,20 +120,20 @@ class Interface(_Addressed):
     """Host: the SVI's address in the subnet of `address`, if a switch has one there."""
     address6: IPv6Interface | None = None
     gateway6: IPv6Address | None = None
-    """The same of IPv6."""
+    """Host: the SVI's address in the subnet of `address6`, if a switch has one there."""
     sends: Quality = Quality()
     """The quality of the direction from here to the peer."""
     routed: bool = False
     """Switch port: a router's interface with a link-local address only, in no VLAN (`routing: frr`)."""
     lossless: bool = False
-    """Whether the link has queues by class, and priority flow control."""
+    """True if the link has queues by class, and priority flow control."""
     pfc: bool | None = None
-    """Whether it sends and honours pause frames; None: as its kind does."""
+    """True if it sends and honours pause frames; None: as its kind does."""
     qos: Qos = Qos()
 
     @property
     def is_hardware(self) -> bool:
-        """Whether it is an interface that this machine has, at the end of a real cable."""
+        """Return whether it is an interface of this machine, at the end of a real cable."""
         return bool(self.nic or self.hardware)
 
 
@@ -147,12 +147,12 @@ class Svi(_Addressed):
     address: IPv4Interface | None
     address6: IPv6Interface | None = None
     proxy_arp: bool = False
-    """Whether it answers for all other addresses of its subnets."""
+    """True if it answers for all other addresses of its subnets."""
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """All of one family."""
+    """A static route. All addresses are of one family."""
 
     destination: IPNetwork
     via: tuple[IPAddress, ...]
@@ -178,7 +178,7 @@ class Bind:
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """What a node's container is made of. An empty `cmd` or `entrypoint` is the image's own."""
+    """The definition of a node's container. An empty `cmd` or `entrypoint` is the image's own."""
 
     image: str
     cmd: tuple[str, ...] = ()
@@ -193,13 +193,13 @@ class Node:
     interfaces: tuple[Interface, ...]
     nic: NicModel = "rxe"
     congestion_control: CongestionControl = "none"
-    """Hosts: how their NICs on lossless links pace queue pairs."""
+    """Hosts: the pacing of queue pairs by their NICs on lossless links."""
     congestion_values: tuple[tuple[str, Any], ...] = ()
-    """Hosts: values in the place of the algorithm's own."""
+    """Hosts: values that replace the algorithm's own."""
     profile: str = ""
-    """Switches: name of the ARP/FDB profile."""
+    """Switches: the name of the ARP/FDB profile."""
     profile_values: tuple[tuple[str, Any], ...] = ()
-    """Switches: values in the place of the profile's own."""
+    """Switches: values that replace the profile's own."""
     svis: tuple[Svi, ...] = ()
     routes: tuple[Route, ...] = ()
     exec: tuple[tuple[str, ...], ...] = ()
@@ -209,11 +209,11 @@ class Node:
     sysctls: tuple[tuple[str, str], ...] = ()
     """Hosts: paths below /proc/sys with their values, to be set before the interfaces come up."""
     ipv6: bool = False
-    """Hosts: whether IPv6 is on at every interface, as in a container; elsewhere it is with a planned address."""
+    """Hosts: true if IPv6 is on at every interface, as in a container; else it is on with a planned address."""
     bgp: Bgp | None = None
     """Switches with routed ports."""
     host_routes: bool = False
-    """Switches: whether BGP announces each neighbour as a host route."""
+    """Switches: true if BGP announces each neighbour as a host route."""
     container: Container | None = None
     """Hosts that are containers."""
 
@@ -233,23 +233,23 @@ class Plan:
     nodes: dict[str, Node]
     links: tuple[tuple[Interface, Interface], ...]
     faults: tuple[tuple[str, Mapping[str, Any]], ...] = ()
-    """Faults from the start: names and parameters."""
+    """The faults from the start: names and parameters."""
     rdma_mode: RdmaMode | None = None
     """None: the lab chooses by its size."""
     lossless: Lossless | None = None
 
     @property
     def images(self) -> list[str]:
-        """The images of its containers, as the file names them."""
+        """Return the images of its containers, as written in the file."""
         return sorted({node.container.image for node in self.nodes.values() if node.container})
 
     @property
     def binds(self) -> list[str]:
-        """Paths beside the topology file of what its containers have from there."""
+        """Return the paths beside the topology file that its containers mount."""
         containers = [node.container for node in self.nodes.values() if node.container]
         return sorted({bind.source for container in containers for bind in container.binds})
 
 
 def by_family(addresses: Mapping[Family, Any], name: str = "address") -> dict[str, Any]:
-    """Addresses as the plan has them, such as `address` and `address6`."""
+    """Return addresses under the plan's names, such as `address` and `address6`."""
     return {name: addresses.get(4), f"{name}6": addresses.get(6)}

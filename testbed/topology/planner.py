@@ -1,4 +1,4 @@
-"""From a checked file to the plan: VLANs to segments, segments to subnets, subnets to addresses; names and MACs."""
+"""Planning of a checked file: VLANs to segments, segments to subnets, subnets to addresses; names and MACs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from testbed.topology.segments import build_segments, set_vlans
 from testbed.topology.values import MAX_RDMA_NAME
 
 MIN_MTU_OF_IPV6 = 1280
-"""RFC 8200 section 5. The kernel switches IPv6 off below."""
+"""The minimum MTU of IPv6 (RFC 8200 section 5). Below it the kernel switches IPv6 off."""
 
 NAMED_BY = {
     "end": "end",
@@ -29,12 +29,12 @@ NAMED_BY = {
     "port": "port",
     **dict.fromkeys(("host", "source", "target", "senders", "pairs", "of"), "host"),
 }
-"""The things that parameters of faults name: an end of a link, a node of a kind, a port of the switch."""
+"""The objects that parameters of faults name: an end of a link, a node of a kind, a port of the switch."""
 
 Check = Callable[[str, Mapping[str, Any]], str]
-"""Says what is wrong with a fault of this name and these parameters; nothing if it is right."""
+"""A check of a fault by name and parameters; it returns the error, or an empty string."""
 CheckValues = Callable[[str, Mapping[str, Any]], Mapping[str, str]]
-"""Says what is wrong with values in the place of those of the profile of this name, by the value's name."""
+"""A check of values that replace those of the named profile; it returns the errors by the value's name."""
 
 
 def make_plan(
@@ -45,7 +45,7 @@ def make_plan(
     check_fault: Check | None,
     check_values: CheckValues | None,
 ) -> Plan:
-    """Raises InputError by `problems.stop`, after each stage that the next one relies on."""
+    """Return the plan. Raise InputError by `problems.stop`, after each stage that the next one relies on."""
     nodes = resolve_nodes(elements, problems)
     links = resolve_links(elements, nodes, problems)
     check_hardware(nodes, links, problems)
@@ -94,7 +94,7 @@ def make_plan(
 def _faults(
     elements: Elements, nodes: dict[str, ResolvedNode], check: Check | None, problems: Problems
 ) -> tuple[tuple[str, Mapping[str, Any]], ...]:
-    """The faults with their parameters. Names in parameters are checked: a parameter's name says what it names."""
+    """Return the faults with their parameters. Names in parameters are checked: a parameter's name gives their kind."""
     known = {"switch": [node.name for node in nodes.values() if KINDS[node.kind].has_vlans]}
     known["host"] = [node.name for node in nodes.values() if KINDS[node.kind].is_host]
     known["end"] = [str(port) for node in nodes.values() for port in node.ports.values()]
@@ -115,7 +115,7 @@ def _faults(
 
 
 def _names(path: Path, value: Any) -> Iterator[tuple[Path, str]]:
-    """The names in a parameter's value, which may be a list of them, or of pairs."""
+    """Yield the names in a parameter's value, which may be a list of them, or of pairs."""
     if isinstance(value, str):
         yield path, value
     elif isinstance(value, list):
@@ -179,7 +179,7 @@ def _is_lossless(link: ResolvedLink, problems: Problems, *, classes: bool) -> bo
 
 
 def _of_lossless(link: ResolvedLink, end: int, key: str, problems: Problems, *, lossless: bool) -> tuple[Any, Any]:
-    """What the link and its end say of a key that is for lossless links; the end's is the link's without its own."""
+    """Return a link's and its end's value of a key for lossless links; without its own the end has the link's."""
     own, of_link = getattr(link.definition.endpoints[end], key), getattr(link.definition, key)
     if not lossless and (own, of_link) != (None, None):
         path = link.path if own is None else link.ports[end].path
@@ -201,7 +201,7 @@ def _check_qos(
 
 
 def _quality(link: ResolvedLink, end: int, problems: Problems, *, lossless: bool) -> Quality:
-    """The quality of one direction. Values of the end win over those of the link."""
+    """Return the quality of one direction. Values of the end override those of the link."""
     given: dict[str, Any] = {}
     paths: dict[str, Path] = {}
     for definition, path in ((link.definition, link.path), (link.definition.endpoints[end], link.ports[end].path)):
@@ -222,7 +222,7 @@ def _quality(link: ResolvedLink, end: int, problems: Problems, *, lossless: bool
 
 
 def _check_mtus(plan: Plan, links: list[ResolvedLink], problems: Problems) -> None:
-    """Of a switch all ports count: its SVIs have the smallest of their MTUs."""
+    """Check MTUs. All ports of a switch count: its SVIs have the smallest of their MTUs."""
     for link in links:
         for port in link.ports:
             node = plan.nodes[port.node.name]
@@ -234,10 +234,10 @@ def _check_mtus(plan: Plan, links: list[ResolvedLink], problems: Problems) -> No
 
 
 def _check_macs(plan: Plan, nodes: dict[str, ResolvedNode], problems: Problems) -> None:
-    """Two equal addresses in one lab would make rxe talk to itself (its loopback shortcut compares MAC addresses)."""
+    """Check MACs: two equal ones in a lab would make rxe talk to itself (its loopback shortcut compares MACs)."""
     first: dict[str, str] = {svi.mac: f"{node.name}:{svi.name}" for node in plan.nodes.values() for svi in node.svis}
     ends = [end for node in plan.nodes.values() for end in node.interfaces]
-    # Planned addresses first: it is the one in the file that has to change.
+    # Planned addresses first: the one in the file must change.
     for end in sorted(ends, key=lambda end: nodes[end.node].ports[end.name].mac is not None):
         name = f"{end.node}:{end.name}"
         if (owner := first.setdefault(end.mac, name)) != name:

@@ -1,12 +1,11 @@
-"""
-The file's definitions with inheritance and defaults worked out: nodes as they will be, and every link as two ports.
+"""The file's definitions with inheritance and defaults applied: complete nodes, and every link as two ports.
 
 Inheritance is containerlab's: defaults < kinds.<kind> < groups.<group> < node. Of a map (`vlans`, `env`, `sysctls`)
 each entry is inherited by itself, a list (`routes`) is replaced as a whole, but the commands of `exec` follow those
-inherited. What is left to the planner are VLANs and addresses.
+inherited. VLANs and addresses are left to the planner.
 
-In a file that is written for containerlab the machine that runs the containers is a node too: the one of `kind: host`,
-else `host`, where a link ends there; so is the bridge of the management network, `mgmt-net`.
+In a file for containerlab the machine that runs the containers is a node too: the one of `kind: host`, else `host`,
+where a link ends there; so is the bridge of the management network, `mgmt-net`.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class ResolvedLink:
     path: Path
     ports: tuple[Port, Port]
     routed: bool
-    """Whether its ends are interfaces of routers rather than switch ports in VLANs."""
+    """True if its ends are interfaces of routers, not switch ports in VLANs."""
 
 
 def resolve_nodes(elements: Elements, problems: Problems) -> dict[str, ResolvedNode]:
@@ -83,8 +82,8 @@ def resolve_nodes(elements: Elements, problems: Problems) -> dict[str, ResolvedN
 
 
 def container_hosts(elements: Elements) -> list[str]:
-    """The nodes of `kind: host` by containerlab's meaning: the machine that runs the containers, whose network they
-    share. They stand beside containers, an image and no key of testbed's own."""
+    """Return the nodes of `kind: host` in containerlab's meaning: the machine that runs the containers, whose network
+    they share. They have containers beside them, or an image, and no key of testbed's own."""
     definitions = [elements.defaults, *elements.kinds.values(), *elements.groups.values(), *elements.nodes.values()]
     ends = [end for link in elements.links for end in link.endpoints]
     kinds = {name: kind for name, own in elements.nodes.items() if (kind := _kind(own, elements))}
@@ -102,13 +101,13 @@ def container_hosts(elements: Elements) -> list[str]:
 
 
 def _given(definition: BaseModel | None) -> set[str]:
-    """The keys that have a value."""
+    """Return the keys that have a value."""
     fields = set() if definition is None else definition.model_fields_set
     return {key for key in fields if getattr(definition, key) is not None}
 
 
 def _kind(own: NodeDefinition | None, elements: Elements) -> str | None:
-    """The first kind that is given: by the node, its group, the default group, the defaults."""
+    """Return the first kind that is given: by the node, its group, the default group, the defaults."""
     defaults, groups = elements.defaults, elements.groups
     layers = (own, groups.get(_group(own)), groups.get(_group(defaults)), defaults)
     return next((layer.kind for layer in layers if layer is not None and layer.kind is not None), None)
@@ -119,7 +118,7 @@ def _group(definition: NodeDefinition | None) -> str:
 
 
 def _check_keys(kind: str, definition: NodeDefinition | None, path: Path, problems: Problems) -> None:
-    """A key that the kind does not have is an error on a node or a kind; in the defaults it is for other kinds."""
+    """Report a key that the kind does not have, on a node or a kind; in the defaults it is for other kinds."""
     allowed = KINDS[kind].key_names()
     for key in NodeDefinition.model_fields:
         if key in (*allowed, "kind", "labels", "group") or getattr(definition, key, None) is None:
@@ -144,7 +143,7 @@ def _inherit(node: ResolvedNode, layer: NodeDefinition, path: Path, merged: dict
 
 
 def resolve_links(elements: Elements, nodes: dict[str, ResolvedNode], problems: Problems) -> list[ResolvedLink]:
-    """The links with two known ends; every other one is a problem. Adds the nodes that special endpoints stand for."""
+    """Return the links with two known ends; report the others. Add the nodes that special endpoints stand for."""
     links = []
     special = _special(elements, nodes)
     for index, definition in enumerate(elements.links):
@@ -165,7 +164,8 @@ def resolve_links(elements: Elements, nodes: dict[str, ResolvedNode], problems: 
 
 
 def _special(elements: Elements, nodes: dict[str, ResolvedNode]) -> dict[str, ResolvedNode]:
-    """The nodes for special endpoints in a file of containerlab's kinds. Where a link ends there, `nodes` gets one."""
+    """Return the nodes of special endpoints in a file of containerlab's kinds; add to `nodes` those where a link
+    ends."""
     outside = [node for node in nodes.values() if KINDS[node.kind].containerlab == "machine" and not node.planned]
     roles = {KINDS[node.kind].containerlab for node in nodes.values() if node not in outside}
     found: dict[str, ResolvedNode] = {}
@@ -212,7 +212,7 @@ def _port(
 
 
 def _addresses(definition: LinkDefinition, end: int, link: Path, problems: Problems) -> dict[Family, Given]:
-    """The addresses that the file gives an end, in the endpoint or in the link."""
+    """Return the addresses that the file gives an end, in the endpoint or in the link."""
     endpoint, path = definition.endpoints[end], (*link, "endpoints", end)
     owner = f"{endpoint.node}:{endpoint.interface}"
     found: dict[Family, Given] = {}

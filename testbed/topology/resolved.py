@@ -1,4 +1,4 @@
-"""Nodes and ports with inheritance and defaults worked out, as the stages of planning fill them in."""
+"""Nodes and ports with inheritance and defaults applied, as the stages of planning complete them."""
 
 from __future__ import annotations
 
@@ -11,23 +11,24 @@ from testbed.topology.plan import Family, IPAddress, IPInterface
 
 @dataclass(slots=True, eq=False)
 class Given:
-    """An address of the file. `owner` is what messages call whose it is."""
+    """An address of the file. `owner` is its owner's name in messages."""
 
     address: IPInterface
     path: Path
     owner: str
     domain: object = None
-    """Of an SVI: stands for the broadcast domain it is in."""
+    """The broadcast domain of an SVI."""
 
     def clashes(self, other: Given) -> bool:
-        """The SVIs of several domains that share a subnet may have one address: an anycast gateway."""
+        """Return whether two owners conflict: SVIs of several domains that share a subnet may have one anycast
+        address."""
         anycast = None not in (self.domain, other.domain) and self.domain != other.domain
         return self.address.ip == other.address.ip and not anycast
 
 
 @dataclass(slots=True, eq=False)
 class Port:
-    """One end of a link. The fields after `given` are filled in once all links are known."""
+    """One end of a link. The fields after `given` are set once all links are known."""
 
     node: ResolvedNode
     name: str
@@ -38,7 +39,7 @@ class Port:
     given: dict[Family, Given]
     peer: Port = field(init=False)
     access: int | None = None
-    """Of a switch port in VLANs: the untagged one."""
+    """The untagged VLAN of a switch port in VLANs."""
     trunk: tuple[int, ...] = ()
     addresses: dict[Family, IPInterface] = field(default_factory=dict)
     gateways: dict[Family, IPAddress] = field(default_factory=dict)
@@ -58,14 +59,14 @@ class ResolvedNode:
     keys: Any
     """The keys of its kind, merged over the levels of the file."""
     rdma: bool = True
-    """Whether its interfaces have RDMA devices, if it is a host."""
+    """True if a host's interfaces have RDMA devices."""
     nic: str = ""
-    """The RDMA device of this machine that it has, if it is a host with one."""
+    """The RDMA device of this machine that a host has."""
     vlans: dict[int, dict[Family, Given]] = field(default_factory=dict)
     host_routes: bool = False
-    """Whether its subnets may be those of other switches too."""
+    """True if other switches may have its subnets too."""
     planned: bool = True
-    """Whether its interfaces get addresses that the file does not give, and IPv6 only with such an address."""
+    """True if its interfaces get addresses that the file does not give, and IPv6 only with such an address."""
     paths: dict[str | Path, Path] = field(default_factory=dict)
     """The place of each key that is set, and of each entry of a mapping, such as `("vlans", 10)`."""
     ports: dict[str, Port] = field(default_factory=dict)

@@ -1,10 +1,8 @@
-"""
-Layer-2 segments: who hears whose broadcasts, so who shares a subnet.
+"""Layer-2 segments: the interfaces that share broadcasts, and so a subnet.
 
-A segment is what VLANs of switches, bridges and host interfaces become when the links join them. Two switches share a
-VLAN by an access link or a trunk; nothing here runs spanning tree, so a link that closes a loop is an error and not a
-broadcast storm. Switches that announce host routes share a subnet without a link: then a segment is several broadcast
-domains.
+A segment consists of the VLANs of switches, bridges and host interfaces that links join. Two switches share a VLAN by
+an access link or a trunk. Nothing runs spanning tree, so a link that closes a loop is an error. Switches that announce
+host routes share a subnet without a link: then a segment has several broadcast domains.
 """
 
 from __future__ import annotations
@@ -40,12 +38,12 @@ class Segment:
     path: Path
     svis: list[SviAddress] = field(default_factory=list)
     ports: list[Port] = field(default_factory=list)
-    """The host interfaces in it that have an address, in the order of the links."""
+    """The host interfaces with an address, in the order of the links."""
     networks: dict[Family, IPNetwork] = field(default_factory=dict)
-    """Its subnet of each family that it has addresses of."""
+    """The subnet of each family that has addresses."""
 
     def given(self, family: Family) -> list[Given]:
-        """The addresses of the file in it, those of SVIs first."""
+        """Return the addresses of the file in it, those of SVIs first."""
         svis = [svi.given for svi in self.svis if svi.given.address.version == family]
         return svis + [port.given[family] for port in self.ports if family in port.given]
 
@@ -102,7 +100,7 @@ def _access_vlan(node: ResolvedNode, link: ResolvedLink, problems: Problems) -> 
 
 
 def build_segments(nodes: dict[str, ResolvedNode], links: list[ResolvedLink], problems: Problems) -> list[Segment]:
-    """The segments in the order of their first SVI, then of their first link."""
+    """Return the segments in the order of their first SVI, then of their first link."""
     joined = _Joined()
     for link in links:
         a, b = link.ports
@@ -156,7 +154,7 @@ class _Joined:
         return vertex
 
     def join(self, one: _Vertex, other: _Vertex) -> bool:
-        """False when they were joined before."""
+        """Join two sets; return False if they were joined before."""
         one, other = self.root(one), self.root(other)
         self._above[other] = one
         return one != other

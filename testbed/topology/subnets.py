@@ -1,4 +1,4 @@
-"""Which subnet a segment has, and which address and gateway each of its hosts."""
+"""The choice of each segment's subnet, and of the address and gateway of each of its hosts."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def choose(segments: list[Segment], problems: Problems) -> None:
 
 
 def _choose_networks(segments: list[Segment], problems: Problems) -> None:
-    """The subnet of a segment is that of its first SVI, else of its first address in the file: one for each family that
-    it has addresses of. A segment without any has one of the pool."""
+    """Choose the subnet of a segment: that of its first SVI, else of its first address in the file, one for each family
+    with addresses. A segment without addresses gets one of the pool."""
     owners: dict[Family, list[_Owner]] = {family: [] for family in FAMILIES}
     for segment in segments:
         for family in FAMILIES:
@@ -60,11 +60,12 @@ def _choose_network(segment: Segment, family: Family, owners: list[_Owner], prob
 
 
 def _check_overlaps(owners: list[_Owner], problems: Problems) -> None:
-    """Subnets of a family are nested or apart: in ascending order it is enough to look at the widest one before."""
+    """Check overlaps. Subnets of a family are nested or disjoint: in ascending order the widest one before is
+    enough."""
     widest: _Owner | None = None
     for owner in sorted(owners, key=lambda owner: (owner[0].network_address, owner[0].prefixlen)):
         if widest is not None and owner[0].overlaps(widest[0]):
-            # The file reads downwards: the later of the two is the one to complain about.
+            # The file reads downwards: report the later of the two.
             (other, of, there), (network, segment, path) = sorted((owner, widest), key=owners.index)
             also = f"{other} of {of.name}, in {problems.place(there)}"
             why = "segments that no link joins need subnets of their own"
@@ -74,7 +75,7 @@ def _check_overlaps(owners: list[_Owner], problems: Problems) -> None:
 
 
 def _choose_addresses(segment: Segment, family: Family, network: IPNetwork, problems: Problems) -> None:
-    """Addresses in the file are taken first; other interfaces get the lowest free ones, in the order of the links."""
+    """Assign the addresses of the file first; then the lowest free ones, in the order of the links."""
     taken = {given.address.ip for given in segment.given(family)}
     ports = [port for port in segment.ports if port.node.planned or family in port.given]
     svis = [svi.given for svi in segment.svis if svi.given.address.version == family]
@@ -90,7 +91,7 @@ def _choose_addresses(segment: Segment, family: Family, network: IPNetwork, prob
 
 
 def _choose_gateways(segment: Segment) -> None:
-    """A host's gateway is the SVI on the switch it is attached to, else the segment's first one."""
+    """Choose each host's gateway: the SVI on the switch it is attached to, else the segment's first one."""
     for port in segment.ports:
         for svi in segment.svis:
             address = svi.given.address

@@ -55,13 +55,13 @@ class Topology(Definition):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read a file. Raises InputError, with places, for what is wrong in its form; `plan` checks its meaning."""
+        """Read a file. Raise InputError, with places, for what is wrong in its form; `plan` checks its meaning."""
         file = Path(path)
         return cls.parse(loader.read(file), source=str(file))
 
     @classmethod
     def parse(cls, text: str, source: str = "<string>") -> Self:
-        """The same from a text; `source` is what the places in errors start with."""
+        """Read a text like a file; `source` begins the places in errors."""
         document = loader.document(text, source)
         topology, notes = loader.validate(cls, document)
         topology._document = document
@@ -72,7 +72,7 @@ class Topology(Definition):
 
     @property
     def notes(self) -> tuple[Note, ...]:
-        """Keys of its file that have no effect in a lab, or another effect than elsewhere."""
+        """Return the keys of its file that have no effect in a lab, or another effect than elsewhere."""
         return self._notes
 
     def plan(
@@ -82,24 +82,22 @@ class Topology(Definition):
         check_fault: Check | None = None,
         check_values: CheckValues | None = None,
     ) -> Plan:
-        """
-        The lab down to the last address, always the same for the same topology.
+        """Plan the lab down to the last address, always the same for the same topology.
 
         `profiles`: the names that a switch's `profile` may have; without it any name passes. A switch that names none
-        has ``""``. `check_fault` says what is wrong with a fault, `check_values` with a switch's `profile_values`.
-        Raises InputError with up to five problems, by line.
+        has ``""``. `check_fault` returns the error of a fault, `check_values` those of a switch's `profile_values`.
+        Raise InputError with up to five problems, by line.
         """
         problems = Problems(self._document)
         return make_plan(self.name, self.topology, problems, profiles, check_fault, check_values)
 
 
 def json_schema(profile_values: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """
-    The JSON Schema (2020-12) of a topology file, for editors: self-contained, without `$schema` and `$id`.
+    """Return the JSON Schema (2020-12) of a topology file, for editors: self-contained, without `$schema` and `$id`.
 
     `profile_values` is that of a switch's values; without it any pass.
 
-    An editor with the YAML language server takes it by a first line ``# yaml-language-server: $schema=PATH``.
+    An editor with the YAML language server uses it with a first line ``# yaml-language-server: $schema=PATH``.
     """
     schema = Topology.model_json_schema()
     if profile_values is not None:
@@ -115,7 +113,7 @@ def json_schema(profile_values: Mapping[str, Any] | None = None) -> dict[str, An
     ):
         for key, reason in reasons.items():
             part["properties"].setdefault(key, {"description": f"No effect: {reason}.", "deprecated": True})
-    # A link to a special endpoint, which the loader gives to the model as one between two nodes.
+    # A link to a special endpoint: the loader gives it to the model as one between two nodes.
     link["properties"] |= {
         "type": {**link["properties"]["type"], "enum": ["veth", *containerlab.SPECIAL]},
         "endpoint": {"$ref": "#/$defs/EndpointDefinition", "description": "The one end at a node."},

@@ -30,12 +30,12 @@ _IPV6 = r"[0-9A-Fa-f.:]*:[0-9A-Fa-f.:]*"
 ADDRESS = f"({_IPV4}|{_IPV6})"
 
 _TAKEN = frozenset({"lo", "all", "default"})
-"""The loopback device, and the two directories of net.ipv4.conf that are not devices."""
+"""The loopback device, and the two directories of net.ipv4.conf that are no devices."""
 
 
 def check_label(value: str) -> str:
-    """A lab's or a node's name: it becomes a host name and a file in /run/netns, so it is one DNS label (RFC 1123),
-    but for the `_` that containerlab's users write."""
+    """Check a lab's or a node's name: it becomes a host name and a file in /run/netns, so it is one DNS label (RFC
+    1123), plus the `_` that containerlab's users write."""
     if not re.fullmatch(LABEL, value):
         raise ValueError(
             f"{describe(value)} is not a usable name: letters, digits, '-' and '_', at most 63, "
@@ -45,7 +45,7 @@ def check_label(value: str) -> str:
 
 
 def check_interface(value: str) -> str:
-    """Linux: at most 15 bytes (IFNAMSIZ - 1), no '/', ':' or white space; '%' is a pattern to it."""
+    """Check a name of Linux: at most 15 bytes (IFNAMSIZ - 1), no '/', ':' or white space; '%' is a pattern to Linux."""
     if not re.fullmatch(INTERFACE, value):
         raise ValueError(
             f"{describe(value)} is not a usable interface name: letters, digits, '.', '_' and '-', at most 15"
@@ -71,7 +71,7 @@ def _between(name: str, least: int, most: int, unit: str = "") -> AfterValidator
 
 
 def _quantity(value: Any, units: dict[str, float], example: str) -> float:
-    """A number with its unit, such as `25gbit`, in the unit whose factor is 1."""
+    """Return a number with its unit, such as `25gbit`, in the unit whose factor is 1."""
     match = re.fullmatch(f"(?P<number>{_NUMBER})(?P<unit>[a-z]+)", value) if isinstance(value, str) else None
     if match is None or match["unit"] not in units:
         raise ValueError(f"{describe(value)} is not a number with a unit ({', '.join(units)}), such as {example}")
@@ -124,7 +124,7 @@ def of_interface(address: IPAddress) -> IPAddress:
 
 
 def parse_address(value: Any) -> Any:
-    """`10.0.10.1/24` or `2001:db8:10::1/64`: an address with the length of its subnet's prefix."""
+    """Read `10.0.10.1/24` or `2001:db8:10::1/64`: an address with the prefix length of its subnet."""
     if value is None or isinstance(value, IPInterface):
         return value
     if not isinstance(value, str):  # pydantic takes a ValueError, and no TypeError
@@ -150,7 +150,7 @@ def parse_address(value: Any) -> Any:
 
 
 def _of_family(family: Family) -> BeforeValidator:
-    """The address under a key `ipv4` or `ipv6`."""
+    """Validate the address under a key `ipv4` or `ipv6`."""
 
     def check(value: Any) -> Any:
         address = parse_address(value)
@@ -162,7 +162,7 @@ def _of_family(family: Family) -> BeforeValidator:
 
 
 def string_schema(pattern: str, *examples: str) -> dict[str, Any]:
-    """The JSON Schema of a string."""
+    """Return the JSON Schema of a string."""
     return {"type": "string", "pattern": f"^{pattern}$", **({"examples": list(examples)} if examples else {})}
 
 
@@ -171,7 +171,7 @@ def _matching(pattern: str, *examples: str) -> WithJsonSchema:
 
 
 def empty(kind: type) -> BeforeValidator:
-    """Nothing behind a key is an empty mapping or list."""
+    """Read a key without a value as an empty mapping or list."""
     return BeforeValidator(lambda value: kind() if value is None else value)
 
 
@@ -180,7 +180,7 @@ InterfaceName = Annotated[str, AfterValidator(check_interface), _matching(INTERF
 _VLANS = _between("VLAN", 1, 4094)
 Vlan = Annotated[int, _VLANS, WithJsonSchema({"type": "integer", "minimum": 1, "maximum": 4094})]
 VlanKey = Annotated[int, _VLANS, _matching(_VLAN)]
-# 68: the smallest MTU that IPv4 allows (RFC 791), and the least a veth takes; 65535: the largest.
+# 68: the smallest MTU of IPv4 (RFC 791), and of a veth; 65535: the largest.
 Mtu = Annotated[
     int, _between("MTU", 68, 65535, " bytes"), WithJsonSchema({"type": "integer", "minimum": 68, "maximum": 65535})
 ]

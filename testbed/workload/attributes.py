@@ -23,25 +23,25 @@ TIMEOUT_UNIT_US = 4.096
 
 @dataclass(frozen=True, slots=True)
 class Attributes:
-    """The values of one side. InputError if one is out of range. Source: ibv_modify_qp(3); rxe's ways were measured."""
+    """The values of one side. InputError if one is out of range. Source: ibv_modify_qp(3); measurements of rxe."""
 
     timeout: int = 14
     """Local ACK timeout, 4.096 us * 2^timeout. rxe: 68 ms for 14, exact to a jiffy of 4 ms from 13 on, at least 6 ms
-    below; no back-off. 0 means no retransmission at all: what is lost once never completes."""
+    below; no back-off. 0 means no retransmission at all: a lost packet never completes."""
     retry_cnt: int = 3
     """Retransmissions before RETRY_EXC_ERR, so retry_cnt + 1 timeouts pass. 7 is for ever on rxe, 7 on hardware."""
     rnr_retry: int = 3
-    """Retries before RNR_RETRY_EXC_ERR when the peer has no receive posted; 7 is for ever, as the standard says."""
+    """Retries before RNR_RETRY_EXC_ERR when the peer has no receive posted; 7 is for ever, as in the standard."""
     min_rnr_timer: int = 12
-    """The peer's wait between those, a code: 12 is 0.64 ms, 0 is 655 ms. rxe: at least 8 ms."""
+    """The peer's wait between those retries, a code: 12 is 0.64 ms, 0 is 655 ms. rxe: at least 8 ms."""
     path_mtu: int = 1024
     """Payload bytes a packet: 256, 512, 1024, 2048 or 4096, and the smaller one of both interfaces at most."""
     traffic_class: int = 0
     """The IP type of service: DSCP * 4 + ECN."""
     flow_label: int = 0
-    """Chooses the UDP source port, and with it the path through ECMP. 0: made of both queue pair numbers."""
+    """The choice of the UDP source port, and so of the path through ECMP. 0: made of both queue pair numbers."""
     hop_limit: int = 64
-    """The IP time to live. rxe sends 64 whatever this says."""
+    """The IP time to live. rxe always sends 64."""
     max_rd_atomic: int = 16
     """READs and atomics in flight, as initiator and as responder."""
 
@@ -54,14 +54,14 @@ class Attributes:
 
     @property
     def retry_s(self) -> float:
-        """Nominal seconds until RETRY_EXC_ERR on a path that is dead. Infinite where rxe never gives up."""
+        """Return nominal seconds until RETRY_EXC_ERR on a path that is dead. Infinite where rxe never gives up."""
         if self.timeout == 0 or self.retry_cnt == 7:
             return float("inf")
         return (self.retry_cnt + 1) * TIMEOUT_UNIT_US * (1 << self.timeout) / 1e6
 
     @property
     def source_port(self) -> int:
-        """The UDP source port that the flow label chooses. InputError without one: the queue pairs' numbers decide."""
+        """Return the UDP source port that the flow label chooses. InputError without one: the QP numbers decide."""
         if not self.flow_label:
             raise InputError("without a flow label the UDP source port depends on the queue pairs")
         return source_port(self.flow_label, 0, 0)

@@ -18,9 +18,9 @@ STATUSES = (
 class Completion:
     """The completion of a work request. `status` and `opcode` are the standard names (IBV_WC_…) without their prefix.
 
-    `byte_len` is what was received or read. `posted_ns` and `t_ns`, when it was read from the queue, are
-    CLOCK_MONOTONIC. `near` and `far` are the ends of the connection: its address and the number of its queue pair;
-    `far` is None where there was no connection.
+    `byte_len` is the number of bytes received or read. `posted_ns` and `t_ns`, the time of reading it from the queue,
+    are CLOCK_MONOTONIC. `near` and `far` are the ends of the connection: its address and the number of its queue pair;
+    `far` is None without a connection.
     """
 
     wr_id: int

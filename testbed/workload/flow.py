@@ -8,7 +8,7 @@ from testbed.workload.attributes import Attributes
 from testbed.workload.verbs import connect_pair, open_endpoint
 
 OUTSTANDING = 8
-"""Messages under way at most: a flow that the network holds up does not pile up what it will send later."""
+"""Messages under way at most: a flow that the network delays does not queue up what it will send later."""
 FOR_EVER = 7
 """retry_cnt with which rxe never gives up."""
 
@@ -26,7 +26,7 @@ class Flow:
         connect_pair(self._near, self._far, Attributes(flow_label=flow_label, retry_cnt=FOR_EVER))
 
     def post(self) -> None:
-        """One more message, unless OUTSTANDING are under way."""
+        """Post one more message, unless OUTSTANDING are under way."""
         while self._posted and self._near.done(self._posted[0]):
             self._near.wait(self._posted.pop(0), within=0)
         if len(self._posted) < OUTSTANDING:

@@ -1,4 +1,4 @@
-"""pyverbs, imported when something of it is first used: a scenario can be described where there is no RDMA."""
+"""pyverbs, imported at its first use: a scenario can be described where there is no RDMA."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ MODULES = {
     "MR": "mr", "PD": "pd", "PyverbsError": "pyverbs_error", "PyverbsRDMAError": "pyverbs_error", "QP": "qp",
     "QPAttr": "qp", "QPCap": "qp", "QPInitAttr": "qp", "RecvWR": "wr", "SGE": "wr", "SendWR": "wr",
 }  # fmt: skip
-"""Its classes by their names, with the module of each. What begins with IBV_ is in `enums`."""
+"""Its classes by their names, with the module of each. Names that begin with IBV_ are in `enums`."""
 
 
 def __getattr__(name: str) -> Any:
-    """Called for a name that is not here yet (PEP 562); from then on it is."""
+    """Import a name that is not here yet (PEP 562); from then on it is."""
     module = "enums" if name.startswith("IBV_") else MODULES.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -25,5 +25,5 @@ def __getattr__(name: str) -> Any:
 
 @functools.cache
 def flags(prefix: str, names: str) -> int:
-    """The enums `prefix` + name together, for each of the `names`, with spaces between."""
+    """Return the enums `prefix` + name combined, for each of the `names`, separated by spaces."""
     return functools.reduce(int.__or__, (int(__getattr__(prefix + name)) for name in names.split()))

@@ -1,9 +1,9 @@
 """The traffic of training a transformer on many ranks: tensor, pipeline, data and expert parallelism.
 
-Pure planning: from a model, a number of ranks in each dimension and a schedule follow the groups of ranks, what goes
-between which of them in a step, and the steps that a `Group` carries out. Sources: Narayanan et al., "Efficient
-Large-Scale Language Model Training on GPU Clusters Using Megatron-LM" (SC 2021, PTD-P): parameters, bytes of tensor and
-pipeline parallelism, the schedule 1F1B. Megatron-Core: the order of ranks.
+Pure planning: a model, a number of ranks in each dimension and a schedule determine the groups of ranks, the bytes
+between each pair in a step, and the steps that a `Group` carries out. Sources: Narayanan et al., "Efficient Large-Scale
+Language Model Training on GPU Clusters Using Megatron-LM" (SC 2021, PTD-P): parameters, bytes of tensor and pipeline
+parallelism, the schedule 1F1B. Megatron-Core: the order of ranks.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Dimension = Literal["tensor", "expert", "data", "pipeline"]
 Pair = tuple[int, int]
 """The rank that sends, and the one that receives."""
 Matrix = dict[Pair, dict[Dimension, int]]
-"""Bytes that a rank sends to another in a step, by dimension. Pairs without traffic are not there."""
+"""Bytes that a rank sends to another in a step, by dimension. Pairs without traffic are absent."""
 Collective = Callable[[Shape], Iterator[Step]]
 BOTH_WAYS = 2
 """Forward and backward."""
@@ -40,7 +40,7 @@ BOTH_WAYS = 2
 class Model:
     """A transformer. `hidden` is its width, `sequence` the tokens of a sample, `element` the bytes of a number.
 
-    With `experts` every layer has a mixture of so many in the place of its MLP, of which each token asks `top_k`.
+    With `experts` every layer has a mixture of so many in place of its MLP; each token uses `top_k` of them.
     """
 
     layers: int
@@ -53,14 +53,14 @@ class Model:
 
     @property
     def parameters(self) -> int:
-        """Of the dense model (equation 2 of PTD-P); the experts beyond the first one have 8 hidden² each, per layer."""
+        """Return those of the dense model (equation 2 of PTD-P), and 8 hidden² per layer for each further expert."""
         dense = self.layers * self.hidden * (12 * self.hidden + 13) + (self.vocabulary + self.sequence) * self.hidden
         return dense + max(0, self.experts - 1) * 8 * self.layers * self.hidden**2
 
 
 @dataclass(frozen=True)
 class Parallel:
-    """How many ranks share a model in each dimension. `expert` divides `data`: its ranks have different experts."""
+    """The number of ranks that share a model, by dimension. `expert` divides `data`: its ranks differ in experts."""
 
     tensor: int = 1
     pipeline: int = 1
@@ -79,11 +79,11 @@ class Parallel:
         return self.tensor * self.pipeline * self.data
 
     def rank(self, tensor: int, data: int, pipeline: int) -> int:
-        """The rank at a place: tensor parallel ranks follow each other, then data, then pipeline, as in Megatron."""
+        """Return the rank at a place: tensor parallel ranks come first, then data, then pipeline, as in Megatron."""
         return (pipeline * self.data + data) * self.tensor + tensor
 
     def groups(self, dimension: Dimension) -> list[list[int]]:
-        """The ranks that communicate in a dimension, each group in its order."""
+        """Return the ranks that communicate in a dimension, each group in its order."""
         tensor, data, pipeline = range(self.tensor), range(self.data), range(self.pipeline)
         if dimension == "tensor":
             return [[self.rank(t, d, p) for t in tensor] for p in pipeline for d in data]
@@ -123,35 +123,35 @@ class Training:
 
     @property
     def layers(self) -> int:
-        """Those of a pipeline stage."""
+        """Return the number of layers of a pipeline stage."""
         return self.model.layers // self.parallel.pipeline
 
     @property
     def activation(self) -> int:
-        """Bytes of a micro-batch between two layers."""
+        """Return the bytes of a micro-batch between two layers."""
         return self._scaled(self.micro_batch * self.model.sequence * self.model.hidden * self.model.element)
 
     @property
     def gradient(self) -> int:
-        """Bytes of the gradients of a rank."""
+        """Return the bytes of the gradients of a rank."""
         return self._scaled(
             self.model.parameters * self.model.element // (self.parallel.tensor * self.parallel.pipeline)
         )
 
     @property
     def routed(self) -> int:
-        """Bytes of a micro-batch's tokens on their way to the experts that they ask, in whole blocks."""
+        """Return the bytes of a micro-batch's tokens on their way to the experts that they use, in whole blocks."""
         ranks = self.parallel.expert
         return -(-self.activation * self.model.top_k // ranks) * ranks
 
     @property
     def tensor_allreduces(self) -> int:
-        """Of a micro-batch in a stage and one direction: one behind attention and one behind the MLP of each layer."""
+        """Return those of a micro-batch in a stage and one direction: behind attention and MLP of each layer."""
         return 2 * self.layers if self.parallel.tensor > 1 else 0
 
     @property
     def expert_alltoalls(self) -> int:
-        """Of a micro-batch in a stage and one direction: to the experts and back, in each layer."""
+        """Return those of a micro-batch in a stage and one direction: to the experts and back, in each layer."""
         return 2 * self.layers if self.parallel.expert > 1 else 0
 
     def _scaled(self, number: int) -> int:
@@ -160,7 +160,7 @@ class Training:
     # The bytes of a step
 
     def matrix(self) -> Matrix:
-        """The bytes from rank to rank in a step."""
+        """Return the bytes from rank to rank in a step."""
         found: Matrix = defaultdict(lambda: defaultdict(int))
         times = BOTH_WAYS * self.micro_batches
         collectives: tuple[tuple[Dimension, Collective, int, int], ...] = (
@@ -179,7 +179,7 @@ class Training:
         return {pair: dict(found[pair]) for pair in sorted(found)}
 
     def shares(self) -> dict[Dimension, float]:
-        """The part of all bytes that each dimension has."""
+        """Return the part of all bytes that each dimension has."""
         found: dict[Dimension, int] = defaultdict(int)
         for by_dimension in self.matrix().values():
             for dimension, sent in by_dimension.items():
@@ -187,14 +187,14 @@ class Training:
         return {dimension: sent / sum(found.values()) for dimension, sent in found.items()}
 
     def silent_pairs(self) -> float:
-        """The part of all pairs of ranks between which nothing goes, each way counted by itself."""
+        """Return the part of all pairs of ranks without traffic, each direction counted separately."""
         ranks = self.parallel.ranks
         return 1 - len(self.matrix()) / (ranks * (ranks - 1))
 
     # The steps of each rank
 
     def steps(self) -> list[list[Step]]:
-        """What each rank does in a step of training: forward and backward passes in the order 1F1B, then the
+        """Return the steps of each rank in a step of training: forward and backward passes in the order 1F1B, then the
         allreduce of the gradients."""
         return [list(self._of(rank)) for rank in range(self.parallel.ranks)]
 
@@ -232,7 +232,7 @@ class Training:
             yield from _among(members["data"], rank, ring_allreduce, self.gradient)
 
     def _pass(self, rank: int, tensor: Sequence[int], expert: Sequence[int]) -> Iterator[Step]:
-        """The computation and the collectives of a micro-batch on its way through a stage, in one direction."""
+        """Yield the computation and the collectives of a micro-batch on its way through a stage, in one direction."""
         if self.computes_s:
             yield Step(computes_s=self.computes_s)
         for _ in range(self.layers):
@@ -243,12 +243,12 @@ class Training:
 
 
 def _among(members: Sequence[int], rank: int, collective: Collective, size: int) -> Iterator[Step]:
-    """The steps of a rank in a collective of some ranks."""
+    """Yield the steps of a rank in a collective of some ranks."""
     for step in collective(Shape(members.index(rank), len(members), size)):
         sends = [replace(send, to=members[send.to]) for send in step.sends]
         yield Step(sends, [replace(receive, of=members[receive.of]) for receive in step.receives])
 
 
 def _pairs(collective: Collective, ranks: int, size: int) -> Mapping[Pair, int]:
-    """What goes from rank to rank in a collective."""
+    """Return the bytes that go from rank to rank in a collective."""
     return between([list(collective(Shape(rank, ranks, size))) for rank in range(ranks)])

@@ -17,8 +17,8 @@ MOST_NAMED = 64
 
 
 def matrix_svg(training: Training) -> str:
-    """The bytes of a step from rank to rank. A cell has the colour of the dimension with most of its bytes, and is the
-    darker, by the logarithm, the more there are."""
+    """Return the bytes of a step from rank to rank as SVG. A cell has the colour of the dimension with most of its
+    bytes, and is darker, by the logarithm, with more bytes."""
     matrix, ranks = training.matrix(), training.parallel.ranks
     cell = SIDE / ranks
     width, height = MARGIN + SIDE + 16, MARGIN + SIDE + 40

@@ -36,16 +36,16 @@ ACCESS = "LOCAL_WRITE REMOTE_WRITE REMOTE_READ REMOTE_ATOMIC"
 TO_INIT = "STATE PKEY_INDEX PORT ACCESS_FLAGS"
 TO_RTR = "STATE AV PATH_MTU DEST_QPN RQ_PSN MAX_DEST_RD_ATOMIC MIN_RNR_TIMER"
 TO_RTS = "STATE TIMEOUT RETRY_CNT RNR_RETRY SQ_PSN MAX_QP_RD_ATOMIC"
-"""Names of flags without what all begin with."""
+"""Names of flags without their common prefix."""
 STATES = ("RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR")
 """The names of enum ibv_qp_state without IBV_QPS_, by their numbers. Source: infiniband/verbs.h."""
 CLOSED = "closed"
 
 
 class ConnectError(TestbedError):
-    """The kernel refused to connect a queue pair. `error` is the errno's name: ETIMEDOUT if the neighbour of the next
-    hop does not resolve within a second, which is so without a route too: the kernel then asks for the peer itself. The
-    message of a lab's host says which it was."""
+    """A refusal of the kernel to connect a queue pair. `error` is the errno's name: ETIMEDOUT if the neighbour of the
+    next hop does not resolve within a second, which also happens without a route: the kernel then resolves the peer
+    itself. In a lab the message names the cause."""
 
     def __init__(self, message: str, error: str) -> None:
         super().__init__(message)
@@ -53,12 +53,12 @@ class ConnectError(TestbedError):
 
 
 Changed = Callable[[str, str, str, int, str], None]
-"""Receives a state of a queue pair, one of STATES or CLOSED, as a sentence too, its device, number and peer."""
+"""A receiver of a queue pair's state, one of STATES or CLOSED, as a sentence too, and its device, number and peer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """An endpoint as its peer has to know it. `address` is the virtual address of its memory, `size` that in bytes."""
+    """An endpoint's address for its peer. `address` is the virtual address of its memory, `size` that in bytes."""
 
     ip: IPv4Address | IPv6Address
     qpn: int
@@ -69,18 +69,18 @@ class Address:
 
     @property
     def end(self) -> tuple[str, int]:
-        """The IP address and the number of the queue pair."""
+        """Return the IP address and the number of the queue pair."""
         return str(self.ip), self.qpn
 
 
 def gid_of(ip: IPv4Address | IPv6Address) -> str:
-    """The GID of an address, of IPv4 that of the mapped IPv6 address, as pyverbs writes it: eight groups in full."""
+    """Return the GID of an address, of IPv4 that of the mapped IPv6 address, as pyverbs writes it: 8 full groups."""
     packed = ip.packed if isinstance(ip, IPv6Address) else bytes(10) + b"\xff\xff" + ip.packed
     return packed.hex(":", 2)
 
 
 def gid_index(context: Context, ip: IPv4Address | IPv6Address) -> int:
-    """The index of `ip` in the device's GID table, which follows the interface's addresses a little later."""
+    """Return the index of `ip` in the device's GID table, which follows the interface's addresses a little later."""
     deadline = time.monotonic() + GID_S
     wanted = gid_of(ip)
     while True:
@@ -96,7 +96,7 @@ def gid_index(context: Context, ip: IPv4Address | IPv6Address) -> int:
 
 @contextmanager
 def reported(what: str) -> Iterator[None]:
-    """Turns an error of verbs into ours."""
+    """Turn an error of verbs into ours."""
     try:
         yield
     except ibverbs.PyverbsError as error:
@@ -104,7 +104,7 @@ def reported(what: str) -> Iterator[None]:
 
 
 def open_device(namespace: str, device: str) -> Context:
-    """Opens it in its namespace: in exclusive mode it is to be seen only there."""
+    """Open a device in its namespace: in exclusive mode it is visible only there."""
     with netns.entered(namespace), reported(f"open RDMA device {device} in {namespace}"):
         return ibverbs.Context(name=device)
 
@@ -125,8 +125,8 @@ class QueuePair:
         changed: Changed = lambda *_: None,
     ) -> None:
         """`nic` is the host's hardware NIC if it has one: RTR then ends when the MAC is pinned, in `connection`.
-        `ready` waits for completions: in a lab `Lab.ready`. `unreached` says why a peer is not reached. `changed`
-        hears of its states."""
+        `ready` waits for completions: in a lab `Lab.ready`. `unreached` returns why a peer is not reached. `changed`
+        receives its states."""
         self.device = device
         self.connection: Connection | None = None
         self._nic = nic
@@ -172,7 +172,7 @@ class QueuePair:
         self._report("INIT")
 
     def _report(self, state: str) -> None:
-        """Report a state that is not the last one reported."""
+        """Report a state, unless it is the last one reported."""
         if state == self._known_state:
             return
         self._known_state = state
@@ -191,7 +191,7 @@ class QueuePair:
         self.close()
 
     def close(self) -> None:
-        """Ends the queue pair, the last thing made first. Its device may have gone before."""
+        """Close the queue pair, the last thing made first. Its device may have gone before."""
         if self._known_state:
             self._report(CLOSED)
         while self._resources:
@@ -201,13 +201,13 @@ class QueuePair:
     # Connecting
 
     def connect(self, remote: Address, attributes: Attributes | None = None) -> None:
-        """INIT to RTR to RTS. ConnectError if the kernel refuses; an unknown neighbour takes it a second either way."""
+        """Move from INIT to RTR to RTS. ConnectError if the kernel refuses; an unknown neighbour takes it 1 s."""
         attributes = attributes or Attributes()
         self.to_rtr(remote, attributes)
         self.to_rts(attributes)
 
     def to_rtr(self, remote: Address, attributes: Attributes) -> None:
-        """INIT to RTR: the kernel resolves the destination MAC, and a hardware NIC keeps it."""
+        """Move from INIT to RTR: the kernel resolves the destination MAC, and a hardware NIC keeps it."""
         attr = ibverbs.QPAttr(qp_state=ibverbs.IBV_QPS_RTR, cur_qp_state=ibverbs.IBV_QPS_INIT)
         attr.path_mtu = getattr(ibverbs, f"IBV_MTU_{attributes.path_mtu}")
         attr.dest_qp_num = remote.qpn
@@ -233,7 +233,6 @@ class QueuePair:
             self.connection = self._nic.pin(self.address.qpn)
 
     def to_rts(self, attributes: Attributes) -> None:
-        """RTR to RTS."""
         attr = ibverbs.QPAttr(qp_state=ibverbs.IBV_QPS_RTS, cur_qp_state=ibverbs.IBV_QPS_RTR)
         attr.timeout = attributes.timeout
         attr.retry_cnt = attributes.retry_cnt
@@ -252,7 +251,7 @@ class QueuePair:
 
     @property
     def state(self) -> str:
-        """RESET, INIT, RTR, RTS, SQD, SQE or ERR."""
+        """Return RESET, INIT, RTR, RTS, SQD, SQE or ERR."""
         with reported(f"query the queue pair of {self}"):
             attr, _ = self._qp.query(ibverbs.IBV_QP_STATE)
         return STATES[attr.qp_state]
@@ -260,17 +259,17 @@ class QueuePair:
     # Memory
 
     def memory(self) -> memoryview:
-        """The memory itself, without a copy; not to be used when the endpoint is closed."""
+        """Return the memory itself, without a copy; do not use it after the endpoint is closed."""
         return memoryview((ctypes.c_char * self._size).from_address(self._mr.buf)).cast("B")
 
     def load(self, offset: int = 0, length: int | None = None) -> bytes:
-        """`length` bytes of the memory, all from `offset` on if None."""
+        """Return `length` bytes of the memory, all from `offset` on if None."""
         length = self._size - offset if length is None else length
         self._inside(offset, length, self._size)
         return bytes(self._mr.read(length, offset))
 
     def store(self, data: bytes, offset: int = 0) -> None:
-        """Puts `data` into the memory."""
+        """Store `data` in the memory."""
         self._inside(offset, len(data), self._size)
         self._mr.write(data, len(data), offset)
 
@@ -280,7 +279,7 @@ class QueuePair:
 
 
 def _completion_channel(context: Context) -> tuple[CompChannel, int]:
-    """A channel and its descriptor, which pyverbs does not expose: the kernel gives the lowest number that is free."""
+    """Return a channel and its descriptor, which pyverbs does not expose: the kernel gives the lowest free number."""
     while True:
         descriptor = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         os.close(descriptor)

@@ -13,13 +13,13 @@ from testbed.workload.completion import Completion
 from testbed.workload.verbs import Endpoint, connect_pair, open_endpoint
 
 AHEAD = 4
-"""Messages that a stream has under way, if nobody says how many."""
+"""Messages that a stream has under way by default."""
 LOOK_S = 0.02
-"""Seconds between two looks at what has completed."""
+"""Seconds between two checks of what has completed."""
 
 
 class Stream:
-    """A queue pair with its messages. `status` is SUCCESS, or how the first one ended that failed."""
+    """A queue pair with its messages. `status` is SUCCESS, or the status of the first message that failed."""
 
     def __init__(self, end: Endpoint, size: int, ahead: int = AHEAD) -> None:
         self.status = "SUCCESS"
@@ -30,18 +30,18 @@ class Stream:
         self._posted: list[int] = []
 
     def feed(self) -> None:
-        """Takes what has completed, and posts as much."""
+        """Collect what has completed, and post as much."""
         for request in [request for request in self._posted if self._end.done(request)]:
             self._take(request, within=1)
         while self.status == "SUCCESS" and len(self._posted) < self._ahead:
             self.post(1)
 
     def post(self, messages: int) -> None:
-        """Posts so many messages."""
+        """Post so many messages."""
         self._posted += [self._end.post_write(self._size) for _ in range(messages)]
 
     def finish(self, within: float) -> Completion:
-        """Waits for what is posted. Returns how the last message ended, or the first one that failed."""
+        """Wait for what is posted. Return the completion of the last message, or of the first one that failed."""
         done = [self._take(request, within) for request in tuple(self._posted)]
         return next((completion for completion in done if not completion.ok), done[-1])
 
@@ -66,7 +66,7 @@ class Streams:
         size: int = 32768,
         ahead: int = AHEAD,
     ) -> None:
-        """`size` of a message in bytes, and how many of them a stream has under way. They are fed every 0.02 s, so
+        """`size` is that of a message in bytes, `ahead` the number under way in a stream. They are fed every 0.02 s, so
         `size * ahead` bounds the rate of each."""
         self._pairs = pairs
         self._attributes = attributes
@@ -90,7 +90,7 @@ class Streams:
         return iter(self._streams)
 
     def run(self, seconds: float, look: Callable[[], object] = lambda: None) -> list[float]:
-        """Keeps all streams busy. Returns the bits per second that each got through, without headers. `look` is called
+        """Keep all streams busy. Return the bits per second that each got through, without headers. `look` is called
         every 0.02 s."""
         scheduler = self._pairs[0][0].node.context.scheduler
         before, began = [stream.done_bytes for stream in self._streams], time.monotonic()
@@ -103,19 +103,19 @@ class Streams:
         return [(stream.done_bytes - start) * 8 / passed for stream, start in zip(self._streams, before, strict=True)]
 
     def write(self, messages: int, within: float = 60) -> list[Completion]:
-        """Each stream writes so many messages, all of them at once. Returns how the last of each stream ended, or the
-        first that failed. DeadlineError if one takes longer than `within` seconds."""
+        """Write so many messages on each stream, all at once. Return the completion of the last of each stream, or of
+        the first that failed. DeadlineError if one takes longer than `within` seconds."""
         for stream in self._streams:
             stream.post(messages)
         return [stream.finish(within) for stream in self._streams]
 
     @property
     def statuses(self) -> list[str]:
-        """Of each stream SUCCESS, or how its first message ended that failed."""
+        """Return SUCCESS for each stream, or the status of its first message that failed."""
         return [stream.status for stream in self._streams]
 
 
 def fairness(rates: Sequence[float]) -> float:
-    """Jain's index: 1 when all have the same, 1/n when one has everything; 0 when nobody has anything."""
+    """Return Jain's index: 1 when all have the same, 1/n when one has everything; 0 when nobody has anything."""
     squares = len(rates) * sum(rate * rate for rate in rates)
     return sum(rates) ** 2 / squares if squares else 0.0

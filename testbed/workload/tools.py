@@ -1,8 +1,8 @@
-"""perftest and rping as they are: third-party programs, a server and a client.
+"""perftest and rping unchanged: third-party programs, a server and a client.
 
-perftest's two sides agree over TCP. In shared RDMA netns mode both run in a namespace that has nothing but a loopback,
-so that the lab's network carries RoCE alone; in exclusive mode a device is to be seen only where its interface is, and
-TCP goes over the data network as well. rping connects with rdma_cm, which needs shared mode and the data network.
+perftest's two sides agree over TCP. In shared RDMA netns mode both run in a namespace that has only a loopback, so that
+the lab's network carries RoCE alone; in exclusive mode a device is visible only where its interface is, and TCP goes
+over the data network as well. rping connects with rdma_cm, which needs shared mode and the data network.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ CM_EVENT = re.compile(r"RDMA_CM_EVENT_\w+")
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A host as these programs see it: `ip` is its address on the interface of RDMA device `device`."""
+    """A host for these programs: `ip` is its address on the interface of RDMA device `device`."""
 
     node: str
     namespace: str
@@ -50,15 +50,15 @@ class Side:
 
     @classmethod
     def of(cls, interface: HostInterface) -> Self:
-        """An interface of a lab's host or pod, with its IPv4 address."""
+        """Return an interface of a lab's host or pod, with its IPv4 address."""
         host = interface.node
         return cls(host.name, host.namespace, interface.device, IPv4Address(interface.address().ip))
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The result of a client. `error` is empty if all went well, else a completion status or an event of rdma_cm, or
-    the first line the client wrote (its errors come first). `output` is all it wrote.
+    """The result of a client. `error` is empty if it succeeded, else a completion status or an event of rdma_cm, or the
+    first line the client wrote (its errors come first). `output` is all it wrote.
 
     `figures` are perftest's own: BW_average and BW_peak in MiB/s, MsgRate in millions a second, t_min, t_avg, t_max,
     percentile_99 … in microseconds, MsgSize in bytes; for rping `pings`.
@@ -83,11 +83,11 @@ def perftest(
     within: float,
     ready: Ready = readable,
 ) -> Result:
-    """Runs a program of perftest between two hosts; outputs are kept in `directory`.
+    """Run a program of perftest between two hosts; outputs are kept in `directory`.
 
     `options` go to both sides, as ``-n 1000 -s 4096``. DeadlineError after `within` seconds: perftest asks for seven
-    retries, which rxe takes as for ever, so on a path that died it ends by this alone. With a lab's `ready` its timers,
-    so faults at a moment, are kept meanwhile.
+    retries, which rxe takes as for ever, so on a path that died nothing else ends it. With a lab's `ready` its timers,
+    and so faults at a moment, are kept meanwhile.
     """
     if tool not in EVENTS:
         raise InputError(f"{tool} is no program of perftest we know", hint=f"There is {', '.join(EVENTS)}.")
@@ -121,7 +121,7 @@ def rping(
     within: float,
     ready: Ready = readable,
 ) -> Result:
-    """`count` round trips of rping, `size` bytes each, with the data verified. `ready` as for `perftest`."""
+    """Run `count` round trips of rping, `size` bytes each, with the data verified. `ready` as for `perftest`."""
     with rdma.Rdma() as system:
         if system.exclusive:
             raise UnsupportedError(
@@ -143,7 +143,7 @@ def rping(
 def _ended(
     server: Callable[[], Process], listens: Callable[[], bool], client: Callable[[], Process], within: float
 ) -> tuple[str, str]:
-    """Starts both, the client when the server `listens`; the client's output and error when it has ended."""
+    """Start both, the client when the server `listens`; return the client's output and error when it has ended."""
     with ExitStack() as undo:
         listener = server()
         undo.callback(listener.stop)
@@ -156,7 +156,7 @@ def _ended(
 
 @contextmanager
 def _exchange(server: Side, client: Side) -> Iterator[tuple[str, str, IPv4Address]]:
-    """The namespaces for server and client, and the server's address for TCP."""
+    """Yield the namespaces for server and client, and the server's address for TCP."""
     with rdma.Rdma() as system:
         exclusive = system.exclusive
     if exclusive:
@@ -183,13 +183,13 @@ def _listens(namespace: str, port: int) -> bool:
 
 
 def _accepts(server: Side) -> bool:
-    """Whether an rdma_cm identifier listens on the server's device."""
+    """Return whether an rdma_cm identifier listens on the server's device."""
     shown = processes.run(server.node, server.namespace, ["rdma", "-j", "resource", "show", "cm_id"], LISTEN_S)
     return any(entry["ifname"] == server.device and entry["state"] == "LISTEN" for entry in json.loads(shown.stdout))
 
 
 def error_in(output: str) -> str:
-    """The reason why a client failed, by the standard name if it gives one."""
+    """Return the reason why a client failed, by the standard name if it gives one."""
     if found := STATUS.search(output):
         return STATUSES[int(found[1])]
     if found := CM_EVENT.search(output):
@@ -198,7 +198,7 @@ def error_in(output: str) -> str:
 
 
 def figures_in(report: str) -> dict[str, float]:
-    """The results in a report of perftest (--out_json)."""
+    """Return the results in a report of perftest (--out_json)."""
     try:
         results = json.loads(report)["results"]
         return {name: float(value) for name, value in results.items()}

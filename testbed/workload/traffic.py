@@ -1,4 +1,4 @@
-"""Counters of RoCE and TCP on an interface, of bytes on links, and what a message is on the wire."""
+"""Counters of RoCE and TCP on an interface, of bytes on links, and the size of a message on the wire."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ COUNTED = {
     "tcp_in": ("ingress", "meta l4proto tcp"),
 }
 ETHERNET = 14
-"""Bytes of a header that nftables does not count at ingress, where the kernel has taken it off."""
+"""Bytes of a header that nftables does not count at ingress, where the kernel has removed it."""
 HEADERS = ETHERNET + 20 + 8 + 12 + 4
 """Bytes of a RoCE packet over IPv4 beside its payload: Ethernet, IPv4, UDP, BTH and ICRC."""
 _NUMBERS = itertools.count(1)
 
 
 def wire_bytes(payload: int, *, path_mtu: int = 1024) -> int:
-    """Bytes on layer 2 (without the FCS) of a SEND or a WRITE over IPv4 in packets of `path_mtu` bytes, without
-    the WRITE's RETH and without acknowledgements."""
+    """Return the bytes on layer 2 (without the FCS) of a SEND or a WRITE over IPv4 in packets of `path_mtu` bytes,
+    without the WRITE's RETH and without acknowledgements."""
     return payload + HEADERS * max(1, -(-payload // path_mtu))
 
 
 class LinkTraffic:
-    """Counts from now on the bytes on layer 2 that interfaces, such as a leaf's uplinks, send over their links."""
+    """A counter of the bytes on layer 2 that interfaces, such as a leaf's uplinks, send from now on."""
 
     def __init__(self, interfaces: Iterable[Interface]) -> None:
         self._interfaces = list(interfaces)
         self._before = self._counters()
 
     def sent(self) -> dict[str, int]:
-        """Bytes since the start, by interface: ``leaf1:e3``. What a queue dropped was not sent."""
+        """Return bytes since the start, by interface: ``leaf1:e3``. Packets that a queue dropped were not sent."""
         return {name: count - self._before[name] for name, count in self._counters().items()}
 
     def _counters(self) -> dict[str, int]:
@@ -43,7 +43,7 @@ class LinkTraffic:
 
 
 class Traffic:
-    """Counts from now on what an interface sends and receives."""
+    """A counter, from now on, of what an interface sends and receives."""
 
     def __init__(self, interface: HostInterface) -> None:
         self._host = interface.node
@@ -52,14 +52,14 @@ class Traffic:
             nftables.run(nftables.counting(self._table, interface.name, COUNTED))
 
     def bytes(self) -> dict[str, int]:
-        """Bytes on layer 2 (without the FCS) since the start: roce_out, roce_in, tcp_out, tcp_in."""
+        """Return bytes on layer 2 (without the FCS) since the start: roce_out, roce_in, tcp_out, tcp_in."""
         return {
             name: counter["bytes"] + ETHERNET * counter["packets"] * (COUNTED[name][0] == "ingress")
             for name, counter in self._counters().items()
         }
 
     def packets(self) -> dict[str, int]:
-        """Packets since the start, by the same names."""
+        """Return packets since the start, by the same names."""
         return {name: counter["packets"] for name, counter in self._counters().items()}
 
     def _counters(self) -> dict[str, dict[str, int]]:

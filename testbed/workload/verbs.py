@@ -1,4 +1,4 @@
-"""RC endpoints: queue pairs driven from one process that reaches into the hosts' namespaces.
+"""RC endpoints: queue pairs controlled from one process that enters the hosts' namespaces.
 
 Only RoCE is on the wire: the two sides exchange their addresses as Python objects. Nothing polls; a wait sleeps on the
 completion channel until its deadline. One thread uses an endpoint at a time.
@@ -25,7 +25,7 @@ ATOMIC_SIZE = 8
 
 
 class Endpoint(QueuePair):
-    """A queue pair to talk with. Exchange `address`, `connect` both sides (`connect_pair` does it), then make requests.
+    """A queue pair for requests. Exchange `address`, `connect` both sides (`connect_pair` does it), then make requests.
 
     Lengths and offsets are in bytes; `offset` is in the memory here, `remote_offset` in the peer's. Each `post_…`
     returns a number for `wait` and `done`; the short names wait at once.
@@ -38,11 +38,11 @@ class Endpoint(QueuePair):
         super()._open(namespace)
 
     def post_send(self, length: int, *, offset: int = 0) -> int:
-        """Sends memory into a receive the peer has posted."""
+        """Send memory into a receive the peer has posted."""
         return self._post_send("SEND", ibverbs.IBV_WR_SEND, offset, length)
 
     def post_recv(self, length: int, *, offset: int = 0) -> int:
-        """Lends memory to a SEND of the peer, of `length` bytes at most."""
+        """Lend memory to a SEND of the peer, of `length` bytes at most."""
         self._inside(offset, length, self._size)
         element = ibverbs.SGE(self._mr.buf + offset, length, self._mr.lkey)
         request = ibverbs.RecvWR(wr_id=self._next_id, num_sge=1, sg=[element])
@@ -55,12 +55,12 @@ class Endpoint(QueuePair):
         return self._post_send("RDMA_READ", ibverbs.IBV_WR_RDMA_READ, offset, length, remote_offset)
 
     def post_fetch_add(self, add: int, *, offset: int = 0, remote_offset: int = 0) -> int:
-        """Adds to the eight bytes (of the machine's order, aligned) there; what they were comes here."""
+        """Add to the eight bytes (in the machine's byte order, aligned) there; their old value comes here."""
         opcode = ibverbs.IBV_WR_ATOMIC_FETCH_AND_ADD
         return self._post_send("FETCH_ADD", opcode, offset, ATOMIC_SIZE, remote_offset, (add,))
 
     def post_compare_swap(self, compare: int, swap: int, *, offset: int = 0, remote_offset: int = 0) -> int:
-        """Puts `swap` into the eight bytes there if they are `compare`; what they were comes here."""
+        """Set the eight bytes there to `swap` if they are `compare`; their old value comes here."""
         opcode = ibverbs.IBV_WR_ATOMIC_CMP_AND_SWP
         return self._post_send("COMP_SWAP", opcode, offset, ATOMIC_SIZE, remote_offset, (compare, swap))
 
@@ -100,14 +100,14 @@ class Endpoint(QueuePair):
         return number
 
     def done(self, wr_id: int) -> bool:
-        """Whether a request has completed by now."""
+        """Return whether a request has completed by now."""
         self._collect()
         if wr_id not in self._completed and wr_id not in self._posted:
             raise InputError(f"{self}: request {wr_id} was never posted, or its completion has been taken")
         return wr_id in self._completed
 
     def wait(self, wr_id: int, within: float) -> Completion:
-        """The completion of a request, whatever its status, in any order. DeadlineError after `within` seconds."""
+        """Return the completion of a request, with any status, in any order. DeadlineError after `within` seconds."""
         deadline = time.monotonic() + within
         while not self.done(wr_id):
             with reported(f"{self}: ask for a completion event"):
@@ -124,11 +124,11 @@ class Endpoint(QueuePair):
         return self._completed.pop(wr_id)
 
     def fileno(self) -> int:
-        """Readable when something has completed since the last `arrivals`."""
+        """Return a descriptor that is readable when something has completed since the last `arrivals`."""
         return self._channel_fd
 
     def arrivals(self) -> list[Completion]:
-        """Take all completions so far, in their order, without waiting; the next one makes this endpoint readable."""
+        """Return all completions so far, in their order, without waiting; the next one makes this endpoint readable."""
         with reported(f"{self}: take a completion event"):
             if readable([self._channel_fd], 0):
                 self._channel.get_cq_event(self._cq)
@@ -173,8 +173,8 @@ class Endpoint(QueuePair):
 
 
 def open_endpoint(interface: HostInterface, family: Family = 4, *, memory: int = 1 << 16) -> Endpoint:
-    """An endpoint on a host's interface, closed with the host at the latest; `nic: hardware` pins its MAC. `family`
-    chooses the GID: that of the IPv4 or of the IPv6 address. `memory` in bytes."""
+    """Open an endpoint on a host's interface, closed with the host at the latest; `nic: hardware` pins its MAC.
+    `family` chooses the GID: that of the IPv4 or of the IPv6 address. `memory` in bytes."""
     host = interface.node
 
     def changed(state: str, text: str, device: str, qpn: int, peer: str) -> None:
@@ -210,7 +210,7 @@ def connected(
 
 
 def connect_pair(left: Endpoint, right: Endpoint, attributes: Attributes | None = None) -> None:
-    """Connects two endpoints with each other: both are ready to receive before either may send."""
+    """Connect two endpoints with each other: both are ready to receive before either may send."""
     attributes = attributes or Attributes()
     left.to_rtr(right.address, attributes)
     right.to_rtr(left.address, attributes)

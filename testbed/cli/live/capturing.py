@@ -1,4 +1,4 @@
-"""A capture of a lab that lives, as a file or as lines."""
+"""A capture of a running lab, as a file or as lines."""
 
 from __future__ import annotations
 

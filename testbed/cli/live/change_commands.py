@@ -1,4 +1,4 @@
-"""Commands that change a lab that lives: faults, links, profiles, pods, RDMA WRITEs, time."""
+"""Commands that change a running lab: faults, links, profiles, pods, RDMA WRITEs, time."""
 
 from __future__ import annotations
 
@@ -132,9 +132,6 @@ def profile_set(name: str, form: str, switch: str, values: tuple[str, ...]) -> i
     return show(form, found, text, f"testbed tables {switch} --follow")
 
 
-# Pods
-
-
 pod = click.Group("pod", help="Make and delete pods in a lab.")
 
 
@@ -171,9 +168,6 @@ def pod_delete(name: str, form: str, pod_: str) -> int:
 
     ask(name, PodDelete(pod=pod_))
     return show(form, {"pod": pod_}, f"{pod_} is deleted")
-
-
-# Traffic
 
 
 @click.command(

@@ -42,13 +42,13 @@ WITHOUT: Mapping[str, str] = {
     "--log-level": "the lab's log is keeper.log in its directory",
     "--debug, -d": "the lab's log is keeper.log in its directory",
 }
-"""Flags of containerlab's that cannot mean the same, with the reason."""
+"""Flags of containerlab that cannot mean the same, with the reason."""
 SWITCHES = "--skip-post-deploy", "--skip-labdir-acl", "--keep-mgmt-net", "--debug, -d"
 """Flags without a value."""
 
 
 def refused(*names: str) -> Callable[[Command], Command]:
-    """Let the command refuse these flags."""
+    """Make a decorator that lets a command refuse these flags."""
 
     def add(command: Command) -> Command:
         for name in names:
@@ -81,8 +81,7 @@ name_option = click.option(
 
 
 def topology(given: str) -> Path:
-    """Return the topology file that is meant: this one, or the only one of a directory, by default the working
-    directory."""
+    """Return the topology file: this one, or the only one of a directory, by default the working directory."""
     if "://" in given or given == "-":
         raise InputError("is no file", where=given, hint="Fetch it first: testbed deploy -t FILE.")
     path = Path(given or ".")

@@ -1,4 +1,4 @@
-"""`testbed inspect`, `tables` and `events`: looking into a lab that lives."""
+"""`testbed inspect`, `tables` and `events`: views of a running lab."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of labs that live: labs, nodes, entries of switches."""
+"""Tables of running labs: labs, nodes, entries of switches."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def show_nodes(nodes: Sequence[NodeRow]) -> None:
 
 
 def show_metrics(lab: Lab) -> None:
-    """Print the address at which Prometheus can scrape it."""
+    """Print the address at which Prometheus can scrape a lab."""
     if lab.metrics:
         output_console().print(f"metrics: http://{lab.metrics}/metrics", highlight=False)
 
@@ -67,7 +67,6 @@ def interface_cells(row: Any) -> list[str]:
 
 
 def entries(rows: Sequence[TableRow]) -> Table:
-    """Make a table of the entries of a switch."""
     shown = table("table", "vlan", "address", "mac", "port", "state", "age")
     for row in rows:
         age = "" if row["age_s"] is None else duration(row["age_s"])

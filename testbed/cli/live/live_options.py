@@ -1,4 +1,4 @@
-"""The options of commands of labs that live, the words on their command lines, their output."""
+"""Options of commands for running labs, the words on their command lines, their output."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def metrics_option(command: Command) -> Command:
 
 
 def listening_at(metrics: int | None) -> tuple[socket.socket | None, str]:
-    """Return the socket and the address at which metrics are scraped, if they are. InputError if the port is taken."""
+    """Return the socket and the address at which metrics are scraped, if they are. InputError if the port is in use."""
     if metrics is None:
         return None, ""
     from testbed.machine.live import endpoint
@@ -103,7 +103,7 @@ def print_json(found: Any) -> None:
 
 
 def show(form: str, found: Any, shown: str | Table, *lines: str) -> int:
-    """Print an answer: as JSON, or as people see it, with commands to type next. Return the exit status, 0."""
+    """Print a response: as JSON, or for people, with commands to type next. Return the exit status, 0."""
     if form == "json":
         print_json(found)
         return 0
@@ -132,7 +132,7 @@ def put(stream: str, data: bytes) -> None:
 
 
 class LineWriter:
-    """Cuts the output of a program into lines; one that is too long is shown in parts."""
+    """Writer that cuts the output of a program into lines; a line that is too long is shown in parts."""
 
     def __init__(self, show: Callable[[bytes], None]) -> None:
         self._show = show

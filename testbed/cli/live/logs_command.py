@@ -1,4 +1,4 @@
-"""`testbed logs`: the output of programs of a lab that lives."""
+"""`testbed logs`: the output of programs of a running lab."""
 
 from __future__ import annotations
 

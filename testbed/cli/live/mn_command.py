@@ -16,9 +16,9 @@ from testbed.protocol import FILES
 
 NODE = "machine"
 TOPOLOGY = ".mininet.clab.yml"
-"""Among the job's files, where hidden ones of the user's do not come."""
+"""Name among the job's files that does not collide with hidden files of the user's."""
 EMPTY = f"name: mn\ntopology: {{nodes: {{{NODE}: {{kind: host}}}}}}\n"
-"""A lab needs a node. The script runs beside it, in the machine's own namespaces, as Mininet wants them."""
+"""A lab needs a node. The script runs beside it, in the machine's own namespaces, as Mininet requires."""
 BESIDE = "nsenter", "--target", "1", "--net", "--mount", "--"
 RUN = f"""
 import os, sys

@@ -1,4 +1,4 @@
-"""`testbed exec`, `shell` and `capture`: programs on nodes of a lab that lives."""
+"""`testbed exec`, `shell` and `capture`: programs on nodes of a running lab."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 INPUT = 1 << 16
 MOST_INPUT = 16 << 20
-"""Bytes on the virtual clock, where input goes with the request."""
+"""Bytes of input at most on the virtual clock, where input goes with the request."""
 HUNG_UP = 128 + signal.SIGHUP
 
 
@@ -184,7 +184,7 @@ def raw(mode: Callable[[Any], object] = tty.setraw) -> Iterator[None]:
         mode(sys.stdin)
         yield
     finally:
-        with contextlib.suppress(termios.error):  # it has gone
+        with contextlib.suppress(termios.error):  # the terminal has gone
             termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
 
 

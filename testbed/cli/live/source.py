@@ -19,7 +19,7 @@ SUFFIXES = ".yml", ".yaml"
 
 @dataclass(frozen=True)
 class Found:
-    """`shown` is what the user calls it; `place` turns places in the job's files into the user's."""
+    """A source. `shown` is its name for the user; `place` turns places in the job's files into the user's."""
 
     name: str
     shown: str
@@ -59,7 +59,7 @@ def of_file(path: Path) -> Found:
 
 
 def beside(path: Path, binds: Sequence[str]) -> dict[str, bytes]:
-    """Return the files and directories that containers of a topology file have from beside it."""
+    """Return the files and directories beside a topology file that its containers bind."""
     found: dict[str, bytes] = {}
     for name in binds:
         source = path.parent / name
@@ -71,7 +71,7 @@ def beside(path: Path, binds: Sequence[str]) -> dict[str, bytes]:
 
 
 def topology_name(data: bytes, path: Path) -> str:
-    """Return the name in a file, as far as that can be read without checking it; else that of the file."""
+    """Return the name in a file, as far as it can be read without a check; else the name of the file."""
     for line in data.decode(errors="replace").splitlines():
         key, colon, value = line.partition(":")
         if key == "name" and colon:

@@ -53,7 +53,7 @@ def order_of(
 def begun(
     name: str, order: RunOrder, info: ScenarioInfo, seed: int, out: Path, metrics: int | None = None
 ) -> Connection:
-    """Start a keeper of the run, under a name that is free. `latest` stays the run that a moment was kept of."""
+    """Start a keeper of the run, under a name that is free. `latest` stays the run whose moment was kept."""
     labs.require_free(name)
     listening, address = listening_at(metrics)
     machine: Any = options.choose("vm", "virtual", lambda text: click.echo(f"… {text}", err=True))
@@ -188,7 +188,7 @@ def described(source: Source) -> ScenarioInfo:
 
 
 def kept_run(directory: Path) -> tuple[record.RunResult, str, Path]:
-    """Return a run's record, the variant that is meant, and its directory."""
+    """Return a run's record, the chosen variant, and its directory."""
     if directory.is_symlink():
         directory = directory.parent / directory.readlink()
     label = ""

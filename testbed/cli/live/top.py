@@ -1,4 +1,4 @@
-"""`testbed top`: a screen of a lab that lives, drawn again when there is something new."""
+"""`testbed top`: a screen of a running lab, drawn again after each change."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ QUIT = b"qQ\x03"
 MORE = "…"
 LEAST_INTERVAL_S = 0.1
 EVENTS = 100
-"""The latest ones, as many as the largest screen has lines for."""
+"""Latest events kept, as many as the largest screen has lines for."""
 
 
 @click.command(
@@ -65,11 +65,8 @@ def top(once: bool, interval: float, name: str, form: str) -> int:
     return 0
 
 
-# The screen
-
-
 class Screen:
-    """The last picture and the one before it, on the terminal."""
+    """The current picture and the previous one, on the terminal."""
 
     def __init__(self, lab: Lab, console: Console) -> None:
         from rich.live import Live
@@ -119,7 +116,7 @@ def watch(connection: Connection, console: Console, interval: float) -> None:
 
 
 def by_key(terminal: Any) -> None:
-    """Each key is read at once and not shown, Ctrl-C too; what is written is as ever."""
+    """Read each key at once and without echo, Ctrl-C too; output is unchanged."""
     tty.setcbreak(terminal)
     modes = termios.tcgetattr(terminal)
     modes[3] &= ~termios.ISIG
@@ -127,11 +124,11 @@ def by_key(terminal: Any) -> None:
 
 
 Section = tuple[Sequence[str], list[list[str]]]
-"""The heads of a table, and its rows."""
+"""Heads of a table, and its rows."""
 
 
 def screen(lab: Lab, now: Overview, before: Overview | None, width: int, height: int) -> RenderableType:
-    """A picture that has `height` lines: sections that are too long are cut, events show their end."""
+    """Make a picture of `height` lines: sections that are too long are cut, events show their end."""
     from rich.console import Group
     from rich.text import Text
 
@@ -161,13 +158,13 @@ def head(lab: Lab, now: Overview) -> RenderableType:
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]], room: int) -> Table:
-    """At most so many rows; the last line says how many are left out. Of events the end counts."""
+    """Make a table of at most so many rows; the last line counts those left out. Events show their end."""
     from rich.table import Table
 
     made = Table(box=None, padding=(0, 1, 0, 0), header_style="bold cyan", expand=False)
     for number, name in enumerate(heads):
         cells = [row[number] for row in rows if number < len(row)]
-        free = number == len(heads) - 1 or name == "parameters"  # what a narrow screen cuts
+        free = number == len(heads) - 1 or name == "parameters"  # the column that a narrow screen cuts
         made.add_column(
             name, no_wrap=True, overflow="ellipsis", justify="right" if name in NUMBERS else "left",
             min_width=None if free else min(WIDEST, max(map(len, [name, *cells]))),
@@ -180,8 +177,6 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]], room: int) -> Tab
         made.add_row(*row)
     return made
 
-
-# What is in a picture
 
 PORT_HEADS = "port", "", "rx bit/s", "tx bit/s", "rx packets", "tx packets", "drops", "new"
 TABLE_HEADS = "switch", "arp", "nd", "fdb"
@@ -206,7 +201,7 @@ def pictures(now: Overview, before: Overview | None) -> list[Section]:
 
 
 def port_rows(now: Overview, before: Overview | None) -> list[list[str]]:
-    """Ports with drops since the last picture come first, then the busiest."""
+    """Return rows of ports: those with drops since the last picture first, then the busiest."""
     old = {row["end"]: row for row in before["ports"]} if before else {}
     passed = now["now_s"] - before["now_s"] if before else 0.0
     found = []
@@ -221,14 +216,14 @@ def port_rows(now: Overview, before: Overview | None) -> list[list[str]]:
 
 
 def rate(row: Counted, was: Counted | None, key: Any, passed: float) -> float | None:
-    """Bits a second; None when there is no earlier picture of the port."""
+    """Return bits a second; None when there is no earlier picture of the port."""
     if was is None or passed <= 0:
         return None
     return 8 * (row[key] - was[key]) / passed  # type: ignore[literal-required,no-any-return]
 
 
 def bits(rate: float | None) -> str:
-    """`0`, `950`, `1.2k`, `98M`, `1.0G`; `-` where it is not known."""
+    """Return `0`, `950`, `1.2k`, `98M`, `1.0G`; `-` where the rate is not known."""
     if rate is None:
         return "-"
     for unit, factor in ("G", 1e9), ("M", 1e6), ("k", 1e3):

@@ -1,4 +1,4 @@
-"""`testbed up` and `down`: labs that live."""
+"""`testbed up` and `down`: running labs."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def brought_up(
 
 
 def stay(connection: Connection) -> None:
-    """Wait until the lab has ended: by Ctrl-C, by `down`, or as nobody used it."""
+    """Wait until the lab has ended: by Ctrl-C, by `down`, or after the idle time."""
     with stoppable() as stop, contextlib.suppress(EndedError):
         watched: list[Any] = [connection, stop]
         ready, _, _ = select.select(watched, [], [])
@@ -164,7 +164,7 @@ def checked(name: str) -> str:
 
 
 def end(connection: Connection) -> Any:
-    """End the lab. Return the answer of its keeper."""
+    """End the lab. Return the response of its keeper."""
     number = connection.ask(Down())
     deadline = time.monotonic() + DOWN_S
     while not connection.done(number):

@@ -1,4 +1,4 @@
-"""`testbed sweep`: a scenario with many seeds and values, as far as it has not been run yet."""
+"""`testbed sweep`: a scenario with many seeds and values, without the runs that are already done."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from testbed.machine.sweeps.results import Results
 from testbed.machine.sweeps.work import Engine, Here, Work
 
 KEPT = 20
-"""Run directories of runs that were not as expected which a result file's sweeps keep. Any other run is repeated by its
+"""Maximum of run directories of unexpected runs kept by the sweeps of a result file. Any other run is repeated by its
 command."""
 FILE = "sweep.sqlite"
 
@@ -99,7 +99,7 @@ def sweep(
 async def carry_out(
     asked: Work, planned: Sequence[Point], engine: Engine, file: Path, out: Path, shown: Shown
 ) -> table.Found:
-    """Run what the result file does not have yet; what it has in the end."""
+    """Run the points that the result file lacks. Return all its results."""
     origin = Origin.of_run(await engine.identity(), asked.source, asked.source.files())
     with Results(file, asked.info["name"], origin) as results:
         found = results.recorded()

@@ -72,14 +72,14 @@ def matrix(
 
 @dataclass(frozen=True)
 class Outage:
-    """`seconds` is None where it did not end, and where users see a fault and none of their requests failed."""
+    """An outage. `seconds` is None if it did not end, or if users notice a fault and no request of theirs failed."""
 
     seconds: float | None
     text: str
 
 
 def outage(found: Iterable[Event], observed: Observed | None) -> Outage:
-    """From the begin of the first request that failed, or the end of a job that did, to the end of one that worked."""
+    """Measure from the first failed request's begin, or a failed job's end, to the end of one that worked."""
     began: float | None = None
     for event in found:
         worked = request_worked(event)
@@ -95,7 +95,7 @@ def outage(found: Iterable[Event], observed: Observed | None) -> Outage:
 
 
 def ended_s(event: Event) -> float:
-    """The time at which a request ended; one that was looked at late was reported later."""
+    """Return the time at which a request ended; a late check of its completion reports it later."""
     return happened_ns(event) / 1e9
 
 
@@ -124,7 +124,7 @@ def report(
     screen.print()
     screen.print(shown)
     if figures:
-        # A word of a name on each line: many columns are beside each other on 80 characters.
+        # One word of a name on each line: many columns share 80 characters.
         below = columns(*values[0], *(console.evidence_item(name, 0)[0].replace(" ", "\n") for name in figures))
         below.padding = (0, 1, 0, 0)
         for its, result in zip(values, results, strict=True):
@@ -143,7 +143,7 @@ def report(
 
 
 def names_of_figures(results: Sequence[VariantResult]) -> list[str]:
-    """The names of the evidence, if every run has numbers by the same names: a column for each is read best."""
+    """Return the names of the evidence, if every run has numbers by the same names, for a column each."""
     names = list(results[0].evidence)
     numbers = all(type(value) in (int, float) for one in results for value in one.evidence.values())
     return names if numbers and all(list(one.evidence) == names for one in results) else []

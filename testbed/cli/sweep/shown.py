@@ -1,4 +1,4 @@
-"""A sweep while it runs: a bar on a terminal, a line now and then in a log."""
+"""Display of a running sweep: a bar on a terminal, occasional lines in a log."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from testbed.machine.sweeps.points import Key, Point
 from testbed.machine.sweeps.results import Recorded
 
 LINES = 10
-"""Lines that a log has of the whole sweep, if it is short."""
+"""Maximum of lines that a log has of a whole short sweep."""
 PAUSE_S = 60.0
-"""Wall seconds after which a log has a line of a long one."""
+"""Wall seconds between lines in the log of a long sweep."""
 
 
 class Remarks:
-    """Lines of `console` that are about no run."""
+    """Lines on `console` that belong to no run."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -42,7 +42,7 @@ class Remarks:
 
 
 class Shown(Remarks):
-    """Shows a sweep; a context, because a terminal must be given back as it was."""
+    """Display of a sweep; a context, because the terminal must be restored."""
 
     def __init__(self, console: Console, file: Path, total: int, scenario: str) -> None:
         super().__init__(console)
@@ -67,7 +67,7 @@ class Shown(Remarks):
             self.log(f"{self._done} of {self._total} runs are in {self._file}; the same command goes on from there")
 
     def begin(self, planned: Sequence[Point], found: Mapping[Key, Recorded]) -> None:
-        """The runs that are done already count."""
+        """Begin the display; finished runs already count."""
         there = [found[point.key] for point in planned if point.key in found]
         self._done, self._unexpected = len(there), sum(not one.as_expected for one in there)
         self._lined, self._begun = self._done, True

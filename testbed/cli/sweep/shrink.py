@@ -73,7 +73,7 @@ def shrink(
 
 @dataclass(frozen=True)
 class Failing:
-    """A variant run that is to be shrunk. `scenario` is what names it on the command line."""
+    """A variant run to shrink. `scenario` is its name on the command line."""
 
     work: Work
     scenario: str
@@ -117,7 +117,7 @@ async def of_directory(directory: Path, named: str | None) -> Failing:
 
 
 def name_of(then: RunResult, source: Source) -> str:
-    """The name of the scenario that was run, if it is shipped and the same, or the path of the copy of its file."""
+    """Return the name of the scenario, if it is shipped and the same, or the path of the copy of its file."""
     for shipped in scenarios.shipped():
         if shipped.name == then.scenario and record.digests(shipped.files()) == dict(then.made_from.files):
             return shipped.name

@@ -1,4 +1,4 @@
-"""The end of `testbed shrink`: what matters for a failure and what does not, and the command that shows it."""
+"""The end of `testbed shrink`: the parts that matter for a failure, the others, and the command to repeat it."""
 
 from __future__ import annotations
 

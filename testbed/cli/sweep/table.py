@@ -22,20 +22,20 @@ from testbed.protocol import Observed
 
 Found = Mapping[Key, Recorded]
 NOTHING = "nothing"
-"""The observation of runs that came to none."""
+"""Name for runs without an observation."""
 
 
 @dataclass
 class Row:
-    """The runs of a variant with the same values."""
+    """Runs of a variant with the same values."""
 
     variant: str
     values: Mapping[str, str]
     expected: Observed
     observed: Counter[str] = field(default_factory=Counter)
-    """Runs by what users saw."""
+    """Number of runs by observation."""
     unexpected: list[int] = field(default_factory=list)
-    """Seeds of runs that are not as expected."""
+    """Seeds of unexpected runs."""
     shortest_s: float = float("inf")
     longest_s: float = 0.0
 
@@ -103,7 +103,7 @@ def _first_as_json(name: str, point: Point, run: Recorded) -> dict[str, Any]:
 def report(
     screen: Console, name: str, scenario: str, file: Path, table: Sequence[Row], planned: Sequence[Point], found: Found
 ) -> None:
-    """The table, the first run that is not as expected and its command, and the verdict."""
+    """Print the table, the first run that is not as expected and its command, and the verdict."""
     shown = columns("variant", *table[0].values, "runs", "expected", "users see", "unexpected", "virtual time")
     for row in table:
         shown.add_row(
@@ -132,7 +132,7 @@ def show_first(screen: Console, name: str, point: Point, run: Recorded) -> None:
 
 
 def observations(observed: Mapping[str, int]) -> Text:
-    """`fault`, or with how many runs each where they differ."""
+    """Return `fault`, or each observation with its number of runs where they differ."""
     if len(observed) == 1:
         [only] = observed
         return Text(only, OUTCOME.get(only, "bold red"))
@@ -140,7 +140,7 @@ def observations(observed: Mapping[str, int]) -> Text:
 
 
 def _seeds(row: Row) -> str:
-    """`3, from seed 17 on`: how many there are, and the first of them."""
+    """Return `3, from seed 17 on`: the number of seeds, and the first of them."""
     if len(row.unexpected) == 1:
         return f"seed {row.unexpected[0]}"
     return f"{len(row.unexpected)}, first seed {row.unexpected[0]}"

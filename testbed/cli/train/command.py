@@ -27,11 +27,11 @@ from testbed.protocol import Note, PlanRows, requests
 from testbed.records import ranks as records
 
 FABRIC = "fabric.clab.yml"
-"""The topology that is made where none is given, in the run's directory."""
+"""Default topology, which is made in the run's directory."""
 
 
 class Command(click.Command):
-    """Explains an option that may have been meant for the script."""
+    """Command that explains an option that may have been meant for the script."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         try:
@@ -141,7 +141,7 @@ def train(
 def placed(
     source: Source, topology: Path | None, ranks: int | None, ranks_per_host: int, planned: Sequence[Mapping[str, Any]]
 ) -> tuple[Placement, list[Note]]:
-    """The places of the ranks, and the notes on the topology; what does not fit it is an InputError."""
+    """Return the places of the ranks, and the notes on the topology. InputError for a mismatch with it."""
     assert source.topology is not None, "of a script it is given"
     found = questions.plan(source.topology)
     where = str(topology) if topology else "the fabric made for the job"

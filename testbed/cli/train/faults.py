@@ -17,7 +17,7 @@ PLACES = {*ENDS, *NODES} - {"port"}
 
 
 def parse(text: str, known: Sequence[FaultInfo]) -> dict[str, Any]:
-    """A fault as the scenario takes it: its name, parameters and time. A word without `=` is its first parameter."""
+    """Return a fault for the scenario: its name, parameters and time. A word without `=` is its first parameter."""
     where = f"--fault {text!r}"
     try:
         words = shlex.split(text)
@@ -55,7 +55,7 @@ def parse(text: str, known: Sequence[FaultInfo]) -> dict[str, Any]:
 
 
 def check_places(faults: Sequence[Mapping[str, Any]], plan: PlanRows) -> None:
-    """InputError for a fault at a node or an end of a link that a topology does not have."""
+    """Raise InputError for a fault at a node or an end of a link that a topology does not have."""
     ends = [f"{row['node']}:{row['interface']}" for row in plan["interfaces"] if row["peer"]]
     nodes = list(dict.fromkeys(row["node"] for row in plan["interfaces"]))
     for fault in faults:

@@ -10,12 +10,12 @@ from testbed.errors import InputError, did_you_mean
 TIME = re.compile(r"(\d+(?:\.\d+)?)(us|ms|s)")
 VARIABLES = {"ucx_timeout": "UCX_RC_VERBS_TIMEOUT", "ucx_retries": "UCX_RC_VERBS_RETRY_COUNT"}
 DEFAULTS = {"ucx_timeout": ["20ms", "100ms", "1s"], "ucx_retries": ["2", "6"]}
-"""The values of a setting that is named without any."""
+"""Values of a setting that is named without any."""
 
 
 def axes(texts: Sequence[str], environment: Container[str]) -> dict[str, list[str]]:
-    """The values of each setting. A comma stands before a value, or before the next setting. InputError for a setting
-    whose variable is set in the environment, too."""
+    """Return the values of each setting. A comma stands before a value, or before the next setting. InputError for a
+    setting whose variable is set in the environment, too."""
     found: dict[str, list[str]] = {}
     for text in texts:
         key = ""
@@ -55,5 +55,4 @@ def check_value(key: str, value: str, there: Sequence[str]) -> None:
 
 
 def variables(point: Mapping[str, str]) -> dict[str, str]:
-    """The variables of a combination of settings."""
     return {VARIABLES[key]: value for key, value in point.items()}

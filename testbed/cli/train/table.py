@@ -16,7 +16,7 @@ from testbed.machine.record import RunResult, VariantResult
 from testbed.protocol import REPORT, JobRow, RankRow
 
 SLOW = 3.0
-"""A step that lasts more than so many medians is a slow one."""
+"""A step is slow that lasts longer than so many medians."""
 NO_STEPS = "No step is known: the script has no optimizer of torch, or came to no step()."
 HINTS = {
     "environment variable": 'Ranks are started by mpirun: init_process_group("mpi") needs no MASTER_ADDR and no RANK.',
@@ -29,7 +29,7 @@ Jobs = Mapping[str, JobRow | None]
 
 
 def job(console: Console, result: RunResult, done: Jobs, wall_s: float) -> None:
-    """The ranks of a job."""
+    """Print the ranks of a job."""
     [variant] = result.variants
     row = done[variant.name]
     console.print()
@@ -97,7 +97,7 @@ def slow(rank: RankRow) -> bool:
 
 
 def matrix(console: Console, result: RunResult, done: Jobs, points: Sequence[Mapping[str, str]], wall_s: float) -> None:
-    """A line for each combination of settings."""
+    """Print a line for each combination of settings."""
     table = columns(*points[0], "job", "end", "after", "slowest step")
     survived = 0
     for variant, point in zip(result.variants, points, strict=True):

@@ -1,4 +1,4 @@
-"""The agent of a node: the process in which our plugins are at work. The programs in ../bin hand their calls to it.
+"""The agent of a node: the process that runs our plugins. The programs in ../bin forward their calls to it.
 
 Its socket is in the abstract namespace, which each network namespace has for itself: a node's plugins reach the agent
 of that node, whoever calls them, and nobody else does.
@@ -26,12 +26,12 @@ from testbed.lab import leaks
 
 SOCKET = b"\0testbed-cni"
 VARIABLES = ("CNI_COMMAND", "CNI_CONTAINERID", "CNI_NETNS", "CNI_ARGS", "CNI_IFNAME", "CNI_PATH")
-"""In the order in which `call.pl` sends them."""
+"""The order in which `call.pl` sends them."""
 MOST_FILES = 1 << 20
 
 
 def plugins(shared: Path, node: str) -> dict[str, Plugin]:
-    """Return the plugins by their types. A program of each name is in ../bin."""
+    """Return the plugins by their types. For each type ../bin has a program of that name."""
     return {
         "coordinator": coordinator.call,
         "ifacer": ifacer.call,
@@ -51,7 +51,7 @@ class Agent:
         self._node, self._namespace, self._shared, self._log = node, namespace, shared, log
 
     def start(self) -> None:
-        """Plugins are served when this returns. From the main thread: the agent dies with the thread that made it."""
+        """Start serving plugins. Call it from the main thread: the agent dies with the thread that made it."""
         self._shared.mkdir(exist_ok=True)
         with netns.entered(self._namespace):
             listening = socket.socket(socket.AF_UNIX)
@@ -61,22 +61,22 @@ class Agent:
             self.pid = children.fork(partial(self._serve, listening), self._note)
 
     def stop(self) -> None:
-        """End it by force; it holds nothing that it could lose. A second time does nothing."""
+        """Kill the agent; it holds no state that could be lost. A second call does nothing."""
         if self.pid:
             os.kill(self.pid, signal.SIGKILL)
             os.waitpid(self.pid, 0)
             self.pid = 0
 
     def revive(self) -> None:
-        """Start it again if somebody else has ended it, as kubelet does with the pod of a DaemonSet."""
+        """Restart the agent if somebody else has ended it, as kubelet does with the pod of a DaemonSet."""
         if self.pid and os.waitpid(self.pid, os.WNOHANG) != (0, 0):
             self._note("the agent was killed; from here on it is another one\n")
             self.start()
 
     def _serve(self, listening: socket.socket) -> None:
-        """The child's whole life."""
+        """Serve until the child process ends."""
         for first, last in ((3, listening.fileno()), (listening.fileno() + 1, MOST_FILES)):
-            os.closerange(first, last)  # a socket in a pod's namespace would keep the namespace when the pod has ended
+            os.closerange(first, last)  # a socket in a pod's namespace would keep it after the pod has ended
         syscalls.name_process(leaks.CNI_AGENT)
         syscalls.enter(netns.path(self._namespace), CLONE_NEWNET)
         server = Server(plugins(self._shared, self._node), self._note)
@@ -90,8 +90,8 @@ class Agent:
 
 
 class Server:
-    """A thread for each call: plugins enter namespaces, and some wait. Calls of one plugin for one attachment come one
-    after the other, so a DEL that the runtime calls when it has killed an ADD is carried out last."""
+    """A server with one thread per call: plugins enter namespaces, and some wait. Calls of one plugin for one
+    attachment run one after the other, so a DEL that the runtime calls after it killed an ADD runs last."""
 
     def __init__(self, plugins: Mapping[str, Plugin], note: Callable[[str], None]) -> None:
         self._plugins, self._note = plugins, note
@@ -104,7 +104,7 @@ class Server:
             request = b"".join(iter(lambda: client.recv(1 << 16), b""))
             name, *given = request.split(b"\0", 1 + len(VARIABLES))
             if len(given) <= len(VARIABLES):
-                return  # the caller was killed before it had said all
+                return  # the caller was killed before it had sent everything
             *values, stdin = given
             environment = dict(zip(VARIABLES, map(os.fsdecode, values), strict=True))
             with self._alone((name.decode(), environment["CNI_CONTAINERID"], environment["CNI_IFNAME"])):
@@ -132,12 +132,12 @@ class Server:
         try:
             client.sendall(f"{status}\n{output}".encode())
         except OSError:
-            if environment["CNI_COMMAND"] == "ADD":  # its DEL may have been killed, too
+            if environment["CNI_COMMAND"] == "ADD":  # its DEL may have been killed too
                 self._carried_out(name, {**environment, "CNI_COMMAND": "DEL"}, stdin)
                 self._note(f"{what}: undone, its caller was killed\n")
 
     def _carried_out(self, name: str, environment: Mapping[str, str], stdin: bytes) -> tuple[int, str]:
-        """The exit status and the standard output of the plugin."""
+        """Return the exit status and the standard output of the plugin."""
         try:
             return contract.answer(self._plugins[name], environment, stdin)
         except Exception:
@@ -146,7 +146,7 @@ class Server:
 
 
 def _is_gone(client: socket.socket) -> bool:
-    """Whether nobody waits for an answer: the runtime has killed its plugin after its time, and has gone on."""
+    """Return whether nobody waits for an answer: the runtime killed its plugin at the time limit and went on."""
     poll = select.poll()
     poll.register(client, 0)
     return any(event & select.POLLHUP for _, event in poll.poll(0))

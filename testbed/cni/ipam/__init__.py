@@ -1,1 +1,1 @@
-"""Addresses for pods: pools, which address of a pool is next, and the store of who has which."""
+"""Addresses for pods: pools, the choice of the next address, and the store of address holders."""

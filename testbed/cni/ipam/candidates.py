@@ -1,4 +1,4 @@
-"""Which pools a pod's interface may have its addresses from, as Spiderpool decides it.
+"""Selection of the pools that a pod's interface may get addresses from, as in Spiderpool.
 
 Sources: Spiderpool 1.0, docs/reference/annotation.md and docs/usage/spider-affinity.md.
 """
@@ -25,7 +25,7 @@ FAMILIES = (4, 6)
 
 @dataclass(frozen=True)
 class Asking:
-    """The interface that is to get addresses, and what the cluster knows of its pod."""
+    """An interface that needs addresses, and what the cluster knows of its pod."""
 
     interface: str
     network: str
@@ -36,7 +36,7 @@ class Asking:
 
     @property
     def labels(self) -> dict[str, str]:
-        """The pod's, and those that Spiderpool's affinities know its application by."""
+        """Return the pod's labels, and those by which Spiderpool's affinities know its application."""
         if not self.pod:
             return {}
         found = self.pod.labels
@@ -46,7 +46,7 @@ class Asking:
 
     @property
     def definition(self) -> str:
-        """``namespace/name`` of the NetworkAttachmentDefinition that the interface is of, or the network's name."""
+        """Return ``namespace/name`` of the NetworkAttachmentDefinition of the interface, or the network's name."""
         if self.pod:
             for one in selection.selected(self.pod.annotations, self.pod.namespace):
                 if one.name == self.network:
@@ -56,12 +56,12 @@ class Asking:
 
 @dataclass(frozen=True)
 class Named:
-    """Names of pools by address family, patterns among them, and where they are written."""
+    """Names of pools by address family, which may be patterns, and the place where they are written."""
 
     pools: Mapping[int, Sequence[str]]
     source: str
     clean_gateway: bool = False
-    """Whether the interface gets no default route."""
+    """True if the interface gets no default route."""
 
 
 class _Pools(BaseModel):
@@ -82,7 +82,7 @@ _NAMES = TypeAdapter(Annotated[list[str], Field(min_length=1)])
 
 
 def named(asking: Asking, configured: Mapping[int, Sequence[str]]) -> Named | None:
-    """The first that says so: the pod's annotations, its namespace's, the network's configuration."""
+    """Return the first that names pools: the pod's annotations, its namespace's, the network's configuration."""
     if asking.pod and (found := _of_application(asking.pod, asking.interface)):
         return found
     if asking.pod and (found := _of_pod(asking.pod.annotations, asking.interface)):
@@ -93,7 +93,7 @@ def named(asking: Asking, configured: Mapping[int, Sequence[str]]) -> Named | No
 
 
 def _of_application(pod: Object, interface: str) -> Named | None:
-    """The pools that its application has of SpiderSubnets."""
+    """Return the pools that the pod's application has from SpiderSubnets."""
     settings = subnet.settings(pod.annotations)
     wanted = [one for one in settings.pools if one.interface == interface] if settings else []
     owners = list(pod.data["metadata"].get("ownerReferences") or ())
@@ -130,8 +130,7 @@ def _of_namespace(annotations: Mapping[str, str]) -> Named | None:
 
 
 def candidates(asking: Asking, wanted: Named | None, pools: Mapping[str, IPPool]) -> list[list[str]]:
-    """
-    The pools to try for each address family, the best first: those whose affinity is closest to the pod.
+    """Return the pools to try for each address family, the best first: those whose affinity is closest to the pod.
 
     `wanted` names them; without it they are the cluster's, which have `default`. InputError if one is not there, or
     none of a family may be used, with the reason for each.
@@ -151,7 +150,7 @@ def candidates(asking: Asking, wanted: Named | None, pools: Mapping[str, IPPool]
 
 
 def _matching(name: str, pools: Mapping[str, IPPool], wanted: Named) -> list[str]:
-    """The pools of a name, which may be a pattern."""
+    """Return the pools that match a name, which may be a pattern."""
     if found := fnmatch.filter(pools, name):
         return found
     known = ", ".join(pools) or "none"
@@ -169,7 +168,7 @@ def _usable(asking: Asking, names: Sequence[str], family: int, pools: Mapping[st
 
 
 def _obstacle(asking: Asking, pool: IPPool, family: int) -> str:
-    """The reason why a pool is none for it, or nothing."""
+    """Return the reason why a pool cannot be used, or an empty string."""
     namespace = asking.pod.namespace if asking.pod else ""
     of_namespace = asking.namespace.labels if asking.namespace else {}
     fits = {
@@ -187,11 +186,11 @@ def _obstacle(asking: Asking, pool: IPPool, family: int) -> str:
 
 
 def _allowed(name: str, names: Sequence[str], selector: Selector | None, labels: Mapping[str, str]) -> bool:
-    """Whether a thing is among the names, or if there are none, matches the selector."""
+    """Return whether the name is in `names` or, if there are none, the labels match the selector."""
     return name in names if names else selector is None or selector.matches(labels)
 
 
 def _closeness(pool: IPPool) -> tuple[bool, ...]:
-    """What Spiderpool sorts by."""
+    """Return Spiderpool's sort key."""
     of_node, of_namespace = pool.nodeName or pool.nodeAffinity, pool.namespaceName or pool.namespaceAffinity
     return tuple(map(bool, (pool.podAffinity, of_node, of_namespace, pool.multusName)))

@@ -14,19 +14,19 @@ NONE: list[Address] = []
 
 
 class Catalogue:
-    """Puts each pool into the store of addresses when it is new, or another than before."""
+    """The pools that an agent knows. It puts each new or changed pool into the store of addresses."""
 
     def __init__(self, store: addresses.Store, objects: Store) -> None:
         self._store, self._objects = store, objects
         self._inline: dict[str, dict[str, IPPool]] = {}
-        """Of each list of pools in a configuration."""
+        """The pools of each list in a configuration."""
         self._pools: dict[str, IPPool] = {}
         self._versions: dict[str, int] = {}
         self._reserved_versions: dict[str, int] = {}
         self._reserved: set[Address] = set()
 
     def inline(self, network: str, given: Sequence[tuple[str | None, IPPool]]) -> dict[str, IPPool]:
-        """A configuration's pools by name; the first may be without one. InputError for what is wrong in them."""
+        """Return a configuration's pools by name; the first may have no name. InputError if one is wrong."""
         text = json.dumps([network, *((name, pool.model_dump()) for name, pool in given)])
         if text not in self._inline:
             found = {}
@@ -38,7 +38,7 @@ class Catalogue:
         return self._inline[text]
 
     def of_cluster(self) -> dict[str, IPPool]:
-        """The SpiderIPPools, by name, as they are now; addresses of SpiderReservedIPs are in none."""
+        """Return the current SpiderIPPools by name, without the addresses of SpiderReservedIPs."""
         reserved = self._objects.versions("SpiderReservedIP")
         if reserved != self._reserved_versions:
             specs = [ReservedIP.model_validate(one.spec) for one in self._objects.all("SpiderReservedIP")]

@@ -1,4 +1,4 @@
-"""A pool of addresses, in the words of a SpiderIPPool (Spiderpool, docs/reference/crd-spiderippool.md)."""
+"""A pool of addresses, with the keys of a SpiderIPPool (Spiderpool, docs/reference/crd-spiderippool.md)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from testbed.errors import InputError
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 LARGEST = 1 << 16
-"""Addresses of a pool at most: it is looked through."""
+"""The maximum number of addresses of a pool: searches are linear."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Route:
 
 @dataclass(frozen=True)
 class Pool:
-    """What is common to the addresses of a pool."""
+    """The properties common to all addresses of a pool."""
 
     name: str
     subnet: Network
@@ -44,8 +44,7 @@ def make(
     gateway: str = "",
     routes: Iterable[Route] = (),
 ) -> tuple[Pool, list[Address]]:
-    """
-    A pool as a user writes it, and its addresses: `ranges` are such as ``10.0.10.100-10.0.10.109`` or ``10.0.10.7``.
+    """Return a pool as a user writes it, and its addresses. A range is ``10.0.10.100-10.0.10.109`` or ``10.0.10.7``.
 
     Without ranges all addresses of the subnet but its first and last (of IPv4) and the gateway. Raises InputError.
     """
@@ -95,7 +94,7 @@ def _range(text: str, network: Network, where: str) -> Iterator[Address]:
 
 
 def range_of(text: str) -> list[Address]:
-    """The addresses of ``10.0.10.100-10.0.10.109``, or the one of ``10.0.10.7``. InputError."""
+    """Return the addresses of ``10.0.10.100-10.0.10.109``, or the one of ``10.0.10.7``. InputError."""
     first, dash, last = (part.strip() for part in text.partition("-"))
     try:
         low = ip_address(first)

@@ -1,4 +1,4 @@
-"""Addresses whose pods are no more, taken back without a DEL, as Spiderpool's controller does."""
+"""Reclaiming of addresses whose pods have ended without a DEL, as Spiderpool's controller does it."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from testbed.cni.ipam.store import Store as Addresses
 from testbed.cni.objects.store import Store as Objects
 
 ENDED = ("Succeeded", "Failed")
-"""Phases of a pod that does not run any more; Failed is that of an evicted one, too."""
+"""The phases of a pod that no longer runs; an evicted pod is Failed too."""
 
 
 def is_wanted_again(holder: Holder, objects: Objects) -> bool:
-    """Whether a StatefulSet wants a pod of this name: its pods keep their addresses from one container to the next,
-    and when nothing but the name is left of one."""
+    """Return whether a StatefulSet wants a pod of this name: its pods keep their addresses from one container to the
+    next, even when only the name is left."""
     found = re.fullmatch(r"(.+)-(\d+)", holder.pod)
     owner = objects.get("StatefulSet", found[1], holder.namespace) if found else None
     return found is not None and owner is not None and int(found[2]) < int(owner.spec.get("replicas", 1))
@@ -29,11 +29,10 @@ class Reclaimed:
 
 
 def look(addresses: Addresses, objects: Objects, since: dict[Holder, float], grace: float) -> list[Reclaimed]:
-    """
-    Give back the addresses that have been without a pod for `grace` seconds, in the order of pools and addresses.
+    """Give back the addresses that have been without a pod for `grace` seconds, in the order of pools and addresses.
 
-    `since` is when each holder was first found so (s, CLOCK_MONOTONIC), and is brought up to date: one dict for all
-    looks.
+    `since` is when each holder was first found without a pod (s, CLOCK_MONOTONIC). It is updated: use one dict for all
+    calls.
     """
     now, found = time.monotonic(), []
     reasons = {lease: reason for lease in addresses.leases() if (reason := _reason(lease.holder, objects))}
@@ -47,9 +46,9 @@ def look(addresses: Addresses, objects: Objects, since: dict[Holder, float], gra
 
 
 def _reason(holder: Holder, objects: Objects) -> str:
-    """The reason why a holder is none any more, or nothing."""
+    """Return the reason why a holder no longer exists, or an empty string."""
     if not holder.pod:
-        return ""  # its runtime says nothing of pods: CNI's GC finds it
+        return ""  # its runtime does not report pods: CNI's GC finds it
     pod = objects.get("Pod", holder.pod, holder.namespace)
     if pod is None:
         return "" if is_wanted_again(holder, objects) else "its pod is gone"

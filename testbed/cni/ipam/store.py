@@ -1,4 +1,4 @@
-"""Who has which address: tables of pools and addresses in the file that the agents of all nodes share.
+"""The holders of addresses: tables of pools and addresses in the file that the agents of all nodes share.
 
 An agent or a plugin that is killed at any point leaves an address held or free, never both. An address is in one pool
 only.
@@ -21,7 +21,7 @@ from testbed.errors import InputError, TestbedError
 
 Policy = Literal["lowest-free", "round-robin", "random", "cool-down"]
 ADDRESSES = "addresses.sqlite"
-"""In the directory that all nodes share."""
+"""The file's name in the directory that all nodes share."""
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS pool (
     name TEXT PRIMARY KEY, data TEXT NOT NULL, of_cluster INTEGER NOT NULL, last INTEGER NOT NULL DEFAULT -1
@@ -45,7 +45,7 @@ SELECT name, data FROM pool
 WHERE of_cluster AND EXISTS (SELECT * FROM address WHERE pool = name AND place >= 0) ORDER BY name
 """
 MOVE = "UPDATE address SET pool = ?, place = ? WHERE address = ? AND place < 0"
-"""Of an address that is in no pool: its place is negative."""
+"""The update of an address that is in no pool: its place is negative."""
 OF_HOLDER = """
 network = :network AND container = :container AND interface = :interface
     AND (container <> '' OR namespace = :namespace AND pod = :pod)
@@ -80,7 +80,7 @@ ORDER BY pool, place
 
 
 class ExhaustedError(TestbedError):
-    """No pool has an address to give. `cooling` are free ones that were given back too short a time ago."""
+    """No pool has an address to give. `cooling` are free addresses that were given back too recently."""
 
     def __init__(self, pools: Sequence[str], cooling: int) -> None:
         more = f"; {cooling} cool down" if cooling else ""
@@ -90,17 +90,17 @@ class ExhaustedError(TestbedError):
 
 @dataclass(frozen=True)
 class Holder:
-    """An interface of a pod on a network. CNI's key is the first three."""
+    """An interface of a pod on a network. CNI's key is the first three fields."""
 
     network: str
     container: str
-    """Empty: the address is kept for a pod of this name, which has no container now."""
+    """Empty: the address is kept for the next container of a pod of this name."""
     interface: str
     namespace: str = ""
     pod: str = ""
     node: str = ""
     uid: str = ""
-    """Of the pod."""
+    """The pod's UID."""
 
 
 @dataclass(frozen=True)
@@ -116,9 +116,9 @@ class Store(Database):
     SCHEMA = SCHEMA
 
     def put(self, *pools: tuple[Pool, Sequence[Address]], of_cluster: bool = False) -> None:
-        """Add pools with their addresses, or change them: all, or none. An address that is in none of them any more
-        stays with its holder until that gives it back; one that is in another of them goes there, with its holder.
-        `of_cluster` are those that are objects. InputError if an address is in a pool that keeps it."""
+        """Add or change pools with their addresses: all, or none. An address that is no longer in any pool stays with
+        its holder until it is given back; one that moves to another pool takes its holder along. `of_cluster` marks
+        pools that are objects. InputError if an address is in a pool that keeps it."""
         with self.transaction() as database:
             for pool, _ in pools:
                 database.execute(PUT_POOL, (pool.name, json.dumps(written(pool)), of_cluster))
@@ -142,7 +142,7 @@ class Store(Database):
         return read(name, json.loads(found[0])) if found else None
 
     def of_cluster(self) -> list[Pool]:
-        """The pools that were put as the cluster's and have addresses, whoever put them."""
+        """Return the pools that were put as the cluster's and have addresses, whichever agent put them."""
         with self.explained():
             return [read(name, json.loads(data)) for name, data in self._database.execute(OF_CLUSTER)]
 
@@ -154,9 +154,9 @@ class Store(Database):
         cool_down_s: float = 0.0,
         fixed: bool = False,
     ) -> list[Lease]:
-        """An address for each of `families`, which are pools in the order of preference: the one that the holder has
-        already, if it is `fixed` the one that a pod of its name had, or the next of the first pool that has some. All
-        or none: ExhaustedError if there is none."""
+        """Return an address for each of `families`, which list pools by preference: the holder's own address, if
+        `fixed` the one that a pod of its name had, else the next of the first pool with a free one. All or none:
+        ExhaustedError."""
         with self.transaction():
             return [self._take(holder, pools, policy, cool_down_s, fixed) for pools in families]
 
@@ -180,7 +180,7 @@ class Store(Database):
         raise ExhaustedError(pools, sum(map(self._count_free, pools)))
 
     def _next(self, pool: str, policy: Policy, warm: int) -> tuple[int, str] | None:
-        """The place of the address that is next, and it. It was not given back after `warm`."""
+        """Return the place and the address that is next, and was not given back after `warm`."""
         search = {"pool": pool, "warm": warm, "after": -1, "skip": 0}
         if policy == "random":
             search["skip"] = SystemRandom().randrange(max(1, self._count_free(pool)))
@@ -195,7 +195,7 @@ class Store(Database):
         return int(self._database.execute(COUNT_FREE, (pool,)).fetchone()[0])
 
     def free(self, pool: str) -> int:
-        """The number of addresses that nobody has."""
+        """Return the number of free addresses."""
         with self.explained():
             return self._count_free(pool)
 
@@ -204,18 +204,18 @@ class Store(Database):
             return [ip_address(address) for _, address in self._database.execute(HELD_BY, asdict(holder))]
 
     def leases(self, network: str = "", node: str = "") -> list[Lease]:
-        """All, or those of a network or a node, in the order of pools and addresses."""
+        """Return all leases, or those of a network or a node, in the order of pools and addresses."""
         with self.explained():
             rows = self._database.execute(LEASES, {"network": network, "node": node}).fetchall()
         return [Lease(pool, ip_address(address), Holder(*holder)) for pool, address, *holder in rows]
 
     def keep(self, holder: Holder) -> None:
-        """The holder's container ends, and its addresses are kept for a pod of its name and namespace."""
+        """Keep the addresses for a pod of the holder's name and namespace; its container has ended."""
         with self.transaction() as database:
             database.execute(KEEP, asdict(holder))
 
     def give_back(self, holder: Holder) -> list[Address]:
-        """All that the holder has; a second time nothing."""
+        """Free all addresses of the holder and return them; a second call does nothing."""
         with self.transaction() as database:
             given = [ip_address(address) for _, address in database.execute(HELD_BY, asdict(holder))]
             database.execute(GIVE_BACK, {**asdict(holder), "now": time.monotonic_ns()})
@@ -224,7 +224,7 @@ class Store(Database):
 
 
 def written(pool: Pool) -> dict[str, Any]:
-    """A pool as JSON has it."""
+    """Return a pool as JSON data."""
     return {
         "subnet": str(pool.subnet),
         "gateway": str(pool.gateway) if pool.gateway else None,

@@ -1,1 +1,1 @@
-"""What lives in an API server elsewhere: network definitions, pools, pods and nodes, in a store of the lab's."""
+"""Objects of a Kubernetes API server: network definitions, pools, pods and nodes, in the lab's own store."""

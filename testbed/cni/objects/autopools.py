@@ -1,4 +1,4 @@
-"""The pools of applications, taken from SpiderSubnets: what Spiderpool's application controller makes."""
+"""The pools of applications, taken from SpiderSubnets, as Spiderpool's application controller makes them."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ OWNER = f"{subnet.PREFIX}/owner-spider-subnet"
 
 class Pools(NamedTuple):
     wanted: dict[str, Object]
-    """By their names as text. Others with the label of a subnet are to go."""
+    """The pools by their names as text. Other pools with the label of a subnet are deleted."""
     notes: list[str]
 
 
 def pools(objects: Mapping[str, Object], held: Collection[Address]) -> Pools:
-    """Of all applications in `objects`; addresses that are `held` stay with their pool, and go to no other one.
-    InputError for annotations that are wrong."""
+    """Return the pools of all applications in `objects`. Addresses that are `held` stay with their pool and go to no
+    other. InputError for wrong annotations."""
     found: dict[str, Object] = {}
     notes = []
     mine = {text: one for text, one in objects.items() if is_auto(one)}
@@ -62,7 +62,7 @@ def name_of(wanted: Wanted, application: Object) -> str:
 
 
 def _of(application: Object) -> list[tuple[Wanted, Settings, int]]:
-    """The pools that it wants, and of how many addresses."""
+    """Return the pools that an application wants, and the number of addresses of each."""
     template = (application.spec.get("template") or {}).get("metadata") or {}
     try:
         settings = subnet.settings(template.get("annotations") or {})
@@ -74,7 +74,7 @@ def _of(application: Object) -> list[tuple[Wanted, Settings, int]]:
 
 
 def pods(application: Object) -> int:
-    """The number that it wants."""
+    """Return the number of pods that an application wants."""
     spec = application.spec
     if application.kind == "Job":
         parallel, complete = spec.get("parallelism"), spec.get("completions")
@@ -91,7 +91,7 @@ def pods(application: Object) -> int:
 
 
 def sized(own: list[Address], free: list[Address], held: Collection[Address], size: int) -> list[Address]:
-    """The addresses of a pool that is to have `size`: of its own those that are held come first."""
+    """Return the addresses of a pool that must have `size`: its own addresses that are held come first."""
     kept = sorted(own, key=lambda one: (one not in held, int(one)))[:size]
     return sorted([*kept, *free[: size - len(kept)]], key=int)
 

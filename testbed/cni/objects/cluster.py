@@ -1,4 +1,4 @@
-"""The objects of a lab, as `lab.objects` has them."""
+"""The objects of a lab behind `lab.objects`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from testbed.protocol import events
 
 
 class Cluster:
-    """The objects in `file`; names of manifests begin in `directory`.
+    """The objects in `file`; paths of manifests are relative to `directory`.
 
     A connection is opened for each call and closed again: agents are forked from this process, and SQLite does not
     survive that.
@@ -46,7 +46,7 @@ class Cluster:
         return [dict(one.data) for one in self.all(kind)]
 
     def all(self, kind: str) -> Sequence[Object]:
-        """In the order of namespaces and names."""
+        """Return all objects of a kind, ordered by namespace and name."""
         with Store(self._file) as store:
             return store.all(kind)
 
@@ -55,7 +55,7 @@ class Cluster:
         self._change([], [there])
 
     def _change(self, applied: Sequence[Object], deleted: Sequence[Object]) -> None:
-        """Change objects, and with them those that follow."""
+        """Change objects, and the objects that follow them."""
         with Store(self._file) as store:
             there = {str(one): one for kind in controllers.READ for one in store.all(kind)}
             if any(one.kind == POOL for one in applied):
@@ -74,7 +74,7 @@ class Cluster:
             self._emit(events.OBJECT(), "", note)
 
     def _held(self) -> Collection[Address]:
-        """The addresses that pods have of pools."""
+        """Return the addresses of pools that pods hold."""
         file = self._file.with_name(ADDRESSES)
         if not file.exists():
             return ()
@@ -86,17 +86,17 @@ class Cluster:
             store.put(objects)
 
     def remove(self, one: Object) -> None:
-        """Without a word, and a second time nothing."""
+        """Delete an object without an event; a second call does nothing."""
         with Store(self._file) as store:
             store.delete(one.kind, one.name, one.namespace)
 
     def look(self, kind: str, name: str, namespace: str = "") -> Object | None:
-        """The object, if it is there. `namespace` is empty if the kind has none."""
+        """Return the object, or None. `namespace` is empty if the kind has none."""
         with Store(self._file) as store:
             return store.get(kind, name, namespace)
 
     def find(self, kind: str, name: str, namespace: str) -> Object:
-        """The object. InputError if there is none."""
+        """Return the object. InputError if there is none."""
         within = namespace if check_kind(kind).namespaced else ""
         if found := self.look(kind, name, within):
             return found

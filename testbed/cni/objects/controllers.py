@@ -1,4 +1,4 @@
-"""Objects that follow others, as the controllers of a cluster make them."""
+"""Objects that are derived from others, as the controllers of a cluster make them."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from testbed.errors import InputError
 
 OWNER, COORDINATOR, DEFINITION = "SpiderMultusConfig", "SpiderCoordinator", "NetworkAttachmentDefinition"
 READ = (OWNER, COORDINATOR, DEFINITION, autopools.POOL, autopools.SUBNET, *autopools.APPLICATIONS)
-"""The kinds that controllers look at."""
+"""The kinds that controllers read."""
 
 
 class Changes(NamedTuple):
     made: list[Object]
     gone: list[Object]
     notes: list[str]
-    """What could not be had."""
+    """What could not be provided."""
 
 
 def follow(objects: Mapping[str, Object], held: Collection[Address] = ()) -> Changes:
-    """What has to change, so that definitions are those of SpiderMultusConfigs, and pools those of applications;
-    `objects` are those of the kinds `READ`, by their names as text, and `held` are the addresses that pods have.
-    InputError if two want one definition, or annotations are wrong."""
+    """Return the changes after which definitions match SpiderMultusConfigs, and pools match applications. `objects` are
+    those of the kinds `READ`, by their names as text; `held` are the addresses that pods have. InputError if two want
+    one definition, or annotations are wrong."""
     pools = autopools.pools(objects, held)
     wanted = definitions(objects.values()) | pools.wanted
     made = [one for text, one in wanted.items() if text not in objects or objects[text].data != one.data]
@@ -36,7 +36,7 @@ def follow(objects: Mapping[str, Object], held: Collection[Address] = ()) -> Cha
 
 
 def definitions(objects: Iterable[Object]) -> dict[str, Object]:
-    """The NetworkAttachmentDefinitions of SpiderMultusConfigs."""
+    """Return the NetworkAttachmentDefinitions of SpiderMultusConfigs."""
     of_kinds: dict[str, list[Object]] = {OWNER: [], COORDINATOR: []}
     for one in objects:
         of_kinds.get(one.kind, []).append(one)
@@ -74,7 +74,7 @@ def definition(config: Object, cluster: CoordinatorSpec | None) -> Object:
 
 
 def _owner(one: Object) -> str:
-    """The SpiderMultusConfig that a definition is of, or nothing."""
+    """Return the SpiderMultusConfig that owns a definition, or an empty string."""
     owners = one.data["metadata"].get("ownerReferences") or ()
     of_definition = one.kind == DEFINITION
     return next((str(owner["name"]) for owner in owners if of_definition and owner.get("kind") == OWNER), "")

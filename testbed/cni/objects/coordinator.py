@@ -1,4 +1,4 @@
-"""The values of `coordinator`, as its SpiderCoordinator and its plugin's configuration have them.
+"""The values of `coordinator` in a SpiderCoordinator and in the plugin's configuration.
 
 Source: Spiderpool 1.0, docs/reference/crd-spidercoordinator.md.
 """
@@ -59,7 +59,7 @@ NotSet = Annotated[int | bool | None, AfterValidator(_nothing)]
 
 
 class CoordinatorSpec(Part, Spec):
-    """SpiderCoordinator, and the part `coordinator` of a SpiderMultusConfig. None: the default counts."""
+    """SpiderCoordinator, and the part `coordinator` of a SpiderMultusConfig. None: use the default."""
 
     mode: Mode | None = None
     detectIPConflict: bool | None = None  # noqa: N815 (Spiderpool's names, here and below)
@@ -72,12 +72,12 @@ class CoordinatorSpec(Part, Spec):
     hijackCIDR: list[Subnet] | None = None  # noqa: N815
     vethLinkAddress: Annotated[LinkAddress | None, BeforeValidator(_none_if_empty)] = None  # noqa: N815
     podCIDRType: Literal["auto", "cluster", "calico", "cilium", "none"] | None = None  # noqa: N815
-    """Read and left alone: a lab has no subnets of the cluster, so none are fetched."""
+    """Accepted and ignored: a lab has no subnets of the cluster."""
     hostRPFilter: NotSet = None  # noqa: N815
     txQueueLen: NotSet = None  # noqa: N815
     enableVethLinkLocalAddress: NotSet = None  # noqa: N815
 
     def given(self) -> dict[str, Any]:
-        """The keys of the plugin's configuration that it sets."""
+        """Return the keys of the plugin's configuration that are set."""
         unread = {"podCIDRType", "hostRPFilter", "txQueueLen", "enableVethLinkLocalAddress"}
         return self.model_dump(mode="json", exclude=unread, exclude_none=True)

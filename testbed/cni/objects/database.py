@@ -1,4 +1,4 @@
-"""The file that the lab and the agents of all nodes share as they would an API server: SQLite, a few tables each.
+"""The SQLite file that the lab and the agents of all nodes share in place of an API server, with a few tables each.
 
 Each change is one transaction, so a program that is killed at any point leaves all of a change or nothing.
 """
@@ -14,15 +14,15 @@ from typing import Self
 from testbed.errors import TestbedError
 
 BUSY_S = 30.0
-"""How long a transaction waits for the others'."""
+"""The maximum wait for the transactions of others, in seconds."""
 
 
 class StoreError(TestbedError):
-    """The file is none of ours, or it cannot be read or written: damaged, full, locked for too long."""
+    """The file is not the lab's, or it cannot be read or written: damaged, full, or locked for too long."""
 
 
 class Database:
-    """One connection. Raises StoreError."""
+    """One connection to the file. Raises StoreError."""
 
     SCHEMA = ""
 
@@ -31,7 +31,9 @@ class Database:
         with self.explained(), contextlib.ExitStack() as refused:
             self._database = sqlite3.connect(file, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
             refused.callback(self._database.close)
-            self._database.execute("PRAGMA synchronous = OFF")  # killed programs lose nothing; a power cut is not here
+            self._database.execute(
+                "PRAGMA synchronous = OFF"
+            )  # a killed program loses nothing; power cuts do not matter
             self._database.executescript(self.SCHEMA)
             refused.pop_all()
 

@@ -1,7 +1,7 @@
-"""What device plugins offer on a node: shared RDMA devices and VFs, as users configure them.
+"""Offers of device plugins on a node: shared RDMA devices and VFs, as users configure them.
 
-Sources: k8s-rdma-shared-dev-plugin (README), sriov-network-operator (SriovNetworkNodePolicy), both as Spiderpool's
-docs/usage/install/ai has them. A lab's NICs have names, and neither PCI addresses nor IDs.
+Sources: k8s-rdma-shared-dev-plugin (README), sriov-network-operator (SriovNetworkNodePolicy), both as in Spiderpool's
+docs/usage/install/ai. A lab's NICs have names, but no PCI addresses and no IDs.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from testbed.errors import InputError
 CONFIG = "config.json"
 """The key of a ConfigMap."""
 PREFIX = "spidernet.io"
-"""Of the resources of VFs: what Spiderpool installs sriov-network-operator with."""
+"""The prefix of VF resources, with which Spiderpool installs sriov-network-operator."""
 NO_IDS = "is not supported: the lab's NICs have no PCI addresses and IDs; say"
 _PF = re.compile(r"(?P<name>[^#]+)(#(?P<first>\d+)-(?P<last>\d+))?")
 
 
 @dataclass(frozen=True)
 class Offer:
-    """What a node has of a resource."""
+    """The offer of one resource on a node."""
 
     amount: int
     vfs: Mapping[str, str] = field(default_factory=dict)
-    """The interfaces of VFs, and the NIC that each is of. Without them nothing tells one unit from another."""
+    """The interfaces of VFs, and the NIC of each. Empty: the units are all alike."""
     shared: Sequence[str] = ()
     """The interfaces whose RDMA device is shared."""
 
@@ -79,7 +79,7 @@ class Functions(Part):
     netFilter: str = ""  # noqa: N815
 
     def by_name(self, count: int) -> dict[str, list[int]]:
-        """The numbers of VFs of each NIC. InputError."""
+        """Return the numbers of VFs of each NIC. InputError."""
         found = {}
         for text in self.pfNames:
             match = _PF.fullmatch(text)
@@ -131,7 +131,7 @@ _SHARED = TypeAdapter(SharedDevices)
 
 
 def shared_devices(data: Mapping[str, Any]) -> list[SharedDevice]:
-    """Those of the `data` of a ConfigMap, if it is one of k8s-rdma-shared-dev-plugin. InputError."""
+    """Return the devices in the `data` of a ConfigMap, if it is k8s-rdma-shared-dev-plugin's. InputError."""
     text = data.get(CONFIG)
     if not isinstance(text, str) or "configList" not in text:
         return []
@@ -139,7 +139,7 @@ def shared_devices(data: Mapping[str, Any]) -> list[SharedDevice]:
 
 
 def allocatable(status: Mapping[str, Any]) -> dict[str, Offer]:
-    """What a Node says that it has, besides what all have, such as cpu. InputError."""
+    """Return what a Node's status declares, without common resources such as cpu. InputError."""
     given = status.get("allocatable") or {}
     return {name: Offer(amount(name, value)) for name, value in given.items() if "/" in name}
 
@@ -157,8 +157,8 @@ def offers(
     shared: Iterable[SharedDevice],
     policies: Iterable[NodePolicy],
 ) -> dict[str, Offer]:
-    """What a node with these interfaces and labels offers. What plugins offer counts instead of what its `status`
-    says, as kubelet has it."""
+    """Return the offers of a node with these interfaces and labels. The offer of a plugin replaces that of `status`, as
+    in kubelet."""
     found = allocatable(status)
     for device in shared:
         there = [name for name in device.selectors.ifNames if name in interfaces]

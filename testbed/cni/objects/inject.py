@@ -1,6 +1,6 @@
-"""What Spiderpool's webhook puts into a pod: networks and resources of the SpiderMultusConfigs that it names.
+"""Injection by Spiderpool's webhook: a pod gets the networks and resources of the SpiderMultusConfigs that it names.
 
-Source: Spiderpool 1.0, docs/usage/install/ai/get-started-macvlan.md, and what its `podmanager` does.
+Source: Spiderpool 1.0, docs/usage/install/ai/get-started-macvlan.md, and its `podmanager`.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from testbed.cni.spec.selection import NETWORKS
 from testbed.errors import InputError
 
 LEFT_ALONE = ("kube-system", "kube-public", "spiderpool", "metallb-system", "istio-system")
-"""Namespaces in whose pods nothing is injected."""
+"""The namespaces whose pods get nothing injected."""
 
 
 def injected(pod: Object, namespace: Object | None, configs: Sequence[Object]) -> Object:
-    """The pod with what is injected into it, or as it was. InputError if no config is as the annotation says."""
+    """Return the pod with the injected parts, or unchanged. InputError if no config matches the annotation."""
     wanted = asks(pod, namespace)
     if not wanted:
         return pod
@@ -36,7 +36,7 @@ def injected(pod: Object, namespace: Object | None, configs: Sequence[Object]) -
 
 
 def asks(pod: Object, namespace: Object | None) -> tuple[str, str] | None:
-    """The annotation that counts: the pod's own or its namespace's, the one for RDMA first."""
+    """Return the annotation that counts: the pod's own or its namespace's, the one for RDMA first."""
     if pod.namespace in LEFT_ALONE:
         return None
     of_namespace = namespace.annotations if namespace else {}
@@ -51,13 +51,13 @@ def _spec(config: Object) -> MultusConfig:
 
 
 def _order(config: Object) -> tuple[str, str]:
-    """By the name of the NIC, or of its VFs' resource, so that net1 is the same NIC in all pods."""
+    """Return the sort key: the name of the NIC, or of its VFs' resource, so that net1 is the same NIC in all pods."""
     network = _spec(config).network
     return network.key if network else "", f"{config.namespace}/{config.name}"
 
 
 def _ask_for(spec: dict[str, Any], resources: Sequence[str]) -> None:
-    """One of each that no container has a limit for, for the first container."""
+    """Request one of each resource that no container has a limit for, for the first container."""
     containers = spec.setdefault("containers", [{"name": "main"}]) if resources else spec.get("containers", [])
     limits = [(one.get("resources") or {}).get("limits") or {} for one in containers]
     for name in resources:

@@ -1,4 +1,4 @@
-"""What is in the `spec` of objects as users write it, see also `multus.py`, `subnet.py` and `devices.py`.
+"""The `spec` of objects as users write it; see also `multus.py`, `subnet.py` and `devices.py`.
 
 Sources: Kubernetes API 1.31; the network plumbing group's NetworkAttachmentDefinition 1.3; Spiderpool 1.0,
 docs/reference/crd-*.md.
@@ -22,7 +22,7 @@ NAME = r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?"
 
 
 class Free(BaseModel):
-    """A part of which some keys are read and the others are left alone."""
+    """A part of which some keys are read and the others are ignored."""
 
     model_config = ConfigDict(extra="allow", strict=True)
 
@@ -34,7 +34,7 @@ class Part(BaseModel):
 
 
 def texts(value: Any) -> Any:
-    """Labels and annotations are strings: what YAML takes for a number or a boolean, the API server refuses."""
+    """Check that labels and annotations are strings: the API server refuses YAML's numbers and booleans."""
     if isinstance(value, dict):
         for key, one in value.items():
             if not isinstance(one, str):
@@ -62,10 +62,10 @@ class Metadata(Free):
 
 
 class Spec(BaseModel):
-    """What a kind of object is about: its `spec`, or the part that it has instead."""
+    """The content of a kind of object: its `spec`, or the part that it has instead."""
 
     def check(self, metadata: Metadata) -> None:
-        """InputError for what is wrong though each value is right."""
+        """Raise InputError for a wrong combination of valid values."""
 
 
 class NetworkAttachmentDefinition(Part, Spec):
@@ -75,7 +75,7 @@ class NetworkAttachmentDefinition(Part, Spec):
         self.conflist(metadata.name, "spec.config")
 
     def conflist(self, name: str, source: str) -> Conflist:
-        """The network that it defines. InputError."""
+        """Return the network that it defines. InputError."""
         return conflist.definition(self.config, name, source)
 
 
@@ -116,7 +116,7 @@ class RoutePart(Part):
 
 
 class Addresses(Part, Spec):
-    """Addresses of a subnet."""
+    """The addresses of a subnet."""
 
     subnet: str
     ipVersion: Literal[4, 6] | None = None  # noqa: N815
@@ -139,7 +139,7 @@ class Addresses(Part, Spec):
         return _family(self.subnet)
 
     def made(self, name: str) -> tuple[pool.Pool, list[pool.Address]]:
-        """A pool of them, and the addresses. InputError."""
+        """Return a pool of the addresses, and the addresses. InputError."""
         routes = [Route(route.dst, route.gw) for route in self.routes]
         return pool.make(name, self.subnet, self.ips, self.excludeIPs, self.gateway, routes)
 
@@ -171,7 +171,7 @@ class ReservedIP(Part, Spec):
     ipVersion: Literal[4, 6] | None = None  # noqa: N815
 
     def addresses(self) -> list[pool.Address]:
-        """InputError."""
+        """Return the addresses. InputError."""
         return [address for text in self.ips for address in pool.range_of(text)]
 
     def check(self, metadata: Metadata) -> None:
@@ -188,7 +188,7 @@ class Template(Free):
 
 
 class Workload(Free, Spec):
-    """What makes pods: its size, and its pods' labels and annotations."""
+    """A workload, which makes pods: its size, and its pods' labels and annotations."""
 
     replicas: Annotated[int, Field(ge=0)] = 1
     template: Template = Template()

@@ -1,4 +1,4 @@
-"""The kinds of objects that are known."""
+"""The registry of known kinds of objects."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class Kind:
     versions: tuple[str, ...]
     namespaced: bool
     spec: type[Spec] | None
-    """None: anything, and nothing of it is read."""
+    """None: any content; nothing of it is read."""
     part: str = "spec"
-    """Where that is."""
+    """The key of the content."""
     only: str = ""
-    """The name, if there is one object only."""
+    """The only name that is allowed, if there is one object only."""
 
 
 DEFAULT = "default"

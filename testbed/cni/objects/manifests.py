@@ -1,4 +1,4 @@
-"""Objects as users write them: YAML files with one or several, as for `kubectl apply -f`."""
+"""Manifests: YAML files with one or several objects, as for `kubectl apply -f`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 @dataclass(frozen=True)
 class Object:
-    """`namespace` is empty if the kind has none; `data` is all of it, as it was written."""
+    """An object. `namespace` is empty if the kind has none; `data` is the whole object as written."""
 
     kind: str
     name: str
@@ -51,7 +51,7 @@ class Object:
 
 
 class _Head(Free):
-    """What all objects have."""
+    """The keys that all objects have."""
 
     apiVersion: str  # noqa: N815 (Kubernetes' name)
     kind: str
@@ -59,7 +59,7 @@ class _Head(Free):
 
 
 def load(file: Path) -> list[Object]:
-    """All objects of a file. InputError with places for what is wrong in it."""
+    """Return all objects of a file. InputError, with places, for what is wrong in it."""
     content = text.decode(text.read(file, "file of objects", "*.y*ml"), str(file)).removeprefix("\ufeff")
     documents = [
         document for document in parse(content, str(file), "a file of objects") if document.value() is not None
@@ -70,7 +70,7 @@ def load(file: Path) -> list[Object]:
 
 
 def make(value: Mapping[str, Any]) -> Object:
-    """The same from what one is."""
+    """Return the object that a mapping describes."""
     try:
         json.dumps(value, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:

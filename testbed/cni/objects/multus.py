@@ -1,7 +1,7 @@
-"""SpiderMultusConfig: what a network is, from which its NetworkAttachmentDefinition is made.
+"""SpiderMultusConfig: the description of a network, from which its NetworkAttachmentDefinition is made.
 
-Sources: Spiderpool 1.0, docs/reference/crd-spidermultusconfig.md and docs/usage/spider-multus-config.md; what its
-webhook refuses is refused, and so is what a lab has not, by name.
+Sources: Spiderpool 1.0, docs/reference/crd-spidermultusconfig.md and docs/usage/spider-multus-config.md. Refused by
+name: what its webhook refuses, and what a lab does not have.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from testbed.errors import InputError
 INJECT_RDMA, INJECT = "cni.spidernet.io/rdma-resource-inject", "cni.spidernet.io/network-resource-inject"
 CR_NAME, CNI_VERSION = "multus.spidernet.io/cr-name", "multus.spidernet.io/cni-version"
 RESOURCE_NAME = "k8s.v1.cni.cncf.io/resourceName"
-"""Of a definition: the resource whose device its first plugin is given."""
+"""The annotation of a definition with the resource whose device its first plugin gets."""
 DEFAULT_VERSION = "0.3.1"
 OTHERS = {
     "ib-sriov": "the lab's NICs are Ethernet",
@@ -30,7 +30,7 @@ OTHERS = {
     "ovs": "the lab has no Open vSwitch",
     "vlan": "soft-RoCE does not run on a VLAN device; macvlan has `vlanID`",
 }
-"""The other cniTypes, and why there are none of them."""
+"""The other cniTypes, and the reason why each is not supported."""
 KINDS = ("macvlan", "ipvlan", "sriov", "custom")
 
 
@@ -49,7 +49,7 @@ class Bond(Part):
 
 
 class Pools(Part):
-    """Names of SpiderIPPools."""
+    """The names of SpiderIPPools."""
 
     ipv4: list[str] = Field(default_factory=list)
     ipv6: list[str] = Field(default_factory=list)
@@ -64,7 +64,7 @@ class OnNic(Part):
     bond: Bond | None = None
     rdmaResourceName: str = ""  # noqa: N815
     enableRdma: bool = False  # noqa: N815
-    """Of older versions: whether `rdmaResourceName` counts."""
+    """True if `rdmaResourceName` counts, in older versions."""
     mtu: Annotated[int, Field(ge=68, le=65535)] | None = None
     ippools: Pools | None = None
 
@@ -86,7 +86,7 @@ class OnNic(Part):
 
     @property
     def key(self) -> str:
-        """What networks are sorted by when they are injected."""
+        """Return the sort key of networks for injection."""
         return self.bond.name if self.bond and len(self.master) > 1 else self.master[0]
 
     def plugins(self, kind: str, ipam: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -131,7 +131,7 @@ class Sriov(Part):
         return self.resourceName
 
     def plugins(self, kind: str, ipam: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Host-device moves the VF that the pod is given into it, as sriov-cni does."""
+        """Return the plugins: host-device moves the pod's VF into the pod, as sriov-cni does."""
         tuned = [{"type": "tuning", "mtu": self.mtu}] if self.mtu else []
         return [{"type": "host-device", **ipam}, *tuned]
 
@@ -164,7 +164,7 @@ class MultusConfig(Part, Spec):
 
     @property
     def network(self) -> OnNic | Sriov | None:
-        """None: its configuration is the user's."""
+        """Return the network; None if its configuration is the user's."""
         return self.macvlan or self.ipvlan or self.sriov
 
     @property
@@ -172,7 +172,7 @@ class MultusConfig(Part, Spec):
         return self.network.ippools or Pools() if self.network else Pools()
 
     def config(self, name: str, annotations: Mapping[str, str], cluster: CoordinatorSpec | None = None) -> str:
-        """The `config` of its NetworkAttachmentDefinition. `cluster` are the coordinator's defaults. InputError."""
+        """Return the NetworkAttachmentDefinition's `config`. `cluster` has the coordinator's defaults. InputError."""
         network = self.network
         if not network:
             return self.customCNI or ""
@@ -185,7 +185,7 @@ class MultusConfig(Part, Spec):
             own = self.coordinator.given() if self.coordinator else {}
             plugins.append({"type": "coordinator", **(cluster.given() if cluster else {}), **own})
         plugins += [_chained(text, number) for number, text in enumerate(self.chainCNIJsonData)]
-        if network.rdma:  # where Spiderpool has `rdma`; a soft-RoCE device is made of an interface that is complete
+        if network.rdma:  # in the place of Spiderpool's `rdma`; a soft-RoCE device needs a complete interface
             plugins.append({"type": "rxe"})
         version = annotations.get(CNI_VERSION, DEFAULT_VERSION)
         return json.dumps({"cniVersion": version, "name": name, "plugins": plugins})
@@ -194,7 +194,7 @@ class MultusConfig(Part, Spec):
         return [(4, self.pools.ipv4), (6, self.pools.ipv6)]
 
     def check(self, metadata: Metadata) -> None:
-        """InputError if no NetworkAttachmentDefinition can be made of it, or it cannot be injected and is to be."""
+        """Raise InputError if it cannot become a NetworkAttachmentDefinition, or cannot be injected as requested."""
         annotations = metadata.annotations
         if INJECT_RDMA in annotations or INJECT in annotations:
             self.check_injection(rdma=INJECT_RDMA in annotations)

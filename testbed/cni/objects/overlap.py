@@ -1,4 +1,4 @@
-"""What the webhooks of a cluster refuse: objects that are right by themselves, but not beside the others.
+"""Checks of a cluster's webhooks: objects that are valid alone, but conflict with others.
 
 Source: Spiderpool 1.0, pkg/ippoolmanager/ippool_validate.go.
 """
@@ -14,8 +14,8 @@ from testbed.errors import InputError
 
 
 def check_pools(there: Sequence[Object], applied: Sequence[Object]) -> None:
-    """Refuse a SpiderIPPool of `applied` with an address of another one. A pool of `there` that is replaced does not
-    count. InputError."""
+    """Refuse a SpiderIPPool of `applied` with an address of another one, except a pool of `there` that it replaces.
+    InputError."""
     wanted = {one.name: one for one in applied if one.kind == "SpiderIPPool"}
     kept = [one for one in there if one.name not in wanted]
     owners: dict[Address, Object] = {}

@@ -1,4 +1,4 @@
-"""The objects themselves."""
+"""The store of objects."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from testbed.cni.objects.database import Database
 from testbed.cni.objects.manifests import Object
 
 OBJECTS = "objects.sqlite"
-"""In the directory that all nodes share."""
+"""The file's name in the directory that all nodes share."""
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS object (
     kind TEXT NOT NULL, namespace TEXT NOT NULL, name TEXT NOT NULL, data TEXT NOT NULL, version INTEGER NOT NULL,
@@ -26,7 +26,7 @@ class Store(Database):
     SCHEMA = SCHEMA
 
     def put(self, objects: Sequence[Object], gone: Sequence[Object] = ()) -> None:
-        """All, or none if one cannot be. Those that are there already are replaced; `gone` are deleted."""
+        """Put all objects, or none if one fails. An object with the same name is replaced; `gone` are deleted."""
         rows = [(one.kind, one.namespace, one.name, json.dumps(one.data)) for one in objects]
         with self.transaction() as database:
             database.execute("UPDATE version SET last = last + 1")
@@ -35,7 +35,7 @@ class Store(Database):
             database.executemany("DELETE FROM object WHERE kind = ? AND namespace = ? AND name = ?", keys)
 
     def versions(self, kind: str) -> dict[str, int]:
-        """By name; an object that is put again has another one. For kinds without namespaces."""
+        """Return versions by name; an object that is put again gets a new one. For kinds without namespaces."""
         with self.explained():
             return dict(
                 self._database.execute("SELECT name, version FROM object WHERE kind = ? ORDER BY name", (kind,))
@@ -49,7 +49,7 @@ class Store(Database):
         return Object(kind, name, namespace, json.loads(found[0])) if found else None
 
     def all(self, kind: str) -> list[Object]:
-        """In the order of namespaces and names."""
+        """Return all objects of a kind, ordered by namespace and name."""
         with self.explained():
             rows = self._database.execute(
                 "SELECT name, namespace, data FROM object WHERE kind = ? ORDER BY namespace, name", (kind,)
@@ -57,7 +57,7 @@ class Store(Database):
         return [Object(kind, name, namespace, json.loads(data)) for name, namespace, data in rows]
 
     def delete(self, kind: str, name: str, namespace: str = "") -> bool:
-        """Whether it was there."""
+        """Delete an object; return whether it existed."""
         with self.transaction() as database:
             done = database.execute(
                 "DELETE FROM object WHERE kind = ? AND namespace = ? AND name = ?", (kind, namespace, name)

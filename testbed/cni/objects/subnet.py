@@ -22,7 +22,7 @@ PREFIX = "ipam.spidernet.io"
 ONE, SEVERAL = f"{PREFIX}/subnet", f"{PREFIX}/subnets"
 NUMBER, RECLAIM = f"{PREFIX}/ippool-ip-number", f"{PREFIX}/ippool-reclaim"
 REDUNDANT = "+1"
-"""What Spiderpool's chart has for applications that name no number."""
+"""The default of Spiderpool's chart for applications that give no number."""
 LONGEST_NAME = 253
 
 
@@ -46,7 +46,7 @@ _SEVERAL = TypeAdapter(Annotated[list[_SubnetsOfInterface], Field(min_length=1)]
 
 @dataclass(frozen=True)
 class Wanted:
-    """A pool that an application is to have."""
+    """A pool that an application wants."""
 
     subnet: str
     family: int
@@ -55,7 +55,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Settings:
-    """What the annotations of a pod template say. `count` is of addresses, beyond the pods if `flexible`."""
+    """The annotations of a pod template. `count` is of addresses, beyond the pods if `flexible`."""
 
     pools: Sequence[Wanted]
     count: int
@@ -67,7 +67,7 @@ class Settings:
 
 
 def settings(annotations: Mapping[str, str]) -> Settings | None:
-    """None if no subnet is named. Of several subnets of an interface the first counts. InputError."""
+    """Return the settings, None if no subnet is named. An interface's first subnet counts. InputError."""
     key = SEVERAL if SEVERAL in annotations else ONE
     if key not in annotations:
         return None
@@ -102,7 +102,7 @@ def _entries(key: str, text: str) -> Sequence[_Subnets]:
 
 
 def pool_name(family: int, kind: str, namespace: str, name: str, interface: str) -> str:
-    """Of the pool of an application: as Spiderpool's, but its end is of the application's name and not of a random
+    """Name the pool of an application as Spiderpool does, but with a suffix from the application's name, not a random
     UID."""
     end = hashlib.sha256(f"{kind}/{namespace}/{name}".encode()).hexdigest()[:5]
     room = LONGEST_NAME - len(f"auto4--{interface}-{end}")
@@ -110,14 +110,14 @@ def pool_name(family: int, kind: str, namespace: str, name: str, interface: str)
 
 
 def labels_of(api_version: str, kind: str, namespace: str, name: str) -> dict[str, str]:
-    """Those that affinities know an application by."""
+    """Return the labels by which affinities know an application."""
     group, _, version = api_version.rpartition("/")
     of_it = {"api-group": group, "api-version": version, "kind": kind, "name": name, "namespace": namespace}
     return {f"{PREFIX}/app-{key}": value for key, value in of_it.items()}
 
 
 def ranges(addresses: Sequence[Address]) -> list[str]:
-    """``10.0.10.1-10.0.10.3`` and the like, of addresses in their order."""
+    """Return ranges such as ``10.0.10.1-10.0.10.3`` of sorted addresses."""
     found: list[list[Address]] = []
     for address in addresses:
         if found and int(address) == int(found[-1][-1]) + 1:

@@ -1,1 +1,1 @@
-"""Our own plugins. The programs in ../bin call them; nothing is imported here, for a program needs little."""
+"""Our own plugins. The programs in ../bin call them; nothing is imported here, to keep a program small."""

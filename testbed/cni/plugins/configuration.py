@@ -1,4 +1,4 @@
-"""Reading a plugin's configuration: all that is wrong is one message."""
+"""Reading of a plugin's configuration: one message lists all errors."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from testbed.topology.values import parse_delay
 SPECIFIED = frozenset(
     ("cniVersion", "name", "type", "prevResult", "runtimeConfig", "args", "capabilities", "dns", "ipam", "ipMasq")
 )
-"""Keys that the specification defines for every plugin; so are those that begin with ``cni.dev/``."""
+"""The keys that the specification defines for every plugin, as are those that begin with ``cni.dev/``."""
 Seconds = Annotated[float, BeforeValidator(parse_delay)]
-"""Written with a unit: ``100ms``."""
+"""A duration with a unit: ``100ms``."""
 
 
 APart = TypeVar("APart", bound=Part)
@@ -30,7 +30,7 @@ def own(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def validated(part: type[APart], given: Any, at: str = "") -> APart:
-    """Read a part, which is at the key `at` of the configuration. Refusal with all that is wrong in it."""
+    """Read a part, which is at the key `at` of the configuration. Refusal with all errors in it."""
     try:
         return part.model_validate(given)
     except ValidationError as error:

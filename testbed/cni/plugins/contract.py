@@ -1,4 +1,4 @@
-"""The contract of CNI from the side of a plugin: what it is asked, and how it answers (CNI 1.1.0, sections 2 and 5)."""
+"""CNI's contract from the side of a plugin: the request and the answer (CNI 1.1.0, sections 2 and 5)."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ REQUIRED = {
     "GC": ("CNI_PATH",),
     "STATUS": ("CNI_PATH",),
 }
-"""Variables that must be in the environment."""
+"""The variables that must be in the environment."""
 
 CODES = {InputError: CONFIG, StoreError: IO}
-"""Of our errors; others have the first of our own codes."""
+"""The codes of our errors; others have the first of our own codes."""
 
 
 class Refusal(Exception):  # noqa: N818 (it is the answer, not an accident)
@@ -35,7 +35,7 @@ class Refusal(Exception):  # noqa: N818 (it is the answer, not an accident)
 
 @dataclass(frozen=True)
 class Call:
-    """What a plugin is asked. Of GC and STATUS container, namespace and interface are empty."""
+    """A request to a plugin. For GC and STATUS container, namespace and interface are empty."""
 
     command: str
     container: str
@@ -54,7 +54,7 @@ class Call:
         return str(self.config["cniVersion"])
 
     def chained(self, plugin: str) -> dict[str, Any]:
-        """The result of the plugins before one that needs it, and the pod's namespace. Refusal if one is missing."""
+        """Return the result of the previous plugins and the pod's namespace. Refusal if one is missing."""
         if not isinstance(result := self.config.get("prevResult"), dict):
             raise Refusal(CONFIG, f"{plugin} has to be chained: there is no result of a plugin before it")
         if not os.path.exists(self.namespace):
@@ -62,7 +62,7 @@ class Call:
         return result
 
     def valid(self) -> set[tuple[str, str]]:
-        """Container and interface of each attachment that GC is to leave alone."""
+        """Return container and interface of each attachment that GC must keep."""
         entries = self.config.get("cni.dev/valid-attachments", self.config.get("cni.dev/attachments"))
         try:
             return {(str(entry["containerID"]), str(entry["ifname"])) for entry in entries}
@@ -71,11 +71,11 @@ class Call:
 
 
 Plugin = Callable[[Call], Mapping[str, Any] | None]
-"""Carries a call out; the result of ADD, None of others. Raises Refusal, or a TestbedError."""
+"""A function that executes a call and returns the result of ADD, else None. Raises Refusal, or a TestbedError."""
 
 
 def answer(plugin: Plugin, environment: Mapping[str, str], stdin: bytes) -> tuple[int, str]:
-    """Exit status and standard output of a plugin that is called so."""
+    """Call a plugin; return its exit status and standard output."""
     version = SUPPORTED[-1]
     if environment.get("CNI_COMMAND") == "VERSION":
         return 0, json.dumps({"cniVersion": version, "supportedVersions": SUPPORTED})
@@ -112,7 +112,7 @@ def read(stdin: bytes) -> dict[str, Any]:
 
 
 def understood(environment: Mapping[str, str], config: Mapping[str, Any]) -> Call:
-    """The call, or the refusal of one that no plugin could carry out."""
+    """Return the call. Refusal if no plugin could execute it."""
     command = environment.get("CNI_COMMAND", "")
     if command not in REQUIRED:
         raise Refusal(ENVIRONMENT, f"unknown CNI_COMMAND: {command}")
@@ -136,7 +136,7 @@ def understood(environment: Mapping[str, str], config: Mapping[str, Any]) -> Cal
 
 
 def pairs(text: str) -> dict[str, str]:
-    """CNI_ARGS: ``K=V;K=V``."""
+    """Read CNI_ARGS: ``K=V;K=V``."""
     found = {}
     for pair in filter(None, text.split(";")):
         name, equals, value = pair.partition("=")

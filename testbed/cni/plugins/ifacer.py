@@ -1,8 +1,7 @@
-"""
-The CNI plugin `ifacer`: it makes the interface of the node that the next plugin has as its `master`, a VLAN device, a
+"""The CNI plugin `ifacer`: it makes the node's interface that is the `master` of the next plugin: a VLAN device, a
 bond, or a VLAN device on a bond, as Spiderpool's ifacer does. docs/cni-plugins.md describes its configuration.
 
-The interface is there for all pods of the node, so nothing deletes it.
+All pods of the node share the interface, so nothing deletes it.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from testbed.documents.text import choices, describe, quoted
 from testbed.kernel.links import BOND_OPTIONS, Links, kind_of
 
 _turn = threading.Lock()
-"""Pods that start side by side want the same interfaces."""
+"""The lock for pods that start at the same time and want the same interfaces."""
 
 
 def _options(value: Any) -> dict[str, int]:
@@ -54,13 +53,13 @@ class Configuration(Part):
     bond: Bond | None = None
 
     def names(self) -> list[str]:
-        """The interfaces that it makes, each on the one before."""
+        """Return the interfaces that it makes, each on top of the one before."""
         made = [self.bond.name] if self.bond else []
         return [*made, f"{[*self.interfaces, *made][-1]}.{self.vlanID}"] if self.vlanID else made
 
 
 def configuration(config: Mapping[str, Any]) -> Configuration:
-    """Return what is in a configuration. Refusal with all that is wrong in it."""
+    """Return the checked configuration. Refusal with all errors in it."""
     settings = validated(Configuration, own(config))
     if settings.bond and len(settings.interfaces) < 2:
         raise Refusal(CONFIG, "bond: interfaces names one only")
@@ -101,7 +100,7 @@ def _existing(kernel: Links, name: str) -> int:
 
 
 def _bond(kernel: Links, bond: Bond, parents: list[int]) -> int:
-    """Make a bond of interfaces, or set up the one that is there; return its index."""
+    """Make a bond of interfaces, or set up the existing one; return its index."""
     try:
         index, _, link = kernel.read(bond.name)
     except OSError:
@@ -133,7 +132,7 @@ def _made_bond(kernel: Links, bond: Bond, parents: list[int]) -> int:
 
 
 def _vlan(kernel: Links, name: str, parent: int, vlan: int) -> None:
-    """Make a VLAN device, or leave the one that is there, and set it up."""
+    """Make a VLAN device, or keep the existing one, and set it up."""
     there = kernel.vlans_on(parent)
     if other := next((other for other, number in there.items() if number == vlan and other != name), None):
         raise Refusal(OWN, f"VLAN {vlan} has the interface {other} already, so {name} cannot be made")

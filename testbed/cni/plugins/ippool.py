@@ -1,6 +1,6 @@
 """The IPAM plugin `ippool`: addresses of pools that all nodes share. docs/cni-plugins.md describes its configuration.
 
-It keeps nothing of its own: who has which address is in the store (`cni/ipam/store.py`).
+It has no state of its own: the store has the holders of addresses (`cni/ipam/store.py`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ EVERYWHERE = {4: "0.0.0.0/0", 6: "::/0"}
 
 
 class PoolConfiguration(IPPool):
-    """A pool that is written in the configuration, as it would be in an object."""
+    """A pool written in the configuration, with the keys of an object."""
 
     name: str | None = None
 
@@ -49,10 +49,10 @@ class Configuration(Part):
 
 
 class Ippool:
-    """The plugin on one node. Calls may come side by side."""
+    """The plugin on one node. Calls may run in parallel."""
 
     def __init__(self, shared: Path, node: str) -> None:
-        """`shared` is the directory with what all nodes share."""
+        """Use `shared`, the directory that all nodes share."""
         self._shared, self._node = shared, node
         self._turn = threading.Lock()
         self._opened: tuple[Store, Objects, Catalogue] | None = None
@@ -79,7 +79,7 @@ class Ippool:
         return None
 
     def _pools(self, asked: Call, settings: Configuration) -> tuple[Named | None, list[list[str]]]:
-        """What names the pools, and those to try, by address family."""
+        """Return the source of pool names, and the pools to try, by address family."""
         assert self._opened
         _, objects, catalogue = self._opened
         pod, node = self._pod(asked, objects), objects.get("Node", self._node)
@@ -143,7 +143,7 @@ class Ippool:
 
 
 def _release(holder: Holder, store: Store, objects: Objects) -> None:
-    """The holder's container is no more: its addresses are free, or kept for its pod's next one."""
+    """Free the addresses of a holder whose container has ended, or keep them for its pod's next container."""
     if reclaim.is_wanted_again(holder, objects):
         store.keep(holder)
     else:

@@ -24,17 +24,17 @@ from testbed.kernel.turns import turn
 
 IFLA_IPVLAN_MODE, IPVLAN_L2 = 1, 0
 KEY = "rdma-device"
-"""In a result, of an interface that has a device."""
+"""The key in a result for an interface that has a device."""
 
 
 def device_name(container: str, interface: str) -> str:
-    """Name an interface's device: of a container's hash the beginning will do, and UCX finds no device with a longer
-    name than 15 characters."""
+    """Name an interface's device: it uses the start of the container's hash, as UCX finds no device with a name longer
+    than 15 characters."""
     return f"{container[:9]}-{interface}"
 
 
 def call(asked: Call) -> Mapping[str, Any] | None:
-    """See `contract.Plugin`. The calling thread is left in the pod's namespace."""
+    """Execute a call, see `contract.Plugin`. The calling thread stays in the pod's namespace."""
     if asked.command in ("GC", "STATUS"):  # a device ends with its pod; the kernel is always ready
         return None
     device = device_name(asked.container, asked.interface)
@@ -50,8 +50,8 @@ def call(asked: Call) -> Mapping[str, Any] | None:
 
 
 def naming(result: Mapping[str, Any], asked: Call, device: str) -> dict[str, Any]:
-    """Return the result with the device in the entry of its interface. CNI has no place for it; the name of the key is
-    the one of the Device Information Specification, which has it for PCI devices only."""
+    """Return the result with the device in the entry of its interface. CNI has no key for it; this one is from the
+    Device Information Specification, which has it for PCI devices only."""
     entries = [dict(entry) for entry in result.get("interfaces", [])]
     for entry in entries:
         if (entry.get("name"), entry.get("sandbox")) == (asked.interface, asked.namespace):
@@ -60,8 +60,8 @@ def naming(result: Mapping[str, Any], asked: Call, device: str) -> dict[str, Any
 
 
 def check_kind(interface: str) -> None:
-    """Refuse the interfaces that cannot carry RoCE: a VLAN device, on which the kernel makes no soft-RoCE device, and
-    ipvlan in its layer-3 modes, where it makes one in vain."""
+    """Refuse interfaces that cannot carry RoCE: a VLAN device, on which the kernel makes no soft-RoCE device, and
+    ipvlan in its layer-3 modes, where a soft-RoCE device does not work."""
     with Links() as kernel:
         _, _, link = kernel.read(interface)
     found, data = kind_of(link)
@@ -81,7 +81,7 @@ def add(namespace: str, interface: str, device: str) -> None:
         here.add(device, interface)
         if not here.exclusive:
             return
-        try:  # the kernel makes it in the first namespace, and hands it over from there only
+        try:  # the kernel makes it in the first namespace, and moves it from there only
             enter("/proc/1/ns/net", CLONE_NEWNET)
             with rdma.Rdma() as initial:
                 initial.move(device, namespace)
@@ -100,7 +100,7 @@ def check(namespace: str, interface: str, device: str) -> None:
 
 
 def delete(namespace: str, device: str) -> None:
-    """Delete a device. With the namespace it is gone already, or about to go."""
+    """Delete a device. If the namespace has gone, the device has gone or will go with it."""
     if namespace and os.path.exists(namespace):
         enter(namespace, CLONE_NEWNET)
     with turn(), rdma.Rdma() as here:

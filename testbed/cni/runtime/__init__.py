@@ -1,1 +1,1 @@
-"""The caller of plugins: what libcni does, and containerd, Multus and kubelet above it."""
+"""The caller of plugins: the part of libcni, and of containerd, Multus and kubelet above it."""

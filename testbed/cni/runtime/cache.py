@@ -20,7 +20,7 @@ KIND = "cniCacheV1"
 
 
 class Cache:
-    """`directory` is libcni's cacheDir, /var/lib/cni as the plugins see it."""
+    """The cache of one node. `directory` is libcni's cacheDir, /var/lib/cni for the plugins."""
 
     def __init__(self, directory: Path) -> None:
         self._results = directory / "results"
@@ -46,7 +46,7 @@ class Cache:
             json.dump({key: value for key, value in entry.items() if value}, file, separators=(",", ":"))
 
     def read(self, network: str, attachment: Attachment) -> Result | None:
-        """The result of the ADD. None if there was none, or the file cannot be read: such a file is deleted."""
+        """Return the result of the ADD. None if there is none, or its file cannot be read: such a file is deleted."""
         file = self.file(network, attachment)
         if not file.exists():
             return None
@@ -58,7 +58,7 @@ class Cache:
         return result
 
     def attachments(self, network: str) -> list[Attachment]:
-        """Those of a network that were added and not deleted, in the order of their files' names."""
+        """Return the attachments of a network that were added and not deleted, ordered by file name."""
         entries = map(_entry, sorted(self._results.iterdir()) if self._results.is_dir() else [])
         return [_attachment(entry) for entry in entries if entry and entry.get("networkName") == network]
 
@@ -68,7 +68,7 @@ class Cache:
 
 
 def _entry(file: Path) -> dict[str, Any] | None:
-    """What is in a file of the cache; None if it cannot be read."""
+    """Return the content of a file of the cache; None if it cannot be read."""
     try:
         entry = json.loads(file.read_text())
     except ValueError:

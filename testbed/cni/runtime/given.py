@@ -1,4 +1,4 @@
-"""What Multus, kubelet and the device plugins give to a pod's networks of the devices that it has."""
+"""Assignment of a pod's devices to its networks, as Multus, kubelet and the device plugins do it."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ RXE = {"type": "rxe"}
 
 
 class Given:
-    """The devices of one pod, handed out to its networks in their order."""
+    """The devices of one pod, assigned to its networks in order."""
 
     def __init__(self, held: Held) -> None:
         self._shared = held.shared
         self._vfs: dict[str, Iterator[str]] = {name: iter(vfs) for name, vfs in held.vfs.items()}
 
     def device(self, definition: Object, network: Conflist) -> Conflist:
-        """The network with the VF that its resource stands for, or with the RDMA device that its master shares."""
+        """Return the network with the VF of its resource, or with the RDMA device that its master shares."""
         plugins = [dict(one) for one in network.plugins]
         vfs = self._vfs.get(definition.annotations.get(RESOURCE_NAME, ""), iter(()))
         if vf := next(vfs, None):
@@ -35,5 +35,5 @@ class Given:
         return conflist.make({**json.loads(network.data), "plugins": plugins})
 
     def _is_shared(self, plugin: Mapping[str, Any]) -> bool:
-        """Whether the interface is a child of one that shares its RDMA device, or of a VLAN device on it."""
+        """Return whether the master is an interface that shares its RDMA device, or a VLAN device on one."""
         return str(plugin.get("master", "")).partition(".")[0] in self._shared

@@ -1,4 +1,4 @@
-"""The runtime of a node: networks added to a container, checked and taken away, as libcni does (libcni/api.go)."""
+"""The runtime of a node: it adds networks to a container, checks and deletes them, as libcni does (libcni/api.go)."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ from testbed.lab.steps import Gate, Steps, pause, run, together
 
 LIMIT = Limit()
 AGAIN_S = 1.0
-"""Pause before a DEL that is repeated."""
+"""Pause before a repeated DEL."""
 SHARED = "cluster"
-"""The directory of the run with what all nodes share."""
+"""The directory of the run that all nodes share."""
 STATE, VOLATILE = "/var/lib/cni", "/run/cni"
-"""The directories for plugins' state that survives a restart of the node (addresses of host-local), and the rest."""
+"""The directories for plugins' state: STATE survives a restart of the node (addresses of host-local)."""
 
 
 class Runtime:
-    """The plugins of one node: they run in its network namespace, with a /var/lib/cni and a /run/cni of its own. Those
-    in the directories `own`, the user's, come before all others. GC has the node's plugins for itself, as the
-    specification demands: it begins when the ADDs and DELs before it have ended, and later ones wait for it."""
+    """The plugins of one node: they run in its network namespace, with its own /var/lib/cni and /run/cni. The user's
+    directories `own` come before all others. GC runs alone on the node, as the specification requires: it begins when
+    earlier ADDs and DELs have ended, and later ones wait for it."""
 
     def __init__(self, node: Host, own: Sequence[Path] = ()) -> None:
         state = node.context.file("cni") / node.name
         binds = {STATE: state / "lib", VOLATILE: state / "run"}
         for where, what in binds.items():
             what.mkdir(parents=True, exist_ok=True)
-            Path(where).mkdir(parents=True, exist_ok=True)  # on this machine too, to be mounted over
+            Path(where).mkdir(parents=True, exist_ok=True)  # the mount point must exist on this machine too
         files = node.context.file
         self.agent = Agent(node.name, node.namespace, files(SHARED), files(f"{node.name}-cni-agent.log"))
         self.agent.start()
@@ -58,9 +58,9 @@ class Runtime:
         self.path = search_path(own)
 
     def validate(self, conflist: Conflist, who: str) -> Steps[Conflist]:
-        """Check before anything is made that every plugin is there, as libcni's ValidateNetworkList does. Returns the
-        conflist with those of its versions that all plugins speak, IPAM's included: of these the highest counts
-        (CNI specification 1.1.0, "Version considerations"). `who` begins messages."""
+        """Check before any change that every plugin is there, as libcni's ValidateNetworkList does. Return the conflist
+        with only the versions that all plugins support, IPAM's included: the highest of them is used (CNI specification
+        1.1.0, "Version considerations"). `who` begins messages."""
         types = dict.fromkeys(kind for config in conflist.plugins for kind in called_by(config))
         what = {kind: f"{who}: {failed('VERSION', conflist, kind)}" for kind in types}
         files = {kind: plugin.find(kind, self.path, what[kind]) for kind in types}
@@ -74,8 +74,8 @@ class Runtime:
         return replace(conflist, versions=common)
 
     def add(self, conflist: Conflist, attachment: Attachment, limit: Limit = LIMIT) -> Steps[Result]:
-        """ADD of each plugin, in order. CniError of the first that fails, or whose result is not true: then it is the
-        caller who has to `delete`."""
+        """Run ADD of each plugin, in order. CniError of the first that fails, or whose result is wrong: the caller must
+        then call `delete`."""
         return self._gate.passing(self._add(conflist, attachment, limit))
 
     def _add(self, conflist: Conflist, attachment: Attachment, limit: Limit) -> Steps[Result]:
@@ -92,7 +92,7 @@ class Runtime:
         return results[-1]
 
     def check(self, conflist: Conflist, attachment: Attachment) -> Steps[None]:
-        """CHECK of each plugin, in order, unless the conflist has `disableCheck`."""
+        """Run CHECK of each plugin, in order, unless the conflist has `disableCheck`."""
         if not versions.at_least(conflist.version, "0.4.0"):
             what = f"pod {attachment.pod}: {failed('CHECK', conflist, conflist.types[0])}"
             wrong = f'configuration version "{conflist.version}" does not support CHECK command'
@@ -104,10 +104,11 @@ class Runtime:
             yield from self._call("CHECK", conflist, config, attachment, result)
 
     def delete(self, conflist: Conflist, attachment: Attachment) -> Steps[None]:
-        """DEL of each plugin, the last one first; the first error ends it. To be called after a failed ADD as well.
+        """Run DEL of each plugin, last first; the first error ends it. Call it after a failed ADD too.
 
         If the error is "try again later" (code 11), as without the agent of the node, all of it is repeated for as long
-        as a plugin may take. Kubelet repeats it at any error, and for ever."""
+        as a plugin may take. Kubelet repeats it at any error, and for ever.
+        """
         deadline = LIMIT.deadline()
         while True:
             try:
@@ -125,9 +126,9 @@ class Runtime:
         self._cache.delete(conflist.name, attachment)
 
     def collect(self, conflist: Conflist, valid: Callable[[], Collection[Attachment]]) -> Steps[None]:
-        """DEL of each attachment of the network that is in the cache and not `valid`, then GC of each plugin if the
-        version is 1.1.0 or later, unless the conflist has `disableGC`. CniError with all that failed. `valid` is asked
-        when no ADD and no DEL is under way."""
+        """Run DEL of each attachment of the network that is in the cache and not `valid`, then GC of each plugin from
+        version 1.1.0 on, unless the conflist has `disableGC`. CniError with all failures. `valid` is called when no ADD
+        and no DEL runs."""
         return self._gate.passing(self._collect(conflist, valid), alone=True)
 
     def _collect(self, conflist: Conflist, valid: Callable[[], Collection[Attachment]]) -> Steps[None]:
@@ -148,8 +149,8 @@ class Runtime:
             raise CniError("; ".join(errors))
 
     def status(self, conflist: Conflist) -> Steps[None]:
-        """STATUS of each plugin, in order, if the version is 1.1.0 or later: the first error is that of the network.
-        Codes 50 and 51 say that it takes no container now, 51 that those there may have lost it."""
+        """Run STATUS of each plugin, in order, from version 1.1.0 on: the first error is that of the network. Codes 50
+        and 51: it takes no container now; 51: existing containers may have lost the network."""
         if versions.at_least(conflist.version, "1.1.0"):
             for config in conflist.plugins:
                 yield from self._ask("STATUS", conflist, config, {})
@@ -171,7 +172,7 @@ class Runtime:
     def _ask(
         self, command: str, conflist: Conflist, config: Mapping[str, Any], given: Mapping[str, Any]
     ) -> Steps[None]:
-        """A command that is about a network, and no attachment."""
+        """Run a command about a network, without an attachment."""
         what = f"node {self._node}: {failed(command, conflist, config['type'])}"
         variables = {"CNI_COMMAND": command, "CNI_PATH": joined(self.path)}
         yield from self._run(config["type"], variables, {**own_part(conflist, config), **given}, LIMIT, what)
@@ -179,14 +180,14 @@ class Runtime:
     def _run(
         self, kind: str, variables: Mapping[str, str], stdin: Mapping[str, Any], limit: Limit, what: str
     ) -> Steps[dict[str, Any] | None]:
-        """Call a plugin, which may need the agent, itself or as a delegate."""
+        """Call a plugin, which may need the agent, itself or through a delegate."""
         file = plugin.find(kind, self.path, what)
         self.agent.revive()
         return (yield from plugin.call(file, variables, stdin, self._place, limit, what))
 
 
 def no_common_version(conflist: Conflist, common: Sequence[str], known: Sequence[str], what: str) -> NotCallableError:
-    """The error of a plugin that speaks the versions `known`, none of which is `common` to those before it."""
+    """Return the error of a plugin that supports the versions `known`, none of which is in `common`."""
     wrong = f"{what}: it does not support cniVersion {' or '.join(common)}"
     if rest := [version for version in conflist.versions if version not in common]:
         wrong += f"; the plugins before it do not support {' or '.join(rest)}"
@@ -204,7 +205,7 @@ OPERATIONS = {
 
 
 def failed(command: str, conflist: Conflist, kind: str) -> str:
-    """The words of kubelet's events for the failure of plugin `kind`."""
+    """Return the text of kubelet's event for a failure of plugin `kind`."""
     return f'plugin type="{kind}" name="{conflist.name}" failed ({OPERATIONS[command]})'
 
 
@@ -224,8 +225,8 @@ def joined(path: Sequence[Path]) -> str:
 
 
 def own_part(conflist: Conflist, config: Mapping[str, Any]) -> dict[str, Any]:
-    """A plugin's own configuration, completed. `capabilities` is the runtime's and must not be in it (CNI specification
-    1.1.0, section 3, "Deriving request configuration")."""
+    """Return a plugin's own configuration, completed. `capabilities` is for the runtime and must not be in it (CNI
+    specification 1.1.0, section 3, "Deriving request configuration")."""
     own = {key: value for key, value in config.items() if key != "capabilities"}
     return {**own, "name": conflist.name, "cniVersion": conflist.version}
 
@@ -233,7 +234,7 @@ def own_part(conflist: Conflist, config: Mapping[str, Any]) -> dict[str, Any]:
 def stdin_of(
     conflist: Conflist, config: Mapping[str, Any], attachment: Attachment, result: Result | None
 ) -> dict[str, Any]:
-    """The standard input of a plugin that is called for an attachment."""
+    """Return the standard input of a plugin that is called for an attachment."""
     stdin = own_part(conflist, config)
     wanted = capabilities_of(config)
     if given := {name: value for name, value in attachment.capabilities.items() if name in wanted}:
@@ -244,7 +245,7 @@ def stdin_of(
 
 
 def understood(answer: dict[str, Any] | None, version: str, what: str) -> Result:
-    """A plugin's result in the version of the conflist. A result without a version is of that one."""
+    """Return a plugin's result in the version of the conflist. A result without a version has that version."""
     if answer is None:
         raise CniError(f"{what}: it ended well and gave no result", code=DECODE)
     found = answer.get("cniVersion") or version
@@ -258,15 +259,15 @@ def understood(answer: dict[str, Any] | None, version: str, what: str) -> Result
 
 
 def search_path(own: Sequence[Path] = ()) -> list[Path]:
-    """Directories of plugins: the user's `own`, ours, and those of CNI_PATH as with cnitool, else the usual ones."""
+    """Return the directories of plugins: the user's `own`, ours, then CNI_PATH as in cnitool, or the usual ones."""
     given = os.environ.get("CNI_PATH", "")
     return [*own, OURS, *([Path(part) for part in given.split(":") if part] or installed.PLUGINS)]
 
 
 def prepare() -> None:
-    """Ask all plugins for their versions, so that a snapshot has the answers, and the plugins in memory."""
+    """Ask all plugins for their versions, so that a snapshot has the answers and the plugins in memory."""
     for file in OURS.iterdir():
-        file.chmod(0o755)  # the job bundle does not carry modes
+        file.chmod(0o755)  # the job bundle does not keep modes
     for directory in search_path():
         for file in sorted(directory.iterdir()) if directory.is_dir() else ():
             run(readable, plugin.supported(file, file.name))

@@ -1,4 +1,4 @@
-"""One plugin called once, as libcni's pkg/invoke calls it: environment and stdin in, a JSON object or an error out."""
+"""One call of a plugin, as in libcni's pkg/invoke: environment and stdin in, a JSON object or an error out."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from testbed.lab.steps import Steps, Until, pause
 
 @dataclass(frozen=True)
 class Limit:
-    """How long a plugin may take: so many seconds, and no longer than `until`, of `time.monotonic`, which is `of_pod`
+    """The time limit of a plugin: `seconds` at most, and not after `until` (`time.monotonic`), which is `of_pod`
     seconds after its pod began."""
 
     seconds: float = 30.0
@@ -59,30 +59,28 @@ class CniError(TestbedError):
 
 
 class NoAnswerError(CniError):
-    """A plugin said neither a result nor an error as CNI has them."""
+    """A plugin returned neither a result nor an error in CNI's format."""
 
     def add_stderr(self, log: BinaryIO, begin: int) -> None:
-        """What it wrote to stderr is all there is: the end of `log`, from byte `begin` on."""
+        """Add the plugin's stderr, the only information there is: the end of `log`, from byte `begin` on."""
         log.seek(begin)
         if text := log.read().decode(errors="replace").strip()[-400:]:
             self.hint = f"On stderr: {text}"
 
 
 class NotCallableError(CniError, InputError):
-    """A conflist names what cannot be called on this node."""
+    """A conflist names a plugin that cannot be called on this node."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """The place where a node's plugins run."""
-
     node: Isolated
     log: Path
-    """Takes what they write to stderr."""
+    """The file for their stderr."""
 
 
 def find(kind: str, path: Sequence[Path], what: str) -> Path:
-    """The file of plugin `kind`, the first in the directories of `path`. `what` begins a message."""
+    """Return the file of plugin `kind`, the first in the directories of `path`. `what` begins a message."""
     for directory in path:
         file = directory / kind
         if file.is_file():
@@ -97,7 +95,7 @@ def find(kind: str, path: Sequence[Path], what: str) -> Path:
 
 
 def supported(file: Path, what: str) -> Steps[list[str]]:
-    """The versions of CNI that a plugin supports, asked once for each state of its file. `what` begins a message."""
+    """Return the versions a plugin supports, asked once per state of its file. `what` begins a message."""
     state = installed.state_of(file)
     if state not in installed.supported:
         installed.supported[state] = yield from ask_versions(file, what)
@@ -111,7 +109,7 @@ def ask_versions(file: Path, what: str) -> Steps[list[str]]:
             running = yield from started(partial(Running, file, installed.VERSION, given, log), what)
             answer = yield from outcome(running, Limit(), what)
         except CniError as error:
-            if "unknown CNI_COMMAND: VERSION" in error.message:  # as plugins before 0.2.0 say
+            if "unknown CNI_COMMAND: VERSION" in error.message:  # the answer of plugins before 0.2.0
                 return ["0.1.0"]
             if isinstance(error, NoAnswerError):
                 error.add_stderr(log, 0)
@@ -125,7 +123,7 @@ def ask_versions(file: Path, what: str) -> Steps[list[str]]:
 def call(
     file: Path, variables: Mapping[str, str], stdin: Mapping[str, Any], place: Place, limit: Limit, what: str
 ) -> Steps[dict[str, Any] | None]:
-    """Call a plugin; its answer, None after commands without one. CniError, with `what` in front, if it failed."""
+    """Call a plugin; return its answer, or None. CniError, beginning with `what`, if it failed."""
     with place.log.open("ab") as log:
         begin = log.tell()
         start = partial(Running, file, variables, stdin, log)
@@ -139,11 +137,11 @@ def call(
 
 
 BUSY_RUNS, BUSY_PAUSE = 6, 1.0
-"""So often, and after so many seconds, libcni executes a plugin whose file is open for writing (RawExec.ExecPlugin)."""
+"""The attempts, and the pause (s), for a plugin whose file is open for writing (RawExec.ExecPlugin)."""
 
 
 def started(start: Callable[[], Running], what: str) -> Steps[Running]:
-    """A plugin that is begun by `start`."""
+    """Start a plugin with `start`, and repeat that while its file is busy."""
     runs = 1
     while True:
         try:
@@ -156,9 +154,8 @@ def started(start: Callable[[], Running], what: str) -> Steps[Running]:
 
 
 class Running:
-    """A plugin that runs, in the namespaces of the thread that called. All six variables are there always, as with
-    libcni. It has run when its standard output is at its end, as for libcni: a daemon that it starts has to close it.
-    """
+    """A plugin that runs in the namespaces of the calling thread. As in libcni, all six variables are always set, and
+    it has ended when its standard output ends: a daemon that it starts must close it."""
 
     def __init__(self, file: Path, variables: Mapping[str, str], stdin: Mapping[str, Any], stderr: BinaryIO) -> None:
         environment = {**os.environ, **{name: variables.get(name, "") for name in VARIABLES}}
@@ -175,11 +172,11 @@ class Running:
         self._awaited = self._stdout.fileno()
 
     def fileno(self) -> int:
-        """What it is waited by: the end of its output, and then its own."""
+        """Return the descriptor to wait for: the end of its output, and then of the process."""
         return self._awaited
 
     def go_on(self) -> bool:
-        """Take what there is when `fileno` is readable. Whether the plugin has ended."""
+        """Read what is available when `fileno` is readable; return whether the plugin has ended."""
         if self._awaited == self._handle:
             return True
         self._output.append(os.read(self._awaited, 1 << 16))
@@ -188,20 +185,20 @@ class Running:
         return False
 
     def end(self) -> tuple[int, bytes]:
-        """Its exit status, negative for a signal, and its output."""
+        """Return its exit status, negative for a signal, and its output."""
         os.close(self._handle)
         with self._process:
             return self._process.wait(), b"".join(self._output)
 
     def kill(self) -> None:
-        """End the plugin and all that it started in its session."""
+        """Kill the plugin and all processes of its session."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self.end()
 
 
 def outcome(running: Running, limit: Limit, what: str) -> Steps[dict[str, Any] | None]:
-    """The answer of a plugin. It is killed after its time, or when nobody waits for it any more."""
+    """Return the answer of a plugin. Kill it at its time limit, or when nobody waits for it any more."""
     deadline = limit.deadline()
     ended = False
     try:
@@ -209,14 +206,14 @@ def outcome(running: Running, limit: Limit, what: str) -> Steps[dict[str, Any] |
             ended = running.go_on()
     finally:
         if not ended:
-            running.kill()  # it has a session of its own, and would be at work while DEL is called
+            running.kill()  # it has a session of its own, and would still run while DEL is called
     if not ended:
         raise NoAnswerError(f"{what}: {limit}", code=IO)
     return understand(*running.end(), what)
 
 
 def understand(status: int, output: bytes, what: str) -> dict[str, Any] | None:
-    """The answer in the standard output of a plugin. Raises CniError for an exit status other than 0."""
+    """Return the answer in the standard output of a plugin. Raise CniError for an exit status other than 0."""
     if status:
         raise refusal(status, output, what)
     if not output.strip():
@@ -231,7 +228,7 @@ def understand(status: int, output: bytes, what: str) -> dict[str, Any] | None:
 
 
 def refusal(status: int, output: bytes, what: str) -> CniError:
-    """The error of a plugin that ended with a status other than 0."""
+    """Return the error of a plugin that ended with a status other than 0."""
     end = f"signal {-status}" if status < 0 else f"status {status}"
     if not output.strip():
         return NoAnswerError(f"{what}: it ended with {end} and no error object", code=DECODE)

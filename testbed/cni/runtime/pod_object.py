@@ -1,4 +1,4 @@
-"""What an API server makes of a pod before anything starts it."""
+"""The Kubernetes object of a pod, as an API server completes it before the start."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from testbed.protocol import events
 
 
 def admitted(pod: Pod, cluster: Cluster, container: str) -> Object:
-    """The pod as Kubernetes has it, with what is injected into it. InputError."""
+    """Return the pod's Kubernetes object with the injected parts. InputError."""
     known = described(pod, cluster, container)
     namespace = cluster.look("Namespace", known.namespace)
     configs = cluster.all("SpiderMultusConfig") if asks(known, namespace) else []
@@ -30,12 +30,12 @@ def admitted(pod: Pod, cluster: Cluster, container: str) -> Object:
 
 
 def uid(container: str) -> str:
-    """A pod's, from its container's."""
+    """Return a pod's UID, derived from its container's ID."""
     return str(uuid.UUID(container[-32:]))
 
 
 def described(pod: Pod, cluster: Cluster, container: str) -> Object:
-    """The pod as Kubernetes has it; its owner's template is in it."""
+    """Return the pod's Kubernetes object, with its owner's template."""
     given = pod.metadata
     labels, annotations, owners = dict(given.labels), dict(given.annotations), []
     containers: list[dict[str, Any]] = []
@@ -72,6 +72,6 @@ def described(pod: Pod, cluster: Cluster, container: str) -> Object:
 
 
 def _asking(container: Mapping[str, Any], resources: Mapping[str, int]) -> dict[str, Any]:
-    """The container with limits."""
+    """Return the container with limits."""
     own = container.get("resources") or {}
     return {**container, "resources": {**own, "limits": {**(own.get("limits") or {}), **resources}}}

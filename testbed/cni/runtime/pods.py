@@ -1,4 +1,4 @@
-"""Pods on networks: what kubelet, containerd and Multus do together when a pod starts and ends."""
+"""Pods on networks: the common work of kubelet, containerd and Multus when a pod starts and ends."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ from testbed.protocol import events
 from testbed.topology import pod_mac
 
 OWN_PLUGINS = "cni-plugins"
-"""The directory beside a scenario or a test in which plugins of the user's own are looked for first."""
+"""The directory beside a scenario or a test with the user's own plugins, which are searched first."""
 
 
 class PodNetworks:
-    """Attaches the pods of one lab; `directory` is where the names of conflist files begin. `plugins` are directories
-    with plugins of the user's own; without them it is ``cni-plugins`` in that directory, if it is there."""
+    """The networks of the pods of one lab. Paths of conflist files are relative to `directory`. `plugins` are
+    directories with the user's own plugins, by default ``cni-plugins`` in `directory` if it exists."""
 
     def __init__(self, directory: Path, plugins: Sequence[Path] | None = None) -> None:
         self._directory = directory
@@ -58,13 +58,13 @@ class PodNetworks:
         self._pods = 0
 
     def runtime(self, node: Host) -> Runtime:
-        """The runtime that calls the plugins on a node."""
+        """Return the runtime that calls the plugins on a node."""
         if node.name not in self._runtimes:
             self._runtimes[node.name] = Runtime(node, self._plugins)
         return self._runtimes[node.name]
 
     def objects(self, context: Context) -> Cluster:
-        """The objects of the lab that `context` is of."""
+        """Return the objects of the lab of `context`."""
         if self._cluster is None:
             self._cluster = Cluster(context.file(SHARED) / OBJECTS, self._directory, context.emit)
         return self._cluster
@@ -89,7 +89,7 @@ class PodNetworks:
         return conflist.load(self._directory / network) if isinstance(network, str | Path) else conflist.make(network)
 
     def attach(self, pod: Pod, networks: Sequence[Network], caller: Caller) -> Steps[None]:
-        """One network after the other, as Multus does it, or side by side, as containerd does."""
+        """Attach the networks one after the other, as Multus does, or in parallel, as containerd does."""
         began = time.monotonic()
         limit = Limit(caller.plugin_limit, began + caller.pod_limit, caller.pod_limit)
         runtime = self.runtime(pod.host)
@@ -122,7 +122,7 @@ class PodNetworks:
         raise_first((yield from together(jobs, at_once=len(jobs))))
 
     def _wanted(self, pod: Pod, known: Object, given: Sequence[Conflist], held: Held) -> list[_Wanted]:
-        """The networks of a pod: those it is given, then those of its annotations."""
+        """Return the networks of a pod: those it is given, then those of its annotations."""
         default = selection.default(known.annotations, known.namespace)
         devices = Given(held)
         found = [_Wanted(network, "eth0" if not n else f"net{n}") for n, network in enumerate(given)]
@@ -137,7 +137,7 @@ class PodNetworks:
         return found
 
     def _defined(self, pod: Pod, one: selection.Selected, interface: str, given: Given) -> _Wanted:
-        """A network that is defined by an object."""
+        """Return a network that an object defines."""
         there = self.objects(pod.context).find("NetworkAttachmentDefinition", one.name, one.namespace)
         network = NetworkAttachmentDefinition.model_validate(there.spec).conflist(one.name, f"{there}: spec.config")
         return _Wanted(given.device(there, network), one.interface or interface, one.capabilities)
@@ -150,7 +150,7 @@ class PodNetworks:
             yield from reported(pod, "CHECK", network, attachment, runtime.check(network, attachment))
 
     def detach(self, pod: Pod) -> Steps[None]:
-        """All networks, the last one first, whichever fails; the one whose ADD failed too, as CNI demands."""
+        """Detach all networks, the last first, even if one fails, and one whose ADD failed, as CNI requires."""
         runtime = self.runtime(pod.host)
 
         def delete(network: Conflist, attachment: Attachment) -> Steps[Result | None]:
@@ -194,12 +194,12 @@ class _Wanted:
     network: Conflist
     interface: str
     capabilities: Mapping[str, Any] = field(default_factory=dict)
-    """What is asked of its plugins for this pod."""
+    """The capability values for its plugins and this pod."""
 
 
 @contextlib.contextmanager
 def named(who: str) -> Iterator[None]:
-    """Errors in it begin with `who`."""
+    """Prefix errors in the block with `who`."""
     try:
         yield
     except TestbedError as error:
@@ -209,7 +209,7 @@ def named(who: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def storing(networks: Sequence[str]) -> Iterator[None]:
-    """An error of the store of objects in it is CNI's, and names the networks that a pod is to be on."""
+    """Turn a store error in the block into CNI's, which names the pod's networks."""
     try:
         yield
     except StoreError as error:
@@ -221,7 +221,7 @@ def storing(networks: Sequence[str]) -> Iterator[None]:
 
 
 def attachment_of(pod: Pod, wanted: _Wanted, container: str) -> Attachment:
-    """The attachment as containerd makes it, but nothing is random."""
+    """Return the attachment as containerd makes it, but without random values."""
     arguments = {
         "IgnoreUnknown": "1",
         "K8S_POD_NAMESPACE": pod.metadata.namespace,
@@ -237,7 +237,7 @@ def attachment_of(pod: Pod, wanted: _Wanted, container: str) -> Attachment:
 def reported(
     pod: Pod, command: str, network: Conflist, attachment: Attachment, job: Steps[Result | None] | Steps[Result]
 ) -> Steps[Result | None]:
-    """Do it, and emit an event with how it ended."""
+    """Run the job, and emit an event with its outcome."""
     text = f"{command} {network.name} on {attachment.interface} by {', '.join(network.types)}"
     ended = partial(
         events.CNI, command=command, network=network.name, interface=attachment.interface, host=pod.host.name
@@ -256,7 +256,7 @@ def reported(
 
 
 def reported_of_node(host: Host, command: str, network: Conflist, job: Steps[None]) -> Steps[None]:
-    """The same of what is about a network and no pod."""
+    """Run the job of a network without a pod, and emit an event with its outcome."""
     text = f"{command} {network.name} by {', '.join(network.types)}"
     try:
         yield from job
@@ -268,7 +268,7 @@ def reported_of_node(host: Host, command: str, network: Conflist, job: Steps[Non
 
 
 def raise_first(outcomes: Sequence[Any]) -> None:
-    """The first error of several jobs, with the others as notes."""
+    """Raise the first error of several jobs, with the others as notes."""
     errors = [outcome for outcome in outcomes if isinstance(outcome, TestbedError)]
     for other in errors[1:]:
         errors[0].add_note(str(other))
@@ -277,11 +277,11 @@ def raise_first(outcomes: Sequence[Any]) -> None:
 
 
 def take_in(pod: Pod, attachment: Attachment, result: Result) -> None:
-    """Give the pod the interfaces, addresses and RDMA devices of a result that is verified."""
+    """Add the interfaces, addresses and RDMA devices of a verified result to the pod."""
     for name, mac in verification.interfaces(attachment, result).items():
         pod.adopt(name, mac)
     for given in verification.addresses(attachment, result):
-        if given.interface in pod.interfaces:  # without interfaces a result is an IPAM plugin's
+        if given.interface in pod.interfaces:  # a result without interfaces is an IPAM plugin's
             pod.interfaces[given.interface].addresses.setdefault(given.address.version, given.address)
     with pod.entered(), rdma.Rdma() as here:
         found = here.links()

@@ -1,4 +1,4 @@
-"""The devices of nodes, and which pod has them: what the scheduler and kubelet's device manager do."""
+"""The devices of nodes and their holders: the work of the scheduler and of kubelet's device manager."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from testbed.lab.steps import Steps, pause
 from testbed.protocol import events
 
 EVERY = 1.0
-"""Seconds between two looks whether a pod that waits can be scheduled."""
+"""The period of attempts to schedule a waiting pod, in seconds."""
 GONE_WITHIN = 10.0
-"""Seconds in which the kernel takes a namespace down that nobody has."""
+"""The time in which the kernel deletes an unused namespace, in seconds."""
 
 
 @dataclass(frozen=True)
 class Held:
-    """What a pod has of its node: amounts and VFs with their NICs by resource, and the interfaces whose RDMA device it
+    """The devices that a pod holds: amounts and VFs with their NICs by resource, and interfaces whose RDMA device it
     shares."""
 
     amounts: Mapping[str, int] = field(default_factory=dict)
@@ -34,13 +34,13 @@ class Held:
 
 
 class Devices:
-    """Who has what, of all nodes."""
+    """The holders of the devices of all nodes."""
 
     def __init__(self) -> None:
         self._held: dict[Pod, Held] = {}
 
     def schedule(self, pod: Pod, known: Object, cluster: Cluster, limit: float) -> Steps[Held]:
-        """Give the pod what it asks for, or wait `limit` seconds for others to give it back. UnschedulableError."""
+        """Give the pod the devices it requests, or wait `limit` seconds until others free them. UnschedulableError."""
         wanted = asked(known)
         if not wanted:
             return Held()
@@ -66,7 +66,7 @@ class Devices:
         return held
 
     def give_back(self, pod: Pod) -> None:
-        """All that the pod has; a second time nothing."""
+        """Free all devices of the pod; a second call does nothing."""
         self._held.pop(pod, None)
 
     def _take(self, pod: Pod, wanted: Mapping[str, int], offered: Mapping[str, Offer]) -> Held:
@@ -94,8 +94,8 @@ class Devices:
 
 
 def made(host: Host, vf: str, nic: str) -> Steps[None]:
-    """The VF, unless it is there: it ends with the namespace of a pod that is lost, and the next one of its MAC cannot
-    be set up until the kernel has done away with that."""
+    """Make the VF if it does not exist: it ends with the namespace of a lost pod. The next one with its MAC cannot be
+    set up until the kernel has deleted that namespace."""
     deadline = time.monotonic() + GONE_WITHIN
     try:
         index = host.kernel.index(vf)
@@ -121,12 +121,12 @@ def _explained(host: Host, resource: str, offer: Offer | None, others: Mapping[s
 
 
 def asked(known: Object) -> dict[str, int]:
-    """The devices that a pod asks for, all containers together: limits, or requests without limits. InputError."""
+    """Return the devices that all containers of a pod request: limits, or requests without limits. InputError."""
     found = Counter[str]()
     for container in known.spec.get("containers") or ():
         own = container.get("resources") or {}
         for name, value in {**(own.get("requests") or {}), **(own.get("limits") or {})}.items():
-            if "/" in name:  # others, such as cpu, are not the lab's
+            if "/" in name:  # others, such as cpu, do not concern the lab
                 found[name] += devices.amount(name, value)
     return {name: count for name, count in sorted(found.items()) if count}
 
@@ -142,7 +142,7 @@ def offers(host: Host, cluster: Cluster) -> dict[str, Offer]:
 
 
 def pending(known: Object, reason: str) -> Object:
-    """The pod as the scheduler leaves it."""
+    """Return the pod as the scheduler leaves it."""
     condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": reason}
     status = {"phase": "Pending", "conditions": [condition]}
     return Object(known.kind, known.name, known.namespace, {**known.data, "status": status})

@@ -1,6 +1,6 @@
-"""The result of a network, verified against the rules of addressing and the kernel of the pod.
+"""Verification of a network's result against the rules of addressing and the kernel of the pod.
 
-libcni takes a result as it is: with a wrong one the pod starts, and nobody reaches it.
+libcni accepts any result: with a wrong one the pod starts, and nobody can reach it.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ class Given(NamedTuple):
 
 class Problem(NamedTuple):
     code: int
-    """Of CNI."""
+    """The error code of CNI."""
     plugin: str
-    """The type of the plugin whose answer is wrong."""
+    """The type of the plugin with the wrong answer."""
     text: str
 
 
 def interfaces(attachment: Attachment, result: Result) -> dict[str, str]:
-    """The pod's interfaces of a result: their names and MACs. ValueError if it is malformed."""
+    """Return the names and MACs of the pod's interfaces in a result. ValueError if it is malformed."""
     found = {}
     for entry in result.get("interfaces", []):
         if entry.get("sandbox") == attachment.netns:
@@ -51,7 +51,7 @@ def interfaces(attachment: Attachment, result: Result) -> dict[str, str]:
 
 
 def addresses(attachment: Attachment, result: Result) -> list[Given]:
-    """The addresses of a result. One that names no interface is of the attachment's. ValueError if it is malformed."""
+    """Return the addresses of a result. One without an interface is the attachment's. ValueError if it is malformed."""
     there, found = result.get("interfaces", []), []
     for entry in result.get("ips", []):
         number, gateway = entry.get("interface"), entry.get("gateway")
@@ -68,11 +68,10 @@ def addresses(attachment: Attachment, result: Result) -> list[Given]:
 
 
 def problem(conflist: Conflist, attachment: Attachment, results: Sequence[Result]) -> Problem | None:
-    """
-    The first thing that is wrong in the last of `results`, those of ADD of each plugin of the conflist.
+    """Return the first problem in the last of `results`, those of ADD of each plugin of the conflist.
 
     Addresses are host addresses of their subnets, the pod has the interfaces and addresses, gateways are on the link.
-    The plugin is the first one whose result has what is wrong; for what an IPAM plugin decides, the one that it calls.
+    The plugin is the first one whose result has the problem; for the decisions of an IPAM plugin it is that plugin.
     """
     result = results[-1]
     try:
@@ -84,7 +83,7 @@ def problem(conflist: Conflist, attachment: Attachment, results: Sequence[Result
         if reason := not_of_a_host(one.address):
             return Problem(CONFIG, ipam, f"it gave {one.address}, {reason}")
     if not ends:
-        return None  # without interfaces a result is an IPAM plugin's, and nothing is made
+        return None  # a result without interfaces is an IPAM plugin's, and nothing is made
     with netns.entered(attachment.netns), PolicyRouting() as kernel:
         indices = {name: index for index, name in socket.if_nameindex()}
         for entry in result["interfaces"]:
@@ -98,7 +97,7 @@ def problem(conflist: Conflist, attachment: Attachment, results: Sequence[Result
 
 
 def not_of_a_host(address: IPInterface) -> str:
-    """The reason why no host can have an address, or nothing."""
+    """Return the reason why no host can have an address, or an empty string."""
     subnet, ip = address.network, address.ip
     if ip.is_multicast or ip.is_unspecified:
         return "which is no unicast address"
@@ -112,7 +111,7 @@ def not_of_a_host(address: IPInterface) -> str:
 
 
 def _problem_in_pod(kernel: PolicyRouting, index: int, given: Given, callers: Sequence[str]) -> Problem | None:
-    """`callers` are the plugin whose answer the address is in and, if there is one, the IPAM plugin that it calls."""
+    """Return an address's problem. `callers`: the plugin that gave it and, if there is one, its IPAM plugin."""
     family = given.address.version
     there = [address for at, address in kernel.addresses() if at == index and address.version == family]
     if given.address not in there:
@@ -126,8 +125,8 @@ def _problem_in_pod(kernel: PolicyRouting, index: int, given: Given, callers: Se
 
 
 def _is_on_link(kernel: PolicyRouting, index: int, subnet: IPNetwork, gateway: IPAddress) -> bool:
-    """Whether a gateway is in the subnet, link-local, of an address without a subnet (Calico's 169.254.1.1), or the
-    target or the next hop of a route over the interface, as that of the plugin ptp."""
+    """Return whether a gateway is in the subnet, link-local, of an address without a subnet (Calico's 169.254.1.1), or
+    the target or next hop of a route over the interface, as with the plugin ptp."""
     if gateway in subnet or gateway.is_link_local or subnet.num_addresses == 1:
         return True
     over = [route for _, route in kernel.all_routes(gateway.version) if route.index == index]
@@ -135,7 +134,7 @@ def _is_on_link(kernel: PolicyRouting, index: int, subnet: IPNetwork, gateway: I
 
 
 def _first(results: Sequence[Result], key: str, entry: Mapping[str, Any]) -> int:
-    """The number of the first result from which on all have an entry."""
+    """Return the number of the first result from which on all have an entry."""
     number = len(results) - 1
     while number and any(_identity(one) == _identity(entry) for one in results[number - 1].get(key, [])):
         number -= 1

@@ -1,1 +1,1 @@
-"""What the CNI specification says, as data: configurations, results and their versions. No plugin is called here."""
+"""The CNI specification as data: configurations, results and their versions. No plugin is called here."""

@@ -24,15 +24,15 @@ from testbed.documents.text import describe, quoted
 from testbed.errors import InputError, nearest
 
 NAME = r"[a-zA-Z0-9][a-zA-Z0-9_.\-]{0,127}"
-"""The specification has no limit, a file's name has: that of the cache holds this, a container and an interface."""
+"""The specification has no limit, but a file name has: the cache's holds this, a container and an interface."""
 LONGEST_TYPE = 255
-"""Bytes of a file's name on Linux."""
+"""The maximum length of a file name on Linux, in bytes."""
 SUPPORTED = f"Supported: {', '.join(versions.SUPPORTED)}."
 
 
 @dataclass(frozen=True)
 class Conflist:
-    """`versions` are those offered and spoken here, the lowest first; `data` are its bytes, which the cache keeps."""
+    """A network. `versions` are the offered and supported ones, lowest first; the cache keeps its bytes, `data`."""
 
     name: str
     versions: tuple[str, ...]
@@ -43,7 +43,7 @@ class Conflist:
 
     @property
     def version(self) -> str:
-        """The highest one, which plugins are asked in."""
+        """Return the highest version, in which plugins are called."""
         return self.versions[-1]
 
     @property
@@ -51,32 +51,32 @@ class Conflist:
         return [plugin["type"] for plugin in self.plugins]
 
     def capabilities(self) -> set[str]:
-        """Names of what the plugins take from the runtime, see CNI's CONVENTIONS.md."""
+        """Return the capabilities that the plugins take from the runtime, see CNI's CONVENTIONS.md."""
         return {name for plugin in self.plugins for name in capabilities_of(plugin)}
 
 
 @dataclass(frozen=True)
 class Attachment:
-    """One interface of a container on one network: libcni's RuntimeConf. `pod` is what messages call the container."""
+    """One interface of a container on one network: libcni's RuntimeConf. `pod` is the container's name in messages."""
 
     pod: str
     container: str
     netns: str
-    """Path of its network namespace."""
+    """The path of its network namespace."""
     interface: str
     arguments: Mapping[str, str] = field(default_factory=dict)
     """CNI_ARGS."""
     capabilities: Mapping[str, Any] = field(default_factory=dict)
-    """Values for plugins that declare the capability, `mac` for example."""
+    """The values for plugins that declare the capability, for example `mac`."""
 
 
 def capabilities_of(plugin: Mapping[str, Any]) -> list[str]:
-    """Names of what one plugin takes from the runtime."""
+    """Return the capabilities that one plugin takes from the runtime."""
     return [name for name, wanted in (plugin.get("capabilities") or {}).items() if wanted]
 
 
 def called_by(plugin: Mapping[str, Any]) -> list[str]:
-    """The plugins that one entry of a conflist has run: its own, and the IPAM plugin that this one calls."""
+    """Return the plugins that one entry of a conflist runs: its own, and the IPAM plugin that it calls."""
     ipam = plugin.get("ipam")
     return [plugin["type"], *([ipam["type"]] if ipam else [])]
 
@@ -105,7 +105,7 @@ def parse_boolean(value: Any) -> Any:
 
 
 def unless_empty(value: Any) -> Any:
-    """An empty object, string or list, or 0, is what Go takes for nothing."""
+    """Return None for an empty object, string or list, or 0, which Go treats as absent."""
     return value or None
 
 
@@ -140,10 +140,10 @@ class NetworkConfiguration(_Part):
 
 
 def load(file: Path) -> Conflist:
-    """Read a file. Raises InputError, with places, for what is wrong in it.
+    """Read a file. Raise InputError, with places, for what is wrong in it.
 
-    Behind its plugins come those of the files ``<network>/*.conf`` beside it, in the order of their names, unless it
-    has `loadOnlyInlinedPlugins`. With such files it needs no `plugins` (libcni, NetworkConfFromFile).
+    After its plugins come those of the files ``<network>/*.conf`` beside it, in the order of their names, unless it has
+    `loadOnlyInlinedPlugins`. With such files it needs no `plugins` (libcni, NetworkConfFromFile).
     """
     data, source = text.read(file, "conflist", "*.conf*"), str(file)
     document = JsonDocument(data, source, "conflist")
@@ -152,7 +152,7 @@ def load(file: Path) -> Conflist:
 
 
 def beside(file: Path, value: Any) -> list[Path]:
-    """The files with more plugins of the list `value`, which is that of `file`."""
+    """Return the files with more plugins for the list `value` of `file`."""
     match value:
         case {"type": _} if "plugins" not in value:
             return []
@@ -164,7 +164,7 @@ def beside(file: Path, value: Any) -> list[Path]:
 
 
 def _load_plugin(file: Path) -> Mapping[str, Any]:
-    """The configuration of one plugin of a network."""
+    """Return the configuration of one plugin of a network."""
     document = JsonDocument(text.read(file, "plugin's configuration", "*.conf"), str(file), "plugin's configuration")
     problems = Problems(document)
     try:
@@ -178,7 +178,7 @@ def _load_plugin(file: Path) -> Mapping[str, Any]:
 
 
 def make(value: Mapping[str, Any]) -> Conflist:
-    """The same from what is in a file."""
+    """Return the conflist of a file's data."""
     try:
         data = json.dumps(value, allow_nan=False).encode()
     except (TypeError, ValueError, RecursionError) as error:
@@ -188,13 +188,13 @@ def make(value: Mapping[str, Any]) -> Conflist:
 
 
 def parse(data: bytes, source: str) -> Conflist:
-    """The same from the bytes of a file; `source` is what errors call it."""
+    """Return the conflist of a file's bytes; `source` is its name in errors."""
     document = JsonDocument(data, source, "conflist")
     return _read(document.value, data, Problems(document))
 
 
 def definition(config: str, name: str, source: str) -> Conflist:
-    """The same from the `config` of a NetworkAttachmentDefinition, whose name counts if it has none (Multus)."""
+    """Return the conflist of a NetworkAttachmentDefinition's `config`, whose name is the default (Multus)."""
     value = loads(config, source)
     if isinstance(value, dict) and "name" not in value:
         config = json.dumps({"name": name, **value})
@@ -225,7 +225,7 @@ def _read(value: Any, data: bytes, problems: Problems, more: Sequence[Mapping[st
 
 
 def _spoken(value: Mapping[str, Any], problems: Problems) -> tuple[tuple[str, ...], str]:
-    """The versions that are offered and spoken here, and a hint if there are none. Others' types are the model's."""
+    """Return the versions offered and supported, and a hint if none. The model checks other types."""
     first, more = value.get("cniVersion"), value.get("cniVersions", [])
     offered = [*([] if first is None else [first]), *(more if isinstance(more, list) else [])]
     if not offered:
@@ -247,6 +247,6 @@ def _message(detail: ErrorDetails, path: text.Path) -> str:
 
 
 def _other(key: str, given: Mapping[str, Any]) -> str:
-    """The key that may have been meant for a missing one."""
+    """Return the key that may have been meant for a missing one."""
     near = nearest(key, given)
     return f"; {near!r} is there, did you mean {key!r}?" if near else ""

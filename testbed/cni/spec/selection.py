@@ -32,9 +32,9 @@ class Selected:
     name: str
     namespace: str
     interface: str = ""
-    """Empty: net1, net2, … by its place."""
+    """Empty: net1, net2, … by its position."""
     capabilities: Mapping[str, Any] = field(default_factory=dict)
-    """What is asked of the plugins: `mac`, `ips`."""
+    """The capability values for the plugins: `mac`, `ips`."""
 
 
 def check_mac(text: str) -> str:
@@ -61,7 +61,7 @@ class _Element(BaseModel):
     mac: Annotated[str, AfterValidator(check_mac)] = ""
 
     def selected(self, namespace: str) -> Selected:
-        """The network, in the namespace of its pod if it names none."""
+        """Return the network, by default in the namespace of its pod."""
         asked = {"mac": self.mac, "ips": self.ips}
         given = {key: value for key, value in asked.items() if value}
         return Selected(self.name, self.namespace or namespace, self.interface, given)
@@ -79,13 +79,13 @@ NOT_SUPPORTED = {
 
 
 def selected(annotations: Mapping[str, str], namespace: str) -> list[Selected]:
-    """The networks of a pod's annotation `k8s.v1.cni.cncf.io/networks`, in their order. InputError."""
+    """Return the networks of a pod's annotation `k8s.v1.cni.cncf.io/networks`, in order. InputError."""
     text = annotations.get(NETWORKS, "")
     return _parsed(text, namespace, NETWORKS) if text.strip() else []
 
 
 def default(annotations: Mapping[str, str], namespace: str) -> Selected | None:
-    """The network of the pod's eth0, by its annotation `v1.multus-cni.io/default-network`."""
+    """Return the network of the pod's eth0, from its annotation `v1.multus-cni.io/default-network`."""
     text = annotations.get(DEFAULT_NETWORK, "")
     if not text.strip():
         return None

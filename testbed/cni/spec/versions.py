@@ -1,4 +1,4 @@
-"""Versions of the CNI specification that are spoken here, and what differs between them in a result."""
+"""The supported versions of the CNI specification, and their differences in a result."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from collections.abc import Mapping
 from typing import Any
 
 SUPPORTED = ("0.3.1", "0.4.0", "1.0.0", "1.1.0")
-"""Of conflists. 0.3.0 and before have no use any more."""
+"""The versions of conflists. 0.3.0 and earlier are no longer used."""
 RESULTS = ("0.3.0", *SUPPORTED)
-"""Of results: a plugin may answer in another one than it was asked in."""
+"""The versions of results: a plugin may answer in another version than that of the request."""
 NEW_IN_1_1 = {"interfaces": ("mtu", "socketPath", "pciID"), "routes": ("mtu", "advmss", "priority", "table", "scope")}
-"""Keys of the entries of a result that 1.0 does not know."""
+"""The keys of the entries of a result that 1.0 does not know."""
 
 Result = dict[str, Any]
 
 
 def at_least(version: str, other: str) -> bool:
-    """Whether `version` is not older than `other`; both are known ones."""
+    """Return whether `version` is not older than `other`; both are known ones."""
     return RESULTS.index(version) >= RESULTS.index(other)
 
 
 def convert(result: Mapping[str, Any], version: str) -> Result:
-    """The result as `version` writes it. What that version has no place for is lost, as in libcni; `ips[].version`, the
-    address family, is there before 1.0 and not since."""
+    """Return the result in the format of `version`. What that version cannot hold is lost, as in libcni;
+    `ips[].version`, the address family, exists only before 1.0."""
     converted: Result = {"cniVersion": version}
     for key in "interfaces", "ips", "routes":
         if entries := result.get(key):

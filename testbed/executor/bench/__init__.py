@@ -19,7 +19,7 @@ from testbed.topology import Topology
 
 T = TypeVar("T")
 FIRST = {4: IPv4Address("10.128.0.2"), 6: IPv6Address("fd00:128::2")}
-"""Of the pods' addresses. The one before it is the gateway."""
+"""The first address of the pods. The one before it is the gateway."""
 SUBNETS = {4: "10.128.0.0/16", 6: "fd00:128::/64"}
 NETWORK = "bench"
 
@@ -45,7 +45,7 @@ class Cluster:
     def create(
         self, wanted: Sequence[tuple[Host, str, Sequence[Network]]], at_once: int | None = None
     ) -> list[Pod | TestbedError]:
-        """Each pod, or why it was refused. The first refusal is reported."""
+        """Return each pod, or the error that refused it. Report the first refusal."""
         made = self.lab.pods.create_all(wanted, at_once or self._at_once)
         for error in [one for one in made if isinstance(one, TestbedError)][:1]:
             self._on(events.BENCH(), "", str(error))
@@ -55,7 +55,7 @@ class Cluster:
         self.lab.pods.delete_all(pods, self._at_once)
 
     def timed(self, what: str, act: Callable[[], T]) -> tuple[T, float]:
-        """What `act` returns, and the seconds that it takes."""
+        """Return the result of `act`, and the seconds that it takes."""
         began = time.monotonic()
         found = act()
         took = time.monotonic() - began
@@ -71,7 +71,7 @@ def topology(nodes: int) -> Topology:
 
 
 def host_local(start: int, size: int) -> dict[str, Any]:
-    """`size` addresses of each family, from the `start`-th on."""
+    """Return host-local's configuration: `size` addresses of each family, from the `start`-th on."""
     ends = {family: (first + start, first + start + size - 1) for family, first in FIRST.items()}
     ranges = [
         [{"subnet": SUBNETS[family], "rangeStart": str(low), "rangeEnd": str(high)}]
@@ -81,7 +81,7 @@ def host_local(start: int, size: int) -> dict[str, Any]:
 
 
 def ippool(size: int) -> dict[str, Any]:
-    """The same from the first on."""
+    """Return ippool's configuration: `size` addresses of each family, from the first on."""
     pools = [
         {
             "name": f"v{family}",
@@ -95,7 +95,7 @@ def ippool(size: int) -> dict[str, Any]:
 
 
 def macvlan(ipam: Mapping[str, Any], *more: Mapping[str, Any]) -> dict[str, Any]:
-    """The network of the pods, with `more` plugins."""
+    """Return the network of the pods, with `more` plugins."""
     return network({"type": "macvlan", "master": "eth1", "capabilities": {"mac": True}, "ipam": ipam}, *more)
 
 
@@ -108,5 +108,5 @@ def present(made: Sequence[Pod | TestbedError]) -> list[Pod]:
 
 
 def percentile(values: Sequence[float], percent: int) -> float:
-    """The value that `percent` % of `values` do not exceed (nearest rank)."""
+    """Return the value that `percent` % of `values` do not exceed (nearest rank)."""
     return sorted(values)[max(0, -(-len(values) * percent // 100) - 1)] if values else 0.0

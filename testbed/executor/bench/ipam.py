@@ -1,4 +1,4 @@
-"""`testbed bench ipam`: IPAM plugins when many pods start, as Spiderpool's documentation compares them.
+"""`testbed bench ipam`: IPAM plugins when many pods start, compared as in Spiderpool's documentation.
 
 Source: Spiderpool, docs/concepts/ipam-performance.md: 100 Deployments of 10 pods on 10 nodes, IPv4 and IPv6.
 """
@@ -24,7 +24,7 @@ from testbed.protocol.requests import IpamBench
 from testbed.scenario.events import EventLog
 
 SHARE = 7
-"""One in so many pods makes room for the calls of the IPAM plugin alone; with 10 nodes that is pods of each."""
+"""One in so many pods is deleted to measure the calls of the IPAM plugin alone; with 10 nodes that is pods of each."""
 Wanted = tuple[Host, str, Sequence[Network]]
 
 
@@ -37,7 +37,7 @@ def run(request: IpamBench, context: Context) -> list[IpamRow]:
 
 
 class Comparison:
-    """One IPAM plugin, with a number of addresses more than there are pods."""
+    """One IPAM plugin, with a number of addresses beyond one for each pod."""
 
     def __init__(self, request: IpamBench, ipam: str, spare: int, out: Path, emit: Emit) -> None:
         self._request, self._ipam = request, ipam
@@ -80,7 +80,7 @@ class Comparison:
         }
 
     def _wanted(self, networks: Sequence[Mapping[str, Any]]) -> Iterator[Wanted]:
-        """The pods, in the order in which they start. `networks` is by node."""
+        """Yield the pods in the order in which they start. `networks` is by node."""
         apps, replicas = range(self._request.apps), range(self._request.replicas)
         names = (f"app{app}-{replica}" for app, replica in itertools.product(apps, replicas))
         places = zip(self._cluster.hosts(self._request.nodes), networks, strict=True)
@@ -88,7 +88,7 @@ class Comparison:
             yield host, name, [conflist]
 
     def _configuration(self, node: int) -> dict[str, Any]:
-        """host-local keeps its addresses on each node, so each has a part of them, as kubelet's podCIDR is one."""
+        """Return a node's IPAM configuration. host-local has a part of the addresses on each node, as with podCIDR."""
         if self._ipam == "ippool":
             return ippool(self._addresses)
         part = self._addresses // self._request.nodes
@@ -97,8 +97,8 @@ class Comparison:
     def _alone(
         self, networks: Sequence[Mapping[str, Any]], pods: Sequence[Pod | TestbedError]
     ) -> tuple[list[float], int]:
-        """Have the IPAM plugin give some pods' addresses again, without an interface and one after the other. The
-        seconds of each call, and how many were refused."""
+        """Have the IPAM plugin give some pods' addresses again, without an interface and one after the other. Return
+        the seconds of each call, and the number of refused ones."""
         self._cluster.delete(present(pods[::SHARE]))
         before, wanted = len(self._cluster.adds), list(self._wanted(networks))[::SHARE]
         made = self._cluster.create(wanted, at_once=1)
@@ -106,7 +106,7 @@ class Comparison:
         return self._cluster.adds[before:], len(made) - len(present(made))
 
     def _held(self, lab: Lab) -> int:
-        """Addresses that are still held when all pods are gone."""
+        """Return the number of addresses that are still held when all pods are gone."""
         if self._ipam == "ippool":
             with Store(lab.file(SHARED) / ADDRESSES) as store:
                 return len(store.leases())
@@ -115,7 +115,7 @@ class Comparison:
 
 
 def faults(made: Sequence[Pod | TestbedError]) -> tuple[int, int]:
-    """Pods without an address though there is one for each, and addresses of several pods."""
+    """Count the pods without an address though there is one for each, and the addresses that several pods have."""
     pods = present(made)
     held = Counter(address.ip for pod in pods for address in pod["eth0"].addresses.values())
     return len(made) - len(pods), sum(number > 1 for number in held.values())

@@ -1,4 +1,4 @@
-"""`testbed bench pods`: how many pods with RDMA devices a machine has room for."""
+"""`testbed bench pods`: the number of pods with RDMA devices that fit into a machine."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def run(request: PodsBench, context: Context) -> PodsRow:
 
 
 def writes(near: Pod, far: Pod) -> bool:
-    """Whether an RDMA WRITE from one pod to the other arrives."""
+    """Return whether an RDMA WRITE from one pod to the other arrives."""
     try:
         with connected(near["eth0"], far["eth0"]) as (here, there):
             return here.write(4096, within=5).ok and there.load(0, 4096) == here.load(0, 4096)
@@ -55,6 +55,6 @@ def writes(near: Pod, far: Pod) -> bool:
 
 
 def memory_mb() -> float:
-    """What of the machine's memory is in use."""
+    """Return the machine's memory that is in use."""
     found = dict(re.findall(r"^(\w+):\s+(\d+) kB$", Path("/proc/meminfo").read_text(), re.MULTILINE))
     return (int(found["MemTotal"]) - int(found["MemAvailable"])) / 1024

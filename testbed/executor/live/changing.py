@@ -153,7 +153,7 @@ def write(request: live.RdmaWrite, call: Call) -> Written:
 
 
 class Waiting:
-    """Time that has to pass."""
+    """A Task that lasts until a time has passed."""
 
     drives = True
 

@@ -1,4 +1,4 @@
-"""Requests that look into a lab that lives: nodes, tables, events, the overview of a screen."""
+"""Requests that inspect a lab that lives: nodes, tables, events, the overview of a screen."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def table_rows(switch: Switch) -> list[TableRow]:
 
 
 class TableReports:
-    """Reports the tables of a switch when they have changed."""
+    """A Task that reports the tables of a switch when they have changed."""
 
     def __init__(self, call: Call, switch: Switch) -> None:
         self._call, self._switch = call, switch

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 
 def run(request: Live, context: Context) -> None:
-    """Build the lab and serve it. A report says that it is up; the last request of its life is answered when it is
-    down, and its files are in the job's directory."""
+    """Build the lab and serve it. Report that it is up. The last request of its life is answered when it is down, and
+    its files are in the job's directory."""
     if context.wire is None:
         raise InputError("a lab that lives needs a micro-VM")
     directory = context.files
@@ -69,8 +69,8 @@ def run(request: Live, context: Context) -> None:
 
 
 def leave(lab: Lab) -> None:
-    """End the programs of the nodes. All else goes with the machine, which ends now: taking it apart would only make
-    the user wait."""
+    """End the programs of the nodes. The machine ends now with all else; taking it apart would only make the user
+    wait."""
     lab.scheduler.close()
     for node in lab.nodes.values():
         if isinstance(node, Host) and node.container:

@@ -1,5 +1,4 @@
-"""The output of programs on the nodes of a lab that lives: the files of `Namespace.spawn`, those of FRR's daemons among
-them."""
+"""The output of programs on the nodes of a lab that lives: the files of `Namespace.spawn`, FRR's daemons included."""
 
 from __future__ import annotations
 
@@ -19,8 +18,8 @@ SUFFIX = ".log"
 
 
 class Reading:
-    """Sends the files, a piece of each in turn; on the real clock at most WINDOW bytes ahead of the outside, as of a
-    `Stream`. Who does not follow gets what there was at first."""
+    """A Task that sends the files, a piece of each in turn; on the real clock at most WINDOW bytes ahead of the
+    outside, as in a `Stream`. Without `follow` it sends what the files held at first."""
 
     drives = False
 
@@ -40,7 +39,7 @@ class Reading:
         return {path: source for path, source in found.items() if self._node in ("", source[0])}
 
     def send(self) -> bool:
-        """Send all there is that has room. Return whether that was the end."""
+        """Send all that fits. Return whether that was the end."""
         while sum(self._send_piece(path, *source) for path, source in self._files().items() if not self._held):
             pass
         self._watch(self._follow and not self._held)
@@ -103,6 +102,6 @@ def files(call: Call) -> dict[Path, tuple[str, str]]:
 
 def logs(request: Logs, call: Call) -> Reading | None:
     if request.node and not any(node == request.node for node, _ in files(call).values()):
-        _ = call.lab[request.node]  # says which there are
+        _ = call.lab[request.node]  # raises: the error lists the nodes
     reading = Reading(call, request.node, follow=request.follow)
     return None if reading.send() else reading

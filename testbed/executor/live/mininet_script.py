@@ -20,7 +20,7 @@ hosts, switches = {"rdma": RdmaHost}, {"kernel": KernelBridge}
 
 
 def main() -> None:
-    """Arguments: the script, and what follows it on the command line."""
+    """Run the script. Arguments: the script, and what follows it on the command line."""
     script, *arguments = sys.argv[1:]
     sys.path.insert(0, str(Path(script).resolve().parent))
     from mininet.net import Mininet
@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def start_open_vswitch() -> None:
-    """Start the daemons that a machine has not before it is asked for a switch that needs them."""
+    """Start the daemons that a machine lacks before a switch that needs them is created."""
     subprocess.run(["modprobe", "openvswitch"], check=True)
     Path("/etc/resolv.conf").touch()  # each of its programs warns of its absence
     done = subprocess.run([OVS_CTL, "start", "--system-id=testbed"], capture_output=True, text=True, check=False)
@@ -54,7 +54,7 @@ def start_open_vswitch() -> None:
 
 
 def run_topo(script: str, topos: Any, arguments: list[str]) -> None:
-    """Do the same as `mn --custom SCRIPT`, for the only topology of the script or that of `--topo`; hosts have RoCE."""
+    """Run a script as `mn --custom SCRIPT` does, with its only topology or that of `--topo`; hosts have RoCE."""
     name = Path(script).name
     if not topos:
         refuse(f"{name} makes no network: it calls no Mininet(…), and has no `topos`")

@@ -41,7 +41,7 @@ SHELL_FILE = "/run/testbed/shell-{node}"
 GRACE_S = 2.0
 """Seconds that a program has to end itself."""
 ENDED = 128
-"""And a signal's number: the status that a shell has for a program ended by a signal."""
+"""Base of the exit status that a shell has for a program ended by a signal: this plus the signal's number."""
 
 
 class Program:
@@ -100,7 +100,7 @@ class Program:
 
     @property
     def drives(self) -> bool:
-        """A program that waits for the user's input, and has all that was typed, needs no time."""
+        """Return whether the program needs time: not if it waits for the user's input and has all that was typed."""
         typed = bool(self._input and self._input.waits)
         return typed or not (self._terminal >= 0 and waits_for_input(self._terminal))
 
@@ -121,7 +121,7 @@ class Program:
                 self._stop()
 
     def _stop(self) -> None:
-        """End it and what it started, as a terminal that goes away does; and soon whatever does not heed that."""
+        """End it and what it started, as a terminal that goes away does; kill soon whatever ignores that."""
         for number in (signal.SIGHUP, signal.SIGCONT, signal.SIGTERM):
             self._signal(number)
         self._call.lab.scheduler.after(GRACE_S, lambda: self._signal(signal.SIGKILL))
@@ -146,7 +146,7 @@ class Program:
 
 
 def require(command: list[str]) -> None:
-    """Raise FileNotFoundError for a program that is not there; setsid has an error of its own."""
+    """Raise FileNotFoundError for a program that does not exist; setsid has an error of its own."""
     if not shutil.which(command[0]):
         raise FileNotFoundError(errno.ENOENT, "there is no such program", command[0])
 
@@ -173,7 +173,7 @@ LOST = re.compile(r"(\d+) packets? dropped by kernel")
 
 
 class Recording:
-    """Runs tcpdump on an interface, and sends the pcap file as it grows."""
+    """A Task that runs tcpdump on an interface, and sends the pcap file as it grows."""
 
     def __init__(self, call: Call, end: Interface, filter_: str, count: int | None) -> None:
         self._call = call
@@ -197,7 +197,7 @@ class Recording:
 
     @property
     def drives(self) -> bool:
-        """While it begins, and while it ends."""
+        """Return whether it begins or ends now."""
         return self._stopped or not self._stream.begun
 
     def receive(self, message: dict[str, Any]) -> None:

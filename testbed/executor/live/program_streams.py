@@ -18,8 +18,8 @@ PIECE = 64 << 10
 
 
 class Stream:
-    """Sends the output of a program to one of its files; on the real clock at most WINDOW bytes ahead of the outside.
-    On the virtual clock the machine pauses instead, when the wire is full."""
+    """A sender of one output file of a program; on the real clock at most WINDOW bytes ahead of the outside. On the
+    virtual clock the machine pauses instead, when the wire is full."""
 
     def __init__(self, call: Call, handle: int, name: str) -> None:
         os.set_blocking(handle, False)
@@ -27,7 +27,7 @@ class Stream:
         self._ahead = 0
         self.open = True
         self.begun = False
-        """Something has come."""
+        """True once output has come."""
         call.watch(handle, self._on_output)
 
     def _on_output(self) -> None:
@@ -57,7 +57,7 @@ class Stream:
             self._call.watch(self._handle, self._on_output)
 
     def finish(self) -> None:
-        """Send the rest, and end it: others who have the file may go on writing for ever."""
+        """Send the rest, and end it: others that have the file may go on writing for ever."""
         if self.open:
             left = waiting(self._handle)
             while left > 0 and (length := self._read(left)):
@@ -78,7 +78,7 @@ def waiting(handle: int) -> int:
 
 
 class Input:
-    """Keeps the input of a program until it reads it. With `reported` reports say how much it has read."""
+    """The input of a program until the program reads it. With `reported`, reports give the number of bytes read."""
 
     def __init__(self, call: Call, handle: int, *, reported: bool) -> None:
         os.set_blocking(handle, False)
@@ -89,7 +89,7 @@ class Input:
 
     @property
     def waits(self) -> bool:
-        """True while the program has not read all of it."""
+        """Return whether the program has not read all of it."""
         return bool(self._pending)
 
     def write(self, data: bytes) -> None:

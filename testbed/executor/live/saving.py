@@ -1,4 +1,4 @@
-"""The topology file of a lab as it is now: the file that it was made of, with what was changed by hand."""
+"""The topology file of a lab as it is now: the file that it was made of, with the changes made by hand."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Words = Mapping[str, Mapping[str, str]]
 
 def text(lab: Lab, source: str, qualities: Words, down: Sequence[str]) -> str:
     """Write the file. `source` is the text of the file that the lab was made of, `down` are interfaces that were set
-    down by hand. Comments at the top say what a file cannot say."""
+    down by hand. Comments at the top name what a file cannot express."""
     document = yaml.safe_load(source)
     topology = document["topology"]
     for switch in lab.switches():

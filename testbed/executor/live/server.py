@@ -24,16 +24,16 @@ LONGEST_IDLE_S = 3600.0
 
 
 class Interrupted(BaseException):
-    """The lab is to end, and a request still waits for something in it."""
+    """The end of a lab while a request still waits for something in it."""
 
 
 class Task(Protocol):
-    """A request that goes on. `drives` is whether virtual time has to go on for it."""
+    """A request that goes on. `drives` is True if it needs virtual time to pass."""
 
     drives: bool
 
     def receive(self, message: dict[str, Any]) -> None:
-        """Receive a message of the outside about it: input, size, ack, stop."""
+        """Receive a message from the outside about it: input, size, ack, stop."""
 
 
 class Call:
@@ -51,13 +51,13 @@ class Call:
         self.channel.report(record)
 
     def watch(self, handle: int, act: Callable[[], object], events: int = select.EPOLLIN) -> None:
-        """Call `act` whenever the file is readable, or what `events` say, or at its end."""
+        """Call `act` whenever the file is readable, at its end, or on other `events`."""
         if handle not in self._watched:
             self._watched[handle] = act
             self.server.watch(handle, lambda: self.guard(act), events)
 
     def guard(self, act: Callable[[], object]) -> None:
-        """Carry out a part of this request. If it fails that is the end of the request, not of the lab."""
+        """Carry out a part of this request. A failure ends the request, not the lab."""
         try:
             act()
         except TestbedError as error:
@@ -70,12 +70,10 @@ class Call:
             self.server.unwatch(handle)
 
     def end(self, response: Any) -> None:
-        """End a Task."""
         self._leave()
         self.channel.respond(response)
 
     def fail(self, error: TestbedError) -> None:
-        """End one that failed."""
         self._leave()
         self.channel.fail(error)
 
@@ -110,14 +108,13 @@ class Subscription:
 
 
 def handler_of(kind: type[LiveRequest[Any]]) -> Callable[[Any, Call], Any]:
-    """Return the function that serves requests of a kind."""
     module, _, function = kind.handler.partition(":")
     handler: Callable[[Any, Call], Any] = getattr(importlib.import_module(f"testbed.executor.live.{module}"), function)
     return handler
 
 
 class Server:
-    """The requests to a lab. A source of its scheduler: also while something is waited for, others are served."""
+    """The requests to a lab. As a source of its scheduler it serves others while something is waited for."""
 
     def __init__(self, lab: Lab, log: EventLog, wire: Wire, source: str) -> None:
         """`source` is the text of the lab's topology file."""
@@ -187,8 +184,8 @@ class Server:
             node.defer(lambda: processes.end_all(node.namespace))
 
     def serve(self) -> Channel | None:
-        """Serve until the lab is to end, or has to go on with its run. Return the way back for the request that ends
-        it, if there is one."""
+        """Serve until the lab is to end, or has to go on with its run. Return the channel of the request that ends it,
+        if there is one."""
         self.lab.scheduler.sources.append(self)
         try:
             while not self._ended:
@@ -217,7 +214,7 @@ class Server:
             self.wire.pause(IDLE)
 
     def _rests(self) -> bool:
-        """Tell whether no request needs time, after the time that the last one needs to take effect."""
+        """Return whether no request needs time, after the time that the last one needs to take effect."""
         if any(task.drives for _, task in self.tasks.values()):
             return False
         self.lab.scheduler.sleep(SETTLE_S)

@@ -15,11 +15,11 @@ FOR_OTHERS = (61, 247, 130, 34)
 SHORT_MS = 1000
 TERMINALS = "/dev/pts/", "/dev/tty"
 FOR_EVER = dict.fromkeys((POLL, EPOLL_WAIT, EPOLL_PWAIT), (0xFFFFFFFF, (1 << 64) - 1))
-"""The longest time that is none, where it is no null pointer: -1."""
+"""The timeouts that mean no limit, where that is no null pointer: -1."""
 
 
 def waits_for_input(terminal: int) -> bool:
-    """Tell whether all programs in the foreground of a terminal sleep, and one of them until something is typed."""
+    """Return whether all programs in the foreground of a terminal sleep, and one of them until something is typed."""
     with contextlib.suppress(OSError):
         group = os.tcgetpgrp(terminal)
         waits = [how for entry in os.listdir("/proc") if entry.isdigit() and (how := waiting(entry, group)) is not None]
@@ -28,8 +28,8 @@ def waits_for_input(terminal: int) -> bool:
 
 
 def waiting(process: str, group: int) -> str | None:
-    """Return the reason why a process of a group waits: ``input``, ``others``, or nothing as it is at work. None for
-    one of another group, or that has ended."""
+    """Return the reason why a process of a group waits: ``input``, ``others``, or an empty text while it works. None
+    for one of another group, or one that has ended."""
     try:
         stat = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
         if int(stat[2]) != group or stat[0] == "Z":
@@ -41,7 +41,7 @@ def waiting(process: str, group: int) -> str | None:
 
 
 def waits_in(process: str, number: int, *arguments: int) -> str:
-    """Return the same by the system call in which it is."""
+    """Return the reason why a process waits, as `waiting` does, from the system call that it is in."""
     if number in LIMITS:
         for_ever = arguments[LIMITS[number] - 1] in FOR_EVER.get(number, (0,))
         return "input" if for_ever or (number == POLL and asks_terminal(process, *arguments[:3])) else ""
@@ -54,8 +54,8 @@ def waits_in(process: str, number: int, *arguments: int) -> str:
 
 
 def asks_terminal(process: str, files: int, count: int, timeout_ms: int) -> bool:
-    """Tell whether poll(2) is about a terminal alone, and so short that it is asked again and again, as Python's prompt
-    does."""
+    """Return whether poll(2) is about a terminal alone, with a timeout so short that it is repeated, as in Python's
+    prompt."""
     if count != 1 or timeout_ms > SHORT_MS:
         return False
     with open(f"/proc/{process}/mem", "rb", buffering=0) as memory:

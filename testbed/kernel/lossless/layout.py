@@ -1,4 +1,4 @@
-"""The structures that Python shares with the BPF programs, as ctypes: read from the programs' own header."""
+"""The structures that Python shares with the BPF programs, as ctypes, read from the programs' header."""
 
 from __future__ import annotations
 

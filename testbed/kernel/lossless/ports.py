@@ -1,6 +1,6 @@
 """The BPF programs of a lossless network on the ports of a lab: loaded, attached, configured and read.
 
-What a port counts and what it is told are in memory that the kernel shares: no system call is needed for either.
+A port's counters and settings are in memory shared with the kernel: neither needs a system call.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ OBJECT = Path(__file__).with_name("lossless.o")
 QDISC = "lossless"
 EPISODE_GAP_NS = constants()["EPISODE_GAP_NS"]
 _loaded: list[Programs] = []
-"""The programs of this process, once they are loaded: that takes half a second of an emulated processor."""
+"""This process's programs, once loaded, which takes half a second of an emulated processor."""
 
 
 class Episode(NamedTuple):
-    """A time in which a port was told to stop a class, again and again, with gaps below 10 ms. CLOCK_MONOTONIC."""
+    """A time in which a port was told repeatedly to pause a class, with gaps below 10 ms. CLOCK_MONOTONIC."""
 
     port: int
     priority: int
@@ -34,7 +34,7 @@ class Episode(NamedTuple):
 
 
 class Programs:
-    """The programs in this kernel, with the memory that they share: the structures of bpf/layout.h."""
+    """The programs in this kernel, with their shared memory: the structures of bpf/layout.h."""
 
     def __init__(self, failed: Callable[[str], None]) -> None:
         numbers, kinds = constants(), structures()
@@ -55,15 +55,14 @@ class Programs:
 
 
 def prepare(failed: Callable[[str], None] = lambda _: None) -> Programs:
-    """Return the programs of this process. The first call loads them; `failed` is given the reasons of a kernel that
-    does not take them."""
+    """Return this process's programs; the first call loads them. `failed` gets the reasons of a kernel that refuses."""
     if not _loaded:
         _loaded.append(Programs(failed))
     return _loaded[0]
 
 
 class Ports:
-    """The ports of a lab, numbered from 1, and its switches, from 0. One lab at a time has them."""
+    """A lab's ports, numbered from 1, and its switches, from 0. One lab at a time has them."""
 
     def __init__(self, ports: int, switches: int, failed: Callable[[str], None]) -> None:
         numbers = constants()
@@ -85,23 +84,23 @@ class Ports:
         self._undo = ExitStack()
 
     def follow_queue_pairs(self) -> None:
-        """Notes the peer of each queue pair that connects from now on, which congestion control needs."""
+        """Record the peer of each queue pair that connects from now on, which congestion control needs."""
         self._undo.callback(self._programs.object.attach("qp_connects").close)
 
     def attach(self, port: int, kernel: Rtnetlink, index: int) -> None:
-        """Makes an interface of the calling thread's namespace a port; `kernel` is a socket there."""
+        """Make an interface of the calling thread's namespace a port; `kernel` is a socket there."""
         self.classify(port, kernel, index)
         self._undo.callback(self._programs.object.attach_tcx("goes_out", index).close)
         kernel.set_qdisc(index, QDISC, port)
         self._undo.callback(kernel.delete_qdisc, index)
 
     def classify(self, port: int, kernel: Rtnetlink, index: int) -> None:
-        """The same of a port whose own queue stays as it is: what comes in by it has a class and is charged."""
+        """Classify and charge the incoming packets of a port whose own queue stays as it is."""
         kernel.set_group(index, port)
         self._undo.callback(self._programs.object.attach_tcx("comes_in", index).close)
 
     def set_pool(self, switch: int, size: int, classes: Sequence[Mapping[str, int]]) -> None:
-        """Sets the shared buffer of a switch in bytes, and the thresholds of each class (struct pool_class)."""
+        """Set a switch's shared buffer in bytes, and each class's thresholds (struct pool_class)."""
         pool = self.pools[switch]
         pool.size = size
         for record, values in zip(getattr(pool, "class"), classes, strict=True):
@@ -109,12 +108,12 @@ class Ports:
                 setattr(record, name, value)
 
     def flows(self, port: int) -> Iterator[Any]:
-        """The queue pairs of a NIC that are paced, or could be (struct flow)."""
+        """Yield the queue pairs of a NIC that are paced, or could be (struct flow)."""
         first = port * constants()["FLOWS"]
         return (self._flows[first + slot] for slot in range(self.states[port].flows))
 
     def end_episodes(self, now_ns: int, *, all_: bool = False) -> None:
-        """Ends the episodes of ports that have not been paused for a while, or all."""
+        """End the episodes of ports that have not been paused for a while, or all."""
         for number in range(1, self._number + 1):
             state = self.states[number]
             for priority, queue in enumerate(state.queue):
@@ -125,7 +124,7 @@ class Ports:
                     queue.episode_at = 0
 
     def episodes(self) -> tuple[list[Episode], int]:
-        """Those that ended since the last call, and how many more were overwritten before it."""
+        """Return the episodes that ended since the last call, and how many more were overwritten before it."""
         ring, size = self._programs.arrays["episodes"], constants()["EPISODES"]
         written = self._programs.arrays["episodes_written"][0].value
         found, self._ended = self._ended, []
@@ -137,5 +136,5 @@ class Ports:
         return found, lost
 
     def close(self) -> None:
-        """Takes the programs off the ports."""
+        """Detach the programs from the ports."""
         self._undo.close()

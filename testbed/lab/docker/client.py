@@ -1,4 +1,4 @@
-"""The client of Docker's daemon, and what is said of it when something is wrong."""
+"""The client of Docker's daemon, and the errors of it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MOST_LINKS = 40
 
 @functools.cache
 def client() -> APIClient:
-    """UnsupportedError where this machine has no Docker, or none that is testbed's."""
+    """Return the client. UnsupportedError where this machine has no Docker, or none that is testbed's."""
     if not daemon.SOCKET.exists() or not daemon.LOG.exists():
         hint = "Machines of `testbed run` and `testbed up` have it where a topology has nodes with an image."
         raise UnsupportedError("this machine has no Docker, so nodes cannot be containers", hint=hint)
@@ -37,7 +37,7 @@ def client() -> APIClient:
 
 @contextlib.contextmanager
 def explained(what: str) -> Iterator[None]:
-    """Turns Docker's errors into a TestbedError that begins with `what`."""
+    """Turn Docker's errors into a TestbedError that begins with `what`."""
     import docker
     import requests
 
@@ -51,12 +51,12 @@ def explained(what: str) -> Iterator[None]:
 
 
 def containers() -> list[str]:
-    """The containers that are there, by the beginnings of their ids. Docker is not asked: there may be none."""
+    """Return the first characters of the ids of existing containers. Docker is not asked: there may be none."""
     return sorted(path.name[:12] for path in CONTAINERS.iterdir()) if CONTAINERS.exists() else []
 
 
 def program_in(root: Path, program: str, search: str) -> str | None:
-    """The path in a container of a program by its name, looked for as in the PATH `search`; its root is `root`."""
+    """Return the path of a program in a container with the root `root`, searched as in the PATH `search`."""
     for directory in [""] if "/" in program else search.split(":"):
         path = posixpath.join("/", directory, program)
         file = within(root, path)
@@ -66,7 +66,7 @@ def program_in(root: Path, program: str, search: str) -> str | None:
 
 
 def within(root: Path, path: str) -> Path | None:
-    """A path as programs with the root directory `root` have it, whose symbolic links lead nowhere else."""
+    """Return a path as seen by programs with the root directory `root`; symbolic links do not lead out of it."""
     parts, here = path.split("/")[::-1], Path("/")
     links = 0
     while parts:

@@ -1,7 +1,7 @@
 """The container of a host or a pod, which joins its network namespace.
 
-The namespace, its links, addresses and RDMA devices are those of any host, and there before the container starts.
-Docker is told of no network; its runtime (runtime.sh) puts the container into the namespace.
+The namespace, its links, addresses and RDMA devices are those of any host, and exist before the container starts.
+Docker gets no network; its runtime (runtime.sh) puts the container into the namespace.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from testbed.topology import Container as ContainerPlan
 
 SHELLS = "bash", "sh", "ash"
 CAPABILITIES = "NET_ADMIN", "NET_RAW", "SYS_ADMIN", "IPC_LOCK", "SYS_PTRACE"
-"""Beside Docker's own. A container of containerlab's has all; one here has not its machine's devices."""
+"""Capabilities beside Docker's own. containerlab gives all; a container here does not have its machine's devices."""
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class DockerContainer:
-    """`plan` says what it is made of; it is there once it was started."""
+    """The container that `plan` describes; it exists once it was started."""
 
     def __init__(self, node: Namespace, plan: ContainerPlan) -> None:
         self._node = node
@@ -34,7 +34,7 @@ class DockerContainer:
         self._path = DEFAULT_PATH
 
     def start(self) -> None:
-        """Creates and starts it. It ends with what its node runs."""
+        """Create and start it. It ends with the programs of its node."""
         api = docker.client()
         what = f"{self._node.name}: the container of {self.plan.image} cannot be started"
         with docker.explained(what):
@@ -74,7 +74,7 @@ class DockerContainer:
         }
 
     def _sysfs(self, devices: Path) -> list[str]:
-        """In shared mode the kernel shows all devices in every sysfs, in exclusive mode those of the namespace."""
+        """Return mounts of sysfs. The kernel shows all devices in every sysfs in shared mode, else the namespace's."""
         with self._node.entered(), Rdma() as here:
             if here.exclusive:
                 return []
@@ -91,7 +91,7 @@ class DockerContainer:
         return binds
 
     def _require_running(self) -> None:
-        """TestbedError with the end of its output when its container has ended."""
+        """Raise TestbedError with the end of its output when its container has ended."""
         with docker.explained(f"{self._node.name}: its container cannot be asked"):
             state = docker.client().inspect_container(self._id)["State"]
             if state["Running"]:
@@ -102,7 +102,7 @@ class DockerContainer:
         raise TestbedError(f"{text}:\n{wrote}" if wrote else f"{text}, and wrote nothing", hint=hint)
 
     def launcher(self, program: str, *, terminal: bool = False) -> list[str]:
-        """runc starts programs beside the container's own, as `docker exec` does, and passes on signals and status."""
+        """Return runc's command to start programs like `docker exec` does. runc passes on signals and status."""
         if not self._id:
             return []
         if not self._root.exists():
@@ -118,20 +118,19 @@ class DockerContainer:
         return InputError(f"{self._node.name}: its image {self.plan.image} has {what}", hint=hint)
 
     def shell(self) -> str:
-        """The shell of its image. InputError if it has none."""
+        """Return the shell of its image. InputError if it has none."""
         for name in SHELLS:
             if docker.program_in(self._root, name, self._path):
                 return name
         raise self._without("no shell")
 
     def keep_output(self) -> None:
-        """Writes what its command wrote into the run directory."""
+        """Write the output of its command into the run directory."""
         with docker.explained(f"{self._node.name}: the output of its container cannot be read"):
             wrote = docker.client().logs(self._id).replace(b"\r\n", b"\n")
         self._node.context.file(f"{self._node.name}-container.log").write_bytes(wrote)
 
     def _remove(self) -> None:
-        """Ends it with all that runs in it."""
         try:
             self.keep_output()
         finally:

@@ -18,20 +18,20 @@ DATA = Path("/var/lib/docker")
 LOG = Path("/run/testbed/dockerd.log")
 SOCKET = Path("/run/docker.sock")
 VERSION = "1.43"
-"""Of the API: the first with annotations. A client that is given none asks the daemon, which may not be up yet."""
+"""Version of the API: the first with annotations. A client without one asks the daemon, which may not be up yet."""
 RUNTIME = "testbed"
 START_S = 60.0
-"""Virtual seconds, of which it needs two."""
+"""Virtual seconds for its start, which takes two."""
 PING_S = 5.0
-"""Virtual seconds: it may take a connection and not answer."""
+"""Virtual seconds for an answer: it may accept a connection and not answer."""
 LOAD_S = 900.0
 """Virtual seconds for an image: the daemon unpacks and hashes up to 700 MB (machine/containers.py)."""
 SIZE = "80%"
-"""Of the memory: while an image is loaded it is there twice."""
+"""Share of the memory: an image is in it twice while it is loaded."""
 POLL_S = 0.01
 MAGIC = b"ustar"
 MAGIC_OFFSET = 257
-"""In the head of a tar."""
+"""Offset of the magic in the head of a tar."""
 COMMAND = (
     "dockerd", "--storage-driver=overlay2", "--exec-opt=native.cgroupdriver=cgroupfs", "--bridge=none",
     "--iptables=false", "--ip6tables=false", "--ip-forward=false", "--ip-masq=false", "--userland-proxy=false",
@@ -40,7 +40,7 @@ COMMAND = (
 
 
 def prepare(job: object, out: str, emit: object, devices: object = None) -> None:
-    """Prepares a snapshot in which the daemon is up and has the images."""
+    """Prepare a snapshot in which the daemon is up and has the images."""
     (DIRECTORY / "runtime.sh").chmod(0o755)
     DATA.mkdir(parents=True, exist_ok=True)
     # overlay2 needs a file system that is no overlay itself, as the machine's root is.
@@ -58,7 +58,6 @@ def prepare(job: object, out: str, emit: object, devices: object = None) -> None
 
 
 def wait(daemon: "subprocess.Popen[bytes]") -> None:
-    """Returns when the daemon answers."""
     deadline = time.monotonic() + START_S
     while not answers():
         if daemon.poll() is not None or time.monotonic() > deadline:

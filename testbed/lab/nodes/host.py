@@ -27,7 +27,7 @@ class Host(Node[HostInterface]):
         super().__init__(context, name, plan)
         self.nic = nic or (plan.nic if plan else "rxe")
         self.container = DockerContainer(self, plan.container) if plan and plan.container else None
-        """In which its programs run, if it has one."""
+        """The container in which its programs run, if it has one."""
         self.routes = HostRoutes(self, self._lives)
 
     def make_interface(self, name: str, index: int, mac: str, plan: InterfacePlan | None) -> HostInterface:
@@ -35,8 +35,8 @@ class Host(Node[HostInterface]):
         return HostInterface(self, name, index, mac, plan, model, self.routes)
 
     def _lives(self, hop: Route) -> bool:
-        """Whether a next hop's interface is up: the one that it names, or has an address in the gateway's subnet. One
-        that the lab did not make, such as `lo`, counts as up."""
+        """Return whether a next hop's interface is up: the one that it names, or that has an address in the gateway's
+        subnet. An interface that the lab did not make, such as `lo`, counts as up."""
         ip = ip_address(hop["gateway"])
         known = ((name, interface.addresses.get(ip.version)) for name, interface in self.interfaces.items())
         beside = (name for name, address in known if address and ip in address.network)
@@ -59,7 +59,7 @@ class Host(Node[HostInterface]):
             self.add_route(route.destination, *route.via)
 
     def _set_sysctls(self, *, of_interfaces: bool) -> None:
-        """Sets those of single interfaces, which must be there, or the others, which interfaces may inherit."""
+        """Set those of single interfaces, which must exist, or the others, which interfaces may inherit."""
         if self.plan:
             names = {interface.name for interface in self.plan.interfaces}
             given = [(path, value) for path, value in self.plan.sysctls]
@@ -85,7 +85,7 @@ class Host(Node[HostInterface]):
         super().delete_devices()
 
     def add_vf(self, name: str, parent: str) -> None:
-        """A virtual function of the NIC behind `parent`, as far as the network sees: another MAC on the same port.
+        """Add a virtual function of the NIC behind `parent`, as far as the network sees: another MAC on the same port.
 
         It is a macvlan child, which the plugin host-device can give to a pod.
         """
@@ -93,12 +93,12 @@ class Host(Node[HostInterface]):
         self.kernel.add_macvlan(name, self[parent].index, mac)
 
     def service(self, address: IPv4Address, port: int) -> Service:
-        """A stable address and TCP port for what moves from host to host: ``host.service(address, 80).forward(to,
+        """Return a stable address and TCP port for what moves between hosts: ``host.service(address, 80).forward(to,
         8080)``. The host needs a route to the address."""
         return Service(self, address, port)
 
     def add_route(self, destination: IPNetwork, *via: IPAddress) -> None:
-        """Several next hops are of equal cost: each flow takes one of them."""
+        """Add a route. Several next hops have equal cost: each flow takes one of them."""
         if len(via) > 1:
             for path, value in ecmp.sysctls(self.name).items():
                 self.sysctl(f"net/{path}", value)
@@ -106,7 +106,7 @@ class Host(Node[HostInterface]):
 
 
 class PodOwner(Protocol):
-    """Who makes and ends pods: `Pods` of a lab."""
+    """The owner that makes and ends pods: `Pods` of a lab."""
 
     def check(self, pod: Pod) -> None: ...
 
@@ -115,21 +115,21 @@ class PodOwner(Protocol):
     def lose(self, pod: Pod) -> None: ...
 
     def detach(self, pod: Pod) -> None:
-        """Takes the pod off its networks, if it is on some."""
+        """Detach the pod from its networks, if it is on some."""
 
 
 @dataclass(frozen=True)
 class PodMetadata:
-    """What Kubernetes knows of a pod besides its name."""
+    """The metadata that Kubernetes has for a pod besides its name."""
 
     namespace: str = "default"
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     owner: str = ""
-    """What made it, such as ``StatefulSet/web``: an object of its namespace, whose template has more labels,
+    """The maker of the pod, such as ``StatefulSet/web``: an object of its namespace, whose template has more labels,
     annotations and containers."""
     privileged: bool = False
-    """Whether its container is privileged: its programs find the RDMA devices of its node and of all pods there."""
+    """True for a privileged container: its programs find the RDMA devices of its node and of all pods there."""
     resources: Mapping[str, int] = field(default_factory=dict)
     """Limits of its first container, such as ``{"spidernet.io/gpu1sriov": 1}``."""
     container: Container | None = None
@@ -148,15 +148,15 @@ class Pod(Host):
         own_devices.add(self.namespace, host.namespace, privileged=metadata.privileged)
 
     def check(self) -> None:
-        """Has the networks' plugins look whether the pod is as they made it (CNI's CHECK); raises what they miss."""
+        """Run CNI's CHECK: the networks' plugins verify that the pod is as they made it. Raise what they miss."""
         self._owner.check(self)
 
     def delete(self) -> None:
-        """Ends the pod as a container runtime does: processes, networks, namespace. A second time does nothing."""
+        """End the pod as a container runtime does: processes, networks, namespace. A second call does nothing."""
         self._owner.delete(self)
 
     def lose(self) -> None:
-        """Ends the pod as a crash of its runtime does: processes and namespace go, and no plugin is called.
+        """End the pod as a crash of its runtime does: processes and namespace go, and no plugin is called.
 
         What the plugins hold for it, such as its address, stays until `Pods.collect`.
         """

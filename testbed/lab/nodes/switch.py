@@ -30,7 +30,7 @@ class Switch(Node[Interface]):
         self.first_profile = profile(plan.profile or DEFAULT).replace(**dict(plan.profile_values))
         """The profile that it starts with."""
         self.profile_changes: list[Callable[[Profile], None]] = []
-        """Called with the profile that it is to have; one may raise InputError, and it keeps its own."""
+        """Called with the profile that it is to have; one may raise InputError, and the switch keeps its own."""
         self._values = Overlay(lambda _: self.profile(), self._set_profile)
         self._cpu = Overlay(lambda _: self.cpu(), lambda values: self._ask("set_cpu", **values))
 
@@ -38,12 +38,12 @@ class Switch(Node[Interface]):
         return Interface(self, name, index, mac, plan)
 
     def _ask(self, command: str, **arguments: Any) -> dict[str, Any]:
-        """Return the answer, which of a mere command is empty."""
+        """Return the agent's answer, empty for a mere command."""
         return self.agent.ask(self.name, command, **arguments) or {}
 
     def change_profile(self, **values: Any) -> Callable[[], None]:
-        """Gives its profile other values, beside other changes. The returned function takes this change back.
-        InputError for a name or a value that is none."""
+        """Change values of its profile, beside other changes. The returned function undoes this change. InputError for
+        an unknown name or an invalid value."""
         check_names(values)
         return self._values.change(values)
 
@@ -55,68 +55,68 @@ class Switch(Node[Interface]):
         self._ask("set", values=values)
 
     def profile(self) -> dict[str, Any]:
-        """The values of its profile as they are now, by their names (`testbed profile describe`)."""
+        """Return the values of its profile as they are now, by their names (`testbed profile describe`)."""
         return self._ask("profile")
 
     def change_cpu(self, **values: Any) -> Callable[[], None]:
-        """The same of how its CPU handles ARP: see `Agent.ask`."""
+        """Change how its CPU handles ARP, beside other changes: see `Agent.ask`. The returned function undoes it."""
         return self._cpu.change(values)
 
     def cpu(self) -> Mapping[str, Any]:
-        """The state of its CPU: ``{"out": …, "delay": …}``, see `Agent.ask`."""
+        """Return the state of its CPU: ``{"out": …, "delay": …}``, see `Agent.ask`."""
         return self._ask("cpu")
 
     def restart(self) -> None:
-        """Has its CPU come back from a warm reboot."""
+        """Complete a warm reboot of its CPU."""
         self._ask("restart")
 
     def clear_arp(self, vlan: int | None = None, ip: IPv4Address | None = None) -> None:
-        """Forgets ARP entries: all, or those of a VLAN, of an address. As `sonic-clear arp`, `clear ip arp`."""
+        """Delete ARP entries: all, or those of a VLAN, of an address. As `sonic-clear arp`, `clear ip arp`."""
         self._ask("clear", family=4, vlan=vlan, ip=None if ip is None else str(ip))
 
     def clear_nd(self, vlan: int | None = None, ip: IPv6Address | None = None) -> None:
-        """The same of IPv6 neighbours."""
+        """Delete IPv6 neighbour entries: all, or those of a VLAN, of an address."""
         self._ask("clear", family=6, vlan=vlan, ip=None if ip is None else str(ip))
 
     def clear_fdb(self, vlan: int | None = None, mac: str | None = None) -> None:
-        """Forgets learned MACs: all, or those of a VLAN, one MAC. Static entries stay."""
+        """Delete learned MACs: all, or those of a VLAN, one MAC. Static entries stay."""
         self._ask("clear_fdb", vlan=vlan, mac=mac)
 
     def tables(self) -> dict[str, list[dict[str, Any]]]:
-        """The ARP, ND and FDB tables in full, see testbed.switch.control."""
+        """Return the ARP, ND and FDB tables in full, see testbed.switch.control."""
         return self._ask("tables")
 
     def arp_table(self) -> dict[str, str]:
-        """IP to MAC, as the control plane has it."""
+        """Return IP to MAC, as the control plane has it."""
         return {entry["ip"]: entry["mac"] for entry in self.tables()["arp"]}
 
     def nd_table(self) -> dict[str, str]:
-        """The same of IPv6."""
+        """Return IPv6 address to MAC, as the control plane has it."""
         return {entry["ip"]: entry["mac"] for entry in self.tables()["nd"]}
 
     def neighbour(self, ip: IPAddress) -> str | None:
-        """The MAC that the control plane has for an address of either family, None if it has none."""
+        """Return the MAC that the control plane has for an address of either family, None if it has none."""
         return (self.arp_table() if ip.version == 4 else self.nd_table()).get(str(ip))
 
     def fdb_table(self) -> dict[str, str]:
-        """MAC to port, as the bridge learned it."""
+        """Return MAC to port, as the bridge learned it."""
         return {entry["mac"]: entry["port"] for entry in self.tables()["fdb"]}
 
     def svi_mac(self, vlan: int | None = None) -> str:
-        """The MAC of its SVI in a VLAN, or of the first one: a host's gateway. All SVIs of a switch have one MAC."""
+        """Return the MAC of its SVI in a VLAN, or of the first one: a host's gateway. All its SVIs have one MAC."""
         macs = [svi.mac for svi in self.planned.svis if vlan in (None, svi.vlan)]
         if not macs:
             raise InputError(f"{self.name} has no SVI" + (f" in VLAN {vlan}" if vlan else ""))
         return macs[0]
 
     def uplinks(self, source: IPAddress, target: IPAddress, source_ports: Sequence[int]) -> list[str]:
-        """The port by which RoCE packets from one address to another leave, for each UDP source port; see
+        """Return the egress port of RoCE packets from one address to another, for each UDP source port; see
         `egress_ports`."""
         return self.egress_ports([(source, target, port) for port in source_ports])
 
     def egress_ports(self, flows: Sequence[tuple[IPAddress, IPAddress, int]]) -> list[str]:
-        """The port by which RoCE packets of each flow leave: from an address, to an address, with a UDP source port.
-        The kernel is asked, which hashes as it does for packets; the packets come from where the source is attached."""
+        """Return the egress port of RoCE packets for each flow: source address, destination address, UDP source port.
+        The kernel is asked, which hashes as for packets; they come from where the source is attached."""
         plan = self.planned
         routed = [svi.name for svi in plan.svis if svi.addresses] + [port.name for port in plan.routed_ports]
         if not routed:

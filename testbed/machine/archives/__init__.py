@@ -1,2 +1,2 @@
-"""Images as files: read against their digests, and written. `boot_image` are those of machines, `container_image` those
-of containers; both come as OCI layouts."""
+"""Images as files, checked and written: `boot_image` for machines, `container_image` for containers.
+Both come as OCI layouts."""

@@ -1,7 +1,7 @@
-"""Images that go from one machine to another, as OCI artifacts.
+"""Machine images that move from one machine to another, as OCI artifacts.
 
 The config of the artifact is the manifest of the image with those of its layers. They name all contents by SHA-256, so
-a signature of the config is one of every byte.
+a signature of the config covers every byte.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Config(BaseModel):
 def export(image: Image, target: Path, layers: Sequence[Layer] = (), key: Path | None = None) -> str:
     """Write the image with its `layers` as an OCI archive, signed if a private `key` is given.
 
-    Returns the archive's SHA-256, which is in `target`.sha256 too.
+    Return the archive's SHA-256, which is in `target`.sha256 too.
     """
     manifests = {layer.path.name: layer.manifest for layer in layers}
     config = Config(image=image.manifest, layers=manifests).model_dump_json().encode()
@@ -67,10 +67,8 @@ def export(image: Image, target: Path, layers: Sequence[Layer] = (), key: Path |
 
 
 def import_(source: Path, key: Path | None = None) -> Image:
-    """Take an exported image into the cache, after reading every byte of it against its checksums.
-
-    `source` is an archive, or the directory of its layout. With a public `key` it must be signed by the key's owner.
-    """
+    """Import an exported image into the cache, after checking every byte of it against its checksums. `source` is an
+    archive, or the directory of its layout. With a public `key` the image must be signed by the key's owner."""
     parent = cache.directory("images")
     with opened(source, AGAIN) as archive:
         manifest = _manifest(archive)
@@ -92,7 +90,7 @@ def import_(source: Path, key: Path | None = None) -> Image:
 
 
 def _manifest(archive: Archive) -> oci.Manifest:
-    """The manifest that its index names first."""
+    """Return the manifest that the index names first."""
     manifests = archive.parse(oci.INDEX, oci.Index).manifests
     if not manifests:
         raise archive.damaged(f"{oci.INDEX} lists no image")
@@ -100,7 +98,7 @@ def _manifest(archive: Archive) -> oci.Manifest:
 
 
 def _unpack(archive: Archive, config: Config, work: Path) -> Image:
-    """The image that `config` describes, with its layers beside it, in the directory `work`."""
+    """Write the image that `config` describes, with its layers beside it, to the directory `work`."""
     image = Image(work, config.image)
     try:
         image.check()

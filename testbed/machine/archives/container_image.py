@@ -1,7 +1,7 @@
-"""Images of containers as files: what `docker save` and the tools of OCI write, read and checked to the byte.
+"""Container images as files that `docker save` and OCI tools write, read and checked to the byte.
 
-An image is the SHA-256 of its configuration, which has the SHA-256 of each layer's tar; so the contents of an image can
-be checked whatever wrote the file. Formats: https://github.com/moby/docker-image-spec/blob/main/spec.md ("Combined
+An image is identified by the SHA-256 of its configuration, which has the SHA-256 of each layer's tar; so the contents
+can be checked whatever wrote the file. Formats: https://github.com/moby/docker-image-spec/blob/main/spec.md ("Combined
 Image JSON + Filesystem Changeset Format") and https://github.com/opencontainers/image-spec (image-layout.md).
 """
 
@@ -33,7 +33,7 @@ GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 PLATFORM = Platform(os="linux", architecture="amd64")
 NAMES = "io.containerd.image.name", "org.opencontainers.image.ref.name"
 MOST_NESTING = 3
-"""Indexes of images may list further indexes."""
+"""Depth of nested image indexes, at most."""
 
 
 class SavedImage(BaseModel):
@@ -53,7 +53,7 @@ class Configuration(Platform):
 
 
 class Listed(BaseModel):
-    """What an index lists: an image, or a further index. Anything else is an artifact that is none of both."""
+    """An entry of an index: an image or a further index. Anything else is an artifact that is neither."""
 
     manifests: list[Descriptor] | None = None
     config: Descriptor | None = None
@@ -72,12 +72,12 @@ class ContainerImage:
 
 
 def opened(path: Path) -> AbstractContextManager[Archive]:
-    """The archive in a tar, compressed by gzip or not, or in a directory with an OCI layout."""
+    """Open the archive in a tar, gzip-compressed or not, or in a directory with an OCI layout."""
     return reader.opened(path, AGAIN)
 
 
 def find(archive: Archive) -> ContainerImage:
-    """The one image for this platform that the archive has."""
+    """Return the only image in the archive for this platform."""
     if archive.has(SAVED):
         return _saved(archive)
     if archive.has(INDEX):
@@ -108,7 +108,7 @@ def _laid_out(archive: Archive) -> ContainerImage:
 def _images(
     archive: Archive, entries: Sequence[Descriptor], nesting: int
 ) -> Iterator[tuple[Mapping[str, str], Manifest]]:
-    """The manifests of an index that are for this platform, with the annotations of their entries."""
+    """Yield the manifests of an index for this platform, with the annotations of their entries."""
     for entry in entries:
         if entry.platform not in (None, PLATFORM):
             continue
@@ -133,7 +133,7 @@ def _described(archive: Archive, name: str, config: str, layers: Sequence[str]) 
 
 
 def write(archive: Archive, image: ContainerImage, name: str, target: Path, work: Path) -> None:
-    """Writes the image as `docker load` takes it: a function of the image and the name alone."""
+    """Write the image in the format of `docker load`. The bytes depend on the image and the name alone."""
     layers = [f"{diff_id}.tar" for diff_id in image.diff_ids]
     entry = {"Config": f"{image.digest}.json", "RepoTags": [name], "Layers": layers}
     part = work / "part"
@@ -149,7 +149,7 @@ def write(archive: Archive, image: ContainerImage, name: str, target: Path, work
 
 
 def _copy_layer(archive: Archive, name: str, diff_id: str, target: Path) -> None:
-    """Writes the tar of a layer, unpacked if it is compressed, after checking it against its digest."""
+    """Write the tar of a layer, decompressed if necessary, after checking it against its digest."""
     with archive.checked(name) as file, target.open("wb") as out:
         head = file.peek(4)
         if head[:4] == ZSTD:

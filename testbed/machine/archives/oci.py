@@ -1,4 +1,4 @@
-"""OCI image layouts, as skopeo and oras take them from and to registries.
+"""OCI image layouts, as skopeo and oras copy them from and to registries.
 
 Source: OCI image-spec 1.1, image-layout.md and manifest.md ("Guidelines for Artifact Usage").
 """
@@ -36,7 +36,6 @@ class Descriptor(BaseModel):
 
     @property
     def file(self) -> str:
-        """The file in the layout."""
         return f"blobs/{self.digest.replace(':', '/')}"
 
     @property
@@ -54,7 +53,7 @@ class Index(BaseModel):
 
 
 class Writer:
-    """A tar of a layout with one artifact: a config, and files as its layers."""
+    """Writer of a layout tar with one artifact: a config, and files as its layers."""
 
     def __init__(self, tar: tarfile.TarFile) -> None:
         self._tar = tar
@@ -69,7 +68,7 @@ class Writer:
         self._add_layer(title, self._data(BYTES, data))
 
     def finish(self, artifact: str, config: bytes) -> None:
-        """Writes the manifest of an `artifact`, a media type without its version, and the index."""
+        """Write the manifest of an `artifact`, a media type without its version, and the index."""
         manifest = {
             "schemaVersion": 2,
             "mediaType": MANIFEST,

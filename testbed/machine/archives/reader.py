@@ -1,4 +1,4 @@
-"""Archives of images, tars or directories: a file whose name has its digest is checked while it is read."""
+"""Image archives, tars or directories: a file whose name has its digest is checked while it is read."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from testbed.protocol.messages import first_problem
 CHUNK = 1 << 20
 MOST_JSON = 16 << 20
 NAMED = re.compile(r"(?:.*/sha256/)?([0-9a-f]{64})(?:\.json)?")
-"""A blob of an OCI layout, and the configuration in what older versions of `docker save` wrote."""
+"""A blob of an OCI layout, or the configuration in what older versions of `docker save` wrote."""
 Model = TypeVar("Model", bound=BaseModel)
 
 
@@ -34,7 +34,7 @@ class Store(Protocol):
 
 
 class TarStore:
-    """A link leads to another file of the tar, and nowhere else."""
+    """Files of a tar. A link leads to another file of the tar, and nowhere else."""
 
     def __init__(self, tar: tarfile.TarFile) -> None:
         self._tar = tar
@@ -56,8 +56,7 @@ class DirectoryStore:
 
 
 class Archive:
-    """An archive that is open. InputError for what is wrong with it, which names the file in it; `hint` is how to get
-    another one."""
+    """An open archive. InputError, with the file in it, if something is wrong; `hint` is how to get another one."""
 
     def __init__(self, store: Store, where: str, hint: str) -> None:
         self._store = store
@@ -75,7 +74,7 @@ class Archive:
 
     @contextlib.contextmanager
     def checked(self, name: str) -> Iterator[io.BufferedReader[_Hashed]]:
-        """The contents of a file. At the end they must be those of the digest that its name has, if it has one."""
+        """Yield the contents of a file. If its name has a digest, they are checked against it at the end."""
         file = self._store.open(name)
         if file is None:
             raise self.damaged(f"{name} is missing")
@@ -93,7 +92,6 @@ class Archive:
         return self.damaged(f"the contents of {name} are not those of its digest")
 
     def read(self, name: str) -> bytes:
-        """The contents of a small file."""
         with self.checked(name) as file:
             data = file.read(MOST_JSON + 1)
             if len(data) > MOST_JSON:
@@ -101,11 +99,10 @@ class Archive:
         return data
 
     def parse(self, name: str, model: type[Model]) -> Model:
-        """A small file of JSON."""
         return self.parse_contents(name, self.read(name), model)
 
     def parse_contents(self, name: str, data: bytes, model: type[Model]) -> Model:
-        """What was read of a small file of JSON."""
+        """Parse the contents of a small JSON file."""
         try:
             return model.model_validate_json(data)
         except ValidationError as error:
@@ -113,7 +110,7 @@ class Archive:
 
 
 class _Hashed(io.RawIOBase):
-    """A file that is read from its start to its end, and hashed."""
+    """A file that is read from start to end, and hashed."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -131,7 +128,7 @@ class _Hashed(io.RawIOBase):
 
 @contextlib.contextmanager
 def opened(path: Path, hint: str) -> Iterator[Archive]:
-    """The archive in a tar, compressed by gzip or not, or in a directory."""
+    """Open the archive in a tar, compressed by gzip or not, or in a directory."""
     if path.is_dir():
         yield Archive(DirectoryStore(path), str(path), hint)
         return
@@ -149,6 +146,5 @@ def opened(path: Path, hint: str) -> Iterator[Archive]:
 
 
 def size(path: Path) -> int:
-    """The bytes of an archive."""
     found = path.rglob("*") if path.is_dir() else [path]
     return sum(file.stat().st_size for file in found if file.is_file())

@@ -14,12 +14,12 @@ from typing import Any
 from testbed.machine.live.labs import PEER
 
 LAG_BYTES = 64 << 20
-"""A command that has not read so many bytes is cut off."""
+"""Unread bytes after which a command is disconnected."""
 
 
 @dataclass(eq=False)
 class Client:
-    """A command that is connected. `open` has its requests that have no end yet: the machine's numbers by its own."""
+    """A connected command. `open` maps the numbers of its unfinished requests to the machine's."""
 
     writer: asyncio.StreamWriter
     open: dict[int, int] = field(default_factory=dict)
@@ -31,12 +31,12 @@ class Client:
             self.writer.write(json.dumps(message, separators=(",", ":")).encode() + b"\n")
 
     async def drained(self) -> None:
-        """Return when the command has read most of what it was sent, or has ended."""
+        """Return when the command has read most of what was sent to it, or has ended."""
         with contextlib.suppress(ConnectionError):
             await self.writer.drain()
 
     def allowed(self) -> bool:
-        """Tell whether it is the user's own, or root's."""
+        """Return True if the command runs as this user or root."""
         credentials = self.writer.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size)
         return PEER.unpack(credentials)[1] in (os.geteuid(), 0)
 
@@ -48,13 +48,12 @@ def send_all(waiting: Iterable[tuple[Client, int]], message: Mapping[str, Any]) 
 
 
 class Clients:
-    """The commands that are connected. What one waits for has a number of its own; requests have another one in the
-    machine."""
+    """The connected commands. A request has one number in its command and another one in the machine."""
 
     def __init__(self) -> None:
         self._connected: set[Client] = set()
         self._asked: dict[int, tuple[Client, int]] = {}
-        """The client of each request that is open, and its number there, by the machine's number."""
+        """Client of each open request and its number there, by the machine's number."""
         self.starters: list[tuple[Client, int]] = []
         """Clients that wait for the lab to be up, with the number that they wait for."""
         self.enders: list[tuple[Client, int]] = []
@@ -67,7 +66,7 @@ class Clients:
         self._connected.add(client)
 
     def leave(self, client: Client) -> list[int]:
-        """Forget a client. Return the machine's numbers of requests that nobody waits for any more."""
+        """Remove a client. Return the machine's numbers of requests that nobody waits for any more."""
         self._connected.discard(client)
         self.starters = [one for one in self.starters if one[0] is not client]
         for inner in client.open.values():
@@ -79,7 +78,7 @@ class Clients:
         client.open[number] = inner
 
     def answer(self, message: Mapping[str, Any]) -> None:
-        """Pass on a message of the machine about a request."""
+        """Forward a message of the machine about a request."""
         client, number = self._asked.get(message["id"], (None, 0))
         if client is None:
             return
@@ -89,24 +88,24 @@ class Clients:
             client.open.pop(number, None)
 
     def fail_requests(self, error: Mapping[str, Any]) -> None:
-        """Answer all requests that were sent to the machine."""
+        """Answer all requests that were sent to the machine with an error."""
         send_all(self._asked.values(), {"error": error})
         for client in self._connected:
             client.open.clear()
         self._asked.clear()
 
     def fail(self, error: Mapping[str, Any]) -> None:
-        """Answer everybody who waits."""
+        """Answer every waiting client with an error."""
         self.fail_requests(error)
         send_all([*self.starters, *self.enders], {"error": error})
 
     def started(self, message: Mapping[str, Any]) -> None:
-        """Answer those who wait for the lab to be up, and no more."""
+        """Answer only those who wait for the lab to be up."""
         send_all(self.starters, message)
         self.starters.clear()
 
     async def drained(self) -> None:
-        """Return when all have read most of what they were sent."""
+        """Return when all have read most of what was sent to them."""
         await asyncio.gather(*(client.drained() for client in self._connected))
 
     async def close(self) -> None:

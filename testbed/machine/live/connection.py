@@ -1,4 +1,4 @@
-"""A command's connection to the keeper of a lab. Without asyncio, whose import a user would wait for."""
+"""A command's connection to the keeper of a lab. Without asyncio, whose slow import would delay the user."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from testbed.protocol.live import WINDOW
 from testbed.protocol.requests import Request
 
 START_S = 60.0
-"""Wall seconds in which the keeper of a lab that has begun listens."""
+"""Wall seconds within which the keeper of a new lab listens."""
 LOOK_S = 0.02
 R = TypeVar("R")
 Report = Callable[[dict[str, Any]], None]
@@ -33,7 +33,7 @@ class Connection:
     """A connection to a lab; a context manager. One request at a time, or several whose ends come in any order."""
 
     def __init__(self, lab: Lab, order: IO[str] | None = None) -> None:
-        """`order` is the pipe of the keeper's order, by whose end it knows that the command has ended."""
+        """Connect. `order` is the keeper's order pipe, which reports the command's end to the keeper by its own end."""
         self.lab = lab
         self._order = order
         self._numbers = 0
@@ -65,7 +65,7 @@ class Connection:
             time.sleep(LOOK_S)
 
     def _begins(self) -> bool:
-        """Tell whether a lab that another command has begun may not listen yet."""
+        """Return True if a lab that another command is starting may not listen yet."""
         now = labs.read(self.lab.name)
         return now is not None and now.state == "starting" and self._order is None
 
@@ -82,7 +82,7 @@ class Connection:
         return EndedError(f"lab {self.lab.name} has ended")
 
     def keeper(self) -> int:
-        """Return the process that keeps the lab."""
+        """Return the PID of the keeper."""
         credentials = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size)
         return int(PEER.unpack(credentials)[0])
 
@@ -108,7 +108,7 @@ class Connection:
         return [message["id"] for message in asked]
 
     def answer(self, request: Request[R], listen: Report = lambda _: None) -> R:
-        """Return the response to a request. Raises its error."""
+        """Return the response to a request. Raise its error."""
         number = self.ask(request, listen)
         response: R = messages.checked(request.response(), self.end(number), "response")
         return response
@@ -120,8 +120,7 @@ class Connection:
             raise self._gone() from None
 
     def end(self, number: int, stop: int | None = None) -> Any:
-        """Return the response of a request, as it came. Raises its error. When `stop` is readable the request is
-        stopped."""
+        """Return the raw response of a request. Raise its error. Stop the request when `stop` is readable."""
         stops: list[Any] = [] if stop is None else [stop]
         while number not in self._ends:
             ready, _, _ = select.select([self, *stops], [], [])
@@ -144,7 +143,7 @@ class Connection:
         return number in self._ends
 
     def receive(self, within: float | None = None) -> None:
-        """Wait for messages, so many seconds if any, and pass them on."""
+        """Wait for messages, up to `within` seconds if given, and pass them on."""
         if not select.select([self._socket], [], [], within)[0]:
             return
         try:
@@ -171,13 +170,13 @@ class Connection:
 
 
 class Streams:
-    """The bytes of a program: output in reports goes to `write`, and is acknowledged when it was written; `send` sends
+    """The byte streams of a program: output in reports goes to `write`, and is acknowledged when written; `send` sends
     input, of which the program has not read `ahead` bytes yet."""
 
     def __init__(self, connection: Connection, write: Callable[[str, bytes], None]) -> None:
         self._connection = connection
         self._acknowledges = connection.lab.clock == "real"
-        """On the virtual clock an acknowledgement would wake the lab at a moment of the host's."""
+        """On the virtual clock an acknowledgement would wake the lab at a moment that depends on the host."""
         self._write = write
         self._written: dict[str, int] = {}
         self.number = 0
@@ -196,7 +195,7 @@ class Streams:
                 self._written[name] = written
 
     def send(self, data: bytes) -> None:
-        """Send input; no bytes are its end."""
+        """Send input; empty bytes mean its end."""
         if not self._connection.done(self.number):
             self.ahead += len(data)
             self._connection.send({"id": self.number, "input": base64.b64encode(data).decode()})

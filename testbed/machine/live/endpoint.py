@@ -1,4 +1,4 @@
-"""The address at which Prometheus scrapes the metrics of a lab that lives."""
+"""The address at which Prometheus scrapes the metrics of a running lab."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from testbed.protocol.requests import Request
 
 LOOPBACK = "127.0.0.1"
 ANSWER_S = 10.0
-"""Wall seconds for a scrape: Prometheus' own limit unless told otherwise."""
+"""Wall seconds for a scrape: Prometheus' own default limit."""
 
 
 def listen(port: int) -> socket.socket:
-    """Return a socket that listens there; port 0 is any that is free. InputError if it cannot."""
+    """Return a socket that listens on `port`; 0 is any free port. InputError on failure."""
     try:
         return socket.create_server((LOOPBACK, port))
     except OSError as error:
@@ -39,21 +39,20 @@ def address(listening: socket.socket) -> str:
 
 
 class Endpoint:
-    """
-    Serves metrics over HTTP, each scrape in a thread of its own; the lab is asked in that of the event loop.
+    """HTTP server for metrics, each scrape in a thread of its own; the lab is asked in the event loop's thread.
 
-    On the real clock a scrape asks the lab. On the virtual one that would let time pass, at a moment of the host's: the
-    lab is asked once, when it is up, and sends a measurement whenever it comes to rest. A scrape gets the latest.
+    On the real clock a scrape asks the lab. On the virtual clock that would let time pass, at a moment that depends on
+    the host: the lab is asked once, when it is up, and sends a measurement at each rest. A scrape gets the latest.
     """
 
     def __init__(self, listening: socket.socket, ask: Callable[[Request[Any]], int], *, follows: bool) -> None:
-        """`ask` sends the lab a request and returns its number, or raises the TestbedError why it cannot."""
+        """Create the endpoint. `ask` sends the lab a request and returns its number, or raises a TestbedError."""
         self._ask, self._follows = ask, follows
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._latest: Any = None
         self._followed = 0
-        """The number of the request whose reports have the measurements."""
+        """Number of the request whose reports have the measurements."""
         registry = CollectorRegistry(auto_describe=False)
         registry.register(LabCollector(self._measure))
         handler = _Handler.factory(registry)
@@ -68,7 +67,7 @@ class Endpoint:
         self._server.server_close()
 
     def begin(self) -> None:
-        """Ask for measurements: the lab is up, or a run stands."""
+        """Request measurements: the lab is up, or a run is stopped."""
         if self._follows:
             self._followed = self._ask(live.Metrics(follow=True))
 

@@ -1,7 +1,7 @@
-"""The keeper of a lab that lives: a process that runs its machine, and serves the commands of its user over a socket.
+"""The keeper of a running lab: a process that runs its machine, and serves its user's commands over a socket.
 
-It ends with its machine, and the machine with it. Commands send it the messages of protocol/messages.py, under numbers
-of their own, which it passes on to the machine under others. What it does with them depends on one state: lifecycle.py.
+It ends with its machine, and the machine with it. Commands send it the messages of protocol/messages.py under their own
+numbers; it forwards them to the machine under others. One state decides how it handles them: lifecycle.py.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ LIMIT_S = 1e9
 
 
 RECORDED: Mapping[State, labs.Recorded] = {UP: "up", RUNNING: "up", STOPPED: "stopped", ENDING: "ending"}
-"""The states in lab.json, which has the user's words for them."""
+"""The states in lab.json, in the user's words."""
 
 
 class Keeper:
@@ -83,8 +83,8 @@ class Keeper:
     # The life of the lab
 
     async def run(self, order: int, ready: int, listening: socket.socket | None) -> None:
-        """Serve until the lab is down or dead. `ready` is closed when commands can connect; `order` is at its end when
-        the command that starts the lab has ended; at `listening` metrics are scraped."""
+        """Serve until the lab is down or dead. `ready` is closed when commands can connect; `order` reaches its end
+        when the command that starts the lab has ended; `listening` is the socket for metrics."""
         self._record("starting")
         if listening:
             from testbed.machine.live.endpoint import Endpoint
@@ -119,7 +119,7 @@ class Keeper:
         self._end(Input.DOWN if self.order.attached else Input.ORPHANED)
 
     def _fail(self, cause: Exception) -> None:
-        """Leave the reason for those who ask later, and send it to everybody who waits."""
+        """Record the reason for later commands, and send it to every waiting one."""
         error = cause if isinstance(cause, TestbedError) else MachineError("".join(traceback.format_exception(cause)))
         if isinstance(cause, OSError) and cause.errno in DISK_FULL:
             error = UnsupportedError("the disk is full", where=str(cause.filename or ""), hint="Free some space.")
@@ -133,13 +133,13 @@ class Keeper:
         self._clients.fail(messages.failure(error))
 
     def _remove(self) -> None:
-        """Remove the lab's directory; of a lab that never came up its run directory, too."""
+        """Remove the lab's directory, and the run directory of a lab that never came up."""
         labs.remove(self.lab)
         if self.life.state is DISCARDED:
             discard(Path(self.lab.out))
 
     def _apply(self, given: Input, why: str = "") -> State | None:
-        """Take an input of the lifecycle. Return the new state, which is recorded; None if it stays the same."""
+        """Apply an input of the lifecycle. Return and record the new state; None if it stays the same."""
         entered = self.life.apply(given)
         if entered and (word := RECORDED.get(entered)):
             self._record(word, why)
@@ -183,7 +183,7 @@ class Keeper:
             await self.loop.run()
             await prepared
             if self.life.state is STARTING:
-                job.answer()  # raises why it did not come up
+                job.answer()  # raise the reason why it did not come up
             self._apply(Input.FINISHED)
             opened.outcome.extract(Path(self.lab.out))
         job.answer()
@@ -192,7 +192,7 @@ class Keeper:
     # The machine
 
     async def drained(self) -> None:
-        """Return when commands have read what a paused machine had no room for, or a request comes: the command that
+        """Return when commands have read what a paused machine had no space for, or a request comes: a command that
         does not read must not stop the lab."""
         self._arrived.clear()
         if not (self.loop and self.loop.queued):
@@ -221,7 +221,7 @@ class Keeper:
         self._begin(Input.HELD, f"at {moment.t / 1e9:.3f} s: {moment.text or moment.kind}")
 
     def _report(self, record: dict[str, Any]) -> None:
-        """Take a report of the lab itself."""
+        """Receive a report of the lab itself."""
         try:
             self.kept.record(record)
         except OSError as error:
@@ -237,7 +237,7 @@ class Keeper:
                 self._endpoint.begin()
 
     def _serves(self) -> dict[str, Any] | None:
-        """Make the answer for those who wait for a lab or run that serves requests now."""
+        """Build the answer for those who wait for a lab or run that serves requests now."""
         if self.life.state is not STOPPED:
             return None
         assert self.loop
@@ -245,11 +245,11 @@ class Keeper:
         return {"stopped": asdict(self.loop.reached)}
 
     def show(self, record: dict[str, Any]) -> None:
-        """Report something of a run that goes on to those who wait for it."""
+        """Send a record of a running run to those who wait for it."""
         send_all(self._clients.starters, {"report": record})
 
     async def _tick(self) -> None:
-        """End a lab that nobody has used for its time."""
+        """End a lab that has been idle for its time limit."""
         while True:
             await asyncio.sleep(1)
             if self._clients:
@@ -260,7 +260,7 @@ class Keeper:
                 return
 
     def _end(self, given: Input = Input.DOWN) -> None:
-        """Let the machine take the lab down. One that is not up yet, or a run that goes on, is given up."""
+        """Let the machine take the lab down. Abort a lab that is not up yet, or a run that goes on."""
         match self._apply(given):
             case State.ENDING:
                 self._ask_machine(Down())
@@ -309,7 +309,7 @@ class Keeper:
             self._leave(client)
 
     def _receive(self, client: Client, message: dict[str, Any]) -> Mapping[str, Any] | None:
-        """Take a message of a command. Return the request for the machine, if it is one."""
+        """Receive a message of a command. Return the request for the machine, if it is one."""
         number = int(message["id"])
         try:
             match message:
@@ -334,7 +334,7 @@ class Keeper:
         return None
 
     def _admit(self, client: Client, number: int, kind: str) -> int:
-        """Let a request come to the machine. Return its number there."""
+        """Let a request go to the machine. Return its number there."""
         self.life.apply(Input.REQUEST)
         assert self.loop
         if self.life.state is STOPPED and getattr(KINDS.get(kind), "touches", True):
@@ -364,7 +364,7 @@ class Keeper:
         self.loop.go_on(stop, discard=discard)
 
     def _leave(self, client: Client) -> None:
-        """Stop what a command asked for that has ended, or was killed."""
+        """Stop the requests of a command that has ended or was killed."""
         for inner in self._clients.leave(client):
             if self.loop:
                 self.loop.post({"id": inner, "stop": True})
@@ -372,7 +372,7 @@ class Keeper:
 
 def main() -> None:
     """Keep a lab. Arguments: the descriptors of the order, of the pipe that is closed when commands can connect, and of
-    the socket at which metrics are scraped, if any."""
+    the metrics socket, if any."""
     order, ready, *sockets = map(int, sys.argv[1:])
     for number in signal.SIGINT, signal.SIGHUP:
         signal.signal(number, signal.SIG_IGN)

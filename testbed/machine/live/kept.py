@@ -1,5 +1,4 @@
-"""The run directory of a lab that lives: events as they come, its plan, the messages of commands, and in the end its
-result."""
+"""The run directory of a running lab: events as they come, its plan, the messages of commands, finally its result."""
 
 from __future__ import annotations
 
@@ -32,7 +31,6 @@ class Kept:
             file.write(json.dumps(record, separators=(",", ":"), ensure_ascii=False) + "\n")
 
     def record(self, record: dict[str, Any]) -> None:
-        """Keep a report of the lab."""
         match record:
             case {"event": dict(event)}:
                 self._append(EVENTS, event)
@@ -43,16 +41,15 @@ class Kept:
                 self._end = record
 
     def note(self, message: Mapping[str, Any]) -> None:
-        """Keep a message of a command to the lab."""
         self._append(SESSION, message)
 
     def prepare(self) -> None:
-        """Find out the parts of `end` about this machine and this version: a user would wait for them."""
+        """Collect the data of `end` about this machine and this version in advance: a user would wait for them."""
         qemu.release()
         snapshot.code_digest()
 
     def end(self, lab: Mapping[str, Any], image: str | None) -> None:
-        """Write result.json; without an `image` of a lab that died."""
+        """Write result.json; `image` is None for a lab that died."""
         found = {
             **lab,
             "trace": self._end.get("trace", ""),

@@ -1,7 +1,7 @@
-"""The labs of this user that live: one directory each, which their keepers hold locked while they live.
+"""The running labs of this user: one directory each, which their keepers hold locked while they live.
 
-A lab's directory has lab.json, which says what it is and in which state, the keeper's socket, and its log. It stays
-when the keeper dies, so that whoever asks learns of it; `down` removes it.
+A lab's directory has lab.json with its description and state, the keeper's socket, and its log. It stays when the
+keeper dies, so that later commands report it; `down` removes it.
 """
 
 from __future__ import annotations
@@ -32,8 +32,7 @@ ELSEWHERE = "Set XDG_STATE_HOME to a directory of yours."
 
 @dataclass(frozen=True)
 class Lab:
-    """The contents of lab.json. `since` is in seconds since 1970, `pid` is the keeper; at `metrics`, an address with a
-    port, they are scraped."""
+    """Contents of lab.json. `since` is seconds since 1970, `pid` the keeper, `metrics` the scraped address and port."""
 
     name: str
     topology: str
@@ -60,14 +59,14 @@ class Lab:
         new.replace(self.directory / RECORD)
 
     def now(self, state: Recorded, why: str = "") -> Lab:
-        """Write it in another state, and return that."""
+        """Write the record with another state, and return it."""
         changed = replace(self, state=state, why=why)
         changed.write()
         return changed
 
 
 def root() -> Path:
-    """Return the directory of labs, into which nobody but the user may look."""
+    """Return the directory of labs, which only the user may read."""
     base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     path = Path(base) / "testbed" / "labs"
     with writable(path):
@@ -93,7 +92,7 @@ def writable(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def locked(how: int) -> Iterator[Path]:
-    """Yield the directory of labs, in which none comes or goes during the block."""
+    """Yield the directory of labs, in which no lab is added or removed during the block."""
     path = root()
     handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -104,7 +103,7 @@ def locked(how: int) -> Iterator[Path]:
 
 
 def read(name: str) -> Lab | None:
-    """Return a lab by its name, dead if nobody keeps it; None if there is none."""
+    """Return a lab by its name, dead if it has no keeper; None if there is none."""
     with locked(fcntl.LOCK_SH) as directory:
         return _read(directory / name)
 
@@ -125,8 +124,7 @@ def _read(directory: Path) -> Lab | None:
 
 
 def _of(record: dict[str, Any], name: str) -> Lab:
-    """Make the lab of a record, which another version may have written: what it has more does not count, and what it
-    lacks is empty. TypeError for what is no record."""
+    """Build the lab of any version's record: ignore extra fields, leave missing ones empty. TypeError if invalid."""
     empty: dict[str, Any] = {"str": "", "int": 0, "float": 0.0, "Recorded": "up"}
     found = {}
     for one in fields(Lab):
@@ -138,7 +136,7 @@ def _of(record: dict[str, Any], name: str) -> Lab:
 
 
 def kept(directory: Path) -> bool:
-    """Tell whether a keeper lives, which holds the directory locked."""
+    """Return True if a keeper lives, which holds the directory locked."""
     try:
         handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     except FileNotFoundError:
@@ -161,8 +159,7 @@ def every() -> list[Lab]:
 
 
 def named(name: str) -> Lab:
-    """Return the lab of that name, or the only one for no name; InputError, which says what there is, if that is not
-    clear."""
+    """Return the lab of that name, or the only one for no name. InputError, with the existing labs, if unclear."""
     labs = every()
     there = f"There are: {', '.join(lab.name for lab in labs)}." if labs else "None is up: `testbed up FILE` makes one."
     if name:
@@ -178,7 +175,7 @@ def named(name: str) -> Lab:
 
 
 def living(name: str) -> Lab:
-    """Return the lab that `named` does, if it lives."""
+    """Return the lab of that name, as `named` does, if it lives."""
     lab = named(name)
     if not lab.alive():
         raise TestbedError(
@@ -197,7 +194,7 @@ def require_free(name: str) -> None:
 
 @contextlib.contextmanager
 def claimed(lab: Lab) -> Iterator[int]:
-    """Make the directory of a new lab with its record, locked, and yield the descriptor that holds it. InputError if
+    """Create the locked directory of a new lab with its record, and yield the descriptor that holds it. InputError if
     there is a lab of that name; nothing is left if the block fails."""
     with locked(fcntl.LOCK_EX), writable(lab.directory):
         handle = _made(lab)
@@ -214,7 +211,7 @@ def claimed(lab: Lab) -> Iterator[int]:
 
 
 def _made(lab: Lab) -> int | None:
-    """Make them while nobody else looks: a lab is seen with its record. None if there is one of that name."""
+    """Create both under the lock, so that no lab appears without its record. None if there is one of that name."""
     try:
         lab.directory.mkdir(0o700)
     except FileExistsError:
@@ -246,7 +243,7 @@ def remove(lab: Lab) -> None:
 
 @contextlib.contextmanager
 def _near(lab: Lab) -> Iterator[str]:
-    """Yield a short name of a lab's socket: the path of one has 107 bytes."""
+    """Yield a short path of a lab's socket: the limit is 107 bytes."""
     handle = os.open(lab.directory, os.O_PATH | os.O_DIRECTORY)
     try:
         yield f"/proc/self/fd/{handle}/{SOCKET}"

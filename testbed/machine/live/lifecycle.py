@@ -1,4 +1,4 @@
-"""The state of a lab that lives, or of a run that can be stopped: one value, whose transitions are one table."""
+"""The state of a running lab, or of a run that can be stopped: one value, whose transitions are one table."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ class State(Enum):
     UP = auto()
     """A lab serves requests."""
     STOPPED = auto()
-    """A run is held at a moment, and serves requests."""
+    """A run is stopped at a moment, and serves requests."""
     RUNNING = auto()
     """A run that was stopped goes on."""
     ENDING = auto()
     """The machine was asked to take the lab down."""
     OVER = auto()
-    """The job has ended, or its run was cut short: the run directory stays."""
+    """The job has ended, or its run was aborted: the run directory stays."""
     DISCARDED = auto()
-    """The lab was given up before it was up: nothing stays."""
+    """The lab was aborted before it was up: nothing stays."""
     DEAD = auto()
     """The machine failed: the lab's record stays, with the reason."""
 
@@ -41,11 +41,11 @@ class Input(Enum):
     BUILT = auto()
     """The machine reports that the lab is up."""
     HELD = auto()
-    """The machine stands where the run is to be stopped."""
+    """The machine is paused where the run is to be stopped."""
     FINISHED = auto()
     """The machine has done its job."""
     FAILED = auto()
-    """The machine has failed, or what follows its job."""
+    """The machine, or what follows its job, has failed."""
 
 
 STARTING, UP, STOPPED, RUNNING, ENDING, OVER, DISCARDED, DEAD = State
@@ -75,7 +75,7 @@ class Lifecycle:
         self.state = STARTING
 
     def apply(self, given: Input) -> State | None:
-        """Take an input; the new state, or None if it stays the same. Raises the refusal."""
+        """Apply an input. Return the new state, or None if it stays the same. Raise the refusal."""
         found = TRANSITIONS[given][[*State].index(self.state)]
         if isinstance(found, State):
             self.state = found

@@ -1,5 +1,4 @@
-"""The scheduler loop around the machine of a lab that lives, or of a run that can be stopped: from the machine's
-beginning to the end of its job."""
+"""The scheduler loop of a running lab, or of a run that can be stopped: from the machine's start to the job's end."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ from testbed.protocol.live import Continue, Hold, StopAt
 from testbed.protocol.requests import Request
 
 BUSY_S = 0.5
-"""Wall seconds for which a request waits until the machine rests. Then it comes at a moment that the host chose."""
+"""Wall seconds that a request waits for the machine to rest. Then it comes at a moment that depends on the host."""
 JOB_ID = 0
 
 
@@ -31,49 +30,48 @@ class LoopListener(Protocol):
     def log(self, text: str) -> None: ...
 
     def received(self, message: dict[str, Any]) -> None:
-        """A report of a request has come, or its end."""
+        """Receive a report of a request, or its end."""
 
     def handed_over(self, message: Mapping[str, Any]) -> None:
-        """The machine was given a message: `rest` counts the times at which it rested, `meanwhile` is another
-        moment."""
+        """Record a message to the machine: `rest` counts its rests, `meanwhile` means that it did not rest."""
 
     def held(self, moment: Moment) -> None:
-        """The run is held at a moment, and serves requests."""
+        """Record that the run is stopped at a moment, and serves requests."""
 
     def drained(self) -> Awaitable[object]:
         """Return when commands have read what they were sent."""
 
 
 class MachineLoop:
-    """On the virtual clock the machine rests whenever it has nothing to do."""
+    """Loop around a machine, which on the virtual clock rests whenever it has nothing to do."""
 
     def __init__(
         self, opened: Opened, job: Job[Any], clock: Clock, listener: LoopListener, life: Lifecycle,
         stop: Stop | None = None,
     ) -> None:  # fmt: skip
-        """`stop` is where a run is to be stopped."""
+        """Create the loop. `stop` is where a run is to be stopped."""
         self._opened, self._job, self._clock, self._listener, self._life = opened, job, clock, listener, life
         self._stop = stop
         self._virtual = clock == "virtual"
         self._wire = Wire(opened.bundle, opened.outcome)
         self._numbers = itertools.count(JOB_ID + 1)
         self._queue: list[tuple[float, Sequence[Mapping[str, Any]]]] = []
-        """Requests for a machine that does not rest, those together that came together, and when."""
+        """Requests for a machine that is not at rest, grouped by arrival, with the time."""
         self._wake = asyncio.Event()
         self._rests = 0
         self.resting = False
         self.reached: Moment | None = None
-        """The last moment to which the run has come: where it stands when it is stopped."""
+        """Last moment that the run has reached: its position when it is stopped."""
         self._kept: Saved | None = None
-        """The moment that a run which nobody touched goes on from."""
+        """The moment from which an untouched run continues."""
         self.touched: list[str] = []
-        """Kinds of requests that may have changed the run where it stands."""
+        """Kinds of requests that may have changed the stopped run."""
 
     def next_number(self) -> int:
         return next(self._numbers)
 
     async def run(self) -> None:
-        """Let the machine run to the end of its job."""
+        """Run the machine to the end of its job."""
         self._listen()
         try:
             while not await self._run_to_pause():
@@ -83,7 +81,7 @@ class MachineLoop:
                 asyncio.get_running_loop().remove_reader(self._opened.machine.bell.fileno())
 
     async def _run_to_pause(self) -> bool:
-        """Let the machine run to its next pause. Return whether its job has ended there."""
+        """Run the machine to its next pause. Return whether its job has ended there."""
         opened, outcome = self._opened, self._opened.outcome
         watch = Watch(opened.machine, self._clock, outcome, self._listener.log)
 
@@ -126,7 +124,7 @@ class MachineLoop:
             await self._approach(stop, self._kept)
 
     async def _approach(self, stop: Stop, kept: Saved) -> None:
-        """Come to a time that the run has passed, from the moment before it."""
+        """Reach a time that the run has passed, from the moment before it."""
         await self._go_back(kept)
         assert stop.t is not None
         if kept.moment.t > stop.t:  # the run had not begun
@@ -146,13 +144,13 @@ class MachineLoop:
             await self._opened.resume(saved)
 
     def hold_at(self, saved: Saved) -> None:
-        """Begin with a run that stands at a moment of another one."""
+        """Begin with a run that is stopped at a moment of another one."""
         self._kept, self.reached = saved, saved.moment
         self._hold(saved.moment)
 
     def go_on(self, stop: Stop | None, *, discard: bool) -> None:
-        """Let a run that was stopped go on when its machine rests; with `discard` as if nothing had been done there.
-        Requests that have not come to the machine are dropped."""
+        """Continue a stopped run when its machine rests; with `discard` as if nothing had been done there. Requests
+        that have not reached the machine are dropped."""
         if discard:
             self.touched = []
         self._stop = stop
@@ -168,14 +166,14 @@ class MachineLoop:
         else:
             await self._go_back(self._kept)
 
-    # To and fro
+    # Messages in both directions
 
     def _listen(self) -> None:
         if not self._virtual:
             asyncio.get_running_loop().add_reader(self._opened.machine.bell.fileno(), self._on_bell)
 
     def poll(self) -> bool:
-        """Receive what a machine that runs has sent. Return whether it was anything. Ring again for what it has not
+        """Receive what a running machine has sent. Return whether there was anything. Ring again for what it has not
         read: on a busy host one bell in some thousands does not wake the guest, which would sleep for an hour."""
         received = self._receive()
         if self._virtual:
@@ -244,8 +242,8 @@ class MachineLoop:
             self.resting = False
 
     def _release(self, before: float) -> None:
-        """Hand over the requests that came before this time. A machine that rests gets those that came together: the
-        next come when it rests again."""
+        """Hand over the requests that came before this time. A resting machine gets one group that came together: the
+        next group comes when it rests again."""
         while self._queue and self._queue[0][0] <= before:
             for message in self._queue.pop(0)[1]:
                 self.post(message)
@@ -263,12 +261,12 @@ class MachineLoop:
 
     @property
     def queued(self) -> bool:
-        """True while requests wait for the machine."""
+        """Return True while requests wait for the machine."""
         return bool(self._queue)
 
     def post(self, message: Mapping[str, Any]) -> None:
-        """Send a request, or a message about one that is open, at once. On the virtual clock the same messages give the
-        same events, but for those that do not find the machine at rest."""
+        """Send a request, or a message about an open one, at once. On the virtual clock the same messages give the same
+        events, except those that do not find the machine at rest."""
         moment = {"rest": self._rests} if self.resting else {"meanwhile": True}
         self._listener.handed_over({**message, **(moment if self._virtual else {})})
         self._wire.send(json.dumps(message).encode())

@@ -1,4 +1,4 @@
-"""The outside's end of the wire of a machine that lives: executor/wire.py is the other one, and says how it works."""
+"""The outside's end of the wire of a running machine: executor/wire.py is the other one, and explains how it works."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ class Wire:
         self._out = bundle.size - WIRE_BYTES
         self._in = outcome.size - WIRE_BYTES
         self._waiting = bytearray()
-        """Bytes that had no room yet."""
+        """Bytes that had no space yet."""
         self._replacing = False
         self._partial = b""
         self._begin()
 
     def _begin(self) -> None:
-        """Begin where the memory files are: at nothing, of a machine that begins."""
+        """Begin where the memory files of a starting machine are: at zero."""
         self._written, self._read, _ = HEADER.unpack_from(self._bundle.map, self._out)
         self._acknowledged = self._read
 
     @contextlib.contextmanager
     def replaced(self) -> Iterator[None]:
-        """Let the memory files be kept and replaced in the block: messages wait meanwhile. All that the paused guest
-        wrote has been received and acknowledged."""
+        """Let the block save and replace the memory files: messages wait meanwhile. All that the paused guest wrote has
+        been received and acknowledged."""
         self._replacing = True
         try:
             yield
@@ -46,21 +46,21 @@ class Wire:
 
     @property
     def reason(self) -> int:
-        """The reason why the guest has paused: IDLE, FULL or MOMENT."""
+        """Return why the guest has paused: IDLE, FULL or MOMENT."""
         return int(self._theirs()[2])
 
     def _theirs(self) -> tuple[int, int, int]:
-        """Return the guest's header. It is copied before it is unpacked, byte by byte: the guest may write it at this
+        """Return the guest's header. Copy it before unpacking, which is byte by byte: the guest may write it at this
         moment, each number at once."""
         return HEADER.unpack(self._outcome.map[self._in : self._in + HEADER.size])
 
     def send(self, line: bytes) -> None:
-        """Send a message. Bytes without room go when the guest has read: see `push`."""
+        """Send a message. Bytes without space are sent when the guest has read: see `push`."""
         self._waiting += line + b"\n"
         self.push()
 
     def push(self) -> bool:
-        """Write what is waiting, as far as there is room. Return whether it wrote anything."""
+        """Write waiting bytes as far as there is space. Return whether it wrote anything."""
         if self._replacing:
             return False
         before = self._written
@@ -96,14 +96,14 @@ class Wire:
             yield messages.load(line)
 
     def acknowledge(self) -> None:
-        """Tell the guest how much was received, for there is room for more then. On the virtual clock only while the
-        guest is paused: how much room it finds must not depend on the host."""
+        """Report to the guest how much was received, which frees space. On the virtual clock only while the guest is
+        paused: the free space that it finds must not depend on the host."""
         self._acknowledged = self._read
         self._header()
 
     @property
     def waiting(self) -> bool:
-        """True while the guest has something to read."""
+        """Return True while the guest has something to read."""
         return bool(self._waiting) or self._theirs()[1] < self._written
 
     def _header(self) -> None:

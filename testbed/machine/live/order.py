@@ -1,4 +1,4 @@
-"""The order of the keeper of a lab, which the command that starts it hands over."""
+"""The order that a starting command gives to the keeper of a lab."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from testbed.machine.live.labs import Lab
 
 @dataclass(frozen=True)
 class Order:
-    """`request` and `files` make the job of its machine."""
+    """Order for a keeper. `request` and `files` make the job of its machine."""
 
     lab: Lab
     request: Mapping[str, Any]
@@ -25,9 +25,9 @@ class Order:
     images: list[str]
     idle_s: float | None
     attached: bool
-    """The lab ends with the connection of the command that starts it."""
+    """True if the lab ends with the connection of the command that starts it."""
     run: dict[str, Any] | None = None
-    """The fields of `stoppable.RunOrder`, for a run that can be stopped in the place of a lab."""
+    """The fields of `stoppable.RunOrder`, for a run that can be stopped instead of a lab."""
 
     def text(self) -> str:
         found = {**self.__dict__, "lab": self.lab.__dict__}

@@ -17,8 +17,8 @@ from testbed.machine.live.order import Order
 
 
 def start(order: Order, listening: socket.socket | None = None) -> Connection:
-    """Start a keeper, which takes over `listening`, where metrics are scraped. Return a connection to it. The lab is
-    not up yet: once it is, it lives on when the connection is closed, unless it is attached."""
+    """Start a keeper, which takes over the metrics socket `listening`. Return a connection to it. The lab is not up
+    yet: once it is, it lives on when the connection is closed, unless it is attached."""
     lab = order.lab
     with labs.claimed(lab) as lock:
         ready, theirs = os.pipe()

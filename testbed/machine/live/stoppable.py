@@ -1,4 +1,4 @@
-"""A run of a variant that a keeper stops, serves there, and has go on to its verdict."""
+"""A run of a variant that a keeper stops, serves while stopped, and continues to its verdict."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from testbed.protocol import Event, VariantInfo
 
 @dataclass(frozen=True)
 class RunOrder:
-    """`file` is scenario.py, `label` the name of the variant's directory, `step` the file of a moment to begin at."""
+    """Order for a run. `file` is scenario.py, `label` the variant's directory, `step` a moment's file to begin at."""
 
     name: str
     file: str
@@ -46,7 +46,7 @@ class RunKeeper(LoopListener, Protocol):
 
 
 class Relay(Listener):
-    """Passes the events of the run on to commands that wait for it."""
+    """Forwarder of the run's events to commands that wait for it."""
 
     def __init__(self, keeper: RunKeeper) -> None:
         self._keeper = keeper
@@ -93,7 +93,7 @@ class StoppableMachine(VirtualMachine):
 
 
 async def run(keeper: RunKeeper, image: Image, flavour: Flavour, whole: Order) -> dict[str, Any]:
-    """Run a variant. Return the result, as result.json has it, which is written."""
+    """Run a variant. Write result.json and return its contents."""
     assert whole.run
     order = RunOrder(**whole.run)
     source = Source(order.name, Path(order.file), Path(order.topology) if order.topology else None)

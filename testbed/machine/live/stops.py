@@ -1,4 +1,4 @@
-"""Where a run is to be stopped: at a step, at its first fault, at the first expectation that fails, at a time."""
+"""Points at which a run is stopped: a step, its first fault, the first expectation that fails, a time."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ SECONDS = re.compile(r"T=(\d+(?:\.\d+)?)s?")
 
 
 class Act(Enum):
-    """The way on from a moment of a run."""
+    """Action at a moment of a run."""
 
     PASS = auto()
     KEEP = auto()
-    """Keep the moment, and pass it: the run may have to come back."""
+    """Save the moment, and pass it: the run may have to come back."""
     HOLD = auto()
     KEEP_AND_HOLD = auto()
     GO_BACK = auto()
-    """Go back to the moment that was kept, which is the last one before the stop."""
+    """Go back to the saved moment, which is the last one before the stop."""
 
 
 @dataclass(frozen=True)
 class Stop:
-    """`text` is as the user wrote it; `t` is a time in virtual nanoseconds. A run comes `near` to a time when it has
-    gone back to the last moment before it, where the machine learns of the time: a run that does not stop must not."""
+    """`text` is as the user wrote it; `t` is a time in virtual nanoseconds. A run is `near` after it went back to the
+    last moment before `t`. Only then does the machine learn `t`: a run that does not stop must not."""
 
     text: str
     t: int | None = None
@@ -37,7 +37,7 @@ class Stop:
 
     @classmethod
     def of(cls, text: str) -> Stop:
-        """Read a number or the beginning of a step's text, `fault`, `first-failure`, `T=12.5s`."""
+        """Parse the number or the beginning of a step's text, `fault`, `first-failure`, or `T=12.5s`."""
         if found := SECONDS.fullmatch(text):
             return cls(text, round(float(found[1]) * 1e9))
         if text.startswith("T="):
@@ -48,14 +48,14 @@ class Stop:
 
     @property
     def far(self) -> bool:
-        """True of a stop that a run may pass after its last moment."""
+        """Return True for a stop that a run may pass after its last moment."""
         return self.t is not None and not self.near
 
     def nearer(self) -> Stop:
         return replace(self, near=True)
 
     def at(self, moment: Moment, *, kept: bool) -> Act:
-        """Choose the way on from a moment. `kept` is whether there is one to go back to."""
+        """Choose the action at a moment. `kept` is whether there is one to go back to."""
         if self.t is None:
             return Act.KEEP_AND_HOLD if self._named(moment) else Act.PASS
         if self.near:
@@ -76,5 +76,5 @@ class Stop:
 
 
 def names(text: str, moment: Moment) -> bool:
-    """Tell whether the user means this moment: by its number, or by a part of its text."""
+    """Return True if the text names this moment: by its number, or by a part of its text."""
     return text == str(moment.number) if text.isdigit() else text.casefold() in moment.text.casefold()

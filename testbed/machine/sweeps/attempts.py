@@ -1,4 +1,4 @@
-"""Runs of a variant that failed with fewer settings and faults, to find the smallest that still fails."""
+"""Runs of a failed variant with fewer settings and faults, to find the smallest that still fails."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from testbed.protocol.events import LEFT_OUT
 from testbed.records.events import read
 
 MOST_FAULTS = 1000
-"""Numbers of faults that are left out to learn how many there are."""
+"""Number of faults that are left out in order to count them."""
 
 
 @dataclass(frozen=True)
@@ -56,12 +56,12 @@ Part = Setting | InjectedFault
 
 @dataclass(frozen=True)
 class Attempt:
-    """A run with some of the parts, and what came of it; `result` is None where the scenario refuses the settings."""
+    """A run with some of the parts, and its result; `result` is None where the scenario refuses the settings."""
 
     parts: Sequence[Part]
     result: RunResult | None
     same: bool
-    """Return whether it failed as the first one did."""
+    """True if it failed as the first one did."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Shrunk:
 
 
 class Attempts:
-    """Runs a variant with some of its settings and faults, `jobs` at a time, in directories below `scratch`."""
+    """Runner of a variant with some of its settings and faults, `jobs` at a time, in directories below `scratch`."""
 
     def __init__(
         self, work: Work, variant: str, seed: int, machine: Machine, jobs: int, scratch: Path,
@@ -129,7 +129,7 @@ class Attempts:
         return Shrunk(self._variant, self._seed, before, left_out, after, failures, smallest, tried)
 
     async def _learn_faults(self, given: Sequence[Setting]) -> None:
-        """A run without any fault reports each that it leaves out."""
+        """Run without any fault: the run reports each fault that it leaves out."""
         self._log("run it without faults")
         result = await self._run(given, range(1, MOST_FAULTS + 1))
         if result is None:
@@ -143,7 +143,7 @@ class Attempts:
         return not result.as_expected and shrinking.signature(result) == self._failure
 
     async def _first(self, selections: list[list[Part]]) -> int | None:
-        """The number of the first selection that still fails; as many are tried at once as may be."""
+        """Return the number of the first selection that still fails; as many as possible are tried at once."""
         for at in range(0, len(selections), self._jobs):
             batch = selections[at : at + self._jobs]
             async with TaskGroup() as group:
@@ -182,11 +182,11 @@ class Attempts:
         return part if number == value else Setting(part.key, number)
 
     def _own(self) -> dict[str, Any]:
-        """The settings that the variant has by itself."""
+        """Return the settings that the variant has by itself."""
         return next(one["settings"] for one in self._work.info["variants"] if one["name"] == self._variant)
 
     async def _run(self, given: Sequence[Setting], without: Sequence[int]) -> RunResult | None:
-        """None where the scenario refuses the settings."""
+        """Run the variant; None where the scenario refuses the settings."""
         async with self._free:
             try:
                 variant = await self._described({one.key: one.value for one in given})

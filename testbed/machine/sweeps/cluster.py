@@ -1,7 +1,7 @@
 """The workers of a Dask cluster as the machines of a sweep.
 
 A host gets testbed's code, the scenario and the image once, by their digests; each run is a task that calls that code
-in a process of the worker (pool.py). Dask starts the tasks of a worker that died anew on another one.
+in a process of the worker (pool.py). If a worker dies, Dask starts its tasks again on another one.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ ADDRESS = re.compile(r"dask://([^/\s]+:\d+)/?")
 CONNECT_S = 20.0
 CHUNK = 8 << 20
 AHEAD = 2
-"""Runs for each thread of a worker that are with the cluster: none waits for its next one."""
+"""Runs submitted for each thread of a worker, so that no thread waits for its next one."""
 LOOK_S = 10.0
 GONE = (CancelledError, CommClosedError, ConnectionError, TimeoutError)
 """The exceptions of Dask when the scheduler is no longer there."""
@@ -64,7 +64,7 @@ def address_of(engine: str) -> str:
 async def connected(
     engine: str, work: Work, image: Image, parent: Path, log: Callable[[str], None]
 ) -> AsyncIterator[Cluster]:
-    """The cluster of the scheduler at ``dask://HOST:PORT``. What is left of runs is unpacked below `parent`."""
+    """Connect to the Dask scheduler at ``dask://HOST:PORT``. What is left of runs is unpacked below `parent`."""
     address = address_of(engine)
     for name in "distributed", "distributed.client":
         logging.getLogger(name).setLevel(logging.CRITICAL)
@@ -84,8 +84,6 @@ async def connected(
 
 
 class Cluster:
-    """An engine of sweeps."""
-
     def __init__(self, client: Any, work: Work, image: Image, scratch: Path, log: Callable[[str], None]) -> None:
         self._client = client
         self._image = image
@@ -137,7 +135,7 @@ class Cluster:
         return self._client.submit(carry_out, pure=False)
 
     async def _ended(self, futures: Sequence[Any]) -> Collection[Any]:
-        """Wait for tasks that have ended; one at least."""
+        """Wait until at least one task has ended. Return the ended ones."""
         while True:
             with suppress(TimeoutError):
                 found = await distributed.wait(futures, return_when="FIRST_COMPLETED", timeout=LOOK_S)
@@ -145,7 +143,7 @@ class Cluster:
             await self._workers()
 
     async def _answer(self, future: Any, point: Point) -> tuple[str, tuple[RunResult, bytes | None] | None]:
-        """The worker, and what it answered; None from a host that lacks something."""
+        """Return the worker and its answer; None from a host that lacks something."""
         try:
             address, answer = await future
         except KilledWorker as error:
@@ -164,14 +162,14 @@ class Cluster:
         await take(point, result, directory)
 
     async def _workers(self) -> Mapping[str, int]:
-        """The threads of each worker, by its address. Waits for the first one."""
+        """Return the threads of each worker, by its address. Wait for the first one."""
         while not (found := await self._client.nthreads()):
             self._log("the cluster has no worker: wait for one")
             await asyncio.sleep(1)
         return dict(found)
 
     async def _prepare(self, address: str) -> Identity | None:
-        """Send what the host of a worker lacks. What its runs are made from; None if the worker is gone."""
+        """Send what the host of a worker lacks. Return the identity of its runs; None if the worker is gone."""
         try:
             where = await self._ask(address, remote.whereabouts)
             async with self._preparing[where]:
@@ -197,7 +195,7 @@ class Cluster:
 
     @asynccontextmanager
     async def _exported(self) -> AsyncIterator[HostFile]:
-        """The image with its layer as a file that can be imported."""
+        """Yield the image with its layer as a file that can be imported."""
         path = self._scratch / "image.tar"
         async with self._exporting:
             if not path.exists():
@@ -235,7 +233,7 @@ class Cluster:
 
 
 def read(answer: bytes, address: str) -> Any:
-    """Return the answer of a process on a worker; None from a host that lacks something. Raises its error."""
+    """Return the answer of a process on a worker; None from a host that lacks something. Raise its error."""
     match pickle.loads(answer):  # noqa: S301 - of the code that was sent
         case "failed", failure:
             error = messages.error_of(failure, str)

@@ -15,13 +15,12 @@ MOST = 1_000_000
 """Runs that a sweep may have."""
 RANGE = re.compile(r"(\d+)(?:\.\.(\d+))?", re.ASCII)
 LARGEST_SEED = 2**63 - 1
-"""The largest that the result file can hold."""
+"""Largest seed that the result file can hold."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """A run of a sweep. `values` are those of the parameters that the sweep varies, `given` all that the user set and
-    that counts for the variant, as texts."""
+    """A run of a sweep. `values` has the varied parameters, `given` all user settings for the variant, as texts."""
 
     seed: int
     variant: VariantInfo
@@ -30,7 +29,7 @@ class Point:
 
     @property
     def key(self) -> Key:
-        """Names the run among all of the same scenario."""
+        """Return the key of the run among all of the same scenario."""
         return self.variant["name"], json.dumps(self.variant["settings"], sort_keys=True), self.seed
 
     @property
@@ -59,7 +58,7 @@ def command(scenario: str, variant: str, given: Mapping[str, str], seed: int, *o
 
 
 def seeds(text: str) -> list[int]:
-    """The seeds of `0..999`, `1,5,9` or both, each once, in the order in which they are written."""
+    """Return the seeds of `0..999`, `1,5,9` or both, each once, in the order in which they are written."""
     found: dict[int, None] = {}
     for part in (part.strip() for part in text.split(",")):
         match = RANGE.fullmatch(part)

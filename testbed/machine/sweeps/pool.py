@@ -1,8 +1,8 @@
-"""The processes on a worker of a Dask cluster in which the testbed that was sent is at work.
+"""Processes on a worker of a Dask cluster that run the testbed that was sent.
 
-A process answers one request after the other, so that a run finds testbed loaded. As in remote.py, what is here travels
-by value and imports the standard library and Dask alone. Processes are started on the worker's event loop: the kernel
-ends them with the *thread* that forked them, and that one is there for as long as the worker is.
+A process answers one request after the other, so that a run finds testbed loaded. As in remote.py, this code travels by
+value and imports the standard library and Dask alone. Processes are started on the worker's event loop: the kernel ends
+them with the *thread* that forked them, and that one lives as long as the worker.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from testbed.machine.sweeps.worker import LENGTH
 IDLE_S = 10.0
 """Seconds without a request after which a process is ended: the sweep has no more runs for it, or was killed."""
 Names = tuple[str, str, str]
-"""The purpose of a process: the code and the work, by their names among what was sent, and the digest of the image."""
+"""Key of a process: the code and the work, by their names among what was sent, and the digest of the image."""
 
 
 @dataclass(eq=False)
@@ -48,7 +48,7 @@ class Process:
         return cls(child, wrote)
 
     async def answer(self, request: bytes) -> bytes:
-        """RuntimeError if it ends without an answer."""
+        """Return the answer to a request. RuntimeError if the process ends without one."""
         assert self.child.stdin
         assert self.child.stdout
         try:
@@ -80,7 +80,7 @@ class Pool(WorkerPlugin):  # type: ignore[misc] # mypy does not look into Dask
 
     async def answer(self, names: Names, request: bytes) -> bytes:
         """Return the answer of a process. RuntimeError for a request that ends a fresh one: if it had answered before,
-        what it did then may be the cause, or somebody killed it while it was idle."""
+        an earlier request may be the cause, or somebody killed it while it was idle."""
         for name in names[:2]:
             os.utime(place() / name)
         if idle := self._idle[names]:
@@ -105,7 +105,7 @@ class Pool(WorkerPlugin):  # type: ignore[misc] # mypy does not look into Dask
         process.kill()
 
     async def teardown(self, worker: Any) -> None:
-        """Dask calls it when the worker ends, after it has cancelled what runs."""
+        """End the processes. Dask calls it when the worker ends, after it has cancelled the running tasks."""
         for idle in self._idle.values():
             for process, timer in idle.items():
                 timer.cancel()
@@ -113,15 +113,15 @@ class Pool(WorkerPlugin):  # type: ignore[misc] # mypy does not look into Dask
 
 
 def plugin_of(names: Names) -> str:
-    """The name of the plugin that has the processes of this code."""
+    """Return the name of the plugin that has the processes of this code."""
     return f"testbed-{names[0]}"
 
 
 async def prepare(names: Names, request: bytes, dask_worker: Any) -> bytes:
-    """Have the testbed that was sent answer a request beside the worker's tasks, which can call it from then on.
+    """Let the testbed that was sent answer a request beside the worker's tasks, which can call it from then on.
 
     The worker alone knows of the plugin: the scheduler would keep one that a killed command had registered, and give it
-    to each worker to come.
+    to each later worker.
     """
     plugin = plugin_of(names)
     if plugin not in dask_worker.plugins:
@@ -131,7 +131,7 @@ async def prepare(names: Names, request: bytes, dask_worker: Any) -> bytes:
 
 
 async def run(names: Names, request: bytes) -> tuple[str, bytes | None]:
-    """Run a point. The worker's address, and what the testbed that was sent answered; None if it is not there."""
+    """Run a point. Return the worker's address and the answer of the testbed that was sent; None if it is missing."""
     worker = get_worker()
     pool = worker.plugins.get(plugin_of(names))
     ready = pool is not None and not lacking(names[:2])

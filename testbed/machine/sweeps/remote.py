@@ -1,7 +1,7 @@
-"""The functions that workers of a Dask cluster call, to keep what is sent.
+"""Functions that workers of a Dask cluster call, to store what is sent.
 
-These functions travel by value and import the standard library alone: a worker may have another testbed. What is sent
-once has a name with its digest, and is in the cache of the worker's user: workers on one host share it.
+They travel by value and import the standard library alone: a worker may have another testbed. What is sent once has a
+name with its digest, and is in the cache of the worker's user: workers on one host share it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def place() -> Path:
 
 
 def whereabouts() -> tuple[str, str]:
-    """The host and the cache: workers with the same ones share what is sent."""
+    """Return the host and the cache: workers with the same ones share what is sent."""
     return socket.gethostname(), str(place())
 
 
@@ -34,7 +34,7 @@ def lacking(names: Sequence[str]) -> list[str]:
 
 
 def receive(part: str, offset: int, data: bytes) -> None:
-    """Take a part of a file that has no name yet; `part` names it until `finish`."""
+    """Receive a part of a file that has no name yet; `part` names it until `finish`."""
     handle = os.open(place() / part, os.O_WRONLY | os.O_CREAT, 0o644)
     try:
         with os.fdopen(handle, "wb", closefd=False) as file:
@@ -48,7 +48,7 @@ def receive(part: str, offset: int, data: bytes) -> None:
 
 
 async def finish(part: str, name: str, digest: str) -> None:
-    """Give a file its name, once it is whole; a zip becomes a directory."""
+    """Give a file its name, once it is complete; a zip becomes a directory."""
     await asyncio.to_thread(_finish, place() / part, place() / name, digest)
 
 

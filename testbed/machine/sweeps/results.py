@@ -1,7 +1,7 @@
 """The result file of a sweep: an SQLite database with a row for each run.
 
-What all of its runs are made from is in the table `sweep`; runs made from anything else do not come into the file, so
-it can be continued by the same command, and by one with more seeds or values.
+The table `sweep` has the origin of all runs; runs of another origin are refused, so the file can be continued by the
+same command, and by one with more seeds or values.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from testbed.machine.sweeps.points import Key, Point
 from testbed.protocol import Observed
 
 APPLICATION = 0x54425357
-"""`TBSW` in the file's header, where SQLite keeps whose a file is."""
+"""`TBSW` in the file's header, where SQLite keeps the application's ID."""
 SCHEMA = f"""
 CREATE TABLE sweep (scenario TEXT NOT NULL, made_from TEXT NOT NULL);
 CREATE TABLE runs (
@@ -68,7 +68,7 @@ class Results:
     """An open result file, which no other command writes to meanwhile."""
 
     def __init__(self, path: Path, scenario: str, origin: Origin) -> None:
-        """Opens the file or makes it. InputError for one that is no result file, or has runs of something else."""
+        """Open the file or create it. InputError for one that is no result file, or has runs of something else."""
         self.path = path
         self._origin = origin
         with ExitStack() as stack:
@@ -101,7 +101,7 @@ class Results:
             raise InputError(text, where=str(self.path), hint=ANOTHER)
 
     def add(self, point: Point, result: RunResult, directory: Path | None) -> None:
-        """Records a run; it is on the disk when this returns. Refuses one that is made from something else."""
+        """Record a run; it is on the disk when this returns. Refuse one of another origin."""
         if differ := differences(asdict(self._origin), asdict(result.made_from)):
             text = f"a run was made from something else than the others of the sweep: {', '.join(differ)}"
             raise TestbedError(text, hint="All machines of a sweep need the same QEMU.")
@@ -115,7 +115,6 @@ class Results:
             self._database.execute(INSERT, row)
 
     def recorded(self) -> dict[Key, Recorded]:
-        """All runs of the file."""
         columns = "variant, settings, seed, expected, observed, verdict, failures, evidence, virtual_s, directory"
         with _explained(self.path):
             rows = self._database.execute(f"SELECT {columns} FROM runs").fetchall()  # noqa: S608
@@ -129,7 +128,7 @@ class Results:
 
 
 def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Words for what differs of what two runs are made from. Testbed's version may: its code inside may not."""
+    """Return words for the differences of two origins. Testbed's version may differ: its code inside may not."""
     found = [WORDS[key] for key in WORDS if key != "testbed" and then.get(key) != now.get(key)]
     names = sorted({*then["files"], *now["files"]})
     found += [f"{name} of the scenario" for name in names if then["files"].get(name) != now["files"].get(name)]
@@ -139,7 +138,7 @@ def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Holds the file against other commands. SQLite's own locks are of another kind, and readers are let in."""
+    """Lock the file against other commands. SQLite's own locks are of another kind, and readers are let in."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
@@ -160,7 +159,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _explained(path: Path) -> Iterator[None]:
-    """Turns an error of SQLite into one of ours."""
+    """Turn an error of SQLite into one of the project's."""
     try:
         yield
     except sqlite3.Error as error:

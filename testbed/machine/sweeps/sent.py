@@ -28,8 +28,8 @@ class HostFile:
 
 
 def code() -> HostFile:
-    """This testbed as a zip, the same bytes for the same code: what is beside the package, as far as machines need it,
-    is where an installed one has it."""
+    """Return this testbed as a zip, the same bytes for the same code: files beside the package that machines need are
+    where an installed one has them."""
     names = (path.relative_to(PACKAGE) for path in sorted(PACKAGE.rglob("*")) if path.is_file())
     files = {f"testbed/{name}": (PACKAGE / name).read_bytes() for name in names if not _left_out(name.parts)}
     files["testbed/shipped/requirements.lock"] = LOCK.read_bytes()

@@ -10,18 +10,18 @@ from testbed.machine.record import VariantResult
 
 T = TypeVar("T")
 HALVINGS = 12
-"""Times that the way from a default to a number which is none of the integers is halved."""
+"""Halvings, at most, between a default and a number that is not an integer."""
 
 
 def signature(result: VariantResult) -> tuple[str | None, frozenset[str]]:
-    """The marks of a failure: what users saw, and the expectations that did not hold, whatever was found in their
-    place. Numbers in texts are left out: they are times, and change with everything."""
+    """Return the marks of a failure: what users observed, and the expectations that failed, whatever was found instead.
+    Numbers in texts are left out: they are times, and change with everything."""
     heads = (failure.partition(": it was ")[0] for failure in result.failures)
     return result.observed, frozenset(re.sub(r"\d+(\.\d+)?", "#", head) for head in heads)
 
 
 async def smallest(parts: Sequence[T], fails: Callable[[list[list[T]]], Awaitable[int | None]]) -> list[T]:
-    """The parts without any of which it does not fail any more, by ddmin (Zeller and Hildebrandt, 2002).
+    """Return parts of which none can be left out without losing the failure, by ddmin (Zeller and Hildebrandt, 2002).
 
     All of them fail. `fails` gets several selections, and returns the number of the first that does.
     """
@@ -46,8 +46,8 @@ async def smallest(parts: Sequence[T], fails: Callable[[list[list[T]]], Awaitabl
 async def nearest(
     default: float, value: float, fails: Callable[[float], Awaitable[bool]], *, whole: bool
 ) -> float:  # fmt: skip
-    """The number nearest to the default that still fails, by bisection: `value` does and `default` does not. `whole`
-    numbers are met exactly, others after some halvings."""
+    """Return the number nearest to the default that still fails, by bisection: `value` does and `default` does not.
+    `whole` numbers are found exactly, others after some halvings."""
     good, bad = default, value
     for _ in range(64 if whole else HALVINGS):
         middle = (good + bad) // 2 if whole else (good + bad) / 2

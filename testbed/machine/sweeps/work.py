@@ -20,11 +20,11 @@ from testbed.machine.task_group import TaskGroup
 from testbed.protocol import ScenarioInfo, VariantInfo
 
 SCRATCH = ".sweep-"
-"""Begins the name of the directory, beside the run directories, in which a sweep runs."""
+"""Prefix of the directory, beside the run directories, in which a sweep runs."""
 Take = Callable[[Point, RunResult, Path | None], Awaitable[None]]
-"""Gets each run once it has ended, and the directory of one that may stay: it is gone when this is done."""
+"""Callback for each ended run and its directory if that may stay: it is gone when the callback is done."""
 Room = Callable[[], bool]
-"""Return whether the directory of one more run, if it is not as expected, may stay."""
+"""Return True if the directory of one more run, if it is not as expected, may stay."""
 
 
 @dataclass(frozen=True)
@@ -47,15 +47,15 @@ class Engine(Protocol):
     """The machines that carry out the points of a sweep."""
 
     async def identity(self) -> Identity:
-        """The machines and the code that runs are made from."""
+        """Return the machines and the code that runs are made from."""
 
     async def run(self, points: Iterable[Point], take: Take, room: Room) -> None:
-        """Runs points side by side."""
+        """Run points side by side."""
 
 
 @dataclass(frozen=True)
 class Here:
-    """This machine, with `jobs` runs side by side, in a directory below `parent` that is gone then."""
+    """Engine on this machine, with `jobs` runs side by side, in a temporary directory below `parent`."""
 
     work: Work
     machine: Machine
@@ -83,7 +83,7 @@ class Here:
 
 
 def keep(result: RunResult, directory: Path, base: Path) -> Path:
-    """Move the directory of a run to where `testbed run --out BASE` would have made it."""
+    """Move a run's directory to where `testbed run --out BASE` would have made it."""
     place = runs.run_directory(base, result.scenario, latest=False)
     directory.replace(place)
     replace(result, out=place).write()

@@ -1,8 +1,8 @@
 """A process on a worker of a Dask cluster, with the code that was sent: it prepares the host, and runs points.
 
 The working directory is the place of what was sent (remote.place). Arguments are the file of the sweep's work and the
-digest of the image. Requests come by standard input, one after the other, and answers go to standard output, each with
-its length before it (pool.py).
+digest of the image. Requests come by standard input, one after the other, and answers go to standard output, each
+preceded by its length (pool.py).
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from testbed.machine.vm import VirtualMachine
 from testbed.protocol import messages
 
 KEEP = 4
-"""Code, work, and images with their snapshots that stay, so many of each, for the last sweeps. So does a part that a
-killed client had begun to send."""
+"""Code, work, and images with snapshots kept for the last sweeps, of each so many; a killed client's partial files
+too."""
 LACKS = ("lacks", None)
 """The answer of a host without the image."""
 LENGTH = 8
-"""Bytes before an answer that have its length."""
+"""Length of the header before an answer, in bytes. It has the answer's length."""
 Act = Callable[..., tuple[str, Any]]
 
 
@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def answered(act: Act, work: Work, digest: str, others: Sequence[Any]) -> tuple[str, Any]:
-    """The answer to a request, which leaves the next one the environment and the directory as they were."""
+    """Return the answer to a request. Restore the environment and the directory for the next one."""
     environment = {**os.environ}
     try:
         with chdir("."):
@@ -94,7 +94,7 @@ def run(work: Work, digest: str, point: Point, kept: bool) -> tuple[str, Any]:
 
 
 def machine_with(work: Work, digest: str) -> VirtualMachine | None:
-    """A machine with this very image, which is in the user's cache or in one for it alone."""
+    """Return a machine with this very image, which is in the user's cache or in one for it alone."""
     if image_with(work, digest) is None:
         use_own_cache(digest)
     found = image_with(work, digest)

@@ -1,7 +1,7 @@
-"""The diagnosis of jobs from what a run left: who stalled first, on which link, since when, and why.
+"""The diagnosis of jobs from a run's files: the rank that stalled first, on which link, since when, and why.
 
-`observations` reads what a real cluster shows, and nothing else: no rule can know the fault that a scenario injected.
-`jobs` finds the jobs, `case` where one stalled, `rules` why.
+`observations` reads the observations of a real cluster, and nothing else: no rule can know the injected fault. `jobs`
+finds the jobs, `case` where one stalled, `rules` why.
 """
 
 from __future__ import annotations
@@ -15,6 +15,6 @@ from testbed.report.diagnosis.rules import Diagnosis, conclude
 
 
 def diagnose(directory: Path) -> list[Diagnosis]:
-    """The diagnosis of each job of a variant's directory. InputError for files that are missing or damaged."""
+    """Return the diagnosis of each job of a variant's directory. InputError for files that are missing or damaged."""
     seen = Observations.read(directory)
     return [conclude(Case(seen, job)) for job in jobs(seen)]

@@ -1,4 +1,4 @@
-"""A job among the observations of its run: where it stopped, its links and addresses, and what was counted."""
+"""A job among the observations of its run: where it stopped, its links and addresses, and its counters."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from testbed.report.diagnosis.observations import Observations
 from testbed.report.owners import Owned
 
 GID = re.compile(r"dgid=(?:::ffff:)?(?P<ip>[0-9a-fA-F.:]+)")
-"""In UCX's words for a completion with an error: the peer that did not answer."""
+"""UCX's text for a completion with an error: the peer that did not answer."""
 SLOW_NS = 1_000_000_000
-"""A call of MPI that lasts so long is a pause of the job, beside `SLOW_TIMES` as much as the median of all."""
+"""A call of MPI of this length is a pause of the job, if it is `SLOW_TIMES` as long as the median of all, too."""
 SLOW_TIMES = 10
 MOST_RANKS = 1 << 12
-"""Of a communicator."""
+"""Maximum of ranks of a communicator."""
 
 
 @dataclass(frozen=True)
@@ -31,10 +31,10 @@ class Collective:
     sequence: int
     calls: Sequence[Call]
     absent: Sequence[int]
-    """The ranks of the communicator that did not."""
+    """Ranks of the communicator that did not enter it."""
 
     def __str__(self) -> str:
-        """Such as ``collective 7 (Allreduce of 4096 bytes) of ranks 0-3``."""
+        """Return ``collective 7 (Allreduce of 4096 bytes) of ranks 0-3``."""
         call = self.calls[0]
         size = f" of {call.bytes} bytes" if call.bytes else ""
         return f"collective {self.sequence} ({call.operation}{size}) of ranks {self.communicator}"
@@ -45,7 +45,7 @@ class Collective:
 
     @property
     def ended(self) -> int:
-        """When the last rank left it; its beginning if none has."""
+        """The time when the last rank left it; its beginning if none has."""
         return max((call.ended for call in self.calls if call.ended), default=self.began)
 
     @property
@@ -79,16 +79,16 @@ class Case:
     job: Job
 
     def rank(self, number: int) -> str:
-        """Such as ``rank 3 on n3``."""
+        """Return ``rank 3 on n3``."""
         return f"rank {number} on {self.job.hosts[number]}"
 
     def ranks(self, numbers: Sequence[int]) -> str:
-        """Such as ``rank 2 on n2 and rank 3 on n3 and 6 more``."""
+        """Return ``rank 2 on n2 and rank 3 on n3 and 6 more``."""
         more = f" and {len(numbers) - 2} more" if numbers[2:] else ""
         return " and ".join(self.rank(number) for number in numbers[:2]) + more
 
     def log(self, rank: int) -> str:
-        """The end of a rank's output."""
+        """Return the end of a rank's output."""
         return self.seen.logs.get((self.job.name, rank), "")
 
     def ranks_on(self, node: str) -> list[int]:
@@ -109,7 +109,7 @@ class Case:
 
     @functools.cached_property
     def ports(self) -> Mapping[tuple[str, str], list[int]]:
-        """The ranks by the end of a link that is theirs; those in pods by that of their host."""
+        """Ranks by their end of a link; those in pods by that of their host."""
         found: dict[tuple[str, str], list[int]] = defaultdict(list)
         for nic, ranks in self.nics.items():
             found[self.seen.cabled(*nic)] += ranks
@@ -117,7 +117,7 @@ class Case:
 
     @functools.cached_property
     def nics(self) -> Mapping[tuple[str, str], list[int]]:
-        """The ranks that use an interface of their host or pod for RDMA."""
+        """Ranks by the RDMA interface of their host or pod."""
         found: dict[tuple[str, str], list[int]] = defaultdict(list)
         for number, (host, device) in enumerate(zip(self.job.hosts, self.job.devices, strict=False)):
             if interface := self.seen.devices.get((host, device)):
@@ -142,7 +142,7 @@ class Case:
 
     @functools.cached_property
     def collectives(self) -> Sequence[Collective]:
-        """In the order in which they began."""
+        """Collectives in the order of their beginnings."""
         found: dict[tuple[str, int], list[Call]] = defaultdict(list)
         for call in self.calls:
             if call.sequence:
@@ -155,13 +155,12 @@ class Case:
 
     @functools.cached_property
     def done(self) -> Sequence[Collective]:
-        """Those by which a job's pace is judged: in the first one of a launched job ranks wait for each other's
-        start."""
+        """Collectives that set a job's pace: in the first one of a launched job ranks wait for each other's start."""
         return [one for one in self.collectives[0 if self.job.collectives else 1 :] if not one.waiting]
 
     @functools.cached_property
     def lasted(self) -> int:
-        """Nanoseconds that were spent in these."""
+        """Nanoseconds in the collectives of `done`."""
         return sum(one.lasted for one in self.done)
 
     @functools.cached_property
@@ -171,7 +170,7 @@ class Case:
 
     @functools.cached_property
     def unanswered(self) -> Mapping[str, list[int]]:
-        """The addresses that did not answer, with the ranks whose completions said so, as their logs have it."""
+        """The addresses that did not answer, with the ranks whose completions report so, from their logs."""
         found: dict[str, list[int]] = {}
         for (name, rank), text in self.seen.logs.items():
             if name == self.job.name:
@@ -181,8 +180,8 @@ class Case:
 
     @functools.cached_property
     def growth(self) -> Mapping[tuple[str, str, str], int]:
-        """How much counters grew while the job ran, by node, interface or device, and name. What they counted beside a
-        job for which they are not read is not held against it if it ended well."""
+        """Growth of counters while the job ran, by node, interface or device, and name. Counters beside a job for which
+        they are not read do not count against it if it ended well."""
         if self.job.counted_ns is None and self.job.ok:
             return {}
         return self.seen.growth(self.job.began + (self.job.counted_ns or 0), self.job.ended)
@@ -219,7 +218,7 @@ class Case:
 
 
 def members(communicator: str) -> list[int]:
-    """The ranks of a communicator by its name: ``0-2,5#2``."""
+    """Return the ranks of a communicator by its name: ``0-2,5#2``."""
     found: list[int] = []
     for part in communicator.partition("#")[0].partition(" ")[0].split(","):
         first, _, last = part.partition("-")

@@ -16,9 +16,9 @@ READING_NS = 50_000_000
 
 @dataclass(frozen=True)
 class Job:
-    """`hosts` are those of the ranks, `devices` their RDMA devices, empty for TCP. `rank`, `status` and `failure` are
-    the first rank that said why it ended, the status of its completion, and its words. `collectives` are those of a
-    group, whose counters are read behind each; a launched job has its flight records."""
+    """A job. `hosts` are those of the ranks, `devices` their RDMA devices, empty for TCP. `rank`, `status` and
+    `failure` are the first rank that reported its failure, the status of its completion, and its text. `collectives`
+    are those of a group, whose counters are read behind each; a launched job has its flight records."""
 
     name: str
     hosts: Sequence[str]
@@ -39,8 +39,8 @@ class Job:
 
 
 def jobs(seen: Observations) -> list[Job]:
-    """The jobs of several ranks and the groups of ranks that did collectives, in the order of their ends. Where there
-    are none each queue pair is a job of the two hosts at its ends; beside jobs it only tests the network for them."""
+    """Return jobs of several ranks and groups of ranks that did collectives, in the order of their ends. Without any,
+    each queue pair is a job of the two hosts at its ends; beside jobs it only tests the network for them."""
     found = [*_launched(seen), *_groups(seen)] or _connections(seen)
     return sorted(found, key=lambda job: job.ended)
 
@@ -61,8 +61,8 @@ def _launched(seen: Observations) -> Iterator[Job]:
 
 
 def _groups(seen: Observations) -> Iterator[Job]:
-    """The collectives over queue pairs of ranks on the same NICs are a job, up to the first that fails: it ends the
-    group."""
+    """Yield the collectives over queue pairs of ranks on the same NICs as a job, up to the first failed one, which ends
+    it."""
     found: list[list[tuple[Event, events.Collective]]] = []
     going: dict[str, list[tuple[Event, events.Collective]]] = {}
     for event, data in seen.of(events.Collective):
@@ -86,7 +86,7 @@ def _groups(seen: Observations) -> Iterator[Job]:
 
 
 def _of_group(sequence: int, event: Event, data: events.Collective) -> Iterator[Call]:
-    """A collective of a group, as its ranks would have recorded it."""
+    """Yield the calls of a group's collective, as its ranks would have recorded them."""
     began = at(event) - _ns(data.elapsed_s)
     ranks = f"0-{len(data.hosts) - 1}"
     for rank, (host, took) in enumerate(itertools.zip_longest(data.hosts, data.finished_s[: len(data.hosts)])):
@@ -95,7 +95,7 @@ def _of_group(sequence: int, event: Event, data: events.Collective) -> Iterator[
 
 
 def _connections(seen: Observations) -> Iterator[Job]:
-    """Two hosts, of which the first one has a queue pair to the other one and sends over it."""
+    """Yield a job for each two hosts of which the first has a queue pair to the other one and sends over it."""
     found: dict[object, list[tuple[Event, events.Completion]]] = {}
     for event, data in seen.of(events.Completion):
         if data.near and data.far:

@@ -1,7 +1,7 @@
-"""The observations that a diagnosis is made from: what hosts, switches and NICs of a real cluster show.
+"""The observations for a diagnosis: the facts that hosts, switches and NICs of a real cluster show.
 
-A run directory also says what was broken: the scenario, its variant, its expectations, its faults. Nothing of that
-passes here: rules get an `Observations`, and no path.
+A run directory also names the fault: the scenario, its variant, its expectations, its faults. Nothing of that passes
+here: rules get an `Observations`, and no path.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ SHOWN = (
     events.Job, events.JobStep, events.Link, events.Lossless, events.Neighbour, events.Pause, events.Pod,
     events.PodRefused, events.Port, events.QueuePair, events.Resumed, events.Route,
 )  # fmt: skip
-"""Events that logs of switches, hosts and jobs have. One that is not here stays outside."""
+"""Events that logs of switches, hosts and jobs have. Others stay outside."""
 LOG_BYTES = 1 << 20
-"""Of the end of a log."""
+"""Bytes read from the end of a log."""
 D = TypeVar("D", bound=Data)
 Counters = Mapping[str, Mapping[str, Mapping[str, int]]]
-"""By node, interface or RDMA device, and name."""
+"""Values by node, interface or RDMA device, and name."""
 
 
 @dataclass(frozen=True)
@@ -46,21 +46,21 @@ class Observations:
     events: Sequence[Event]
     interfaces: Sequence[InterfaceRow]
     counted: Sequence[tuple[int, Counters]]
-    """The counters that changed, by the time of their reading."""
+    """Changed counters, by the time of their reading."""
     flights: Mapping[str, Sequence[Call]]
-    """By job."""
+    """Calls by job."""
     logs: Mapping[tuple[str, int], str] = field(default_factory=dict)
-    """By job and rank."""
+    """Logs by job and rank."""
     tables_at: Callable[[int], Tables] = lambda _: {}
-    """The tables of all switches at a time."""
+    """Function that returns the tables of all switches at a time."""
 
     @classmethod
     def read(cls, directory: Path) -> Observations:
-        """Those of a variant's directory. InputError for files that are missing or damaged."""
+        """Read a variant's directory. InputError for files that are missing or damaged."""
         log = Log.read(directory)
         every = [log.event(number) for number in range(len(log.lines))]
         found = [event for event in every if isinstance(events.read(event), SHOWN)]
-        # A job's directory and logs are called by its name.
+        # A job's directory and logs have its name.
         known = dict(_placements(found))
         flights = {name: list(_flight(directory / name / FLIGHT)) for name in known}
         ranks = [(name, rank) for name, count in known.items() for rank in range(count)]
@@ -108,15 +108,15 @@ class Observations:
         return found
 
     def device_of(self, ip: str, t: int) -> tuple[str, str]:
-        """The node that has an address at a time, and the RDMA device of its interface, empty if that is not known; the
-        address in the place of the node where nobody has it, or several have."""
+        """Return the node that has an address at a time, and the RDMA device of its interface, empty if that is not
+        known; the address in place of the node where nobody has it, or several have."""
         owned = [(one.node, one.interface) for one in self.owners.owners(ip, t)]
         if len(owned) != 1:
             return ip, ""
         return owned[0][0], next((device for (of, device), name in self.devices.items() if (of, name) == owned[0]), "")
 
     def cabled(self, node: str, interface: str) -> tuple[str, str]:
-        """The end of a link that an interface uses: itself, or of a pod's that of its host in the same subnet."""
+        """Return the end of a link that an interface uses: itself, or for a pod that of its host in the same subnet."""
         host = self.owners.hosts.get(node)
         has = [
             ip
@@ -131,7 +131,7 @@ class Observations:
         return node, interface
 
     def of(self, *kinds: type[D]) -> Iterator[tuple[Event, D]]:
-        """The events with data of these classes."""
+        """Yield the events with data of these classes."""
         return ((event, data) for event, data in self._read if isinstance(data, kinds))
 
     @functools.cached_property
@@ -139,8 +139,8 @@ class Observations:
         return [(event, events.read(event)) for event in self.events]
 
     def growth(self, since: int, until: int) -> dict[tuple[str, str, str], int]:
-        """By node, place and name: how much counters grew from the last reading before one time to the first after the
-        other."""
+        """Return by node, place and name how much counters grew from the last reading before one time to the first
+        after the other."""
         before: dict[tuple[str, str, str], int] = {}
         after: dict[tuple[str, str, str], int] = {}
         for t, found in self.counted:
@@ -158,7 +158,7 @@ class Observations:
         return {key: value - before.get(key, 0) for key, value in after.items() if value > before.get(key, 0)}
 
     def latest(self, name: str, until: int) -> dict[tuple[str, str], int]:
-        """The last value of a gauge up to the first reading after a time, by node and place."""
+        """Return the last value of a gauge up to the first reading after a time, by node and place."""
         last: dict[tuple[str, str], int] = {}
         for t, found in self.counted:
             last |= {
@@ -172,12 +172,12 @@ class Observations:
         return last
 
     def mean(self, name: str, since: int, until: int) -> dict[tuple[str, str], float]:
-        """The mean of a gauge over the readings between two times, by node and place."""
+        """Return the mean of a gauge over the readings between two times, by node and place."""
         now: dict[tuple[str, str], int] = {}
         total: Counter[tuple[str, str]] = Counter()
         readings = 0
         for t, found in self.counted:
-            # What has not changed is not in a reading.
+            # A reading has changed values only.
             now |= {
                 (node, place): named[name]
                 for node, places in found.items()
@@ -191,14 +191,14 @@ class Observations:
 
 
 def _placements(found: Sequence[Event]) -> Iterator[tuple[str, int]]:
-    """The jobs that began, each with how many ranks it has."""
+    """Yield the jobs that began, each with its number of ranks."""
     for job in map(events.JOB.of, found):
         if job and job.hosts is not None and _is_name(job.name):
             yield job.name, len(job.hosts)
 
 
 def _is_name(found: str) -> bool:
-    """Whether it can be the name of a directory here, and not of one elsewhere."""
+    """Return whether it can be the name of a directory here, and not of one elsewhere."""
     return found not in ("", ".", "..") and "/" not in found and "\0" not in found
 
 
@@ -215,7 +215,7 @@ def _interfaces(file: Path) -> list[InterfaceRow]:
 
 
 def _lines(file: Path) -> Iterator[tuple[int, Any]]:
-    """Number and contents of the lines of a file of JSON; none if it is not there."""
+    """Yield number and contents of the lines of a file of JSON; none if it is not there."""
     for number, line in enumerate(file.read_bytes().splitlines() if file.is_file() else (), 1):
         try:
             yield number, json.loads(line)
@@ -257,5 +257,5 @@ def _end_of(file: Path) -> str:
 
 
 def at(event: Event) -> int:
-    """When what an event reports happened."""
+    """Return the time of the fact that an event reports."""
     return happened_ns(event)

@@ -1,4 +1,4 @@
-"""A report's page: one HTML file that needs nothing else, and asks nobody for anything."""
+"""A report's page: one HTML file that needs nothing else, and sends no requests."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ SCRIPTS = (
     "matrices.js", "events.js", "main.js", "load.js",
 )  # fmt: skip
 LIBRARY = "echarts/echarts.min.js"
-"""Apache ECharts, the parts of it that are used; its README says how it was made."""
+"""Apache ECharts, the used parts of it; its README describes how it was made."""
 
 
 def page(title: str, plain: str, data: Mapping[str, Any]) -> str:
-    """The page that shows the contents of a report. `plain` is the text for those who run no scripts."""
+    """Return the page that shows the contents of a report. `plain` is the text for readers without scripts."""
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     script, style = "\n".join(map(file, SCRIPTS)), file("page.css")
     parts = {
@@ -33,21 +33,21 @@ def page(title: str, plain: str, data: Mapping[str, Any]) -> str:
 
 
 def policy(*scripts: str) -> str:
-    """A content security policy under which nothing but these scripts runs, and nothing at all is loaded: whatever a
-    run's texts are, they stay texts."""
+    """Return a content security policy that allows only these scripts and loads nothing: a run's texts always stay
+    texts."""
     hashes = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
     allowed = " ".join(f"'sha256-{found}'" for found in hashes)
     return f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
 
 def packed(text: str) -> str:
-    """gzip in base64; the same text makes the same bytes. A lone surrogate, which JSON may have, becomes `?`."""
+    """Return gzip in base64; the same text makes the same bytes. A lone surrogate, which JSON may have, becomes `?`."""
     return base64.b64encode(gzip.compress(text.encode(errors="replace"), 9, mtime=0)).decode()
 
 
 @functools.cache
 def file(name: str) -> str:
-    """A file of the page, such as its style sheet."""
+    """Return a file of the page, such as its style sheet."""
     return resources.files(__package__).joinpath(name).read_text()
 
 

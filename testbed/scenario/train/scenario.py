@@ -21,7 +21,7 @@ from testbed.workload import Failure, Job, Traffic, mpirun
 
 FILES = Path(__file__).parent / GIVEN_PROGRAM
 LOOK_S = 0.05
-"""Between two looks at the steps that are done."""
+"""Seconds between two checks of the steps that are done."""
 NONE_DONE = "the job ended before its first step; without an optimizer of torch no step is known: give a time, after 2s"
 
 
@@ -107,7 +107,7 @@ class Train(Scenario[Settings]):
 
 
 class Progress:
-    """Emits an event for each step that every rank has done."""
+    """A source of an event for each step that every rank has done."""
 
     def __init__(self, run: Run, job: Job) -> None:
         self._run = run
@@ -123,7 +123,7 @@ class Progress:
 
 
 def break_network(run: Run, job: Job, faults: Sequence[Planned], until: float) -> list[str]:
-    """Injects the faults when their time comes; those whose step never came, and why."""
+    """Inject the faults when their time comes. Return those whose step never came, and why."""
     missed: list[str] = []
     for planned in faults:
         if planned.after_step is None:
@@ -142,13 +142,13 @@ def break_network(run: Run, job: Job, faults: Sequence[Planned], until: float) -
 
 
 def wait_for_step(run: Run, job: Job, number: int, until: float) -> None:
-    """Returns when every rank has done so many steps, or will not."""
+    """Return when every rank has done so many steps, or will not."""
     within = max(until - run.now, 0.0)
     run.lab.scheduler.wait(lambda: job.steps_done() >= number or not job.running, within, pause=LOOK_S)
 
 
 def wait(job: Job, within: float) -> tuple[Failure | None, str]:
-    """The end of the job: why it died, and whether it hung."""
+    """Wait for the end of the job. Return its failure, and the reason if it hung."""
     try:
         return job.wait(max(within, 0.0)), ""
     except DeadlineError as error:
@@ -182,7 +182,7 @@ def rows(run: Run, job: Job, failure: Failure | None, hung: str) -> Iterator[Ran
 
 
 def report(run: Run, row: JobRow, missed: list[str]) -> None:
-    """Observes the end of the job."""
+    """Observe the end of the job."""
     done = [rank["steps"] for rank in row["ranks"]]
     run.note(steps=min(done), job_s=round(row["job_s"], 3))
     if row["failure"]:

@@ -1,8 +1,7 @@
-"""
-Topologies of data centres, made from a few numbers.
+"""Topologies of data centres, made from a few numbers.
 
-Each kind is a function with its options as parameters, and gives a Fabric: `topology()` is what a lab is built from,
-`text(fabric)` a topology file for people. What cannot be made is an InputError that names the option.
+Each kind is a function with its options as parameters. It returns a Fabric: a lab is built from `topology()`, and
+`text(fabric)` is a topology file for people. An impossible fabric is an InputError that names the option.
 
     from testbed.topology.fabrics import leaf_spine
 
@@ -35,7 +34,7 @@ KINDS: dict[str, Callable[..., Fabric]] = {
 
 
 def make(kind: str, options: dict[str, Any]) -> Fabric:
-    """A fabric by the name of its kind; `options` are the parameters of its function that are given."""
+    """Make a fabric by the name of its kind; `options` are parameters of its function."""
     if kind not in KINDS:
         hint = f"{did_you_mean(kind, KINDS)}Kinds: {', '.join(KINDS)}."
         raise InputError(f"there is no kind of fabric {kind!r}", hint=hint)
@@ -54,7 +53,7 @@ def make(kind: str, options: dict[str, Any]) -> Fabric:
 
 
 def _values(data: Any) -> int:
-    """Keys and values, as the reader of the file counts them."""
+    """Count keys and values, as the reader of the file does."""
     if isinstance(data, dict):
         return 1 + sum(1 + _values(value) for value in data.values())
     return 1 + sum(map(_values, data)) if isinstance(data, list) else 1

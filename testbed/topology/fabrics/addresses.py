@@ -22,19 +22,19 @@ from testbed.topology import plan
 from testbed.topology.plan import Family, IPNetwork
 
 Families = Literal[4, 6, "dual"]
-"""Of a fabric: IPv4, IPv6, or both."""
+"""The address families of a fabric: IPv4, IPv6, or both."""
 FAMILIES: dict[Families, tuple[Family, ...]] = {4: (4,), 6: (6,), "dual": plan.FAMILIES}
 
 MAX_RAILS = 99
-"""Rail 100 would have VLAN 1000, next to those of the links."""
+"""The limit of rails: rail 100 would have VLAN 1000, next to those of the links."""
 MAX_PARTS = 254
-"""Values of A, and of B."""
+"""The number of values of A, and of B."""
 MAX_LINKS = 4094 - 1000
 MAX_HOSTS, MAX_HOSTS_BRIDGED = 253, 65_533
-"""Hosts in a /24 and in a /16, besides the switch."""
+"""The number of hosts in a /24 and in a /16, without the switch."""
 
 _FIRST_LINK = {4: IPv4Address("10.255.0.0"), 6: IPv6Address("2001:db8:ffff::2")}
-"""Of IPv6 not ::, which YAML would take for a key where it ends a line."""
+"""The first link addresses; the IPv6 one is not ::, which YAML reads as a key at the end of a line."""
 LINK_PREFIX = {4: 31, 6: 127}
 
 
@@ -43,23 +43,23 @@ def vlan(rail: int) -> int:
 
 
 def subnet(part: int, number: int | None, family: Family) -> IPNetwork:
-    """The hosts' subnet `number` of a part, without a number the one subnet of a rail in a bridged fabric."""
+    """Return the hosts' subnet `number` of a part, without a number the one subnet of a rail in a bridged fabric."""
     if number is None:
         return ip_network(f"10.{part}.0.0/16" if family == 4 else f"2001:db8:{part:x}::/64")
     return ip_network(f"10.{part}.{number}.0/24" if family == 4 else f"2001:db8:{part:x}:{number:x}::/64")
 
 
 def subnets(part: int, family: Family) -> IPNetwork:
-    """The destination of a route to all subnets of a part."""
+    """Return the destination of a route to all subnets of a part."""
     return ip_network(f"10.{part}.0.0/16" if family == 4 else f"2001:db8:{part:x}::/48")
 
 
 def link_vlan(number: int) -> int:
-    """The VLAN of a link between switches, counted from 1."""
+    """Return the VLAN of a link between switches, counted from 1."""
     return 1000 + number
 
 
 def link(number: int, family: Family) -> tuple[str, str]:
-    """The addresses of its lower and its upper end."""
+    """Return the addresses of a link's lower and upper end."""
     upper = _FIRST_LINK[family] + 2 * (number - 1)
     return str(upper + 1), str(upper)

@@ -16,11 +16,11 @@ from testbed.topology.fabrics.fabric import Fabric, Manner, RoutedManner, at_lea
 from testbed.topology.fabrics.words import addressing, count, span
 
 PLANE = "rail{rail}-"
-"""The name of a rail's own spine begins so."""
+"""The beginning of the name of a rail's own spine."""
 
 
 def single(hosts: int = 4, **manner: Unpack[Manner]) -> Fabric:
-    """One switch and its hosts in one VLAN. Bridged, their subnet is larger; nothing else differs."""
+    """Make one switch and its hosts in one VLAN. Bridged, their subnet is larger; nothing else differs."""
     fabric = Fabric("single", {"hosts": hosts}, manner)
     at_least_one(hosts=hosts)
     fabric.check_hosts(hosts, hosts)
@@ -33,7 +33,7 @@ def single(hosts: int = 4, **manner: Unpack[Manner]) -> Fabric:
 
 
 def two_tier(switches: int = 2, hosts: int = 4, **manner: Unpack[RoutedManner]) -> Fabric:
-    """Access switches with `hosts` each, under one core."""
+    """Make access switches with `hosts` each, under one core."""
     fabric = Fabric("two-tier", {"switches": switches, "hosts": hosts}, manner)
     at_least_one(switches=switches, hosts=hosts)
     at_most(addresses.MAX_PARTS, "each has a number in an address", switches=switches)
@@ -48,10 +48,9 @@ def two_tier(switches: int = 2, hosts: int = 4, **manner: Unpack[RoutedManner]) 
 def leaf_spine(
     leaves: int = 4, spines: int = 2, hosts: int = 4, rails: int = 1, parallel: int = 1, **manner: Unpack[RoutedManner]
 ) -> Fabric:
-    """
-    `leaves` times `hosts` hosts with `rails` NICs each; every leaf has `parallel` links to every spine.
+    """Make `leaves` times `hosts` hosts with `rails` NICs each; every leaf has `parallel` links to every spine.
 
-    With several rails the leaves stand in groups of as many: NIC r of each host of a group is on leaf r of the group.
+    With several rails the leaves form groups of that size: NIC r of each host of a group is on leaf r of the group.
     """
     options = {"leaves": leaves, "spines": spines, "hosts": hosts, "rails": rails}
     fabric = Fabric("leaf-spine", {**options, **({"parallel": parallel} if parallel > 1 else {})}, manner)
@@ -86,11 +85,10 @@ def rail_optimized(
     rail_only: bool = False,
     **manner: Unpack[RoutedManner],
 ) -> Fabric:
-    """
-    Pods of `hosts` hosts with a leaf for each rail.
+    """Make pods of `hosts` hosts with a leaf for each rail.
 
-    `oversubscription` is that of a leaf, downlinks to uplinks. Its uplinks are shared out evenly to so many `spines`,
-    without a number to one each. `rail_only` gives each rail spines of its own: nothing joins two rails.
+    `oversubscription` is that of a leaf, downlinks to uplinks. Its uplinks are spread evenly over `spines`, by default
+    one spine each. `rail_only` gives each rail its own spines: nothing joins two rails.
     """
     options = {"pods": pods, "hosts": hosts, "rails": rails}
     chosen: dict[str, int | str] = {"spines": spines} if spines else {}
@@ -141,8 +139,8 @@ def _spines(number: int, before: str = "") -> list[str]:
 
 
 def _build(fabric: Fabric, planes: list[list[str]], groups: list[list[str]], hosts_each: int) -> Fabric:
-    """`planes` has the names of the switches over each rail, or one list for all; `groups` has the names of the leaves
-    of each group, by rail."""
+    """Build the fabric. `planes` has the names of the switches over each rail, or one list for all; `groups` has the
+    names of the leaves of each group, by rail."""
     for names in planes:
         fabric.check_tree(names, [leaves[0] for leaves in groups])
     fabric.section(span([name for names in planes for name in names]))

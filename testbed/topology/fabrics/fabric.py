@@ -1,5 +1,4 @@
-"""
-A fabric while it is put together, and when it is whole: the nodes and links of a topology file, and its comments.
+"""A fabric during and after its construction: the nodes and links of a topology file, and its comments.
 
 Names are the field's. Ports are counted per node in the order of the cables: e1, e2, … on a switch, hosts first; eth1,
 eth2, … on a host, where the number is the rail.
@@ -23,7 +22,7 @@ KINDS = {"host": {"nic": "hardware"}, "switch": {"profile": "sonic"}}
 
 
 class Manner(TypedDict, total=False):
-    """Options of every kind of fabric."""
+    """The options of every kind of fabric."""
 
     bridged: bool
     family: Families
@@ -36,21 +35,21 @@ class RoutedManner(Manner, total=False):
 
 @dataclass(slots=True)
 class Node:
-    """Keys are those of the file. A host without routes has the planner's default route."""
+    """A node with the keys of the file. A host without routes has the planner's default route."""
 
     name: str
     kind: str
     routes: list[dict[str, Any]] = field(default_factory=list)
     vlans: dict[int, Any] = field(default_factory=dict)
     notes: dict[str | int, str] = field(default_factory=dict)
-    """Comments on VLANs by their number, and on routes by their destination."""
+    """The comments on VLANs by their number, and on routes by their destination."""
     ports: int = 0
 
     def add_vlan(self, vlan: int, svi: Mapping[Family, str], note: str) -> None:
         self.vlans[vlan], self.notes[vlan] = _listed(svi.values()), note
 
     def add_routes(self, to: Mapping[Family, object], via: Mapping[Family, Sequence[str]], note: str = "") -> None:
-        """A family without a next hop gets none."""
+        """Add routes. A family without a next hop gets none."""
         for family, hops in via.items():
             if hops:
                 self.routes.append({"to": str(to[family]), "via": _listed(hops)})
@@ -68,7 +67,7 @@ class Node:
 
 @dataclass(slots=True)
 class Section:
-    """Nodes and links that stand together in the file."""
+    """A group of nodes and links in the file."""
 
     heading: str
     nodes: list[Node] = field(default_factory=list)
@@ -88,7 +87,7 @@ def at_most(most: int, why: str, **options: int) -> None:
 
 
 class Fabric:
-    """`options` are those that made it, `about` are lines for people."""
+    """A topology as nodes and links. `options` are those that made it, `about` has lines for people."""
 
     def __init__(self, kind: str, options: Mapping[str, int | str], manner: Mapping[str, Any]) -> None:
         self.kind = kind
@@ -98,7 +97,7 @@ class Fabric:
         self.routing: Routing = manner.get("routing", "static")
         self.management: bool = manner.get("management", False)
         self.parallel = 1
-        """Links between a switch and each one above it."""
+        """The number of links between a switch and each one above it."""
         if self.family not in FAMILIES:
             raise InputError(f"family is {self.family!r}; it is 4, 6 or dual")
         if self.routing not in ROUTINGS:
@@ -116,14 +115,14 @@ class Fabric:
     # Limits, checked before anything is made: one error that names the value
 
     def check_hosts(self, hosts: int, per_subnet: int) -> None:
-        """The option `hosts` puts `per_subnet` hosts into one subnet."""
+        """Check the option `hosts`, which puts `per_subnet` hosts into one subnet."""
         most, prefix = (addresses.MAX_HOSTS_BRIDGED, 16) if self.bridged else (addresses.MAX_HOSTS, 24)
         if per_subnet > most:
             room = f"a /{prefix} has addresses for {most} and a gateway"
             raise InputError(f"hosts is {hosts}: {per_subnet} hosts in a subnet, and {room}")
 
     def check_links(self, name: str, value: int, links: int) -> None:
-        """`value` of the option `name` makes so many links between switches: with static routes each has a VLAN."""
+        """Check that `value` of option `name` does not make too many links: with static routes each has a VLAN."""
         if self.bridged and self.parallel > 1:
             raise InputError(
                 f"bridged, {self.parallel} links between the same two switches are a layer-2 loop",
@@ -134,7 +133,7 @@ class Fabric:
             raise InputError(f"{name} is {value}, which {made}")
 
     def check_tree(self, uppers: list[str], lowers: list[str]) -> None:
-        """Bridged switches may form a tree only; here each lower one is joined with each upper one."""
+        """Check that bridged switches form a tree: each lower one is joined with each upper one."""
         if self.bridged and len(uppers) > 1 and len(lowers) > 1:
             loop = " – ".join([lowers[0], uppers[0], lowers[-1], uppers[-1], lowers[0]])
             raise InputError(
@@ -145,19 +144,19 @@ class Fabric:
     # Parts
 
     def subnet(self, part: int, number: int) -> dict[Family, IPNetwork]:
-        """The hosts' subnet in each family of the fabric; bridged that of rail `part`."""
+        """Return the hosts' subnet in each family of the fabric; if bridged, that of rail `part`."""
         place = None if self.bridged else number
         return {family: addresses.subnet(part, place, family) for family in FAMILIES[self.family]}
 
     def svi(self, part: int, number: int) -> dict[Family, str]:
-        """The gateway of the same subnet, with its prefix length."""
+        """Return the gateway of the same subnet, with its prefix length."""
         return {family: f"{net[1]}/{net.prefixlen}" for family, net in self.subnet(part, number).items()}
 
     def anywhere(self) -> dict[Family, str]:
         return dict.fromkeys(FAMILIES[self.family], "default")
 
     def section(self, heading: str) -> None:
-        """Put all that is added from now on under `heading`."""
+        """Put all nodes and links that are added from now on under `heading`."""
         self.sections.append(Section(heading))
 
     def add(self, kind: str, names: Iterable[str]) -> list[Node]:
@@ -166,15 +165,15 @@ class Fabric:
         return nodes
 
     def attach(self, hosts: Iterable[Node], switch: Node, vlan: int) -> None:
-        """A cable from each host's next NIC to the switch's next port."""
+        """Connect each host's next NIC to the switch's next port."""
         for host in hosts:
             self._cable(switch, host.next_port(), {"vlan": vlan})
 
     def add_leaf(
         self, leaf: Node, hosts: Iterable[Node], uppers: Sequence[Node], vlan: int, note: str, place: tuple[int, int]
     ) -> None:
-        """Cables from the leaf to its hosts and to the upper switches. Routed, it is the gateway of the subnet `place`,
-        and each upper switch knows where that is; bridged, the VLAN goes on above."""
+        """Connect the leaf to its hosts and to the upper switches. If routed, it is the gateway of the subnet `place`,
+        to which each upper switch has a route; if bridged, the VLAN continues above."""
         leaf.add_vlan(vlan, {} if self.bridged else self.svi(*place), note)
         self.attach(hosts, leaf, vlan)
         if self.bridged:
@@ -183,7 +182,7 @@ class Fabric:
             leaf.add_routes(self.anywhere(), self.join(leaf, uppers, self.subnet(*place)))
 
     def join(self, lower: Node, uppers: Iterable[Node], below: Mapping[Family, object]) -> dict[Family, list[str]]:
-        """Routed cables; each upper switch has a route to `below`. Returns the upper addresses: none with FRR."""
+        """Make routed cables; each upper switch gets a route to `below`. Return the upper addresses: none with FRR."""
         hops: dict[Family, list[str]] = {family: [] for family in FAMILIES[self.family]}
         for upper in uppers:
             lows: dict[Family, list[str]] = {family: [] for family in hops}
@@ -195,7 +194,7 @@ class Fabric:
         return hops
 
     def _routed_cable(self, lower: Node, upper: Node) -> dict[Family, tuple[str, str]]:
-        """A cable; the addresses of its lower and its upper end, none with FRR."""
+        """Make a cable; return the addresses of its lower and its upper end, none with FRR."""
         if self.routing == "frr":
             self._cable(lower, upper.next_port(), {})
             return {}
@@ -209,13 +208,13 @@ class Fabric:
         return ends
 
     def trunks(self, lower: Node, uppers: Iterable[Node], vlan: int) -> None:
-        """Bridged cables."""
+        """Make bridged cables."""
         for upper in uppers:
             self._cable(lower, upper.next_port(), {"trunk": [vlan]})
 
     def finish(self) -> Fabric:
-        """Add what a job needs besides (docs/training.md) if that is wanted: a host that launches it, and a network of
-        its own, which every host is on with `mgmt0`."""
+        """Add what a job needs (docs/training.md) if requested: a host that launches it, and a separate network that
+        every host is on with `mgmt0`."""
         if self.management:
             hosts = [node for node in self.nodes() if node.kind == "host"]
             self.section("the management network, for what launches jobs")
@@ -229,7 +228,7 @@ class Fabric:
 
     @property
     def command(self) -> str:
-        """The command that makes the same fabric again."""
+        """Return the command that makes the same fabric again."""
         options = (f"--{name} {value}".strip() for name, value in self.options.items())
         family = [] if self.family == 4 else [f"--family {self.family}"]
         manner = "--bridged" if self.bridged else "--routing frr" if self.routing == "frr" else "--routed"
@@ -240,7 +239,7 @@ class Fabric:
         return [node for section in self.sections for node in section.nodes]
 
     def document(self) -> dict[str, Any]:
-        """The file as plain data."""
+        """Return the file as plain data."""
         links = [link for section in self.sections for link in section.links]
         nodes = {node.name: node.value() for node in self.nodes()}
         routing = {"routing": self.routing} if self.routing != "static" else {}
@@ -252,6 +251,6 @@ class Fabric:
 
 
 def _listed(values: Iterable[str]) -> str | list[str] | None:
-    """As the file has it: nothing, one value, or a list of several."""
+    """Return the values in the shape of the file: nothing, one value, or a list of several."""
     found = list(values)
     return found if len(found) > 1 else found[0] if found else None

@@ -13,7 +13,7 @@ VLAN = addresses.vlan(1)
 
 
 def fat_tree(k: int = 4, **manner: Unpack[RoutedManner]) -> Fabric:
-    """k pods of k/2 edge and k/2 aggregation switches, (k/2)² cores, k/2 hosts on each edge switch: k³/4 in all."""
+    """Make k pods of k/2 edge and k/2 aggregation switches, (k/2)² cores, k/2 hosts on each edge switch: k³/4 hosts."""
     fabric = Fabric("fat-tree", {"k": k}, manner)
     if k < 2 or k % 2:
         raise InputError(f"k is {k}; it is an even number of ports: half of them go down, half up")
@@ -40,7 +40,7 @@ def fat_tree(k: int = 4, **manner: Unpack[RoutedManner]) -> Fabric:
 
 
 def _lower_half(fabric: Fabric, pod: int, half: int) -> list[Node]:
-    """The switches and hosts of a pod; the aggregation switches."""
+    """Make the switches and hosts of a pod; return the aggregation switches."""
     names = [f"pod{pod}-agg{number}" for number in range(1, half + 1)]
     fabric.section(span(names))
     aggs = fabric.add("switch", names)
@@ -64,7 +64,7 @@ def _upper_half(fabric: Fabric, pod: int, pods: int, agg: Node, cores: list[Node
         return
     below = [{family: addresses.subnets(other, family) for family in fabric.anywhere()} for other in range(1, pods + 1)]
     hops = fabric.join(agg, cores, below[pod - 1])
-    # Not a default route: what no edge switch of the pod has would go up and down until its time to live ends.
+    # Not a default route: packets to a subnet that no edge switch of the pod has would loop until their TTL ends.
     for other, to in enumerate(below, start=1):
         if other != pod:
             agg.add_routes(to, hops, f"pod{other}")

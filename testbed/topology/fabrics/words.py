@@ -14,12 +14,13 @@ def count(number: int, noun: str) -> str:
 
 
 def span(names: Sequence[str]) -> str:
-    """`leaf1`, `leaf1, leaf2` or `leaf1 … leaf8`."""
+    """Return `leaf1`, `leaf1, leaf2` or `leaf1 … leaf8`."""
     return ", ".join(names) if len(names) <= 2 else f"{names[0]} … {names[-1]}"
 
 
 def addressing(fabric: Fabric, first: str, second: str, top: str) -> list[str]:
-    """`first` and `second` are what an address says: a rail and a leaf, a pod and an edge switch."""
+    """Return comments on addresses. `first` and `second` are the parts of an address: rail and leaf, pod and edge
+    switch."""
     family = fabric.family
     if fabric.bridged:
         subnets = _either(family, "10.R.0.0/16", "2001:db8:R::/64")

@@ -54,7 +54,7 @@ def _switch(switch: Node) -> Iterator[str]:
 
 
 def _in_a_line(node: Node, anchors: dict[str, str]) -> str:
-    """Hosts with the same keys refer to the first of them."""
+    """Return a node in one line; hosts with the same keys refer to the first of them."""
     line, keys = f"    {node.name}:", node.value()
     if keys is None:
         return line
@@ -76,7 +76,7 @@ def _links(fabric: Fabric) -> Iterator[str]:
 
 
 def _flow(value: Any) -> str:
-    """YAML's flow style. The strings of a fabric are plain ones: names, addresses, prefixes."""
+    """Return YAML's flow style. The strings of a fabric need no quotes: names, addresses, prefixes."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{key}: {_flow(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list):

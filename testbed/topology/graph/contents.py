@@ -1,4 +1,4 @@
-"""The text in a box. A label's width follows from a font of fixed width, so that nothing has to be measured."""
+"""The text in a box. A label's width follows from a font of fixed width, without measuring."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from testbed.topology.plan import Interface, Node
 
 FONT, SMALL = 12, 10
 CHARACTER = 0.62
-"""The advance of a character of common fixed-width fonts, in ems, and a little more."""
+"""The advance of a character of common fixed-width fonts, in ems, rounded up."""
 LINE = 16
 PAD = 10
 ROWS = 16
-"""Names in a column of a box with many hosts, at most."""
+"""The maximum of names in a column of a box with many hosts."""
 MAX_VLANS = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """`x` is its left edge, or its middle; `y` its base line."""
+    """A text. `x` is its left edge, or its middle; `y` its base line."""
 
     x: float
     y: float
@@ -40,7 +40,7 @@ def text_width(text: str, size: int = FONT) -> float:
 
 
 def written(picture: Picture, box: Box) -> list[Label]:
-    """The labels of a box, from its upper left corner."""
+    """Return the labels of a box, relative to its upper left corner."""
     return _host_lines(picture, box) if box.kind.is_host else _switch_lines(picture, box.nodes[0])
 
 
@@ -82,7 +82,7 @@ def _host_lines(picture: Picture, box: Box) -> list[Label]:
 
 
 def _names(nodes: Sequence[Node], top: float) -> Iterator[Label]:
-    """In columns, to be read downwards."""
+    """Yield the names in columns, to be read downwards."""
     columns = max(-(-len(nodes) // ROWS), 2 if len(nodes) > ROWS // 2 else 1)
     rows = -(-len(nodes) // columns)
     across = max(text_width(node.name, SMALL) for node in nodes) + 10
@@ -92,7 +92,7 @@ def _names(nodes: Sequence[Node], top: float) -> Iterator[Label]:
 
 
 def ports(ends: Iterable[Interface]) -> str:
-    """`e1`, `e1–e16`, or `16 ports` if they do not follow each other."""
+    """Return `e1`, `e1–e16`, or `16 ports` if they are not consecutive."""
     names = list(dict.fromkeys(end.name for end in ends))
     if len(names) == 1:
         return names[0]

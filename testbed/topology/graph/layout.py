@@ -1,4 +1,4 @@
-"""Where things are in a picture. Lengths are in SVG's pixels."""
+"""The positions of everything in a picture. Lengths are in SVG's pixels."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from testbed.topology.graph.picture import Box, Cable, Picture
 from testbed.topology.kinds import KINDS
 
 GAP = 28
-"""Between boxes of a tier, at least."""
+"""The minimum gap between boxes of a tier."""
 MARGIN = 28
 TITLE = 52
 LEGEND = 34
 STRIP = 16
-"""The row of a box with the names of the ports of an edge."""
+"""The height of the row of a box with the names of the ports of an edge."""
 MAX_NAMED_PORTS = 16
 BARE_PORT = 7
-"""The room for a port without a name."""
+"""The space for a port without a name."""
 LOOSE = 1.5
-"""Times the room that a port needs, where its edge is longer."""
+"""The factor on the space that a port needs, where its edge is longer."""
 ARC = 34
 """The height of the bend of a cable within a tier."""
 NEAR, FALL = 64, 6.5
-"""Between tiers: at least, and by the root of how far a cable leads to the side."""
+"""The distance between tiers: the minimum, and the factor on the root of a cable's sideways distance."""
 SPREAD = 0.55
-"""The part of the picture's width that a tier takes at least."""
+"""The minimum part of the picture's width that a tier uses."""
 
 Point = tuple[float, float]
 
 
 @dataclass(slots=True)
 class Placed:
-    """A box with its labels; `width` and `height` are there before `x` and `y`."""
+    """A box with its labels; `width` and `height` are set before `x` and `y`."""
 
     box: Box
     rails: list[int]
@@ -80,7 +80,7 @@ class Layout:
     lines: list[Line]
     labels: list[Label]
     legend: list[tuple[Point, int | None, bool]]
-    """Samples of lines: where one starts, its rail, and whether it is of a link with an RDMA device."""
+    """The samples of lines: the start of each, its rail, and true for a link with an RDMA device."""
 
 
 def lay_out(picture: Picture) -> Layout:
@@ -114,7 +114,7 @@ def lay_out(picture: Picture) -> Layout:
     return Layout(picture, width, height, list(placed.values()), lines, [*title, *labels], legend)
 
 
-# How large the boxes are, and where
+# Sizes and positions of the boxes
 
 
 def _slot(ends: Sequence[_End]) -> float:
@@ -135,8 +135,8 @@ def _size(one: Placed) -> None:
 
 
 def _order_rows(picture: Picture, rows: list[list[Placed]]) -> None:
-    """Boxes stand in the order of the middle of what they are joined with in the row beside, else in that of the file:
-    the lowest row by the one above it, then each by the one below it."""
+    """Order boxes by the middle of their neighbours in the adjacent row, else as in the file: the lowest row by the one
+    above it, then each by the one below it."""
     for beside, row in zip([*rows[1:2], *rows], rows, strict=False):
         place = {one.box: index for index, one in enumerate(beside)}
         means = {one.box: _mean([place[box] for box in picture.joined(one.box, place)], 0) for one in row}
@@ -144,7 +144,8 @@ def _order_rows(picture: Picture, rows: list[list[Placed]]) -> None:
 
 
 def _place_across(picture: Picture, rows: list[list[Placed]], placed: dict[Box, Placed]) -> float:
-    """The widest row is packed; the others follow it, each box over or under the middle of those it is joined with."""
+    """Pack the widest row, and place the others by it, each box over or under the middle of its neighbours; return the
+    width."""
     _order_rows(picture, rows)
     widths = [sum(one.width for one in row) + GAP * (len(row) - 1) for row in rows]
     base = widths.index(max(widths))
@@ -168,7 +169,7 @@ def _mean(values: Sequence[float], otherwise: float) -> float:
 
 
 def _pack(row: list[Placed], wanted: list[float], gap: float) -> None:
-    """Centres as near to the wanted ones as the gap allows, by least squares (pool adjacent violators)."""
+    """Place centres as near to the wanted ones as the gap allows, by least squares (pool adjacent violators)."""
     offsets, at = [], 0.0
     for one in row:
         offsets.append(at + one.width / 2)
@@ -186,7 +187,7 @@ def _pack(row: list[Placed], wanted: list[float], gap: float) -> None:
 
 
 def _place_down(picture: Picture, rows: list[list[Placed]], placed: dict[Box, Placed]) -> float:
-    """From the top tier on, further apart where cables lead to the side; returns where the lowest box ends."""
+    """Place tiers from the top, further apart where cables lead to the side; return the bottom of the lowest box."""
     y = float(TITLE + MARGIN)
     if any(end.cable.level for one in rows[-1] for end in one.above):
         y += ARC
@@ -206,7 +207,7 @@ def _place_down(picture: Picture, rows: list[list[Placed]], placed: dict[Box, Pl
 
 
 def _order_ends(one: Placed, placed: dict[Box, Placed]) -> None:
-    """Ends stand on an edge in the order of what they lead to, so that few cables cross."""
+    """Order the ends on an edge by their targets, so that few cables cross."""
     for ends in one.above, one.below:
         ends.sort(key=lambda end: placed[end.cable.boxes[1 - end.side]].centre)
         slot = min(LOOSE * _slot(ends), (one.width - PAD) / max(1, len(ends)))

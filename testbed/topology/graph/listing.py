@@ -8,7 +8,7 @@ from testbed.topology.plan import Plan
 
 
 def mermaid(plan: Plan) -> str:
-    """Nodes are n1, n2, … there: a name such as `end` is a word of the language."""
+    """Return Mermaid text with the nodes n1, n2, …: a name such as `end` is a keyword of the language."""
     numbers = {name: f"n{number}" for number, name in enumerate(plan.nodes, start=1)}
     lines = ["flowchart TB"]
     for node in plan.nodes.values():

@@ -1,8 +1,7 @@
-"""
-What a picture of a plan shows: boxes in tiers, and the cables between them.
+"""The content of a picture of a plan: boxes in tiers, and the cables between them.
 
-Tiers are found from the graph: hosts are tier 0, a switch is one tier above the lowest thing it has a link to. So a
-cable joins two boxes of neighbouring tiers, or of the same one.
+Tiers follow from the graph: hosts are tier 0, a switch is one tier above its lowest neighbour. So a cable joins two
+boxes of adjacent tiers, or of the same one.
 """
 
 from __future__ import annotations
@@ -14,19 +13,19 @@ from testbed.topology.kinds import KINDS, Kind
 from testbed.topology.plan import Interface, Node, Plan
 
 ALONE, ALONE_LINKS = 8, 32
-"""Hosts, and links of hosts, up to which each host has its own box; of more, those with the same cables share one."""
+"""The limits of hosts, and of their links, for one box per host; above them, hosts with the same cables share a box."""
 
 LinkEnds = tuple[Interface, Interface]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Box:
-    """A switch, or hosts that have the same cables."""
+    """A switch, or hosts with the same cables."""
 
     nodes: tuple[Node, ...]
     tier: int
     number: int
-    """Its place in the order of the file."""
+    """The position in the order of the file."""
 
     @property
     def kind(self) -> Kind:
@@ -35,13 +34,13 @@ class Box:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cable:
-    """A link, or those of one rail between the hosts of a box and a switch. `ends[0]` are all in `boxes[0]`."""
+    """A link, or the links of one rail between the hosts of a box and a switch. `ends[0]` are all in `boxes[0]`."""
 
     boxes: tuple[Box, Box]
-    """The lower one first."""
+    """The boxes, the lower one first."""
     links: tuple[LinkEnds, ...]
     rail: int | None
-    """Of a host's link: which of its RDMA interfaces it is, from 1; None if it has no RDMA device."""
+    """The number of the host's RDMA interface on this link, from 1; None without an RDMA device."""
 
     @property
     def to_host(self) -> bool:
@@ -69,7 +68,7 @@ class Picture:
 
     @property
     def tiers(self) -> list[int]:
-        """Those that are not empty, from the bottom."""
+        """Return the tiers that are not empty, from the bottom."""
         return sorted({box.tier for box in self.boxes})
 
     @property
@@ -80,11 +79,11 @@ class Picture:
         return self._cables_of.get(box, [])
 
     def rails_of(self, box: Box) -> list[int]:
-        """The rails of the hosts' links at a box."""
+        """Return the rails of the hosts' links at a box."""
         return sorted({cable.rail for cable in self.cables_of(box) if cable.rail is not None})
 
     def joined(self, box: Box, others: Container[Box]) -> list[Box]:
-        """Those of `others` that a cable joins with a box, each as often as there are cables."""
+        """Return the boxes of `others` with cables to a box, each as often as it has cables."""
         return [end for cable in self.cables_of(box) for end in cable.boxes if end is not box and end in others]
 
     def _boxes(self) -> list[Box]:
@@ -118,7 +117,7 @@ class Picture:
 
 
 def _tiers(plan: Plan) -> dict[str, int]:
-    """Distances from the hosts; what no host reaches is in tier 1."""
+    """Return the distances from the hosts; a node that no host reaches is in tier 1."""
     tiers = {node.name: 0 for node in plan.nodes.values() if KINDS[node.kind].is_host}
     neighbours: dict[str, list[str]] = {name: [] for name in plan.nodes}
     for a, b in plan.links:

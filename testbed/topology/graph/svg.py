@@ -1,5 +1,5 @@
-"""A layout as SVG. A node's label has its name in `data-node`; a cable has the ends of its links in `data-ends`, and
-its `title`, shown on hover, has them in words."""
+"""A layout as SVG. A node's label has its name in `data-node`; a cable has the ends of its links in `data-ends`, and in
+words in its `title`, which is shown on hover."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from testbed.topology.kinds.linux import Linux
 from testbed.topology.kinds.switch import Switch
 
 KINDS: Mapping[str, Kind] = {kind.name: kind for kind in (Host(), Switch(), Bridge(), Linux())}
-"""The kinds by their names in a file, the only registry. A `linux` without an image is planned as a `host`, any other
+"""The only registry of kinds, by their names in a file. A `linux` without an image is planned as a `host`, any other
 node under the name of its kind."""
 
 

@@ -22,7 +22,7 @@ _SYSCTL = r"[a-z0-9_]+([./][A-Za-z0-9_-][A-Za-z0-9._-]*){1,9}"
 
 
 def check_command(value: str) -> str:
-    """One for `shlex`, as containerlab splits it: no shell sees it."""
+    """Check one command for `shlex`, as containerlab splits it: no shell is involved."""
     try:
         words = shlex.split(value)
     except ValueError as error:
@@ -46,7 +46,7 @@ def check_env(value: dict[str, Any]) -> dict[str, str]:
 
 
 def parse_sysctls(value: Any) -> Any:
-    """Sysctls of a network namespace by name, such as ``net.ipv4.ip_forward``, as paths below /proc/sys."""
+    """Return sysctls of a network namespace such as ``net.ipv4.ip_forward`` as paths below /proc/sys."""
     if not isinstance(value, dict):
         return value
     found: dict[str, str] = {}
@@ -54,7 +54,7 @@ def parse_sysctls(value: Any) -> Any:
         name, shown = str(key), quoted(key)
         if not re.fullmatch(_SYSCTL, name):
             raise ValueError(f"{shown} is not the name of a sysctl such as net.ipv4.ip_forward")
-        # As sysctl(8): a name with slashes has its dots to itself, those of a VLAN's interface.
+        # As in sysctl(8): in a name with slashes dots are literal, those of a VLAN's interface.
         path = name if "/" in name else name.replace(".", "/")
         if not path.startswith("net/"):
             raise ValueError(f"sysctl {shown} is the machine's and not a node's; a node has those of net")
@@ -82,7 +82,7 @@ def parse_rdma(value: Any) -> Any:
 
 
 def _mapping(pattern: str, *types: str) -> WithJsonSchema:
-    """The JSON Schema of a mapping whose keys begin with, or are, what the pattern says."""
+    """Return the JSON Schema of a mapping whose keys match the pattern."""
     values = {pattern: {"type": list(types)}}
     return WithJsonSchema({"type": "object", "patternProperties": values, "additionalProperties": False})
 

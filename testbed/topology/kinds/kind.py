@@ -1,4 +1,4 @@
-"""A kind of node as the topology sees it: its keys in the file, its part in layer 2, its plan, its look in pictures."""
+"""A kind of node in a topology: its keys in the file, its role in layer 2, its plan, its look in pictures."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from testbed.topology.plan import Interface, IPInterface, Node, Route
 from testbed.topology.resolved import Port, ResolvedNode
 
 Role = Literal["container", "bridge", "machine"]
-"""A node that is a container, a bridge, or the machine that runs the containers."""
+"""The roles: a container, a bridge, or the machine that runs the containers."""
 
 
 class Shape(NamedTuple):
-    """Its shapes in the languages of pictures, its style in SVG's CSS, and the ending of its plural."""
+    """Shapes in the languages of pictures, the style in SVG's CSS, and the plural's suffix."""
 
     mermaid: tuple[str, str]
     dot: str
@@ -27,14 +27,15 @@ class Kind:
     """An unmanaged layer-2 segment without addresses. `KINDS` of `testbed.topology.kinds` registers subclasses."""
 
     name: ClassVar[str]
-    """Its name in the file."""
+    """The name in the file."""
     lab_class: ClassVar[str]
-    """The class of its nodes in a lab, below `testbed.lab.nodes`; by name, for `topology` imports nothing of `lab`."""
+    """The class of its nodes in a lab, below `testbed.lab.nodes`, as a name: `topology` imports nothing of `lab`."""
     about: ClassVar[str]
     """A phrase for the schema."""
     keys: ClassVar[type[Definition]] = Definition
     added_up: ClassVar[tuple[str, ...]] = ()
-    """Keys whose lists add up over the levels of the file. Of other lists the nearest counts; mappings are merged."""
+    """The keys whose lists add up over the levels of the file. The nearest of other lists counts; mappings are
+    merged."""
     shape: ClassVar[Shape]
     is_host: ClassVar[bool] = False
     """True if its interfaces end paths: with addresses, neighbours and RDMA devices of their own."""
@@ -43,15 +44,15 @@ class Kind:
     plans_addresses: ClassVar[bool] = True
     """True if its interfaces get addresses that the file does not give."""
     containerlab: ClassVar[Role | None] = None
-    """The part that the kind of this name has in containerlab's files; None if there is no such kind."""
+    """The role of this kind in containerlab's files; None if containerlab has no such kind."""
     special: ClassVar[str] = ""
-    """The special endpoint of containerlab's that stands for a node of this kind."""
+    """The special endpoint of containerlab for a node of this kind."""
 
     def key_names(self) -> tuple[str, ...]:
         return tuple(self.keys.model_fields)
 
     def complete(self, node: ResolvedNode, problems: Problems) -> None:
-        """Say of the node, by its keys, what planning has to know of nodes of all kinds."""
+        """Set on the node, from its keys, what planning needs for nodes of all kinds."""
 
     def check_port(self, port: Port, problems: Problems) -> None:
         if port.name == "br0" or port.name.startswith("vlan"):
@@ -69,11 +70,11 @@ class Kind:
         return self.has_vlans
 
     def untagged(self, port: Port) -> str | int | None:
-        """The part of the node that untagged frames of a port are in, such as a VLAN; None if it takes none."""
+        """Return the part of the node, such as a VLAN, that gets a port's untagged frames; None if it takes none."""
         return ""
 
     def describe(self, node: ResolvedNode, part: str | int) -> str:
-        """A broadcast domain by its part in this node, in words."""
+        """Describe in words a broadcast domain by its part in this node."""
         return f"{self.name} {node.name}"
 
     def plan(self, node: ResolvedNode, interfaces: tuple[Interface, ...], problems: Problems) -> Node:
@@ -81,7 +82,7 @@ class Kind:
 
 
 def static_routes(node: ResolvedNode, own: list[IPInterface], problems: Problems) -> tuple[Route, ...]:
-    """The routes that the file gives a node with these addresses."""
+    """Return the routes that the file gives a node with these addresses."""
     path = node.paths["routes"]
     routes: list[Route] = []
     for index, route in enumerate(node.keys.routes):

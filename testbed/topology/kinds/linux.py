@@ -1,4 +1,4 @@
-"""Containers of containerlab's files, and hosts that have the addresses that such a file gives."""
+"""Containers of containerlab's files, and hosts with the addresses of such a file."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class LinuxKeys(HostKeys):
 
 
 class Linux(Host):
-    """A host of containerlab's files: it has the addresses that the file gives, and a container's IPv6."""
+    """A host of containerlab's files, with the addresses of the file and a container's IPv6."""
 
     name = "linux"
     about = (

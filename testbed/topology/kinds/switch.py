@@ -15,11 +15,11 @@ from testbed.topology.resolved import Given, Port, ResolvedNode
 from testbed.topology.values import ADDRESS_SCHEMA, Address, Vlan, VlanKey
 
 DEFAULT_VLAN = 1
-"""The VLAN of a switch, and of a port, for which the file names none, as on every switch out of the box."""
+"""The default VLAN of a switch and of a port, as on a factory-default switch."""
 
 
 def listed(value: Any) -> Any:
-    """The addresses of an SVI, which may be written as none, one or a list."""
+    """Return the list of an SVI's addresses, which may be written as none, one or a list."""
     if value is None:
         return []
     return value if isinstance(value, list | tuple) else [value]
@@ -32,7 +32,7 @@ SviAddresses = Annotated[
         {"anyOf": [ADDRESS_SCHEMA, {"type": "array", "items": ADDRESS_SCHEMA, "maxItems": 2}, {"type": "null"}]}
     ),
 ]
-# Other keys are errors; without this the schema would let them pass.
+# Other keys are errors; without this the schema would accept them.
 Vlans = Annotated[dict[VlanKey, SviAddresses], Field(json_schema_extra={"additionalProperties": False})]
 
 

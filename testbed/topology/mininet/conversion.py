@@ -1,4 +1,4 @@
-"""From a `Topo` to the text of a topology file. What has no counterpart here is refused by its name."""
+"""Conversion of a `Topo` to the text of a topology file. An option without a counterpart is refused by its name."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ SWITCHES = {"mininet.nodelib.LinuxBridge", "testbed.mininet.KernelBridge"} | {
 }
 LINKS = {"mininet.link.Link", "mininet.link.OVSLink", "mininet.link.TCLink"}
 OPENFLOW = {"datapath", "dpid", "failMode", "listenPort", "protocols"}
-"""Options of a switch that are for its controller, of which there is none."""
+"""The options of a switch for its controller, which a lab does not have."""
 NO_CONTROLLER = "Switches learn as bridges do; there is no OpenFlow controller."
 PLANNED = "{}:{} has no address in Mininet; here one is planned for it."
 FIRST_ADDRESS = IPv4Address("10.0.0.1")
 PREFIX = 8
-"""Mininet's `ipBase`: hosts are numbered in it in the order of their names."""
+"""The prefix length of Mininet's `ipBase`: hosts are numbered in it in the order of their names."""
 
 
 def _comment(text: str) -> str:
-    """One line: names of files and nodes may have anything in them."""
+    """Return the text in one line: names of files and nodes may contain anything."""
     return "# " + "".join(c if c.isprintable() else " " for c in text)
 
 
 def _time(value: Any) -> str:
-    """tc's: microseconds unless it says otherwise."""
+    """Return a time of tc, in microseconds without a unit."""
     text = str(value)
     return text if text[-1:].isalpha() else f"{text}us"
 
@@ -44,11 +44,11 @@ QUALITY: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "loss": ("loss", lambda value: value),
     "max_queue_size": ("queue", lambda value: value),
 }
-"""Parameters of Mininet's TCLink, and what each is here."""
+"""The parameters of Mininet's TCLink, and the counterpart of each."""
 
 
 def convert(name: str, topo: Topo, source: str) -> str:
-    """Raises InputError with what cannot be converted; the text may still not be one that can be planned."""
+    """Return the topology file. Raise InputError for what cannot be converted; planning may still refuse the text."""
     return _Conversion(topo, source).text(name)
 
 
@@ -75,7 +75,7 @@ class _Conversion:
         self.problems.add((), f"{what}: {key}={value!r} has no counterpart in a lab")
 
     def _text(self, what: str, options: dict[str, Any], key: str) -> str | None:
-        """Takes an option out that is a text, or nothing."""
+        """Remove an option that is a text, or missing, and return it."""
         value = options.pop(key, None)
         if value and not isinstance(value, str):
             self._refuse(what, key, value)
@@ -128,7 +128,7 @@ class _Conversion:
         self._check_class(what, options, LINKS)
         ends = [self._end(what, options, side, names[side], ports[side]) for side in range(2)]
         link: dict[str, Any] = {"endpoints": ends}
-        if options.get("use_htb") is True:  # how TCLink keeps a rate anyway
+        if options.get("use_htb") is True:  # as TCLink shapes the rate anyway
             del options["use_htb"]
         for key, value in options.items():
             if key not in QUALITY or not isinstance(value, str | int | float | None):

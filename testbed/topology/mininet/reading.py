@@ -1,4 +1,5 @@
-"""Finding the `Topo` in a file. It is the user's program: this runs in a process of its own, never in the command's."""
+"""Finding the `Topo` in a file. The file is a user's program: this runs in a separate process, never in the
+command's."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "mininet.topolib": ("Topo", "TreeTopo", "TorusTopo"),
     "mininet.util": ("irange", "natural"),
 }
-"""The stand-in's modules, and what they take from `recording`. All other names are there to be imported only."""
+"""The stand-in's modules, and what they take from `recording`. All other names exist only for import."""
 
 
 class _Module(ModuleType):
@@ -58,7 +59,7 @@ def stand_in() -> dict[str, ModuleType]:
 
 @contextmanager
 def _importable(modules: dict[str, ModuleType]) -> Iterator[None]:
-    """Let the block import these modules by their names. Modules that are imported meanwhile are forgotten after it."""
+    """Let the block import these modules by name. Modules imported meanwhile are forgotten after it."""
     before = sys.modules.copy()
     sys.modules.update(modules)
     try:
@@ -69,8 +70,8 @@ def _importable(modules: dict[str, ModuleType]) -> Iterator[None]:
 
 
 def read(file: Path, name: str) -> tuple[str, recording.Topo]:
-    """The topology `name` of a file, with its name: an entry of its `topos` or a class, with arguments as `mn --topo`
-    takes them (``ring,4,delay=5ms``). Without a name the only one there is."""
+    """Return the topology `name` of a file, with its name: an entry of its `topos` or a class, with arguments as in `mn
+    --topo` (``ring,4,delay=5ms``). Without a name return the only one."""
     wanted, *arguments = name.split(",")
     with _importable(stand_in()):
         try:
@@ -89,7 +90,7 @@ def read(file: Path, name: str) -> tuple[str, recording.Topo]:
 
 
 def _choose(found: dict[str, Any], wanted: str, file: Path) -> tuple[str, Any]:
-    """The `topos` entry or class of this name; without one the only entry, or the only class if there is no `topos`."""
+    """Return the `topos` entry or class of this name; by default the only entry, or the only class without `topos`."""
     topos: dict[str, Any] = found.get("topos", {})
     classes = {
         name: thing
@@ -125,6 +126,6 @@ def _blame(error: BaseException, file: Path) -> InputError:
 
 
 def _place(error: BaseException, file: Path) -> str:
-    """The line of the file that the error came through."""
+    """Return the line of the file that the error passed through."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
     return f"{file}:{lines[-1]}" if lines else str(file)

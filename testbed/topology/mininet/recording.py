@@ -23,12 +23,12 @@ class _Edge(NamedTuple):
 
 
 def natural(text: Any) -> list[Any]:
-    """Sorts h10 after h9."""
+    """Return a sort key that puts h10 after h9."""
     return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", str(text))]
 
 
 def irange(start: int, end: int) -> range:
-    """The end is in it."""
+    """Return a range that includes its end."""
     return range(start, end + 1)
 
 
@@ -77,7 +77,7 @@ class Topo:
         return key
 
     def addPort(self, src: str, dst: str, sport: int | None = None, dport: int | None = None) -> tuple[int, int]:
-        """A switch counts from 1, a host from 0."""
+        """Return the next ports: a switch counts from 1, a host from 0."""
         for node, port in (src, sport), (dst, dport):
             if not isinstance(node, str) or node not in self._nodes:
                 raise InputError(f"a link ends at {node!r}, and no node of this name was added before")

@@ -1,1 +1,1 @@
-"""Collectives over RC queue pairs: each message, queue pair and attribute as a scenario wants it."""
+"""Collectives over RC queue pairs: a scenario chooses each message, queue pair and attribute."""

@@ -1,4 +1,4 @@
-"""The steps of each collective, rank by rank: which elements go to whom, and what is done with those that come.
+"""The steps of each collective, rank by rank: the elements that each peer gets, and the use of received ones.
 
 Pure planning: a step is carried out in `engine`, or on lists in a test. A rank begins a step when its last one has
 ended; nothing else keeps ranks together. Sources: Thakur, Rabenseifner, Gropp, "Optimization of Collective
@@ -16,7 +16,7 @@ from typing import NamedTuple
 from testbed.errors import InputError, did_you_mean
 
 PARTS = 8
-"""Into which a tree cuts its data, so that an inner rank sends one part while it receives the next one."""
+"""Parts of a tree's data, so that an inner rank sends one part while it receives the next one."""
 
 
 class Span(NamedTuple):
@@ -49,8 +49,8 @@ class Receive:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What a rank does side by side, when it has computed for so many seconds. Messages between two ranks are received
-    in the order in which they are sent."""
+    """The messages of a rank side by side, after it has computed for so many seconds. Messages between two ranks are
+    received in the order in which they are sent."""
 
     sends: Sequence[Send] = ()
     receives: Sequence[Receive] = ()
@@ -62,7 +62,7 @@ Steps = Iterator[Step]
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A rank among `ranks`, the number of elements, and the root of what has one."""
+    """A rank among `ranks`, the number of elements, and the root of a collective that has one."""
 
     rank: int
     ranks: int
@@ -70,21 +70,21 @@ class Shape:
     root: int = 0
 
     def blocks(self) -> list[Span]:
-        """The elements in as many parts as there are ranks. They differ by one element at most."""
+        """Return the elements in as many parts as there are ranks. They differ by one element at most."""
         return cut(Span(0, self.length), self.ranks)
 
     def from_root(self, hops: int) -> int:
-        """The rank so many places behind the root."""
+        """Return the rank so many places behind the root."""
         return (self.root + hops) % self.ranks
 
     @property
     def hops(self) -> int:
-        """The places of this rank behind the root."""
+        """Return the places of this rank behind the root."""
         return (self.rank - self.root) % self.ranks
 
 
 def cut(span: Span, parts: int) -> list[Span]:
-    """A span in consecutive parts that differ by one element at most."""
+    """Return a span in consecutive parts that differ by one element at most."""
     size, larger = divmod(span.length, parts)
     ends = [span.start + number * size + min(number, larger) for number in range(parts + 1)]
     return [Span(start, stop) for start, stop in itertools.pairwise(ends)]
@@ -94,12 +94,12 @@ def cut(span: Span, parts: int) -> list[Span]:
 
 
 def ring_reduce_scatter(shape: Shape) -> Steps:
-    """Block r of the combined elements ends on rank r. Each rank sends all blocks but one."""
+    """Combine the elements: block r of the result ends on rank r. Each rank sends all blocks but one."""
     yield from _ring(shape, shape.blocks(), first=shape.rank - 1, reduce=True)
 
 
 def ring_allgather(shape: Shape) -> Steps:
-    """Rank r has block r; in the end each has all."""
+    """Gather block r of rank r; in the end each rank has all."""
     yield from _ring(shape, shape.blocks(), first=shape.rank, reduce=False)
 
 
@@ -120,10 +120,10 @@ def _ring(shape: Shape, blocks: Sequence[Span], *, first: int, reduce: bool) -> 
 
 
 def halving_doubling_allreduce(shape: Shape) -> Steps:
-    """Recursive halving, then recursive doubling (Rabenseifner): as many bytes as a ring, in 2 log2(n) steps.
+    """Halve recursively, then double recursively (Rabenseifner): as many bytes as a ring, in 2 log2(n) steps.
 
-    Where n is no power of two, the first ranks stand in pairs: one gives its elements to the other before, and has the
-    result from it afterwards.
+    If n is no power of two, the first ranks form pairs: one gives its elements to the other before, and gets the result
+    from it afterwards.
     """
     whole = Span(0, shape.length)
     size = 1 << (shape.ranks.bit_length() - 1)
@@ -155,7 +155,7 @@ def halving_doubling_allreduce(shape: Shape) -> Steps:
 
 
 def tree_reduce(shape: Shape) -> Steps:
-    """The root has the combined elements; the other ranks have sums of their subtrees."""
+    """Reduce to the root, which has the combined elements; the other ranks have sums of their subtrees."""
     parent, children = _tree(shape)
     parts = [span for span in cut(Span(0, shape.length), PARTS) if span.length]
     for number in range(len(parts) + 1):
@@ -165,7 +165,7 @@ def tree_reduce(shape: Shape) -> Steps:
 
 
 def tree_broadcast(shape: Shape) -> Steps:
-    """Each rank has the root's elements."""
+    """Broadcast the root's elements to each rank."""
     parent, children = _tree(shape)
     parts = [span for span in cut(Span(0, shape.length), PARTS) if span.length]
     for number in range(len(parts) + 1):
@@ -181,7 +181,7 @@ def tree_allreduce(shape: Shape) -> Steps:
 
 
 def _tree(shape: Shape) -> tuple[int | None, list[int]]:
-    """The parent of a rank, and its children."""
+    """Return the parent of a rank, and its children."""
     place = shape.hops
     children = [shape.from_root(child) for child in (2 * place + 1, 2 * place + 2) if child < shape.ranks]
     return (shape.from_root((place - 1) // 2) if place else None), children
@@ -191,7 +191,7 @@ def _tree(shape: Shape) -> tuple[int | None, list[int]]:
 
 
 def direct_gather(shape: Shape) -> Steps:
-    """Rank r has block r; in the end the root has all."""
+    """Gather block r of rank r; in the end the root has all."""
     blocks = shape.blocks()
     if shape.rank != shape.root:
         yield Step(sends=[Send(shape.root, blocks[shape.rank])])
@@ -200,7 +200,7 @@ def direct_gather(shape: Shape) -> Steps:
 
 
 def direct_scatter(shape: Shape) -> Steps:
-    """The root has all; in the end rank r has block r."""
+    """Scatter the root's blocks; in the end rank r has block r."""
     blocks = shape.blocks()
     if shape.rank != shape.root:
         yield Step(receives=[Receive(shape.root, blocks[shape.rank])])
@@ -209,7 +209,7 @@ def direct_scatter(shape: Shape) -> Steps:
 
 
 def pairwise_alltoall(shape: Shape) -> Steps:
-    """Block j of rank i becomes block i of rank j. In step s a rank sends to the one s places behind it."""
+    """Send block j of rank i to rank j as its block i. In step s a rank sends to the one s places behind it."""
     blocks = shape.blocks()
     for step in range(1, shape.ranks):
         to, of = (shape.rank + step) % shape.ranks, (shape.rank - step) % shape.ranks
@@ -217,7 +217,7 @@ def pairwise_alltoall(shape: Shape) -> Steps:
 
 
 def dissemination_barrier(shape: Shape) -> Steps:
-    """Messages without elements, to ranks 1, 2, 4, … places behind: nobody ends before all have begun."""
+    """Send messages without elements to ranks 1, 2, 4, … places behind: no rank ends before all have begun."""
     nothing, distance = Span(0, 0), 1
     while distance < shape.ranks:
         to, of = (shape.rank + distance) % shape.ranks, (shape.rank - distance) % shape.ranks
@@ -244,7 +244,7 @@ ALGORITHMS: dict[str, dict[str, Callable[[Shape], Steps]]] = {
 
 
 def steps_of(collective: str, algorithm: str, shapes: Sequence[Shape]) -> list[list[Step]]:
-    """The steps of each rank. InputError if there is no such algorithm."""
+    """Return the steps of each rank. InputError if there is no such algorithm."""
     known = ALGORITHMS[collective]
     if algorithm not in known:
         hint = f"{did_you_mean(algorithm, known)}It has: {', '.join(known)}."
@@ -253,12 +253,12 @@ def steps_of(collective: str, algorithm: str, shapes: Sequence[Shape]) -> list[l
 
 
 def sent(steps: Sequence[Step]) -> int:
-    """The elements that a rank sends in these steps."""
+    """Return the number of elements that a rank sends in these steps."""
     return sum(send.span.length for step in steps for send in step.sends)
 
 
 def between(steps: Sequence[Sequence[Step]]) -> Mapping[tuple[int, int], int]:
-    """The elements that go from rank to rank in the steps of each rank, in the order of the ranks."""
+    """Return the elements that go from rank to rank in the steps of each rank, in the order of the ranks."""
     found: Counter[tuple[int, int]] = Counter()
     for rank, own in enumerate(steps):
         for send in (send for step in own for send in step.sends):

@@ -1,7 +1,7 @@
 """The messages of a collective: queue pairs between ranks, and the ranks' steps, side by side in one thread.
 
-A rank's receives are posted before its peer sends, as NCCL's clear-to-send has it, so nobody meets RNR. That a receive
-is posted is known here as Python objects are: on the wire are the elements alone.
+A rank's receives are posted before its peer sends, as with NCCL's clear-to-send, so RNR never occurs. Ranks learn of a
+posted receive as a Python object: only the elements are on the wire.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 Combine = Callable[[memoryview, memoryview], object]
-"""Combines the elements in the first one with those in the second."""
+"""A function that combines the elements in the first one with those in the second."""
 
 
 class CollectiveError(TestbedError):
@@ -47,11 +47,11 @@ class Moving:
 
     @property
     def lane(self) -> Lane:
-        """The queue pair of the next message: each has its turn."""
+        """Return the queue pair of the next message: they take turns."""
         return self.lanes[self.messages % len(self.lanes)]
 
     def moved(self, length: int) -> bool:
-        """Count a message. Whether it was the last one; there is one of no bytes where there is nothing to send."""
+        """Count a message. Return whether it was the last one; there is one of no bytes if there is nothing to send."""
         self.at += length
         self.messages += 1
         return self.at == len(self.data)
@@ -59,8 +59,8 @@ class Moving:
 
 @dataclass
 class Rank:
-    """A rank at work: it sends from `source` and receives into `target`, arrays of one dimension. Its `lanes` are those
-    of each peer."""
+    """A rank at work: it sends from `source` and receives into `target`, arrays of one dimension. `lanes` has those of
+    each peer."""
 
     name: str
     steps: Sequence[Step]
@@ -70,7 +70,7 @@ class Rank:
     step: int = 0
     moving: list[Moving] = field(default_factory=list)
     computes_until: float = 0.0
-    """Of the lab's clock, for a step that has begun and whose messages have not."""
+    """Time on the lab's clock, for a step that has begun and whose messages have not."""
     computed_s: float = 0.0
     """Seconds of its computations so far."""
     finished_s: float | None = None
@@ -106,7 +106,7 @@ class Rank:
             yield from lanes
 
     def progress(self) -> str:
-        """What it does at the moment, in words."""
+        """Describe in words what it does now."""
         if self.over:
             return "done" if self.acknowledged else "waits for acknowledgements"
         if self.computes_until:
@@ -133,9 +133,9 @@ class Engine:
         self._by_file = {lane.endpoint.fileno(): lane for lane in ends}
 
     def run(self, ready: Ready, within: float) -> float:
-        """The seconds until the last rank is done. `ready` waits, as a lab's scheduler does.
+        """Return the seconds until the last rank is done. `ready` waits, as a lab's scheduler does.
 
-        Raises CollectiveError when the first message fails, DeadlineError after `within` seconds.
+        Raise CollectiveError when the first message fails, DeadlineError after `within` seconds.
         """
         began = time.monotonic()
         with select.epoll() as events:
@@ -158,7 +158,7 @@ class Engine:
         return time.monotonic() - began
 
     def progress(self) -> str:
-        """What the ranks do that are not done."""
+        """Describe what the unfinished ranks do."""
         return "; ".join(f"{rank.name}: {rank.progress()}" for rank in self._ranks if rank.finished_s is None)
 
     def _take(self, lane: QueuePair, completion: Completion) -> None:
@@ -169,7 +169,7 @@ class Engine:
         lane.take(completion)
 
     def _go_on(self, numbers: Iterable[int], began: float) -> None:
-        """Let ranks do what is possible now, and those that may go on by that."""
+        """Let ranks do what is possible now, and then those that may go on because of it."""
         todo = dict.fromkeys(numbers)
         while todo:
             rank = self._ranks[number := next(iter(todo))]
@@ -179,7 +179,7 @@ class Engine:
                 rank.finished_s = time.monotonic() - began
 
     def _advance(self, rank: Rank) -> list[int]:
-        """Send and take in what is possible now. The peers that may go on, because a receive was posted for them."""
+        """Send and receive what is possible now. Return the peers that may go on: a receive was posted for them."""
         woken: list[int] = []
         while not rank.over:
             if not rank.moving:
@@ -193,7 +193,7 @@ class Engine:
         return woken
 
     def _move(self, rank: Rank, moving: Moving, woken: list[int]) -> bool:
-        """Move what is possible now; whether that was all."""
+        """Move what is possible now. Return whether that was all."""
         if isinstance(moving.act, Send):
             while (lane := moving.lane).open:
                 piece = moving.data[moving.at : moving.at + self._message]

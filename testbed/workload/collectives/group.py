@@ -28,16 +28,16 @@ UFUNCS = {"sum": "add", "prod": "multiply", "min": "minimum", "max": "maximum"}
 """numpy's names."""
 MESSAGE = 1 << 16
 ITEM = 16
-"""A message has a multiple of so many bytes, and so whole elements of every type."""
+"""Bytes that divide a message, so that it has whole elements of every type."""
 WITHIN_S = 60.0
 
 
 class Group:
-    """Ranks, one on each of the interfaces, in their order. Those of one host use its memory, as NVLink is there.
+    """Ranks, one on each of the interfaces, in their order. Ranks of one host use its memory, in place of NVLink.
 
     Queue pairs between two ranks are opened and connected when a collective first needs them, before its time is taken,
     and stay until `close`. Arrays are numpy's, of one dimension, with elements of one type; a collective takes one from
-    each rank and leaves them as they are. All methods raise InputError for wrong arguments, ConnectError where ranks
+    each rank and does not change them. All methods raise InputError for wrong arguments, ConnectError where ranks
     cannot connect, CollectiveError at the first message that fails, DeadlineError after `within` seconds.
     """
 
@@ -51,9 +51,9 @@ class Group:
         family: Family = 4,
         flow_label: Callable[[int, int, int], int] | None = None,
     ) -> None:
-        """`queue_pairs` between two ranks take messages of `message` bytes in turns. `flow_label(low, high, number)`
-        chooses that of a queue pair between two ranks, and so its UDP source port; without it they have that of
-        `attributes`."""
+        """`queue_pairs` between two ranks carry messages of `message` bytes in turns. `flow_label(low, high, number)`
+        chooses the flow label of a queue pair between two ranks, and so its UDP source port; without it they have that
+        of `attributes`."""
         if len(nics) < 2:
             raise InputError(f"a group needs two ranks at least, not {len(nics)}")
         if queue_pairs < 1:
@@ -81,7 +81,7 @@ class Group:
         self._open.close()
 
     def name(self, rank: int) -> str:
-        """Such as ``rank 3 on n3``."""
+        """Return the name of a rank, such as ``rank 3 on n3``."""
         return f"rank {rank} on {self._nics[rank].node.name}"
 
     # Each of the collectives
@@ -98,7 +98,7 @@ class Group:
     def reduce(
         self, arrays: Sequence[np.ndarray], root: int = 0, op: Op = "sum", *, within: float = WITHIN_S
     ) -> CollectiveResult:
-        """The same, and the root alone has the result."""
+        """Combine the arrays of all ranks, element by element; only the root has the result."""
         self._check(arrays, root)
         work = [array.copy() for array in arrays]
         outputs = [array if rank == root else array[:0] for rank, array in enumerate(work)]
@@ -144,15 +144,15 @@ class Group:
         return self._run("alltoall", "pairwise", arrays, targets, targets, within=within)
 
     def barrier(self, *, within: float = WITHIN_S) -> CollectiveResult:
-        """No rank ends before all have begun."""
+        """Return when all ranks have begun: none ends before that."""
         import numpy as np
 
         nothing = [np.zeros(0, np.uint8)] * len(self)
         return self._run("barrier", "dissemination", nothing, nothing, nothing, within=within)
 
     def carry_out(self, steps: Sequence[Sequence[Step]], what: str, *, within: float) -> Progress:
-        """Carry out the steps of each rank, such as those of `Training.steps`, on bytes of no meaning. `what` names
-        them in the event log."""
+        """Carry out the steps of each rank, such as those of `Training.steps`, on meaningless bytes. `what` names them
+        in the event log."""
         import numpy as np
 
         if len(steps) != len(self):
@@ -240,7 +240,7 @@ class Group:
         return Progress(elapsed, finished, [sent(one) * targets[0].itemsize for one in steps])
 
     def _connect(self, steps: Sequence[Sequence[Step]]) -> None:
-        """Open and connect what these steps need and is not there yet, in the order of the ranks."""
+        """Open and connect the missing queue pairs of these steps, in the order of the ranks."""
         wanted = {
             (min(rank, send.to), max(rank, send.to))
             for rank, each in enumerate(steps)
@@ -293,7 +293,7 @@ class Group:
             raise InputError(f"{len(first)} elements cannot be shared out evenly to {len(self)} ranks")
 
     def _blocks_of(self, arrays: Sequence[np.ndarray], root: int = 0) -> list[np.ndarray]:
-        """For each rank an array with room for the blocks of all, and its own block in it."""
+        """Return for each rank an array with room for the blocks of all, and its own block in it."""
         self._check(arrays, root)
         work = [_zeros(len(array) * len(self), array) for array in arrays]
         for rank, array in enumerate(arrays):

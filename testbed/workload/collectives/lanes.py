@@ -13,8 +13,8 @@ SLOTS = 4
 
 
 class Lane(ABC):
-    """A rank's end of a way to a peer, whose end is `far`. `arrived` has the places of messages that came, and what is
-    in them."""
+    """A rank's end of a way to a peer, whose end is `far`. `arrived` has the places and the contents of messages that
+    came."""
 
     def __init__(self, rank: int, peer: int) -> None:
         self.rank = rank
@@ -25,24 +25,24 @@ class Lane(ABC):
     @property
     @abstractmethod
     def open(self) -> bool:
-        """Whether a message can be sent now."""
+        """Return whether a message can be sent now."""
 
     @property
     @abstractmethod
     def idle(self) -> bool:
-        """Whether all that was sent has arrived."""
+        """Return whether all that was sent has arrived."""
 
     @abstractmethod
     def send(self, data: memoryview) -> bool:
-        """Send a message. Whether the peer has it already."""
+        """Send a message. Return whether the peer has it already."""
 
     @abstractmethod
     def lend(self, place: int) -> None:
-        """Give the place of a message that was taken in back to the peer."""
+        """Return the place of a received message to the peer."""
 
 
 class Memory(Lane):
-    """Of ranks on one host: what NVLink or shared memory does there, and no packet."""
+    """The lane between ranks on one host, in place of NVLink or shared memory; no packets."""
 
     open = True
     idle = True
@@ -56,8 +56,8 @@ class Memory(Lane):
 
 
 class QueuePair(Lane):
-    """The endpoint's memory has SLOTS places for what is sent, then as many for what comes, of `message` bytes each. A
-    credit is a receive that the peer has posted and that no message was sent for."""
+    """A lane over an RC endpoint, whose memory has SLOTS places for sent messages, then as many for received ones, of
+    `message` bytes each. A credit is a receive that the peer has posted and that no message was sent for."""
 
     far: QueuePair
 
@@ -87,7 +87,7 @@ class QueuePair(Lane):
 
     @property
     def open(self) -> bool:
-        """Whether there is a place for a message here, and a receive for it there."""
+        """Return whether there is a place for a message here, and a receive for it there."""
         return bool(self._free) and self._credits > 0
 
     @property
@@ -103,7 +103,7 @@ class QueuePair(Lane):
         return False
 
     def take(self, completion: Completion) -> None:
-        """Note the end of a send or of a receive."""
+        """Record the end of a send or of a receive."""
         if completion.wr_id in self._sends:
             self._free.append(self._sends.pop(completion.wr_id))
             return

@@ -25,7 +25,7 @@ FACTORS: dict[str, Callable[[int], float]] = {
 
 @dataclass(frozen=True)
 class Progress:
-    """The time that ranks took, in seconds of the lab's clock, and the payload bytes that each one sent.
+    """The time of the ranks, in seconds of the lab's clock, and the payload bytes that each one sent.
 
     `elapsed_s` is from the first post to the end of the last rank, `finished_s` that of each rank.
     """
@@ -54,18 +54,18 @@ class CollectiveResult(Progress):
 
     @property
     def algorithm_bandwidth(self) -> float:
-        """Bytes per second: the size by the time."""
+        """Return bytes per second: the size by the time."""
         return self.size / self.elapsed_s
 
     @property
     def bus_bandwidth(self) -> float:
-        """Bytes per second, multiplied so that a collective that is bound by the NICs has their bandwidth, whatever the
-        number of ranks."""
+        """Return bytes per second, multiplied so that a collective that is bound by the NICs has their bandwidth, for
+        any number of ranks."""
         return self.algorithm_bandwidth * FACTORS[self.collective](self.ranks)
 
 
 def bandwidth_table(results: Sequence[CollectiveResult]) -> str:
-    """The lines that nccl-tests prints, with MB/s in the place of its GB/s: an emulated CPU is slower."""
+    """Return the lines that nccl-tests prints, with MB/s in place of its GB/s: an emulated CPU is slower."""
     head = ("size", "count", "type", "redop", "root", "time", "algbw", "busbw")
     units = ("(B)", "(elements)", "", "", "", "(us)", "(MB/s)", "(MB/s)")
     rows = [

@@ -1,4 +1,4 @@
-"""The flight recorders of a job's ranks: the calls of MPI that each made, from the files that flight.c maps."""
+"""The flight recorders of a job's ranks: the MPI calls that each made, from the files that flight.c maps."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from testbed.protocol.flight import read as of_line
 from testbed.workload.jobs.placement import Rank
 
 HEAD = struct.Struct("=qii")
-"""Calls, groups, and what aligns the rest. These are the structures of flight.c."""
+"""Calls, groups, and padding. These are the structures of flight.c."""
 GROUP = struct.Struct("=ii62i")
 GROUPS = 64
 CALL = struct.Struct("=qqqqqii24s")
@@ -37,7 +37,7 @@ def write(directory: Path, ranks: Sequence[Rank], zero_ns: int) -> None:
 
 
 def calls(directory: Path, rank: Rank, zero_ns: int) -> list[Call]:
-    """The calls of a rank so far, while its job runs and afterwards."""
+    """Return the calls of a rank so far, while its job runs and afterwards."""
     file, written = path(directory, rank.number), directory / FLIGHT
     if file.exists():
         return list(read(file, rank, zero_ns))
@@ -50,8 +50,8 @@ def path(directory: Path, rank: int) -> Path:
 
 
 def read(file: Path, rank: Rank, zero_ns: int) -> Iterator[Call]:
-    """The calls of a rank that its ring still has, the first one first. The monotonic clock shows `zero_ns` at the zero
-    of events."""
+    """Yield the calls of a rank that its ring still has, the first one first. `zero_ns` is the monotonic clock at the
+    zero of events."""
     data = file.read_bytes()
     if len(data) < _place(CALLS):  # it ended while it made the file
         return
@@ -62,7 +62,7 @@ def read(file: Path, rank: Rank, zero_ns: int) -> Iterator[Call]:
 
 
 def last(file: Path, rank: Rank, zero_ns: int) -> Call | None:
-    """The last call of a rank, None if there is none yet."""
+    """Return the last call of a rank, None if there is none yet."""
     try:
         handle = os.open(file, os.O_RDONLY)
     except FileNotFoundError:
@@ -91,7 +91,7 @@ def _call(data: bytes, number: int, rank: Rank, names: Sequence[tuple[str, Seque
 
 
 def _communicators(data: bytes, count: int) -> Iterator[tuple[str, Sequence[int]]]:
-    """Name and ranks of each."""
+    """Yield the name and the ranks of each communicator."""
     seen: Counter[str] = Counter()
     for number in range(count):
         size, _, *members = GROUP.unpack_from(data, HEAD.size + number * GROUP.size)
@@ -101,7 +101,7 @@ def _communicators(data: bytes, count: int) -> Iterator[tuple[str, Sequence[int]
 
 
 def ranges(numbers: Sequence[int]) -> str:
-    """Numbers in words: ``0-2,5``."""
+    """Return numbers in words: ``0-2,5``."""
     runs: list[list[int]] = []
     for number in numbers:
         if runs and number == runs[-1][1] + 1:

@@ -1,4 +1,4 @@
-"""A distributed job while it runs, and how it ended."""
+"""A distributed job while it runs, and its end."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from testbed.workload.jobs.ranks import SOCKET
 STUB = Path(__file__).with_name("stub.py")
 GONE_S = 10.0
 LOOK_S = 0.1
-"""Between two looks at how many calls its ranks have completed."""
+"""Seconds between two checks of how many calls its ranks have completed."""
 STALL_S = 1.5
-"""Between two looks at whether its ranks go on; one that waited in the same call at both has stalled."""
+"""Seconds between two checks of its ranks' progress; one that waited in the same call at both has stalled."""
 STATUS = {
     "transport retry counter exceeded": "RETRY_EXC_ERR",
     "RNR retry counter exceeded": "RNR_RETRY_EXC_ERR",
@@ -45,7 +45,7 @@ UCX_SAID = re.compile(
 )
 """UCX's words for a peer that is not reached, and for a device or a GID that it cannot use."""
 NUMBER = re.compile(rb"(?:^|\0)(?:OMPI_COMM_WORLD_RANK|RANK)=(\d+)\0")
-"""Of a rank, in its environment."""
+"""The number of a rank, in its environment."""
 POINTER = re.compile(r" 0x[0-9a-f]+")
 LAST_WORDS = 3
 Blame = Callable[["Job"], "tuple[Rank, str] | None"]
@@ -54,7 +54,7 @@ Blame = Callable[["Job"], "tuple[Rank, str] | None"]
 
 @dataclass(frozen=True)
 class Failure:
-    """The first rank that said why it ended. `status` is the completion status that UCX named, or empty."""
+    """The first rank that reported why it ended. `status` is the completion status that UCX named, or empty."""
 
     rank: Rank
     status: str
@@ -70,7 +70,7 @@ class Step:
     both are in nanoseconds of CLOCK_MONOTONIC."""
 
     number: int
-    """From 1."""
+    """The step's number, from 1."""
     began_ns: int
     ended_ns: int
 
@@ -80,12 +80,12 @@ class Step:
 
 
 def torch_waits() -> bool:
-    """Whether this machine has the process that ranks are forked from."""
+    """Return whether this machine has the process that ranks are forked from."""
     return os.path.exists(SOCKET)
 
 
 def forked(program: str | Path) -> list[str]:
-    """The command that starts a Python program as a fork of the process that has torch imported."""
+    """Return the command that starts a Python program as a fork of the process that has torch imported."""
     if not torch_waits():
         raise UnsupportedError(
             "no process with torch waits for ranks in this machine",
@@ -95,8 +95,8 @@ def forked(program: str | Path) -> list[str]:
 
 
 class Watch:
-    """Reports when no rank of a job goes on any more, with the call in which each waits and the states of their
-    devices' queue pairs, as a watchdog of NCCL does; and when they go on again."""
+    """A watchdog as NCCL's: it reports when no rank of a job goes on any more, with the call in which each waits and
+    the states of their devices' queue pairs; and when they go on again."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -121,13 +121,13 @@ class Watch:
         self._before = now
 
     def _queue_pairs(self, rank: Rank) -> dict[str, int]:
-        """How many of a rank's device are in which state: ``RC RTS``."""
+        """Count the queue pairs of a rank's device by their state: ``RC RTS``."""
         found = devices.queue_pairs(rank.device, rank.host.namespace)
         return dict(sorted(Counter(f"{pair.kind} {pair.state}" for pair in found).items()))
 
 
 class Job:
-    """Ranks and what launched them. Output of rank n is in ``<name>/rank-<n>.log`` of the run directory."""
+    """Ranks and their launcher. Output of rank n is in ``<name>/rank-<n>.log`` of the run directory."""
 
     def __init__(self, lab: Lab, name: str, ranks: Sequence[Rank], blame: Blame = lambda job: None) -> None:
         self.lab = lab
@@ -137,7 +137,7 @@ class Job:
         self.directory = lab.file(name)
         self.directory.mkdir()
         self.scratch = Path(tempfile.mkdtemp(prefix="job-"))
-        """For the launcher's sockets, whose paths must be short."""
+        """The directory of the launcher's sockets, whose paths must be short."""
         self._processes: list[Process] = []
         for host in {rank.host: None for rank in self.ranks}:
             host.defer(partial(self._end_on, host))
@@ -150,29 +150,29 @@ class Job:
         self._unwatch = lab.scheduler.every(STALL_S, self._watch.look)
 
     def launch(self, host: Host, command: Sequence[str]) -> None:
-        """Starts a part of the launcher in the job's directory; `command` is env(1)'s: variables, then the program. The
+        """Start a part of the launcher in the job's directory; `command` is env(1)'s: variables, then the program. The
         whole job is closed with its host at the latest."""
         self._processes.append(host.spawn("env", "-C", str(self.directory), *command))
         host.defer(self.close)
 
     @classmethod
     def alone(cls, lab: Lab, host: Host, program: Path, *arguments: str, name: str) -> Job:
-        """One process, forked as a rank is, with no network: what a job can be compared with."""
+        """Start one process, forked as a rank is, with no network, to compare a job with."""
         job = cls(lab, name, [Rank(0, host)])
         job.launch(host, [f"TESTBED_RANKS={job.directory}", "RANK=0", *forked(program), *arguments])
         return job
 
     def output(self, rank: int) -> str:
-        """The output of a rank so far."""
+        """Return the output of a rank so far."""
         return self.log(f"rank-{rank}")
 
     def steps(self, rank: int) -> list[Step]:
-        """The steps that a rank has done so far; none of a program without an optimizer of torch."""
+        """Return the steps that a rank has done so far; none of a program without an optimizer of torch."""
         path = self._steps_file(rank)
         return [Step(**json.loads(line)) for line in path.read_text().splitlines()] if path.exists() else []
 
     def steps_done(self) -> int:
-        """The number of steps that every rank has done."""
+        """Return the number of steps that every rank has done."""
         files = [self._steps_file(rank.number) for rank in self.ranks]
         return min(path.read_bytes().count(b"\n") if path.exists() else 0 for path in files)
 
@@ -180,14 +180,14 @@ class Job:
         return self.directory / f"steps-{rank}.jsonl"
 
     def calls(self, rank: int, operation: str) -> list[Call]:
-        """The calls of an operation of MPI, such as ``Allreduce``, that a rank has made so far: those that are among
-        its last 2048 calls."""
+        """Return the calls of an MPI operation, such as ``Allreduce``, that a rank has made so far: those that are
+        among its last 2048 calls."""
         found = flight.calls(self.directory, self.ranks[rank], self.lab.zero_ns)
         return [call for call in found if call.operation == operation]
 
     def reaches(self, operation: str, count: int, within: float) -> bool:
-        """Returns when every rank has completed so many calls of an operation, or the job has ended: whether it still
-        runs. False after `within` seconds, too."""
+        """Return whether the job still runs when every rank has completed so many calls of an operation, or the job has
+        ended. Return False after `within` seconds, too."""
 
         def reached() -> bool:
             return all(
@@ -207,14 +207,14 @@ class Job:
 
     @property
     def running(self) -> bool:
-        """Whether the launcher still works; a part of it that failed is the end of all."""
+        """Return whether the launcher still works; the failure of a part of it ends all."""
         statuses = [process.status for process in self._processes]
         return None in statuses and not any(statuses)
 
     def wait(self, within: float) -> Failure | None:
-        """Returns when the job has ended and nothing of it is left; None if all is well.
+        """Return when the job has ended and nothing of it is left; None if it succeeded.
 
-        Raises DeadlineError after `within` seconds of the lab's clock; the job is ended then too.
+        Raise DeadlineError after `within` seconds of the lab's clock; the job is ended then too.
         """
         over = self.lab.scheduler.wait(lambda: not self.running, within, pause=within)
         ended = [] if over else [str(rank) for rank in self.ranks if rank.number not in self._alive()]
@@ -235,19 +235,19 @@ class Job:
         return failure
 
     def check(self, within: float) -> None:
-        """The same for a job that has to end well."""
+        """Wait for a job that has to succeed; raise its failure."""
         if failure := self.wait(within):
             raise TestbedError(f"job {self.name}: {failure}", where=str(self.directory))
 
     def seen_by(self, rank: Rank) -> str:
-        """What a rank's output says of its end: a completion status, a peer that was not reached, an exception; or
-        nothing."""
+        """Return the end that a rank's output reports: a completion status, a peer that was not reached, an exception;
+        or nothing."""
         text = self.output(rank.number)
         found = completion_in(text) or unreached_in(text)
         return ": ".join(filter(None, found)) if found else exception_in(text)
 
     def bring(self, directory: Path) -> None:
-        """Links the files of a directory into the job's, where programs find them by relative paths, up to its end."""
+        """Link the files of a directory into the job's, where programs find them by relative paths, until its end."""
         for path in sorted(directory.iterdir()):
             link = self.directory / path.name
             if not link.exists():
@@ -255,8 +255,8 @@ class Job:
                 self._links.append(link)
 
     def close(self) -> None:
-        """Ends what still runs, and waits until it is gone: queue pairs must be gone before their device is. What ranks
-        recorded becomes flight.jsonl."""
+        """End what still runs, and wait until it is gone: queue pairs must go before their device. The ranks' records
+        become flight.jsonl."""
         self._unwatch()
         for process in self._processes:
             process.stop()
@@ -267,12 +267,12 @@ class Job:
         flight.write(self.directory, self.ranks, self.lab.zero_ns)
 
     def _end_on(self, host: Host) -> None:
-        """Ends the ranks of a host or pod that is taken down: its devices cannot go before their queue pairs."""
+        """End the ranks of a host or pod that is taken down: its devices cannot go before their queue pairs."""
         network = netns.path(host.namespace).stat().st_ino
         self._kill(lambda: [pid for pid in self._processes_left() if _network_of(pid) == network])
 
     def _kill(self, left: Callable[[], list[str]]) -> None:
-        """Kills processes until there are none."""
+        """Kill processes until there are none."""
         if not self.lab.scheduler.wait(lambda: self._gone(left()), GONE_S):
             raise DeadlineError(f"job {self.name}: a rank is still there {GONE_S:g} s after it was killed")
 
@@ -283,7 +283,7 @@ class Job:
         return not left
 
     def _alive(self) -> set[int]:
-        """The numbers of the ranks that have a process."""
+        """Return the numbers of the ranks that have a process."""
         found = set()
         for pid in self._processes_left():
             with contextlib.suppress(OSError):
@@ -292,7 +292,7 @@ class Job:
         return found
 
     def _processes_left(self) -> list[str]:
-        """What is left of the job, which is what works in its directory."""
+        """Return the processes left of the job: those that work in its directory."""
         return [pid for pid in filter(str.isdigit, os.listdir("/proc")) if self._is_ours(pid)]
 
     def _is_ours(self, pid: str) -> bool:
@@ -323,7 +323,7 @@ class Job:
 
 
 def _network_of(pid: str) -> int | None:
-    """The inode of a process's network namespace; None if the process is gone."""
+    """Return the inode of a process's network namespace; None if the process is gone."""
     try:
         return os.stat(f"/proc/{pid}/ns/net").st_ino
     except OSError:
@@ -331,16 +331,16 @@ def _network_of(pid: str) -> int | None:
 
 
 def completion_in(text: str) -> tuple[str, str] | None:
-    """The completion status with an error that UCX reports in a rank's output, and libibverbs' words for it."""
+    """Return the completion status with an error that UCX reports in a rank's output, and libibverbs' words for it."""
     return next(((status, words) for words, status in STATUS.items() if words in text), None)
 
 
 def unreached_in(text: str) -> tuple[str, str] | None:
-    """UCX's words in a rank's output for a peer that it did not reach. There is no completion status."""
+    """Return UCX's words in a rank's output for a peer that it did not reach. There is no completion status."""
     found = UCX_SAID.search(text)
     return ("", POINTER.sub("", found[0])) if found else None
 
 
 def exception_in(text: str) -> str:
-    """The last line of a Python traceback, or nothing."""
+    """Return the last line of a Python traceback, or nothing."""
     return text.strip().splitlines()[-1] if "Traceback (most recent call last)" in text else ""

@@ -1,7 +1,7 @@
 """Ranks started by Open MPI's mpirun, with UCX on the hosts' RDMA devices.
 
-mpirun and its daemons speak over a management network; nothing but RoCE has a reason to be on the data network. One
-daemon a host is started by an agent that mpirun takes for ssh.
+mpirun and its daemons speak over a management network; nothing but RoCE has a reason to be on the data network. An
+agent that mpirun uses in place of ssh starts one daemon a host.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from testbed.workload.jobs.ranks import SHIM, build_shim
 
 ROOT = [f"{part}_ALLOW_RUN_AS_ROOT{end}=1" for part in ("OMPI", "PRTE") for end in ("", "_CONFIRM")]
 SHARED_MEMORY = {"UCX_TLS": "rc_verbs,ud_verbs,self,sm"}
-"""Of a job with several ranks on a host, as on a real one. Hosts have IPC namespaces of their own, by which UCX knows
-that they share no memory, though they have one kernel."""
+"""Settings of a job with several ranks on a host. Hosts have IPC namespaces of their own, by which UCX knows that they
+share no memory, though they have one kernel."""
 UCX = {
     "UCX_TLS": "rc_verbs,ud_verbs,self",
     # UCX < 1.19 drops what UD receives on an IPv4 GID of a device that is not Mellanox's, without a word.
@@ -36,7 +36,7 @@ UCX = {
 DEVICE = ". ./rank-$OMPI_COMM_WORLD_RANK.env"
 FORKED = f'{DEVICE}; exec "$@"'
 NATIVE = f'{DEVICE}; LD_PRELOAD={SHIM}${{LD_PRELOAD:+:$LD_PRELOAD}} exec "$@" >>rank-$OMPI_COMM_WORLD_RANK.log 2>&1'
-"""The start of a rank in the job's directory, as a fork and otherwise."""
+"""The start of a rank in the job's directory, not as a fork."""
 RANK = r"process rank (?P<rank>\d+) with PID \d+ on node \S+ "
 ENDED = {
     "ended by signal {signal}": RANK + r"exited on\s+signal (?P<signal>\d+)",
@@ -75,14 +75,14 @@ def mpirun(
     mca: Mapping[str, str] | None = None,
     beside: Path | None = None,
 ) -> Job:
-    """Starts `program` as `ranks_per_host` ranks on each of `hosts`, those of the first host first; mpirun itself runs
-    on `launcher`. A host may stand in `hosts` several times: ranks are in the order of the list. Pods are hosts, too,
-    and an interface in the place of its host chooses the RDMA device.
+    """Start `program` as `ranks_per_host` ranks on each of `hosts`, those of the first host first; mpirun itself runs
+    on `launcher`. A host may be in `hosts` several times: ranks are in the order of the list. Pods are hosts, too, and
+    an interface in place of its host chooses the RDMA device.
 
-    `program` is a file of Python (``.py``), or anything that can be executed: a file, or a name on the PATH. `data` is
-    the interface of hosts, `management_interface` that of the launcher: hosts are reached by the one that they have in
-    its network. `environment` is added to UCX's settings, `mca` to Open MPI's parameters. The files of the directory
-    `beside` are in the ranks' working directory, too.
+    `program` is a Python file (``.py``), or any executable: a file, or a name on the PATH. `data` is the interface of
+    hosts, `management_interface` that of the launcher: hosts are reached by their interface in its network.
+    `environment` is added to UCX's settings, `mca` to Open MPI's parameters. The files of the directory `beside` are in
+    the ranks' working directory, too.
     """
     words = rank_command(program, arguments)
     ranks = place(lab, each(hosts, ranks_per_host), data)
@@ -118,7 +118,7 @@ def mpirun(
 
 
 def rank_command(program: str | Path, arguments: Sequence[str]) -> list[str]:
-    """The command that mpirun starts as a rank. InputError if the program cannot be started."""
+    """Return the command that mpirun starts as a rank. InputError if the program cannot be started."""
     file = os.path.abspath(program)
     if str(program).endswith(".py") and os.path.isfile(file):
         if torch_waits():
@@ -132,7 +132,7 @@ def rank_command(program: str | Path, arguments: Sequence[str]) -> list[str]:
 
 
 def blame(job: Job) -> tuple[Rank, str] | None:
-    """The rank that mpirun names as the first that ended the job."""
+    """Return the rank that mpirun names as the first that ended the job, and its end."""
     if fatal := FATAL.search(job.launcher_output()):
         return job.ranks[int(fatal["rank"])], fatal["error"]
     output = job.launcher_output()
@@ -147,7 +147,7 @@ def blame(job: Job) -> tuple[Rank, str] | None:
 
 
 def write_settings(job: Job, rank: Rank) -> None:
-    """Files for the agent and for the start of a rank: values that differ from host to host, and from rank to rank."""
+    """Write files for the agent and for the start of a rank: values that differ between hosts and between ranks."""
     of_host = {
         "namespace": rank.host.namespace,
         "devices": str(own_devices.directory(rank.host.namespace)),

@@ -11,16 +11,16 @@ from testbed.lab import Host, HostInterface, Lab
 from testbed.workload.queue_pair import gid_index, open_device
 
 Place = Host | HostInterface
-"""Where a rank is: a host or a pod, or one of its interfaces with an RDMA device."""
+"""The place of a rank: a host or a pod, or one of its interfaces with an RDMA device."""
 NAME = 15
-"""Characters of an RDMA device's name that UCX 1.18 keeps: UCT_MD_NAME_MAX is 16. It finds no device with a longer one,
-and says only that it is not available."""
+"""Characters of an RDMA device's name that UCX 1.18 keeps: UCT_MD_NAME_MAX is 16. It does not find a device with a
+longer name, and reports only that it is not available."""
 AnyPlace = TypeVar("AnyPlace", Host, Place)
 
 
 @dataclass(frozen=True)
 class Rank:
-    """`device` and `gid` (its index) are those of the host's address on the data network, of IPv4 where it has one."""
+    """A rank's place: `device` and `gid` (its index) are those of the host's data address, of IPv4 if it has one."""
 
     number: int
     host: Host
@@ -32,7 +32,7 @@ class Rank:
 
 
 def each(places: Sequence[AnyPlace], ranks: int) -> list[AnyPlace]:
-    """The place of every rank: `ranks` on each of `places`, those of the first one first."""
+    """Return the place of every rank: `ranks` on each of `places`, those of the first one first."""
     if ranks < 1:
         raise InputError(f"ranks_per_host is {ranks}; at least 1 is needed")
     found = [place for place in places for _ in range(ranks)]
@@ -44,8 +44,8 @@ def each(places: Sequence[AnyPlace], ranks: int) -> list[AnyPlace]:
 
 
 def place(lab: Lab, places: Sequence[Place], data: str) -> list[Rank]:
-    """A rank for each of `places`, which may name one several times; that of a host is on its interface `data`. Raises
-    the error of the first rank that has no place."""
+    """Return a rank for each of `places`, which may name one several times; that of a host is on its interface `data`.
+    Raise the error of the first rank that has no place."""
     return [_rank(lab, number, where, data) for number, where in enumerate(places)]
 
 
@@ -76,8 +76,8 @@ def _rank(lab: Lab, number: int, where: Place, data: str) -> Rank:
 
 
 def management(first: Host, hosts: Sequence[Host], interface: str) -> list[HostInterface]:
-    """The interface of `first`, and those of `hosts` in the same network, whatever they are called: a pod's has the
-    name that its runtime gave it. The job's own traffic uses this network."""
+    """Return the interface of `first`, and those of `hosts` in the same network, by any name: a pod's has the name that
+    its runtime gave it. The job's own traffic uses this network."""
     if interface not in first.interfaces or 4 not in first[interface].addresses:
         raise InputError(f"{first} has no address on {interface}, the management network of the job")
     network = first[interface].address().network

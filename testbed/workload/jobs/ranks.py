@@ -1,9 +1,9 @@
 """The process that ranks are forked from. It has torch imported, so that a rank begins in milliseconds; it waits in a
 snapshot of its own.
 
-A rank as a launcher starts it is a stub (stub.py): it sends its arguments, environment, directory and namespaces here,
-and a fork becomes the rank. Each follows the other's end: the stub ends as its rank did, and a rank whose stub is gone
-is killed.
+A launcher starts a rank as a stub (stub.py): it sends its arguments, environment, directory and namespaces here, and a
+fork becomes the rank. Each follows the other's end: the stub ends as its rank did, and a rank whose stub is gone is
+killed.
 
 This file stands alone: it is in the snapshot below the one that has testbed.
 """
@@ -36,12 +36,12 @@ libc = ctypes.CDLL(None, use_errno=True)  # os.setns came with Python 3.12
 
 
 def prepare(job: object, out: str, emit: object, devices: object = None) -> None:
-    """Prepares a snapshot that has the process."""
+    """Prepare a snapshot that has the process."""
     start()
 
 
 def start() -> None:
-    """Starts the process, where it is not there yet, and returns when it waits for ranks."""
+    """Start the process, if it does not exist yet, and return when it waits for ranks."""
     if os.path.exists(SOCKET):
         return
     build_shim()
@@ -64,14 +64,14 @@ def start() -> None:
 
 
 def build_shim() -> None:
-    """Compiles what is preloaded into ranks, where it is not there yet."""
+    """Compile the library that is preloaded into ranks, if it does not exist yet."""
     if not os.path.exists(SHIM):
         sources = [os.path.join(DIRECTORY, name) for name in ("shim.c", "flight.c")]
         subprocess.run(["tcc", "-shared", "-nostdlib", "-o", SHIM, *sources], check=True)
 
 
 def warm_up() -> None:
-    """Imports what a training program uses, and what torch imports at first use only."""
+    """Import what a training program uses, and what torch imports only at first use."""
     import mpi4py
     import torch
     import torch.distributed.elastic.rendezvous.static_tcp_rendezvous
@@ -92,7 +92,7 @@ def warm_up() -> None:
 
 
 def serve(listener: socket.socket) -> None:
-    """Forks a rank for each stub that comes, and reports its end to the stub."""
+    """Fork a rank for each stub that comes, and report its end to the stub."""
     events = selectors.DefaultSelector()
     events.register(listener, selectors.EVENT_READ)
     while True:
@@ -138,7 +138,7 @@ def fork_rank(stub: socket.socket, listener: socket.socket) -> int:
 
 
 def become_rank(wanted: dict[str, Any], namespaces: list[int]) -> None:
-    """Takes over what the stub has."""
+    """Adopt all that the stub has."""
     os.setsid()
     for handle in namespaces:
         if libc.setns(handle, 0):
@@ -160,7 +160,7 @@ def become_rank(wanted: dict[str, Any], namespaces: list[int]) -> None:
 
 
 def record_steps(path: str) -> None:
-    """Has each step() of an optimizer of torch append a line to a file: its number, from 1, and when it and the one
+    """Append a line to a file at each step() of an optimizer of torch: its number, from 1, and when it and the one
     before it ended, or the program began, in nanoseconds of CLOCK_MONOTONIC. The program needs no change."""
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
@@ -178,7 +178,7 @@ def record_steps(path: str) -> None:
 
 
 def own_proc() -> None:
-    """The stub's mounts, but for a /proc in which this process is: it is not in the PID namespace of the launcher."""
+    """Keep the stub's mounts, but with a /proc that has this process, which is not in the launcher's PID namespace."""
     if (
         libc.unshare(CLONE_NEWNS)
         or libc.mount(b"none", b"/proc", b"none", MS_PRIVATE, None)
@@ -188,7 +188,7 @@ def own_proc() -> None:
 
 
 def run_program() -> int:
-    """Runs the program and what it left to do at its end; returns the exit status.
+    """Run the program and the rest of its work at its end; return the exit status.
 
     A program that failed does not finalise MPI, which would wait for its peers: mpirun ends the job.
     """

@@ -29,10 +29,10 @@ def torchrun(
     interface: str = "mgmt0",
     port: int = PORT,
 ) -> Job:
-    """Starts `program` (Python) as `ranks_per_host` ranks on each of `hosts`, those of the first host first.
+    """Start `program` (Python) as `ranks_per_host` ranks on each of `hosts`, those of the first host first.
 
-    `interface` is the management interface of the first; the others are reached by theirs in the same network.
-    `port` is that of the store on the first, by which the agents meet: torchrun's --master-port."""
+    `interface` is the management interface of the first; the others are reached by theirs in the same network. `port`
+    is that of the store on the first, by which the agents meet: torchrun's --master-port."""
     if len(set(hosts)) < len(hosts):
         raise InputError("a host is there twice", hint="torchrun has one agent a host: use ranks_per_host.")
     file = os.path.abspath(program)
@@ -56,7 +56,7 @@ def torchrun(
 
 
 def blame(job: Job, ranks_per_host: int) -> tuple[Rank, str] | None:
-    """The rank whose agent was the first to see it fail; the others fail because they lose it."""
+    """Return the rank whose agent was the first to detect its failure; the others fail because they lose it."""
     found = [
         (said["time"], node * ranks_per_host + int(said["local"]), int(said["code"]))
         for node in range(len(job.ranks) // ranks_per_host)

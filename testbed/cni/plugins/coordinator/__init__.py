@@ -1,8 +1,7 @@
-"""
-The CNI plugin `coordinator`: what Spiderpool's coordinator and IPAM do for a pod's interface besides making it.
+"""The CNI plugin `coordinator`: the work of Spiderpool's coordinator and IPAM on a pod's interface, except making it.
 
-It stands behind the plugin that made the interface, and before `rxe`. ADD goes through steps, whose order is part of
-the configuration, because the order is what goes wrong; docs/cni-plugins.md describes them.
+It comes after the plugin that made the interface, and before `rxe`. ADD runs steps. Their order is configured, because
+a wrong order is a common error; docs/cni-plugins.md describes them.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ from testbed.kernel.policy_routing import PolicyRouting
 
 class Step(NamedTuple):
     do: Callable[[Nic, ExitStack], None]
-    """Carry it out, and give the stack what undoes it."""
+    """The action of ADD; it registers its undo on the stack."""
     check: Callable[[Nic], Iterator[str]] = lambda _: iter(())
-    """Yield what is not as `do` left it."""
+    """A generator of the differences from the state that `do` left."""
     alone: bool = False
-    """Whether it chooses a routing table: networks of a pod may be added side by side."""
+    """True if it chooses a routing table: networks of a pod may be added at the same time."""
 
 
 STEPS: dict[configuration.Step, Step] = {
@@ -52,7 +51,7 @@ def call(asked: Call) -> Mapping[str, Any] | None:
         delete(asked)
         return None
     settings = validated(Configuration, own(asked.config))
-    if asked.command in ("GC", "STATUS"):  # what it makes ends with its pod
+    if asked.command in ("GC", "STATUS"):  # its objects end with their pod
         return None
     with Nic.opened(asked, settings) as nic:
         if settings.mode == "disable":
@@ -95,11 +94,11 @@ def check(nic: Nic) -> None:
 
 
 def delete(asked: Call) -> None:
-    """Delete what ends with neither the interface nor the pod. What it does not need to know may be missing."""
+    """Delete what outlives both the interface and the pod. Data that it does not need may be missing."""
     try:
         settings = validated(Configuration, own(asked.config))
     except Refusal:
-        return  # ADD refused it, too
+        return  # ADD refused it too
     if settings.mode == "disable":
         return
     addresses = addresses_in(asked.config.get("prevResult") or {}, asked.interface)

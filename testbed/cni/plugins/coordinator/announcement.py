@@ -16,7 +16,7 @@ from testbed.topology import IPAddress
 
 
 def frame(mac: str, ip: IPAddress) -> bytes:
-    """Return the frame that announces `ip` at `mac`. Of ARP its target MAC is Spiderpool's, all ones."""
+    """Return the frame that announces `ip` at `mac`. In ARP the target MAC is all ones, as in Spiderpool."""
     if isinstance(ip, IPv4Address):
         return frames.pack(BROADCAST, mac, Arp(REQUEST, mac, ip, BROADCAST, ip))
     return packets.gratuitous(mac, ip)

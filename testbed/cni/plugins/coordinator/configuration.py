@@ -1,4 +1,4 @@
-"""The configuration of `coordinator`: names and defaults are those of Spiderpool's SpiderCoordinator if it has them."""
+"""The configuration of `coordinator`: names and defaults are those of SpiderCoordinator if it has them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from testbed.cni.plugins.configuration import Seconds
 
 Step = Literal["mac", "conflict", "gateway", "announce", "rp_filter", "veth", "routes"]
 STEPS: list[Step] = ["mac", "conflict", "gateway", "announce", "rp_filter", "veth", "routes"]
-"""In the order that is right: who has the address is asked before anything claims it, with the MAC that stays."""
+"""The correct order: conflicts are detected before anything claims the address, and with the final MAC."""
 
 
 def _each_once(value: list[Step]) -> list[Step]:
@@ -26,25 +26,25 @@ class DetectOptions(Part):
     retries: int = Field(default=0, ge=0)
     """Further requests to a gateway that does not answer."""
     interval: Seconds = 1.0
-    """Between them."""
+    """The time between requests."""
     timeout: Seconds = 0.1
-    """The wait for an answer of the gateway, and of an owner with the method `spiderpool`."""
+    """The wait for an answer of the gateway, or of an owner with the method `spiderpool`."""
     ignoreGateway: bool = False  # noqa: N815 (as Spiderpool writes names)
-    """Let the gateway answer for the address: it does so for all with proxy ARP."""
+    """True: an answer of the gateway is no conflict. With proxy ARP it answers for every address."""
 
 
 class Announce(Part):
     count: int = Field(default=1, ge=1)
     interval: Seconds = 1.0
     addresses: Literal["interface", "pod"] = "interface"
-    """`pod`: those of all its interfaces, with the MAC of this one."""
+    """`pod`: the addresses of all its interfaces, with the MAC of this one."""
 
 
 class Configuration(Part):
     steps: Annotated[list[Step], AfterValidator(_each_once)] = Field(default=STEPS)
     mode: Mode = "auto"
     detectIPConflict: Literal[False, True, "spiderpool", "rfc5227"] = False  # noqa: N815
-    """True is `spiderpool`."""
+    """True means `spiderpool`."""
     detectGateway: bool = False  # noqa: N815
     detectOptions: DetectOptions = Field(default_factory=DetectOptions)  # noqa: N815
     announce: Announce = Field(default_factory=Announce)

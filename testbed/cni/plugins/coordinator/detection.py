@@ -1,9 +1,8 @@
-"""
-The steps `conflict` and `gateway`: who answers for the pod's address, and whether the gateway answers.
+"""The steps `conflict` and `gateway`: an owner of the pod's address, and a gateway without an answer.
 
-Two methods look for an owner of the address. `spiderpool` is Spiderpool's (ipam_detection.go): one probe, and what does
-not answer within the timeout is not there. `rfc5227` is RFC 5227's for IPv4 and RFC 4862's for IPv6: probes at random
-intervals, and who probes for the same address at the same time is a conflict, too.
+Two methods look for an owner. `spiderpool` is Spiderpool's (ipam_detection.go): one probe; without an answer within the
+timeout there is no owner. `rfc5227` is RFC 5227's for IPv4 and RFC 4862's for IPv6: probes at random intervals; a probe
+of another machine for the same address is a conflict too.
 """
 
 from __future__ import annotations
@@ -29,22 +28,21 @@ from testbed.switch.packets import Packet
 from testbed.topology import Family, IPAddress
 
 CONFLICT, UNREACHABLE = OWN + 1, OWN + 2
-"""Codes of errors."""
 ETHERTYPES: dict[Family, int] = {4: frames.ETH_P_ARP, 6: nd.ETH_P_IPV6}
 BUFFER = 1 << 20
 NEVER = 8
-"""Of arp_ignore: answer for no address."""
+"""The value of arp_ignore for: answer for no address."""
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """When probes are sent, in seconds. `first` and `between` are the bounds of random times."""
+    """The times of probes, in seconds. `first` and `between` are the bounds of random times."""
 
     probes: int
     first: tuple[float, float]
     between: tuple[float, float]
     last: float
-    """The wait for an answer to the last one."""
+    """The wait for an answer to the last probe."""
 
     def waits(self, count: int) -> float:
         """Return how long to listen when `count` probes have been sent."""
@@ -60,8 +58,8 @@ RFC: dict[Family, Schedule] = {
 
 
 def probe(mac: str, ip: IPAddress) -> bytes:
-    """Return the frame that asks who has `ip`, from nobody. Of ARP its target MAC is Spiderpool's, all ones, where RFC
-    5227 recommends zeros; nobody looks at it."""
+    """Return the frame that asks for the owner of `ip`, without a sender address. In ARP the target MAC is all ones, as
+    in Spiderpool; RFC 5227 recommends zeros, but no receiver reads it."""
     if isinstance(ip, IPv4Address):
         return frames.pack(BROADCAST, mac, Arp(REQUEST, mac, frames.NO_IP, BROADCAST, ip))
     return nd.pack(BROADCAST, mac, Nd(REQUEST, NO_MAC, nd.NO_IP, ip))
@@ -72,12 +70,12 @@ def answers(packet: Packet, ip: IPAddress) -> bool:
 
 
 def claims(packet: Packet, ip: IPAddress) -> bool:
-    """Return whether a packet of another machine is a conflict: it speaks for `ip`, or is a probe for it."""
+    """Return whether a packet of another machine is a conflict: it claims `ip`, or probes for it."""
     return packet.sender_ip == ip or (packet.op == REQUEST and packet.probe and packet.target_ip == ip)
 
 
 class Wire:
-    """What an interface hears of ARP or neighbour discovery from now on, and what it sends."""
+    """The ARP or neighbour discovery packets that an interface receives from now on and sends."""
 
     def __init__(self, nic: Nic, family: Family) -> None:
         self._nic, self._family = nic, family
@@ -90,7 +88,7 @@ class Wire:
         self._socket.send(self._nic.name, frame)
 
     def heard(self, within: float) -> Iterator[tuple[str, Packet]]:
-        """Yield (sender's MAC, packet) of all that others send in these seconds."""
+        """Yield (sender's MAC, packet) of all packets of others within these seconds."""
         until = time.monotonic() + within
         while readable([self._socket], until - time.monotonic()):
             for interface, _, frame in self._socket.frames():
@@ -127,8 +125,7 @@ def conflict(nic: Nic, _: ExitStack) -> None:
 
 @contextlib.contextmanager
 def _silent(nic: Nic) -> Iterator[None]:
-    """Keep the pod's kernel from answering for addresses, which it has already and which are not to be used before it
-    is known that nobody else has them."""
+    """Keep the pod's kernel from answering for its addresses, which must not be used before the conflict check."""
     path = f"net/ipv4/conf/{nic.name}/arp_ignore"
     before = sysctl.read(path)
     sysctl.write(path, NEVER)
@@ -146,7 +143,7 @@ def _owner(
     found: Callable[[Packet, IPAddress], bool],
     ignored: set[str],
 ) -> str | None:
-    """Return the MAC of another machine that has `ip`; None if there is none that the schedule finds."""
+    """Return the MAC of another machine that has `ip`; None if the schedule finds none."""
     for count in range(schedule.probes + 1):
         if count:
             wire.send(probe(nic.mac, ip))
@@ -157,7 +154,7 @@ def _owner(
 
 
 def _gateway_macs(nic: Nic, wire: Wire, family: Family) -> set[str]:
-    """Ask for the gateway as a probe does, which tells it nothing of the pod's address."""
+    """Ask for the gateway with a probe, which does not reveal the pod's address, and return the MACs that answer."""
     macs = set()
     for _, gateway in nic.gateways:
         if gateway.version == family:
@@ -167,7 +164,7 @@ def _gateway_macs(nic: Nic, wire: Wire, family: Family) -> set[str]:
 
 
 def gateway(nic: Nic, _: ExitStack) -> None:
-    """Refuse the pod if a gateway of its addresses does not answer. The request tells the gateway the pod's MAC."""
+    """Refuse the pod if a gateway of its addresses does not answer. The request gives the gateway the pod's MAC."""
     if not nic.settings.detectGateway:
         return
     options = nic.settings.detectOptions

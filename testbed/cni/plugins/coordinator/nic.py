@@ -1,4 +1,4 @@
-"""The interface that a call is about, with the kernels of its pod and of the node."""
+"""The interface of a call, with the kernels of its pod and of the node."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ FIRST = "eth0"
 """The first interface of a pod (Spiderpool's podDefaultCniNic)."""
 POD_VETH = "veth0"
 FIRST_TABLE = 100
-"""The routing table of the first interface; the others have those behind it."""
+"""The routing table of the first interface; those of the others follow."""
 
 
 @dataclass
 class Nic:
-    """The calling thread is in the pod's network namespace. `kernel` is of that one, `host` of the node's."""
+    """A call's interface. The thread is in the pod's network namespace; `kernel` is its kernel, `host` the node's."""
 
     asked: Call
     settings: Configuration
@@ -39,15 +39,15 @@ class Nic:
     kernel: PolicyRouting
     host: PolicyRouting
     node: str
-    """A path of the node's network namespace."""
+    """The path of the node's network namespace."""
     index: int
     mac: str
 
     @classmethod
     @contextlib.contextmanager
     def opened(cls, asked: Call, settings: Configuration) -> Iterator[Self]:
-        """Enter the pod's namespace from the node's for the block. Refusal if one of those is missing that are needed:
-        the result of the plugins before, the namespace, the interface."""
+        """Enter the pod's namespace from the node's for the block. Refusal if the previous result, the namespace or the
+        interface is missing and needed."""
         result = asked.chained("coordinator")
         with ExitStack() as stack:
             node = stack.enter_context(closing_fd(os.open("/proc/thread-self/ns/net", os.O_RDONLY)))
@@ -71,7 +71,7 @@ class Nic:
 
     @functools.cached_property
     def addresses(self) -> list[IPInterface]:
-        """Its own, as the plugins before report them."""
+        """Return the interface's own addresses, as the plugins before report them."""
         return addresses_in(self.result, self.name)
 
     @functools.cached_property
@@ -80,7 +80,7 @@ class Nic:
 
     @functools.cached_property
     def gateways(self) -> list[tuple[IPAddress, IPAddress]]:
-        """(own address, gateway) of each address with one."""
+        """Return (own address, gateway) for each address with a gateway."""
         entries = [entry for entry in _entries(self.result, self.name) if entry.get("gateway")]
         return [(ip_interface(entry["address"]).ip, ip_address(entry["gateway"])) for entry in entries]
 
@@ -90,7 +90,7 @@ class Nic:
 
     @functools.cached_property
     def underlay(self) -> bool:
-        """Whether the pod has its way to the node by a veth of this plugin. Refusal if `mode` does not fit."""
+        """Return whether a veth of this plugin connects the pod to the node. Refusal if `mode` does not fit."""
         mode, veth = self.settings.mode, self.has(POD_VETH)
         if mode == "auto":
             return self.name == FIRST or veth
@@ -104,12 +104,12 @@ class Nic:
 
     @property
     def first(self) -> bool:
-        """Whether it is the interface whose ADD makes the veth."""
+        """Return whether the ADD of this interface makes the veth."""
         return self.underlay and self.name == FIRST
 
     @functools.cached_property
     def table(self) -> int:
-        """The number of its routing table."""
+        """Return the number of its routing table."""
         if self.name == FIRST:
             return FIRST_TABLE
         mine = {address.ip for address in self.addresses}

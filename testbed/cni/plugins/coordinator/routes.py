@@ -1,9 +1,8 @@
-"""
-The step `routes`: each interface of a pod answers over itself, by a routing table of its own (Spiderpool's
+"""The step `routes`: each interface of a pod sends its replies itself, by a routing table of its own (Spiderpool's
 tunePodRoutes).
 
-The main table keeps the default route of one interface; packets from the addresses of the others look into the tables
-of those.
+The main table keeps the default route of one interface; packets from the addresses of the others use the tables of
+those.
 """
 
 from __future__ import annotations
@@ -34,7 +33,9 @@ def tune(nic: Nic, undo: ExitStack) -> None:
         moved = other if nic.settings.podDefaultRouteNIC == nic.name else nic.index
         _rules(nic, undo, _sources(nic, moved, family), nic.table)
         own = [route for route in routes if route.index == moved]
-        for route in sorted(own, key=lambda route: route.gateway is not None):  # a gateway must be attached first
+        for route in sorted(
+            own, key=lambda route: route.gateway is not None
+        ):  # a gateway needs its on-link route first
             _put(nic, undo, route, nic.table)
             if route.default and nic.kernel.take_route(route, MAIN):
                 undo.callback(nic.kernel.put_route, route, MAIN)
@@ -64,7 +65,7 @@ def _missing(nic: Nic, family: Family) -> Iterator[str]:
 
 
 def delete(kernel: PolicyRouting, addresses: Sequence[IPInterface]) -> None:
-    """Delete the rules of a pod that name these addresses. The routes go with the interface."""
+    """Delete the rules of a pod for these addresses. The routes go with the interface."""
     for address in addresses:
         for rule in list(kernel.rules(address.version)):
             if rule.source == ip_network(address.ip):

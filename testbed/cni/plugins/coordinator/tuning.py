@@ -1,4 +1,4 @@
-"""The steps `mac` and `rp_filter`: what is set on the pod."""
+"""The steps `mac` and `rp_filter`: settings of the pod."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RP_FILTER = "net/ipv4/conf/all/rp_filter"
 
 
 def mac_of(prefix: str, ip: IPAddress) -> str:
-    """Return the MAC that follows from an address: two bytes of prefix, and the last four of the address."""
+    """Return the MAC derived from an address: two bytes of prefix, and the last four of the address."""
     return f"{prefix}:{ip.packed[-4:].hex(':')}"
 
 

@@ -1,9 +1,8 @@
-"""
-The step `veth`: a veth between the pod and its node, and the routes over it.
+"""The step `veth`: a veth between the pod and its node, and the routes over it.
 
-A node does not reach the macvlan children of its own interface, so kubelet's probes would fail. The first interface's
-ADD makes the pair; the addresses of the others get routes over it. Only in mode underlay: a pod whose first interface
-is bridge's or ptp's has such a way already.
+A node cannot reach the macvlan children of its own interface, so kubelet's probes would fail. The first interface's ADD
+makes the pair; the addresses of the others get routes over it. Only in mode underlay: a pod whose first interface is
+made by bridge or ptp already reaches its node.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ from testbed.kernel.rtnetlink import LINK_SCOPE, MAIN
 from testbed.topology import Family, IPAddress, IPInterface
 
 PRIORITY = 1000
-"""Of the node's rules."""
+"""The priority of the node's rules."""
 MTU = 1500
 RULES: dict[Family, str] = {4: "0.0.0.0/0", 6: "::/0"}
-"""The sources of the packets that look into the node's table: all."""
+"""The sources of the packets that use the node's table: all."""
 NOT_THE_NODES = re.compile(r"docker|cbr|dummy|virbr|lxcbr|veth|lo$|cali|flannel|kube-ipvs|cni|vx-submariner|cilium")
-"""Interfaces whose addresses Spiderpool does not count as the node's."""
+"""The interfaces whose addresses Spiderpool does not count as the node's."""
 _rule_turn = threading.Lock()
-"""Of who makes or deletes the node's rules, which its pods share."""
+"""The lock for changes of the node's rules, which its pods share."""
 
 
 def host_end(container: str) -> str:
@@ -68,7 +67,7 @@ def _make(nic: Nic, name: str) -> None:
 
 
 def _route_from_pod(nic: Nic, undo: ExitStack, index: int, mac: str) -> None:
-    """What the pod sends to its node goes over the veth, and so does what hijackCIDR names."""
+    """Route packets from the pod to its node, and to hijackCIDR, over the veth."""
     tables = [MAIN, nic.table] if nic.first else [nic.table]
     wanted = []
     for family in nic.families:
@@ -84,7 +83,7 @@ def _route_from_pod(nic: Nic, undo: ExitStack, index: int, mac: str) -> None:
 
 
 def _addresses_of_node(nic: Nic, family: Family) -> list[IPAddress]:
-    """The one that the node has towards the pod first."""
+    """Return the node's addresses; the one that it uses towards the pod comes first."""
     with nic.on_node():
         names = dict(socket.if_nameindex())
     own = [address.ip for address in nic.addresses if address.version == family]
@@ -98,7 +97,7 @@ def _addresses_of_node(nic: Nic, family: Family) -> list[IPAddress]:
 
 
 def _route_from_node(nic: Nic, index: int, mac: str) -> None:
-    """What the node sends to the pod goes over the veth; what others left of these addresses is deleted."""
+    """Route packets from the node to the pod over the veth; delete leftover routes of these addresses."""
     table = nic.settings.hostRuleTable
     for address in nic.addresses:
         to, family = ip_network(address.ip), address.version
@@ -119,8 +118,8 @@ def _rule(family: Family, table: int) -> Rule:
 
 
 def disconnect(host: PolicyRouting, asked: Call, table: int, addresses: Sequence[IPInterface]) -> None:
-    """Delete what the node has of an interface: with the first one the veth, of others their routes."""
-    with contextlib.suppress(OSError):  # there is no such interface, or its namespace has gone with it
+    """Delete the node's objects for an interface: with the first one the veth, of others their routes."""
+    with contextlib.suppress(OSError):  # no such interface, or it has gone with its namespace
         index = host.index(host_end(asked.container))
         if asked.interface == FIRST:
             host.delete_link(index)

@@ -1,6 +1,6 @@
-"""The rules by which the cause of a job's trouble is found: each looks for one cause, the first that fits wins.
+"""Rules that find the cause of a job's trouble: each looks for one cause, the first that fits wins.
 
-A module has the rules for one group of causes; here is their order.
+A module has the rules for one group of causes; this one has their order.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ OF_AN_END_WITHOUT_SUCCESS: Sequence[Rule] = (
     rank_died, wrong_gid, nic_down, switch_down, link_down, link_flap, stale_neighbour, wrong_port, mtu_mismatch,
     small_packets_only, unresolved, no_route, congested_link, lossy_link, rank_hangs, unknown,
 )  # fmt: skip
-"""The rules for a job that did not end well."""
+"""Rules for a job that did not end well."""
 OF_SUCCESS: Sequence[Rule] = (
     slow_rank, congested_link, lossy_link, late_by_a_loss, slow_link, uneven_links, healthy,
 )  # fmt: skip
-"""Those for one that did. The last rule always fits."""
+"""Rules for a job that ended well. The last rule always fits."""
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The diagnosis of a job; `cause` is `healthy` for one that ended well at its pace. `remarks` are what it
+    """The diagnosis of a job; `cause` is `healthy` for one that ended well at its pace. `remarks` are troubles that it
     survived."""
 
     case: Case
@@ -56,7 +56,7 @@ class Diagnosis:
 
 
 def conclude(case: Case) -> Diagnosis:
-    """The finding of the first rule that fits; each job has one."""
+    """Return the finding of the first rule that fits; each job has one."""
     rules = OF_AN_END_WITHOUT_SUCCESS if not case.job.ok else OF_SUCCESS
     finding = next(found for rule in rules if (found := rule(case)))
     return Diagnosis(case, finding, sorted(remarks(case)) if finding.cause == HEALTHY else [])

@@ -13,20 +13,20 @@ from testbed.report.diagnosis.rules.facts import LOST, SHARE, SLOWER, evidence, 
 from testbed.report.diagnosis.rules.finding import Finding
 
 End = tuple[str, str]
-"""Of a link: node and interface."""
+"""An end of a link: node and interface."""
 FULL = 0.6
-"""A link is full that sends for so much of the time in collectives."""
+"""Minimum share of the time in collectives for which a full link sends."""
 MORE = 1.5
-"""A link carries more than others that carries so many times as much."""
+"""A link carries more than others if it carries so many times as much."""
 ALIKE = 0.9
-"""Links are alike if one sends for so much of the time for which the other does."""
+"""Links are alike if one sends for at least this share of the other's sending time."""
 WAITS = 1.0
 """Packets that wait on average at the end of a slow link, while the job runs."""
 
 
 def congested_link(case: Case) -> Finding | None:
-    """Several ranks send over one link at once: one between switches is full while no NIC is, or the port to a rank
-    drops what all others send there."""
+    """Find a link over which several ranks send at once: one between switches is full while no NIC is, or the port to a
+    rank drops packets that all others send there."""
     return _between_switches(case) or _to_one_rank(case)
 
 
@@ -54,8 +54,8 @@ def _between_switches(case: Case) -> Finding | None:
 
 
 def uneven_links(case: Case) -> Finding | None:
-    """Collectives take far longer than any NIC sends, and of parallel links between two switches one carries several
-    times what another does: flows meet on it, in one message or another."""
+    """Find uneven parallel links between two switches: collectives take far longer than any NIC sends, and one link
+    carries several times as much as another. Flows meet on it, in one message or another."""
     busy = case.busy
     nics = [end for own in case.ports for end in (own, case.seen.peers.get(own, own)) if end in busy]
     if not nics or not case.collectives:
@@ -80,7 +80,7 @@ def uneven_links(case: Case) -> Finding | None:
 
 
 def _parallel_links(case: Case) -> list[list[End]]:
-    """The ends that send from one switch to another, where there are several."""
+    """Return the ends that send from one switch to another, where there are several."""
     found: dict[tuple[str, str], list[End]] = defaultdict(list)
     for end, peer in sorted(case.seen.peers.items()):
         if {end[0], peer[0]} <= case.seen.gateways:
@@ -89,7 +89,7 @@ def _parallel_links(case: Case) -> list[list[End]]:
 
 
 def _into(case: Case, end: End) -> list[End]:
-    """The ends that send to the node of this one, without the other end of its link."""
+    """Return the ends that send to the node of this one, without the other end of its link."""
     return [other for other, to in case.seen.peers.items() if to[0] == end[0] and to != end and other in case.busy]
 
 
@@ -121,7 +121,7 @@ class Target:
 
 
 def target_of_all(case: Case) -> Target | None:
-    """The rank to which all others send; None if ranks are sent about as much."""
+    """Return the rank to which all others send; None if ranks receive about as much."""
     ports = _ports_to_ranks(case)
     carried = {port: case.growth.get((*port, "tx_bytes"), 0) for port in ports}
     if len(ports) <= 2:
@@ -134,14 +134,13 @@ def target_of_all(case: Case) -> Target | None:
 
 
 def _ports_to_ranks(case: Case) -> list[End]:
-    """The switches' ends of the ranks' links."""
     found = [case.seen.peers[end] for end in case.ports if end in case.seen.peers]
     return [end for end in found if end[0] in case.seen.gateways]
 
 
 def slow_link(case: Case) -> Finding | None:
-    """A link of a rank carries no more than those of the others and takes far longer for it, or packets wait for it
-    alone: all wait in collectives for it."""
+    """Find the one link of a rank that carries no more than those of the others and takes far longer, or alone has
+    waiting packets: all wait in collectives for it."""
     if not case.done:
         return None
     whole = max(call.ended or call.began for call in case.calls) - case.collectives[0].began
@@ -160,7 +159,7 @@ def slow_link(case: Case) -> Finding | None:
 
 
 def _slowest(case: Case, ends: Sequence[End], found: Mapping[End, float], least: float) -> tuple[End, float] | None:
-    """The end of which far more was found than of the others, though it carries no more; with the median of those."""
+    """Return the end with a far higher value than the others, though it carries no more, and the others' median."""
     if len(ends) < 2:
         return None
     slow = max(ends, key=lambda end: found.get(end, 0.0))

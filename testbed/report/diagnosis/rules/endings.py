@@ -1,4 +1,4 @@
-"""The findings of jobs that no other rule explains, and what a healthy one survived."""
+"""The findings of jobs that no other rule explains, and the troubles that a healthy one survived."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def healthy(case: Case) -> Finding:
 
 
 def remarks(case: Case) -> Iterator[tuple[int, str]]:
-    """What a job survived."""
+    """Yield the troubles that a job survived."""
     for down in downs(case):
         lasted = f"for {(down.until - down.since) / 1e9:.1f} s" if down.until else "to the end"
         ranks = ranks_at(case, down.node, down.interface)
@@ -43,7 +43,7 @@ def remarks(case: Case) -> Iterator[tuple[int, str]]:
 
 
 def unknown(case: Case) -> Finding:
-    """No rule fits: the facts that are nearest."""
+    """Return the nearest facts when no rule fits."""
     counted = [
         (case.job.ended, f"{node}: {place}: {name} {count}")
         for (node, place, name), count in sorted(case.growth.items())

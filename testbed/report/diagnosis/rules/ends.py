@@ -1,4 +1,4 @@
-"""The ends of links: which were down, their names, and the ranks that use them."""
+"""The ends of links: times when they were down, their names, and the ranks that use them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Down:
 
 
 def downs(case: Case) -> list[Down]:
-    """The ends of links that were down while the job ran, in the order of time."""
+    """Return the ends of links that were down while the job ran, in the order of time."""
     begun: dict[tuple[str, str], Event] = {}
     found: list[Down] = []
     for event, data in case.seen.of(events.Data):
@@ -47,7 +47,7 @@ def downs(case: Case) -> list[Down]:
 
 
 def link_name(case: Case, node: str, interface: str) -> str:
-    """The same name of a link from whichever end, the switch's end first: ``leaf2:e2 - n3:eth1``."""
+    """Return the same name of a link from either end, the switch's end first: ``leaf2:e2 - n3:eth1``."""
     first, peer = (node, interface), case.seen.peers.get((node, interface))
     if peer is None:
         return f"{node}:{interface}"
@@ -57,12 +57,11 @@ def link_name(case: Case, node: str, interface: str) -> str:
 
 
 def own_link(case: Case, rank: int) -> str:
-    """The link of a rank's NIC."""
     return next((link_name(case, *end) for end, ranks in case.ports.items() if rank in ranks), "")
 
 
 def ranks_at(case: Case, node: str, interface: str) -> list[int]:
-    """The ranks that use this link alone: those whose NIC is one of its ends; of a link without a device those of the
+    """Return the ranks that use this link alone: those whose NIC is an end of it; without a device those of the
     host."""
     ends = [(node, interface), case.seen.peers.get((node, interface), ("", ""))]
     found = [rank for end in ends for rank in case.ports.get(end, ())]

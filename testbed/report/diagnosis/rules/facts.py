@@ -12,7 +12,7 @@ from testbed.report.diagnosis.case import Case
 from testbed.report.diagnosis.observations import at
 
 BEHIND_NS = 1_000_000_000
-"""A rank that is so late for a collective, when the job ends, is not on its way."""
+"""Minimum delay of a rank that will not enter a collective, when the job ends."""
 MOST_FACTS = 8
 OF_THE_NETWORK = re.compile(
     r"unhandled timeout error|unreachable|Endpoint timeout|No route to host|Connection (reset|closed)|[Tt]imed out"
@@ -20,18 +20,18 @@ OF_THE_NETWORK = re.compile(
 LOST = 3
 """Packets that a sound link may lose while its ends are read one after the other."""
 SLOWER = 3.0
-"""A rank or a link is slow that takes so many times what the median of the others takes,"""
+"""Minimum ratio of a slow rank's or link's time to the median of the others."""
 SHARE = 0.2
-"""if this costs so much of the job's time in collectives and between them."""
+"""Minimum share of the job's time in and between collectives that a slow rank or link costs."""
 
 
 def stopped(case: Case) -> int:
-    """When the job stopped: at the beginning of the collective in which it ended, or at its end."""
+    """Return when the job stopped: at the beginning of the collective in which it ended, or at its end."""
     return case.stuck.began if case.stuck else case.job.ended
 
 
 def evidence(*facts: tuple[int, str] | Iterator[tuple[int, str]]) -> list[tuple[int, str]]:
-    """Facts in the order of time."""
+    """Return facts in the order of time."""
     found: list[tuple[int, str]] = []
     for fact in facts:
         found += [fact] if isinstance(fact, tuple) else fact
@@ -39,7 +39,7 @@ def evidence(*facts: tuple[int, str] | Iterator[tuple[int, str]]) -> list[tuple[
 
 
 def stalls(case: Case) -> Iterator[tuple[int, str]]:
-    """The last time at which no rank went on, with the states of connected queue pairs."""
+    """Yield the last time at which no rank went on, with the states of connected queue pairs."""
     found = [(event, stalled) for event, stalled in case.seen.of(Stalled) if stalled.name == case.job.name]
     for event, stalled in found[-1:]:
         states: Counter[str] = Counter()
@@ -52,7 +52,7 @@ def stalls(case: Case) -> Iterator[tuple[int, str]]:
 
 
 def hits(case: Case) -> Iterator[tuple[int, str]]:
-    """The peers that did not answer."""
+    """Yield the peers that did not answer."""
     for ip, ranks in case.unanswered.items():
         owner = f", {case.ranks(case.addresses[ip].ranks)}" if ip in case.addresses else ""
         who = " and ".join(case.rank(rank) for rank in ranks[:3])
@@ -60,7 +60,7 @@ def hits(case: Case) -> Iterator[tuple[int, str]]:
 
 
 def retries(case: Case) -> Iterator[tuple[int, str]]:
-    """The errors that the RDMA devices of the ranks counted."""
+    """Yield the errors that the RDMA devices of the ranks counted."""
     found: dict[str, list[str]] = {}
     for (node, place, name), count in sorted(case.growth.items()):
         if (node, place) in case.seen.devices and find(name).role in ("retry", "gap") and case.ranks_on(node):
@@ -69,8 +69,8 @@ def retries(case: Case) -> Iterator[tuple[int, str]]:
 
 
 def lost_packets(case: Case) -> Iterator[tuple[tuple[str, str], int, str]]:
-    """Where packets were lost, by the end of a link from which they went: dropped by its queue, or not received at the
-    other end."""
+    """Yield the places of lost packets, by the end of a link that sent them: dropped by its queue, or not received at
+    the other end."""
     growth = case.growth
     for (node, interface, name), dropped in growth.items():
         if (node, interface) in case.seen.peers and find(name).role == "drop":

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 HEALTHY, UNKNOWN = "healthy", "unknown"
-"""The causes of a job without trouble, and of one that no rule explains."""
+"""Causes of a job without trouble, and of one that no rule explains."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A cause. `ranks` are those that it hit first, `since` is a virtual time in nanoseconds."""
+    """A cause. `ranks` are the first ones that it hit, `since` is a virtual time in nanoseconds."""
 
     cause: str
     since: int

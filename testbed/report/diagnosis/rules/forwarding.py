@@ -1,4 +1,4 @@
-"""Rules for forwarding: what switches have of the addresses and NICs of ranks, and routes."""
+"""Rules for forwarding: entries of switches for the addresses and NICs of ranks, and routes."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from testbed.report.diagnosis.rules.finding import Finding
 
 D = TypeVar("D", bound=events.Data)
 NO_ROUTE = re.compile(r"Destination is unreachable|Network is unreachable|No route to host")
-"""Words of UCX and of the kernel."""
+"""Texts of UCX and of the kernel."""
 
 
 def stale_neighbour(case: Case) -> Finding | None:
-    """A switch has a MAC for a rank's address that is not its NIC's."""
+    """Find a switch with a MAC for a rank's address that is not its NIC's."""
     for (switch, table, _vlan, ip), text in sorted(case.seen.tables_at(case.job.ended).items()):
         if ip not in case.addresses or table not in ("arp", "nd"):
             continue
@@ -44,7 +44,7 @@ def stale_neighbour(case: Case) -> Finding | None:
 
 
 def _written(case: Case, switch: str, kind: type[D]) -> Iterator[tuple[Event, D]]:
-    """The entries that a switch wrote up to the end of the job."""
+    """Yield the entries that a switch wrote up to the end of the job."""
     for event, data in case.seen.of(kind):
         if event["node"] == switch and data.kind in SET and at(event) <= case.job.ended:
             yield event, data
@@ -59,7 +59,7 @@ def _owned_since(case: Case, ip: str) -> int:
 
 
 def wrong_port(case: Case) -> Finding | None:
-    """A switch has the MAC of a rank's NIC on another port than the one to which the NIC leads."""
+    """Find a switch with the MAC of a rank's NIC on another port than the one to which the NIC leads."""
     for (switch, table, _vlan, mac), text in sorted(case.seen.tables_at(case.job.ended).items()):
         if table != "fdb":
             continue
@@ -84,7 +84,7 @@ def wrong_port(case: Case) -> Finding | None:
 
 
 def unresolved(case: Case) -> Finding | None:
-    """A switch asks for the MAC of a rank's address, and nobody answers."""
+    """Find a switch that asks for the MAC of a rank's address without an answer."""
     for (switch, table, _vlan, ip), text in sorted(case.seen.tables_at(case.job.ended).items()):
         if table in ("arp", "nd") and ip in case.addresses and text in (ASKING, UNANSWERED):
             ranks = case.addresses[ip].ranks
@@ -97,7 +97,7 @@ def unresolved(case: Case) -> Finding | None:
 
 
 def _asked(case: Case, switch: str, ip: str) -> int | None:
-    """When a switch began to ask for what it has not had an answer for at the end of the job."""
+    """Return when a switch began to ask for an address that is unanswered at the end of the job."""
     since: int | None = None
     for event, data in case.seen.of(events.Neighbour):
         if event["node"] == switch and data.ip == ip and at(event) <= case.job.ended:
@@ -109,7 +109,7 @@ def _asked(case: Case, switch: str, ip: str) -> int | None:
 
 
 def no_route(case: Case) -> Finding | None:
-    """A rank has no way to a peer."""
+    """Find a rank without a route to a peer."""
     found = [rank for rank in range(len(case.job.hosts)) if NO_ROUTE.search(case.log(rank))]
     if not found and not NO_ROUTE.search(case.job.failure):
         return None

@@ -19,12 +19,12 @@ from testbed.report.diagnosis.rules.finding import Finding
 
 
 def nic_down(case: Case) -> Finding | None:
-    """A host's own end of a link is down."""
+    """Find a host's own end of a link that is down."""
     return _down(case, "nic-down", lambda down: down.node not in case.seen.gateways, "its own NIC {link} is down")
 
 
 def switch_down(case: Case) -> Finding | None:
-    """All links of a switch are down, and ranks are among those who use them."""
+    """Find a switch whose links are all down, and ranks that use them."""
     ends: dict[tuple[str, str], Down] = {}
     for down in downs(case):
         if down.until is None:
@@ -43,12 +43,12 @@ def switch_down(case: Case) -> Finding | None:
 
 
 def link_down(case: Case) -> Finding | None:
-    """A switch's end of a rank's link, or of one between switches, is down."""
+    """Find a switch's end of a rank's link, or of one between switches, that is down."""
     return _down(case, "link-down", lambda down: down.node in case.seen.gateways, "its link {link} is down")
 
 
 def link_flap(case: Case) -> Finding | None:
-    """A link was down when the job stopped, and came back too late: the retries were used up."""
+    """Find a link that was down when the job stopped, and came back too late: the retries were used up."""
     stuck = case.stuck
     if stuck is None or case.job.status != "RETRY_EXC_ERR":
         return None
@@ -82,7 +82,7 @@ def _down(case: Case, cause: str, which: Callable[[Down], bool], words: str) -> 
 
 
 def _carries(case: Case, down: Down) -> bool:
-    """Whether a link may carry what the job sends: a rank's, or one between switches if the job died of the network."""
+    """Return whether a link may carry the job: a rank's, or one between switches if the job died of the network."""
     if ranks_at(case, down.node, down.interface):
         return True
     peer = case.seen.peers.get((down.node, down.interface), ("", ""))[0]

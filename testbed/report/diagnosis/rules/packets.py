@@ -1,4 +1,4 @@
-"""Rules for links that are up and do not carry packets as they should: some are lost, or are too large."""
+"""Rules for links that are up but lose packets, or drop those that are too large."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SMALLER = 2.0
 
 
 def lossy_link(case: Case) -> Finding | None:
-    """A link loses packets, or its queue drops them, while no end of it was down."""
+    """Find a link that loses packets, or whose queue drops them, while no end of it was down."""
     was_down = {link_name(case, down.node, down.interface) for down in downs(case)}
     lost: Counter[str] = Counter()
     facts: dict[str, list[tuple[int, str]]] = {}
@@ -49,7 +49,7 @@ def lossy_link(case: Case) -> Finding | None:
 
 
 def late_by_a_loss(case: Case) -> Finding | None:
-    """A collective of a group took far longer than another of its kind, and in that time a rank missed packets."""
+    """Find a collective of a group that took far longer than another of its kind, while a rank missed packets."""
     if not case.job.collectives or downs(case):
         return None
     for one in case.done:
@@ -71,7 +71,7 @@ def late_by_a_loss(case: Case) -> Finding | None:
 
 
 def mtu_mismatch(case: Case) -> Finding | None:
-    """One end of a rank's link got another MTU than the other end has."""
+    """Find a rank's link of which one end got another MTU than the other end has."""
     known: dict[tuple[str, str], tuple[int, int]] = {}
     for event, link in case.seen.of(Link):
         if link.mtu is not None and at(event) <= case.job.ended:
@@ -88,7 +88,7 @@ def mtu_mismatch(case: Case) -> Finding | None:
 
 
 def small_packets_only(case: Case) -> Finding | None:
-    """Collectives of few bytes are done and the first of more is not, while only small packets came to a rank."""
+    """Find collectives of few bytes that are done and a larger one that is not, with only small packets at a rank."""
     stuck, done = case.stuck, [one.calls[0].bytes for one in case.collectives if not one.waiting and not one.absent]
     if stuck is None or case.job.status != "RETRY_EXC_ERR" or not done or max(done) >= stuck.calls[0].bytes:
         return None

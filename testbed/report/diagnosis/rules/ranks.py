@@ -12,17 +12,17 @@ from testbed.report.diagnosis.rules.facts import BEHIND_NS, OF_THE_NETWORK, SHAR
 from testbed.report.diagnosis.rules.finding import Finding
 
 DIED = re.compile(r"ended (by|with|without) |called MPI_Abort|[\w.]+(Error|Exception|Interrupt)\b")
-"""The end of a rank in the words of its launcher, or a Python exception."""
+"""The end of a rank in its launcher's text, or a Python exception."""
 NO_GID = re.compile(
     r"network device '[^']*' is not available|ibv_create_ah\(.*\bdgid=(?P<gid>fe80:[0-9a-f:]+).*failed.*"
 )
-"""UCX's words for a device without a GID at the index, and for a link-local one."""
+"""UCX's texts for a device without a GID at the index, and for a link-local one."""
 FEWEST = 5
-"""Collectives by which the pace of ranks is judged."""
+"""Minimum of collectives to judge the pace of ranks."""
 
 
 def rank_died(case: Case) -> Finding | None:
-    """A rank ended, and its words are not those of the network."""
+    """Find a rank that ended with a text that is not about the network."""
     job = case.job
     if job.rank is None or job.status or OF_THE_NETWORK.search(job.failure) or not DIED.match(job.failure):
         return None
@@ -34,7 +34,7 @@ def rank_died(case: Case) -> Finding | None:
 
 
 def wrong_gid(case: Case) -> Finding | None:
-    """A rank cannot use its RDMA device, which is there, or its GID there is link-local."""
+    """Find a rank that cannot use its RDMA device, which is there, or whose GID there is link-local."""
     for rank, (host, device) in enumerate(zip(case.job.hosts, case.job.devices, strict=False)):
         said = NO_GID.search(case.log(rank))
         if said and (host, device) in case.seen.devices:
@@ -46,8 +46,7 @@ def wrong_gid(case: Case) -> Finding | None:
 
 
 def rank_hangs(case: Case) -> Finding | None:
-    """Ranks wait in a collective that a rank, which made calls of MPI before, did not enter, and nothing was sent
-    again."""
+    """Find a collective that a rank, which made calls of MPI before, did not enter, without any retransmission."""
     stuck = case.stuck
     if stuck is None or not stuck.absent or any(True for _ in retries(case)):
         return None
@@ -60,8 +59,7 @@ def rank_hangs(case: Case) -> Finding | None:
 
 
 def slow_rank(case: Case) -> Finding | None:
-    """A rank computes for far longer than the others, or takes longer from one collective to the next: all wait for
-    it."""
+    """Find a rank that computes far longer than the others, or takes longer between collectives: all wait for it."""
     paces = _paces(case)
     if len(paces) < 2:
         return None
@@ -84,7 +82,7 @@ def slow_rank(case: Case) -> Finding | None:
 
 
 def _paces(case: Case) -> dict[int, int]:
-    """Nanoseconds that each rank was outside of MPI between its first call and its last one; in a group those that it
+    """Return the nanoseconds of each rank outside of MPI between its first and last call; in a group those that it
     computed."""
     if case.job.computed:
         return dict(enumerate(case.job.computed))
