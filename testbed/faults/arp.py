@@ -21,9 +21,9 @@ from testbed.switch.frames import BROADCAST
 from testbed.topology import Family, IPAddress, IPInterface
 
 BURSTS = 100
-"""Of a storm, in a second."""
+"""Bursts per second of a storm."""
 MOST_ASKED = 1 << 16
-"""Addresses of a subnet that a storm asks for."""
+"""Maximum of a subnet's addresses that a storm requests."""
 ND_TYPES = {"request": "nd-neighbor-solicit", "reply": "nd-neighbor-advert"}
 
 
@@ -129,7 +129,7 @@ class ArpStorm(_FromHost):
         undo.callback(lab.scheduler.every(1 / BURSTS, burst))
 
     def verify(self, lab: Lab) -> Verified | None:
-        """Return the requests that the interface sends in a twentieth of a second."""
+        """Count the requests that the interface sends in a twentieth of a second."""
         span = 0.05
         requests = "arp operation request" if self.family == 4 else "icmpv6 type nd-neighbor-solicit"
         (passed,) = counted(lab, self._nic(lab), "egress", [requests], span)

@@ -25,11 +25,11 @@ from testbed.topology import Family, IPAddress
 from testbed.workload.flow import Flow
 
 LABELS = range(1, 65)
-"""Flow labels that are tried until a flow takes a path."""
+"""Flow labels tried until a flow takes a path."""
 LOOK_S = 0.02
-"""Seconds for which packets are counted at least."""
+"""Minimum time to count packets, in seconds."""
 DRAINED_S = 10.0
-"""Seconds in which queues are empty of the packets of a flow that has ended."""
+"""Seconds in which queues drain the packets of an ended flow."""
 Bytes = Annotated[int, Field(ge=256, le=1 << 20)]
 Rate = Annotated[int, Field(ge=8_000, le=1_000_000_000)]
 
@@ -61,8 +61,7 @@ class Traffic(Fault):
         """Return the seconds from one message of a flow to its next."""
 
     def place(self, lab: Lab) -> tuple[Interface, str]:
-        """Return the interface and the hook, ingress or egress, that count the packets; by default the receiver's
-        NIC."""
+        """Return the interface and hook (ingress, egress) that count the packets; by default the receiver's NIC."""
         return self.streams(lab)[0].target, "ingress"
 
     def _nic(self, lab: Lab, host: str) -> HostInterface:
@@ -169,7 +168,7 @@ class EcmpCollision(Traffic):
         return self
 
     _labels: dict[tuple[str, str], int] = PrivateAttr(default_factory=dict)
-    """By pair, as they were chosen: once the flows run, routes may change."""
+    """Flow labels by pair, chosen once: while the flows run, routes may change."""
 
     def inject(self, lab: Lab, undo: ExitStack) -> None:
         self._labels.clear()

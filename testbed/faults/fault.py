@@ -73,8 +73,7 @@ class Fault(BaseModel, ABC):
 
 
 class Injection:
-    """A fault in a lab, from `inject` to `recover`: until the end of the lab, or of a pod that it names, at the
-    latest."""
+    """A fault in a lab from `inject` to `recover`, at the latest until the end of the lab or of a pod that it names."""
 
     def __init__(self, lab: Lab, fault: Fault) -> None:
         self.lab = lab
@@ -82,7 +81,7 @@ class Injection:
         self.came = False
         self.active = False
         self.judged = False
-        """Whether a run's verdict has reported that part of it did not happen."""
+        """True if a run's verdict has reported that part of it did not happen."""
         self.lost = ""
         """When it was no longer in place, as text, if it had to be."""
         self._began = self._found = 0.0
@@ -96,7 +95,7 @@ class Injection:
         """The end of a fault with a duration."""
         self._missed = ""
         self._there = False
-        """Whether it is injected, or recovered and not yet verified gone."""
+        """True if it is injected, or recovered and not yet verified gone."""
         self._undo = ExitStack()
         self._cancel: Callable[[], None] | None = None
         lab.injections.append(self)
@@ -129,8 +128,7 @@ class Injection:
 
     @property
     def unfinished(self) -> str:
-        """Return the part of `inject_after` that did not happen if the run ends now or has ended, as text; else
-        empty."""
+        """Return the part of `inject_after` that is missing if the run ends now or has ended, as text; else empty."""
         self._cut_short()
         return self._missed
 
@@ -213,8 +211,7 @@ class Injection:
 
 
 def unfinished(lab: Lab) -> list[str]:
-    """Return an ended lab's faults that did not come, did not hold or were cut short, unless a verdict reported
-    them."""
+    """Return an ended lab's faults that never came, did not hold or were cut short, unless a verdict reported them."""
     found = [(one, text) for one in lab.injections if not one.judged for text in (one.lost, one.unfinished)]
     return [f"fault {one.fault} {text}" for one, text in found if text]
 

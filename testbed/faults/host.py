@@ -126,7 +126,7 @@ class ArpFlux(_HostFault):
         return [name for name, interface in host.interfaces.items() if 4 in interface.addresses]
 
     def _paths(self, host: Host) -> list[str]:
-        """Return the settings: the larger of `all` and the interface's own applies."""
+        """Return the sysctls of `all` and of each interface: the larger value applies."""
         where = ["all", *self._names(host)]
         return [f"net/ipv4/conf/{name}/{key}" for name in where for key in ("arp_ignore", "arp_announce")]
 

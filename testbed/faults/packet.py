@@ -19,11 +19,11 @@ from testbed.topology import Family
 
 ROCE_PORT = 4791
 OPCODE, DEST_QP, PSN, PAYLOAD = "@th,64,8", "@th,104,24", "@th,136,24", "@th,160,8"
-"""Fields of the BTH and the byte behind it, in bits from the UDP header, whose 64 come first (IBTA 9.2)."""
+"""Fields of the BTH and the byte after it, in bits from the start of the UDP header, which has 64 (IBTA 9.2)."""
 ENDLESS = 1 << 31
 CE6 = "@nh,0,16 set @nh,0,16 | 0x0030"
-"""Sets both bits of ECN among the first 16 of an IPv6 header (RFC 8200 section 3, RFC 3168 section 5): `ip6 ecn set ce`
-writes the header's second byte alone, which Linux 7.3 does not carry out."""
+"""Statement for both ECN bits among the first 16 of an IPv6 header (RFC 8200 section 3, RFC 3168 section 5):
+`ip6 ecn set ce` writes the header's second byte alone, which Linux 7.3 does not execute."""
 OPCODES = {
     "SEND_FIRST": 0x00, "SEND_MIDDLE": 0x01, "SEND_LAST": 0x02, "SEND_ONLY": 0x04,
     "WRITE_FIRST": 0x06, "WRITE_MIDDLE": 0x07, "WRITE_LAST": 0x08, "WRITE_ONLY": 0x0A,

@@ -19,7 +19,7 @@ class Record(NamedTuple):
     """Microseconds of the kernel's log clock."""
     text: str
     kernel: bool
-    """Whether the kernel wrote it; programs write to this log too."""
+    """True if the kernel wrote it; programs write to this log too."""
     lost: int
     """Records overwritten before they could be read, directly before this one."""
 

@@ -54,7 +54,7 @@ class _Devices:
     def __init__(self) -> None:
         self.files: dict[str, tuple[str, int] | None] = {}
         self._known: dict[tuple[str, int], bool] | None = None
-        """Whether a device, by name and index, is in this namespace; devices never move to another."""
+        """True for a device, by name and index, in this namespace; devices never move to another."""
 
     def update(self, here: Rdma) -> bool:
         """Add new devices and drop deleted ones. Return whether the set of visible devices changed."""

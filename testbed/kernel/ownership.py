@@ -50,7 +50,7 @@ class Run:
     files: list[str] = field(default_factory=list)
     """Files and directories outside the run directory, created or about to be."""
     probes: bool = False
-    """Whether it makes the kernel trace queue pairs."""
+    """True if it makes the kernel trace queue pairs."""
 
     @property
     def file(self) -> Path:

@@ -313,7 +313,7 @@ class Failed(Data):
 
 class Ranks(Data):
     late: bool = False
-    """Whether it was not done at its deadline."""
+    """True if it was not done at its deadline."""
     rank: int | None = None
     """The first rank that failed."""
     status: str | None = None

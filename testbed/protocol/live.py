@@ -105,9 +105,9 @@ class LiveRequest(Request[R_co], Generic[R_co]):
     """The function that serves it: a module of executor/live and its name there. It takes the request and a `Call`, and
     returns the response, or a `Task` that will. None for a request that the server serves itself."""
     touches: ClassVar[bool]
-    """Whether it can change the lab; others only read."""
+    """True if it can change the lab; others only read."""
     waits: ClassVar[bool]
-    """Whether it may wait for something in the lab; such requests run one after the other."""
+    """True if it may wait for something in the lab; such requests run one after the other."""
 
     def __init_subclass__(cls, *, handler: str = "", touches: bool = True, waits: bool = False) -> None:
         super().__init_subclass__()
@@ -125,9 +125,9 @@ class Exec(LiveRequest[int], handler="node_programs:run"):
     given: str | None = None
     """Its whole input in base64: on the virtual clock, later input arrives at a moment of the host's."""
     input: bool = False
-    """Whether input will come, and its end."""
+    """True if input will come, and its end."""
     detach: bool = False
-    """Whether it runs on by itself: the response comes at its start, its output is a file of the lab."""
+    """True if it runs on by itself: the response comes at its start, its output is a file of the lab."""
 
 
 class Inspect(LiveRequest[LabState], handler="inspecting:inspect", touches=False):

@@ -36,7 +36,7 @@ class Request(Generic[R_co]):
 
     __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
     apart: ClassVar[bool] = False
-    """Whether each has its own process inside, because several travel together and run the user's code."""
+    """True if each has its own process inside, because several travel together and run the user's code."""
 
     def __init_subclass__(cls) -> None:
         dataclass(frozen=True, kw_only=True)(cls)

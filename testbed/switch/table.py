@@ -32,10 +32,10 @@ class Entry:
     probes: int = 0
     """Refresh requests since the last confirmation."""
     asked: bool = False
-    """Whether a request of ours is pending."""
+    """True if a request of ours is pending."""
     claim: Claim | None = None
     blocked: bool = False
-    """Whether lossless packets for it are dropped."""
+    """True if lossless packets for it are dropped."""
     late: int = 0
     """Nanoseconds by which its deadlines moved because the CPU was out."""
 

@@ -1,5 +1,4 @@
-"""Topologies: pure data and planning, without the kernel. Of our packages only `errors` and `documents` are
-imported."""
+"""Topologies: pure data and planning, without the kernel. Of our code only `errors` and `documents` are imported."""
 
 from testbed.topology.addressing import POOL as POOL
 from testbed.topology.addressing import link_local as link_local

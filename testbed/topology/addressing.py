@@ -34,8 +34,7 @@ def interface_mac(node: int, interface: int) -> str:
 
 
 def svi_mac(node: int) -> str:
-    """Return one MAC for all SVIs of a node: several would make the bridge promiscuous, and its stack gets every
-    frame."""
+    """Return one MAC for all SVIs of a node: with several the bridge is promiscuous, and its stack gets every frame."""
     return _mac(2, node, 1, 0)
 
 
@@ -44,8 +43,7 @@ def bgp(node: int) -> Bgp:
 
 
 def pod_mac(lab_name: str, pod_name: str) -> str:
-    """Return the MAC address of a pod: equal for the same two names on every machine, never that of a planned
-    interface."""
+    """Return the MAC address of a pod: the same on every machine for two names, never one of a planned interface."""
     digest = hashlib.sha256(f"{lab_name}/{pod_name}".encode()).digest()
     return ":".join(f"{byte:02x}" for byte in b"\x06" + digest[:5])
 

@@ -106,8 +106,7 @@ class Interface(_Addressed):
     """(node, interface) at the other end."""
     address: IPv4Interface | None = None
     rdma: str | None = None
-    """The name of its RDMA device, None for none, unique per kernel. Without `nic` it is a soft-RoCE device to be
-    made."""
+    """The name of its RDMA device, unique per kernel; None for none. Without `nic` it is a soft-RoCE device to make."""
     nic: str = ""
     """Host: the RDMA device of this machine whose interface it is; `rdma` is the same then."""
     hardware: str = ""

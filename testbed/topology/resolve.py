@@ -164,8 +164,7 @@ def resolve_links(elements: Elements, nodes: dict[str, ResolvedNode], problems: 
 
 
 def _special(elements: Elements, nodes: dict[str, ResolvedNode]) -> dict[str, ResolvedNode]:
-    """Return the nodes of special endpoints in a file of containerlab's kinds; add to `nodes` those where a link
-    ends."""
+    """Return the nodes of special endpoints in a file of containerlab's kinds; add those with links to `nodes`."""
     outside = [node for node in nodes.values() if KINDS[node.kind].containerlab == "machine" and not node.planned]
     roles = {KINDS[node.kind].containerlab for node in nodes.values() if node not in outside}
     found: dict[str, ResolvedNode] = {}

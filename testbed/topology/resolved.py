@@ -20,8 +20,7 @@ class Given:
     """The broadcast domain of an SVI."""
 
     def clashes(self, other: Given) -> bool:
-        """Return whether two owners conflict: SVIs of several domains that share a subnet may have one anycast
-        address."""
+        """Return whether two addresses conflict. SVIs of several domains may share one: an anycast gateway."""
         anycast = None not in (self.domain, other.domain) and self.domain != other.domain
         return self.address.ip == other.address.ip and not anycast
 

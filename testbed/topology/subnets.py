@@ -60,8 +60,7 @@ def _choose_network(segment: Segment, family: Family, owners: list[_Owner], prob
 
 
 def _check_overlaps(owners: list[_Owner], problems: Problems) -> None:
-    """Check overlaps. Subnets of a family are nested or disjoint: in ascending order the widest one before is
-    enough."""
+    """Check overlaps. A family's subnets are nested or disjoint: in order, the widest one before is enough."""
     widest: _Owner | None = None
     for owner in sorted(owners, key=lambda owner: (owner[0].network_address, owner[0].prefixlen)):
         if widest is not None and owner[0].overlaps(widest[0]):

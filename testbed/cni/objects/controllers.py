@@ -21,7 +21,7 @@ class Changes(NamedTuple):
     made: list[Object]
     gone: list[Object]
     notes: list[str]
-    """What could not be provided."""
+    """Reports of what could not be provided."""
 
 
 def follow(objects: Mapping[str, Object], held: Collection[Address] = ()) -> Changes:

@@ -31,9 +31,7 @@ class Database:
         with self.explained(), contextlib.ExitStack() as refused:
             self._database = sqlite3.connect(file, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
             refused.callback(self._database.close)
-            self._database.execute(
-                "PRAGMA synchronous = OFF"
-            )  # a killed program loses nothing; power cuts do not matter
+            self._database.execute("PRAGMA synchronous = OFF")  # killed programs lose nothing; power cuts do not occur
             self._database.executescript(self.SCHEMA)
             refused.pop_all()
 

@@ -107,8 +107,7 @@ class Runtime:
         """Run DEL of each plugin, last first; the first error ends it. Call it after a failed ADD too.
 
         If the error is "try again later" (code 11), as without the agent of the node, all of it is repeated for as long
-        as a plugin may take. Kubelet repeats it at any error, and for ever.
-        """
+        as a plugin may take. Kubelet repeats it at any error, and for ever."""
         deadline = LIMIT.deadline()
         while True:
             try:

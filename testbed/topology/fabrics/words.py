@@ -19,8 +19,7 @@ def span(names: Sequence[str]) -> str:
 
 
 def addressing(fabric: Fabric, first: str, second: str, top: str) -> list[str]:
-    """Return comments on addresses. `first` and `second` are the parts of an address: rail and leaf, pod and edge
-    switch."""
+    """Return comments on addresses. `first` and `second` are an address's parts, such as a rail and a leaf."""
     family = fabric.family
     if fabric.bridged:
         subnets = _either(family, "10.R.0.0/16", "2001:db8:R::/64")

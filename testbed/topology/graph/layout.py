@@ -144,8 +144,7 @@ def _order_rows(picture: Picture, rows: list[list[Placed]]) -> None:
 
 
 def _place_across(picture: Picture, rows: list[list[Placed]], placed: dict[Box, Placed]) -> float:
-    """Pack the widest row, and place the others by it, each box over or under the middle of its neighbours; return the
-    width."""
+    """Pack the widest row; put the other boxes over or under the middle of their neighbours. Return the width."""
     _order_rows(picture, rows)
     widths = [sum(one.width for one in row) + GAP * (len(row) - 1) for row in rows]
     base = widths.index(max(widths))

@@ -62,7 +62,7 @@ def _cable(root: Xml.Element, line: Line) -> None:
 
 
 def _link(ends: LinkEnds) -> str:
-    """`host1:eth1 10.1.1.2/24 – leaf1:e1 VLAN 10`, `leaf1:e2 VLAN 10, tagged 20 – leaf2:e2 VLAN 10, tagged 20`"""
+    """Return `host1:eth1 10.1.1.2/24 – leaf1:e1 VLAN 10` or `leaf1:e2 VLAN 10, tagged 20 – leaf2:e2 (the same)`."""
     shown = []
     for end in ends:
         tagged = f"tagged {', '.join(map(str, end.trunk))}" if end.trunk else ""

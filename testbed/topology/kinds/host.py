@@ -156,10 +156,10 @@ class Host(Kind):
         node.nic = node.keys.rdma.device if isinstance(node.keys.rdma, Nic) else ""
 
     def check_port(self, port: Port, problems: Problems) -> None:
-        """Any name will do."""
+        """Accept any name."""
 
     def check_addresses(self, port: Port, problems: Problems) -> None:
-        """Any address will do."""
+        """Accept any address."""
 
     def has_classes(self, node: ResolvedNode) -> bool:
         return node.rdma

@@ -34,8 +34,7 @@ class Kind:
     """A phrase for the schema."""
     keys: ClassVar[type[Definition]] = Definition
     added_up: ClassVar[tuple[str, ...]] = ()
-    """The keys whose lists add up over the levels of the file. The nearest of other lists counts; mappings are
-    merged."""
+    """The keys whose lists add up over the levels of the file. Other lists are replaced; mappings are merged."""
     shape: ClassVar[Shape]
     is_host: ClassVar[bool] = False
     """True if its interfaces end paths: with addresses, neighbours and RDMA devices of their own."""

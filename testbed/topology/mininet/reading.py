@@ -1,5 +1,4 @@
-"""Finding the `Topo` in a file. The file is a user's program: this runs in a separate process, never in the
-command's."""
+"""Finding the `Topo` in a file. It is the user's program, so this runs in its own process, never in the command's."""
 
 from __future__ import annotations
 

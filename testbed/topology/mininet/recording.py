@@ -77,7 +77,7 @@ class Topo:
         return key
 
     def addPort(self, src: str, dst: str, sport: int | None = None, dport: int | None = None) -> tuple[int, int]:
-        """Return the next ports: a switch counts from 1, a host from 0."""
+        """Record both ports, by default the next ones, and return them: a switch counts from 1, a host from 0."""
         for node, port in (src, sport), (dst, dport):
             if not isinstance(node, str) or node not in self._nodes:
                 raise InputError(f"a link ends at {node!r}, and no node of this name was added before")

@@ -33,9 +33,7 @@ def tune(nic: Nic, undo: ExitStack) -> None:
         moved = other if nic.settings.podDefaultRouteNIC == nic.name else nic.index
         _rules(nic, undo, _sources(nic, moved, family), nic.table)
         own = [route for route in routes if route.index == moved]
-        for route in sorted(
-            own, key=lambda route: route.gateway is not None
-        ):  # a gateway needs its on-link route first
+        for route in sorted(own, key=lambda route: route.gateway is not None):  # a gateway must be attached first
             _put(nic, undo, route, nic.table)
             if route.default and nic.kernel.take_route(route, MAIN):
                 undo.callback(nic.kernel.put_route, route, MAIN)
