@@ -255,7 +255,7 @@ def do(
     bundle: Bundle,
     outcome: Outcome,
     monkeypatch: pytest.MonkeyPatch,
-) -> Callable[..., list[dict[str, Any]]]:
+) -> Iterator[Callable[..., list[dict[str, Any]]]]:
     """Runs a function as a job, with these limits; the messages that came. Its files are in `back`."""
 
     def run(function: Work, **limits: float) -> list[dict[str, Any]]:
@@ -266,7 +266,8 @@ def do(
         outcome.extract(places / "back")
         return list(outcome.progress())
 
-    return run
+    yield run
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a job that fails leaves its handler, which reaps others' children
 
 
 def test_a_job_that_ends_leaves_its_messages_its_files_and_what_it_wrote(
