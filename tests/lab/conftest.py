@@ -27,6 +27,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "fresh: the test has a lab of its own")
+    config.addinivalue_line("markers", "keeps_tables: hosts and switches know what they learned in the test before")
 
 
 @pytest.hookimpl(trylast=True)
@@ -69,7 +70,7 @@ def _nothing_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture
 def log(request: pytest.FixtureRequest) -> EventLog:
-    return SHARED.prepare()
+    return SHARED.prepare(request.node)
 
 
 @pytest.fixture

@@ -61,10 +61,11 @@ class SharedLab:
         self.log = EventLog(lambda _: None)
         self.lab: Lab | None = None
 
-    def prepare(self) -> EventLog:
+    def prepare(self, item: pytest.Item) -> EventLog:
         """Return the log for a test: that of the lab that is there, without what tests before it did, or a new one."""
         if self.lab:
-            self._set_back(self.lab)
+            if not item.get_closest_marker("keeps_tables"):
+                self._set_back(self.lab)
             self.lab.scheduler.catch_up()
             self.log.events.clear()
         else:
@@ -176,7 +177,7 @@ def network(kernel: Rtnetlink) -> Iterator[tuple[Any, ...]]:
         yield "interface", index, flags & IFF_UP, *((name, values.get(number)) for name, number in LINK.items())
     for _, body in kernel.request(RTM_GETADDR, bytes(IFADDRMSG_SIZE), netlink.DUMP):
         values = netlink.attributes(body, IFADDRMSG_SIZE)
-        yield "address", body[1], body[IFADDRMSG_SIZE - 4 : IFADDRMSG_SIZE], values.get(IFA_LOCAL), values[IFA_ADDRESS]
+        yield "address", body[1:IFADDRMSG_SIZE], values.get(IFA_LOCAL), values[IFA_ADDRESS]  # its flags: tentative
     for family in FAMILIES.values():
         for _, body in kernel.request(RTM_GETROUTE, RTMSG.pack(family, *bytes(7), 0), netlink.DUMP):
             if body[PROTOCOL] != BGP:

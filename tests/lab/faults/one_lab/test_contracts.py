@@ -51,7 +51,7 @@ from testbed.protocol import Event
 from testbed.scenario.events import EventLog
 from testbed.scenario.run import Run, Variant
 
-pytestmark = pytest.mark.topology(TOPOLOGY)
+pytestmark = [pytest.mark.topology(TOPOLOGY), pytest.mark.keeps_tables]
 
 
 @pytest.fixture(autouse=True)

@@ -222,6 +222,7 @@ def test_two_packets_are_held_at_one_port(lab: Lab) -> None:
     recover_in_turn(lab, *faults)
 
 
+@pytest.mark.fresh
 def test_a_storm_is_told_from_other_traffic(lab: Lab) -> None:
     flow = BackgroundFlow(source="b", target="c", rate=5 * MBIT)
     with injected(lab, flow), injected(lab, ArpStorm(host="b", pps=150)) as storm:
