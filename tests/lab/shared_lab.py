@@ -27,8 +27,10 @@ HELD = "SELECT address FROM address WHERE container <> ''"
 """Those that are kept for a pod of a StatefulSet are without a container."""
 SETTLED_S = 5.0
 """Virtual seconds in which a link or an IPv6 address that a test took away is back."""
-STAYS = re.compile(r"cni0|ifb\d+|\w*v[f]?\d+")
-"""Interfaces that outlive a pod or a fault: CNI's bridge, VFs, and what impairs the frames that come in by a port."""
+STAYS = re.compile(r"cni0|\w*v[f]?\d+")
+"""Interfaces that outlive a pod: CNI's bridge, and VFs."""
+IFB = re.compile(rb"ifb\d+\0")
+"""What impairs the frames that come in by a port stays when a fault is gone: a filter of the port leads to it."""
 IFA_ADDRESS, IFA_LOCAL, IFADDRMSG_SIZE = 1, 2, 8
 PROTOCOL, IFF_UP = 5, 1
 ROUTE_AGE = struct.pack("=HH", 36, 12)
@@ -174,7 +176,8 @@ def network(kernel: Rtnetlink) -> Iterator[tuple[Any, ...]]:
     for _, body in kernel.request(RTM_GETLINK, header(0), netlink.DUMP):
         values = netlink.attributes(body, IFINFOMSG.size)
         _, _, index, flags, _ = IFINFOMSG.unpack_from(body)
-        yield "interface", index, flags & IFF_UP, *((name, values.get(number)) for name, number in LINK.items())
+        if not IFB.fullmatch(values[IFLA_IFNAME]):
+            yield "interface", index, flags & IFF_UP, *((name, values.get(number)) for name, number in LINK.items())
     for _, body in kernel.request(RTM_GETADDR, bytes(IFADDRMSG_SIZE), netlink.DUMP):
         values = netlink.attributes(body, IFADDRMSG_SIZE)
         yield "address", body[1:IFADDRMSG_SIZE], values.get(IFA_LOCAL), values[IFA_ADDRESS]  # its flags: tentative
