@@ -164,10 +164,11 @@ def mac_bytes(mac: str) -> bytes:
 
 def elements(data: bytes, offset: int = 0) -> Iterator[Message]:
     """Yield (type, value) of each attribute from `offset` on; in a list of equal elements all have one type."""
-    while offset + _ATTRIBUTE.size <= len(data):
-        length, kind = _ATTRIBUTE.unpack_from(data, offset)
-        yield kind & ~NESTED, data[offset + _ATTRIBUTE.size : offset + length]
-        offset += _aligned(length)
+    head, unpack, last = _ATTRIBUTE.size, _ATTRIBUTE.unpack_from, len(data) - _ATTRIBUTE.size
+    while offset <= last:
+        length, kind = unpack(data, offset)
+        yield kind & ~NESTED, data[offset + head : offset + length]
+        offset += (length + 3) & ~3
 
 
 def attributes(data: bytes, offset: int = 0) -> dict[int, bytes]:

@@ -40,15 +40,19 @@ def inventory(files: Path | None = None) -> set[str]:
 def processes() -> Iterator[str]:
     """Yield ``tcpdump (17)`` for each descendant of this process and each CNI plugin, identified by its environment."""
     parents, plugins = {}, set()
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError):  # it has ended meanwhile
-                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-                if b"CNI_COMMAND=" in (entry / "environ").read_bytes():
-                    plugins.add(int(entry.name))
+    for process in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            parents[int(process)] = int(_read(process, "stat").rpartition(b")")[2].split()[1])
+            if b"CNI_COMMAND=" in _read(process, "environ"):
+                plugins.add(int(process))
     ours = {os.getpid()}
     while more := {process for process, parent in parents.items() if parent in ours} - ours:
         ours |= more
     for process in sorted((ours | plugins) - {os.getpid()}):
         with contextlib.suppress(OSError):
-            yield f"{Path(f'/proc/{process}/comm').read_text().strip()} ({process})"
+            yield f"{_read(process, 'comm').decode().strip()} ({process})"
+
+
+def _read(process: int | str, name: str) -> bytes:
+    with open(f"/proc/{process}/{name}", "rb", 0) as file:
+        return file.read()

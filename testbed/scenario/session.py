@@ -6,6 +6,7 @@ The limits are no pytest-timeout: that ends the teardown of a lab as well, and t
 from __future__ import annotations
 
 import builtins
+import contextlib
 import io
 import json
 import math
@@ -128,21 +129,24 @@ class Session:
         self.terminal.known_as[str(place)] = given
         self._emit({"report": {"file": str(place.relative_to(self._out)), "given": given}})
 
-    def _listing(self) -> Iterator[tuple[Path, tuple[int, int]]]:
+    def _listing(self) -> Iterator[tuple[str, tuple[int, int]]]:
         """Yield the files below the tests' directory, which is the working one, and what changes with contents."""
-        for directory, directories, names in os.walk(self._files):
-            directories[:] = [name for name in directories if name != "__pycache__"]
-            for path in (Path(directory) / name for name in names):
-                if path.is_file() and not path.is_symlink():
-                    status = path.stat()
-                    yield path, (status.st_mtime_ns, status.st_size)
+        directories = [str(self._files)]
+        while directories:
+            with contextlib.suppress(FileNotFoundError), os.scandir(directories.pop()) as entries:  # by a test
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False) and entry.name != "__pycache__":
+                        directories.append(entry.path)
+                    elif entry.is_file(follow_symlinks=False):
+                        status = entry.stat(follow_symlinks=False)
+                        yield entry.path, (status.st_mtime_ns, status.st_size)
 
     def _keep_written(self) -> None:
         """Copy the files that the tests wrote beside themselves since the last call."""
         for path, state in self._listing():
             if self._known.get(path) != state:
                 self._known[path] = state
-                kept = self._out / WRITTEN / path.relative_to(self._files)
+                kept = self._out / WRITTEN / Path(path).relative_to(self._files)
                 kept.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(path, kept)
 
