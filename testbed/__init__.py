@@ -4,8 +4,6 @@ The public API is what this module, `testbed.faults`, `testbed.workload` and `te
 Everything else is private by convention.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 

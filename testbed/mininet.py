@@ -3,8 +3,6 @@
 ``Mininet(topo, host=RdmaHost)`` is enough. docs/mininet.md has an example; Debian ships Mininet 2.3.
 """
 
-from __future__ import annotations
-
 from contextlib import suppress
 from ipaddress import ip_address
 from typing import Any

@@ -3,8 +3,6 @@
 Files of the first stage (snapshot.BASE) import no others, so an edit elsewhere does not change its snapshot.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import sys

@@ -43,10 +43,7 @@ class CoordinatorGateway(Scenario[Settings]):
             {"detect": True, "gateway_first": True, "outage": 0, "taken": True},
         ),
         Variant(
-            "right-order",
-            "healthy",
-            "the conflict is looked for first",
-            {"detect": True, "outage": 0, "taken": True},
+            "right-order", "healthy", "the conflict is looked for first", {"detect": True, "outage": 0, "taken": True}
         ),
     )
 

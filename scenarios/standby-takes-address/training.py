@@ -1,7 +1,5 @@
 """A training with checkpoints that is started, interrupted by a node's death, and started again."""
 
-from __future__ import annotations
-
 import json
 from array import array
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """`testbed bench`: costs of container networks, measured in a machine."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """`testbed list` and `testbed describe`."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Mapping, Sequence

@@ -3,8 +3,6 @@
 click's scripts handle neither words with `:` and `=`, at which bash splits, nor `KEY=`, which nothing follows.
 """
 
-from __future__ import annotations
-
 import os
 from typing import ClassVar
 

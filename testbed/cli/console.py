@@ -4,8 +4,6 @@ On a terminal each running variant has a few live lines; when only one variant r
 log has the steps, the observations of users, unexpected results and the verdicts, one plain line each.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Mapping, Sequence

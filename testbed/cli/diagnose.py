@@ -1,7 +1,5 @@
 """`testbed diagnose`: the rank of a job that stalled first, on which link, since when, and why."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`testbed image`: the images that machines boot from, and the images of containers."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from pathlib import Path

@@ -4,8 +4,6 @@ suite for a session of pytest with a case for each test.
 The format is that of https://github.com/testmoapp/junitxml, which has properties of test cases as pytest writes them.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

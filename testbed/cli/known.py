@@ -1,7 +1,5 @@
 """`testbed fault` and `testbed profile`: lists and descriptions of names in topology files."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from typing import Any

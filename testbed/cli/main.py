@@ -68,10 +68,7 @@ COMMANDS = {
     "image": ("testbed.cli.image", "Build, show, move or remove the image that machines boot from."),
     "gc": ("testbed.cli.gc", "Remove what labs on this kernel left that were killed."),
     "doctor": ("testbed.cli.doctor", "Check what works on this machine, and how to fix what does not."),
-    "completion": (
-        "testbed.cli.completion",
-        "Print what has a shell complete labs, nodes, scenarios and so on.",
-    ),
+    "completion": ("testbed.cli.completion", "Print what has a shell complete labs, nodes, scenarios and so on."),
 }
 """Name -> module[:attribute], where the attribute defaults to the name of the command, and the line for the help."""
 

@@ -1,7 +1,5 @@
 """Options that several commands have, and the machine that they choose."""
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import os

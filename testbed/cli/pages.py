@@ -1,7 +1,5 @@
 """Report page of a run or a lab."""
 
-from __future__ import annotations
-
 import importlib
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Progress of slow steps on standard error: a live line on a terminal, a line for each phase in a log."""
 
-from __future__ import annotations
-
 import re
 import sys
 import time

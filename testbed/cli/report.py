@@ -1,7 +1,5 @@
 """`testbed report` and `testbed compare`: pages made from run directories."""
 
-from __future__ import annotations
-
 import webbrowser
 from collections.abc import Callable, Sequence
 from dataclasses import replace

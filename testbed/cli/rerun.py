@@ -1,7 +1,5 @@
 """`testbed rerun`: a run repeated from its directory, and compared with it."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import json

@@ -1,7 +1,5 @@
 """`testbed run`: scenarios on machines, shown as they run."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

@@ -1,7 +1,5 @@
 """Options that select parts of a scenario to run. `argument` is the command's argument with the scenario's name."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The end of a run for people: the table of its variants, the failures, and the verdict."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 

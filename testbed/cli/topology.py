@@ -1,7 +1,5 @@
 """`testbed topology` and `testbed graph`: files that describe a lab, and their pictures."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`testbed cni`: the work of CNI's cnitool, for a pod made for this purpose."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

@@ -7,8 +7,6 @@ strings, as editors see them), with decimal numbers only. Anchors, aliases and m
 users know them; tags do not, except `!!str`, `!!map` and `!!seq`. A text may have several documents.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass

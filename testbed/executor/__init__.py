@@ -5,8 +5,6 @@ this runs the job in the directory IN on this very kernel; messages go to file d
 marks a job that builds labs.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import json

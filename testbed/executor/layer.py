@@ -5,8 +5,6 @@ The machine is a micro-VM of that image on the virtual clock: the same packages 
 nobody needs root.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

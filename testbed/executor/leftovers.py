@@ -1,8 +1,6 @@
 """Ownership on this very kernel: each run removes what it made at its end; the next run, or `testbed gc`, removes what
 a killed run left. Both find it by the same marks and the same record (kernel/ownership.py)."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

@@ -5,8 +5,6 @@ be the same. The outside then sends its request over the wire: to be served ther
 (`StopAt`).
 """
 
-from __future__ import annotations
-
 from testbed.executor.live.server import Server
 from testbed.executor.wire import MOMENT, Wire
 from testbed.lab import Lab

@@ -1,7 +1,5 @@
 """A user's conflist, tried out as cnitool does."""
 
-from __future__ import annotations
-
 import os
 
 from testbed.cni.tool import CniCommand

@@ -1,7 +1,5 @@
 """A user's pytest files."""
 
-from __future__ import annotations
-
 import os
 import sys
 

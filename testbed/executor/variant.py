@@ -1,7 +1,5 @@
 """A variant of a scenario: its lab built, its run, its verdict."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

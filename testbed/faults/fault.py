@@ -5,8 +5,6 @@ A fault on packets counts them: without any it had no effect. It does not report
 whoever injects it measures them.
 """
 
-from __future__ import annotations
-
 import inspect
 import time
 from abc import ABC, abstractmethod

@@ -4,8 +4,6 @@ Exact packets, chosen as testers with programmable switches do: the n-th, a PSN,
 The ICRC stays valid for what it does not cover (MAC, ToS, TTL).
 """
 
-from __future__ import annotations
-
 import zlib
 from contextlib import ExitStack
 from typing import Annotated, ClassVar, Literal, Self

@@ -4,8 +4,6 @@ Faults that are an nftables rule in a switch's bridge: it selects packets, count
 Packets from a host are handled where they enter the switch, packets from a switch where they leave it.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from contextlib import ExitStack
 from typing import Any, Literal

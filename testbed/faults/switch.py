@@ -1,7 +1,5 @@
 """Switches: a CPU that is slow or out, tables that are too small, entries that are wrong or lost."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 from typing import Annotated, Any, ClassVar
 

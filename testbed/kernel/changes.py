@@ -11,8 +11,6 @@ nothing happens. So a wait sleeps until something changes:
 Counters (of interfaces, RDMA devices, qdiscs) change without notification.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import struct

@@ -1,7 +1,5 @@
 """A soft-RoCE device in a network namespace, from its creation to its end."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 
 from testbed.errors import InputError

@@ -7,8 +7,6 @@ namespace (net/core/dev.c, default_device_exit_net), and RDMA devices too (drive
 rdma_dev_exit_net), but under their current names.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager

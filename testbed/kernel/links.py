@@ -4,8 +4,6 @@ Interfaces: created, configured, read, and checked for a carrier.
 Source: include/uapi/linux/if_link.h, if_bridge.h, veth.h, rtnetlink.h, gen_stats.h, pkt_sched.h.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 import struct

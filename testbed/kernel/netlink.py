@@ -5,8 +5,6 @@ All requests of testbed to rtnetlink and RDMA netlink use it. pyroute2 has no cl
 codec costs an emulated processor more than a millisecond per message, which dominates the time to build a lab.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import socket

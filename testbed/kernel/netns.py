@@ -1,7 +1,5 @@
 """Network namespaces by name, created and entered in this process: no child per namespace, no `ip` binary."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Iterator

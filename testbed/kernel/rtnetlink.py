@@ -4,8 +4,6 @@ rtnetlink: addresses, neighbours, routes and rules; `Links` has the interfaces.
 Source: include/uapi/linux/rtnetlink.h, if_addr.h, neighbour.h, fib_rules.h.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import socket

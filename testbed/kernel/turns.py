@@ -1,8 +1,6 @@
 """A lock for kernel operations that must run one at a time: in shared RDMA mode devices and network namespaces created
 or deleted in parallel fail (ENODEV, ENFILE) or leave devices behind. Measured on 7.3."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The building of a lab from its plan, in one pass."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The control planes of a lab's switches: the agent that runs them all, and FRR."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """An interface of a host or a pod: its addresses, its neighbours, its RDMA device."""
 
-from __future__ import annotations
-
 import errno
 import json
 import socket

@@ -1,7 +1,5 @@
 """A lab that runs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path

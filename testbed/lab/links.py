@@ -4,8 +4,6 @@ tc commands for one direction of a link: a rate, a queue, a delay, loss.
 netem (1:) delays and loses; in it tbf (2:) keeps the rate; in it is the queue (3:), which RED marks.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The lossless links of a lab: BPF programs on their ports, the buffers of the switches, and the pauses as events."""
 
-from __future__ import annotations
-
 import functools
 import os
 import time

@@ -1,7 +1,5 @@
 """A node of a lab: a network namespace with interfaces. Each kind of node is a class of its own in `nodes`."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack

@@ -1,7 +1,5 @@
 """Pods of a lab: their making and their deletion."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A port of a lossless link: its queues by class, its pause frames, its counters. docs/lossless.md."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping
 from ipaddress import IPv6Address

@@ -1,7 +1,5 @@
 """FRR's daemons in the namespaces of switches, from their start to their end, and their convergence."""
 
-from __future__ import annotations
-
 import json
 import os
 import select

@@ -1,7 +1,5 @@
 """Time in a lab: timers, waits and sleeps, of one thread. All waiting goes through here, so that timers are kept."""
 
-from __future__ import annotations
-
 import heapq
 import itertools
 import time

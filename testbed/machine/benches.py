@@ -1,7 +1,5 @@
 """Measurements on a machine: `testbed bench`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar

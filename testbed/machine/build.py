@@ -1,7 +1,5 @@
 """The image build: mmdebstrap makes a Debian root, a kernel and an initramfs (machine/recipe.py)."""
 
-from __future__ import annotations
-
 import json
 import os
 import platform

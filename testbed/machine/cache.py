@@ -5,8 +5,6 @@ nothing that looks like a result; the next one removes it. Locks are flocks on d
 holder.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import fcntl

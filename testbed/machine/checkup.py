@@ -1,7 +1,5 @@
 """Check of this machine: what testbed needs and finds, and the commands that install what is missing."""
 
-from __future__ import annotations
-
 import ctypes
 import importlib.util
 import os

@@ -1,8 +1,6 @@
 """Cache of descriptions of scenarios, faults and profiles, and of drawings of plans. A scenario's code sees its files,
 its settings and this testbed: the same inputs give the same description, and the same plan gives the same drawing."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

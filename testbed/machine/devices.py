@@ -1,7 +1,5 @@
 """The memory files that pass a job bundle to a guest and its files back. guest/boot.py is the other end."""
 
-from __future__ import annotations
-
 import io
 import json
 import mmap

@@ -1,7 +1,5 @@
 """Jobs for machines: requests that are sent together, and the messages that come back."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path

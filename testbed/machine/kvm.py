@@ -1,7 +1,5 @@
 """Detection of working KVM. /dev/kvm may exist and QEMU still abort or the guest hang: only a boot shows it."""
 
-from __future__ import annotations
-
 import os
 import platform
 import secrets

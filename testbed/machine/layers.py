@@ -4,8 +4,6 @@ apt of this machine resolves the request against the packages of the image, and 
 the image installs it (testbed/executor/layer.py).
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

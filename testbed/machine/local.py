@@ -1,7 +1,5 @@
 """This very kernel as a lab machine."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

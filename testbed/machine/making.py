@@ -1,8 +1,6 @@
 """Making of snapshots. The machine that makes one continues as the first that begins from it: after an edit of the code
 a run costs what importing the edited code does, and its trace equals that of any other run."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from collections import ChainMap

@@ -1,7 +1,5 @@
 """A user's conflist on a machine: `testbed cni`."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Child processes and directories that are gone when this process is, however it ends."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

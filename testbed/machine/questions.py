@@ -1,7 +1,5 @@
 """Requests that need no lab, answered by a process of the inside on this machine: it may run the user's code."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,8 +1,6 @@
 """The recipe of images. The text of this module is part of the key of an image, so whatever does not bear on the
 contents of images belongs elsewhere."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

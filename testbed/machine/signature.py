@@ -1,7 +1,5 @@
 """Signatures of publishers, by openssl: with Ed25519, ECDSA (as cosign has them) and RSA keys in PEM."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """One job in one micro-VM: restore it, run the job, read its files, remove it."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from pathlib import Path

@@ -5,8 +5,6 @@ its first process has not run for long in the guest's own time. A host that give
 (patience.StarvedError).
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 

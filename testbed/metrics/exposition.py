@@ -1,7 +1,5 @@
 """Measurements of a lab as families of metrics."""
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -4,8 +4,6 @@ Sources: Zhu et al., "Congestion Control for Large-Scale RDMA Deployments", SIGC
 al., "TIMELY: RTT-based Congestion Control for the Datacenter", SIGCOMM 2015, section 4.3.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar

@@ -1,7 +1,5 @@
 """Counters of RDMA devices under the names of a hardware NIC's driver (mlx5), beside soft-RoCE's own."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 OF_SOFT_ROCE = {

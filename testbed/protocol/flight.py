@@ -1,7 +1,5 @@
 """The lines of flight.jsonl: MPI calls of a job's ranks."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,8 +1,6 @@
 """Requests to a live lab. They arrive over its machine's wire, side by side. Reports of a long request arrive until it
 ends, or the outside stops it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NotRequired, TypeVar

@@ -1,7 +1,5 @@
 """Comments on packets: the event that a frame belongs to (`rules`), and the role of a frame in its conversation."""
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Iterator, Sequence

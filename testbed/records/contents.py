@@ -1,7 +1,5 @@
 """The directory of a run: descriptions of its files (README.txt), and removal of empty ones."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Iterable, Iterator, Sequence

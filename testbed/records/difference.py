@@ -1,7 +1,5 @@
 """The first event in which two event logs differ, and the events around it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass

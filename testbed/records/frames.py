@@ -4,8 +4,6 @@ Sources: RFC 826 and 5227 (ARP), RFC 4861 (neighbour discovery), IEEE 802.1Q (ta
 Specification 1.4, volume 1, chapter 9 and annex A17 (RoCE v2).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from struct import Struct, error
 from typing import Literal, NamedTuple

@@ -1,7 +1,5 @@
 """packets.pcapng: the captures of a variant in one file, in the time of its events, with comments that name them."""
 
-from __future__ import annotations
-
 import heapq
 import re
 from collections.abc import Iterable, Iterator, Sequence

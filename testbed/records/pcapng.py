@@ -4,8 +4,6 @@ The format is that of https://datatracker.ietf.org/doc/draft-ietf-opsawg-pcapng/
 kinds of blocks; libraries that write them have no release since 2022 (python-pcapng) or are far larger (scapy).
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Sequence
 from typing import IO

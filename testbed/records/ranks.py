@@ -1,7 +1,5 @@
 """The ranks of a training job, from ranks.json."""
 
-from __future__ import annotations
-
 import contextlib
 from pathlib import Path
 

@@ -1,8 +1,6 @@
 """Rules by which a frame belongs to an event. A rule names addresses that both have and a window of time; a frame
 without a clear match gets no comment."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address

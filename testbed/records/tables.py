@@ -1,7 +1,5 @@
 """The ARP, ND and MAC tables of the switches at a moment of a run: the last saved ones, and the events since."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence

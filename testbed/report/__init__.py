@@ -3,8 +3,6 @@
 A report is read without testbed, without a network and years later. Nothing here runs a lab or the user's code.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from pathlib import Path

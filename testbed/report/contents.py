@@ -1,7 +1,5 @@
 """The contents of a report as JSON, which the page draws. Times are virtual nanoseconds."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict

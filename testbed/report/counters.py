@@ -1,7 +1,5 @@
 """The counters of a part: those at the end that are not 0, and the changes of each over time."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping

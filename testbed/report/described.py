@@ -1,7 +1,5 @@
 """Frames of a RoCE network as texts and fields for people."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from functools import lru_cache
 from ipaddress import ip_address

@@ -1,7 +1,5 @@
 """The idle parts of a time line that are folded: long, and few enough that the interesting part remains."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable
 

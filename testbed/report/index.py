@@ -1,7 +1,5 @@
 """The index of a directory of runs: the last run of each scenario, with its verdict and a link to its report."""
 
-from __future__ import annotations
-
 import html
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Traffic matrices: bytes from rank to rank in the collectives over queue pairs."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any

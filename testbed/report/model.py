@@ -1,7 +1,5 @@
 """A run for its report: the directory of a variant, or of a lab, with facts that are not in its files."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field

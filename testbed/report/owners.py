@@ -1,7 +1,5 @@
 """The owners of addresses and MACs over the time of a run, from its plan and its events."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any

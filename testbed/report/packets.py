@@ -4,8 +4,6 @@ A row stands for consecutive packets of one kind: a message of RDMA, a try of it
 request. Nothing is left out of the count, and a row names its first frame in the capture.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The lanes of a run's time line: bars for periods, points for moments, both in virtual nanoseconds."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The event log of a variant: everything that happened, in virtual time. Its bytes are the run's fingerprint."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

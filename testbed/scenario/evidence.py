@@ -1,7 +1,5 @@
 """Evidence of a lab beside its events: the switches' tables and the counters over time, the counters at the end."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections.abc import Iterator, Mapping

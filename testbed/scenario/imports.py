@@ -3,8 +3,6 @@
 Much is imported late. Without this, a reader of a topology would import a yaml.py beside a scenario as PyYAML.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from importlib.abc import MetaPathFinder

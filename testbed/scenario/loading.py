@@ -1,7 +1,5 @@
 """The search for the scenario in a user's file, with clear errors where there is none."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import inspect

@@ -5,8 +5,6 @@ def test_ping(lab):
     lab["a"].run("ping", "-c1", "198.18.0.2")
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """A plan as JSON: topology.json in the directory of a run, and what `testbed topology check` prints."""
 
-from __future__ import annotations
-
 from testbed.protocol import InterfaceRow, PlanRows
 from testbed.topology import Family, Interface, Node, Plan, Svi
 

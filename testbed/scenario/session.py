@@ -3,8 +3,6 @@
 The limits are no pytest-timeout: that ends the teardown of a lab as well, and the session only between two tests.
 """
 
-from __future__ import annotations
-
 import builtins
 import io
 import json

@@ -8,8 +8,6 @@ it ends by itself, the parent's next use of it raises.
 An event: ``{"t": CLOCK_MONOTONIC in ns, "kind": …, "switch": …, "vlan": …, …}``, see effects.Event.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

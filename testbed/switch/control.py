@@ -4,8 +4,6 @@ The control plane of one switch: ARP and neighbour discovery according to its pr
 Pure: inputs are times (nanoseconds of any monotonic clock), outputs are effects; no sockets, no clock, no randomness.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any, Literal
 

@@ -1,7 +1,5 @@
 """The state that all parts of a control plane share: its current profile, its SVIs, the effects of this call."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 from testbed.protocol.events import Data, Neighbour

@@ -5,8 +5,6 @@ The kernel forwards. It does no ARP and, on an SVI with an IPv6 address, no neig
 neighbour entry it sends RTM_GETNEIGH once and queues the packet until the control plane decides. `build` sets this up.
 """
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ target. The profile has a switch's deviations. IPv6 works the same way: a solici
 advertisement a reply, an unsolicited one a gratuitous ARP.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from testbed.protocol import events

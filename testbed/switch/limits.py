@@ -1,7 +1,5 @@
 """Rates of packets to a switch's CPU, in integer nanoseconds: exact, and equal in every run."""
 
-from __future__ import annotations
-
 from testbed.protocol import events
 from testbed.switch.core import Core
 from testbed.switch.timers import SECOND

@@ -1,7 +1,5 @@
 """The agent process: control planes working on their data planes, in one loop that sleeps until the next deadline."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import socket

@@ -6,8 +6,6 @@ proxy_arp_pvlan, which SONiC sets (sonic-swss, cfgmgr/intfmgr.cpp); for IPv6 it 
 goes through the SVI.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
 from testbed.switch.effects import Send

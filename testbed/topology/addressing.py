@@ -15,8 +15,6 @@ Switch N of a fabric that BGP routes has the AS number 4200000000 + N (RFC 6996:
 private use) and the router ID 10.255.0.0 + N.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Iterator
 from ipaddress import IPv4Address, IPv4Network, IPv6Address

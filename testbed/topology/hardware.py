@@ -1,8 +1,6 @@
 """Link ends on this machine's hardware: NICs, and interfaces on which the cables of NICs end. A cable has two ends, so
 both ends of a link are hardware, or neither."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from testbed.documents.problems import Problems

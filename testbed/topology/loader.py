@@ -1,7 +1,5 @@
 """Reading of a file, with pydantic's errors as ours, with line and column."""
 
-from __future__ import annotations
-
 from pathlib import Path as FilePath
 from typing import TypeVar
 

@@ -1,7 +1,5 @@
 """Lossless classes in a topology file: `lossless: {dscp: 26, priority: 3}`, and the links that carry them."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator

@@ -6,8 +6,6 @@ with the rest of the file in view (does the node of a link exist? is the address
 planner.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """The keys of a file without an effect in a lab: removed before validation, and noted."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any

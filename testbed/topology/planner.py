@@ -1,7 +1,5 @@
 """Planning of a checked file: VLANs to segments, segments to subnets, subnets to addresses; names and MACs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 

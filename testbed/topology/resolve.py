@@ -8,8 +8,6 @@ In a file for containerlab the machine that runs the containers is a node too: t
 where a link ends there; so is the bridge of the management network, `mgmt-net`.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -5,8 +5,6 @@ an access link or a trunk. Nothing runs spanning tree, so a link that closes a l
 host routes share a subnet without a link: then a segment has several broadcast domains.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from testbed.documents.problems import Problems

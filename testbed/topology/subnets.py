@@ -1,7 +1,5 @@
 """The choice of each segment's subnet, and of the address and gateway of each of its hosts."""
 
-from __future__ import annotations
-
 from ipaddress import IPv4Network, ip_interface
 
 from testbed.documents.problems import Problems

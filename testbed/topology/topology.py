@@ -16,8 +16,6 @@ or is put together from the models::
     ))
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Collection, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Names, numbers and addresses of a topology file: their types, their JSON Schema, and their error messages."""
 
-from __future__ import annotations
-
 import re
 from ipaddress import IPv4Interface, IPv4Network, IPv6Interface, ip_address, ip_interface
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """Completions of work requests, in the words of the standard."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 STATUSES = (

@@ -6,8 +6,6 @@ Language Model Training on GPU Clusters Using Megatron-LM" (SC 2021, PTD-P): par
 parallelism, the schedule 1F1B. Megatron-Core: the order of ranks.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence

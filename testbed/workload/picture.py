@@ -1,7 +1,5 @@
 """The traffic matrix of a training as SVG: a row for each rank that sends, a column for each that receives."""
 
-from __future__ import annotations
-
 import math
 from typing import get_args
 from xml.etree import ElementTree as Xml

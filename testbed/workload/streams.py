@@ -1,7 +1,5 @@
 """Queue pairs that are kept busy: RDMA WRITEs one behind the other, for as long as a scenario measures."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence

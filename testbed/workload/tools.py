@@ -5,8 +5,6 @@ the lab's network carries RoCE alone; in exclusive mode a device is visible only
 over the data network as well. rping connects with rdma_cm, which needs shared mode and the data network.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence

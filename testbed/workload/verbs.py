@@ -4,8 +4,6 @@ Only RoCE is on the wire: the two sides exchange their addresses as Python objec
 completion channel until its deadline. One thread uses an endpoint at a time.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

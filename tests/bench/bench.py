@@ -1,7 +1,5 @@
 """`make bench`: figures of this machine as JSON, on standard output and in runs/bench.json. Nothing is asserted."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """The page of the public API, docs/api.md, written from docstrings: `make examples` writes it again."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import itertools

@@ -1,7 +1,5 @@
 """docs/counters.md, written from testbed/records/counter_names.yml: `make examples` writes it again."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 from pathlib import Path

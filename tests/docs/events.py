@@ -1,7 +1,5 @@
 """The page of the kinds of events, docs/events.md, written from their definitions: `make examples` writes it again."""
 
-from __future__ import annotations
-
 import ast
 import sys
 import textwrap

@@ -3,8 +3,6 @@
 `make examples` writes it again.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 import sys

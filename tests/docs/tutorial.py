@@ -3,8 +3,6 @@
 What is meant for a second terminal (`shell`, `capture`, `--follow`) is left out.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import re

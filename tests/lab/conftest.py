@@ -3,8 +3,6 @@
 A test that breaks its lab, or needs one in which nothing has happened, is marked `fresh`.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Generator, Iterator
 

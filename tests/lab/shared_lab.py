@@ -1,7 +1,5 @@
 """The lab of tests that follow each other: built for the first, set back before each, and looked at behind each."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Captures and the kernel's log have clocks of their own; an event log says where its t = 0 is on them."""
 
-from __future__ import annotations
-
 import contextlib
 
 import pytest

@@ -1,7 +1,5 @@
 """Fabrics carry packets, and ECMP shares the flows out to the spines, the same way every time."""
 
-from __future__ import annotations
-
 import socket
 import zlib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """FRR on the switches: routes over all spines, found anew when a link goes, the same way every time."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Iterator

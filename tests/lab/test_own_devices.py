@@ -1,7 +1,5 @@
 """A program on a node sees the RDMA devices of that node and no others, and so its traffic is on the wire."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A lab of hundreds of hosts is one of a few, only larger: nothing runs out, and a host costs what it always costs."""
 
-from __future__ import annotations
-
 import re
 import time
 from dataclasses import dataclass

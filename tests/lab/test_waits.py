@@ -1,7 +1,5 @@
 """A condition that holds for 50 ms is found, whatever it is about; an hour in which nothing happens costs nothing."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

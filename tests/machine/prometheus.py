@@ -1,7 +1,5 @@
 """Debian's Prometheus, for tests: it scrapes labs every two seconds and evaluates the alarms."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import socket

@@ -1,7 +1,5 @@
 """Watching labs that live, and Mininet's scripts: one lab on the real clock for most, one on the virtual."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The recipe "A live verb" of docs/architecture.md, carried out on a copy of the package."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -3,8 +3,6 @@
 An edit of a file that the recipe does not name fails, as does a recipe that names a file or a table that is not there.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

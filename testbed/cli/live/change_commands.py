@@ -1,7 +1,5 @@
 """Commands that change a running lab: faults, links, profiles, pods, RDMA WRITEs, time."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click

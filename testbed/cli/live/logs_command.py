@@ -1,7 +1,5 @@
 """`testbed logs`: the output of programs of a running lab."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 from typing import Any

@@ -1,7 +1,5 @@
 """Runs that stop: `testbed run --stop-at`, `continue` and `back`."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from dataclasses import asdict

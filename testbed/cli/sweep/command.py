@@ -1,7 +1,5 @@
 """`testbed sweep`: a scenario with many seeds and values, without the runs that are already done."""
 
-from __future__ import annotations
-
 import asyncio
 import importlib.util
 import json

@@ -1,7 +1,5 @@
 """`testbed matrix`: a sweep of one variant and one seed, whose runs are in one run directory, with their outages."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The runs that a command asks for: every combination of values, with every seed, checked before a machine starts."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any

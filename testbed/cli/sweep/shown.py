@@ -1,7 +1,5 @@
 """Display of a running sweep: a bar on a terminal, occasional lines in a log."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`testbed shrink`: the fewest settings and faults with which a run still fails in the same way."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Mapping

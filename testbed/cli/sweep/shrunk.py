@@ -1,7 +1,5 @@
 """The end of `testbed shrink`: the parts that matter for a failure, the others, and the command to repeat it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

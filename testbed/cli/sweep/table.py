@@ -1,7 +1,5 @@
 """The table of a sweep: a row for each variant and combination of values, and the first run that is not as expected."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """`testbed train`: a training script of the user's on a lab, with faults, over settings of UCX."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Mapping, Sequence

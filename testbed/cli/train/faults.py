@@ -1,7 +1,5 @@
 """Faults on one line: ``link-down leaf1:e1 after step 7 for 5s``."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any

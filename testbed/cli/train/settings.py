@@ -1,7 +1,5 @@
 """Settings of UCX over which a job is run: ``ucx_timeout=20ms,1s,ucx_retries=2,6``."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Container, Mapping, Sequence
 

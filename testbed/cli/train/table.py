@@ -1,7 +1,5 @@
 """The end of a training job for people: its ranks, or the settings that it survives."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 

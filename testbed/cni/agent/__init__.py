@@ -4,8 +4,6 @@ Its socket is in the abstract namespace, which each network namespace has for it
 of that node, whoever calls them, and nobody else does.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import select

@@ -3,8 +3,6 @@
 Sources: Spiderpool 1.0, docs/reference/annotation.md and docs/usage/spider-affinity.md.
 """
 
-from __future__ import annotations
-
 import fnmatch
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

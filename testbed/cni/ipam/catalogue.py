@@ -1,7 +1,5 @@
 """The pools that an agent knows: those written in configurations, and the cluster's objects."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Reclaiming of addresses whose pods have ended without a DEL, as Spiderpool's controller does it."""
 
-from __future__ import annotations
-
 import re
 import time
 from dataclasses import dataclass

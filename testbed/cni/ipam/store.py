@@ -4,8 +4,6 @@ An agent or a plugin that is killed at any point leaves an address held or free,
 only.
 """
 
-from __future__ import annotations
-
 import json
 import sqlite3
 import time

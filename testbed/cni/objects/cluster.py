@@ -1,7 +1,5 @@
 """The objects of a lab behind `lab.objects`."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any

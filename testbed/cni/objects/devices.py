@@ -4,8 +4,6 @@ Sources: k8s-rdma-shared-dev-plugin (README), sriov-network-operator (SriovNetwo
 docs/usage/install/ai. A lab's NICs have names, but no PCI addresses and no IDs.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -3,8 +3,6 @@
 Source: Spiderpool 1.0, docs/usage/install/ai/get-started-macvlan.md, and its `podmanager`.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Sequence
 from typing import Any

@@ -4,8 +4,6 @@ Sources: Kubernetes API 1.31; the network plumbing group's NetworkAttachmentDefi
 docs/reference/crd-*.md.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal

@@ -1,7 +1,5 @@
 """The registry of known kinds of objects."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from testbed.cni.objects.coordinator import CoordinatorSpec

@@ -1,7 +1,5 @@
 """Manifests: YAML files with one or several objects, as for `kubectl apply -f`."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass

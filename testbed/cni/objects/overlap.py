@@ -3,8 +3,6 @@
 Source: Spiderpool 1.0, pkg/ippoolmanager/ippool_validate.go.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from testbed.cni.ipam.pool import Address

@@ -1,7 +1,5 @@
 """The store of objects."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 

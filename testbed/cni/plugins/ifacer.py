@@ -4,8 +4,6 @@ bond, or a VLAN device on a bond, as Spiderpool's ifacer does. docs/cni-plugins.
 All pods of the node share the interface, so nothing deletes it.
 """
 
-from __future__ import annotations
-
 import errno
 import threading
 from collections.abc import Mapping

@@ -3,8 +3,6 @@
 It has no state of its own: the store has the holders of addresses (`cni/ipam/store.py`).
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Mapping
 from ipaddress import ip_interface

@@ -8,8 +8,6 @@ ADD makes the device in the pod, CHECK looks whether it is there, DEL takes it a
 sysfs.
 """
 
-from __future__ import annotations
-
 import os
 import struct
 from collections.abc import Mapping

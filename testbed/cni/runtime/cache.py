@@ -3,8 +3,6 @@
 One file an attachment: ``<directory>/results/<network>-<container>-<interface>``.
 """
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import json

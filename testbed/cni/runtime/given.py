@@ -1,7 +1,5 @@
 """Assignment of a pod's devices to its networks, as Multus, kubelet and the device plugins do it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """The runtime of a node: it adds networks to a container, checks and deletes them, as libcni does (libcni/api.go)."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -193,14 +191,7 @@ def no_common_version(conflist: Conflist, common: Sequence[str], known: Sequence
     return NotCallableError(wrong, code=VERSION, hint=f"It supports {', '.join(known)}.")
 
 
-OPERATIONS = {
-    "ADD": "add",
-    "CHECK": "check",
-    "DEL": "delete",
-    "GC": "gc",
-    "STATUS": "status",
-    "VERSION": "version",
-}
+OPERATIONS = {"ADD": "add", "CHECK": "check", "DEL": "delete", "GC": "gc", "STATUS": "status", "VERSION": "version"}
 
 
 def failed(command: str, conflist: Conflist, kind: str) -> str:

@@ -1,7 +1,5 @@
 """The Kubernetes object of a pod, as an API server completes it before the start."""
 
-from __future__ import annotations
-
 import copy
 import uuid
 from collections.abc import Mapping

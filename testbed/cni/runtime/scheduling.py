@@ -1,7 +1,5 @@
 """The devices of nodes and their holders: the work of the scheduler and of kubelet's device manager."""
 
-from __future__ import annotations
-
 import errno
 import time
 from collections import Counter

@@ -4,8 +4,6 @@ Source: CNI specification 1.1.0, section 1; what libcni accepts beyond it (boole
 plugin, plugins in files of their own beside the list) is accepted, and so is any key that only a plugin knows.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """`testbed bench`: what container networks cost when many pods start."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping, Sequence
 from ipaddress import IPv4Address, IPv6Address

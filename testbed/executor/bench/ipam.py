@@ -3,8 +3,6 @@
 Source: Spiderpool, docs/concepts/ipam-performance.md: 100 Deployments of 10 pods on 10 nodes, IPv4 and IPv6.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

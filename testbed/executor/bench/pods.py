@@ -1,7 +1,5 @@
 """`testbed bench pods`: the number of pods with RDMA devices that fit into a machine."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Requests that change a lab that lives: faults, links, profiles, pods, RDMA WRITEs, time."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from ipaddress import ip_address
 from typing import Any

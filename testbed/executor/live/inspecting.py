@@ -1,7 +1,5 @@
 """Requests that inspect a lab that lives: nodes, tables, events, the overview of a screen."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import asdict
 from pathlib import Path

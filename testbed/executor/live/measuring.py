@@ -1,7 +1,5 @@
 """Measurements of a lab that lives, from which its metrics are made."""
 
-from __future__ import annotations
-
 from testbed.executor.live import inspecting
 from testbed.executor.live.server import Call, Subscription
 from testbed.protocol import live

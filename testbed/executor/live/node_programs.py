@@ -1,7 +1,5 @@
 """Programs of the user's on nodes of a lab that lives: commands, shells, captures; their output and input."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import errno

@@ -4,8 +4,6 @@ The namespace, its links, addresses and RDMA devices are those of any host, and 
 Docker gets no network; its runtime (runtime.sh) puts the container into the namespace.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Plain learning bridges."""
 
-from __future__ import annotations
-
 from testbed.lab.interface import Interface
 from testbed.lab.node import Node
 from testbed.topology import Interface as InterfacePlan

@@ -4,8 +4,6 @@ The config of the artifact is the manifest of the image with those of its layers
 a signature of the config covers every byte.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import tarfile

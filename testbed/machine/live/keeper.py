@@ -4,8 +4,6 @@ It ends with its machine, and the machine with it. Commands send it the messages
 numbers; it forwards them to the machine under others. One state decides how it handles them: lifecycle.py.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

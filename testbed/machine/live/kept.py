@@ -1,7 +1,5 @@
 """The run directory of a running lab: events as they come, its plan, the messages of commands, finally its result."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import shutil
@@ -55,12 +53,7 @@ class Kept:
             "trace": self._end.get("trace", ""),
             "virtual_s": self._end.get("virtual_s"),
             "epoch": self._made.get("epoch"),
-            "made_from": {
-                "testbed": version(),
-                "code": snapshot.code_digest(),
-                "image": image,
-                "qemu": qemu.release(),
-            },
+            "made_from": {"testbed": version(), "code": snapshot.code_digest(), "image": image, "qemu": qemu.release()},
         }
         (self._directory / RESULT).write_text(json.dumps(found, indent=1) + "\n")
         if self._made:

@@ -1,7 +1,5 @@
 """The scheduler loop of a running lab, or of a run that can be stopped: from the machine's start to the job's end."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import itertools

@@ -1,7 +1,5 @@
 """The outside's end of the wire of a running machine: executor/wire.py is the other one, and explains how it works."""
 
-from __future__ import annotations
-
 import contextlib
 import struct
 from collections.abc import Iterator

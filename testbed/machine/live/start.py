@@ -1,7 +1,5 @@
 """The start of the keeper of a new lab."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import socket

@@ -1,7 +1,5 @@
 """A run of a variant that a keeper stops, serves while stopped, and continues to its verdict."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Runs of a failed variant with fewer settings and faults, to find the smallest that still fails."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import json

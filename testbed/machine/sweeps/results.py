@@ -4,8 +4,6 @@ The table `sweep` has the origin of all runs; runs of another origin are refused
 same command, and by one with more seeds or values.
 """
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import json

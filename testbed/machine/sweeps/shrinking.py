@@ -1,7 +1,5 @@
 """The smallest part of a run that still fails in the same way: delta debugging, and bisection of numbers."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar

@@ -1,7 +1,5 @@
 """The work of a sweep: a point run on a machine, and the run directories that stay."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import shutil

@@ -5,8 +5,6 @@ digest of the image. Requests come by standard input, one after the other, and a
 preceded by its length (pool.py).
 """
 
-from __future__ import annotations
-
 import asyncio
 import io
 import os

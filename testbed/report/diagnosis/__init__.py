@@ -4,8 +4,6 @@
 finds the jobs, `case` where one stalled, `rules` why.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from testbed.report.diagnosis.case import Case

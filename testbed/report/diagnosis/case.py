@@ -1,7 +1,5 @@
 """A job among the observations of its run: where it stopped, its links and addresses, and its counters."""
 
-from __future__ import annotations
-
 import functools
 import re
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """The jobs of a run: those of launchers, groups of ranks that do collectives, and queue pairs."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace

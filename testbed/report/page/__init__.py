@@ -1,7 +1,5 @@
 """A report's page: one HTML file that needs nothing else, and sends no requests."""
 
-from __future__ import annotations
-
 import base64
 import functools
 import gzip

@@ -5,8 +5,6 @@ All but `single` are one pattern: hosts stand in groups, a group has a leaf for 
 group is on leaf r, and each leaf has one link to each switch of the upper tier.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Unpack
 

@@ -1,7 +1,5 @@
 """The fat tree of k-port switches (Al-Fares et al., SIGCOMM 2008)."""
 
-from __future__ import annotations
-
 from typing import Unpack
 
 from testbed.errors import InputError

@@ -1,7 +1,5 @@
 """The comments of a fabric's file."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from testbed.topology.fabrics.addresses import Families

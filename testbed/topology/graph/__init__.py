@@ -1,7 +1,5 @@
 """Pictures of a plan, each as a text: SVG for people, Mermaid and dot for documents and other tools."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from testbed.topology.graph.listing import dot, mermaid

@@ -1,7 +1,5 @@
 """The text in a box. A label's width follows from a font of fixed width, without measuring."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A plan as a list of nodes and links in Mermaid's and Graphviz' languages, which lay it out themselves."""
 
-from __future__ import annotations
-
 from testbed.topology.graph.picture import Picture
 from testbed.topology.kinds import KINDS
 from testbed.topology.plan import Plan

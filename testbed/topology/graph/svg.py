@@ -1,8 +1,6 @@
 """A layout as SVG. A node's label has its name in `data-node`; a cable has the ends of its links in `data-ends`, and in
 words in its `title`, which is shown on hover."""
 
-from __future__ import annotations
-
 from xml.etree import ElementTree as Xml
 
 from testbed.topology.graph.contents import Label

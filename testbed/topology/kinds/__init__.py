@@ -1,7 +1,5 @@
 """The kinds of nodes that a topology file may have, one a file, and their registry."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Any
 

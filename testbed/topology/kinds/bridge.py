@@ -1,7 +1,5 @@
 """Unmanaged layer-2 segments."""
 
-from __future__ import annotations
-
 from testbed.topology.kinds.kind import Kind, Shape
 
 

@@ -1,7 +1,5 @@
 """Hosts with RDMA NICs."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Containers of containerlab's files, and hosts with the addresses of such a file."""
 
-from __future__ import annotations
-
 import posixpath
 import re
 import shlex

@@ -1,7 +1,5 @@
 """Switches: VLANs, SVIs and a profile."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, WithJsonSchema

@@ -1,7 +1,5 @@
 """Conversion of a `Topo` to the text of a topology file. An option without a counterpart is refused by its name."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from ipaddress import IPv4Address

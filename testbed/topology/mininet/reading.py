@@ -1,7 +1,5 @@
 """Finding the `Topo` in a file. It is the user's program, so this runs in its own process, never in the command's."""
 
-from __future__ import annotations
-
 import inspect
 import runpy
 import sys

@@ -5,8 +5,6 @@ ended; nothing else keeps ranks together. Sources: Thakur, Rabenseifner, Gropp, 
 Communication Operations in MPICH" (2005) for halving and doubling; MPI's and NCCL's documentation for the rest.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -226,11 +224,7 @@ def dissemination_barrier(shape: Shape) -> Steps:
 
 
 ALGORITHMS: dict[str, dict[str, Callable[[Shape], Steps]]] = {
-    "allreduce": {
-        "ring": ring_allreduce,
-        "halving-doubling": halving_doubling_allreduce,
-        "tree": tree_allreduce,
-    },
+    "allreduce": {"ring": ring_allreduce, "halving-doubling": halving_doubling_allreduce, "tree": tree_allreduce},
     "reduce": {"tree": tree_reduce},
     "broadcast": {"tree": tree_broadcast},
     "gather": {"direct": direct_gather},

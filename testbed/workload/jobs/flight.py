@@ -1,7 +1,5 @@
 """The flight recorders of a job's ranks: the MPI calls that each made, from the files that flight.c maps."""
 
-from __future__ import annotations
-
 import json
 import os
 import struct

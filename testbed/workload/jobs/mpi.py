@@ -4,8 +4,6 @@ mpirun and its daemons speak over a management network; nothing but RoCE has a r
 agent that mpirun uses in place of ssh starts one daemon a host.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

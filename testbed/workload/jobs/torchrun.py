@@ -1,7 +1,5 @@
 """Ranks started by torchrun, one agent a host, with gloo over TCP on the management network: a control without RDMA."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Sequence

@@ -50,10 +50,7 @@ def topology():
             links.append(
                 {"endpoints": [f"{switch}:h{name}", f"h{name}:eth1"], "vlan": 10, "rate": f"{RATE // 1_000_000}mbit"}
             )
-    kinds = {
-        "host": {"nic": "hardware", "congestion_values": DCQCN},
-        "switch": {"profile_values": PROFILE},
-    }
+    kinds = {"host": {"nic": "hardware", "congestion_values": DCQCN}, "switch": {"profile_values": PROFILE}}
     lossless = {"dscp": 26, "priority": 3}
     return {"name": "victim", "topology": {"lossless": lossless, "kinds": kinds, "nodes": nodes, "links": links}}
 

@@ -1,7 +1,5 @@
 """`testbed bench` with few pods."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from testbed.executor import Context

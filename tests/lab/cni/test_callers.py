@@ -1,7 +1,5 @@
 """What stands above the plugins: attempts, limits of time, networks and pods side by side."""
 
-from __future__ import annotations
-
 import shutil
 import time
 from dataclasses import replace

@@ -3,8 +3,6 @@
 docs/cni-own.md has the table of the demands with their tests.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 

@@ -1,7 +1,5 @@
 """The plugin `coordinator`: detection, announcement, routes of several interfaces, the node's way to a pod."""
 
-from __future__ import annotations
-
 import json
 import time
 from ipaddress import ip_interface

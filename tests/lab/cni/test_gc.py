@@ -1,7 +1,5 @@
 """GC and STATUS: what the plugins hold for pods that are no more is given back, and whether they can take one now."""
 
-from __future__ import annotations
-
 import pytest
 from networks import ROUTED, calls, ipam, macvlan, network, recorder, under_way
 

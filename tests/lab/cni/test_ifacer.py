@@ -1,7 +1,5 @@
 """The plugin `ifacer`: the interface of the node on which the next plugin makes those of pods."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Networks and devices that are injected into pods, and what happens when a node has no more of them."""
 
-from __future__ import annotations
-
 import json
 import time
 

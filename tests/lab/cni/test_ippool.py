@@ -1,7 +1,5 @@
 """The IPAM plugin `ippool`: one pool for the pods of all nodes, kept by the agents of the nodes."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

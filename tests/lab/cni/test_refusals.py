@@ -1,7 +1,5 @@
 """A network that cannot be had: one error that names plugin, network and pod, and nothing left behind."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

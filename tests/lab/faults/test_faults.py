@@ -1,7 +1,5 @@
 """Faults of labs of their own."""
 
-from __future__ import annotations
-
 import pytest
 
 from testbed.faults import BackgroundFlow, Injection, LinkDown, injected, unfinished

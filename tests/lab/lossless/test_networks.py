@@ -1,7 +1,5 @@
 """Lossless classes on all kinds of networks: IPv6, READs, trunks, tags, FRR's routed ports."""
 
-from __future__ import annotations
-
 import pytest
 from lossless_lab import CNP_DSCP, ECT, LOSSLESS, cnps_of, icrc_holds, incast, pair
 

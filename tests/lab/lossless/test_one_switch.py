@@ -1,7 +1,5 @@
 """Lossless links: nothing is dropped, pauses are real frames, bytes add up, all can be changed and is read back."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

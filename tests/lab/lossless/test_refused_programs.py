@@ -1,7 +1,5 @@
 """A kernel that does not take the programs: one message, and the verifier's last lines in the run directory."""
 
-from __future__ import annotations
-
 import struct
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Collectives over queue pairs: results as numpy has them, bytes as the algorithms have them, failures with a name."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -121,8 +121,7 @@ def test_a_program_may_destroy_its_groups_when_it_likes(lab, hosts, start, backe
 
 
 @pytest.mark.parametrize(
-    ("way", "said"),
-    [("exits", "rank 1 on b: ended with status 3"), ("is-killed", "rank 1 on b: ended by signal 9")],
+    ("way", "said"), [("exits", "rank 1 on b: ended with status 3"), ("is-killed", "rank 1 on b: ended by signal 9")]
 )
 def test_torchrun_s_ranks_are_named_too(lab, hosts, way, said):
     job = torchrun(lab, hosts, PROGRAMS / "misbehave.py", way)

@@ -1,7 +1,5 @@
 """A real job with tensor, pipeline, data and expert parallel groups."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from itertools import pairwise

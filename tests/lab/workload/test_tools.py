@@ -1,7 +1,5 @@
 """perftest and rping between two hosts: what they measure, and how a broken path looks to them."""
 
-from __future__ import annotations
-
 import threading
 import time
 from contextlib import closing

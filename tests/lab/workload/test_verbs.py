@@ -1,7 +1,5 @@
 """Verbs endpoints: bytes arrive, failures have their standard name and time, and an end is an end."""
 
-from __future__ import annotations
-
 import sys
 import threading
 import time

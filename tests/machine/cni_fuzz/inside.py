@@ -1,7 +1,5 @@
 """Runs inside, as test_cases.py: each of cases.json is a pod or one error that names it, and nothing is left of it."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from pathlib import Path

@@ -4,8 +4,6 @@ the other end of the pair is where its cable ends. One thing a NIC does and soft
 when its interface moves to another network namespace. So here it is made again then.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

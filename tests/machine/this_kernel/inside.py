@@ -1,7 +1,5 @@
 """Run in a machine that plays the user's VM: testbed is in the working directory, as if it were installed there."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

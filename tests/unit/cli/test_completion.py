@@ -1,7 +1,5 @@
 """What shells complete: names of the user's labs without asking them, scenarios, faults, and what these take."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

@@ -147,11 +147,7 @@ def test_nothing_that_a_terminal_would_obey_arrives(
     ids=["run", "json", "matrix"],
 )
 def test_nor_does_it_from_a_run(
-    words: list[str],
-    status: int,
-    ends_like: Callable[..., None],
-    bad: VariantResult,
-    capfd: pytest.CaptureFixture[str],
+    words: list[str], status: int, ends_like: Callable[..., None], bad: VariantResult, capfd: pytest.CaptureFixture[str]
 ) -> None:
     ends_like(replace(bad, failures=[HOSTILE]))
     assert invoke(words) == status

@@ -117,10 +117,7 @@ def test_a_wide_terminal_has_the_evidence_in_the_table(
     [
         ({"step_s": 2, "kb": 7}, [["packets", "step", "kb"], ["2", "500", "ms", "30"], ["30", "2", "s", "7"]]),
         ({"step_s": 2}, [["2:", "step", "500", "ms,", "kb", "30"], ["30:", "step", "2", "s"]]),
-        (
-            {"step_s": 2, "kb": "-"},
-            [["2:", "step", "500", "ms,", "kb", "30"], ["30:", "step", "2", "s,", "kb", "-"]],
-        ),
+        ({"step_s": 2, "kb": "-"}, [["2:", "step", "500", "ms,", "kb", "30"], ["30:", "step", "2", "s,", "kb", "-"]]),
     ],
 )
 def test_figures_of_the_same_names_have_a_column_each(

@@ -4,8 +4,6 @@
 them each statement is a transaction of its own. With `--writes` it prints the statements of the act that write.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

@@ -1,7 +1,5 @@
 """The agent of a node: what a kill at any point of a call leaves, and in which order it carries out calls."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

@@ -1,7 +1,5 @@
 """The contract with a plugin: its input, its answer, and the cache of its results."""
 
-from __future__ import annotations
-
 import base64
 import io
 import json

@@ -1,7 +1,5 @@
 """What of the plugin `coordinator` needs no kernel: its configuration, frames, schedules, names."""
 
-from __future__ import annotations
-
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
 import pytest

@@ -4,8 +4,6 @@ or refused in one message.
 Those that need a kernel are in tests/machine/test_fuzz_cni.py.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Objects as users write them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -46,10 +44,7 @@ def load(tmp_path: Path, text: str) -> list[Object]:
 
 
 def test_a_file_has_several_objects(tmp_path):
-    assert list(map(str, load(tmp_path, FILE))) == [
-        "NetworkAttachmentDefinition/ai/rail1",
-        "SpiderIPPool/rail1-v4",
-    ]
+    assert list(map(str, load(tmp_path, FILE))) == ["NetworkAttachmentDefinition/ai/rail1", "SpiderIPPool/rail1-v4"]
 
 
 def pool(**spec: Any) -> dict[str, Any]:

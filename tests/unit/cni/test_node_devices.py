@@ -1,7 +1,5 @@
 """What device plugins offer on a node, and what pods ask for."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -13,12 +11,7 @@ from testbed.cni.objects.manifests import Object
 from testbed.cni.runtime.scheduling import asked
 from testbed.errors import InputError
 
-GPU1 = {
-    "resourcePrefix": "spidernet.io",
-    "resourceName": "gpu1",
-    "rdmaHcaMax": 100,
-    "selectors": {"ifNames": ["eth1"]},
-}
+GPU1 = {"resourcePrefix": "spidernet.io", "resourceName": "gpu1", "rdmaHcaMax": 100, "selectors": {"ifNames": ["eth1"]}}
 VFS = {"resourceName": "vfs", "numVfs": 3, "nicSelector": {"pfNames": ["eth1"]}}
 
 
@@ -86,14 +79,8 @@ def test_other_config_maps_are_left_alone():
     ("value", "wrong"),
     [
         (config_map(text='{"configList": ['), "data.config.json:1:17: not valid JSON"),
-        (
-            config_map({**GPU1, "rdmaHcaMax": -1}),
-            "data.config.json:1:121: configList[0].rdmaHcaMax: Input sh",
-        ),
-        (
-            config_map({**GPU1, "rdmaHcaMax": "100"}),
-            "data.config.json:1:121: configList[0].rdmaHcaMax must be an",
-        ),
+        (config_map({**GPU1, "rdmaHcaMax": -1}), "data.config.json:1:121: configList[0].rdmaHcaMax: Input sh"),
+        (config_map({**GPU1, "rdmaHcaMax": "100"}), "data.config.json:1:121: configList[0].rdmaHcaMax must be an"),
         (
             config_map({**GPU1, "selectors": {"vendors": ["15b3"]}}),
             "data.config.json:1:139: vendors is not supported: the lab's NICs have no PCI addresses and IDs; say",

@@ -1,7 +1,5 @@
 """How a call of a plugin ends."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

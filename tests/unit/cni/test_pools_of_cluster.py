@@ -1,7 +1,5 @@
 """The cluster's pools, as they get into the store of addresses."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path

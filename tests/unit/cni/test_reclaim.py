@@ -1,7 +1,5 @@
 """Addresses without a pod."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path

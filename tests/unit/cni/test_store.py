@@ -1,7 +1,5 @@
 """Who has which address: policies, several agents at once, and what a kill leaves."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import multiprocessing

@@ -1,7 +1,5 @@
 """Pools that follow the size of applications."""
 
-from __future__ import annotations
-
 import json
 from ipaddress import ip_address
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The end of a variant's run, however it comes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any

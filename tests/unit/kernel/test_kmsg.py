@@ -1,7 +1,5 @@
 """The kernel's log as /dev/kmsg hands it out: a record a read, EPIPE where the ring was overwritten."""
 
-from __future__ import annotations
-
 import errno
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Netlink's framing, and its one loop, against this kernel."""
 
-from __future__ import annotations
-
 import errno
 import re
 import struct

@@ -1,7 +1,5 @@
 """Jobs that wait side by side."""
 
-from __future__ import annotations
-
 import math
 import os
 import time

@@ -1,7 +1,5 @@
 """containers/build makes archives that `testbed image add` and Docker take; mmdebstrap is a stand-in here."""
 
-from __future__ import annotations
-
 import errno
 import json
 import sys

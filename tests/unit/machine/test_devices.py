@@ -160,8 +160,7 @@ def test_results_go_to_any_directory_the_user_names(outcome: Outcome, tmp_path: 
 
 
 @pytest.mark.parametrize(
-    "entries",
-    [[entry("a"), entry("a/b")], [directory("a"), entry("a")], [entry("a"), directory("a")]],
+    "entries", [[entry("a"), entry("a/b")], [directory("a"), entry("a")], [entry("a"), directory("a")]]
 )
 def test_a_name_that_is_a_file_and_a_directory_is_damage(
     outcome: Outcome, tmp_path: Path, entries: list[bytes]

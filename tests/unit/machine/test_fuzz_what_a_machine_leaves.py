@@ -3,8 +3,6 @@
 What once was another exception, or could be, is in ../corpus and tried again each time.
 """
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import io

@@ -1,7 +1,5 @@
 """The address at which the metrics of a lab are scraped, without the lab."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import socket

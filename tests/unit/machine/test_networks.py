@@ -1,7 +1,5 @@
 """Which plugins of the user's own go along with `testbed cni`, and how."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from dataclasses import dataclass, field

@@ -13,12 +13,7 @@ from testbed.machine.sweeps.points import MOST, Point, seeds
 
 @pytest.mark.parametrize(
     ("text", "found"),
-    [
-        ("0..4", [0, 1, 2, 3, 4]),
-        ("1,5,9", [1, 5, 9]),
-        ("7..7", [7]),
-        ("3..5, 1, 4..6", [3, 4, 5, 1, 6]),
-    ],
+    [("0..4", [0, 1, 2, 3, 4]), ("1,5,9", [1, 5, 9]), ("7..7", [7]), ("3..5, 1, 4..6", [3, 4, 5, 1, 6])],
 )
 def test_seeds_are_ranges_and_numbers_each_once(text: str, found: list[int]) -> None:
     assert seeds(text) == found

@@ -1,7 +1,5 @@
 """Measurements of a small lab: a leaf with two hosts, and a pod on the second one."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

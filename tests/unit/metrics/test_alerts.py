@@ -1,7 +1,5 @@
 """The alarms, as Prometheus' own tool evaluates them."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from collections.abc import Callable, Sequence

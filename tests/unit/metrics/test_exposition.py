@@ -1,7 +1,5 @@
 """What a lab measures, under the names and labels of Prometheus."""
 
-from __future__ import annotations
-
 import re
 
 from measurements import H1, LEAF, POD, lab, samples, value

@@ -1,7 +1,5 @@
 """Requests and what comes back survive the way, whatever is in them; what is none of them is one clear error."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from typing import Any, get_type_hints

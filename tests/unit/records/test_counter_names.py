@@ -1,7 +1,5 @@
 """The vocabulary of counters: complete, without two meanings for a name, and with each name that a lab can emit."""
 
-from __future__ import annotations
-
 import re
 import runpy
 from pathlib import Path

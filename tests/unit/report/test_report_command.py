@@ -52,10 +52,7 @@ def test_a_report_is_written_into_the_run_directory(run_directory: Path, capsys:
     assert (part["label"], part["expected"], part["observed"], part["as_expected"]) == ("as-is", "fault", "fault", True)
     assert part["evidence"] == [["completion", "RETRY_EXC_ERR"]]
     assert part["marks"][0]["places"] == [["leaf", ""]]
-    assert part["counters"] == [
-        ["client", "eth1", "rx_packets", 7],
-        ["client", "client-eth1", "retry_exceeded_err", 1],
-    ]
+    assert part["counters"] == [["client", "eth1", "rx_packets", 7], ["client", "client-eth1", "retry_exceeded_err", 1]]
     assert part["meanings"]["retry_exceeded_err"][:3] == [True, "queue pairs", "RDMA device"]
     assert [title["title"] for title in part["gear"]] == [
         "The switch's ARP entry has a MAC that is not the owner's",

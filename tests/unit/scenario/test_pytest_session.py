@@ -1,8 +1,6 @@
 """What becomes of a user's tests inside a machine: one session of pytest in a process of its own, in which each test
 misbehaves in another way."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A switch in simulated time: what goes in is an ARP packet or a miss, what comes out is read from the effects."""
 
-from __future__ import annotations
-
 from ipaddress import IPv4Address, IPv4Interface
 
 from testbed.protocol.events import named

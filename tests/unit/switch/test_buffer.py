@@ -1,7 +1,5 @@
 """The buffer of a switch, from its profile."""
 
-from __future__ import annotations
-
 import pytest
 
 from testbed.errors import InputError

@@ -1,7 +1,5 @@
 """What FRR is configured with, and which routes it should find."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from ipaddress import IPv4Network
 

@@ -1,7 +1,5 @@
 """What neighbour discovery has of its own in the table; the rest it shares with ARP, whose tests show it."""
 
-from __future__ import annotations
-
 from ipaddress import IPv4Interface, IPv6Address, IPv6Interface
 
 import pytest

@@ -1,7 +1,5 @@
 """Fabrics: what each kind consists of, that every host is reached, that its file says the same, and what is refused."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from ipaddress import IPv4Network, ip_address

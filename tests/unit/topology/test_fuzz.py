@@ -5,8 +5,6 @@ files with something in them replaced.
 What was once wrong is in the directory `fuzz`, and is read again by each run.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -26,10 +24,7 @@ from testbed.topology.graph import STYLES
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
 CORPUS = sorted((HERE / "fuzz").iterdir())
-REAL = [
-    *sorted(ROOT.glob("scenarios/*/topology.clab.yml")),
-    *sorted((HERE / "containerlab").glob("[!r]*.clab.yml")),
-]
+REAL = [*sorted(ROOT.glob("scenarios/*/topology.clab.yml")), *sorted((HERE / "containerlab").glob("[!r]*.clab.yml"))]
 """Files that are planned."""
 PROFILES = load_profiles()
 FUZZ = settings(derandomize=True, deadline=None, database=None, max_examples=40)

@@ -65,11 +65,7 @@ def of_scenarios() -> list[Plan]:
     return list(found.values())
 
 
-PLANS = [
-    *(fabric.topology().plan() for fabric in FABRICS),
-    *of_scenarios(),
-    Topology.parse(WIRED_ODDLY).plan(),
-]
+PLANS = [*(fabric.topology().plan() for fabric in FABRICS), *of_scenarios(), Topology.parse(WIRED_ODDLY).plan()]
 NAMES = [fabric.command.removeprefix("testbed topology new ") for fabric in FABRICS]
 every = pytest.mark.parametrize("plan", PLANS, ids=[*NAMES, *(plan.name for plan in PLANS[len(NAMES) :])])
 

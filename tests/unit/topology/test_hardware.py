@@ -1,7 +1,5 @@
 """Ends of links that are hardware of this machine: how they are planned, and what of them is refused."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from unittest.mock import Mock
 

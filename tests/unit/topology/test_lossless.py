@@ -1,7 +1,5 @@
 """Lossless classes in a topology file."""
 
-from __future__ import annotations
-
 import pytest
 from refusals import assert_refused_at_caret, refused
 

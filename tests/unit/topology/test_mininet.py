@@ -1,7 +1,5 @@
 """Files with a Topo of Mininet become topology files, or the error names what has no counterpart."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

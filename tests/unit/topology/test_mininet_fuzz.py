@@ -1,7 +1,5 @@
 """Whatever a Topo of Mininet says of its nodes and links, it becomes a topology file or one InputError."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from hypothesis import example, given, settings

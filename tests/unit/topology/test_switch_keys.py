@@ -1,7 +1,5 @@
 """Keys of switches that need more than their form: values of a profile, VLANs with proxy ARP; and `rdma_mode`."""
 
-from __future__ import annotations
-
 import pytest
 
 from testbed.errors import InputError

@@ -1,7 +1,5 @@
 """The steps of collectives, carried out on lists: each rank ends with what it has to have."""
 
-from __future__ import annotations
-
 from collections import defaultdict, deque
 
 import pytest

@@ -1,7 +1,5 @@
 """Streams: what a queue pair is given to do, and how several share."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

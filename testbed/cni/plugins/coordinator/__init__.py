@@ -4,8 +4,6 @@ It comes after the plugin that made the interface, and before `rxe`. ADD runs st
 a wrong order is a common error; docs/cni-plugins.md describes them.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import threading

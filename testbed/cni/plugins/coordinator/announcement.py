@@ -1,7 +1,5 @@
 """The step `announce`: gratuitous ARP and unsolicited neighbour advertisements of the pod's addresses."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Iterator

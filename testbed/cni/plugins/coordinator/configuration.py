@@ -1,7 +1,5 @@
 """The configuration of `coordinator`: names and defaults are those of SpiderCoordinator if it has them."""
 
-from __future__ import annotations
-
 from ipaddress import IPv4Network
 from typing import Annotated, Literal
 

@@ -5,8 +5,6 @@ timeout there is no owner. `rfc5227` is RFC 5227's for IPv4 and RFC 4862's for I
 of another machine for the same address is a conflict too.
 """
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Callable, Iterator

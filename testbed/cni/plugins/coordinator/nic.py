@@ -1,7 +1,5 @@
 """The interface of a call, with the kernels of its pod and of the node."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import os

@@ -3,8 +3,6 @@
 A module has the rules for one group of causes; this one has their order.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """Rules for links that have more to carry than they can, or are slow to carry it."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,22 +1,12 @@
 """The findings of jobs that no other rule explains, and the troubles that a healthy one survived."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from testbed.records.counter_names import find
 from testbed.report.diagnosis.case import Case
 from testbed.report.diagnosis.rules.congestion import target_of_all
 from testbed.report.diagnosis.rules.ends import downs, link_name, ranks_at
-from testbed.report.diagnosis.rules.facts import (
-    MOST_FACTS,
-    evidence,
-    hits,
-    losses,
-    retries,
-    stalls,
-    stopped,
-)
+from testbed.report.diagnosis.rules.facts import MOST_FACTS, evidence, hits, losses, retries, stalls, stopped
 from testbed.report.diagnosis.rules.finding import HEALTHY, UNKNOWN, Finding
 
 

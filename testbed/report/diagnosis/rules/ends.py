@@ -1,7 +1,5 @@
 """The ends of links: times when they were down, their names, and the ranks that use them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from testbed.protocol import Event, events

@@ -1,7 +1,5 @@
 """Facts that several rules use."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The result of a rule."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

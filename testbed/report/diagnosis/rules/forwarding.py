@@ -1,7 +1,5 @@
 """Rules for forwarding: entries of switches for the addresses and NICs of ranks, and routes."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from typing import TypeVar

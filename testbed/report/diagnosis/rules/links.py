@@ -1,20 +1,10 @@
 """Rules for links of which an end was down."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from testbed.report.diagnosis.case import Case
 from testbed.report.diagnosis.rules.ends import Down, downs, link_name, ranks_at
-from testbed.report.diagnosis.rules.facts import (
-    BEHIND_NS,
-    OF_THE_NETWORK,
-    evidence,
-    hits,
-    retries,
-    stalls,
-    stopped,
-)
+from testbed.report.diagnosis.rules.facts import BEHIND_NS, OF_THE_NETWORK, evidence, hits, retries, stalls, stopped
 from testbed.report.diagnosis.rules.finding import Finding
 
 

@@ -1,7 +1,5 @@
 """Rules for links that are up but lose packets, or drop those that are too large."""
 
-from __future__ import annotations
-
 from collections import Counter
 from statistics import median
 
@@ -10,16 +8,7 @@ from testbed.records.counter_names import find
 from testbed.report.diagnosis.case import Case
 from testbed.report.diagnosis.observations import at
 from testbed.report.diagnosis.rules.ends import downs, link_name, own_link, ranks_at
-from testbed.report.diagnosis.rules.facts import (
-    LOST,
-    MOST_FACTS,
-    SHARE,
-    evidence,
-    hits,
-    losses,
-    lost_packets,
-    retries,
-)
+from testbed.report.diagnosis.rules.facts import LOST, MOST_FACTS, SHARE, evidence, hits, losses, lost_packets, retries
 from testbed.report.diagnosis.rules.finding import Finding
 
 SMALLER = 2.0

@@ -1,7 +1,5 @@
 """Rules for ranks: one that died, that hangs, or that is slow."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from statistics import median

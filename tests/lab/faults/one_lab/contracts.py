@@ -4,8 +4,6 @@ A probe returns the same before the fault and after it. While the fault lasts `f
 holds for, and `spared` what it did before.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address

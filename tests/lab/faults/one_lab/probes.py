@@ -3,8 +3,6 @@
 What a probe returns is the same before a fault and after it, and for traffic that a fault spares also while it lasts.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, closing

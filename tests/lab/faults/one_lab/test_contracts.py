@@ -1,8 +1,6 @@
 """Every fault is felt by those that its contract names and by no others, and by nobody when it has gone; and one that
 does not come, does not hold or does not go is an error."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack

@@ -1,7 +1,5 @@
 """Faults that meet: on one value, one port, one route, at one moment."""
 
-from __future__ import annotations
-
 from ipaddress import IPv4Address
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """RDMA feels faults that change packets at random, and a full neighbour table: counters and completions show it."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass

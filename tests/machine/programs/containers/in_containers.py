@@ -1,7 +1,5 @@
 """Nodes that are containers, in a machine that has their images."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Iterator
